@@ -1,0 +1,84 @@
+#include "daemon/control/agent_link.hpp"
+
+#include "daemon/control/job_actor.hpp"
+#include "job/base/log.hpp"
+
+namespace lockstep {
+
+AgentLink::AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
+                     std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch)
+    : actor_(std::move(actor)),
+      attempt_(attempt),
+      peer_(std::move(peer)),
+      remote_(std::move(remote)),
+      on_batch_(std::move(on_batch)) {}
+
+void AgentLink::refuse(std::string_view what, std::string_view why) {
+    log::warn("agent sent something unusable",
+              {{"job", actor_->job().id.value}, {"remote", remote_}, {"what", what},
+               {"why", why}});
+    close(std::string{what});
+}
+
+void AgentLink::on_text(std::string_view bytes) {
+    auto message = wire::decode_agent(bytes);
+    if (!message) {
+        refuse("bad message", message.error().message);
+        return;
+    }
+    const bool hello = std::holds_alternative<wire::Hello>(*message);
+    if (hello != (node_rank < 0)) {
+        refuse(hello ? "a second HELLO" : "a message before HELLO", "");
+        return;
+    }
+    if (hello) {
+        // Provisional until the actor has accepted it: later messages of this link may follow at once.
+        node_rank = std::get<wire::Hello>(*message).node_rank;
+    }
+    last_heard = actor_->context().clock.steady();
+    actor_->post(AgentInput{shared_from_this(), std::move(*message)});
+}
+
+void AgentLink::on_binary(std::string_view bytes) {
+    auto batch = decode_batch(bytes);
+    if (!batch) {
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, 1);
+        refuse("bad batch", batch.error().message);
+        return;
+    }
+    if (node_rank < 0 || batch->node_rank != static_cast<std::uint32_t>(node_rank)) {
+        refuse("a batch of another node", "");
+        return;
+    }
+    last_heard = actor_->context().clock.steady();
+    on_batch_(shared_from_this(), std::move(*batch), std::string{bytes});
+}
+
+void AgentLink::on_closed() {
+    open_ = false;
+    actor_->post(AgentGoneInput{shared_from_this()});
+}
+
+void AgentLink::send(const wire::DaemonMessage& message) {
+    if (open_) {
+        peer_->send(WsMessage{false, wire::encode(message)});
+    }
+}
+
+void AgentLink::close(std::string reason) {
+    if (open_) {
+        peer_->close(std::move(reason));
+    }
+}
+
+void AgentLink::acknowledge_event(std::uint64_t event) {
+    acked_event_ = std::max(acked_event_, event);
+    send(wire::Ack{acked_batch_, acked_event_});
+}
+
+void AgentLink::acknowledge_batch(std::uint64_t seq) {
+    acked_batch_ = std::max(acked_batch_, seq);
+    send(wire::Ack{acked_batch_, acked_event_});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// One agent's connection as control sees it: decodes its messages and hands them to its job. Lives as
+// long as the connection. Control thread only.
+#pragma once
+
+#include "daemon/control/agent_gate.hpp"
+#include "job/model/batch.hpp"
+#include "job/model/wire.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class JobActor;
+
+class AgentLink final : public AgentSession, public std::enable_shared_from_this<AgentLink> {
+  public:
+    using OnBatch = std::function<void(std::shared_ptr<AgentLink>, Batch, std::string)>;
+    // How far the node has come in the current generation.
+    enum class Phase { connected, joined, ready, started };
+
+    AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
+              std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch);
+
+    void on_text(std::string_view bytes) override;
+    void on_binary(std::string_view bytes) override;
+    void on_closed() override;
+
+    void send(const wire::DaemonMessage& message);
+    void close(std::string reason);
+    void acknowledge_event(std::uint64_t event);
+    void acknowledge_batch(std::uint64_t seq);
+
+    const std::shared_ptr<JobActor>& actor() const { return actor_; }
+    std::int32_t attempt() const { return attempt_; }
+    bool open() const { return open_; }
+
+    // Set by the actor once HELLO has been accepted; -1 before.
+    std::int32_t node_rank = -1;
+    std::string node;
+    std::string incarnation;
+    Phase phase = Phase::connected;
+    wire::Join join;
+    bool done = false;                    // every rank of the node has ended
+    bool stop_sent = false;
+    bool hello_pending = false;           // HELLO is being made durable
+    std::uint64_t dropped_rows = 0;
+    std::chrono::steady_clock::time_point last_heard;
+
+  private:
+    void refuse(std::string_view what, std::string_view why);
+
+    std::shared_ptr<JobActor> actor_;
+    std::int32_t attempt_;
+    std::shared_ptr<AgentPeer> peer_;
+    std::string remote_;
+    OnBatch on_batch_;
+    std::uint64_t acked_event_ = 0;
+    std::uint64_t acked_batch_ = 0;
+    bool open_ = true;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#include "daemon/control/attempt_files.hpp"
+
+#include "job/base/digest.hpp"
+#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kAttemptFileBytes = 64U << 10U;
+}
+
+std::filesystem::path attempt_directory(const std::filesystem::path& runs, const JobId& job,
+                                        std::int32_t attempt) {
+    return runs / job.value / ("a" + std::to_string(attempt));
+}
+
+std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
+                                                   const JobId& job) {
+    return runs / job.value / "checkpoints";
+}
+
+Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const JobId& job,
+                                        std::int32_t attempt, std::int32_t nodes,
+                                        const std::string& url) {
+    const auto directory = attempt_directory(runs, job, attempt);
+    if (auto made = make_private_directories(directory); !made) {
+        return fail(made.error());
+    }
+    wire::AttemptFile file;
+    const auto path = directory / wire::kAttemptFileName;
+    if (const auto old = read_file(path, kAttemptFileBytes)) {
+        if (auto known = wire::decode_attempt_file(*old)) {
+            file.ticket = known->ticket;
+        }
+    }
+    if (file.ticket.empty()) {
+        file.ticket = random_secret();
+    }
+    file.url = url;
+    file.job_id = job.value;
+    file.attempt = attempt;
+    file.nodes = nodes;
+    if (auto written = write_file_atomic(path, wire::encode_attempt_file(file), 0600); !written) {
+        return fail(written.error());
+    }
+    return PreparedAttempt{directory.string(), sha256_hex(file.ticket)};
+}
+
+Status refresh_attempt_url(const std::filesystem::path& directory, const std::string& url) {
+    const auto path = directory / wire::kAttemptFileName;
+    const auto text = read_file(path, kAttemptFileBytes);
+    if (!text) {
+        return fail(text.error());
+    }
+    auto file = wire::decode_attempt_file(*text);
+    if (!file) {
+        return fail(file.error());
+    }
+    if (file->url == url) {
+        return {};
+    }
+    file->url = url;
+    return write_file_atomic(path, wire::encode_attempt_file(*file), 0600);
+}
+
+std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
+                                            std::int32_t node_rank) {
+    const auto text = read_file(directory / wire::result_file_name(node_rank), 64U << 20U);
+    if (!text) {
+        return std::nullopt;
+    }
+    auto file = wire::decode_result_file(*text);
+    if (!file) {
+        log::warn("a node's result does not read back",
+                  {{"directory", directory.string()}, {"node_rank", node_rank},
+                   {"what", file.error().message}});
+        return std::nullopt;
+    }
+    return std::move(*file);
+}
+
+}  // namespace lockstep

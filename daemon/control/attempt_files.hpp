@@ -1,0 +1,37 @@
+// The files of an attempt under the runs directory: <runs>/<job>/a<k>/ with agent.json (0600), the
+// ranks' logs, claims and results. Blocking, short; control thread.
+#pragma once
+
+#include "job/base/ids.hpp"
+#include "job/base/result.hpp"
+#include "job/model/wire.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+struct PreparedAttempt {
+    std::string directory;
+    std::string ticket_hash;
+};
+
+std::filesystem::path attempt_directory(const std::filesystem::path& runs, const JobId& job,
+                                        std::int32_t attempt);
+std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
+                                                   const JobId& job);
+
+// Makes the directory and agent.json with a fresh ticket; one that is there already (a crash came
+// between it and its event) is kept, so the ticket stays good.
+Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const JobId& job,
+                                        std::int32_t attempt, std::int32_t nodes,
+                                        const std::string& url);
+// Tells the agents of an attempt where the daemon listens now.
+Status refresh_attempt_url(const std::filesystem::path& directory, const std::string& url);
+// What the agent of a node left behind; nothing if it left none that reads back.
+std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
+                                            std::int32_t node_rank);
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// What the parts of control share. Everything is borrowed and outlives control; control thread only.
+#pragma once
+
+#include "daemon/control/event_bus.hpp"
+#include "daemon/store/store.hpp"
+#include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/series.hpp"
+#include "job/async/asio.hpp"
+#include "job/async/task_group.hpp"
+#include "job/base/clock.hpp"
+#include "scheduler-integration/scheduler.hpp"
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+struct ControlSettings {
+    std::filesystem::path runs_dir;       // absolute; attempts, logs and checkpoints
+    std::string agent_url;                // http://host:port the agents dial
+    std::string daemon_id;                // random per start
+    std::size_t window = 64;              // attempts handed to the scheduler at a time
+};
+
+struct ControlContext {
+    net::io_context& io;
+    const Clock& clock;
+    Store& store;
+    Scheduler& scheduler;
+    telemetry::DaemonMetrics& metrics;
+    ControlSettings settings;
+    TaskGroup tasks{io};
+    EventBus bus{};
+    telemetry::SeriesStore series{};
+
+    ControlContext(net::io_context& io_, const Clock& clock_, Store& store_, Scheduler& scheduler_,
+                   telemetry::DaemonMetrics& metrics_, ControlSettings settings_)
+        : io(io_),
+          clock(clock_),
+          store(store_),
+          scheduler(scheduler_),
+          metrics(metrics_),
+          settings(std::move(settings_)) {}
+    double now_seconds() const { return static_cast<double>(clock.wall()) / 1000.0; }
+};
+
+}  // namespace lockstep

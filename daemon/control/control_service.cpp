@@ -1,0 +1,386 @@
+#include "daemon/control/control_service.hpp"
+
+#include "daemon/control/attempt_files.hpp"
+#include "daemon/control/job_metrics.hpp"
+#include "daemon/control/render.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kStoredSeriesBytes = 64U << 20U;   // read back for one job
+
+}  // namespace
+
+ControlService::ControlService(ControlContext& context)
+    : context_(context), ingest_(context, [this](JobActor& actor) { publish_ranks(actor, false); }) {}
+
+ControlService::~ControlService() = default;
+
+JobActor::Hooks ControlService::hooks() {
+    JobActor::Hooks out;
+    out.on_events = [this](JobActor& actor, const std::vector<Event>& events) {
+        on_events(actor, events);
+    };
+    out.on_attempt = [this](JobActor& actor) {
+        const Attempt& attempt = *actor.job().attempt();
+        tickets_[attempt.ticket_hash] = {actor.shared_from_this(), attempt.number};
+    };
+    out.on_finished = [this](JobActor& actor) { on_finished(actor); };
+    out.flush_telemetry = [this]() -> Task<void> { return ingest_.flush(); };
+    return out;
+}
+
+ControlService::ActorPtr ControlService::make_actor(Job job) {
+    const std::string id = job.id.value;
+    auto actor = std::make_shared<JobActor>(context_, hooks(), std::move(job));
+    jobs_[id] = actor;
+    return actor;
+}
+
+// Hands jobs to the scheduler in the order they came, at most `window` at a time: what the
+// scheduler cannot start yet costs it nothing and waits here.
+void ControlService::admit_next() {
+    while (!waiting_.empty() && admitted_.size() < context_.settings.window && !stopping_) {
+        const std::string id = waiting_.front();
+        waiting_.pop_front();
+        if (const ActorPtr actor = find(id)) {
+            admitted_.insert(id);
+            actor->set_pending_reason("");
+            actor->start();
+        }
+    }
+}
+
+void ControlService::on_events(JobActor& actor, const std::vector<Event>& events) {
+    if (context_.bus.has_subscribers()) {
+        for (const Event& event : events) {
+            context_.bus.publish(stream_message(event, actor.job().user));
+        }
+    }
+}
+
+void ControlService::on_finished(JobActor& actor) {
+    const Job& job = actor.job();
+    const ActorPtr keep = actor.shared_from_this();
+    publish_ranks(actor, true);
+    remember(job.id.value, job.user, actor.view());
+    ++finished_total_[static_cast<std::size_t>(
+        telemetry::finish_result(job.state, job.cause.kind))];
+    ++states_[static_cast<std::size_t>(job.state)];
+    for (const auto& attempt : job.attempts) {
+        // Kept for agents that are still on their way out: they may deliver their last batches.
+        tickets_.erase(attempt.ticket_hash);
+    }
+    published_.erase(job.id.value);
+    if (context_.series.find(job.id.value) != nullptr) {
+        series_ages_.push_front(job.id.value);
+        while (series_ages_.size() > limits::kSeriesJobsCached) {
+            context_.series.erase(series_ages_.back());
+            series_ages_.pop_back();
+        }
+    }
+    jobs_.erase(job.id.value);
+    admitted_.erase(job.id.value);
+    std::erase(waiting_, job.id.value);
+    net::post(context_.io, [this] { admit_next(); });
+}
+
+void ControlService::remember(const std::string& id, const std::string& user,
+                              std::shared_ptr<const std::string> view) {
+    const auto known = finished_.find(id);
+    if (known != finished_.end()) {
+        ages_.erase(known->second.age);
+        finished_.erase(known);
+    }
+    ages_.push_front(id);
+    finished_[id] = Finished{user, std::move(view), ages_.begin()};
+    while (finished_.size() > limits::kFinishedJobsCached) {
+        finished_.erase(ages_.back());
+        ages_.pop_back();
+    }
+}
+
+Task<Status> ControlService::load_jobs() {
+    const std::function<Result<std::vector<JobId>>(Database&)> list = [this](Database& db) {
+        return db.unfinished();
+    };
+    const auto ids = co_await context_.store.read<std::vector<JobId>>(list);
+    if (!ids) {
+        co_return fail(ids.error());
+    }
+    for (std::size_t i = 0; i < kJobStates; ++i) {
+        const auto state = static_cast<JobState>(i);
+        if (!is_final(state)) {
+            continue;
+        }
+        const std::function<Result<std::int64_t>(Database&)> tally = [state](Database& db) {
+            return db.count(state);
+        };
+        const auto counted = co_await context_.store.read<std::int64_t>(tally);
+        states_[i] = counted ? static_cast<std::uint64_t>(*counted) : 0;
+    }
+    for (const JobId& id : *ids) {
+        if (const Status restored = co_await restore(id); !restored) {
+            co_return fail(restored.error().in(id.value));
+        }
+    }
+    co_return Status{};
+}
+
+void ControlService::begin(const std::string& agent_url) {
+    context_.settings.agent_url = agent_url;
+    for (const std::string& id : loaded_) {
+        const ActorPtr actor = find(id);
+        const Attempt* attempt = actor->job().attempt();
+        if (attempt != nullptr) {
+            if (const Status told = refresh_attempt_url(attempt->directory, agent_url); !told) {
+                log::warn("cannot tell the agents of an attempt where the daemon is",
+                          {{"job", id}, {"what", told.error().message}});
+            }
+            admitted_.insert(id);
+            actor->start();
+        } else if (actor->job().cancel_requested_at != 0) {
+            actor->start();
+        } else {
+            waiting_.push_back(id);
+        }
+    }
+    if (!loaded_.empty()) {
+        log::info("unfinished jobs taken up again", {{"jobs", loaded_.size()}});
+    }
+    loaded_.clear();
+    admit_next();
+}
+
+Task<Status> ControlService::restore(JobId id) {
+    const std::function<Result<std::vector<Event>>(Database&)> read = [id](Database& db) {
+        return db.events_of(id, 0, SIZE_MAX / 2);
+    };
+    const auto events = co_await context_.store.read<std::vector<Event>>(read);
+    if (!events) {
+        co_return fail(events.error());
+    }
+    if (events->empty()) {
+        co_return fail(Errc::corrupt, "a job without events");
+    }
+    auto job = start_job(events->front());
+    if (!job) {
+        co_return fail(job.error());
+    }
+    for (std::size_t i = 1; i < events->size(); ++i) {
+        if (const auto applied = apply(*job, (*events)[i]); !applied) {
+            co_return fail(Errc::corrupt, "event " + std::to_string((*events)[i].seq) + ": " +
+                                              applied.error().message);
+        }
+    }
+    const bool placed = job->attempt() != nullptr;
+    if (placed) {
+        if (const Status series = co_await restore_series(*job); !series) {
+            co_return fail(series.error());
+        }
+    }
+    const ActorPtr actor = make_actor(std::move(*job));
+    if (placed) {
+        const Attempt& attempt = *actor->job().attempt();
+        tickets_[attempt.ticket_hash] = {actor, attempt.number};
+    }
+    loaded_.push_back(id.value);
+    co_return Status{};
+}
+
+Task<Status> ControlService::restore_series(const Job& job) {
+    const JobId id = job.id;
+    const std::function<Result<std::vector<BatchWrite>>(Database&)> read = [id](Database& db) {
+        return db.batches(id, kStoredSeriesBytes);
+    };
+    const auto ranks = static_cast<std::size_t>(job.spec.resources.world_size());
+    const auto stored = co_await context_.store.read<std::vector<BatchWrite>>(read);
+    if (!stored) {
+        co_return fail(stored.error());
+    }
+    for (const BatchWrite& one : *stored) {
+        if (const auto batch = decode_batch(one.data)) {
+            context_.series.job(id.value, ranks).ingest(*batch, one.attempt, 0);
+        } else {
+            log::warn("a stored batch does not read back", {{"job", id.value}, {"seq", one.seq}});
+        }
+    }
+    co_return Status{};
+}
+
+Task<void> ControlService::stop() {
+    stopping_ = true;
+    ingest_.stop();
+    std::vector<std::shared_ptr<AgentLink>> links;
+    for (const auto& [id, actor] : jobs_) {
+        actor->stop();
+        for (const auto& [node, link] : actor->links()) {
+            links.push_back(link);
+        }
+    }
+    for (const auto& link : links) {
+        link->close("the daemon is stopping");
+    }
+    co_await context_.tasks.join();
+}
+
+void ControlService::scheduler_changed(const JobId& job) {
+    if (const ActorPtr actor = find(job.value); actor && actor->started()) {
+        actor->post(LookInput{});
+    }
+}
+
+ControlService::ActorPtr ControlService::find(std::string_view id) const {
+    const auto found = jobs_.find(std::string{id});
+    return found == jobs_.end() ? nullptr : found->second;
+}
+
+Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
+    const auto admission = context_.scheduler.admit(request.spec);
+    if (!admission) {
+        co_return fail(admission.error());
+    }
+    if (!request.if_match.empty()) {
+        const Json rendered =
+            render_json(request.spec, context_.scheduler, admission->warnings);
+        if (rendered["render_hash"].get<std::string>() != request.if_match) {
+            co_return fail(Errc::conflict, "render: the submission would run something else than "
+                                           "was rendered; render it again");
+        }
+    }
+    if (jobs_.size() >= limits::kActiveJobs) {
+        co_return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
+                                            " jobs are unfinished; try again later");
+    }
+    const auto key = std::make_pair(caller.user, request.idempotency_key);
+    if (!request.idempotency_key.empty() && !in_flight_.insert(key).second) {
+        co_return fail(Errc::conflict,
+                       "in flight: a submission with this Idempotency-Key is being stored");
+    }
+
+    Event event;
+    event.time = context_.clock.wall();
+    event.job = make_job_id(event.time);
+    event.seq = context_.store.next_seq();
+    event::Submitted data;
+    data.user = caller.user;
+    data.spec = to_json(request.spec);
+    data.warnings = admission->warnings;
+    event.data = std::move(data);
+    auto job = start_job(event);
+    if (!job) {
+        in_flight_.erase(key);
+        co_return fail(Errc::internal, "the canonical spec does not parse: " + job.error().message);
+    }
+    auto view = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
+    SubmitWrite write;
+    write.append.events.push_back(event);
+    JobRow& row = write.append.row;
+    row.id = job->id;
+    row.user = job->user;
+    row.name = job->spec.name;
+    row.state = job->state;
+    row.submitted_at = job->submitted_at;
+    row.last_seq = event.seq;
+    row.view = *view;
+    row.labels.assign(job->spec.labels.begin(), job->spec.labels.end());
+    write.idempotency_key = request.idempotency_key;
+    write.body_sha256 = request.body_sha256;
+    const auto done = co_await context_.store.submit(std::move(write));
+    in_flight_.erase(key);
+    if (!done) {
+        co_return fail(done.error());
+    }
+    if (done->other_body) {
+        co_return fail(Errc::conflict,
+                       "reused: this Idempotency-Key belongs to another submission, " +
+                           done->id.value);
+    }
+    Submitted out;
+    out.id = done->id.value;
+    out.repeated = done->repeated;
+    if (done->repeated) {
+        auto earlier = co_await show(caller, out.id);
+        if (!earlier) {
+            co_return fail(earlier.error());
+        }
+        out.job_json = *earlier;
+        co_return out;
+    }
+    ++submitted_total_;
+    const ActorPtr actor = make_actor(std::move(*job));
+    if (waiting_.size() + admitted_.size() >= context_.settings.window) {
+        actor->set_pending_reason("waiting for its turn: " +
+                                  std::to_string(waiting_.size() + admitted_.size()) +
+                                  " jobs were ahead when it came");
+    }
+    waiting_.push_back(out.id);
+    if (context_.bus.has_subscribers()) {
+        context_.bus.publish(stream_message(event, caller.user));
+    }
+    out.job_json = std::move(view);
+    admit_next();
+    co_return out;
+}
+
+Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
+    const auto admission = context_.scheduler.admit(spec);
+    if (!admission) {
+        return fail(admission.error());
+    }
+    return render_json(spec, context_.scheduler, admission->warnings);
+}
+
+Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
+    const ActorPtr actor = find(id);
+    if (!actor) {
+        // Over already (or not there): cancelling twice is not an error.
+        auto shown = co_await show(caller, id);
+        if (!shown) {
+            co_return fail(shown.error());
+        }
+        co_return **shown;
+    }
+    if (!caller.admin && caller.user != actor->job().user) {
+        co_return fail(Errc::not_found, "no job " + id);
+    }
+    const auto wait = [this, actor, by = caller.user](auto handler) {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        CancelInput input;
+        input.by = by;
+        input.done = [this, shared](Status status) {
+            net::post(context_.io,
+                      [shared, status = std::move(status)] { (*shared)(std::move(status)); });
+        };
+        actor->post(std::move(input));
+    };
+    auto token = net::use_awaitable;
+    const Status done =
+        co_await net::async_initiate<decltype(token), void(Status)>(std::move(wait), token);
+    if (!done) {
+        co_return fail(done.error());
+    }
+    co_return *actor->view();
+}
+
+Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ticket_sha256,
+                                                           std::shared_ptr<AgentPeer> peer,
+                                                           std::string remote) {
+    const auto found = tickets_.find(ticket_sha256);
+    if (found == tickets_.end() || stopping_) {
+        return fail(stopping_ ? Errc::unavailable : Errc::denied,
+                    stopping_ ? "the daemon is stopping" : "no live attempt has this ticket");
+    }
+    const auto on_batch = [this](std::shared_ptr<AgentLink> link, Batch batch,
+                                 std::string bytes) {
+        ingest_.add(std::move(link), std::move(batch), std::move(bytes));
+    };
+    return std::make_shared<AgentLink>(found->second.first, found->second.second, std::move(peer),
+                                       std::move(remote), on_batch);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+// Control for real: owns the unfinished jobs, admits them to the scheduler in order, lets agents in,
+// answers queries. Control thread only. Everything given to it outlives it.
+#pragma once
+
+#include "daemon/control/context.hpp"
+#include "daemon/control/control.hpp"
+#include "daemon/control/ingest.hpp"
+#include "daemon/control/job_actor.hpp"
+#include "daemon/telemetry/exposition.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class ControlService final : public Control, public AgentGate {
+  public:
+    explicit ControlService(ControlContext& context);
+    ~ControlService() override;
+
+    // Loads what is unfinished; before the listeners open. An error means that the store cannot be
+    // read: do not start.
+    Task<Status> load_jobs();
+    // Takes it up again; once the listeners are open and the agents' URL is known.
+    void begin(const std::string& agent_url);
+    // Stops every coroutine; jobs and agents go on without the daemon.
+    Task<void> stop();
+    // The scheduler has news of an attempt; a hint, control polls anyway.
+    void scheduler_changed(const JobId& job);
+
+    Task<Result<Submitted>> submit(Caller caller, SubmitRequest request) override;
+    Result<Json> render(const Caller& caller, const JobSpec& spec) override;
+    Result<std::shared_ptr<const std::string>> show_now(const Caller& caller,
+                                                        std::string_view id) override;
+    Task<Result<std::shared_ptr<const std::string>>> show(Caller caller, std::string id) override;
+    Task<Result<std::string>> list(Caller caller, JobQuery query) override;
+    Task<Result<std::string>> cancel(Caller caller, std::string id) override;
+    Task<Result<std::string>> spec(Caller caller, std::string id) override;
+    Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
+                                     std::size_t limit) override;
+    Task<Result<std::string>> ranks(Caller caller, std::string id) override;
+    Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
+    Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
+    std::shared_ptr<void> subscribe(Sink sink) override;
+    Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after,
+                                                    std::size_t limit) override;
+    std::int64_t last_seq() const override;
+    MetricsBody metrics(std::string_view accept) override;
+    Task<Status> ready() override;
+    AgentGate& agents() override { return *this; }
+
+    // AgentGate
+    Result<std::shared_ptr<AgentSession>> open(const std::string& ticket_sha256,
+                                               std::shared_ptr<AgentPeer> peer,
+                                               std::string remote) override;
+
+  private:
+    struct Finished {
+        std::string user;
+        std::shared_ptr<const std::string> view;
+        std::list<std::string>::iterator age;
+    };
+    using ActorPtr = std::shared_ptr<JobActor>;
+
+    ActorPtr make_actor(Job job);
+    JobActor::Hooks hooks();
+    void admit_next();
+    void on_events(JobActor& actor, const std::vector<Event>& events);
+    void on_finished(JobActor& actor);
+    void publish_ranks(JobActor& actor, bool now);
+    Task<Status> restore(JobId id);
+    Task<Status> restore_series(const Job& job);
+
+    ActorPtr find(std::string_view id) const;
+    void remember(const std::string& id, const std::string& user,
+                  std::shared_ptr<const std::string> view);
+    // The job whoever asks may see, folded from the store if it is over. not_found otherwise.
+    Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id);
+    Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
+    std::string ranks_text(const Job& job, const telemetry::JobSeries* series,
+                           const JobActor* actor, std::size_t most) const;
+
+    ControlContext& context_;
+    Ingest ingest_;
+    std::unordered_map<std::string, ActorPtr> jobs_;         // unfinished
+    std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;   // hash → attempt
+    std::deque<std::string> waiting_;                        // accepted, oldest first
+    std::vector<std::string> loaded_;                        // to be taken up by begin()
+    std::set<std::string> admitted_;                         // counted against the window
+    std::set<std::pair<std::string, std::string>> in_flight_;   // (user, idempotency key)
+    std::unordered_map<std::string, Finished> finished_;     // newest used first in ages_
+    std::list<std::string> ages_;
+    std::list<std::string> series_ages_;                     // finished jobs whose series are here
+    std::map<std::string, std::chrono::steady_clock::time_point> published_;
+    std::array<std::uint64_t, kJobStates> states_{};         // final ones; the others are in jobs_
+    std::uint64_t submitted_total_ = 0;
+    std::array<std::uint64_t, telemetry::kFinishResults> finished_total_{};
+    bool stopping_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+#include "daemon/control/event_bus.hpp"
+
+#include <vector>
+
+namespace lockstep {
+
+std::shared_ptr<void> EventBus::subscribe(Control::Sink sink) {
+    const std::uint64_t key = sinks_->next++;
+    sinks_->list[key] = std::make_shared<Control::Sink>(std::move(sink));
+    const std::weak_ptr<Sinks> sinks = sinks_;
+    const auto leave = [sinks, key](void*) {
+        if (const auto alive = sinks.lock()) {
+            alive->list.erase(key);
+        }
+    };
+    return std::shared_ptr<void>{nullptr, leave};
+}
+
+void EventBus::publish(const StreamMessage& message) {
+    std::vector<std::shared_ptr<Control::Sink>> now;
+    now.reserve(sinks_->list.size());
+    for (const auto& [key, sink] : sinks_->list) {
+        now.push_back(sink);
+    }
+    for (const auto& sink : now) {
+        (*sink)(message);
+    }
+}
+
+StreamMessage stream_message(const Event& event, const std::string& user) {
+    StreamMessage message;
+    message.seq = event.seq;
+    message.topic = "job." + event.job.value;
+    message.event = to_string(event.kind());
+    message.data = std::make_shared<const std::string>(dump_json(to_json(event)));
+    message.user = user;
+    return message;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "daemon/control/ingest.hpp"
+
+#include "daemon/control/job_actor.hpp"
+#include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <set>
+
+namespace lockstep {
+namespace {
+constexpr auto kRetry = std::chrono::seconds{1};
+}
+
+Ingest::Ingest(ControlContext& context, std::function<void(JobActor&)> on_job)
+    : context_(context), on_job_(std::move(on_job)), idle_(context.io), retry_(context.io) {
+    idle_.expires_at(net::steady_timer::time_point::max());
+}
+
+void Ingest::add(std::shared_ptr<AgentLink> link, Batch batch, std::string bytes) {
+    if (bytes_ + bytes.size() > limits::kIngestBytes || stopping_) {
+        // Not acknowledged, so not lost: the agent keeps it and replays it when it is back.
+        link->close("the daemon cannot store telemetry fast enough");
+        return;
+    }
+    bytes_ += bytes.size();
+    context_.metrics.ingest_bytes.Increment(static_cast<double>(bytes.size()));
+    items_.push_back({std::move(link), std::move(batch), std::move(bytes)});
+    context_.metrics.ingest_queue_depth.Set(static_cast<double>(items_.size()));
+    if (!running_) {
+        running_ = true;
+        context_.tasks.spawn("ingest", run());
+    }
+}
+
+Task<void> Ingest::run() {
+    while (!items_.empty() && !stopping_) {
+        std::vector<Item> items;
+        items.swap(items_);
+        std::vector<BatchWrite> writes;
+        writes.reserve(items.size());
+        std::size_t taken = 0;
+        for (const Item& item : items) {
+            BatchWrite write;
+            write.job = item.link->actor()->job().id;
+            write.attempt = item.link->attempt();
+            write.node_rank = item.link->node_rank;
+            write.seq = item.batch.seq;
+            write.data = item.bytes;
+            taken += item.bytes.size();
+            writes.push_back(std::move(write));
+        }
+        const Status stored = co_await context_.store.add_batches(std::move(writes));
+        if (!stored) {
+            log::error("cannot store telemetry", {{"what", stored.error().message}});
+            items.insert(items.end(), std::make_move_iterator(items_.begin()),
+                         std::make_move_iterator(items_.end()));
+            items_ = std::move(items);
+            co_await sleep_on(retry_, kRetry);
+            continue;
+        }
+        bytes_ -= taken;
+        take(items);
+        context_.metrics.ingest_queue_depth.Set(static_cast<double>(items_.size()));
+    }
+    running_ = false;
+    idle_.cancel();
+}
+
+void Ingest::take(const std::vector<Item>& items) {
+    std::set<std::shared_ptr<JobActor>> jobs;
+    const double now = context_.now_seconds();
+    for (const Item& item : items) {
+        const auto& actor = item.link->actor();
+        auto& series = context_.series.job(
+            actor->job().id.value,
+            static_cast<std::size_t>(actor->job().spec.resources.world_size()));
+        const auto added = series.ingest(item.batch, item.link->attempt(), now);
+        context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
+        if (added.late_rows > 0) {
+            context_.metrics.ingest_dropped(telemetry::DropReason::late, added.late_rows);
+        }
+        if (added.bad_rows + added.dropped_values > 0) {
+            context_.metrics.ingest_dropped(telemetry::DropReason::bad_frame,
+                                            added.bad_rows + added.dropped_values);
+        }
+        for (const double time : item.batch.times) {
+            context_.metrics.ingest_lag.Observe(std::max(0.0, now - time));
+        }
+        item.link->acknowledge_batch(item.batch.seq);
+        jobs.insert(actor);
+    }
+    for (const auto& actor : jobs) {
+        on_job_(*actor);
+    }
+}
+
+Task<void> Ingest::flush() {
+    while (running_ && !stopping_) {
+        ErrorCode ec;
+        co_await idle_.async_wait(into(ec));
+        idle_.expires_at(net::steady_timer::time_point::max());
+    }
+}
+
+void Ingest::stop() {
+    stopping_ = true;
+    retry_.cancel();
+    idle_.cancel();
+}
+
+}  // namespace lockstep

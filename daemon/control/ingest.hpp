@@ -1,0 +1,49 @@
+// Telemetry on its way in: batches of all agents are stored together (one fsync for many), then put
+// into the series, then acknowledged. Bounded: what does not fit is refused, and the agent, which
+// still has it, sends it again after the next connect. Control thread only.
+#pragma once
+
+#include "daemon/control/agent_link.hpp"
+#include "daemon/control/context.hpp"
+#include "job/model/batch.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class Ingest {
+  public:
+    // `on_job`: once per job whose series have new rows, after each commit.
+    Ingest(ControlContext& context, std::function<void(JobActor&)> on_job);
+
+    void add(std::shared_ptr<AgentLink> link, Batch batch, std::string bytes);
+    // Until every batch that was added has been stored (or the store has refused it for good).
+    Task<void> flush();
+    void stop();
+
+  private:
+    struct Item {
+        std::shared_ptr<AgentLink> link;
+        Batch batch;
+        std::string bytes;
+    };
+    Task<void> run();
+    void take(const std::vector<Item>& items);
+
+    ControlContext& context_;
+    std::function<void(JobActor&)> on_job_;
+    std::vector<Item> items_;
+    std::size_t bytes_ = 0;
+    bool running_ = false;
+    bool stopping_ = false;
+    net::steady_timer idle_;
+    net::steady_timer retry_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+// One unfinished job: takes what happens to it one input at a time, makes events of it, appends them,
+// and only then acts. What others see of the job is always durable. Control thread only; kept alive
+// by the service, by its agents' links and by its own coroutine.
+//
+//   input → draft (copy of the job + new events) → append (fsync) → job = draft → effects → due()
+#pragma once
+
+#include "daemon/control/agent_link.hpp"
+#include "daemon/control/context.hpp"
+#include "daemon/control/exchange.hpp"
+#include "daemon/telemetry/job_stats.hpp"
+#include "job/model/job.hpp"
+#include "job/model/job_view.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+struct AgentInput {
+    std::shared_ptr<AgentLink> link;
+    wire::AgentMessage message;
+};
+struct AgentGoneInput {
+    std::shared_ptr<AgentLink> link;
+};
+struct CancelInput {
+    std::string by;
+    std::function<void(Status)> done;   // after it is durable (or could not be made so)
+};
+struct LookInput {};                    // the scheduler may have news
+using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, LookInput>;
+
+class JobActor : public std::enable_shared_from_this<JobActor> {
+  public:
+    struct Hooks {
+        std::function<void(JobActor&, const std::vector<Event>&)> on_events;   // after the append
+        std::function<void(JobActor&)> on_attempt;    // a ticket is good from now on
+        std::function<void(JobActor&)> on_finished;   // once; the coroutine ends after it
+        // Every batch that has arrived is durable and in the series.
+        std::function<Task<void>()> flush_telemetry;
+    };
+    JobActor(ControlContext& context, Hooks hooks, Job job);
+
+    // Starts the coroutine; without it the job waits as accepted. Idempotent.
+    void start();
+    bool started() const { return started_; }
+    void post(JobInput input);
+    // Ends the coroutine without touching the job: the daemon is stopping.
+    void stop();
+
+    const Job& job() const { return job_; }
+    ControlContext& context() { return context_; }
+    // The job as the API shows it now; rebuilt when the job or its telemetry has changed.
+    std::shared_ptr<const std::string> view();
+    LiveView live() const;
+    // From telemetry, at most 250 ms old; nullptr if nothing was reported.
+    const telemetry::JobStats* stats();
+    std::int64_t pid(std::int32_t rank) const;
+    const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
+
+    void set_pending_reason(std::string reason);
+
+  private:
+    struct Draft {
+        Job job;
+        std::vector<Event> events;
+        std::vector<std::function<void()>> effects;   // after the append
+        std::vector<std::function<void(Status)>> answers;
+    };
+
+    Task<void> run();
+    Task<void> wait_for_input();
+    Task<void> take_inputs();
+    Task<bool> commit(Draft draft);
+    Draft draft() const;
+    bool add(Draft& draft, EventData data);
+    JobRow row(const Job& job, bool with_labels) const;
+
+    // job_actor_agents.cpp
+    void take(Draft& draft, AgentInput& input);
+    void take(Draft& draft, AgentGoneInput& input);
+    void take(Draft& draft, CancelInput& input);
+    void take(Draft& draft, LookInput& input);
+    void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
+    void join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);
+    void ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
+    void node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                      const wire::Started& started);
+    void exited(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Exited& exited);
+    void fault(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Fault& fault);
+    void checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                    const wire::CheckpointSaved& saved);
+    void keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request);
+    void send_answers(const std::vector<KeyExchange::Answer>& answers);
+    void form_generation(Draft& draft);
+    void send_world(const std::shared_ptr<AgentLink>& link);
+    void start_if_ready();
+    wire::Welcome welcome(const AgentLink& link, std::uint64_t acked_batch) const;
+    bool current(const AgentLink& link, std::int32_t generation) const;
+    void fence(const std::shared_ptr<AgentLink>& link, std::string why);
+
+    // What due() asks for.
+    Task<void> act();
+    Task<void> create_attempt();
+    Task<void> place();
+    Task<void> look_at_allocation();
+    Task<void> stop_attempt(Cause cause);
+    Task<void> conclude();
+    void note_lost_agents(Draft& draft);
+    void read_results(Draft& draft, const Observation& seen);
+    AttemptRequest request() const;
+
+    ControlContext& context_;
+    Hooks hooks_;
+    Job job_;
+    std::deque<JobInput> inputs_;
+    net::steady_timer wake_;
+    bool started_ = false;
+    bool stopping_ = false;
+    bool finished_ = false;
+
+    // Beside the events: what only lives while the daemon does.
+    std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;   // by node rank, HELLO accepted
+    std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;   // node rank → since
+    std::map<std::int32_t, std::int64_t> pids_;
+    std::optional<KeyExchange> exchange_;
+    std::int32_t exchange_generation_ = 0;
+    std::string pending_reason_;
+    bool submitted_ = false;              // the scheduler has this attempt, in this daemon's life
+    std::optional<std::chrono::steady_clock::time_point> stop_sent_;
+    bool cancel_sent_ = false;
+
+    std::shared_ptr<const std::string> view_;
+    std::chrono::steady_clock::time_point view_at_;
+    std::optional<telemetry::JobStats> stats_;
+    std::chrono::steady_clock::time_point stats_at_;
+};
+
+}  // namespace lockstep

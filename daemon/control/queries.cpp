@@ -1,0 +1,433 @@
+// The reading half of ControlService: jobs, events, ranks, series, logs, metrics.
+#include "daemon/control/attempt_files.hpp"
+#include "daemon/control/control_service.hpp"
+#include "daemon/control/job_metrics.hpp"
+#include "daemon/telemetry/series_query.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+constexpr auto kPublishEvery = std::chrono::milliseconds{200};
+
+bool may_see(const Caller& caller, const std::string& owner) {
+    return caller.admin || caller.user == owner;
+}
+
+Error no_job(std::string_view id) {
+    return Error{Errc::not_found, "no job " + printable(id.substr(0, 64))};
+}
+
+void put_number(Json& out, const char* key, std::optional<double> value) {
+    if (!value) {
+        return;
+    }
+    if (std::isfinite(*value)) {
+        out[key] = *value;
+    } else {
+        // JSON has no NaN; a loss that is one is news and must not look like "unknown".
+        out[key] = std::isnan(*value) ? "nan" : *value > 0 ? "inf" : "-inf";
+    }
+}
+
+std::string page(const std::vector<std::string_view>& items, const std::string& next) {
+    std::string out = "{\"items\":[";
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (i > 0) {
+            out += ',';
+        }
+        out += items[i];
+    }
+    out += ']';
+    if (!next.empty()) {
+        out += ",\"next_cursor\":" + dump_json(Json(next));
+    }
+    out += '}';
+    return out;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller& caller,
+                                                                    std::string_view id) {
+    const std::string key{id};
+    if (const auto active = jobs_.find(key); active != jobs_.end()) {
+        if (!may_see(caller, active->second->job().user)) {
+            return fail(no_job(id));
+        }
+        return active->second->view();
+    }
+    const auto known = finished_.find(key);
+    if (known == finished_.end()) {
+        return std::shared_ptr<const std::string>{};
+    }
+    if (!may_see(caller, known->second.user)) {
+        return fail(no_job(id));
+    }
+    ages_.splice(ages_.begin(), ages_, known->second.age);
+    return known->second.view;
+}
+
+Task<Result<std::shared_ptr<const std::string>>> ControlService::show(Caller caller,
+                                                                      std::string id) {
+    auto now = show_now(caller, id);
+    if (!now || *now) {
+        co_return now;
+    }
+    if (!is_job_id(id)) {
+        co_return fail(no_job(id));
+    }
+    const JobId job{id};
+    const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
+        return db.job(job);
+    };
+    const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
+    if (!row) {
+        co_return fail(row.error());
+    }
+    if (!row->has_value() || !may_see(caller, (*row)->user)) {
+        co_return fail(no_job(id));
+    }
+    auto view = std::make_shared<const std::string>((*row)->view);
+    if (is_final((*row)->state)) {
+        remember(id, (*row)->user, view);
+    }
+    co_return view;
+}
+
+Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
+    RowQuery rows;
+    rows.state = query.state;
+    rows.user = query.user;
+    if (!caller.admin) {
+        if (!query.user.empty() && query.user != caller.user) {
+            co_return page({}, "");
+        }
+        rows.user = caller.user;
+    }
+    rows.name = query.name;
+    rows.label_name = query.label_name;
+    rows.label_value = query.label_value;
+    if (!query.cursor.empty()) {
+        const auto before = base64_decode(query.cursor);
+        if (!before || !is_job_id(*before)) {
+            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+        }
+        rows.before = *before;
+    }
+    rows.limit = query.limit + 1;
+    const std::function<Result<std::vector<JobRow>>(Database&)> read = [rows](Database& db) {
+        return db.jobs(rows);
+    };
+    const auto found = co_await context_.store.read<std::vector<JobRow>>(read);
+    if (!found) {
+        co_return fail(found.error());
+    }
+    const std::size_t count = std::min(found->size(), query.limit);
+    std::vector<std::shared_ptr<const std::string>> alive;   // newer than what the store holds
+    std::vector<std::string_view> items;
+    for (std::size_t i = 0; i < count; ++i) {
+        const JobRow& row = (*found)[i];
+        const ActorPtr actor = find(row.id.value);
+        if (actor) {
+            alive.push_back(actor->view());
+            items.push_back(*alive.back());
+        } else {
+            items.push_back(row.view);
+        }
+    }
+    const std::string next =
+        found->size() > query.limit ? base64_encode((*found)[count - 1].id.value) : "";
+    co_return page(items, next);
+}
+
+Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std::string id) {
+    if (const ActorPtr actor = find(id)) {
+        if (!may_see(caller, actor->job().user)) {
+            co_return fail(no_job(id));
+        }
+        // The actor lives as long as whoever holds this.
+        co_return std::shared_ptr<const Job>{actor, &actor->job()};
+    }
+    if (!is_job_id(id)) {
+        co_return fail(no_job(id));
+    }
+    const JobId key{id};
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key](Database& db) {
+        return db.events_of(key, 0, SIZE_MAX / 2);
+    };
+    const auto events = co_await context_.store.read<std::vector<Event>>(read);
+    if (!events) {
+        co_return fail(events.error());
+    }
+    if (events->empty()) {
+        co_return fail(no_job(id));
+    }
+    auto job = start_job(events->front());
+    if (!job) {
+        co_return fail(job.error());
+    }
+    for (std::size_t i = 1; i < events->size(); ++i) {
+        if (const auto applied = apply(*job, (*events)[i]); !applied) {
+            co_return fail(Errc::corrupt, applied.error().message);
+        }
+    }
+    if (!may_see(caller, job->user)) {
+        co_return fail(no_job(id));
+    }
+    co_return std::make_shared<const Job>(std::move(*job));
+}
+
+Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    co_return dump_json(to_json((*job)->spec));
+}
+
+Task<Result<std::string>> ControlService::events(Caller caller, std::string id,
+                                                 std::int64_t after, std::size_t limit) {
+    const auto seen = co_await show(caller, id);
+    if (!seen) {
+        co_return fail(seen.error());
+    }
+    const JobId key{id};
+    const std::function<Result<std::vector<Event>>(Database&)> read =
+        [key, after, limit](Database& db) { return db.events_of(key, after, limit + 1); };
+    const auto found = co_await context_.store.read<std::vector<Event>>(read);
+    if (!found) {
+        co_return fail(found.error());
+    }
+    const std::size_t count = std::min(found->size(), limit);
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < count; ++i) {
+        texts.push_back(dump_json(to_json((*found)[i])));
+    }
+    const std::string next =
+        found->size() > limit ? std::to_string((*found)[count - 1].seq) : "";
+    co_return page({texts.begin(), texts.end()}, next);
+}
+
+std::string ControlService::ranks_text(const Job& job, const telemetry::JobSeries* series,
+                                       const JobActor* actor, std::size_t most) const {
+    const auto world = static_cast<std::size_t>(job.spec.resources.world_size());
+    const double now = context_.now_seconds();
+    std::vector<std::string> texts;
+    for (std::size_t rank = 0; rank < std::min(world, most); ++rank) {
+        Json item = rank_json(job, static_cast<std::int32_t>(rank));
+        if (actor != nullptr && actor->pid(static_cast<std::int32_t>(rank)) > 0) {
+            item["pid"] = actor->pid(static_cast<std::int32_t>(rank));
+        }
+        if (series != nullptr && rank < series->world_size() && !series->rank(rank).empty()) {
+            const auto& one = series->rank(rank);
+            if (one.last_step() >= 0) {
+                item["step"] = one.last_step();
+            }
+            put_number(item, "loss", one.latest(telemetry::CoreMetric::loss));
+            put_number(item, "step_seconds", one.latest(telemetry::CoreMetric::step_seconds));
+            if (const auto age = series->report_age(rank, now); age && !is_final(job.state)) {
+                item["report_age_seconds"] = *age;
+            }
+        }
+        texts.push_back(dump_json(item));
+    }
+    return page({texts.begin(), texts.end()}, "");
+}
+
+Task<Result<const telemetry::JobSeries*>> ControlService::load_series(const Job& job) {
+    const std::string id = job.id.value;
+    if (context_.series.find(id) == nullptr && is_final(job.state)) {
+        if (const Status restored = co_await restore_series(job); !restored) {
+            co_return fail(restored.error());
+        }
+        if (context_.series.find(id) != nullptr &&
+            std::find(series_ages_.begin(), series_ages_.end(), id) == series_ages_.end()) {
+            series_ages_.push_front(id);
+            while (series_ages_.size() > limits::kSeriesJobsCached) {
+                context_.series.erase(series_ages_.back());
+                series_ages_.pop_back();
+            }
+        }
+    }
+    co_return context_.series.find(id);
+}
+
+Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    const auto series = co_await load_series(**job);
+    if (!series) {
+        co_return fail(series.error());
+    }
+    const ActorPtr actor = find(id);
+    co_return ranks_text(**job, *series, actor.get(), SIZE_MAX);
+}
+
+Task<Result<std::string>> ControlService::series(Caller caller, std::string id,
+                                                 SeriesQuery query) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    for (const std::int32_t rank : query.ranks) {
+        if (rank >= (*job)->spec.resources.world_size()) {
+            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" +
+                                              std::to_string((*job)->spec.resources.world_size() - 1));
+        }
+    }
+    const auto series = co_await load_series(**job);
+    if (!series) {
+        co_return fail(series.error());
+    }
+    telemetry::SeriesQuery asked;
+    asked.metric = query.metric;
+    asked.ranks = query.ranks;
+    asked.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
+    asked.from = query.from.value_or(asked.from);
+    asked.to = query.to.value_or(asked.to);
+    asked.points = query.points;
+    std::vector<telemetry::RankHistory> history;
+    if (*series != nullptr) {
+        history = telemetry::query_series(**series, asked);
+    }
+    co_return dump_json(telemetry::to_json(asked, history));
+}
+
+Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id,
+                                                 std::int32_t rank) {
+    const auto loaded = co_await load(caller, id);
+    if (!loaded) {
+        co_return fail(loaded.error());
+    }
+    const Job& job = **loaded;
+    if (rank < 0 || rank >= job.spec.resources.world_size()) {
+        co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
+                                            std::to_string(job.spec.resources.world_size() - 1));
+    }
+    const Generation* generation = job.generation();
+    if (generation == nullptr) {
+        co_return fail(is_final(job.state) ? Errc::not_found : Errc::unavailable,
+                       "rank " + std::to_string(rank) + " was not started" +
+                           (is_final(job.state) ? "" : " yet"));
+    }
+    LogPlace out;
+    out.path = (std::filesystem::path{job.attempt()->directory} / wire::rank_log_name(rank)).string();
+    out.may_grow =
+        !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
+    co_return out;
+}
+
+std::shared_ptr<void> ControlService::subscribe(Sink sink) {
+    return context_.bus.subscribe(std::move(sink));
+}
+
+Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t after,
+                                                                std::size_t limit) {
+    const std::function<Result<std::vector<Event>>(Database&)> read =
+        [after, limit](Database& db) { return db.events_after(after, limit); };
+    const auto events = co_await context_.store.read<std::vector<Event>>(read);
+    if (!events) {
+        co_return fail(events.error());
+    }
+    std::vector<StreamMessage> out;
+    std::map<std::string, std::string> owners;
+    for (const Event& event : *events) {
+        auto owner = owners.find(event.job.value);
+        if (owner == owners.end()) {
+            std::string user;
+            if (const ActorPtr actor = find(event.job.value)) {
+                user = actor->job().user;
+            } else {
+                const JobId key = event.job;
+                const std::function<Result<std::optional<JobRow>>(Database&)> lookup =
+                    [key](Database& db) { return db.job(key); };
+                const auto row = co_await context_.store.read<std::optional<JobRow>>(lookup);
+                user = row && row->has_value() ? (*row)->user : "";
+            }
+            owner = owners.emplace(event.job.value, user).first;
+        }
+        out.push_back(stream_message(event, owner->second));
+    }
+    co_return out;
+}
+
+std::int64_t ControlService::last_seq() const { return context_.store.last_seq(); }
+
+void ControlService::publish_ranks(JobActor& actor, bool now) {
+    if (!context_.bus.has_subscribers()) {
+        return;
+    }
+    const std::string& id = actor.job().id.value;
+    const auto* series = context_.series.find(id);
+    if (series == nullptr) {
+        return;
+    }
+    auto& last = published_[id];
+    const auto time = context_.clock.steady();
+    if (!now && time - last < kPublishEvery) {
+        return;
+    }
+    last = time;
+    StreamMessage message;
+    message.topic = "ranks." + id;
+    message.event = "ranks";
+    message.user = actor.job().user;
+    message.data = std::make_shared<const std::string>(
+        "{\"job\":\"" + id + "\",\"ranks\":" +
+        ranks_text(actor.job(), series, &actor, limits::kSeriesRanks) + "}");
+    context_.bus.publish(message);
+}
+
+MetricsBody ControlService::metrics(std::string_view accept) {
+    const UnixMillis now = context_.clock.wall();
+    telemetry::MetricsView view;
+    view.now = context_.now_seconds();
+    view.jobs = states_;
+    view.submitted_total = submitted_total_;
+    view.finished_total = finished_total_;
+    std::vector<telemetry::JobMetricsView> active;
+    std::vector<std::vector<telemetry::RankMetricsView>> ranks(jobs_.size());
+    std::size_t connected = 0;
+    double silence = 0;
+    for (const auto& [id, actor] : jobs_) {
+        const Job& job = actor->job();
+        ++view.jobs[static_cast<std::size_t>(job.state)];
+        // Jobs nobody has started have nothing to say beyond being counted: 10,000 of them queued
+        // must not make 10,000 sets of series.
+        if (job.attempt() == nullptr || job.attempt()->placed_at == 0) {
+            continue;
+        }
+        active.push_back(metrics_view(job, context_.series.find(id), ranks[active.size()], now));
+        for (const auto& [node, link] : actor->links()) {
+            ++connected;
+            silence = std::max(silence, std::chrono::duration<double>(context_.clock.steady() -
+                                                                      link->last_heard)
+                                            .count());
+        }
+    }
+    view.active = active;
+    context_.metrics.agents(connected, silence, 0);
+    context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
+    const telemetry::TextFormat format = telemetry::negotiate(accept);
+    return {std::string{telemetry::content_type(format)},
+            telemetry::render_metrics(format, context_.metrics, view)};
+}
+
+Task<Status> ControlService::ready() {
+    if (const Status store = co_await context_.store.probe(); !store) {
+        co_return fail(store.error().in("store"));
+    }
+    if (const Status scheduler = co_await context_.scheduler.ping(); !scheduler) {
+        co_return fail(scheduler.error().in("scheduler"));
+    }
+    co_return Status{};
+}
+
+}  // namespace lockstep

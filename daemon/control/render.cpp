@@ -1,0 +1,39 @@
+#include "daemon/control/render.hpp"
+
+#include "job/base/digest.hpp"
+#include "job/model/rank_env.hpp"
+
+namespace lockstep {
+
+Json render_json(const JobSpec& spec, const Scheduler& scheduler,
+                 const std::vector<std::string>& warnings) {
+    RankPlace place;
+    place.job_id = "<job id>";
+    place.world_size = spec.resources.world_size();
+    place.local_world_size = spec.resources.ranks_per_node;
+    place.nodes = spec.resources.nodes;
+    place.master_addr = "<address of node 0>";
+    place.address = "<address of the node>";
+    place.socket_path = "<socket of the rank>";
+    place.error_file = "<attempt directory>/rank-00000.error.json";
+    place.checkpoint_directory = spec.checkpoint.directory.empty() ? "<runs directory>/<job id>/checkpoints"
+                                                                   : spec.checkpoint.directory;
+    if (spec.train) {
+        place.train_config_file = "<attempt directory>/train.json";
+    }
+    place.agent_program = "<lockstep-agent>";
+    Json out = Json::object();
+    out["scheduler"] = scheduler.name();
+    out["nodes"] = spec.resources.nodes;
+    out["ranks"] = place.world_size;
+    out["command"] = rank_command(spec, place, "lockstep-train");
+    out["environment"] = Json::object();
+    for (const auto& [name, value] : rank_environment(spec, place, {})) {
+        out["environment"][name] = name == "MASTER_PORT" ? "<port held by node 0>" : value;
+    }
+    out["warnings"] = warnings;
+    out["render_hash"] = sha256_hex(dump_json(to_json(spec)) + "\n" + dump_json(out));
+    return out;
+}
+
+}  // namespace lockstep

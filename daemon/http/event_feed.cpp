@@ -1,0 +1,147 @@
+#include "daemon/http/event_feed.hpp"
+
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kTopics = 64;
+constexpr std::size_t kReplayPage = 500;
+// What the browser waits before it comes back, milliseconds.
+constexpr std::string_view kRetry = "retry: 2000\n";
+}  // namespace
+
+Result<TopicSet> TopicSet::parse(std::string_view text) {
+    TopicSet out;
+    for (auto& word : split(text, ',')) {
+        const auto dot = word.find('.');
+        const auto kind = std::string_view{word}.substr(0, dot);
+        if (word == "jobs") {
+            out.all_jobs_ = true;
+        } else if (dot != std::string::npos && (kind == "job" || kind == "ranks") &&
+                   is_job_id(std::string_view{word}.substr(dot + 1))) {
+            out.topics_.insert(std::move(word));
+        } else {
+            return fail(Errc::invalid, "\"" + printable(word).substr(0, 64) +
+                                           "\" is no topic: use jobs, job.<id> or ranks.<id>");
+        }
+        if (out.topics_.size() > kTopics) {
+            return fail(Errc::invalid, "more than 64 topics");
+        }
+    }
+    return out;
+}
+
+bool TopicSet::wants(std::string_view topic) const {
+    return (all_jobs_ && topic.starts_with("job.")) || topics_.contains(topic);
+}
+
+EventFeed::EventFeed(net::io_context& io, Control& control, telemetry::DaemonMetrics& metrics,
+                     Caller caller, TopicSet topics, std::optional<std::int64_t> after,
+                     EventStream::Settings settings)
+    : control_(control),
+      caller_(std::move(caller)),
+      topics_(std::move(topics)),
+      live_(io, settings),
+      held_cap_(settings.queue),
+      told_(after.value_or(0)),
+      replaying_(after.has_value()),
+      sent_events_(metrics.stream_events("job")),
+      sent_snapshots_(metrics.stream_events("ranks")) {}
+
+std::shared_ptr<EventFeed> EventFeed::start(net::io_context& io, Control& control,
+                                            telemetry::DaemonMetrics& metrics, Caller caller,
+                                            TopicSet topics, std::optional<std::int64_t> after,
+                                            EventStream::Settings settings) {
+    std::shared_ptr<EventFeed> feed{
+        new EventFeed(io, control, metrics, std::move(caller), std::move(topics), after, settings)};
+    const std::weak_ptr<EventFeed> weak = feed;
+    feed->subscription_ = control.subscribe([weak](const StreamMessage& message) {
+        if (const auto alive = weak.lock()) {
+            alive->receive(message);
+        }
+    });
+    return feed;
+}
+
+bool EventFeed::wants(const StreamMessage& message) const {
+    return (caller_.admin || message.user == caller_.user) && topics_.wants(message.topic);
+}
+
+void EventFeed::receive(const StreamMessage& message) {
+    if (!wants(message) || live_.ended()) {
+        return;
+    }
+    if (!replaying_) {
+        // What the replay has told already may be published a moment later.
+        if (message.seq == 0 || message.seq > told_) {
+            if (live_.push(message.seq, message.event, *message.data)) {
+                (message.seq == 0 ? sent_snapshots_ : sent_events_).Increment();
+            }
+        }
+    } else if (message.seq != 0) {  // snapshots come again
+        held_.push_back(message);
+        if (held_.size() > held_cap_) {
+            // It resumes where the replay got to.
+            live_.end_lagging();
+        }
+    }
+}
+
+Task<std::string> EventFeed::replay_page() {
+    std::string text;
+    while (text.empty() && replaying_ && !live_.ended()) {
+        auto page = co_await control_.replay(told_, kReplayPage);
+        if (!page) {
+            log::warn("cannot replay events", {{"error", page.error().text()}});
+            live_.close();
+            break;
+        }
+        for (const auto& message : *page) {
+            told_ = std::max(told_, message.seq);
+            if (wants(message)) {
+                text += format_event(message.seq, message.event, *message.data);
+                sent_events_.Increment();
+            }
+        }
+        if (page->size() < kReplayPage) {
+            go_live();
+        }
+    }
+    co_return text;
+}
+
+void EventFeed::go_live() {
+    replaying_ = false;
+    for (const auto& message : std::exchange(held_, {})) {
+        receive(message);
+    }
+}
+
+Task<std::optional<std::string>> EventFeed::next() {
+    if (!std::exchange(greeted_, true)) {
+        std::string hello{kRetry};
+        if (!replaying_) {
+            // Sets the client's Last-Event-ID without an event.
+            hello += "id: " + std::to_string(control_.last_seq()) + "\n";
+        }
+        co_return hello + "\n";
+    }
+    if (replaying_) {
+        auto text = co_await replay_page();
+        if (!text.empty()) {
+            co_return text;
+        }
+    }
+    co_return co_await live_.next();
+}
+
+void EventFeed::close() {
+    subscription_.reset();
+    live_.close();
+}
+
+}  // namespace lockstep

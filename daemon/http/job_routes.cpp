@@ -1,0 +1,346 @@
+#include "daemon/http/problem.hpp"
+#include "daemon/http/query_reader.hpp"
+#include "daemon/http/routes.hpp"
+#include "job/base/digest.hpp"
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kKeyBytes = 255;
+constexpr std::size_t kCursorBytes = 256;
+
+Result<JobSpec> spec_of(const HttpRequest& request) {
+    auto json = parse_json(request.body);
+    if (!json) {
+        return fail(std::move(json.error()));
+    }
+    return parse_spec(*json);
+}
+
+// "<hash>" with its quotes, as an ETag; "" when the header is absent.
+Result<std::string> render_hash_of(const HttpRequest& request) {
+    const auto value = request.header("if-match");
+    if (value.empty()) {
+        return std::string{};
+    }
+    const bool quoted = value.size() > 2 && value.front() == '"' && value.back() == '"';
+    const auto hash = quoted ? value.substr(1, value.size() - 2) : std::string_view{};
+    if (hash.empty() || hash.size() > kKeyBytes || hash.find('"') != std::string_view::npos) {
+        return fail(Errc::invalid, "If-Match: must be \"<render_hash>\" with its quotes");
+    }
+    return std::string{hash};
+}
+
+Result<std::string> idempotency_key_of(const HttpRequest& request) {
+    const auto key = request.header("idempotency-key");
+    const bool visible =
+        std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7F'; });
+    if (!visible || key.size() > kKeyBytes ||
+        (key.empty() && request.head.has("idempotency-key"))) {
+        return fail(Errc::invalid, "Idempotency-Key: must be 1..255 visible ASCII characters");
+    }
+    return std::string{key};
+}
+
+int submit_status(const Error& error) {
+    if (error.code == Errc::conflict && error.message.starts_with("reused")) {
+        return 422;
+    }
+    if (error.code == Errc::conflict && error.message.starts_with("render")) {
+        return 412;
+    }
+    if (error.code == Errc::exhausted) {
+        return error.message.starts_with("limit") ? 503 : 507;
+    }
+    return status_of(error.code);
+}
+
+Task<HttpResponse> submit(Control& control, HttpRequest request) {
+    auto key = idempotency_key_of(request);
+    auto hash = render_hash_of(request);
+    if (!key || !hash) {
+        co_return problem(!key ? key.error() : hash.error());
+    }
+    auto spec = spec_of(request);
+    if (!spec) {
+        co_return problem(spec.error());
+    }
+    SubmitRequest submission;
+    submission.spec = std::move(*spec);
+    submission.idempotency_key = std::move(*key);
+    submission.if_match = std::move(*hash);
+    if (!submission.idempotency_key.empty()) {
+        submission.body_sha256 = sha256_hex(request.body);
+    }
+    auto done = co_await control.submit(caller_of(request), std::move(submission));
+    if (!done) {
+        co_return problem(done.error(), submit_status(done.error()));
+    }
+    HttpResponse response = json_response(std::move(done->job_json), 201);
+    response.headers.emplace_back("Location", "/v1/jobs/" + done->id);
+    if (done->repeated) {
+        response.headers.emplace_back("Idempotency-Replayed", "true");
+    }
+    co_return response;
+}
+
+HttpResponse render(Control& control, const HttpRequest& request) {
+    const auto spec = spec_of(request);
+    if (!spec) {
+        return problem(spec.error());
+    }
+    const auto rendered = control.render(caller_of(request), *spec);
+    if (!rendered) {
+        return problem(rendered.error());
+    }
+    HttpResponse response = json_response(dump_json(*rendered));
+    if (const auto hash = rendered->find("render_hash"); hash != rendered->end()) {
+        response.headers.emplace_back("ETag", "\"" + hash->get<std::string>() + "\"");
+    }
+    return response;
+}
+
+void read_label(QueryReader& in, JobQuery& query) {
+    std::string label;
+    in.text("label", label, limits::kTextBytes * 2);
+    if (label.empty()) {
+        return;
+    }
+    const auto at = label.find_first_of(":=");
+    if (at == std::string::npos || at == 0) {
+        in.error("label", "must be name:value");
+        return;
+    }
+    query.label_name = label.substr(0, at);
+    query.label_value = label.substr(at + 1);
+}
+
+Result<JobQuery> job_query(const HttpRequest& request) {
+    QueryReader in{request.query};
+    JobQuery query;
+    std::string state;
+    std::int64_t limit = limits::kPageDefault;
+    in.text("state", state, limits::kTextBytes);
+    in.text("user", query.user, limits::kTextBytes);
+    in.text("name", query.name, limits::kTextBytes);
+    in.integer("limit", limit, 1, limits::kPage);
+    in.text("cursor", query.cursor, kCursorBytes);
+    read_label(in, query);
+    if (!state.empty()) {
+        query.state = parse_job_state(state);
+        if (!query.state) {
+            in.error("state", "is no state of a job");
+        }
+    }
+    query.limit = static_cast<std::size_t>(limit);
+    if (auto error = in.finish()) {
+        return fail(std::move(*error));
+    }
+    return query;
+}
+
+Task<HttpResponse> list(Control& control, HttpRequest request) {
+    auto query = job_query(request);
+    if (!query) {
+        co_return problem(query.error());
+    }
+    auto page = co_await control.list(caller_of(request), std::move(*query));
+    if (!page) {
+        co_return query_problem(page.error());
+    }
+    co_return json_response(std::move(*page));
+}
+
+std::optional<HttpResponse> show_now(Control& control, const HttpRequest& request) {
+    if (!request.query.empty()) {
+        QueryReader in{request.query};
+        return problem(*in.finish());
+    }
+    auto job = control.show_now(caller_of(request), request.param());
+    if (!job) {
+        return problem(job.error());
+    }
+    if (!*job) {
+        return std::nullopt;
+    }
+    return json_response(std::move(*job));
+}
+
+Task<HttpResponse> show(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.show(caller_of(request), std::move(id));
+    if (!job) {
+        co_return problem(job.error());
+    }
+    co_return json_response(std::move(*job));
+}
+
+Task<HttpResponse> cancel(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.cancel(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(job));
+}
+
+Task<HttpResponse> spec(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto text = co_await control.spec(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(text));
+}
+
+Task<HttpResponse> script(Control& control, HttpRequest request) {
+    const Caller caller = caller_of(request);
+    std::string id{request.param()};
+    const auto text = co_await control.spec(caller, std::move(id));
+    if (!text) {
+        co_return problem(text.error());
+    }
+    const auto json = parse_json(*text);
+    const auto parsed = json ? parse_spec(*json) : Result<JobSpec>{fail(json.error())};
+    if (!parsed) {
+        co_return problem(Error{Errc::corrupt, "stored spec: " + parsed.error().message});
+    }
+    const auto rendered = control.render(caller, *parsed);
+    if (!rendered) {
+        co_return problem(rendered.error());
+    }
+    const auto found = rendered->find("script");
+    if (found == rendered->end() || !found->is_string()) {
+        co_return problem(Error{Errc::not_found, "the local scheduler uses no batch script"});
+    }
+    co_return text_response(found->get<std::string>());
+}
+
+// A coroutine that outlives its lambda keeps only its parameters: the lambdas here are no
+// coroutines, they call one.
+using Call = Task<HttpResponse> (*)(Control&, HttpRequest);
+SlowHandler waiting(Control& control, Call call) {
+    return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
+}
+
+void add_submit_routes(Router& router, const RouteContext& context) {
+    Control& control = context.control;
+    Route route;
+    route.method = Method::post;
+    route.path = "/v1/jobs";
+    route.scope = Scope::write;
+    route.handler = waiting(control, submit);
+    route.operation = "submitJob";
+    route.summary = "Submit a job; it is on disk before the answer.";
+    route.headers = {
+        {"Idempotency-Key", "string",
+         "1..255 visible ASCII characters. The same key with the same body gives the first answer "
+         "again; with another body 422; while the first is in flight 409."},
+        {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."}};
+    route.request_schema = "JobSpec";
+    route.response_schema = "Job";
+    route.success = 201;
+    route.failures = {409, 412, 422, 503, 507};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::post;
+    route.path = "/v1/jobs/render";
+    route.scope = Scope::write;
+    route.handler =
+        FastHandler{[&control](const HttpRequest& request) { return render(control, request); }};
+    route.operation = "renderJob";
+    route.summary = "Show what a job would run, without submitting it.";
+    route.request_schema = "JobSpec";
+    route.response_schema = "Render";
+    router.add(std::move(route));
+}
+
+void add_read_routes(Router& router, const RouteContext& context) {
+    Control& control = context.control;
+    Route route;
+    route.path = "/v1/jobs";
+    route.scope = Scope::read;
+    route.handler = waiting(control, list);
+    route.operation = "listJobs";
+    route.summary = "List jobs, newest first.";
+    route.query = {{"state", "string", "Only jobs in this state."},
+                   {"user", "string", "Only this user's."},
+                   {"name", "string", "Only jobs of this name."},
+                   {"label", "string", "Only jobs with this label, as name:value."},
+                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
+                   {"cursor", "string", "next_cursor of the answer before."}};
+    route.response_schema = "JobPage";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}";
+    route.scope = Scope::read;
+    route.handler =
+        TryHandler{[&control](const HttpRequest& request) { return show_now(control, request); },
+                   waiting(control, show)};
+    route.operation = "getJob";
+    route.summary = "Show one job.";
+    route.response_schema = "Job";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/spec";
+    route.scope = Scope::read;
+    route.handler = waiting(control, spec);
+    route.operation = "getJobSpec";
+    route.summary = "The job's specification with every default filled in.";
+    route.response_schema = "JobSpec";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/script";
+    route.scope = Scope::read;
+    route.handler = waiting(control, script);
+    route.operation = "getJobScript";
+    route.summary = "The batch script of the job; 404 with the local scheduler, which uses none.";
+    route.response_type = content_type::kText;
+    route.failures = {404};
+    router.add(std::move(route));
+}
+
+}  // namespace
+
+Caller caller_of(const HttpRequest& request) {
+    Caller caller;
+    caller.user = request.principal.user;
+    caller.admin = request.principal.role == Role::admin;
+    caller.may_write = request.principal.role != Role::viewer;
+    return caller;
+}
+
+HttpResponse query_problem(const Error& error) {
+    const auto colon = error.message.find(": ");
+    if (error.code != Errc::invalid || !error.fields.empty() || colon == std::string::npos) {
+        return problem(error);
+    }
+    return problem(query_error(error.message.substr(0, colon), error.message.substr(colon + 2)));
+}
+
+HttpResponse json_or_problem(Result<std::string> text) {
+    return text ? json_response(std::move(*text)) : problem(text.error());
+}
+
+void add_job_routes(Router& router, const RouteContext& context) {
+    add_submit_routes(router, context);
+    add_read_routes(router, context);
+    Route route;
+    route.method = Method::post;
+    route.path = "/v1/jobs/{id}/cancel";
+    route.scope = Scope::write;
+    route.handler = waiting(context.control, cancel);
+    route.operation = "cancelJob";
+    route.summary = "Ask a job to stop; again is no error.";
+    route.response_schema = "Job";
+    route.failures = {404, 409};
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The routes of the API (design §5), each with its scope and documentation. Handlers translate
+// between HTTP and Control and hold no state. What the context refers to outlives the router.
+#pragma once
+
+#include "daemon/control/control.hpp"
+#include "daemon/http/router.hpp"
+#include "daemon/telemetry/daemon_metrics.hpp"
+#include "job/async/asio.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct RouteContext {
+    net::io_context& io;
+    Control& control;
+    telemetry::DaemonMetrics& metrics;
+};
+
+// All of them, /openapi.json included.
+void add_routes(Router& router, const RouteContext& context);
+
+void add_job_routes(Router& router, const RouteContext& context);     // submit, render, list, …
+void add_view_routes(Router& router, const RouteContext& context);    // logs, series, ranks, events
+void add_system_routes(Router& router, const RouteContext& context);  // health, metrics, whoami
+
+Caller caller_of(const HttpRequest& request);
+// A problem document in which "name: message" about a query parameter also has its pointer.
+HttpResponse query_problem(const Error& error);
+// JSON text or the problem.
+HttpResponse json_or_problem(Result<std::string> text);
+
+}  // namespace lockstep

@@ -1,0 +1,215 @@
+#include "daemon/http/server.hpp"
+
+#include "daemon/http/agent_socket.hpp"
+#include "daemon/http/problem.hpp"
+#include "daemon/http/session.hpp"
+#include "job/async/sleep.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int kBacklog = 4096;  // 4,000 agents may call in within one second
+// Out of descriptors: wait for sessions to end instead of spinning on the readable listener.
+constexpr auto kAcceptRetry = std::chrono::milliseconds{100};
+
+void refuse(tcp::socket& socket) {
+    const auto answer = protocol_problem(503, "too many connections");
+    const std::string text =
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+        "Retry-After: 1\r\nContent-Type: application/problem+json\r\n"
+        "Content-Length: " +
+        std::to_string(answer.body.size()) + "\r\n\r\n" + answer.body;
+    // A fresh socket's buffer is empty, so this fits or the peer is gone already.
+    ErrorCode ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(net::buffer(text), ignored);
+    socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+}  // namespace
+
+HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator authenticate,
+                       AgentGate* gate, telemetry::DaemonMetrics& metrics, HttpSettings settings)
+    : io_(io),
+      router_(router),
+      authenticate_(std::move(authenticate)),
+      gate_(gate),
+      settings_(std::move(settings)),
+      metrics_(metrics),
+      sweep_timer_(io),
+      stop_timer_(io),
+      tasks_(io) {
+    for (const auto& route : router.routes()) {
+        by_route_.push_back(&metrics.route(to_string(route.method), route.path));
+    }
+    by_route_.push_back(&metrics.route("other", "none"));
+    update_date();
+}
+
+HttpServer::~HttpServer() = default;
+
+Result<tcp::endpoint> HttpServer::listen(const std::string& address, std::uint16_t port,
+                                         Surface surface) {
+    const std::string where = address + ":" + std::to_string(port);
+    ErrorCode ec;
+    const auto ip = net::ip::make_address(address == "localhost" ? "127.0.0.1" : address, ec);
+    if (ec) {
+        return fail(Errc::invalid, "not an address to listen on: " + where);
+    }
+    const tcp::endpoint endpoint{ip, port};
+    Listener listener{io_};
+    listener.surface = surface;
+    listener.acceptor.open(endpoint.protocol(), ec);
+    if (!ec) {
+        listener.acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+    }
+    if (!ec) {
+        listener.acceptor.bind(endpoint, ec);
+    }
+    if (!ec) {
+        listener.acceptor.listen(kBacklog, ec);
+    }
+    if (!ec) {
+        listener.acceptor.non_blocking(true, ec);
+    }
+    if (ec) {
+        return fail(Errc::unavailable, "cannot listen on " + where + ": " + ec.message());
+    }
+    const tcp::endpoint bound = listener.acceptor.local_endpoint(ec);
+    listeners_.push_back(std::move(listener));
+    tasks_.spawn("http accept", accept(listeners_.back()));
+    if (!std::exchange(sweeping_, true)) {
+        tasks_.spawn("http sweep", sweep());
+    }
+    return bound;
+}
+
+Task<void> HttpServer::accept(Listener& listener) {
+    while (!stopping_) {
+        ErrorCode ec;
+        tcp::socket socket{io_};
+        co_await listener.acceptor.async_accept(socket, into(ec));
+        // Take everything that waits: one wake-up serves a whole herd of agents.
+        while (!ec && !stopping_) {
+            admit(std::move(socket), listener.surface);
+            socket = tcp::socket{io_};
+            listener.acceptor.accept(socket, ec);
+        }
+        const bool transient = ec == net::error::would_block || ec == net::error::try_again ||
+                               ec == net::error::connection_aborted;
+        if (!ec || transient || stopping_) {
+            continue;
+        }
+        log::warn("cannot accept a connection", {{"error", ec.message()}});
+        co_await sleep_on(listener.retry, kAcceptRetry);
+    }
+}
+
+void HttpServer::admit(tcp::socket socket, Surface surface) {
+    if (sessions_.size() >= settings_.limits.connections) {
+        ++counters_.refused;
+        refuse(socket);
+        return;
+    }
+    ErrorCode ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    socket.non_blocking(true, ignored);
+    auto session = std::make_shared<Session>(*this, std::move(socket), surface);
+    tasks_.spawn("http session", session->run(session));
+}
+
+void HttpServer::update_date() {
+    const std::time_t now = std::time(nullptr);
+    std::tm parts{};
+    gmtime_r(&now, &parts);
+    // RFC 9110 §5.6.7; the C locale's names, whatever the locale of the process is.
+    static constexpr std::array<const char*, 7> kDays{"Sun", "Mon", "Tue", "Wed",
+                                                      "Thu", "Fri", "Sat"};
+    static constexpr std::array<const char*, 12> kMonths{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    std::array<char, 64> text{};
+    const int size = std::snprintf(text.data(), text.size(), "%s, %02d %s %04d %02d:%02d:%02d GMT",
+                                   kDays[static_cast<std::size_t>(parts.tm_wday)], parts.tm_mday,
+                                   kMonths[static_cast<std::size_t>(parts.tm_mon)],
+                                   parts.tm_year + 1900, parts.tm_hour, parts.tm_min, parts.tm_sec);
+    date_.assign(text.data(), static_cast<std::size_t>(size));
+}
+
+Task<void> HttpServer::sweep() {
+    while (!stopping_) {
+        co_await sleep_on(sweep_timer_, settings_.limits.sweep);
+        update_date();
+        const auto now = std::chrono::steady_clock::now();
+        for (Session* session : sessions_) {
+            if (session->overdue(now)) {
+                ++counters_.timed_out;
+                session->close();
+            }
+        }
+    }
+}
+
+Task<void> HttpServer::stop(std::chrono::milliseconds patience) {
+    stopping_ = true;
+    for (auto& listener : listeners_) {
+        ErrorCode ignored;
+        listener.acceptor.close(ignored);
+        listener.retry.cancel();
+    }
+    sweep_timer_.cancel();
+    for (Session* session : sessions_) {
+        session->wind_up();
+    }
+    for (AgentSocket* agent : agents_) {
+        agent->close("the daemon is stopping");
+    }
+    auto force = [this](const ErrorCode& ec) {
+        if (ec) {
+            return;
+        }
+        for (Session* session : sessions_) {
+            session->close();
+        }
+        for (AgentSocket* agent : agents_) {
+            agent->abort();
+        }
+    };
+    stop_timer_.expires_after(patience);
+    stop_timer_.async_wait(force);
+    co_await tasks_.join();
+    stop_timer_.cancel();
+}
+
+void HttpServer::count(std::size_t route, int status, std::chrono::steady_clock::duration took) {
+    by_route_[std::min(route, by_route_.size() - 1)]->done(
+        status, std::chrono::duration<double>(took).count());
+}
+
+HttpServer::Sessions::iterator HttpServer::enter(Session& session) {
+    ++counters_.connections;
+    return sessions_.insert(sessions_.end(), &session);
+}
+
+void HttpServer::leave(Sessions::iterator at) {
+    --counters_.connections;
+    sessions_.erase(at);
+}
+
+HttpServer::Agents::iterator HttpServer::enter(AgentSocket& agent) {
+    ++counters_.agents;
+    return agents_.insert(agents_.end(), &agent);
+}
+
+void HttpServer::leave(Agents::iterator at) {
+    --counters_.agents;
+    agents_.erase(at);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,130 @@
+// The HTTP listeners and everything they accepted. One object per daemon; control thread only; must
+// outlive the io_context's last run. Stop with stop(), which waits for what is in flight.
+#pragma once
+
+#include "daemon/control/agent_gate.hpp"
+#include "daemon/http/auth.hpp"
+#include "daemon/http/router.hpp"
+#include "daemon/telemetry/daemon_metrics.hpp"
+#include "job/async/asio.hpp"
+#include "job/async/task_group.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/result.hpp"
+
+#include <chrono>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+class Session;
+class AgentSocket;
+
+// Caps and patience; limits.hpp unless a test shortens them.
+struct HttpLimits {
+    std::size_t connections = limits::kConnections;
+    std::size_t streams = limits::kStreams;
+    std::chrono::milliseconds header_timeout = limits::kHeaderTimeout;
+    std::chrono::milliseconds body_timeout = limits::kBodyTimeout;
+    std::chrono::milliseconds write_timeout = limits::kWriteTimeout;
+    std::chrono::milliseconds idle_timeout = limits::kIdleTimeout;
+    // After a refused request its rest is read and dropped for this long, so that the answer is
+    // not lost to a reset.
+    std::chrono::milliseconds linger_timeout{2000};
+    // One timer for all deadlines: how late one may be noticed.
+    std::chrono::milliseconds sweep{500};
+};
+
+// What a listener serves.
+enum class Surface : std::uint8_t {
+    all,
+    agents,   // only routes of scope agent (--agent-listen)
+    metrics,  // only /metrics and the open routes (--metrics-listen)
+};
+
+struct HttpSettings {
+    std::vector<std::string> allowed_hosts{};  // names besides localhost and the addresses
+    HttpLimits limits{};
+};
+
+// What is open now and what was turned away; requests are counted in DaemonMetrics.
+struct HttpCounters {
+    std::size_t connections = 0;
+    std::size_t agents = 0;
+    std::size_t streams = 0;
+    std::uint64_t refused = 0;    // connections over the cap
+    std::uint64_t timed_out = 0;  // connections closed by the sweep
+};
+
+class HttpServer {
+  public:
+    // The router is complete before. `gate` may be null: then no agent gets in.
+    HttpServer(net::io_context& io, const Router& router, Authenticator authenticate,
+               AgentGate* gate, telemetry::DaemonMetrics& metrics, HttpSettings settings);
+    ~HttpServer();
+    HttpServer(const HttpServer&) = delete;
+    HttpServer& operator=(const HttpServer&) = delete;
+
+    // Binds and accepts from now on; port 0 takes a free one. The bound endpoint, or unavailable.
+    Result<tcp::endpoint> listen(const std::string& address, std::uint16_t port, Surface surface);
+    // Stops accepting, ends streams and idle connections, lets requests in flight finish for at
+    // most `patience`, closes what is left and waits for it.
+    Task<void> stop(std::chrono::milliseconds patience);
+
+    const HttpCounters& counters() const { return counters_; }
+
+    // --- for sessions ---
+    const Router& router() const { return router_; }
+    const HttpSettings& settings() const { return settings_; }
+    const HttpLimits& limits() const { return settings_.limits; }
+    AgentGate* gate() const { return gate_; }
+    const Authenticator& authenticator() const { return authenticate_; }
+    TaskGroup& tasks() { return tasks_; }
+    bool stopping() const { return stopping_; }
+    HttpCounters& counters() { return counters_; }
+    telemetry::DaemonMetrics& metrics() { return metrics_; }
+    // By the route's place in router(); npos for a request that found none.
+    void count(std::size_t route, int status, std::chrono::steady_clock::duration took);
+    const std::string& date() const { return date_; }  // for the Date header, at most 1 s old
+    using Sessions = std::list<Session*>;
+    Sessions::iterator enter(Session& session);
+    void leave(Sessions::iterator at);
+    using Agents = std::list<AgentSocket*>;
+    Agents::iterator enter(AgentSocket& agent);
+    void leave(Agents::iterator at);
+
+  private:
+    struct Listener {
+        explicit Listener(net::io_context& io) : acceptor(io), retry(io) {}
+        tcp::acceptor acceptor;
+        net::steady_timer retry;
+        Surface surface = Surface::all;
+    };
+    Task<void> accept(Listener& listener);
+    void admit(tcp::socket socket, Surface surface);
+    Task<void> sweep();
+    void update_date();
+
+    net::io_context& io_;
+    const Router& router_;
+    Authenticator authenticate_;
+    AgentGate* gate_;
+    HttpSettings settings_;
+    telemetry::DaemonMetrics& metrics_;
+    std::vector<telemetry::RouteMetrics*> by_route_;  // one more than routes: those without
+    HttpCounters counters_;
+    std::list<Listener> listeners_;
+    Sessions sessions_;
+    Agents agents_;
+    net::steady_timer sweep_timer_;
+    net::steady_timer stop_timer_;
+    bool sweeping_ = false;
+    bool stopping_ = false;
+    std::string date_;
+    TaskGroup tasks_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// One HTTP connection: reads requests one after the other, checks each in a fixed order (framing,
+// host, route, origin, token, length, type), calls the handler and writes the answer. Control
+// thread; owned by its coroutine; the server outlives it.
+#pragma once
+
+#include "daemon/http/request_head.hpp"
+#include "daemon/http/server.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class Session {
+  public:
+    Session(HttpServer& server, tcp::socket socket, Surface surface);
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    // Until the connection ends. `self` keeps the session while it runs.
+    Task<void> run(std::shared_ptr<Session> self);
+    bool overdue(std::chrono::steady_clock::time_point now) const { return now >= deadline_; }
+    // At once; what waits on the socket ends.
+    void close();
+    // The daemon stops: ends a stream or a pause now, a request in flight after its answer.
+    void wind_up();
+
+  private:
+    using Instant = std::chrono::steady_clock::time_point;
+    enum class Phase : std::uint8_t { idle, busy, streaming };
+
+    // What the checks say about a request whose header is complete.
+    struct Verdict {
+        std::optional<HttpResponse> refusal;
+        const Route* route = nullptr;
+        std::size_t index = SIZE_MAX;
+        bool close = false;
+    };
+
+    Task<bool> serve(std::shared_ptr<Session> self);
+    Task<void> refuse_and_close(HeadProblem problem);
+    Verdict judge();
+    static Verdict refusal(HttpResponse response, bool close);
+    bool host_allowed(std::string_view host) const;
+    bool surface_serves(const Route& route) const;
+    std::optional<HttpResponse> check_caller(const Route& route);
+    std::optional<HttpResponse> check_body(const Route& route) const;
+    // Drops `bytes` from the front of in_.
+    void consume(std::size_t bytes);
+    // Drops the request's header and what is here of its body; whether that was all of it.
+    bool drop_body();
+    Task<bool> read_body();
+    // Nothing when the handler has to wait.
+    std::optional<HttpResponse> call_now(const Handler& handler);
+    Task<HttpResponse> call(const SlowHandler& handler);
+    // Into out_.
+    void build_head(const HttpResponse& response, bool keep, bool chunked);
+    // out_ and the body: as much as the socket takes at once, then the rest.
+    bool write_now(std::string_view body, std::size_t& sent);
+    Task<bool> write_rest(std::string_view body, std::size_t sent);
+    Task<bool> answer(const HttpResponse& response, bool keep, bool head_only);
+    Task<void> stream(std::shared_ptr<Session> self, HttpResponse response, bool head_only);
+    void watch_for_end(const std::shared_ptr<Session>& self,
+                       const std::shared_ptr<BodyStream>& body);
+    Task<void> linger();
+    // Hands the connection to an AgentSocket, or says why not.
+    std::optional<HttpResponse> upgrade();
+    void wait_at_most(std::chrono::milliseconds time);
+
+    HttpServer& server_;
+    tcp::socket socket_;
+    Surface surface_;
+    std::string remote_;  // addresses as text
+    std::string local_;   // in [] when IPv6, as in a Host header
+    HttpServer::Sessions::iterator place_;
+    Instant deadline_ = Instant::max();
+    Phase phase_ = Phase::idle;
+    std::string in_;  // a buffer; its first in_size_ bytes are received and not yet used
+    std::size_t in_size_ = 0;
+    std::size_t head_size_ = 0;  // of the request at the front of in_
+    HttpRequest request_;
+    TokenMemo token_;
+    std::string out_;
+    std::shared_ptr<BodyStream> stream_;
+    std::string drop_;  // where bytes go that nobody wants
+};
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#include "daemon/http/openapi.hpp"
+#include "daemon/http/problem.hpp"
+#include "daemon/http/routes.hpp"
+#include "job/base/json.hpp"
+#include "job/base/version.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+Task<HttpResponse> ready(Control& control) {
+    const auto status = co_await control.ready();
+    if (!status) {
+        Error error = status.error();
+        error.code = Errc::unavailable;
+        co_return problem(error);
+    }
+    co_return json_response(std::string{R"({"status":"ready"})"});
+}
+
+HttpResponse metrics(Control& control, const HttpRequest& request) {
+    auto rendered = control.metrics(request.header("accept"));
+    HttpResponse response;
+    response.own_type = std::move(rendered.content_type);
+    response.body = std::move(rendered.body);
+    return response;
+}
+
+HttpResponse whoami(const HttpRequest& request) {
+    const Principal& who = request.principal;
+    Json json = Json::object();
+    json["user"] = who.user;
+    json["role"] = to_string(who.role);
+    json["scopes"] = Json::array();
+    for (const Scope scope : {Scope::metrics, Scope::read, Scope::write, Scope::admin}) {
+        if (allows(who.role, scope)) {
+            json["scopes"].push_back(to_string(scope));
+        }
+    }
+    return json_response(dump_json(json));
+}
+
+}  // namespace
+
+void add_system_routes(Router& router, const RouteContext& context) {
+    Control& control = context.control;
+    Route route;
+    route.path = "/v1/whoami";
+    route.scope = Scope::read;
+    route.handler = FastHandler{whoami};
+    route.operation = "whoAmI";
+    route.summary = "Whose token this is and what it may do.";
+    route.response_schema = "Identity";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/agent";
+    route.scope = Scope::agent;
+    route.handler = AgentUpgrade{};
+    route.operation = "connectAgent";
+    route.summary = "WebSocket of lockstep-agent; the bearer is its attempt's ticket.";
+    route.response_type = "";
+    route.success = 101;
+    route.failures = {426, 503};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/healthz";
+    route.scope = Scope::open;
+    route.handler = FastHandler{[](const HttpRequest&) {
+        return json_response(R"({"status":"ok","version":")" + std::string{kVersion} + "\"}");
+    }};
+    route.operation = "getHealth";
+    route.summary = "Whether the daemon answers.";
+    route.response_schema = "Health";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/readyz";
+    route.scope = Scope::open;
+    route.handler = SlowHandler{[&control](HttpRequest) { return ready(control); }};
+    route.operation = "getReadiness";
+    route.summary = "Whether jobs can be accepted: store writable, scheduler reachable.";
+    route.response_schema = "Health";
+    route.failures = {503};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/metrics";
+    route.scope = Scope::metrics;
+    route.handler =
+        FastHandler{[&control](const HttpRequest& request) { return metrics(control, request); }};
+    route.operation = "getMetrics";
+    route.summary = "Prometheus exposition; OpenMetrics by Accept.";
+    route.response_type = content_type::kMetrics;
+    router.add(std::move(route));
+}
+
+void add_routes(Router& router, const RouteContext& context) {
+    add_job_routes(router, context);
+    add_view_routes(router, context);
+    add_system_routes(router, context);
+    // Last: the document describes every route, itself included.
+    const auto text = std::make_shared<std::string>();
+    Route route;
+    route.path = "/openapi.json";
+    route.scope = Scope::open;
+    route.handler = FastHandler{[text](const HttpRequest&) {
+        HttpResponse response = json_response(std::shared_ptr<const std::string>{text});
+        response.cache_control = "no-cache";
+        return response;
+    }};
+    route.operation = "getOpenApi";
+    route.summary = "This document.";
+    router.add(std::move(route));
+    *text = openapi_document(router.routes());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,278 @@
+#include "daemon/http/event_feed.hpp"
+#include "daemon/http/log_follower.hpp"
+#include "daemon/http/problem.hpp"
+#include "daemon/http/query_reader.hpp"
+#include "daemon/http/rank_log_reader.hpp"
+#include "daemon/http/routes.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kTailLines = 100'000;
+constexpr std::size_t kTopicsBytes = 4096;
+
+Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.ranks(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(text));
+}
+
+Task<HttpResponse> job_events(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::int64_t after = 0;
+    std::int64_t limit = limits::kPageDefault;
+    in.integer("after", after, 0, kAnyOffset);
+    in.integer("limit", limit, 1, limits::kPage);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.events(caller_of(request), std::move(id), after,
+                                                static_cast<std::size_t>(limit));
+    co_return json_or_problem(std::move(text));
+}
+
+Result<SeriesQuery> series_query(const HttpRequest& request) {
+    QueryReader in{request.query};
+    SeriesQuery query;
+    std::string which;
+    std::string axis = "step";
+    std::int64_t points = static_cast<std::int64_t>(query.points);
+    in.text("metric", query.metric, limits::kTextBytes);
+    in.text("ranks", which, limits::kTextBytes * 8);
+    in.text("x", axis, limits::kTextBytes);
+    in.number("from", query.from);
+    in.number("to", query.to);
+    in.integer("points", points, 1, limits::kSeriesPoints);
+    if (!which.empty()) {
+        auto set = parse_rank_set(which, limits::kSeriesRanks);
+        if (set) {
+            query.ranks = std::move(*set);
+        } else {
+            in.error("ranks", set.error().message);
+        }
+    }
+    if (axis != "step" && axis != "time") {
+        in.error("x", "must be step or time");
+    }
+    query.by_time = axis == "time";
+    query.points = static_cast<std::size_t>(points);
+    if (auto error = in.finish()) {
+        return fail(std::move(*error));
+    }
+    return query;
+}
+
+Task<HttpResponse> series(RouteContext context, HttpRequest request) {
+    auto query = series_query(request);
+    if (!query) {
+        co_return problem(query.error());
+    }
+    std::string id{request.param()};
+    auto text =
+        co_await context.control.series(caller_of(request), std::move(id), std::move(*query));
+    if (!text) {
+        co_return query_problem(text.error());
+    }
+    co_return json_response(std::move(*text));
+}
+
+struct LogQuery {
+    std::int32_t rank = 0;
+    std::optional<std::int64_t> tail;
+    std::int64_t offset = 0;
+    bool follow = false;
+};
+
+Result<LogQuery> log_query(const HttpRequest& request) {
+    QueryReader in{request.query};
+    LogQuery query;
+    std::int64_t rank = 0;
+    std::int64_t tail = 0;
+    in.integer("rank", rank, 0, limits::kRanks - 1);
+    in.integer("tail", tail, 1, kTailLines);
+    in.integer("offset", query.offset, 0, kAnyOffset);
+    in.boolean("follow", query.follow);
+    if (in.has("tail") && in.has("offset")) {
+        in.error("tail", "cannot be given together with offset");
+    }
+    if (auto error = in.finish()) {
+        return fail(std::move(*error));
+    }
+    query.rank = static_cast<std::int32_t>(rank);
+    if (in.has("tail")) {
+        query.tail = tail;
+    }
+    return query;
+}
+
+HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
+    HttpResponse response = text_response({});
+    RankLogReader::Slice slice;
+    const auto reader = RankLogReader::open(place.path);
+    if (reader) {
+        std::int64_t from = query.offset;
+        if (query.tail) {
+            const auto at = reader->tail(*query.tail, limits::kBodyBytes);
+            if (!at) {
+                return problem(at.error());
+            }
+            from = *at;
+        }
+        auto read = reader->read(from, limits::kBodyBytes);
+        if (!read) {
+            return problem(read.error());
+        }
+        slice = std::move(*read);
+    } else if (reader.error().code != Errc::not_found) {
+        return problem(reader.error());
+    }
+    // A log that is not there yet is an empty one: its rank has been placed and prints nothing.
+    response.body = std::move(slice.text);
+    response.headers.emplace_back("Lockstep-Log-Offset", std::to_string(slice.offset));
+    response.headers.emplace_back("Lockstep-Log-Next", std::to_string(slice.next));
+    return response;
+}
+
+Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
+    const auto query = log_query(request);
+    if (!query) {
+        co_return problem(query.error());
+    }
+    const Caller caller = caller_of(request);
+    const std::string id{request.param()};
+    const auto place = co_await context.control.log_place(caller, id, query->rank);
+    const bool none_yet = !place && place.error().code == Errc::unavailable;
+    if (!place && !(none_yet && query->follow)) {
+        co_return none_yet ? problem(place.error(), 404) : problem(place.error());
+    }
+    if (!query->follow) {
+        co_return log_slice(*place, *query);
+    }
+    HttpResponse response = text_response({});
+    response.stream = std::make_shared<LogFollower>(context.io, context.control, caller, id,
+                                                    query->rank, query->offset, query->tail);
+    co_return response;
+}
+
+HttpResponse event_stream(const RouteContext& context, const HttpRequest& request) {
+    QueryReader in{request.query};
+    std::string topics = "jobs";
+    std::int64_t after = -1;
+    in.text("topics", topics, kTopicsBytes);
+    in.integer("last_event_id", after, 0, kAnyOffset);
+    auto wanted = TopicSet::parse(topics);
+    if (!wanted) {
+        in.error("topics", wanted.error().message);
+    }
+    if (const auto error = in.finish()) {
+        return problem(*error);
+    }
+    // A browser that comes back sends the header; it knows better than the address it was given.
+    if (const auto seen = to_int(request.header("last-event-id")); seen && *seen >= 0) {
+        after = *seen;
+    } else if (!request.header("last-event-id").empty()) {
+        return problem(Error{Errc::invalid, "Last-Event-ID: not an id of this stream"});
+    }
+    HttpResponse response;
+    response.content_type = content_type::kEvents;
+    response.headers.emplace_back("X-Accel-Buffering", "no");
+    response.stream = EventFeed::start(
+        context.io, context.control, context.metrics, caller_of(request), std::move(*wanted),
+        after < 0 ? std::nullopt : std::optional{after}, EventStream::Settings{});
+    return response;
+}
+
+using Call = Task<HttpResponse> (*)(RouteContext, HttpRequest);
+SlowHandler waiting(const RouteContext& context, Call call) {
+    return [context, call](HttpRequest request) { return call(context, std::move(request)); };
+}
+
+void add_rank_routes(Router& router, const RouteContext& context) {
+    Route route;
+    route.path = "/v1/jobs/{id}/ranks";
+    route.scope = Scope::read;
+    route.handler = waiting(context, ranks);
+    route.operation = "getJobRanks";
+    route.summary = "Every rank: where it runs, its state, its last report.";
+    route.response_schema = "Ranks";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/logs";
+    route.scope = Scope::read;
+    route.handler = waiting(context, logs);
+    route.operation = "getJobLogs";
+    route.summary = "A rank's output, at most 1 MiB an answer, or as it comes with follow.";
+    route.query = {
+        {"rank", "integer", "Which rank; 0 if not given."},
+        {"tail", "integer", "The last N lines; not together with offset."},
+        {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."},
+        {"follow", "boolean", "Send what comes until the rank has ended."}};
+    route.response_type = content_type::kText;
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/series";
+    route.scope = Scope::read;
+    route.handler = waiting(context, series);
+    route.operation = "getJobSeries";
+    route.summary = "History of one metric, reduced so that every extreme stays.";
+    route.query = {{"metric", "string", "Name of the metric; loss if not given."},
+                   {"ranks", "string", "Which ranks, as 0-7,12; all (at most 256) if not given."},
+                   {"x", "string", "step (default) or time, in seconds since the epoch."},
+                   {"from", "number", "Smallest x."},
+                   {"to", "number", "Largest x."},
+                   {"points", "integer", "Buckets per rank, 1..4000; 800 if not given."}};
+    route.response_schema = "Series";
+    route.failures = {404};
+    router.add(std::move(route));
+}
+
+}  // namespace
+
+void add_view_routes(Router& router, const RouteContext& context) {
+    add_rank_routes(router, context);
+    Route route;
+    route.path = "/v1/jobs/{id}/events";
+    route.scope = Scope::read;
+    route.handler = waiting(context, job_events);
+    route.operation = "getJobEvents";
+    route.summary = "What happened to the job, oldest first.";
+    route.query = {{"after", "integer", "Only events after this seq."},
+                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."}};
+    route.response_schema = "EventPage";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/events";
+    route.scope = Scope::read;
+    route.handler = FastHandler{
+        [context](const HttpRequest& request) { return event_stream(context, request); }};
+    route.operation = "streamEvents";
+    route.summary = "Server-sent events of all topics asked for, on one connection.";
+    route.query = {
+        {"topics", "string",
+         "Comma-separated: jobs (default), job.<id>, ranks.<id> (snapshots, not resumable)."},
+        {"last_event_id", "integer", "Resume after this event; the header Last-Event-ID wins."}};
+    route.headers = {{"Last-Event-ID", "integer", "Resume after this event."}};
+    route.response_type = content_type::kEvents;
+    route.failures = {503};
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep

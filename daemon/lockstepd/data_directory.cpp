@@ -1,0 +1,91 @@
+#include "daemon/lockstepd/data_directory.hpp"
+
+#include "job/base/digest.hpp"
+#include "job/base/files.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+namespace lockstep {
+
+Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
+    if (auto made = make_private_directories(path); !made) {
+        return fail(made.error());
+    }
+    const auto lock_path = path / "lock";
+    UniqueFd lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    if (!lock) {
+        return fail(errno_error("open " + lock_path.string(), errno));
+    }
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+        return fail(Errc::conflict,
+                    "another lockstepd is using " + path.string() + "; one at a time");
+    }
+    return DataDirectory{path, std::move(lock)};
+}
+
+Status DataDirectory::ensure_token(Database& database, const std::string& user, UnixMillis now) {
+    const auto file = path_ / "token";
+    const auto known = database.tokens();
+    if (!known) {
+        return fail(known.error());
+    }
+    if (const auto text = read_file(file, 4096)) {
+        const std::string hash = sha256_hex(trim(*text));
+        if (std::any_of(known->begin(), known->end(),
+                        [&](const TokenRow& row) { return row.sha256 == hash; })) {
+            return {};
+        }
+    }
+    const std::string token = "lks_" + random_secret();
+    TokenRow row;
+    row.sha256 = sha256_hex(token);
+    row.user = user;
+    row.role = "admin";
+    row.created_at = now;
+    if (auto begun = database.begin(); !begun) {
+        return begun;
+    }
+    if (auto added = database.add_token(row); !added) {
+        database.rollback();
+        return added;
+    }
+    if (auto done = database.commit(); !done) {
+        return done;
+    }
+    log::info("a token was made", {{"file", file.string()}, {"user", user}});
+    return write_file_atomic(file, token + "\n", 0600);
+}
+
+Status DataDirectory::write_url(const std::string& url) {
+    return write_file_atomic(path_ / "url", url + "\n", 0644);
+}
+
+std::filesystem::path default_data_directory() {
+    if (const char* data = std::getenv("XDG_DATA_HOME"); data != nullptr && *data == '/') {
+        return std::filesystem::path{data} / "lockstep";
+    }
+    const char* home = std::getenv("HOME");
+    if (home == nullptr || *home != '/') {
+        const passwd* entry = ::getpwuid(::getuid());
+        home = entry != nullptr ? entry->pw_dir : "/";
+    }
+    return std::filesystem::path{home} / ".local/share/lockstep";
+}
+
+std::string user_name() {
+    const passwd* entry = ::getpwuid(::getuid());
+    return entry != nullptr ? entry->pw_name : "uid-" + std::to_string(::getuid());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// The data directory: made private, locked by one daemon, home of the first token and of the file
+// that names the API's address. Blocking; start-up only.
+#pragma once
+
+#include "daemon/store/database.hpp"
+#include "job/base/result.hpp"
+#include "job/base/unique_fd.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+class DataDirectory {
+  public:
+    // conflict: another lockstepd has it. The lock is held for the object's life.
+    static Result<DataDirectory> open(const std::filesystem::path& path);
+
+    const std::filesystem::path& path() const { return path_; }
+    std::filesystem::path database() const { return path_ / "lockstep.db"; }
+
+    // The first token, in <data-dir>/token (0600): kept if the file's token is known to the
+    // database, made anew otherwise. Belongs to `user`, role admin, never expires.
+    Status ensure_token(Database& database, const std::string& user, UnixMillis now);
+    // Writes <data-dir>/url: where the API listens, for the command line and for scripts.
+    Status write_url(const std::string& url);
+
+  private:
+    DataDirectory(std::filesystem::path path, UniqueFd lock)
+        : path_(std::move(path)), lock_(std::move(lock)) {}
+    std::filesystem::path path_;
+    UniqueFd lock_;
+};
+
+// $XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep.
+std::filesystem::path default_data_directory();
+// The name of the user this process runs as.
+std::string user_name();
+
+}  // namespace lockstep

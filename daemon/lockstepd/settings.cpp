@@ -1,0 +1,54 @@
+#include "daemon/lockstepd/settings.hpp"
+
+#include "job/base/version.hpp"
+
+namespace lockstep {
+
+void declare(CLI::App& app, DaemonSettings& settings) {
+    app.description("Lockstep's coordinator: takes training jobs over HTTP and keeps their ranks in step");
+    app.set_version_flag("--version", std::string{kVersion});
+    app.set_config("--config", "", "Read settings from this file (key = value)");
+    app.allow_config_extras(false);
+    app.option_defaults()->always_capture_default();
+    app.add_option("--listen", settings.listen, "Address and port of the HTTP API; port 0 takes a free one")
+        ->envname("LOCKSTEP_LISTEN");
+    app.add_option("--agent-listen", settings.agent_listen,
+                   "Address and port for agents alone; default: the same listener")
+        ->envname("LOCKSTEP_AGENT_LISTEN");
+    app.add_option("--metrics-listen", settings.metrics_listen,
+                   "Address and port for /metrics alone; default: the same listener")
+        ->envname("LOCKSTEP_METRICS_LISTEN");
+    app.add_option("--data-dir", settings.data_dir,
+                   "Where the event log, the first token and runs are kept; default: "
+                   "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
+        ->envname("LOCKSTEP_DATA_DIR");
+    app.add_option("--runs-dir", settings.runs_dir,
+                   "Attempts, logs and checkpoints; default: <data-dir>/runs")
+        ->envname("LOCKSTEP_RUNS_DIR");
+    app.add_option("--agent-path", settings.agent_path,
+                   "Path of lockstep-agent; default: beside lockstepd")
+        ->envname("LOCKSTEP_AGENT_PATH");
+    app.add_option("--scheduler", settings.scheduler, "Where jobs run")
+        ->envname("LOCKSTEP_SCHEDULER")
+        ->check(CLI::IsMember({"local"}));
+    app.add_option("--allowed-host", settings.allowed_hosts,
+                   "A further name that the Host header may carry; may be repeated")
+        ->envname("LOCKSTEP_ALLOWED_HOST");
+    app.add_option("--log-level", settings.log_level, "Least level that is logged")
+        ->envname("LOCKSTEP_LOG_LEVEL")
+        ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+    app.add_option("--local-cores", settings.local_cores,
+                   "Cores the local scheduler hands out; 0: those of this machine")
+        ->envname("LOCKSTEP_LOCAL_CORES")
+        ->check(CLI::Range(0, 4096));
+    app.add_option("--local-memory-mb", settings.local_memory_mb,
+                   "MiB of memory the local scheduler hands out; 0: those of this machine")
+        ->envname("LOCKSTEP_LOCAL_MEMORY_MB")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--local-gpus", settings.local_gpus,
+                   "GPUs the local scheduler hands out; -1: those of this machine")
+        ->envname("LOCKSTEP_LOCAL_GPUS")
+        ->check(CLI::Range(-1, 1024));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// What lockstepd can be told, declared once: default < --config FILE < LOCKSTEP_* < flag. Read in
+// main, then passed as values. An unknown key stops the start.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct DaemonSettings {
+    std::string listen = "127.0.0.1:8470";
+    std::string agent_listen;      // "" = the same listener
+    std::string metrics_listen;    // "" = the same listener
+    std::string data_dir;          // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
+    std::string runs_dir;          // "" = <data-dir>/runs
+    std::string agent_path;        // "" = lockstep-agent beside lockstepd
+    std::string scheduler = "local";
+    std::vector<std::string> allowed_hosts;
+    std::string log_level = "info";
+    std::int32_t local_cores = 0;       // 0 = as the machine has
+    std::int64_t local_memory_mb = 0;   // 0 = as the machine has
+    std::int32_t local_gpus = -1;       // -1 = as the machine has
+};
+
+// Adds every setting to `app` (flag, environment variable, key of the file).
+void declare(CLI::App& app, DaemonSettings& settings);
+
+}  // namespace lockstep

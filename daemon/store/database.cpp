@@ -1,0 +1,466 @@
+#include "daemon/store/database.hpp"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <lockstep_migrations.hpp>
+#include <sqlite3.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace lockstep {
+namespace {
+
+Error sqlite_error(std::string_view what, const SQLite::Exception& why) {
+    const int code = why.getErrorCode();
+    Errc errc = Errc::internal;
+    if (code == SQLITE_FULL) {
+        errc = Errc::exhausted;
+    } else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
+        errc = Errc::corrupt;
+    } else if (code == SQLITE_BUSY || code == SQLITE_LOCKED) {
+        errc = Errc::unavailable;
+    }
+    return Error{errc, std::string{what} + ": " + why.what()};
+}
+
+// Runs one piece of SQLite work; its exceptions end here.
+template <class Work>
+auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
+    try {
+        if constexpr (std::is_void_v<decltype(work())>) {
+            work();
+            return {};
+        } else {
+            return work();
+        }
+    } catch (const SQLite::Exception& why) {
+        return fail(sqlite_error(what, why));
+    }
+}
+
+constexpr const char* kJobColumns =
+    "id, user, name, state, submitted_at, finished_at, last_seq, view";
+
+JobRow job_row(SQLite::Statement& row) {
+    JobRow out;
+    out.id.value = row.getColumn(0).getString();
+    out.user = row.getColumn(1).getString();
+    out.name = row.getColumn(2).getString();
+    out.state = parse_job_state(row.getColumn(3).getString()).value_or(JobState::failed);
+    out.submitted_at = row.getColumn(4).getInt64();
+    out.finished_at = row.getColumn(5).getInt64();
+    out.last_seq = row.getColumn(6).getInt64();
+    out.view = row.getColumn(7).getString();
+    return out;
+}
+
+void migrate(SQLite::Database& db, int from) {
+    for (std::size_t i = static_cast<std::size_t>(from); i < kMigrations.size(); ++i) {
+        // The version moves in the same transaction: a crash leaves the old schema or the new one.
+        db.exec("BEGIN IMMEDIATE");
+        db.exec(kMigrations[i].sql);
+        db.exec("PRAGMA user_version = " + std::to_string(i + 1));
+        db.exec("COMMIT");
+    }
+}
+
+}  // namespace
+
+struct Database::Impl {
+    explicit Impl(const std::filesystem::path& file)
+        : db(file.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, 5000) {}
+
+    // A statement in use; reset when it goes: one that was stepped and not reset keeps its read
+    // transaction open, and then the WAL can never be checkpointed.
+    class Lease {
+      public:
+        explicit Lease(SQLite::Statement& statement) : statement_(statement) {}
+        Lease(const Lease&) = delete;
+        Lease& operator=(const Lease&) = delete;
+        ~Lease() { statement_.tryReset(); }
+        SQLite::Statement* operator->() const { return &statement_; }
+        SQLite::Statement& operator*() const { return statement_; }
+
+      private:
+        SQLite::Statement& statement_;
+    };
+
+    // Statements are compiled once.
+    Lease statement(const std::string& sql) {
+        auto found = cache.find(sql);
+        if (found == cache.end()) {
+            found = cache.emplace(sql, std::make_unique<SQLite::Statement>(db, sql)).first;
+        }
+        found->second->tryReset();
+        found->second->clearBindings();
+        return Lease{*found->second};
+    }
+
+    SQLite::Database db;
+    std::map<std::string, std::unique_ptr<SQLite::Statement>> cache;
+};
+
+std::int32_t schema_version() { return static_cast<std::int32_t>(kMigrations.size()); }
+
+Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Database::~Database() = default;
+
+Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
+    auto opened = guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });
+    if (!opened) {
+        return fail(std::move(opened).error());
+    }
+    SQLite::Database& db = (*opened)->db;
+    int version = 0;
+    const auto prepared = guarded("prepare " + file.string(), [&] {
+        db.exec("PRAGMA journal_mode = WAL");
+        db.exec("PRAGMA synchronous = FULL");
+        db.exec("PRAGMA mmap_size = 0");
+        db.exec("PRAGMA trusted_schema = OFF");
+        db.exec("PRAGMA cache_size = -2048");  // 2 MiB: the daemon at rest stays small
+        version = db.execAndGet("PRAGMA user_version").getInt();
+    });
+    if (!prepared) {
+        return fail(prepared.error());
+    }
+    if (version > schema_version()) {
+        return fail(Errc::conflict,
+                    file.string() + " was written by a newer lockstepd (schema " +
+                        std::to_string(version) + ", this one knows " +
+                        std::to_string(schema_version()) +
+                        "): run that version, or start with another --data-dir");
+    }
+    if (auto done = guarded("migrate " + file.string(), [&] { migrate(db, version); }); !done) {
+        return fail(done.error());
+    }
+    return std::unique_ptr<Database>{new Database{std::move(*opened)}};
+}
+
+Status Database::begin() {
+    return guarded("begin", [&] { impl_->db.exec("BEGIN IMMEDIATE"); });
+}
+Status Database::commit() {
+    return guarded("commit", [&] { impl_->db.exec("COMMIT"); });
+}
+void Database::rollback() {
+    // A failed COMMIT may have rolled back by itself; then there is nothing to do.
+    try {
+        for (auto& [sql, statement] : impl_->cache) {
+            statement->tryReset();
+        }
+        if (sqlite3_get_autocommit(impl_->db.getHandle()) == 0) {
+            impl_->db.exec("ROLLBACK");
+        }
+    } catch (const SQLite::Exception&) {  // NOLINT(bugprone-empty-catch): see above
+    }
+}
+
+Status Database::append(const Append& append) {
+    return guarded("append", [&] {
+        for (const Event& event : append.events) {
+            const auto insert = impl_->statement(
+                "INSERT INTO events (seq, job, time, kind, data) VALUES (?, ?, ?, ?, ?)");
+            const std::string data = encode_event_data(event.data);
+            const std::string kind{to_string(event.kind())};
+            insert->bind(1, event.seq);
+            insert->bindNoCopy(2, event.job.value);
+            insert->bind(3, event.time);
+            insert->bindNoCopy(4, kind);
+            insert->bindNoCopy(5, data);
+            insert->exec();
+        }
+        const JobRow& row = append.row;
+        const std::string state{to_string(row.state)};
+        const auto upsert = impl_->statement(
+            "INSERT INTO jobs (id, user, name, state, final, submitted_at, finished_at, last_seq, "
+            "view) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "state = excluded.state, final = excluded.final, finished_at = excluded.finished_at, "
+            "last_seq = excluded.last_seq, view = excluded.view");
+        upsert->bindNoCopy(1, row.id.value);
+        upsert->bindNoCopy(2, row.user);
+        upsert->bindNoCopy(3, row.name);
+        upsert->bindNoCopy(4, state);
+        upsert->bind(5, is_final(row.state) ? 1 : 0);
+        upsert->bind(6, row.submitted_at);
+        upsert->bind(7, row.finished_at);
+        upsert->bind(8, row.last_seq);
+        upsert->bindNoCopy(9, row.view);
+        upsert->exec();
+        for (const auto& [name, value] : row.labels) {
+            const auto label = impl_->statement(
+                "INSERT OR IGNORE INTO labels (name, value, job) VALUES (?, ?, ?)");
+            label->bindNoCopy(1, name);
+            label->bindNoCopy(2, value);
+            label->bindNoCopy(3, row.id.value);
+            label->exec();
+        }
+    });
+}
+
+Result<SubmitDone> Database::submit(const SubmitWrite& write) {
+    SubmitDone done;
+    done.id = write.append.row.id;
+    if (!write.idempotency_key.empty()) {
+        const auto looked = guarded("idempotency", [&] {
+            const auto find = impl_->statement(
+                "SELECT body_sha256, job FROM idempotency WHERE user = ? AND key = ?");
+            find->bindNoCopy(1, write.append.row.user);
+            find->bindNoCopy(2, write.idempotency_key);
+            if (find->executeStep()) {
+                done.repeated = true;
+                done.other_body = find->getColumn(0).getString() != write.body_sha256;
+                done.id.value = find->getColumn(1).getString();
+                return;
+            }
+            const auto insert = impl_->statement(
+                "INSERT INTO idempotency (user, key, body_sha256, job) VALUES (?, ?, ?, ?)");
+            insert->bindNoCopy(1, write.append.row.user);
+            insert->bindNoCopy(2, write.idempotency_key);
+            insert->bindNoCopy(3, write.body_sha256);
+            insert->bindNoCopy(4, write.append.row.id.value);
+            insert->exec();
+        });
+        if (!looked) {
+            return fail(looked.error());
+        }
+        if (done.repeated) {
+            return done;
+        }
+    }
+    if (auto appended = append(write.append); !appended) {
+        return fail(appended.error());
+    }
+    return done;
+}
+
+Status Database::add_batch(const BatchWrite& batch) {
+    return guarded("batch", [&] {
+        const auto insert = impl_->statement(
+            "INSERT OR IGNORE INTO batches (job, attempt, node_rank, seq, data) "
+            "VALUES (?, ?, ?, ?, ?)");
+        insert->bindNoCopy(1, batch.job.value);
+        insert->bind(2, batch.attempt);
+        insert->bind(3, batch.node_rank);
+        insert->bind(4, static_cast<std::int64_t>(batch.seq));
+        insert->bindNoCopy(5, batch.data.data(), static_cast<int>(batch.data.size()));
+        insert->exec();
+    });
+}
+
+Status Database::add_token(const TokenRow& token) {
+    return guarded("token", [&] {
+        const auto insert = impl_->statement(
+            "INSERT OR REPLACE INTO tokens (sha256, user, role, created_at, expires_at) "
+            "VALUES (?, ?, ?, ?, ?)");
+        insert->bindNoCopy(1, token.sha256);
+        insert->bindNoCopy(2, token.user);
+        insert->bindNoCopy(3, token.role);
+        insert->bind(4, token.created_at);
+        insert->bind(5, token.expires_at);
+        insert->exec();
+    });
+}
+
+Status Database::touch() {
+    return guarded("touch", [&] {
+        impl_->statement("INSERT INTO probe (one, count) VALUES (1, 1) "
+                         "ON CONFLICT (one) DO UPDATE SET count = count + 1")
+            ->exec();
+    });
+}
+
+Result<Seq> Database::last_seq() {
+    return guarded("last_seq", [&] {
+        const auto query = impl_->statement("SELECT coalesce(max(seq), 0) FROM events");
+        query->executeStep();
+        return Seq{query->getColumn(0).getInt64()};
+    });
+}
+
+namespace {
+// Reads every row of a query (seq, job, time, kind, data); stops at the first that does not decode.
+Status read_events(SQLite::Statement& query, std::vector<Event>& out) {
+    while (query.executeStep()) {
+        Event event;
+        event.seq = query.getColumn(0).getInt64();
+        event.job.value = query.getColumn(1).getString();
+        event.time = query.getColumn(2).getInt64();
+        const auto kind = parse_event_kind(query.getColumn(3).getString());
+        auto data = kind ? decode_event_data(*kind, query.getColumn(4).getString())
+                         : Result<EventData>{fail(Errc::corrupt, "unknown event kind")};
+        if (!data) {
+            return fail(data.error().in("event " + std::to_string(event.seq)));
+        }
+        event.data = std::move(*data);
+        out.push_back(std::move(event));
+    }
+    return {};
+}
+
+Result<std::vector<Event>> finish_events(const Result<Status>& read, std::vector<Event> events) {
+    if (!read) {
+        return fail(read.error());
+    }
+    if (!*read) {
+        return fail(read->error());
+    }
+    return events;
+}
+}  // namespace
+
+Result<std::vector<Event>> Database::events_of(const JobId& job, Seq after, std::size_t limit) {
+    std::vector<Event> events;
+    const auto read = guarded("events", [&] {
+        const auto query = impl_->statement(
+            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq > ? "
+            "ORDER BY seq LIMIT ?");
+        query->bindNoCopy(1, job.value);
+        query->bind(2, after);
+        query->bind(3, static_cast<std::int64_t>(limit));
+        return read_events(*query, events);
+    });
+    return finish_events(read, std::move(events));
+}
+
+Result<std::vector<Event>> Database::events_after(Seq after, std::size_t limit) {
+    std::vector<Event> events;
+    const auto read = guarded("events", [&] {
+        const auto query = impl_->statement(
+            "SELECT seq, job, time, kind, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?");
+        query->bind(1, after);
+        query->bind(2, static_cast<std::int64_t>(limit));
+        return read_events(*query, events);
+    });
+    return finish_events(read, std::move(events));
+}
+
+Result<std::vector<JobId>> Database::unfinished() {
+    return guarded("unfinished", [&] {
+        std::vector<JobId> out;
+        const auto query = impl_->statement("SELECT id FROM jobs WHERE final = 0 ORDER BY id");
+        while (query->executeStep()) {
+            out.push_back(JobId{query->getColumn(0).getString()});
+        }
+        return out;
+    });
+}
+
+Result<std::optional<JobRow>> Database::job(const JobId& id) {
+    return guarded("job", [&]() -> std::optional<JobRow> {
+        const auto query = impl_->statement(std::string{"SELECT "} + kJobColumns +
+                                       " FROM jobs WHERE id = ?");
+        query->bindNoCopy(1, id.value);
+        if (!query->executeStep()) {
+            return std::nullopt;
+        }
+        return job_row(*query);
+    });
+}
+
+Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
+    return guarded("jobs", [&] {
+        std::string sql = std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE 1";
+        std::vector<std::string> values;
+        const auto where = [&](const char* condition, const std::string& value) {
+            if (!value.empty()) {
+                sql += condition;
+                values.push_back(value);
+            }
+        };
+        where(" AND id < ?", query.before);
+        where(" AND state = ?", query.state ? std::string{to_string(*query.state)} : "");
+        where(" AND user = ?", query.user);
+        where(" AND name = ?", query.name);
+        if (!query.label_name.empty()) {
+            sql += " AND id IN (SELECT job FROM labels WHERE name = ? AND value = ?)";
+            values.push_back(query.label_name);
+            values.push_back(query.label_value);
+        }
+        sql += " ORDER BY id DESC LIMIT " + std::to_string(query.limit);
+        const auto statement = impl_->statement(sql);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            statement->bindNoCopy(static_cast<int>(i + 1), values[i]);
+        }
+        std::vector<JobRow> out;
+        while (statement->executeStep()) {
+            out.push_back(job_row(*statement));
+        }
+        return out;
+    });
+}
+
+Result<std::int64_t> Database::count(JobState state) {
+    return guarded("count", [&] {
+        const auto query = impl_->statement("SELECT count(*) FROM jobs WHERE state = ?");
+        const std::string word{to_string(state)};
+        query->bindNoCopy(1, word);
+        query->executeStep();
+        return query->getColumn(0).getInt64();
+    });
+}
+
+Result<std::vector<BatchWrite>> Database::batches(const JobId& job, std::size_t max_bytes) {
+    return guarded("batches", [&] {
+        std::vector<BatchWrite> out;
+        const auto query = impl_->statement(
+            "SELECT attempt, node_rank, seq, data FROM batches WHERE job = ? "
+            "ORDER BY attempt DESC, seq DESC, node_rank");
+        query->bindNoCopy(1, job.value);
+        std::size_t bytes = 0;
+        while (query->executeStep() && bytes < max_bytes) {
+            BatchWrite batch;
+            batch.job = job;
+            batch.attempt = query->getColumn(0).getInt();
+            batch.node_rank = query->getColumn(1).getInt();
+            batch.seq = static_cast<std::uint64_t>(query->getColumn(2).getInt64());
+            batch.data = query->getColumn(3).getString();
+            bytes += batch.data.size();
+            out.push_back(std::move(batch));
+        }
+        std::reverse(out.begin(), out.end());
+        return out;
+    });
+}
+
+Result<std::uint64_t> Database::last_batch(const JobId& job, std::int32_t attempt,
+                                           std::int32_t node_rank) {
+    return guarded("last_batch", [&] {
+        const auto query = impl_->statement(
+            "SELECT coalesce(max(seq), 0) FROM batches WHERE job = ? AND attempt = ? AND "
+            "node_rank = ?");
+        query->bindNoCopy(1, job.value);
+        query->bind(2, attempt);
+        query->bind(3, node_rank);
+        query->executeStep();
+        return static_cast<std::uint64_t>(query->getColumn(0).getInt64());
+    });
+}
+
+Result<std::vector<TokenRow>> Database::tokens() {
+    return guarded("tokens", [&] {
+        std::vector<TokenRow> out;
+        const auto query = impl_->statement(
+            "SELECT sha256, user, role, created_at, expires_at FROM tokens ORDER BY created_at");
+        while (query->executeStep()) {
+            TokenRow token;
+            token.sha256 = query->getColumn(0).getString();
+            token.user = query->getColumn(1).getString();
+            token.role = query->getColumn(2).getString();
+            token.created_at = query->getColumn(3).getInt64();
+            token.expires_at = query->getColumn(4).getInt64();
+            out.push_back(std::move(token));
+        }
+        return out;
+    });
+}
+
+Status Database::limit_pages(std::int64_t pages) {
+    return guarded("limit_pages", [&] {
+        impl_->db.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+        SQLite::Statement set{impl_->db, "PRAGMA max_page_count = " + std::to_string(pages)};
+        set.executeStep();
+    });
+}
+
+}  // namespace lockstep

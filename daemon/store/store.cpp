@@ -1,0 +1,195 @@
+#include "daemon/store/store.hpp"
+
+#include "job/base/check.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+namespace lockstep {
+
+Store::Store(net::io_context& io, std::unique_ptr<Database> database, Hooks hooks)
+    : io_(io),
+      guard_(net::make_work_guard(io)),
+      database_(std::move(database)),
+      hooks_(std::move(hooks)) {
+    const auto last = database_->last_seq();
+    LOCKSTEP_CHECK(last.has_value());
+    seq_ = *last;
+    thread_ = std::thread{[this] { run(); }};
+}
+
+Store::~Store() { stop(); }
+
+void Store::stop() {
+    {
+        const std::lock_guard lock{mutex_};
+        stopping_ = true;
+    }
+    wake_.notify_one();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+    guard_.reset();
+}
+
+bool Store::enqueue(Write write) {
+    {
+        const std::lock_guard lock{mutex_};
+        if (stopping_ || writes_.size() >= limits::kStoreQueue) {
+            return false;
+        }
+        writes_.push_back(std::move(write));
+    }
+    wake_.notify_one();
+    return true;
+}
+
+bool Store::enqueue(Read read) {
+    {
+        const std::lock_guard lock{mutex_};
+        if (stopping_ || reads_.size() >= limits::kStoreQueue) {
+            return false;
+        }
+        reads_.push_back(std::move(read));
+    }
+    wake_.notify_one();
+    return true;
+}
+
+void Store::run() {
+    for (;;) {
+        std::vector<Write> writes;
+        std::vector<Read> reads;
+        {
+            std::unique_lock lock{mutex_};
+            wake_.wait(lock, [this] { return stopping_ || !writes_.empty() || !reads_.empty(); });
+            if (stopping_ && writes_.empty() && reads_.empty()) {
+                return;
+            }
+            writes.swap(writes_);
+            reads.swap(reads_);
+        }
+        if (!writes.empty()) {
+            commit_all(std::move(writes));
+        }
+        std::vector<std::function<void()>> completions;
+        completions.reserve(reads.size());
+        for (auto& read : reads) {
+            completions.push_back(read(*database_));
+        }
+        if (!completions.empty()) {
+            net::post(io_, [completions = std::move(completions)] {
+                for (const auto& complete : completions) {
+                    complete();
+                }
+            });
+        }
+    }
+}
+
+// One transaction for all: either every caller's write is durable or none is.
+void Store::commit_all(std::vector<Write> writes) {
+    const auto start = std::chrono::steady_clock::now();
+    Status outcome{};
+    if (broken_) {
+        outcome = fail(Errc::unavailable, "the store has stopped after an I/O error");
+    } else {
+        outcome = database_->begin();
+    }
+    for (std::size_t i = 0; outcome && i < writes.size(); ++i) {
+        outcome = writes[i].work(*database_);
+    }
+    if (outcome) {
+        outcome = database_->commit();
+    }
+    if (!outcome && !broken_) {
+        database_->rollback();
+        if (outcome.error().code == Errc::corrupt || outcome.error().code == Errc::internal) {
+            broken_ = true;
+            fatal(outcome.error());
+        }
+    }
+    const auto took = std::chrono::steady_clock::now() - start;
+    net::post(io_, [this, took, outcome, writes = std::move(writes)] {
+        if (hooks_.on_commit) {
+            hooks_.on_commit(took, writes.size());
+        }
+        for (const auto& write : writes) {
+            write.done(outcome);
+        }
+    });
+}
+
+void Store::fatal(Error error) {
+    net::post(io_, [this, error = std::move(error)] {
+        log::error("the store cannot be trusted any more", {{"what", error.message}});
+        if (hooks_.on_fatal) {
+            hooks_.on_fatal(error);
+        }
+    });
+}
+
+Task<Status> Store::write(std::function<Status(Database&)> work) {
+    const auto start = [this, work = std::move(work)](auto handler) mutable {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        Write write;
+        write.work = std::move(work);
+        write.done = [shared](Status status) { (*shared)(std::move(status)); };
+        if (!enqueue(std::move(write))) {
+            net::post(io_, [shared] {
+                (*shared)(Status{fail(Errc::exhausted, "too many writes are waiting")});
+            });
+        }
+    };
+    auto token = net::use_awaitable;
+    co_return co_await net::async_initiate<decltype(token), void(Status)>(std::move(start), token);
+}
+
+Task<Status> Store::append(Append append) {
+    auto shared = std::make_shared<Append>(std::move(append));
+    std::function<Status(Database&)> work = [shared](Database& db) { return db.append(*shared); };
+    co_return co_await write(std::move(work));
+}
+
+Task<Result<SubmitDone>> Store::submit(SubmitWrite submit) {
+    auto shared = std::make_shared<SubmitWrite>(std::move(submit));
+    auto done = std::make_shared<SubmitDone>();
+    std::function<Status(Database&)> work = [shared, done](Database& db) -> Status {
+        auto result = db.submit(*shared);
+        if (!result) {
+            return fail(result.error());
+        }
+        *done = std::move(*result);
+        return {};
+    };
+    const Status status = co_await write(std::move(work));
+    if (!status) {
+        co_return fail(status.error());
+    }
+    co_return *done;
+}
+
+Task<Status> Store::add_batches(std::vector<BatchWrite> batches) {
+    auto shared = std::make_shared<std::vector<BatchWrite>>(std::move(batches));
+    std::function<Status(Database&)> work = [shared](Database& db) -> Status {
+        for (const auto& batch : *shared) {
+            if (auto added = db.add_batch(batch); !added) {
+                return added;
+            }
+        }
+        return {};
+    };
+    co_return co_await write(std::move(work));
+}
+
+Task<Status> Store::add_token(TokenRow token) {
+    auto shared = std::make_shared<TokenRow>(std::move(token));
+    std::function<Status(Database&)> work = [shared](Database& db) { return db.add_token(*shared); };
+    co_return co_await write(std::move(work));
+}
+
+Task<Status> Store::probe() {
+    std::function<Status(Database&)> work = [](Database& db) { return db.touch(); };
+    co_return co_await write(std::move(work));
+}
+
+}  // namespace lockstep

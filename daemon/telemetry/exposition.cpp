@@ -1,0 +1,386 @@
+#include "daemon/telemetry/exposition.hpp"
+
+#include "daemon/telemetry/process_metrics.hpp"
+#include "job/base/check.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+namespace lockstep::telemetry {
+namespace {
+
+// The gauges of one rank, copied together: eight families walk over all ranks, and each walk
+// through the series themselves would miss the cache at every rank.
+struct ShownRank {
+    std::size_t labels_begin = 0;  // label block, in JobsWriter::rank_labels_
+    std::size_t labels_end = 0;
+    double step = kAbsent;
+    double loss = kAbsent;
+    double step_seconds = kAbsent;
+    double busy_seconds = kAbsent;
+    double comm_wait_seconds = kAbsent;
+    double data_wait_seconds = kAbsent;
+    double straggler_score = kAbsent;
+    double report_age = kAbsent;
+};
+
+struct ShownJob {
+    const JobMetricsView* view = nullptr;
+    std::string labels;  // job_id="…"
+    JobStats stats;
+};
+
+// Restarts that can happen are there from the start: a counter that appears with 1 never alerts,
+// because increase() has nothing to compare it with.
+constexpr std::array kRestartCauses{
+    CauseClass::rank_exit, CauseClass::rank_signal,    CauseClass::oom,
+    CauseClass::node_lost, CauseClass::gpu_fault,      CauseClass::hang,
+    CauseClass::preempted, CauseClass::nonfinite_loss, CauseClass::rendezvous_timeout};
+
+std::string with(std::string labels, std::string_view name, std::string_view value) {
+    add_label(labels, name, value);
+    return labels;
+}
+
+bool expected_cause(CauseClass cause) {
+    for (const CauseClass known : kRestartCauses) {
+        if (known == cause) {
+            return true;
+        }
+    }
+    return false;
+}
+
+class JobsWriter {
+  public:
+    JobsWriter(MetricText& text, const MetricsView& view) : text_(text), view_(view) {
+        jobs_.reserve(view.active.size());
+        for (const auto& job : view.active) {
+            add(job);
+        }
+    }
+
+    void write() {
+        totals();
+        identity();
+        life();
+        progress();
+        loss_and_speed();
+        health();
+        rank_info();
+        rank_core();
+    }
+
+  private:
+    using StatField = std::optional<double> JobStats::*;
+
+    void add(const JobMetricsView& job) {
+        ShownJob shown{&job, with({}, "job_id", job.job_id), {}};
+        if (job.series != nullptr) {
+            shown.stats =
+                job.stats != nullptr ? *job.stats : compute_job_stats(*job.series, view_.now);
+            ranks_.reserve(ranks_.size() + job.series->world_size());
+            for (std::size_t i = 0; i < job.series->world_size(); ++i) {
+                if (job.series->reporting(i, view_.now)) {
+                    add_rank(shown, i);
+                }
+            }
+        }
+        jobs_.push_back(std::move(shown));
+    }
+
+    void add_rank(const ShownJob& job, std::size_t rank) {
+        ShownRank shown;
+        const RankSeries& series = job.view->series->rank(rank);
+        shown.labels_begin = rank_labels_.size();
+        rank_labels_ += job.labels;
+        rank_labels_ += ",rank=\"";
+        rank_labels_ += std::to_string(rank);
+        rank_labels_ += '"';
+        shown.labels_end = rank_labels_.size();
+        const auto latest = [&series](CoreMetric metric) {
+            return series.latest(metric).value_or(kAbsent);
+        };
+        if (series.last_step() >= 0) {
+            shown.step = static_cast<double>(series.last_step());
+        }
+        shown.loss = latest(CoreMetric::loss);
+        shown.step_seconds = latest(CoreMetric::step_seconds);
+        shown.busy_seconds = latest(CoreMetric::busy_seconds);
+        shown.comm_wait_seconds = latest(CoreMetric::comm_wait_seconds);
+        shown.data_wait_seconds = latest(CoreMetric::data_wait_seconds);
+        if (rank < job.stats.straggler_score.size()) {
+            shown.straggler_score = job.stats.straggler_score[rank];
+        }
+        shown.report_age = job.view->series->report_age(rank, view_.now).value_or(kAbsent);
+        ranks_.push_back(shown);
+    }
+
+    void totals() {
+        text_.family("lockstep_jobs", MetricType::gauge, "Jobs by state.");
+        for (std::size_t i = 0; i < kJobStates; ++i) {
+            text_.sample(with({}, "state", to_string(static_cast<JobState>(i))), view_.jobs[i]);
+        }
+        text_.family("lockstep_jobs_submitted", MetricType::counter, "Jobs ever accepted.");
+        text_.sample({}, view_.submitted_total);
+        text_.family("lockstep_jobs_finished", MetricType::counter, "Jobs ever finished.");
+        for (std::size_t i = 0; i < kFinishResults; ++i) {
+            text_.sample(with({}, "result", kFinishResultNames[i]), view_.finished_total[i]);
+        }
+    }
+
+    void identity() {
+        text_.family("lockstep_job", MetricType::info, "Always 1; the labels say what the job is.");
+        for (const auto& job : jobs_) {
+            std::string labels = job.labels;
+            add_label(labels, "slurm_job_id", job.view->slurm_job_id);
+            add_label(labels, "name", job.view->name);
+            add_label(labels, "user", job.view->user);
+            add_label(labels, "framework", job.view->framework);
+            add_label(labels, "account", job.view->account);
+            add_label(labels, "partition", job.view->partition);
+            add_label(labels, "qos", job.view->qos);
+            text_.sample(labels, std::uint64_t{1});
+        }
+        text_.family("lockstep_job_state", MetricType::gauge, "1 for the state the job is in.");
+        for (const auto& job : jobs_) {
+            for (std::size_t i = 0; i < kJobStates; ++i) {
+                const auto state = static_cast<JobState>(i);
+                text_.sample(with(job.labels, "state", to_string(state)),
+                             std::uint64_t{state == job.view->state ? 1U : 0U});
+            }
+        }
+    }
+
+    void life() {
+        text_.family("lockstep_job_ranks_expected", MetricType::gauge, "World size.");
+        for (const auto& job : jobs_) {
+            text_.sample(job.labels, static_cast<double>(job.view->ranks_expected));
+        }
+        text_.family("lockstep_job_ranks_reporting", MetricType::gauge,
+                     "Ranks with a recent report.");
+        for (const auto& job : jobs_) {
+            text_.sample(job.labels, std::uint64_t{job.stats.ranks_reporting});
+        }
+        text_.family("lockstep_job_nodes", MetricType::gauge, "Nodes of the current attempt.");
+        for (const auto& job : jobs_) {
+            if (job.view->nodes > 0) {
+                text_.sample(job.labels, static_cast<double>(job.view->nodes));
+            }
+        }
+        text_.family("lockstep_job_restarts", MetricType::counter,
+                     "Generations and attempts that ended early, by cause.");
+        for (const auto& job : jobs_) {
+            for (std::size_t i = 0; i < kCauseClasses; ++i) {
+                const auto cause = static_cast<CauseClass>(i);
+                if (job.view->restarts[i] > 0 || expected_cause(cause)) {
+                    text_.sample(with(job.labels, "cause", to_string(cause)),
+                                 job.view->restarts[i]);
+                }
+            }
+        }
+        text_.family("lockstep_job_time_seconds", MetricType::counter,
+                     "Wall time since submission, by what it went into.");
+        for (const auto& job : jobs_) {
+            for (std::size_t i = 0; i < kPhases; ++i) {
+                text_.sample(with(job.labels, "phase", kPhaseNames[i]), job.view->phase_seconds[i]);
+            }
+        }
+    }
+
+    void optional(std::string_view name, MetricType type, std::string_view help, StatField field) {
+        text_.family(name, type, help);
+        for (const auto& job : jobs_) {
+            if (const auto& value = job.stats.*field) {
+                text_.sample(job.labels, *value);
+            }
+        }
+    }
+
+    void progress() {
+        const auto integer = [this](std::string_view name, std::string_view help,
+                                    std::optional<std::int64_t> JobStats::*field) {
+            text_.family(name, MetricType::gauge, help);
+            for (const auto& job : jobs_) {
+                if (const auto& value = job.stats.*field) {
+                    text_.sample(job.labels, static_cast<double>(*value));
+                }
+            }
+        };
+        integer("lockstep_job_step", "Highest step that all reporting ranks have reached.",
+                &JobStats::step);
+        integer("lockstep_job_total_steps", "Steps the run will have, as its ranks say.",
+                &JobStats::total_steps);
+        optional("lockstep_job_last_step_timestamp_seconds", MetricType::gauge,
+                 "Newest report with a step, seconds since the Unix epoch.",
+                 &JobStats::last_step_time);
+        optional("lockstep_job_samples", MetricType::counter,
+                 "Samples trained on by all ranks, repeated steps included.",
+                 &JobStats::samples_total);
+        optional("lockstep_job_tokens", MetricType::counter,
+                 "Tokens trained on by all ranks, repeated steps included.",
+                 &JobStats::tokens_total);
+    }
+
+    void loss_and_speed() {
+        text_.family("lockstep_job_loss", MetricType::gauge,
+                     "Local loss across ranks at lockstep_job_step.");
+        for (const auto& job : jobs_) {
+            if (job.stats.loss) {
+                text_.sample(with(job.labels, "stat", "mean"), job.stats.loss->mean);
+                text_.sample(with(job.labels, "stat", "min"), job.stats.loss->min);
+                text_.sample(with(job.labels, "stat", "max"), job.stats.loss->max);
+            }
+        }
+        text_.family("lockstep_job_step_time_seconds", MetricType::gauge,
+                     "Step time across ranks at lockstep_job_step.");
+        for (const auto& job : jobs_) {
+            if (job.stats.step_seconds) {
+                text_.sample(with(job.labels, "stat", "min"), job.stats.step_seconds->min);
+                text_.sample(with(job.labels, "stat", "p50"), job.stats.step_seconds->p50);
+                text_.sample(with(job.labels, "stat", "p99"), job.stats.step_seconds->p99);
+                text_.sample(with(job.labels, "stat", "max"), job.stats.step_seconds->max);
+            }
+        }
+        optional("lockstep_job_grad_norm", MetricType::gauge,
+                 "Gradient norm of the lowest rank that reports it.", &JobStats::grad_norm);
+        optional("lockstep_job_learning_rate", MetricType::gauge,
+                 "Learning rate of the lowest rank that reports it.", &JobStats::learning_rate);
+        optional("lockstep_job_data_wait_ratio", MetricType::gauge,
+                 "Share of step time spent waiting for data.", &JobStats::data_wait_ratio);
+        optional("lockstep_job_comm_exposed_ratio", MetricType::gauge,
+                 "Share of step time spent waiting in collectives.", &JobStats::comm_exposed_ratio);
+    }
+
+    void health() {
+        text_.family("lockstep_job_straggler_ranks", MetricType::gauge,
+                     "Ranks that have been slow for 20 steps and 30 s.");
+        for (const auto& job : jobs_) {
+            if (job.view->straggler_ranks) {
+                text_.sample(job.labels, std::uint64_t{*job.view->straggler_ranks});
+            }
+        }
+        text_.family("lockstep_job_slowest_rank", MetricType::gauge,
+                     "Rank with the lowest straggler score.");
+        for (const auto& job : jobs_) {
+            if (job.stats.slowest_rank) {
+                text_.sample(job.labels, std::uint64_t{*job.stats.slowest_rank});
+            }
+        }
+        text_.family("lockstep_job_nonfinite", MetricType::counter,
+                     "Reported values that were NaN or infinite.");
+        for (const auto& job : jobs_) {
+            text_.sample(with(job.labels, "what", "loss"), job.stats.nonfinite_loss);
+            text_.sample(with(job.labels, "what", "grad_norm"), job.stats.nonfinite_grad_norm);
+            text_.sample(with(job.labels, "what", "other"), job.stats.nonfinite_other);
+        }
+        text_.family("lockstep_job_last_checkpoint_timestamp_seconds", MetricType::gauge,
+                     "Newest durable checkpoint, seconds since the Unix epoch.");
+        for (const auto& job : jobs_) {
+            if (job.view->last_checkpoint_time) {
+                text_.sample(job.labels, *job.view->last_checkpoint_time);
+            }
+        }
+        optional("lockstep_job_checkpoint_seconds", MetricType::counter,
+                 "Time in checkpoints of the rank that spent most on them.",
+                 &JobStats::checkpoint_seconds);
+    }
+
+    void rank_info() {
+        text_.family("lockstep_rank", MetricType::info,
+                     "Always 1; the labels say where the rank is.");
+        for (const auto& job : jobs_) {
+            for (const auto& rank : job.view->ranks) {
+                std::string labels = with(job.labels, "rank", std::to_string(rank.rank));
+                add_label(labels, "node", rank.node);
+                add_label(labels, "local_rank", std::to_string(rank.local_rank));
+                text_.sample(labels, std::uint64_t{1});
+            }
+        }
+    }
+
+    std::string_view labels(const ShownRank& rank) const {
+        return std::string_view{rank_labels_}.substr(rank.labels_begin,
+                                                     rank.labels_end - rank.labels_begin);
+    }
+
+    void gauge(std::string_view name, std::string_view help, double ShownRank::*field) {
+        text_.family(name, MetricType::gauge, help);
+        for (const auto& rank : ranks_) {
+            if (!is_absent(rank.*field)) {
+                text_.sample(labels(rank), rank.*field);
+            }
+        }
+    }
+
+    void rank_core() {
+        gauge("lockstep_rank_step", "Last step reported.", &ShownRank::step);
+        gauge("lockstep_rank_loss", "Last local loss.", &ShownRank::loss);
+        gauge("lockstep_rank_step_time_seconds", "Wall time of the last step.",
+              &ShownRank::step_seconds);
+        gauge("lockstep_rank_busy_seconds", "Last step without waiting for data or peers.",
+              &ShownRank::busy_seconds);
+        gauge("lockstep_rank_comm_wait_seconds", "Wait in collectives in the last step.",
+              &ShownRank::comm_wait_seconds);
+        gauge("lockstep_rank_data_wait_seconds", "Wait for data in the last step.",
+              &ShownRank::data_wait_seconds);
+        gauge("lockstep_rank_straggler_score",
+              "Median busy time over that of the rank, 0 to 1; 1 is not slow.",
+              &ShownRank::straggler_score);
+        gauge("lockstep_rank_report_age_seconds", "Since the last report arrived.",
+              &ShownRank::report_age);
+    }
+
+    MetricText& text_;
+    const MetricsView& view_;
+    std::vector<ShownJob> jobs_;
+    std::vector<ShownRank> ranks_;
+    std::string rank_labels_;  // every label block once; eight families use it
+};
+
+}  // namespace
+
+FinishResult finish_result(JobState state, CauseClass cause) {
+    LOCKSTEP_CHECK(is_final(state));
+    if (state == JobState::succeeded) {
+        return FinishResult::completed;
+    }
+    if (state == JobState::cancelled) {
+        return FinishResult::cancelled;
+    }
+    switch (cause) {
+        case CauseClass::time_limit:
+            return FinishResult::timeout;
+        case CauseClass::node_lost:
+            return FinishResult::node_fail;
+        case CauseClass::preempted:
+            return FinishResult::preempted;
+        case CauseClass::oom:
+            return FinishResult::oom;
+        default:
+            return FinishResult::failed;
+    }
+}
+
+void write_jobs(MetricText& text, const MetricsView& view) {
+    JobsWriter{text, view}.write();
+}
+
+std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view) {
+    const auto began = std::chrono::steady_clock::now();
+    std::string body;
+    // The previous size and a little: growing would copy megabytes and need them twice.
+    body.reserve(static_cast<std::size_t>(daemon.exposition_bytes.Value() * 1.05) + (16U << 10U));
+    MetricText text{format, body};
+    daemon.write(text);
+    write_process_metrics(text, read_process_use());
+    write_jobs(text, view);
+    text.end();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    daemon.exposition_duration.Observe(took.count());
+    daemon.exposition_bytes.Set(static_cast<double>(body.size()));
+    return body;
+}
+
+}  // namespace lockstep::telemetry

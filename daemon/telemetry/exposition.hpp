@@ -1,0 +1,102 @@
+// The whole body of GET /metrics: the daemon's own metrics, the process, jobs and ranks. Names and
+// meaning: README.md beside this file. Jobs and ranks are rendered straight from the
+// series, without a registry: 200,000 rank series take milliseconds and no second copy.
+//
+// What is not known is left out, never written as 0. A rank's series vanish when its last report is
+// older than max(3 × its usual interval, 30 s); Prometheus then marks them stale. No timestamps.
+//
+// Pure but for reading /proc; control thread only. The views are borrowed for the call.
+#pragma once
+
+#include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/job_stats.hpp"
+#include "daemon/telemetry/metric_text.hpp"
+#include "daemon/telemetry/series.hpp"
+#include "job/model/state.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep::telemetry {
+
+// Where a job's time goes; ETTR is productive / sum.
+enum class Phase : std::uint8_t {
+    queue,
+    launch,
+    rendezvous,
+    init,
+    productive,
+    checkpoint,
+    stalled,
+    lost,
+};
+inline constexpr std::size_t kPhases = 8;
+inline constexpr std::array<std::string_view, kPhases> kPhaseNames{
+    "queue", "launch", "rendezvous", "init", "productive", "checkpoint", "stalled", "lost"};
+
+// How a job ended, in the words of lockstep_jobs_finished_total.
+enum class FinishResult : std::uint8_t {
+    completed,
+    failed,
+    cancelled,
+    timeout,
+    node_fail,
+    preempted,
+    oom,
+};
+inline constexpr std::size_t kFinishResults = 7;
+inline constexpr std::array<std::string_view, kFinishResults> kFinishResultNames{
+    "completed", "failed", "cancelled", "timeout", "node_fail", "preempted", "oom"};
+// `state` must be final.
+FinishResult finish_result(JobState state, CauseClass cause);
+
+struct RankMetricsView {
+    std::int32_t rank = 0;
+    std::int32_t local_rank = 0;
+    std::string_view node;
+};
+
+// One job as control sees it. Empty texts and absent optionals are left out.
+struct JobMetricsView {
+    std::string_view job_id;
+    std::string_view name;
+    std::string_view user;
+    std::string_view framework;
+    std::string_view slurm_job_id;
+    std::string_view account;
+    std::string_view partition;
+    std::string_view qos;
+    JobState state = JobState::accepted;
+    std::int32_t ranks_expected = 0;
+    std::int32_t nodes = 0;  // of the current attempt; 0 = none
+    std::array<std::uint64_t, kCauseClasses>
+        restarts{};  // generations and attempts ended, by cause
+    std::array<double, kPhases> phase_seconds{};
+    std::optional<double> last_checkpoint_time;  // seconds since the Unix epoch
+    const JobSeries* series = nullptr;           // nullptr = nothing reported
+    const JobStats* stats = nullptr;             // nullptr = computed here from `series`
+    std::optional<std::size_t> straggler_ranks;
+    std::span<const RankMetricsView> ranks;  // placed ranks; empty = none
+};
+
+struct MetricsView {
+    double now = 0;                                // seconds since the Unix epoch
+    std::array<std::uint64_t, kJobStates> jobs{};  // how many are in each state
+    std::uint64_t submitted_total = 0;
+    std::array<std::uint64_t, kFinishResults> finished_total{};
+    std::span<const JobMetricsView> active;  // jobs with series of their own
+};
+
+// Jobs and ranks only.
+void write_jobs(MetricText& text, const MetricsView& view);
+
+// Everything: the body that goes with content_type(format). Observes its own duration and size,
+// which show in the next body.
+std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view);
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,176 @@
+#include "daemon/telemetry/series.hpp"
+
+#include "job/base/check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep::telemetry {
+namespace {
+
+// A foreign NaN may carry any payload, also the one that means absent.
+double canonical(double value) {
+    return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+}
+
+}  // namespace
+
+JobSeries::JobSeries(std::size_t ranks)
+    : ranks_(ranks), metrics_(kCoreMetricNames.begin(), kCoreMetricNames.end()) {
+    LOCKSTEP_CHECK(ranks >= 1 && ranks <= static_cast<std::size_t>(limits::kRanks));
+}
+
+std::optional<std::size_t> JobSeries::metric(std::string_view name) const {
+    const auto found = std::find(metrics_.begin(), metrics_.end(), name);
+    if (found == metrics_.end()) {
+        return std::nullopt;
+    }
+    return static_cast<std::size_t>(found - metrics_.begin());
+}
+
+std::vector<std::string> JobSeries::reported_metrics() const {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < metrics_.size(); ++i) {
+        if (std::any_of(ranks_.begin(), ranks_.end(),
+                        [i](const Rank& r) { return r.series.column(i) != nullptr; })) {
+            names.push_back(metrics_[i]);
+        }
+    }
+    return names;
+}
+
+std::vector<std::optional<std::size_t>> JobSeries::metric_ids(const Batch& batch) {
+    std::vector<std::optional<std::size_t>> ids;
+    ids.reserve(batch.columns.size());
+    for (const auto& column : batch.columns) {
+        auto id = metric(column.name);
+        if (!id && metrics_.size() < limits::kMetricsPerJob) {
+            metrics_.push_back(column.name);
+            id = metrics_.size() - 1;
+        }
+        ids.push_back(id);
+    }
+    return ids;
+}
+
+// Rows a rank may have so that all ranks together stay within the budget. A row takes 16 bytes and
+// up to 24 per metric.
+std::size_t JobSeries::capacity() const {
+    const std::size_t row = 16 + 24 * metrics_.size();
+    return std::clamp(kJobSeriesBytes / (ranks_.size() * row), kRowsMin, limits::kRecentPoints);
+}
+
+Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double received) {
+    Ingested result;
+    std::uint64_t& seen = seen_[{attempt, batch.node_rank}];
+    if (batch.seq <= seen) {
+        result.duplicate = true;
+        return result;
+    }
+    seen = batch.seq;
+    const auto ids = metric_ids(batch);
+    const std::size_t room = capacity();
+    const std::pair<std::int32_t, std::uint32_t> start{attempt, batch.generation};
+    std::vector<double> values(metrics_.size());
+    for (std::size_t row = 0; row < batch.rows(); ++row) {
+        if (batch.ranks[row] >= ranks_.size()) {
+            ++result.bad_rows;
+            continue;
+        }
+        Rank& rank = ranks_[batch.ranks[row]];
+        if (start < rank.start) {
+            ++result.late_rows;
+            continue;
+        }
+        if (start > rank.start) {
+            rank.start = start;
+            rank.series.restart();
+        }
+        std::fill(values.begin(), values.end(), kAbsent);
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            if (batch.columns[i].present[row] == 0) {
+                continue;
+            }
+            if (ids[i]) {
+                values[*ids[i]] = canonical(batch.columns[i].values[row]);
+                ++result.samples;
+            } else {
+                ++result.dropped_values;
+            }
+        }
+        const double time = batch.times[row];
+        rank.series.add(batch.steps[row], time, received > 0 ? received : time, values, room);
+        ++result.rows;
+    }
+    return result;
+}
+
+std::optional<double> JobSeries::report_age(std::size_t rank, double now) const {
+    const RankSeries& series = ranks_[rank].series;
+    if (series.empty()) {
+        return std::nullopt;
+    }
+    return std::max(0.0, now - series.last_received());
+}
+
+bool JobSeries::reporting(std::size_t rank, double now) const {
+    const auto age = report_age(rank, now);
+    return age && *age <= std::max(3 * ranks_[rank].series.interval().value_or(0), 30.0);
+}
+
+std::size_t JobSeries::series() const {
+    std::size_t sum = 0;
+    for (const auto& rank : ranks_) {
+        for (std::size_t i = 0; i < metrics_.size(); ++i) {
+            sum += rank.series.column(i) != nullptr ? 1 : 0;
+        }
+    }
+    return sum;
+}
+
+std::size_t JobSeries::bytes() const {
+    std::size_t sum = sizeof *this + (ranks_.capacity() - ranks_.size()) * sizeof(Rank);
+    for (const auto& rank : ranks_) {
+        sum += sizeof(Rank) - sizeof(RankSeries) + rank.series.bytes();
+    }
+    return sum;
+}
+
+JobSeries& SeriesStore::job(std::string_view id, std::size_t ranks) {
+    auto found = jobs_.find(id);
+    if (found == jobs_.end()) {
+        found = jobs_.emplace(std::string{id}, std::make_unique<JobSeries>(ranks)).first;
+    }
+    return *found->second;
+}
+
+const JobSeries* SeriesStore::find(std::string_view id) const {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void SeriesStore::erase(std::string_view id) {
+    const auto found = jobs_.find(id);
+    if (found != jobs_.end()) {
+        jobs_.erase(found);
+    }
+}
+
+std::size_t SeriesStore::series() const {
+    std::size_t sum = 0;
+    for (const auto& [id, job] : jobs_) {
+        sum += job->series();
+    }
+    return sum;
+}
+
+std::size_t SeriesStore::bytes() const {
+    std::size_t sum = 0;
+    for (const auto& [id, job] : jobs_) {
+        sum += job->bytes();
+    }
+    return sum;
+}
+
+}  // namespace lockstep::telemetry

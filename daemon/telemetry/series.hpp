@@ -1,0 +1,97 @@
+// Recent history in memory: per job, rank and metric. Fed with the batches of the agents as they
+// become durable; after a restart of the daemon the same batches in the same order restore it.
+// The seam to history on disk is here too: whoever keeps batches can rebuild a JobSeries from them.
+//
+// Owns all series; control thread only. A JobSeries lives until SeriesStore::erase().
+#pragma once
+
+#include "daemon/telemetry/rank_series.hpp"
+#include "job/base/limits.hpp"
+#include "job/model/batch.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::telemetry {
+
+// What one job's history may take: at this size each rank keeps fewer, coarser rows
+// (kRowsMin at least). 4 ranks × 12 metrics at full length are 5 MiB.
+inline constexpr std::size_t kJobSeriesBytes = 64U << 20U;
+inline constexpr std::size_t kRowsMin = 64;
+
+// What became of a batch. rows + every drop = rows of the batch.
+struct Ingested {
+    bool duplicate = false;          // this batch or a later one of the same node was here before
+    std::size_t rows = 0;            // reports added
+    std::size_t samples = 0;         // values in them
+    std::size_t late_rows = 0;       // of an earlier generation than the rank's newest report
+    std::size_t bad_rows = 0;        // a rank outside the job
+    std::size_t dropped_values = 0;  // of metrics beyond limits::kMetricsPerJob
+};
+
+class JobSeries {
+  public:
+    // `ranks` 1..limits::kRanks: the job's world size. Rows of other ranks are dropped.
+    explicit JobSeries(std::size_t ranks);
+
+    // Adds a batch. Batches of a node are numbered from 1 in every attempt, so (attempt, node_rank,
+    // seq) says whether it is new: a number at or below the last one seen is a replay and changes
+    // nothing. A rank whose generation went up was restarted (RankSeries::restart).
+    // `received`: the daemon's clock in seconds since the Unix epoch; 0 when restoring, the
+    // reports' own time is used then.
+    Ingested ingest(const Batch& batch, std::int32_t attempt, double received);
+
+    std::size_t world_size() const { return ranks_.size(); }
+    // rank < world_size(); empty() if it never reported.
+    const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
+    // Metric ids, core metrics first, then in the order of their first appearance.
+    std::optional<std::size_t> metric(std::string_view name) const;
+    const std::vector<std::string>& metrics() const { return metrics_; }
+    // Names that some rank has reported, in id order.
+    std::vector<std::string> reported_metrics() const;
+
+    // How old a rank's last report is at `now`, seconds; nothing if it never reported.
+    std::optional<double> report_age(std::size_t rank, double now) const;
+    // Whether it is young enough to count: ≤ max(3 × the rank's usual interval, 30 s).
+    bool reporting(std::size_t rank, double now) const;
+
+    // Series held (rank × metric) and what they take, bytes.
+    std::size_t series() const;
+    std::size_t bytes() const;
+
+  private:
+    struct Rank {
+        RankSeries series;
+        std::pair<std::int32_t, std::uint32_t> start{0, 0};  // attempt, generation
+    };
+    std::vector<std::optional<std::size_t>> metric_ids(const Batch& batch);
+    std::size_t capacity() const;
+
+    std::vector<Rank> ranks_;
+    std::vector<std::string> metrics_;
+    std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq
+};
+
+class SeriesStore {
+  public:
+    // The job's series, made on first use.
+    JobSeries& job(std::string_view id, std::size_t ranks);
+    const JobSeries* find(std::string_view id) const;
+    void erase(std::string_view id);
+
+    std::size_t jobs() const { return jobs_.size(); }
+    std::size_t series() const;
+    std::size_t bytes() const;
+
+  private:
+    std::map<std::string, std::unique_ptr<JobSeries>, std::less<>> jobs_;
+};
+
+}  // namespace lockstep::telemetry

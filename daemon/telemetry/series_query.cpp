@@ -1,0 +1,174 @@
+#include "daemon/telemetry/series_query.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lockstep::telemetry {
+namespace {
+
+std::optional<double> finite(double value) {
+    return std::isfinite(value) ? std::optional{value} : std::nullopt;
+}
+
+// One row of one metric as a bucket of its own.
+struct Row {
+    SeriesBucket bucket;
+    std::size_t part = 0;
+};
+
+double x_of(const RankSeries& series, std::size_t row, Axis axis) {
+    return axis == Axis::step ? static_cast<double>(series.step(row)) : series.time(row);
+}
+
+std::vector<Row> rows_in_range(const RankSeries& series, const MetricColumn& column,
+                               const SeriesQuery& query) {
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < series.rows(); ++i) {
+        const double x = x_of(series, i, query.x);
+        const bool known = query.x == Axis::time || series.step(i) >= 0;
+        if (!is_absent(column.last_of(i)) && known && x >= query.from && x <= query.to) {
+            rows.push_back({{x, finite(column.low_of(i)), finite(column.high_of(i)),
+                             finite(column.last_of(i))},
+                            0});
+        }
+    }
+    return rows;
+}
+
+void merge(SeriesBucket& into, const SeriesBucket& newer) {
+    into.x = newer.x;
+    into.last = newer.last;
+    if (newer.min) {
+        into.min = into.min ? std::min(*into.min, *newer.min) : newer.min;
+        into.max = into.max ? std::max(*into.max, *newer.max) : newer.max;
+    }
+}
+
+// Steps may run backwards (a script that counts anew each epoch), so rows are ordered by their part
+// of the axis; within a part the order of arrival stays.
+std::vector<SeriesBucket> reduce(std::vector<Row> rows, double lowest, double width,
+                                 std::size_t points) {
+    std::vector<SeriesBucket> buckets;
+    if (rows.size() <= points) {
+        std::stable_sort(rows.begin(), rows.end(),
+                         [](const Row& a, const Row& b) { return a.bucket.x < b.bucket.x; });
+        buckets.reserve(rows.size());
+        for (const auto& row : rows) {
+            buckets.push_back(row.bucket);
+        }
+        return buckets;
+    }
+    for (auto& row : rows) {
+        const double part = width > 0 ? std::floor((row.bucket.x - lowest) / width) : 0;
+        row.part = std::min(static_cast<std::size_t>(std::max(part, 0.0)), points - 1);
+    }
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const Row& a, const Row& b) { return a.part < b.part; });
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (i == 0 || rows[i].part != rows[i - 1].part) {
+            buckets.push_back(rows[i].bucket);
+        } else {
+            merge(buckets.back(), rows[i].bucket);
+        }
+    }
+    return buckets;
+}
+
+std::vector<std::int32_t> wanted_ranks(const JobSeries& job, const SeriesQuery& query) {
+    std::vector<std::int32_t> ranks = query.ranks;
+    if (ranks.empty()) {
+        for (std::size_t i = 0; i < std::min(job.world_size(), limits::kSeriesRanks); ++i) {
+            ranks.push_back(static_cast<std::int32_t>(i));
+        }
+    }
+    std::erase_if(ranks, [&](std::int32_t r) {
+        return r < 0 || static_cast<std::size_t>(r) >= job.world_size();
+    });
+    ranks.resize(std::min(ranks.size(), limits::kSeriesRanks));
+    return ranks;
+}
+
+Json number_or_null(const std::optional<double>& value) {
+    return value ? Json(*value) : Json();
+}
+
+Json x_json(Axis axis, double x) {
+    return axis == Axis::step ? Json(static_cast<std::int64_t>(x)) : Json(x);
+}
+
+const char* nonfinite_word(double value) {
+    return std::isnan(value) ? "nan" : (value > 0 ? "inf" : "-inf");
+}
+
+}  // namespace
+
+std::vector<RankHistory> query_series(const JobSeries& job, const SeriesQuery& query) {
+    std::vector<RankHistory> result;
+    const auto metric = job.metric(query.metric);
+    if (!metric) {
+        return result;
+    }
+    const std::size_t points = std::clamp<std::size_t>(query.points, 1, limits::kSeriesPoints);
+    std::vector<std::vector<Row>> rows;
+    double lowest = std::numeric_limits<double>::infinity();
+    double highest = -lowest;
+    for (const std::int32_t rank : wanted_ranks(job, query)) {
+        const RankSeries& series = job.rank(static_cast<std::size_t>(rank));
+        const MetricColumn* column = series.column(*metric);
+        if (column == nullptr) {
+            continue;
+        }
+        rows.push_back(rows_in_range(series, *column, query));
+        for (const auto& row : rows.back()) {
+            lowest = std::min(lowest, row.bucket.x);
+            highest = std::max(highest, row.bucket.x);
+        }
+        RankHistory history;
+        history.rank = rank;
+        history.nonfinite_total = column->nonfinite_total;
+        for (const auto& value : column->nonfinite) {
+            const double x = query.x == Axis::step ? static_cast<double>(value.step) : value.time;
+            if (x >= query.from && x <= query.to) {
+                history.nonfinite.push_back(value);
+            }
+        }
+        result.push_back(std::move(history));
+    }
+    const double width = (highest - lowest) / static_cast<double>(points);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+        result[i].buckets = reduce(std::move(rows[i]), lowest, width, points);
+    }
+    return result;
+}
+
+Json to_json(const SeriesQuery& query, const std::vector<RankHistory>& history) {
+    Json series = Json::array();
+    for (const auto& rank : history) {
+        Json points = Json::array();
+        for (const auto& bucket : rank.buckets) {
+            points.push_back(
+                Json::array({x_json(query.x, bucket.x), number_or_null(bucket.min),
+                             number_or_null(bucket.max), number_or_null(bucket.last)}));
+        }
+        Json item{{"rank", rank.rank}, {"points", std::move(points)}};
+        if (rank.nonfinite_total > 0) {
+            Json list = Json::array();
+            for (const auto& value : rank.nonfinite) {
+                const double x =
+                    query.x == Axis::step ? static_cast<double>(value.step) : value.time;
+                list.push_back(Json::array({x_json(query.x, x), nonfinite_word(value.value)}));
+            }
+            item["nonfinite"] = std::move(list);
+            item["nonfinite_total"] = rank.nonfinite_total;
+        }
+        series.push_back(std::move(item));
+    }
+    return Json{{"metric", query.metric},
+                {"x", query.x == Axis::step ? "step" : "time"},
+                {"series", std::move(series)}};
+}
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,52 @@
+# lockstep_library(<name> LEVEL <n> SOURCES … HEADERS … [DEPS …] [PCH …])
+# lockstep_program(<program> SOURCES … DEPS …)
+# A library may link only libraries of a lower level; `tests/lint/layers.py` checks the includes,
+# this checks the links.
+
+add_library(lockstep_flags INTERFACE)
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports freed coroutine frames and moved strings that are neither (bugs 104436, 105329).
+  target_compile_options(lockstep_flags INTERFACE -fcoroutines -Wno-mismatched-new-delete
+                         -Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-array-bounds
+                         -Wno-stringop-overread -Wno-free-nonheap-object -Wno-dangling-pointer)
+endif()
+if(LOCKSTEP_WERROR)
+  target_compile_options(lockstep_flags INTERFACE -Werror)
+endif()
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE}
+                         -fno-omit-frame-pointer)
+  target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+
+function(lockstep_library name)
+  cmake_parse_arguments(arg "" "LEVEL" "SOURCES;HEADERS;DEPS;PCH" ${ARGN})
+  set(target lockstep_${name})
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(lockstep::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES LOCKSTEP_LEVEL ${arg_LEVEL})
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+                 FILES ${arg_HEADERS})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+  target_link_libraries(${target} PRIVATE lockstep_flags)
+  foreach(dep ${arg_DEPS})
+    if(dep MATCHES "^lockstep::(.*)$")
+      get_target_property(level lockstep_${CMAKE_MATCH_1} LOCKSTEP_LEVEL)
+      if(NOT level LESS arg_LEVEL)
+        message(FATAL_ERROR "${target} (level ${arg_LEVEL}) may not link ${dep} (level ${level})")
+      endif()
+    endif()
+    target_link_libraries(${target} PUBLIC ${dep})
+  endforeach()
+  if(arg_PCH)
+    target_precompile_headers(${target} PRIVATE ${arg_PCH})
+  endif()
+endfunction()
+
+function(lockstep_program program)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${program} ${arg_SOURCES})
+  target_link_libraries(${program} PRIVATE lockstep_flags ${arg_DEPS})
+  install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

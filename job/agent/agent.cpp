@@ -1,0 +1,138 @@
+#include "job/agent/agent.hpp"
+
+#include "job/agent/claim.hpp"
+#include "job/agent/spawn.hpp"
+#include "job/base/files.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/log.hpp"
+#include "job/base/machine.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kAttemptFileBytes = 64U << 10U;
+
+std::map<std::string, std::string> own_environment() {
+    std::map<std::string, std::string> out;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text{*entry};
+        const auto equals = text.find('=');
+        if (equals != std::string_view::npos && equals > 0) {
+            out.emplace(text.substr(0, equals), text.substr(equals + 1));
+        }
+    }
+    return out;
+}
+
+// This program's file; "" if the kernel does not say.
+std::filesystem::path own_program() {
+    std::error_code ec;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+    return ec ? std::filesystem::path{} : self;
+}
+
+NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file) {
+    NodeConfig config;
+    config.attempt_directory = options.attempt_directory;
+    config.node_rank = options.node_rank;
+    config.nodes = file.nodes;
+    config.name = options.node_name.empty() ? host_name() : options.node_name;
+    config.incarnation = random_secret().substr(0, 32);
+    const auto program = own_program();
+    const auto folder = program.parent_path();
+    config.agent_program = program.string();
+    config.train_program = options.train_program.empty() ? (folder / "lockstep-train").string()
+                                                         : options.train_program;
+    const auto python = folder.parent_path() / "share/lockstep/python";
+    std::error_code ec;
+    if (std::filesystem::is_directory(python, ec)) {
+        config.python_path = python.string();
+    }
+    config.inherited = own_environment();
+    config.timing = options.ranks;
+    return config;
+}
+
+Result<wire::AttemptFile> read_attempt_file(const std::filesystem::path& directory) {
+    const auto text = read_file(directory / wire::kAttemptFileName, kAttemptFileBytes);
+    if (!text) {
+        return fail(text.error());
+    }
+    return wire::decode_attempt_file(*text);
+}
+
+Task<void> obey_signals(net::signal_set& signals, Node& node) {
+    for (;;) {
+        ErrorCode ec;
+        const int number = co_await signals.async_wait(into(ec));
+        if (ec) {
+            co_return;
+        }
+        log::info("told to end", {{"signal", number}});
+        node.shut_down(limits::kStopGrace);
+    }
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& given) {
+    AgentOptions options = given;
+    std::error_code ec;
+    options.attempt_directory = std::filesystem::absolute(given.attempt_directory, ec);
+    const auto file = read_attempt_file(options.attempt_directory);
+    if (!file) {
+        log::error("no attempt", {{"why", file.error().message}});
+        return kAgentFailed;
+    }
+    if (options.node_rank < 0 || options.node_rank >= file->nodes) {
+        log::error("no such node in the attempt",
+                   {{"node", options.node_rank}, {"nodes", file->nodes}});
+        return kAgentFailed;
+    }
+    NodeConfig config = configure(options, *file);
+    wire::ClaimFile content;
+    content.pid = ::getpid();
+    content.incarnation = config.incarnation;
+    content.node = config.name;
+    const auto claim = Claim::take(options.attempt_directory, options.node_rank, content);
+    if (!claim) {
+        log::error("not starting", {{"why", claim.error().message}});
+        return claim.error().code == Errc::conflict ? kAgentClaimed : kAgentFailed;
+    }
+    auto sockets = SocketDirectory::create();
+    if (!sockets) {
+        log::error("not starting", {{"why", sockets.error().message}});
+        return kAgentFailed;
+    }
+    ::signal(SIGPIPE, SIG_IGN);
+    raise_file_limit();
+
+    net::io_context io{1};
+    TaskGroup tasks{io};
+    Node node{tasks, std::move(config), std::move(*sockets)};
+    Session session{tasks, node, options.attempt_directory / wire::kAttemptFileName,
+                    options.session};
+    net::signal_set signals{io, SIGTERM, SIGINT};
+    std::optional<int> code;
+    node.on_wake([&session] { session.wake(); });
+    node.on_finished([&](int result) {
+        code = result;
+        session.stop();
+        signals.cancel();
+    });
+    node.start();
+    tasks.spawn("signals", obey_signals(signals, node));
+    tasks.spawn("session", session.run());
+    io.run();
+    log::info("agent ends", {{"exit_code", code.value_or(kAgentFailed)}});
+    return code.value_or(kAgentFailed);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// `lockstep-agent run`: one node of one attempt, from the claim to the exit code.
+#pragma once
+
+#include "job/agent/node.hpp"
+#include "job/agent/session.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+struct AgentOptions {
+    std::filesystem::path attempt_directory;
+    std::int32_t node_rank = 0;
+    std::string node_name;      // "" = the host's name
+    std::string train_program;  // "" = lockstep-train beside this program
+    Session::Timing session;
+    RankGroup::Timing ranks;
+};
+
+// Blocks until the attempt is over for this node; the process's exit code (node.hpp). Owns the
+// process: installs handlers for SIGTERM and SIGINT, ignores SIGPIPE. Main thread, once.
+int run_agent(const AgentOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+// lockstep-agent: one per node of an attempt (`run`), and the shell's way to the agent of a rank
+// (`report`, `kv`). `exec` is what the agent starts its ranks through.
+#include "job/agent/agent.hpp"
+#include "job/agent/rank_commands.hpp"
+#include "job/agent/spawn.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+#include "job/base/version.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr int kWrongUse = 2;
+
+struct Arguments {
+    AgentOptions agent;
+    std::string log_level = "info";
+    std::vector<std::string> words;
+    KeyCommand key;
+    double timeout_seconds = 30;
+};
+
+void declare_run(CLI::App& app, Arguments& arguments) {
+    auto* run = app.add_subcommand("run", "Be the agent of one node of an attempt");
+    // srun starts the same command line on every node; Slurm says which one this is.
+    const char* slurm = std::getenv("SLURM_NODEID");
+    const auto node = slurm == nullptr ? std::nullopt : to_int(slurm);
+    arguments.agent.node_rank = static_cast<std::int32_t>(node.value_or(0));
+    run->add_option("--attempt-dir", arguments.agent.attempt_directory,
+                    "Directory of the attempt; holds agent.json")
+        ->required();
+    run->add_option("--node", arguments.agent.node_rank,
+                    "Number of this node in the attempt (default: SLURM_NODEID, else 0)")
+        ->check(CLI::NonNegativeNumber);
+    run->add_option("--node-name", arguments.agent.node_name,
+                    "Name of this node (default: the host's name)");
+    run->add_option("--train-program", arguments.agent.train_program,
+                    "The native trainer (default: lockstep-train beside this program)");
+    run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")
+        ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+}
+
+void declare_report(CLI::App& app, Arguments& arguments) {
+    auto* report = app.add_subcommand("report", "Report values of this rank: loss=0.5 step=3");
+    report->add_option("values", arguments.words, "name=number, e.g. step=3 loss=0.5")->required();
+}
+
+void declare_kv(CLI::App& app, Arguments& arguments) {
+    auto* kv = app.add_subcommand("kv", "Keys shared by the ranks of this generation");
+    kv->require_subcommand(1);
+    KeyCommand& key = arguments.key;
+    const auto verb = [&](const char* name, const char* help) {
+        auto* sub = kv->add_subcommand(name, help);
+        sub->callback([&key, name] { key.op = name; });
+        return sub;
+    };
+    auto* set = verb("set", "Set a key");
+    set->add_option("key", key.keys, "The key")->required()->expected(1);
+    set->add_option("value", key.value, "Its value")->required();
+    verb("get", "Print the value of a key")->add_option("key", key.keys)->required()->expected(1);
+    auto* wait = verb("wait", "Wait until every key exists");
+    wait->add_option("keys", key.keys, "The keys")->required();
+    auto* add = verb("add", "Add to a counter and print it");
+    add->add_option("key", key.keys, "The counter")->required()->expected(1);
+    add->add_option("delta", key.delta, "How much (default 1)");
+    auto* barrier = verb("barrier", "Wait until every rank is here");
+    barrier->add_option("name", key.keys, "Name of the barrier")->required()->expected(1);
+    for (auto* sub : {wait, barrier}) {
+        sub->add_option("--timeout", arguments.timeout_seconds, "Seconds (default 30)")
+            ->check(CLI::Range(0.0, 86'400.0));
+    }
+}
+
+int run_main(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app{"The agent of a Lockstep job on one node"};
+    app.name("lockstep-agent");
+    app.set_version_flag("--version", std::string{kVersion});
+    app.require_subcommand(1);
+    declare_run(app, arguments);
+    declare_report(app, arguments);
+    declare_kv(app, arguments);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        const int code = app.exit(error);
+        return code == 0 ? 0 : kWrongUse;
+    }
+    if (app.got_subcommand("report")) {
+        return send_report(arguments.words);
+    }
+    if (app.got_subcommand("kv")) {
+        arguments.key.timeout =
+            std::chrono::milliseconds{static_cast<std::int64_t>(arguments.timeout_seconds * 1000)};
+        return run_key_command(arguments.key);
+    }
+    log::Level level = log::Level::info;
+    log::parse_level(arguments.log_level, level);
+    log::start("lockstep-agent", level, false);
+    return run_agent(arguments.agent);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+    // First and without anything else: this stands between a rank's start and its own program.
+    if (argc >= 2 && std::string_view{argv[1]} == "exec") {
+        return lockstep::run_exec_shim(argc - 2, argv + 2);
+    }
+    return lockstep::run_main(argc, argv);
+}

@@ -1,0 +1,351 @@
+// The daemon's side of a node: messages in, messages out. node_ranks.cpp is the ranks' side.
+#include "job/agent/node.hpp"
+
+#include "job/async/sleep.hpp"
+#include "job/base/files.hpp"
+#include "job/base/log.hpp"
+#include "job/base/machine.hpp"
+#include "job/base/version.hpp"
+#include "job/model/state.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+std::chrono::milliseconds grace_of(std::int64_t milliseconds) {
+    return std::chrono::milliseconds{std::clamp<std::int64_t>(milliseconds, 0, 600'000)};
+}
+
+}  // namespace
+
+Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
+    : tasks_(tasks),
+      config_(std::move(config)),
+      sockets_(std::move(sockets)),
+      telemetry_(config_.node_rank),
+      group_(tasks,
+             {[this](std::int32_t rank, std::vector<RankReport> reports) {
+                  on_captured(rank, std::move(reports));
+              },
+              [this](std::int32_t rank) { on_rank_ending(rank); },
+              [this](wire::Exited exited) { on_rank_exited(std::move(exited)); },
+              [this](std::int32_t rank, std::string why) {
+                  fault(rank, to_string(CauseClass::node_lost), std::move(why));
+              },
+              [this] { on_all_ended(); }},
+             config_.timing),
+      tick_timer_(tasks.io()),
+      settle_timer_(tasks.io()) {
+    result_.incarnation = config_.incarnation;
+}
+
+void Node::start() {
+    tasks_.spawn("tick", tick());
+}
+
+void Node::wake() {
+    wake_();
+}
+
+wire::Hello Node::hello() const {
+    wire::Hello hello;
+    hello.node_rank = config_.node_rank;
+    hello.node = config_.name;
+    hello.pid = ::getpid();
+    hello.incarnation = config_.incarnation;
+    hello.version = kVersion;
+    hello.generation = world_ ? world_->generation : 0;
+    hello.ranks_running = group_.running();
+    return hello;
+}
+
+void Node::welcome(const wire::Welcome& welcome, const std::string& local_address) {
+    const bool other_daemon = !daemon_.empty() && daemon_ != welcome.daemon;
+    daemon_ = welcome.daemon;
+    address_ = local_address.empty() ? "127.0.0.1" : local_address;
+    welcome_ = welcome;
+    connected_ = true;
+    outbox_.reconnected(welcome.acked_event, welcome.acked_batch);
+    if (!spec_) {
+        auto spec = parse_spec(welcome.spec);
+        if (!spec) {
+            fault(-1, to_string(CauseClass::internal),
+                  "the agent does not understand the job: " + spec.error().message);
+            wake();
+            return;
+        }
+        spec_ = std::move(*spec);
+    }
+    log::info("connected", {{"job", welcome.job_id},
+                            {"attempt", welcome.attempt},
+                            {"node_rank", config_.node_rank},
+                            {"daemon_restarted", other_daemon}});
+    for (const auto& request : keys_.after_reconnect(other_daemon)) {
+        outbox_.control(request);
+    }
+    if (!started_.empty() && welcome.generation == world_->generation) {
+        // The first STARTED may have been lost with the connection; the daemon ignores a repeat.
+        send_started();
+    } else if (!stopping_) {
+        send_join();
+    }
+    if (settling_ && outbox_.settled()) {
+        settle_timer_.cancel();
+    }
+    wake();
+}
+
+void Node::disconnected() {
+    connected_ = false;
+    outbox_.disconnected();
+}
+
+void Node::handle(const wire::DaemonMessage& message) {
+    std::visit([this](const auto& m) { on(m); }, message);
+    wake();
+}
+
+void Node::send_join() {
+    if (!port_ || !port_->held()) {
+        auto port = HeldPort::hold(address_);
+        if (!port) {
+            log::error("cannot hold a port", {{"why", port.error().message}});
+            return;
+        }
+        port_.emplace(std::move(*port));
+    }
+    const Machine machine = read_machine();
+    wire::Join join;
+    join.address = address_;
+    join.port = port_->number();
+    join.cores = machine.cores;
+    join.gpus = machine.gpus;
+    join.memory_mb = machine.memory_mb;
+    outbox_.control_last(join);
+}
+
+void Node::send_started() {
+    wire::Started started;
+    started.generation = world_->generation;
+    started.ranks = started_;
+    outbox_.control(started);
+}
+
+void Node::on(const wire::World& world) {
+    const std::int32_t current = world_ ? world_->generation : 0;
+    if (stopping_ || !spec_ || world.generation < current ||
+        (world.generation == current && phase_ != Phase::ready)) {
+        log::info("world ignored", {{"generation", world.generation}, {"current", current}});
+        return;
+    }
+    if (group_.running()) {
+        next_world_ = world;
+        group_.stop(config_.timing.grace);
+        return;
+    }
+    prepare(world);
+}
+
+void Node::prepare(const wire::World& world) {
+    flush_rows();
+    const bool again = world_ && world_->generation == world.generation;
+    world_ = world;
+    telemetry_.set_generation(world.generation);
+    if (!again) {
+        keys_.start_generation(world.generation);
+        started_.clear();
+        result_.generation = world.generation;
+        result_.exits.clear();
+        result_.faults.clear();
+    }
+    if (auto prepared = prepare_ranks(); !prepared) {
+        phase_ = Phase::waiting;
+        ranks_.clear();
+        fault(-1, to_string(CauseClass::user_error), prepared.error().message);
+        save_result();
+        done();
+        return;
+    }
+    phase_ = Phase::ready;
+    wire::Ready ready;
+    ready.generation = world.generation;
+    outbox_.control(ready);
+}
+
+void Node::on(const wire::Start& start) {
+    if (!world_ || start.generation != world_->generation || phase_ != Phase::ready) {
+        log::info("start ignored", {{"generation", start.generation}});
+        return;
+    }
+    start_ranks();
+}
+
+void Node::on(const wire::Abort& abort) {
+    if (!world_ || abort.generation != world_->generation) {
+        return;
+    }
+    log::info("generation aborted", {{"generation", abort.generation}, {"reason", abort.reason}});
+    if (group_.running()) {
+        group_.stop(grace_of(abort.grace_ms));
+    } else if (phase_ == Phase::ready) {
+        phase_ = Phase::waiting;
+        ranks_.clear();
+        done();
+    }
+}
+
+void Node::on(const wire::Stop& stop) {
+    log::info("attempt is over", {{"reason", stop.reason}});
+    shut_down(grace_of(stop.grace_ms));
+}
+
+void Node::on(const wire::Ack& ack) {
+    outbox_.acknowledge(ack.event, ack.batch);
+    if (settling_ && outbox_.settled()) {
+        settle_timer_.cancel();
+    }
+}
+
+void Node::on(const wire::KeyReply& reply) {
+    const auto origin = keys_.answered(reply);
+    RankState* rank = origin ? state_of(origin->rank) : nullptr;
+    if (rank != nullptr && rank->socket) {
+        rank->socket->answer(origin->connection, encode_rank_answer(origin->id, origin->op, reply));
+    }
+}
+
+void Node::on(const wire::Fenced& fenced) {
+    fence(fenced.message);
+}
+
+void Node::fault(std::int32_t rank, std::string_view cause, std::string message) {
+    log::error("fault", {{"rank", rank}, {"class", cause}, {"message", message}});
+    wire::Fault fault;
+    fault.generation = world_ ? world_->generation : 0;
+    fault.rank = rank;
+    fault.cause_class = cause;
+    fault.message = std::move(message);
+    fault.time = SystemClock{}.wall();
+    result_.faults.push_back(fault);
+    outbox_.event(std::move(fault));
+    wake();
+}
+
+void Node::done() {
+    wire::Done done;
+    done.generation = world_->generation;
+    outbox_.event(done);
+    wake();
+}
+
+void Node::save_result() {
+    const auto path = config_.attempt_directory / wire::result_file_name(config_.node_rank);
+    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), 0600); !saved) {
+        log::error("cannot write the node's result", {{"why", saved.error().message}});
+        return;
+    }
+    result_saved_ = true;
+}
+
+void Node::shut_down(std::chrono::milliseconds grace) {
+    stopping_ = true;
+    next_world_.reset();
+    if (group_.running()) {
+        group_.stop(grace);
+        return;
+    }
+    if (phase_ == Phase::ready) {
+        phase_ = Phase::waiting;
+        ranks_.clear();
+        done();
+    }
+    if (!std::exchange(settling_, true)) {
+        tasks_.spawn("settle", settle());
+    }
+}
+
+// Everything that was accepted from the ranks reaches the daemon before the agent goes, if the
+// daemon is there to take it.
+Task<void> Node::settle() {
+    flush_rows();
+    if (!result_saved_) {
+        save_result();
+    }
+    wake();
+    const auto until = std::chrono::steady_clock::now() + config_.settle;
+    while (!outbox_.settled() && std::chrono::steady_clock::now() < until) {
+        ErrorCode ec;
+        settle_timer_.expires_at(until);
+        co_await settle_timer_.async_wait(into(ec));
+    }
+    if (!outbox_.settled()) {
+        log::warn("leaving with messages that were not acknowledged");
+    }
+    finish(kAgentDone);
+}
+
+void Node::fence(const std::string& why) {
+    if (finished_once_ || std::exchange(stopping_, true)) {
+        return;
+    }
+    log::error("the daemon does not want this agent", {{"why", why}});
+    next_world_.reset();
+    group_.stop(std::chrono::milliseconds{0});
+    tasks_.spawn("fenced", exit_fenced());
+}
+
+Task<void> Node::exit_fenced() {
+    const auto until = std::chrono::steady_clock::now() + config_.settle;
+    settling_ = true;  // on_all_ended() wakes the timer instead of settling
+    while (group_.running() && std::chrono::steady_clock::now() < until) {
+        ErrorCode ec;
+        settle_timer_.expires_at(until);
+        co_await settle_timer_.async_wait(into(ec));
+    }
+    finish(kAgentFenced);
+}
+
+void Node::give_up() {
+    log::error("no daemon for too long", {{"result", result_saved_}});
+    finish(result_saved_ ? kAgentDone : kAgentLonely);
+}
+
+void Node::finish(int code) {
+    if (std::exchange(finished_once_, true)) {
+        return;
+    }
+    ranks_.clear();
+    tick_timer_.cancel();
+    settle_timer_.cancel();
+    finished_(code);
+}
+
+Task<void> Node::tick() {
+    auto next_beat = std::chrono::steady_clock::now();
+    while (!finished_once_) {
+        flush_rows();
+        if (connected_ && std::chrono::steady_clock::now() >= next_beat) {
+            next_beat = std::chrono::steady_clock::now() + limits::kBeatInterval;
+            wire::Beat beat;
+            beat.time = SystemClock{}.wall();
+            beat.generation = world_ ? world_->generation : 0;
+            beat.dropped_rows = outbox_.dropped_rows() + bad_reports_ + telemetry_.refused_values();
+            outbox_.control(beat);
+            wake();
+        }
+        co_await sleep_on(tick_timer_, config_.flush);
+    }
+}
+
+void Node::flush_rows() {
+    while (const auto batch = telemetry_.take()) {
+        outbox_.batch(*batch);
+        wake();
+    }
+}
+
+}  // namespace lockstep

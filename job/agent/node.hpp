@@ -1,0 +1,164 @@
+// One node of an attempt as a state machine: takes the daemon's messages and the ranks' events,
+// starts and stops ranks, and puts what the daemon must know into the outbox. Knows nothing of the
+// connection (session.hpp). Agent thread only; must outlive the TaskGroup's coroutines.
+//
+//   waiting ──WORLD──▶ ready ──START──▶ running ──all ranks ended──▶ waiting (DONE)
+//      ▲                 │ABORT: DONE      │ABORT, STOP, a failure: ranks stopped first
+//      └─────────────────┘                 └ STOP, SIGTERM: settle (≤ 5 s for the last ACK), exit
+#pragma once
+
+#include "job/agent/held_port.hpp"
+#include "job/agent/key_broker.hpp"
+#include "job/agent/outbox.hpp"
+#include "job/agent/rank_group.hpp"
+#include "job/agent/report_socket.hpp"
+#include "job/agent/telemetry_buffer.hpp"
+#include "job/async/task_group.hpp"
+#include "job/base/clock.hpp"
+#include "job/model/rank_env.hpp"
+#include "job/model/spec.hpp"
+#include "job/model/wire.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// What a node is told when its agent starts.
+struct NodeConfig {
+    std::filesystem::path attempt_directory;
+    std::int32_t node_rank = 0;
+    std::int32_t nodes = 1;
+    std::string name;           // of the node
+    std::string incarnation;    // random per process
+    std::string agent_program;  // this program, for ranks' shims and their use
+    std::string train_program;  // lockstep-train
+    std::string python_path;    // of the Python package, "" if it is not installed
+    std::map<std::string, std::string> inherited;  // the agent's own environment
+    RankGroup::Timing timing;
+    std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit
+    std::chrono::milliseconds flush{250};     // reported rows wait at most this long
+};
+
+// Exit codes of `lockstep-agent run`.
+inline constexpr int kAgentDone = 0;
+inline constexpr int kAgentFailed = 1;
+inline constexpr int kAgentClaimed = 3;  // another agent has (had) this node
+inline constexpr int kAgentFenced = 4;   // the daemon does not want this agent any more
+inline constexpr int kAgentLonely = 5;  // no daemon for limits::kOrphanPatience and nothing to show
+
+class Node {
+  public:
+    Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets);
+
+    // `wake`: there is something to send. `finished`: exit with this code; called once.
+    void on_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+    void on_finished(std::function<void(int)> finished) { finished_ = std::move(finished); }
+    // Starts the flush and beat timers.
+    void start();
+
+    // The session's side.
+    wire::Hello hello() const;
+    void welcome(const wire::Welcome& welcome, const std::string& local_address);
+    void handle(const wire::DaemonMessage& message);
+    void disconnected();
+    Outbox& outbox() { return outbox_; }
+    bool ranks_running() const { return group_.running(); }
+    // Kill everything and exit with kAgentFenced.
+    void fence(const std::string& why);
+    // Stop the ranks, report, exit 0: STOP and SIGTERM.
+    void shut_down(std::chrono::milliseconds grace);
+    // No daemon for too long and no ranks: exit.
+    void give_up();
+
+  private:
+    enum class Phase { waiting, ready, running };
+    struct RankState {
+        std::int32_t rank = 0;
+        std::unique_ptr<ReportSocket> socket;
+        bool reports_loss = false;   // over the socket: what it prints is not counted as well
+        std::uint64_t bad = 0;       // messages that were refused
+        std::uint64_t bad_told = 0;  // of those, in a row's bad_reports already
+    };
+
+    void on(const wire::Welcome&) {}
+    void on(const wire::World& world);
+    void on(const wire::Start& start);
+    void on(const wire::Abort& abort);
+    void on(const wire::Stop& stop);
+    void on(const wire::Ack& ack);
+    void on(const wire::KeyReply& reply);
+    void on(const wire::Fenced& fenced);
+
+    void prepare(const wire::World& world);
+    Status prepare_ranks();
+    Result<std::string> prepare_folders();
+    Status listen_for(std::int32_t local_rank);
+    RankPlace place_of(std::int32_t local_rank) const;
+    Result<RankGroup::RankPlan> plan_of(std::int32_t local_rank,
+                                        const std::string& directory) const;
+    void start_ranks();
+    void send_join();
+    void send_started();
+    void fault(std::int32_t rank, std::string_view cause, std::string message);
+    void done();
+    void save_result();
+
+    void on_rank_message(RankState& rank, std::uint64_t connection, std::string_view bytes);
+    void on_bad_message(RankState& rank, const std::string& reason);
+    void on_captured(std::int32_t rank, std::vector<RankReport> reports);
+    void on_rank_ending(std::int32_t rank);
+    void on_rank_exited(wire::Exited exited);
+    void on_all_ended();
+    void accept(RankState& rank, RankReport report);
+    void accept(RankState& rank, const RankCheckpoint& checkpoint);
+    void accept(RankState& rank, const RankPhase& phase);
+    void accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request);
+    void add_row(std::int32_t rank, const RankReport& report);
+    RankState* state_of(std::int32_t rank);
+    void flush_rows();
+    void wake();
+    Task<void> tick();
+    Task<void> settle();
+    Task<void> exit_fenced();
+    void finish(int code);
+
+    TaskGroup& tasks_;
+    NodeConfig config_;
+    SocketDirectory sockets_;
+    Outbox outbox_;
+    KeyBroker keys_;
+    TelemetryBuffer telemetry_;
+    RankGroup group_;
+    std::function<void()> wake_ = [] {};
+    std::function<void(int)> finished_ = [](int) {};
+
+    Phase phase_ = Phase::waiting;
+    bool connected_ = false;
+    bool stopping_ = false;
+    bool settling_ = false;
+    bool finished_once_ = false;
+    std::string daemon_;   // of the last WELCOME
+    std::string address_;  // this node's, as the daemon sees it
+    std::optional<wire::Welcome> welcome_;
+    std::optional<JobSpec> spec_;
+    std::optional<wire::World> world_;
+    std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
+    std::optional<HeldPort> port_;
+    std::vector<RankGroup::RankPlan> plans_;  // made before READY, used by START
+    std::vector<RankState> ranks_;            // by local rank
+    wire::ResultFile result_;
+    bool result_saved_ = false;
+    std::vector<wire::StartedRank> started_;
+    std::uint64_t bad_reports_ = 0;
+    net::steady_timer tick_timer_;
+    net::steady_timer settle_timer_;
+};
+
+}  // namespace lockstep

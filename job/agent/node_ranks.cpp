@@ -1,0 +1,330 @@
+// The ranks' side of a node: what they need before they start, what they report, how they end.
+#include "job/agent/node.hpp"
+#include "job/base/files.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+#include "job/model/state.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+double now_seconds() {
+    return static_cast<double>(SystemClock{}.wall()) / 1000.0;
+}
+
+std::string numbered(const char* format, std::int32_t number) {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), format, number);
+    return text.data();
+}
+
+RankReport single(std::string_view column, double value) {
+    RankReport report;
+    report.time = now_seconds();
+    report.metrics.emplace_back(column, value);
+    return report;
+}
+
+}  // namespace
+
+RankPlace Node::place_of(std::int32_t local_rank) const {
+    RankPlace place;
+    place.job_id = welcome_->job_id;
+    place.attempt = welcome_->attempt;
+    place.generation = world_->generation;
+    place.rank = world_->first_rank + local_rank;
+    place.local_rank = local_rank;
+    place.node_rank = world_->node_rank;
+    place.world_size = world_->world_size;
+    place.local_world_size = world_->local_ranks;
+    place.nodes = static_cast<std::int32_t>(world_->hosts.size());
+    place.master_addr = world_->master_address;
+    place.master_port = world_->master_port;
+    place.hosts = world_->hosts;
+    place.address = address_;
+    place.socket_path = sockets_.socket_path(local_rank);
+    place.error_file =
+        (config_.attempt_directory / numbered("rank-%05d.error.json", place.rank)).string();
+    place.checkpoint_directory = welcome_->checkpoint_directory;
+    place.train_config_file =
+        (config_.attempt_directory / numbered("train-%05d.json", config_.node_rank)).string();
+    place.agent_program = config_.agent_program;
+    place.python_path = config_.python_path;
+    return place;
+}
+
+// The folders and files the ranks count on; the working directory.
+Result<std::string> Node::prepare_folders() {
+    std::string directory = config_.attempt_directory.string();
+    if (!spec_->working_directory.empty()) {
+        directory = (config_.attempt_directory / spec_->working_directory).string();
+        struct stat info {};
+        if (::stat(directory.c_str(), &info) != 0) {
+            return fail(Errc::not_found, (errno == ENOENT || errno == ENOTDIR
+                                              ? "working directory does not exist: "
+                                              : "working directory cannot be used: ") +
+                                             printable(directory));
+        }
+        if (!S_ISDIR(info.st_mode) || ::access(directory.c_str(), X_OK) != 0) {
+            return fail(Errc::denied,
+                        "working directory cannot be entered: " + printable(directory));
+        }
+    }
+    if (!welcome_->checkpoint_directory.empty()) {
+        if (auto made = make_private_directories(welcome_->checkpoint_directory); !made) {
+            return fail(made.error().in("checkpoint directory"));
+        }
+    }
+    if (spec_->framework == Framework::native && spec_->train) {
+        const auto written = write_file_atomic(place_of(0).train_config_file,
+                                               dump_json_pretty(to_json(*spec_->train)) + "\n");
+        if (!written) {
+            return fail(written.error().in("train configuration"));
+        }
+    }
+    return directory;
+}
+
+Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank,
+                                          const std::string& directory) const {
+    const RankPlace place = place_of(local_rank);
+    RankGroup::RankPlan plan;
+    plan.rank = place.rank;
+    plan.log = config_.attempt_directory / wire::rank_log_name(place.rank);
+    plan.process.agent_program = config_.agent_program;
+    plan.process.directory = directory;
+    plan.process.argv = rank_command(*spec_, place, config_.train_program);
+    auto inherited = config_.inherited;
+    // Gloo listens on what this machine's name resolves to, and a node's name need not resolve;
+    // the interface of the address that reached the daemon is known to work.
+    if (const auto name = interface_of(address_); !name.empty()) {
+        inherited.try_emplace("GLOO_SOCKET_IFNAME", name);
+    }
+    plan.process.environment = rank_environment(*spec_, place, inherited);
+    const auto path = plan.process.environment.find("PATH");
+    const std::string search =
+        path == plan.process.environment.end() ? "/usr/local/bin:/usr/bin:/bin" : path->second;
+    if (plan.process.argv.empty()) {
+        return fail(Errc::invalid, "the command is empty");
+    }
+    auto program = find_program(plan.process.argv.front(), search, directory);
+    if (!program) {
+        return fail(program.error());
+    }
+    plan.process.program = std::move(*program);
+    // The native trainer reports every step; its lines are for people.
+    if (spec_->framework != Framework::native &&
+        (spec_->capture.preset != "none" || !spec_->capture.loss.empty())) {
+        plan.capture.emplace(spec_->capture.preset, spec_->capture.loss);
+    }
+    return plan;
+}
+
+Status Node::listen_for(std::int32_t local_rank) {
+    const auto index = static_cast<std::size_t>(local_rank);
+    ReportSocket::Handlers handlers;
+    handlers.message = [this, index](std::uint64_t connection, std::string_view bytes) {
+        on_rank_message(ranks_[index], connection, bytes);
+    };
+    handlers.too_large = [this, index](std::size_t size) {
+        on_bad_message(ranks_[index],
+                       "a message of " + std::to_string(size) + " bytes is too large");
+    };
+    auto socket =
+        ReportSocket::listen(tasks_, sockets_.socket_path(local_rank), std::move(handlers));
+    if (!socket) {
+        return fail(socket.error());
+    }
+    ranks_[index].rank = world_->first_rank + local_rank;
+    ranks_[index].socket = std::move(*socket);
+    return {};
+}
+
+// Everything that can be wrong is found here, before any rank starts anywhere.
+Status Node::prepare_ranks() {
+    const auto directory = prepare_folders();
+    if (!directory) {
+        return fail(directory.error());
+    }
+    plans_.clear();
+    ranks_.clear();
+    ranks_.resize(static_cast<std::size_t>(world_->local_ranks));
+    for (std::int32_t local = 0; local < world_->local_ranks; ++local) {
+        auto plan = plan_of(local, *directory);
+        if (!plan) {
+            return fail(plan.error());
+        }
+        std::error_code ignored;  // of an earlier generation, if there was one
+        std::filesystem::remove(place_of(local).error_file, ignored);
+        plans_.push_back(std::move(*plan));
+        if (auto listening = listen_for(local); !listening) {
+            return listening;
+        }
+    }
+    return {};
+}
+
+void Node::start_ranks() {
+    phase_ = Phase::running;
+    result_saved_ = false;
+    if (port_) {
+        if (world_->first_rank == 0 && port_->number() != world_->master_port) {
+            log::warn("the master port of this generation is not held",
+                      {{"port", world_->master_port}});
+        }
+        port_->release();
+    }
+    auto started = group_.start(world_->generation, std::exchange(plans_, {}));
+    if (!started) {
+        fault(-1, to_string(CauseClass::user_error), started.error().message);
+        if (!group_.running()) {
+            on_all_ended();
+        }
+        return;
+    }
+    started_ = std::move(*started);
+    log::info("ranks started", {{"generation", world_->generation}, {"ranks", started_.size()}});
+    send_started();
+}
+
+Node::RankState* Node::state_of(std::int32_t rank) {
+    if (!world_ || rank < world_->first_rank) {
+        return nullptr;
+    }
+    const auto index = static_cast<std::size_t>(rank - world_->first_rank);
+    return index < ranks_.size() ? &ranks_[index] : nullptr;
+}
+
+void Node::on_rank_message(RankState& rank, std::uint64_t connection, std::string_view bytes) {
+    auto message = parse_rank_message(bytes, now_seconds());
+    if (!message) {
+        if (message.error().id && rank.socket) {
+            rank.socket->answer(connection, encode_rank_refusal(*message.error().id, "invalid",
+                                                                message.error().reason));
+        }
+        on_bad_message(rank, message.error().reason);
+        return;
+    }
+    std::visit(
+        [&](auto& m) {
+            if constexpr (std::is_same_v<std::decay_t<decltype(m)>, RankKeyRequest>) {
+                accept(rank, connection, m);
+            } else {
+                accept(rank, std::move(m));
+            }
+        },
+        *message);
+}
+
+void Node::on_bad_message(RankState& rank, const std::string& reason) {
+    ++bad_reports_;
+    if (++rank.bad == 1) {
+        log::warn("a report was refused; further ones of this rank are only counted",
+                  {{"rank", rank.rank}, {"reason", reason}});
+    }
+}
+
+void Node::accept(RankState& rank, RankReport report) {
+    rank.reports_loss = rank.reports_loss || report.has_loss;
+    if (rank.bad != rank.bad_told) {
+        rank.bad_told = rank.bad;
+        report.metrics.emplace_back("bad_reports", static_cast<double>(rank.bad));
+    }
+    add_row(rank.rank, report);
+}
+
+void Node::accept(RankState& rank, const RankCheckpoint& checkpoint) {
+    wire::CheckpointSaved saved;
+    saved.generation = world_->generation;
+    saved.rank = rank.rank;
+    saved.step = checkpoint.step;
+    saved.path = checkpoint.path;
+    saved.time = SystemClock{}.wall();
+    outbox_.event(std::move(saved));
+    wake();
+}
+
+void Node::accept(RankState& rank, const RankPhase& phase) {
+    add_row(rank.rank, single("phase_code", phase.code));
+}
+
+void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request) {
+    KeyBroker::Origin origin;
+    origin.rank = rank.rank;
+    origin.connection = connection;
+    origin.id = request.id;
+    origin.op = request.request.op;
+    auto asked = keys_.ask(origin, request.request);
+    // Without a connection it stays with the broker, which sends it after the next WELCOME.
+    if (connected_) {
+        outbox_.control(asked);
+        wake();
+    }
+}
+
+void Node::on_captured(std::int32_t rank, std::vector<RankReport> reports) {
+    const RankState* state = state_of(rank);
+    if (state == nullptr || state->reports_loss) {
+        return;
+    }
+    for (const auto& report : reports) {
+        add_row(rank, report);
+    }
+}
+
+void Node::add_row(std::int32_t rank, const RankReport& report) {
+    if (telemetry_.full()) {
+        flush_rows();
+    }
+    telemetry_.add(rank, report);
+}
+
+void Node::on_rank_ending(std::int32_t rank) {
+    RankState* state = state_of(rank);
+    if (state == nullptr || !state->socket) {
+        return;
+    }
+    state->socket->drain();
+    state->socket->close();
+    if (state->bad != state->bad_told) {
+        state->bad_told = state->bad;
+        add_row(rank, single("bad_reports", static_cast<double>(state->bad)));
+    }
+}
+
+void Node::on_rank_exited(wire::Exited exited) {
+    result_.exits.push_back(exited);
+    outbox_.event(std::move(exited));
+    wake();
+}
+
+void Node::on_all_ended() {
+    phase_ = Phase::waiting;
+    flush_rows();
+    save_result();
+    done();
+    if (port_ && !port_->held() && !stopping_) {
+        // The daemon knows this number; a next generation may be given it again.
+        if (auto port = HeldPort::hold(address_, port_->number())) {
+            port_.emplace(std::move(*port));
+        }
+    }
+    if (settling_) {
+        settle_timer_.cancel();
+    } else if (stopping_) {
+        shut_down(std::chrono::milliseconds{0});
+    } else if (next_world_) {
+        const wire::World world = *std::exchange(next_world_, std::nullopt);
+        prepare(world);
+    }
+}
+
+}  // namespace lockstep

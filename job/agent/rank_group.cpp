@@ -1,0 +1,292 @@
+#include "job/agent/rank_group.hpp"
+
+#include "job/async/sleep.hpp"
+#include "job/base/clock.hpp"
+#include "job/base/log.hpp"
+#include "job/base/machine.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kReadBytes = 64U << 10U;  // per turn and rank; then others have theirs
+constexpr int kDrainTurns = 64;                 // of them, after a rank has ended
+
+double now_seconds() {
+    return static_cast<double>(SystemClock{}.wall()) / 1000.0;
+}
+
+std::vector<char>& shared_buffer() {
+    static std::vector<char> buffer(kReadBytes);
+    return buffer;
+}
+
+}  // namespace
+
+struct RankGroup::Rank {
+    Rank(net::io_context& io, RankLog file) : log(std::move(file)), output(io), process(io) {}
+
+    std::int32_t rank = 0;
+    std::int32_t generation = 0;
+    pid_t pid = -1;
+    RankLog log;
+    std::optional<OutputReader> reader;
+    net::posix::stream_descriptor output;
+    net::posix::stream_descriptor process;  // the pidfd
+    bool stopped = false;                   // told to stop before it ended
+    bool ended = false;
+};
+
+RankGroup::RankGroup(TaskGroup& tasks, Handlers handlers, Timing timing)
+    : tasks_(tasks),
+      handlers_(std::move(handlers)),
+      timing_(timing),
+      stop_timer_(tasks.io()),
+      echo_timer_(tasks.io()) {}
+
+Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
+    auto log = RankLog::open(plan.log);
+    if (!log) {
+        return fail(log.error().in("rank log"));
+    }
+    if (generation_ > 1 && log->size() > 0) {
+        log->append("[lockstep: generation " + std::to_string(generation_) + " starts]\n");
+    }
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        return fail(errno_error("pipe", errno));
+    }
+    UniqueFd read_end{ends[0]};
+    const UniqueFd write_end{ends[1]};
+    // Only our end is non-blocking: a rank that prints faster than we read must wait, not fail.
+    ::fcntl(write_end.get(), F_SETFL, 0);
+    plan.process.output = write_end.get();
+    auto spawned = spawn_rank(plan.process);
+    if (!spawned) {
+        return fail(spawned.error());
+    }
+    auto rank = std::make_shared<Rank>(tasks_.io(), std::move(*log));
+    rank->rank = plan.rank;
+    rank->generation = generation_;
+    rank->pid = spawned->pid;
+    if (plan.capture) {
+        rank->reader.emplace(std::move(*plan.capture));
+    }
+    rank->output.assign(read_end.release());
+    rank->process.assign(spawned->pidfd.release());
+    return rank;
+}
+
+Result<std::vector<wire::StartedRank>> RankGroup::start(std::int32_t generation,
+                                                        std::vector<RankPlan> plans) {
+    generation_ = generation;
+    ranks_.clear();
+    running_ = 0;
+    stopping_ = false;
+    failed_ = false;
+    oom_kills_ = oom_kills();
+    std::vector<wire::StartedRank> started;
+    for (auto& plan : plans) {
+        const std::int32_t number = plan.rank;
+        auto rank = start_one(std::move(plan));
+        if (!rank) {
+            stop(std::chrono::milliseconds{0});
+            return fail(rank.error().in("rank " + std::to_string(number)));
+        }
+        ++running_;
+        ranks_.push_back(*rank);
+        started.push_back({number, (*rank)->pid});
+        tasks_.spawn("rank output", read_output(*rank));
+        tasks_.spawn("rank process", watch(*rank));
+    }
+    return started;
+}
+
+Task<void> RankGroup::watch(RankPointer rank) {
+    ErrorCode ec;
+    co_await rank->process.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
+    if (!ec && !rank->ended) {
+        on_exit(*rank);
+    }
+}
+
+Task<void> RankGroup::read_output(RankPointer rank) {
+    while (!rank->ended) {
+        ErrorCode ec;
+        co_await rank->output.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
+        if (ec || rank->ended || !read_some(*rank)) {
+            break;
+        }
+    }
+}
+
+// One turn; false at the end of the output.
+bool RankGroup::read_some(Rank& rank) {
+    auto& buffer = shared_buffer();
+    const auto got = ::read(rank.output.native_handle(), buffer.data(), buffer.size());
+    if (got < 0) {
+        return errno == EAGAIN || errno == EINTR;
+    }
+    const std::string_view bytes{buffer.data(), static_cast<std::size_t>(got)};
+    if (!bytes.empty()) {
+        rank.log.append(bytes);
+    }
+    if (rank.reader) {
+        auto reports = bytes.empty() ? rank.reader->end(now_seconds())
+                                     : rank.reader->feed(bytes, now_seconds());
+        if (!reports.empty()) {
+            handlers_.captured(rank.rank, std::move(reports));
+        }
+    }
+    return !bytes.empty();
+}
+
+void RankGroup::on_exit(Rank& rank) {
+    siginfo_t info{};
+    if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0) {
+        return;
+    }
+    // What the leader left behind would hold GPUs and ports of the next generation. As long as the
+    // leader is not reaped its number cannot be another group's.
+    ::kill(-rank.pid, SIGKILL);
+    ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG);
+    // Everything it wrote is in the pipe by now; a daemonized grandchild may keep the pipe open
+    // and write for ever, so the end of the output is not waited for.
+    pollfd readable{rank.output.native_handle(), POLLIN, 0};
+    for (int i = 0; i<kDrainTurns&& ::poll(&readable, 1, 0)> 0 && read_some(rank); ++i) {
+    }
+    wire::Exited exited;
+    exited.generation = rank.generation;
+    exited.rank = rank.rank;
+    exited.exit_code = info.si_code == CLD_EXITED ? info.si_status : -1;
+    exited.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+    exited.stopped = rank.stopped;
+    exited.time = SystemClock{}.wall();
+    const bool bad = exited.exit_code != 0;
+    if (bad) {
+        exited.log_tail = rank.log.tail();
+    }
+    if (exited.signal == SIGKILL && !rank.stopped) {
+        const std::int64_t kills = oom_kills();
+        exited.oom = oom_kills_ >= 0 && kills > oom_kills_;
+        oom_kills_ = kills;
+    }
+    finish(rank, std::move(exited));
+    if (bad && !failed_ && !stopping_ && running_ > 0) {
+        failed_ = true;
+        tasks_.spawn("stop after failure", stop_after_failure(generation_));
+    }
+}
+
+void RankGroup::finish(Rank& rank, wire::Exited exited) {
+    rank.ended = true;
+    ErrorCode ec;
+    rank.output.close(ec);
+    rank.process.close(ec);
+    log::info("rank ended", {{"rank", rank.rank},
+                             {"generation", rank.generation},
+                             {"exit_code", exited.exit_code},
+                             {"signal", exited.signal},
+                             {"stopped", exited.stopped}});
+    handlers_.ending(rank.rank);
+    --running_;
+    handlers_.exited(std::move(exited));
+    if (running_ == 0) {
+        stop_timer_.cancel();
+        echo_timer_.cancel();
+        handlers_.all_ended();
+    }
+}
+
+Task<void> RankGroup::stop_after_failure(std::int32_t generation) {
+    co_await sleep_on(echo_timer_, timing_.echo);
+    if (generation == generation_ && running_ > 0 && !stopping_) {
+        log::info("stopping the other ranks after a failure", {{"generation", generation}});
+        stop(timing_.grace);
+    }
+}
+
+void RankGroup::stop(std::chrono::milliseconds grace) {
+    if (running_ == 0) {
+        return;
+    }
+    const auto deadline = std::chrono::steady_clock::now() + grace;
+    if (std::exchange(stopping_, true)) {
+        if (deadline < kill_at_) {
+            kill_at_ = deadline;
+            stop_timer_.cancel();
+        }
+        return;
+    }
+    kill_at_ = deadline;
+    for (const auto& rank : ranks_) {
+        rank->stopped = rank->stopped || !rank->ended;
+    }
+    signal_all(SIGTERM);
+    tasks_.spawn("stop ranks", enforce(generation_));
+}
+
+Task<void> RankGroup::enforce(std::int32_t generation) {
+    const auto active = [this, generation] { return generation == generation_ && running_ > 0; };
+    while (active() && std::chrono::steady_clock::now() < kill_at_) {
+        ErrorCode ec;
+        stop_timer_.expires_at(kill_at_);
+        co_await stop_timer_.async_wait(into(ec));
+    }
+    if (!active()) {
+        co_return;
+    }
+    log::warn("ranks did not end in time, killing them", {{"generation", generation}});
+    signal_all(SIGKILL);
+    const auto until = std::chrono::steady_clock::now() + timing_.after_kill;
+    while (active() && std::chrono::steady_clock::now() < until) {
+        ErrorCode ec;
+        stop_timer_.expires_at(until);
+        co_await stop_timer_.async_wait(into(ec));
+    }
+    if (active()) {
+        give_up();
+    }
+}
+
+void RankGroup::signal_all(int number) {
+    for (const auto& rank : ranks_) {
+        if (!rank->ended) {
+            ::kill(-rank->pid, number);
+        }
+    }
+}
+
+// A process in an uninterruptible wait (a dead file server, a GPU that fell off the bus) survives
+// SIGKILL. The group must end all the same.
+void RankGroup::give_up() {
+    const auto ranks = ranks_;
+    for (const auto& rank : ranks) {
+        if (rank->ended) {
+            continue;
+        }
+        const std::string why = "process " + std::to_string(rank->pid) + " of rank " +
+                                std::to_string(rank->rank) + " does not end after SIGKILL";
+        log::error("a rank cannot be killed", {{"rank", rank->rank}, {"pid", rank->pid}});
+        handlers_.unkillable(rank->rank, why);
+        wire::Exited exited;
+        exited.generation = rank->generation;
+        exited.rank = rank->rank;
+        exited.signal = SIGKILL;
+        exited.stopped = true;
+        exited.time = SystemClock{}.wall();
+        exited.log_tail = rank->log.tail();
+        finish(*rank, std::move(exited));
+    }
+}
+
+}  // namespace lockstep

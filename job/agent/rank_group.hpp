@@ -1,0 +1,85 @@
+// The rank processes of one generation on this node: starting, watching, stopping, their logs.
+// Policy: the first rank that fails is reported at once; its peers get a moment to write
+// what they saw, then SIGTERM, a grace, SIGKILL to their process groups. Nothing here blocks, also
+// not on a process that cannot be killed.
+// Agent thread only. One object serves all generations of an agent, one after the other; it must
+// outlive the TaskGroup's coroutines.
+#pragma once
+
+#include "job/agent/output_reader.hpp"
+#include "job/agent/rank_log.hpp"
+#include "job/agent/spawn.hpp"
+#include "job/async/task_group.hpp"
+#include "job/base/limits.hpp"
+#include "job/model/wire.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class RankGroup {
+  public:
+    struct RankPlan {
+        std::int32_t rank = 0;
+        SpawnRequest process;  // without the output
+        std::filesystem::path log;
+        std::optional<Capture> capture;  // nothing: do not look at what it prints
+    };
+    struct Handlers {
+        std::function<void(std::int32_t rank, std::vector<RankReport> reports)> captured;
+        // Called when the process has ended and before `exited`: the last chance to read reports.
+        std::function<void(std::int32_t rank)> ending;
+        std::function<void(wire::Exited)> exited;
+        // A rank survived SIGKILL; it is counted as ended, the node is not good any more.
+        std::function<void(std::int32_t rank, std::string why)> unkillable;
+        std::function<void()> all_ended;
+    };
+    struct Timing {
+        std::chrono::milliseconds echo{200};  // a failure's peers may still write their logs
+        std::chrono::milliseconds grace = limits::kStopGrace;  // after a failure
+        std::chrono::milliseconds after_kill{5'000};
+    };
+
+    RankGroup(TaskGroup& tasks, Handlers handlers, Timing timing);
+
+    // Starts every rank, in order. On failure what was started is stopped and will be reported.
+    Result<std::vector<wire::StartedRank>> start(std::int32_t generation,
+                                                 std::vector<RankPlan> plans);
+    // SIGTERM now, SIGKILL after `grace`; a shorter grace than before wins.
+    void stop(std::chrono::milliseconds grace);
+    bool running() const { return running_ > 0; }
+
+  private:
+    struct Rank;
+    using RankPointer = std::shared_ptr<Rank>;
+
+    Result<RankPointer> start_one(RankPlan plan);
+    Task<void> watch(RankPointer rank);
+    Task<void> read_output(RankPointer rank);
+    Task<void> enforce(std::int32_t generation);
+    Task<void> stop_after_failure(std::int32_t generation);
+    bool read_some(Rank& rank);
+    void on_exit(Rank& rank);
+    void finish(Rank& rank, wire::Exited exited);
+    void signal_all(int number);
+    void give_up();
+
+    TaskGroup& tasks_;
+    Handlers handlers_;
+    Timing timing_;
+    std::int32_t generation_ = 0;
+    std::vector<RankPointer> ranks_;
+    std::size_t running_ = 0;
+    bool stopping_ = false;
+    bool failed_ = false;
+    std::int64_t oom_kills_ = -1;
+    std::chrono::steady_clock::time_point kill_at_{};
+    net::steady_timer stop_timer_;
+    net::steady_timer echo_timer_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// One rank's log file: stdout and stderr in order. Owned by the rank group, agent thread only.
+//
+// The file never takes much more than limits::kLogBytes of disk: the first kLogHeadBytes and the
+// newest bytes stay, what lies between is given back with FALLOC_FL_PUNCH_HOLE. The file's size and
+// every offset stay those of the whole output, readers skip the hole with lseek(SEEK_DATA). Where
+// the file system cannot punch, writing stops at the cap with one line that says so.
+// A full disk loses bytes, which are counted and said in the log as soon as there is room again.
+#pragma once
+
+#include "job/base/limits.hpp"
+#include "job/base/result.hpp"
+#include "job/base/unique_fd.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class RankLog {
+  public:
+    struct Caps {
+        std::int64_t total = limits::kLogBytes;
+        std::int64_t head = limits::kLogHeadBytes;
+        std::int64_t chunk = 4LL << 20U;  // punched at a time; part of `total`
+        std::size_t tail = limits::kLogTailBytes;
+        bool may_punch = true;  // tests: a file system that cannot
+    };
+
+    // Opens or creates the file; a log of an earlier generation is continued.
+    static Result<RankLog> open(const std::filesystem::path& path, const Caps& caps);
+    static Result<RankLog> open(const std::filesystem::path& path) { return open(path, Caps()); }
+
+    void append(std::string_view bytes);
+    // The newest caps.tail bytes that were appended, printable() applied.
+    std::string tail() const;
+    std::int64_t size() const { return size_; }
+    std::int64_t lost_bytes() const { return lost_; }
+
+  private:
+    RankLog(UniqueFd fd, std::int64_t size, const Caps& caps)
+        : fd_(std::move(fd)), caps_(caps), size_(size), punched_(caps.head) {}
+
+    bool write_all(std::string_view bytes);
+    void keep_tail(std::string_view bytes);
+    void free_middle();
+
+    UniqueFd fd_;
+    Caps caps_;
+    std::int64_t size_ = 0;
+    std::int64_t punched_ = 0;  // everything between the head and here is a hole
+    std::int64_t lost_ = 0;
+    std::int64_t unsaid_ = 0;  // lost bytes that no line in the log speaks of yet
+    bool full_ = false;        // cannot punch and the cap is reached
+    std::string tail_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,239 @@
+#include "job/agent/rank_message.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+#include "job/model/batch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+using Bad = tl::unexpected<BadRankMessage>;
+
+constexpr std::int64_t kMaxTimeout = 24LL * 3600 * 1000;
+constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+
+// A number, or the words for the ones JSON cannot write.
+std::optional<double> number_of(const Json& value) {
+    if (value.is_number()) {
+        return value.get<double>();
+    }
+    if (value.is_string()) {
+        const auto& word = value.get_ref<const std::string&>();
+        if (word == "nan" || word == "inf" || word == "-inf") {
+            return to_double(word);
+        }
+    }
+    return std::nullopt;
+}
+
+std::string column_of(const std::string& name, std::string_view kind) {
+    if (name != "loss" || kind == "opt") {
+        return name;
+    }
+    return std::string{kind} + "_loss";
+}
+
+void add_busy_seconds(RankReport& report) {
+    std::optional<double> step;
+    std::optional<double> waits;
+    for (const auto& [name, value] : report.metrics) {
+        if (name == "busy_seconds") {
+            return;
+        }
+        if (name == "step_seconds") {
+            step = value;
+        } else if (name == "comm_wait_seconds" || name == "data_wait_seconds") {
+            waits = waits.value_or(0) + value;
+        }
+    }
+    if (step && waits) {
+        report.metrics.emplace_back("busy_seconds", std::max(0.0, *step - *waits));
+    }
+}
+
+tl::expected<RankMessage, BadRankMessage> parse_report(const Json& json, double now) {
+    std::vector<FieldError> errors;
+    ObjectReader in{json, "", errors};
+    RankReport report;
+    report.time = now;
+    std::size_t kind = 0;
+    const std::vector<std::string_view> kinds{"opt", "micro", "epoch"};
+    std::int64_t epoch = 0;
+    std::int64_t total = 0;
+    in.integer("step", report.step, -1, kInt64Max);
+    in.integer("epoch", epoch, 0, kInt64Max);
+    in.integer("total_steps", total, 0, kInt64Max);
+    in.number("time", report.time, 0, 1e12);
+    in.word("kind", kind, kinds);
+    if (!errors.empty()) {
+        return Bad{{std::nullopt, field_errors(std::move(errors)).message}};
+    }
+    for (const auto& [name, value] : json.items()) {
+        if (name == "op" || name == "step" || name == "time" || name == "kind") {
+            continue;
+        }
+        if (!is_metric_name(name)) {
+            return Bad{{std::nullopt, "\"" + printable(name.substr(0, 64)) +
+                                          "\" is no metric name (a-z, 0-9 and _, at most 64)"}};
+        }
+        const auto number = number_of(value);
+        if (!number) {
+            return Bad{{std::nullopt, name + ": must be a number, \"nan\", \"inf\" or \"-inf\""}};
+        }
+        report.has_loss = report.has_loss || name == "loss";
+        report.metrics.emplace_back(column_of(name, kinds[kind]), *number);
+    }
+    // Leave room for the columns that the agent adds.
+    if (report.metrics.size() + 2 > limits::kMetricsPerJob) {
+        return Bad{{std::nullopt, "more than " + std::to_string(limits::kMetricsPerJob - 2) +
+                                      " metrics in one report"}};
+    }
+    add_busy_seconds(report);
+    return report;
+}
+
+tl::expected<RankMessage, BadRankMessage> parse_notice(const Json& json, std::string_view op) {
+    std::vector<FieldError> errors;
+    ObjectReader in{json, "", errors};
+    if (op == "phase") {
+        std::size_t phase = 0;
+        if (!in.has("phase")) {
+            in.error("phase", "missing");
+        }
+        in.word("phase", phase, {"init", "train", "eval", "checkpoint"});
+        if (errors.empty()) {
+            return RankPhase{static_cast<int>(phase)};
+        }
+    } else {
+        RankCheckpoint checkpoint;
+        if (!in.has("step") || !in.has("path")) {
+            in.error("step", "step and path must be given");
+        }
+        in.integer("step", checkpoint.step, 0, kInt64Max);
+        in.string("path", checkpoint.path, limits::kPathBytes);
+        if (errors.empty()) {
+            return checkpoint;
+        }
+    }
+    return Bad{{std::nullopt, field_errors(std::move(errors)).message}};
+}
+
+Status read_key_fields(ObjectReader& in, RankKeyRequest& out) {
+    const std::string& op = out.request.op;
+    const auto need = [&](std::string_view key) {
+        if (!in.has(key)) {
+            in.error(key, "missing");
+        }
+    };
+    if (op == "wait" || op == "multi_get") {
+        need("keys");
+        in.strings("keys", out.request.keys, limits::kRanks, limits::kKeyBytes);
+    } else {
+        const char* name = op == "barrier" ? "name" : "key";
+        std::string key;
+        need(name);
+        in.string(name, key, limits::kKeyBytes);
+        if (key.empty()) {
+            in.error(name, "must not be empty");
+        }
+        out.request.keys.push_back(std::move(key));
+    }
+    if (op == "set") {
+        need("value");
+        in.string("value", out.request.value, (limits::kValueBytes + 2) / 3 * 4);
+        if (!base64_decode(out.request.value)) {
+            in.error("value", "is not base 64");
+        }
+    }
+    if (op == "add") {
+        in.integer("delta", out.request.delta, std::numeric_limits<std::int64_t>::min(), kInt64Max);
+    }
+    in.integer("timeout_ms", out.request.timeout_ms, 0, kMaxTimeout);
+    return {};
+}
+
+tl::expected<RankMessage, BadRankMessage> parse_key(const Json& json, const std::string& op) {
+    const auto id = json.find("id");
+    if (id == json.end() || !id->is_number_integer()) {
+        return Bad{{std::nullopt, "id: a key operation needs an integer id"}};
+    }
+    RankKeyRequest out;
+    out.id = id->get<std::int64_t>();
+    out.request.op = op;
+    std::vector<FieldError> errors;
+    ObjectReader in{json, "", errors};
+    read_key_fields(in, out);
+    if (!errors.empty()) {
+        return Bad{{out.id, field_errors(std::move(errors)).message}};
+    }
+    return out;
+}
+
+}  // namespace
+
+tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view text, double now) {
+    const auto json = parse_json(text);
+    if (!json) {
+        return Bad{{std::nullopt, json.error().message}};
+    }
+    if (!json->is_object()) {
+        return Bad{{std::nullopt, "not a JSON object"}};
+    }
+    const auto found = json->find("op");
+    if (found == json->end() || !found->is_string()) {
+        return Bad{{std::nullopt, "op: missing"}};
+    }
+    const auto& op = found->get_ref<const std::string&>();
+    if (op == "report") {
+        // A value of a key operation may be large; a report may not.
+        if (text.size() > limits::kReportBytes) {
+            return Bad{{std::nullopt,
+                        "a report larger than " + std::to_string(limits::kReportBytes) + " bytes"}};
+        }
+        return parse_report(*json, now);
+    }
+    if (op == "phase" || op == "checkpoint") {
+        return parse_notice(*json, op);
+    }
+    constexpr std::array<std::string_view, 6> kKeyOps{"set",       "get", "wait",
+                                                      "multi_get", "add", "barrier"};
+    if (std::find(kKeyOps.begin(), kKeyOps.end(), op) != kKeyOps.end()) {
+        return parse_key(*json, op);
+    }
+    const auto id = json->find("id");
+    const bool waits = id != json->end() && id->is_number_integer();
+    return Bad{{waits ? std::optional{id->get<std::int64_t>()} : std::nullopt,
+                "op: unknown \"" + printable(op.substr(0, 64)) + "\""}};
+}
+
+std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire::KeyReply& reply) {
+    if (!reply.ok) {
+        return encode_rank_refusal(id, reply.error, reply.message);
+    }
+    Json out = Json::object();
+    out["id"] = id;
+    out["ok"] = true;
+    if (op == "add") {
+        out["value"] = reply.number;
+    } else if (op == "get") {
+        out["value"] = reply.value;
+    } else if (op == "multi_get") {
+        out["values"] = reply.values;
+    }
+    return dump_json(out);
+}
+
+std::string encode_rank_refusal(std::int64_t id, std::string_view error, std::string_view message) {
+    Json out = Json::object();
+    out["id"] = id;
+    out["ok"] = false;
+    out["error"] = error;
+    out["message"] = message;
+    return dump_json(out);
+}
+
+}  // namespace lockstep

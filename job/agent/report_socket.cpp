@@ -1,0 +1,324 @@
+#include "job/agent/report_socket.hpp"
+
+#include "job/base/ids.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Asio 1.74 knows no SEQPACKET sockets: they are made with the system calls and only waited on.
+using Descriptor = net::posix::stream_descriptor;
+
+constexpr int kSocketBuffer =
+    4 << 20;  // a value of 1 MiB in base 64 and its frame; the kernel caps it
+constexpr std::size_t kMessageBytes = 2U << 20U;
+constexpr std::size_t kAnswersBytes = 16U << 20U;  // unread answers of one connection
+constexpr int kTurn = 64;                          // messages before others get their turn
+constexpr int kDrain = 100'000;                    // messages a rank may leave behind
+
+// Messages are handled before the next is read, so one buffer serves every connection.
+std::vector<char>& shared_buffer() {
+    static std::vector<char> buffer(kMessageBytes);
+    return buffer;
+}
+
+// A descriptor that holds the folder's lock; empty if somebody else holds it.
+UniqueFd lock_folder(const std::filesystem::path& path) {
+    UniqueFd fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
+    if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+        fd.reset();
+    }
+    return fd;
+}
+
+// Removes the folders that nobody holds. Younger ones than a minute may be about to be locked.
+void sweep(const std::filesystem::path& base) {
+    std::error_code ec;
+    std::vector<std::filesystem::path> stale;
+    const auto young = std::filesystem::file_time_type::clock::now() - std::chrono::minutes{1};
+    for (auto entry = std::filesystem::directory_iterator(base, ec);
+         !ec && entry != std::filesystem::directory_iterator(); entry.increment(ec)) {
+        std::error_code unknown;
+        if (entry->last_write_time(unknown) < young && !unknown && lock_folder(entry->path())) {
+            stale.push_back(entry->path());
+        }
+    }
+    for (const auto& path : stale) {
+        std::filesystem::remove_all(path, ec);
+    }
+}
+
+}  // namespace
+
+Result<SocketDirectory> SocketDirectory::create() {
+    const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+    std::vector<std::string> bases;
+    if (runtime != nullptr && *runtime == '/' && std::strlen(runtime) < 40) {
+        bases.emplace_back(runtime);
+    }
+    bases.emplace_back("/tmp");
+    std::string problem;
+    for (const auto& base : bases) {
+        const std::string mine = base + "/lockstep-" + std::to_string(::geteuid());
+        struct stat info {};
+        if ((::mkdir(mine.c_str(), 0700) != 0 && errno != EEXIST) ||
+            ::lstat(mine.c_str(), &info) != 0) {
+            problem = errno_error("mkdir " + mine, errno).message;
+            continue;
+        }
+        // /tmp is everybody's: somebody else's folder or link under our name is not ours.
+        if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 0077U) != 0) {
+            problem = mine + ": not a private folder of this user";
+            continue;
+        }
+        sweep(mine);
+        const std::string path = mine + "/" + random_secret().substr(0, 12);
+        if (::mkdir(path.c_str(), 0700) != 0) {
+            problem = errno_error("mkdir " + path, errno).message;
+            continue;
+        }
+        return SocketDirectory{path, lock_folder(path)};
+    }
+    return fail(Errc::unavailable, "no folder for the report sockets: " + problem);
+}
+
+SocketDirectory::~SocketDirectory() {
+    if (!path_.empty()) {
+        std::error_code ec;
+        std::filesystem::remove_all(path_, ec);
+    }
+}
+
+std::string SocketDirectory::socket_path(std::int32_t local_rank) const {
+    std::array<char, 32> name{};
+    std::snprintf(name.data(), name.size(), "/r%05d.sock", local_rank);
+    return path_ + name.data();
+}
+
+struct ReportSocket::State {
+    struct Connection {
+        Connection(net::io_context& io, int fd, std::uint64_t n) : socket(io, fd), id(n) {}
+        Descriptor socket;
+        std::uint64_t id;
+        std::deque<std::string> answers;
+        std::size_t answer_bytes = 0;
+        bool writing = false;
+    };
+
+    State(TaskGroup& group, Handlers h)
+        : tasks(group), acceptor(group.io()), handlers(std::move(h)) {}
+
+    TaskGroup& tasks;
+    Descriptor acceptor;
+    Handlers handlers;
+    std::string path;
+    std::map<std::uint64_t, std::shared_ptr<Connection>> connections;
+    std::uint64_t next_id = 1;
+    bool closed = false;
+
+    void accept_waiting(const std::shared_ptr<State>& self);
+    bool receive(Connection& from, int most);
+    bool flush(Connection& to);
+    void drop(Connection& connection);
+    static Task<void> accept(std::shared_ptr<State> self);
+    static Task<void> read(std::shared_ptr<State> self, std::shared_ptr<Connection> from);
+    static Task<void> write(std::shared_ptr<State> self, std::shared_ptr<Connection> to);
+};
+
+// Takes every connection in the listen queue.
+void ReportSocket::State::accept_waiting(const std::shared_ptr<State>& self) {
+    while (!closed) {
+        const int fd =
+            ::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            return;
+        }
+        UniqueFd owned{fd};
+        if (connections.size() >= kConnections) {
+            log::warn("report connection refused, the rank has too many", {{"path", path}});
+            continue;
+        }
+        ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof(kSocketBuffer));
+        ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof(kSocketBuffer));
+        auto connection = std::make_shared<Connection>(tasks.io(), owned.release(), next_id++);
+        connections[connection->id] = connection;
+        tasks.spawn("report connection", read(self, connection));
+    }
+}
+
+// Reads up to `most` messages; false when the connection has ended.
+bool ReportSocket::State::receive(Connection& from, int most) {
+    auto& buffer = shared_buffer();
+    for (int i = 0; i < most && !closed && from.socket.is_open(); ++i) {
+        const auto got = ::recv(from.socket.native_handle(), buffer.data(), buffer.size(),
+                                MSG_DONTWAIT | MSG_TRUNC);
+        if (got < 0) {
+            return errno == EAGAIN || errno == EINTR;
+        }
+        if (got == 0) {
+            return false;
+        }
+        const auto size = static_cast<std::size_t>(got);
+        if (size > buffer.size()) {
+            handlers.too_large(size);
+        } else {
+            handlers.message(from.id, std::string_view{buffer.data(), size});
+        }
+    }
+    return from.socket.is_open();
+}
+
+// Sends what fits; false when the connection is broken.
+bool ReportSocket::State::flush(Connection& to) {
+    while (!to.answers.empty()) {
+        const std::string& front = to.answers.front();
+        const auto sent = ::send(to.socket.native_handle(), front.data(), front.size(),
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EAGAIN) {
+            return true;
+        }
+        if (sent < 0 && errno != EINTR) {
+            return false;
+        }
+        if (sent >= 0) {
+            to.answer_bytes -= front.size();
+            to.answers.pop_front();
+        }
+    }
+    return true;
+}
+
+void ReportSocket::State::drop(Connection& connection) {
+    ErrorCode ec;
+    connection.socket.close(ec);
+    connections.erase(connection.id);
+}
+
+Task<void> ReportSocket::State::accept(std::shared_ptr<State> self) {
+    while (!self->closed) {
+        ErrorCode ec;
+        co_await self->acceptor.async_wait(Descriptor::wait_read, into(ec));
+        if (ec) {
+            break;
+        }
+        self->accept_waiting(self);
+    }
+}
+
+Task<void> ReportSocket::State::read(std::shared_ptr<State> self,
+                                     std::shared_ptr<Connection> from) {
+    while (!self->closed) {
+        ErrorCode ec;
+        co_await from->socket.async_wait(Descriptor::wait_read, into(ec));
+        if (ec || !self->receive(*from, kTurn)) {
+            break;
+        }
+    }
+    self->drop(*from);
+}
+
+Task<void> ReportSocket::State::write(std::shared_ptr<State> self, std::shared_ptr<Connection> to) {
+    while (!self->closed && !to->answers.empty()) {
+        ErrorCode ec;
+        co_await to->socket.async_wait(Descriptor::wait_write, into(ec));
+        if (ec || !self->flush(*to)) {
+            self->drop(*to);
+            break;
+        }
+    }
+    to->writing = false;
+}
+
+Result<std::unique_ptr<ReportSocket>> ReportSocket::listen(TaskGroup& tasks,
+                                                           const std::string& path,
+                                                           Handlers handlers) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof(address.sun_path)) {
+        return fail(Errc::invalid, "report socket " + path + ": the path is too long");
+    }
+    std::memcpy(address.sun_path, path.data(), path.size());
+    UniqueFd fd{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    ::unlink(path.c_str());
+    const auto* where = reinterpret_cast<const sockaddr*>(&address);
+    if (!fd || ::bind(fd.get(), where, sizeof(address)) != 0 ||
+        ::listen(fd.get(), static_cast<int>(kConnections)) != 0) {
+        return fail(errno_error("report socket " + path, errno));
+    }
+    auto state = std::make_shared<State>(tasks, std::move(handlers));
+    state->path = path;
+    state->acceptor.assign(fd.release());
+    tasks.spawn("report socket", State::accept(state));
+    return std::unique_ptr<ReportSocket>(new ReportSocket(std::move(state)));
+}
+
+ReportSocket::~ReportSocket() {
+    close();
+}
+
+void ReportSocket::answer(std::uint64_t connection, std::string message) {
+    const auto found = state_->connections.find(connection);
+    if (state_->closed || found == state_->connections.end()) {
+        return;
+    }
+    const auto to = found->second;
+    to->answer_bytes += message.size();
+    to->answers.push_back(std::move(message));
+    if (to->writing) {
+        if (to->answer_bytes > kAnswersBytes) {
+            log::warn("report connection closed, it does not read its answers",
+                      {{"path", state_->path}});
+            state_->drop(*to);
+        }
+        return;
+    }
+    if (!state_->flush(*to)) {
+        state_->drop(*to);
+    } else if (!to->answers.empty()) {
+        to->writing = true;
+        state_->tasks.spawn("report answer", State::write(state_, to));
+    }
+}
+
+void ReportSocket::drain() {
+    state_->accept_waiting(state_);
+    const auto connections = state_->connections;  // receive() may drop one
+    for (const auto& [id, connection] : connections) {
+        state_->receive(*connection, kDrain);
+    }
+}
+
+void ReportSocket::close() {
+    if (std::exchange(state_->closed, true)) {
+        return;
+    }
+    ErrorCode ec;
+    state_->acceptor.close(ec);
+    for (const auto& [id, connection] : state_->connections) {
+        connection->socket.close(ec);
+    }
+    state_->connections.clear();
+    ::unlink(state_->path.c_str());
+}
+
+}  // namespace lockstep

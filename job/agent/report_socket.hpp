@@ -1,0 +1,75 @@
+// The Unix SEQPACKET sockets that ranks report to: one listening socket per rank, so that which
+// rank speaks follows from the socket and never from the message. Agent thread only.
+#pragma once
+
+#include "job/async/task_group.hpp"
+#include "job/base/result.hpp"
+#include "job/base/unique_fd.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// A private folder with a short path (a socket address holds 107 bytes):
+// <base>/lockstep-<uid>/<id>, where base is XDG_RUNTIME_DIR or /tmp. Removed with what is in it
+// when the object goes; what agents that were killed left behind is removed by the next create().
+class SocketDirectory {
+  public:
+    static Result<SocketDirectory> create();
+    SocketDirectory(SocketDirectory&& other) noexcept
+        : path_(std::move(other.path_)), lock_(std::move(other.lock_)) {
+        other.path_.clear();
+    }
+    SocketDirectory& operator=(SocketDirectory&&) = delete;
+    SocketDirectory(const SocketDirectory&) = delete;
+    SocketDirectory& operator=(const SocketDirectory&) = delete;
+    ~SocketDirectory();
+
+    // "<directory>/r00003.sock" for local rank 3.
+    std::string socket_path(std::int32_t local_rank) const;
+
+  private:
+    SocketDirectory(std::string path, UniqueFd lock)
+        : path_(std::move(path)), lock_(std::move(lock)) {}
+    std::string path_;
+    UniqueFd lock_;  // of the folder itself, for as long as it is in use
+};
+
+// The socket of one rank. Its coroutines share their state, so the object may be destroyed while
+// they unwind; they call the handlers only until close().
+class ReportSocket {
+  public:
+    struct Handlers {
+        // One message; `connection` is what answer() takes.
+        std::function<void(std::uint64_t connection, std::string_view message)> message;
+        // A message of `size` bytes was too large to be read.
+        std::function<void(std::size_t size)> too_large;
+    };
+    static constexpr std::size_t kConnections = 64;
+
+    // Replaces a stale socket at `path`. `tasks` must outlive the coroutines it is given.
+    static Result<std::unique_ptr<ReportSocket>> listen(TaskGroup& tasks, const std::string& path,
+                                                        Handlers handlers);
+    ~ReportSocket();
+    ReportSocket(const ReportSocket&) = delete;
+    ReportSocket& operator=(const ReportSocket&) = delete;
+
+    // Sends an answer; never blocks. A connection that does not read its answers is closed.
+    void answer(std::uint64_t connection, std::string message);
+    // Reads everything that was sent so far: called when the rank has ended, so that what it
+    // reported last is not lost.
+    void drain();
+    void close();
+
+  private:
+    struct State;
+    explicit ReportSocket(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    std::shared_ptr<State> state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// The agent's connection to the daemon: dials, says HELLO, hands messages to the node and sends
+// what its outbox holds; when the connection is lost it dials again with jitter while the ranks go
+// on. Agent thread only; must outlive the TaskGroup's coroutines.
+#pragma once
+
+#include "job/agent/node.hpp"
+#include "job/async/task_group.hpp"
+#include "job/async/ws_client.hpp"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <random>
+
+namespace lockstep {
+
+class Session {
+  public:
+    struct Timing {
+        std::chrono::milliseconds first_retry{50};
+        std::chrono::milliseconds last_retry{2'000};
+        std::chrono::milliseconds connect{5'000};
+        // A daemon that is starting may not know the ticket yet: 401 is believed only after this.
+        std::chrono::milliseconds denied{5'000};
+        std::chrono::milliseconds orphan = limits::kOrphanPatience;
+    };
+
+    // `attempt_file` is read again before every connect: the daemon may have moved.
+    Session(TaskGroup& tasks, Node& node, std::filesystem::path attempt_file, Timing timing);
+
+    Task<void> run();
+    // The outbox has something.
+    void wake();
+    // Ends run(). Idempotent.
+    void stop();
+
+  private:
+    Task<Status> connect_once();
+    Task<Status> greet();
+    Task<void> send_loop();
+    std::chrono::milliseconds next_delay();
+
+    TaskGroup sender_;
+    Node& node_;
+    std::filesystem::path attempt_file_;
+    Timing timing_;
+    WsClient client_;
+    net::steady_timer wake_timer_;
+    net::steady_timer retry_timer_;
+    std::minstd_rand random_{std::random_device{}()};
+    std::chrono::milliseconds delay_;
+    std::chrono::steady_clock::time_point lost_at_;
+    std::optional<std::chrono::steady_clock::time_point> denied_since_;
+    bool connected_ = false;
+    bool sending_ = false;
+    bool stopped_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Starting a rank: posix_spawn of this program as a shim that makes sure the rank dies with the
+// agent, then becomes the user's program. Blocking only for the time of a fork; agent thread.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/base/unique_fd.hpp"
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct SpawnRequest {
+    std::string agent_program;      // holds the shim
+    std::string program;            // absolute path, from find_program()
+    std::vector<std::string> argv;  // argv[0] as the user wrote it
+    std::map<std::string, std::string> environment;
+    std::string directory;
+    int output = -1;  // becomes stdout and stderr
+};
+struct SpawnedProcess {
+    pid_t pid = -1;  // also the id of its process group
+    UniqueFd pidfd;  // readable once it has ended
+};
+
+// The program a shell would start: `name` with a slash relative to `directory`, otherwise the first
+// executable file of that name in `path` (PATH's form). not_found: "command not found: name";
+// denied: it is there but cannot be executed.
+Result<std::string> find_program(const std::string& name, std::string_view path,
+                                 const std::string& directory);
+
+Result<SpawnedProcess> spawn_rank(const SpawnRequest& request);
+
+// Lets this process open as many files as it may (a rank costs four or more). Ranks get the limit
+// back that was there before: programs that use select(2) break above 1024.
+void raise_file_limit();
+
+// The shim's main: argv after the word "exec". Only returns if it fails, with the exit code (126).
+int run_exec_shim(int argc, char** argv);
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+#include "job/async/connect.hpp"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// What the coroutine and the deadline's handler share. The handler may already be queued when the
+// coroutine ends, so neither may own it alone.
+struct Attempt {
+    explicit Attempt(const net::any_io_executor& executor)
+        : socket(executor), resolver(executor), timer(executor) {}
+
+    tcp::socket socket;
+    tcp::resolver resolver;
+    net::steady_timer timer;
+    bool late = false;
+};
+
+void start_deadline(const std::shared_ptr<Attempt>& attempt,
+                    std::chrono::steady_clock::time_point deadline) {
+    attempt->timer.expires_at(deadline);
+    attempt->timer.async_wait([attempt](const ErrorCode& ec) {
+        if (ec) {
+            return;
+        }
+        attempt->late = true;
+        attempt->resolver.cancel();
+        ErrorCode ignored;
+        attempt->socket.close(ignored);
+    });
+}
+
+Task<Result<std::vector<tcp::endpoint>>> addresses_of(std::shared_ptr<Attempt> attempt,
+                                                      Endpoint endpoint) {
+    std::vector<tcp::endpoint> out;
+    ErrorCode ec;
+    const auto flags = tcp::resolver::numeric_host | tcp::resolver::numeric_service;
+    // Numeric first: it needs no thread and no name server.
+    for (const auto& entry : attempt->resolver.resolve(endpoint.host, endpoint.port, flags, ec)) {
+        out.push_back(entry.endpoint());
+    }
+    if (!ec && !out.empty()) {
+        co_return out;
+    }
+    const auto found =
+        co_await attempt->resolver.async_resolve(endpoint.host, endpoint.port, into(ec));
+    if (ec) {
+        co_return fail(Errc::unavailable, endpoint.host + ": " + ec.message());
+    }
+    for (const auto& entry : found) {
+        out.push_back(entry.endpoint());
+    }
+    co_return out;
+}
+
+}  // namespace
+
+Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
+                                      std::chrono::steady_clock::time_point deadline) {
+    const auto attempt = std::make_shared<Attempt>(co_await net::this_coro::executor);
+    start_deadline(attempt, deadline);
+    auto addresses = co_await addresses_of(attempt, endpoint);
+    if (!addresses) {
+        attempt->timer.cancel();
+        co_return fail(std::move(addresses.error()));
+    }
+    ErrorCode ec = net::error::host_not_found;
+    for (const auto& address : *addresses) {
+        if (attempt->late) {
+            break;
+        }
+        ErrorCode ignored;
+        attempt->socket.close(ignored);
+        co_await attempt->socket.async_connect(address, into(ec));
+        if (!ec) {
+            break;
+        }
+    }
+    attempt->timer.cancel();
+    if (attempt->late || ec) {
+        co_return fail(Errc::unavailable,
+                       "cannot connect to " + endpoint.authority() + ": " +
+                           (attempt->late ? std::string{"no answer in time"} : ec.message()));
+    }
+    ErrorCode ignored;
+    attempt->socket.set_option(tcp::no_delay(true), ignored);
+    attempt->socket.set_option(net::socket_base::keep_alive(true), ignored);
+    co_return std::move(attempt->socket);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Opening a TCP connection to a daemon with a deadline; shared by the HTTP and WebSocket clients.
+// Call from the io_context's thread.
+#pragma once
+
+#include "job/async/asio.hpp"
+#include "job/async/http_client.hpp"
+#include "job/base/result.hpp"
+
+#include <chrono>
+
+namespace lockstep {
+
+// A connected socket with TCP_NODELAY and keep-alive. A numeric host is never looked up; a name is
+// tried address by address. unavailable: no address, refused, unreachable or not in time (nothing
+// has been sent, so nothing can have happened).
+Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
+                                      std::chrono::steady_clock::time_point deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,263 @@
+#include "job/async/http_client.hpp"
+
+#include "job/async/connect.hpp"
+#include "job/base/text.hpp"
+#include "job/base/version.hpp"
+
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace lockstep {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+using Clock = std::chrono::steady_clock;
+using HttpParser = http::response_parser<http::string_body>;
+
+// A page of 1,000 jobs or the largest series answer is a few MiB; more is not a daemon of ours.
+constexpr std::uint64_t kAnswerBytes = 256ULL << 20U;
+constexpr std::uint32_t kAnswerHeaderBytes = 64U << 10U;
+
+// One exchange. Lives in the coroutine's frame; everything that refers to it ends before it.
+struct Exchange {
+    explicit Exchange(tcp::socket socket) : stream(std::move(socket)) {
+        parser.header_limit(kAnswerHeaderBytes);
+        parser.body_limit(kAnswerBytes);
+    }
+    beast::tcp_stream stream;
+    beast::flat_buffer buffer;
+    HttpParser parser;
+};
+
+Error exchange_error(const ErrorCode& ec, const Endpoint& endpoint) {
+    const std::string who = endpoint.authority();
+    if (ec == beast::error::timeout) {
+        return Error{Errc::timed_out, who + " did not answer in time"};
+    }
+    if (ec == http::error::end_of_stream || ec == net::error::eof ||
+        ec == http::error::partial_message) {
+        return Error{Errc::unavailable, who + " closed the connection"};
+    }
+    if (ec == http::error::body_limit || ec == http::error::header_limit) {
+        return Error{Errc::exhausted, who + " answered more than fits"};
+    }
+    return Error{Errc::unavailable, who + ": " + ec.message()};
+}
+
+http::request<http::string_body> to_beast(const Endpoint& endpoint, ClientRequest& request) {
+    http::request<http::string_body> out;
+    out.version(11);
+    out.method_string(request.method);
+    out.target(request.target);
+    out.set(http::field::host, endpoint.authority());
+    out.set(http::field::user_agent, std::string{"lockstep/"} + std::string{kVersion});
+    out.set(http::field::connection, "close");
+    for (const auto& [name, value] : request.headers) {
+        out.set(name, value);
+    }
+    const bool expects_body = request.method != "GET" && request.method != "HEAD";
+    out.body() = std::move(request.body);
+    if (expects_body || !out.body().empty()) {
+        out.content_length(out.body().size());
+    }
+    return out;
+}
+
+ClientResponse from_beast(http::response<http::string_body>& message) {
+    ClientResponse out;
+    out.status = static_cast<int>(message.result_int());
+    for (const auto& field : message) {
+        out.headers.emplace_back(std::string{field.name_string()}, std::string{field.value()});
+    }
+    out.body = std::move(message.body());
+    return out;
+}
+
+// Connects, sends the request and reads the header of the answer.
+Task<Result<std::unique_ptr<Exchange>>> begin(Endpoint endpoint, ClientRequest request) {
+    const auto deadline = Clock::now() + request.deadline;
+    auto socket = co_await connect_tcp(endpoint, deadline);
+    if (!socket) {
+        co_return fail(std::move(socket.error()));
+    }
+    auto exchange = std::make_unique<Exchange>(std::move(*socket));
+    exchange->parser.skip(request.method == "HEAD");
+    exchange->stream.expires_at(deadline);
+    const auto message = to_beast(endpoint, request);
+    ErrorCode ec;
+    co_await http::async_write(exchange->stream, message, into(ec));
+    if (ec == beast::error::timeout) {
+        co_return fail(exchange_error(ec, endpoint));
+    }
+    // A server that refuses a body early answers and closes; that answer is worth reading.
+    ErrorCode read_ec;
+    co_await http::async_read_header(exchange->stream, exchange->buffer, exchange->parser,
+                                     into(read_ec));
+    if (read_ec) {
+        co_return fail(exchange_error(ec ? ec : read_ec, endpoint));
+    }
+    co_return exchange;
+}
+
+// The rest of the body, under the deadline set by begin().
+Task<Result<ClientResponse>> finish(Exchange& exchange, Endpoint endpoint) {
+    ErrorCode ec;
+    if (!exchange.parser.is_done()) {
+        co_await http::async_read(exchange.stream, exchange.buffer, exchange.parser, into(ec));
+    }
+    if (ec) {
+        co_return fail(exchange_error(ec, endpoint));
+    }
+    co_return from_beast(exchange.parser.get());
+}
+
+// co_spawn wants a default for its result; an optional has one.
+Task<void> run_into(Task<Result<ClientResponse>> task,
+                    std::optional<Result<ClientResponse>>& result) {
+    result.emplace(co_await std::move(task));
+}
+
+Result<ClientResponse> run_now(Task<Result<ClientResponse>> task) {
+    net::io_context io{1};
+    std::optional<Result<ClientResponse>> result;
+    std::exception_ptr problem;
+    net::co_spawn(io, run_into(std::move(task), result),
+                  [&problem](const std::exception_ptr& error) { problem = error; });
+    io.run();
+    if (!result) {
+        return fail(Errc::internal, "the HTTP client ended without a result");
+    }
+    return std::move(*result);
+}
+
+bool same_name(std::string_view a, std::string_view b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+        return std::tolower(static_cast<unsigned char>(x)) ==
+               std::tolower(static_cast<unsigned char>(y));
+    });
+}
+
+}  // namespace
+
+std::string Endpoint::authority() const {
+    const bool ipv6 = host.find(':') != std::string::npos;
+    return (ipv6 ? "[" + host + "]" : host) + ":" + port;
+}
+
+Result<Endpoint> parse_endpoint(std::string_view url) {
+    constexpr std::string_view kHttp = "http://";
+    if (url.starts_with("https://")) {
+        return fail(Errc::invalid, "https is not supported: use http:// and a tunnel");
+    }
+    if (url.starts_with(kHttp)) {
+        url.remove_prefix(kHttp.size());
+    } else if (url.find("://") != std::string_view::npos) {
+        return fail(Errc::invalid, "not an http:// URL: " + printable(url));
+    }
+    url = url.substr(0, url.find_first_of("/?#"));
+    if (url.find('@') != std::string_view::npos) {
+        return fail(Errc::invalid, "a URL with a user name is not supported");
+    }
+    Endpoint out;
+    std::string_view port = "8470";
+    if (url.starts_with('[')) {
+        const auto end = url.find(']');
+        if (end == std::string_view::npos) {
+            return fail(Errc::invalid, "missing ] after the IPv6 address");
+        }
+        out.host = url.substr(1, end - 1);
+        url.remove_prefix(end + 1);
+    } else {
+        out.host = url.substr(0, url.find(':'));
+        url.remove_prefix(out.host.size());
+    }
+    if (!url.empty()) {
+        if (url.front() != ':') {
+            return fail(Errc::invalid, "not host:port");
+        }
+        port = url.substr(1);
+    }
+    const auto number = to_int(port);
+    const bool blank = std::any_of(out.host.begin(), out.host.end(), [](char c) {
+        return static_cast<unsigned char>(c) <= ' ' || c == '\x7F';
+    });
+    if (out.host.empty() || blank) {
+        return fail(Errc::invalid, "the URL names no host");
+    }
+    if (!number || *number < 1 || *number > 65'535) {
+        return fail(Errc::invalid, "the port must be 1..65535");
+    }
+    out.port = std::to_string(*number);
+    return out;
+}
+
+std::string ClientResponse::header(std::string_view name) const {
+    for (const auto& [key, value] : headers) {
+        if (same_name(key, name)) {
+            return value;
+        }
+    }
+    return {};
+}
+
+Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest request) {
+    auto exchange = co_await begin(endpoint, std::move(request));
+    if (!exchange) {
+        co_return fail(std::move(exchange.error()));
+    }
+    co_return co_await finish(**exchange, endpoint);
+}
+
+Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest request,
+                                         std::function<bool(std::string_view)> on_bytes) {
+    auto begun = co_await begin(endpoint, std::move(request));
+    if (!begun) {
+        co_return fail(std::move(begun.error()));
+    }
+    Exchange& exchange = **begun;
+    if (exchange.parser.get().result_int() != 200) {
+        co_return co_await finish(exchange, endpoint);
+    }
+    // A stream is silent for as long as there is nothing to say; TCP keep-alive finds a dead peer.
+    exchange.stream.expires_never();
+    exchange.parser.body_limit(boost::none);
+    std::string& body = exchange.parser.get().body();
+    while (!exchange.parser.is_done()) {
+        ErrorCode ec;
+        co_await http::async_read_some(exchange.stream, exchange.buffer, exchange.parser, into(ec));
+        if (!body.empty()) {
+            const bool more = on_bytes(body);
+            body.clear();
+            if (!more) {
+                break;
+            }
+        }
+        if (ec) {
+            co_return fail(exchange_error(ec, endpoint));
+        }
+    }
+    co_return from_beast(exchange.parser.get());
+}
+
+Result<ClientResponse> http_request_now(const Endpoint& endpoint, ClientRequest request) {
+    return run_now(http_request(endpoint, std::move(request)));
+}
+
+Result<ClientResponse> http_stream_now(const Endpoint& endpoint, ClientRequest request,
+                                       std::function<bool(std::string_view)> on_bytes) {
+    return run_now(http_stream(endpoint, std::move(request), std::move(on_bytes)));
+}
+
+}  // namespace lockstep

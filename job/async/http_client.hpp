@@ -1,0 +1,54 @@
+// One HTTP request with one deadline, and line streams for server-sent events and followed logs.
+// Plain TCP. Beast stays in the .cpp. One object per thread; calls block the coroutine only.
+#pragma once
+
+#include "job/async/asio.hpp"
+#include "job/base/result.hpp"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+// http://host:port of a daemon; the path of the URL is not used.
+struct Endpoint {
+    std::string host;
+    std::string port;
+    // "host:port", with [] around an IPv6 address; what the Host header carries.
+    std::string authority() const;
+};
+// Accepts "http://127.0.0.1:8470", "127.0.0.1:8470", "localhost"; https is refused by name.
+Result<Endpoint> parse_endpoint(std::string_view url);
+
+struct ClientRequest {
+    std::string method = "GET";
+    std::string target = "/";
+    std::string body{};
+    std::vector<std::pair<std::string, std::string>> headers{};
+    std::chrono::milliseconds deadline{30'000};  // for stream(): until the headers are there
+};
+struct ClientResponse {
+    int status = 0;
+    std::string body;
+    std::vector<std::pair<std::string, std::string>> headers;
+    std::string header(std::string_view name) const;  // case-insensitive; "" if absent
+};
+
+// unavailable: cannot connect; timed_out: the deadline passed (whether it was done is unknown).
+Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest request);
+
+// Reads a body piece by piece as it arrives, until it ends or `on_bytes` returns false. A status
+// other than 200 ends it at once with the body in the response.
+Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest request,
+                                         std::function<bool(std::string_view)> on_bytes);
+
+// Blocking forms for the command line: run an io_context of their own until done.
+Result<ClientResponse> http_request_now(const Endpoint& endpoint, ClientRequest request);
+Result<ClientResponse> http_stream_now(const Endpoint& endpoint, ClientRequest request,
+                                       std::function<bool(std::string_view)> on_bytes);
+
+}  // namespace lockstep

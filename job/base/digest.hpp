@@ -1,0 +1,14 @@
+// SHA-256 and comparison that takes the same time whatever differs. OpenSSL behind it. Any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// SHA-256 of the bytes as 64 lower-case hexadecimal characters.
+std::string sha256_hex(std::string_view bytes);
+// Equality in time that depends on the lengths only; for secrets and their hashes.
+bool equal_secret(std::string_view a, std::string_view b);
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+#include "job/base/machine.hpp"
+
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <system_error>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kFileBytes = 1U << 20U;
+constexpr std::int64_t kMib = 1LL << 20U;
+
+std::string text_of(const std::filesystem::path& path) {
+    auto text = read_file(path, kFileBytes);
+    return text ? std::move(*text) : std::string{};
+}
+
+// The number behind `name` in a file of "name value" or "name: value kB" lines.
+std::optional<std::int64_t> value_of(const std::string& text, std::string_view name) {
+    for (const auto& line : split(text, '\n')) {
+        if (!std::string_view{line}.starts_with(name) || line.size() <= name.size()) {
+            continue;
+        }
+        std::string_view rest = trim(std::string_view{line}.substr(name.size()));
+        return to_int(rest.substr(0, rest.find(' ')));
+    }
+    return std::nullopt;
+}
+
+// This process's control group folders, nearest first: version 2's unified tree and version 1's
+// memory tree (cgroups(7)).
+std::vector<std::filesystem::path> cgroup_folders(const std::filesystem::path& root) {
+    std::vector<std::filesystem::path> folders;
+    const std::filesystem::path base = root / "sys/fs/cgroup";
+    for (const auto& line : split(text_of(root / "proc/self/cgroup"), '\n')) {
+        const auto parts = split(line, ':');
+        if (parts.size() < 3) {
+            continue;
+        }
+        const bool unified = parts[0] == "0" && parts[1].empty();
+        const auto controllers = split(parts[1], ',');
+        const bool memory =
+            std::find(controllers.begin(), controllers.end(), "memory") != controllers.end();
+        if (!unified && !memory) {
+            continue;
+        }
+        const std::filesystem::path tree = unified ? base : base / "memory";
+        std::filesystem::path inside = std::filesystem::path{parts[2]}.relative_path();
+        for (;; inside = inside.parent_path()) {
+            folders.push_back(inside.empty() ? tree : tree / inside);
+            if (inside.empty()) {
+                break;
+            }
+        }
+    }
+    return folders;
+}
+
+std::int64_t memory_mib(const std::filesystem::path& root) {
+    const auto total_kib = value_of(text_of(root / "proc/meminfo"), "MemTotal:");
+    std::int64_t least = total_kib.value_or(0) / 1024;
+    for (const auto& folder : cgroup_folders(root)) {
+        for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {
+            // "max" is no number; version 1 says "no limit" with a huge one.
+            const auto limit = to_int(trim(text_of(folder / name)));
+            if (limit && *limit > 0 && (least == 0 || *limit / kMib < least)) {
+                least = *limit / kMib;
+            }
+        }
+    }
+    return least;
+}
+
+std::int32_t gpu_count(const std::filesystem::path& root) {
+    std::int32_t count = 0;
+    std::error_code ec;
+    for (auto entry = std::filesystem::directory_iterator(root / "dev", ec);
+         !ec && entry != std::filesystem::directory_iterator(); entry.increment(ec)) {
+        const std::string name = entry->path().filename().string();
+        constexpr std::string_view kPrefix = "nvidia";
+        if (name.starts_with(kPrefix) && to_int(std::string_view{name}.substr(kPrefix.size()))) {
+            ++count;
+        }
+    }
+    return count;
+}
+
+std::int32_t core_count() {
+    // The kernel wants room for every possible processor; 1024 is glibc's fixed size.
+    for (int possible = 1024; possible <= 1 << 18; possible *= 4) {
+        cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(possible));
+        if (set == nullptr) {
+            break;
+        }
+        const std::size_t size = CPU_ALLOC_SIZE(static_cast<std::size_t>(possible));
+        const int result = ::sched_getaffinity(0, size, set);
+        const int count = result == 0 ? CPU_COUNT_S(size, set) : 0;
+        CPU_FREE(set);
+        if (count > 0) {
+            return count;
+        }
+    }
+    return std::max<std::int32_t>(1, static_cast<std::int32_t>(::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace
+
+Machine read_machine(const std::filesystem::path& root) {
+    return Machine{core_count(), memory_mib(root), gpu_count(root)};
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') {
+        return "localhost";
+    }
+    return name.data();
+}
+
+std::int64_t oom_kills(const std::filesystem::path& root) {
+    for (const auto& folder : cgroup_folders(root)) {
+        for (const char* name : {"memory.events", "memory.oom_control"}) {
+            if (const auto count = value_of(text_of(folder / name), "oom_kill ")) {
+                return *count;
+            }
+        }
+    }
+    return -1;
+}
+
+}  // namespace lockstep

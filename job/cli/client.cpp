@@ -1,0 +1,193 @@
+#include "job/cli/client.hpp"
+
+#include "job/base/ids.hpp"
+#include "job/base/text.hpp"
+#include "job/cli/fields.hpp"
+#include "job/cli/terminal.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace lockstep::cli {
+namespace {
+
+Errc code_of(int status) {
+    switch (status) {
+        case 401:
+        case 403:
+        case 421:
+            return Errc::denied;
+        case 404:
+            return Errc::not_found;
+        case 409:
+        case 412:
+            return Errc::conflict;
+        case 408:
+        case 504:
+            return Errc::timed_out;
+        case 429:
+        case 507:
+            return Errc::exhausted;
+        default:
+            return status >= 500 ? Errc::unavailable : Errc::invalid;
+    }
+}
+
+// The daemon's own answers: no limits, a series of 256 ranks holds a million values.
+Result<Json> parse_answer(const std::string& body) {
+    Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+    if (json.is_discarded()) {
+        return fail(Errc::corrupt, "the daemon's answer is not JSON");
+    }
+    return json;
+}
+
+Error problem(const ClientResponse& response) {
+    const auto json = parse_answer(response.body);
+    std::string detail;
+    std::vector<FieldError> fields;
+    if (json) {
+        detail = text_at(*json, "detail");
+        detail = detail.empty() ? text_at(*json, "title") : detail;
+        for (const Json& item : items_at(*json, "errors")) {
+            fields.push_back({text_at(item, "pointer"), text_at(item, "message")});
+        }
+    }
+    if (detail.empty()) {
+        detail = "the daemon answered with status " + std::to_string(response.status);
+    }
+    return {code_of(response.status), std::move(detail), std::move(fields)};
+}
+
+// ULIDs are upper case; people type what they like.
+std::string canonical_prefix(const std::string& text) {
+    std::string out = "ls-";
+    const bool prefixed = text.size() >= 3 && (text[0] == 'l' || text[0] == 'L') &&
+                          (text[1] == 's' || text[1] == 'S') && text[2] == '-';
+    for (const char c : text.substr(prefixed ? 3 : 0)) {
+        out += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    return out;
+}
+
+}  // namespace
+
+Client::Client(Send send, std::string where, std::string token)
+    : send_(std::move(send)), where_(std::move(where)), token_(std::move(token)) {}
+
+Result<Client> Client::connect(const Access& access) {
+    auto endpoint = parse_endpoint(access.url);
+    if (!endpoint) {
+        return fail(std::move(endpoint).error());
+    }
+    Send send = [endpoint = *endpoint](ClientRequest request) {
+        return http_request_now(endpoint, std::move(request));
+    };
+    return Client(std::move(send), access.url, access.token);
+}
+
+Result<ClientResponse> Client::request(ClientRequest request) const {
+    if (!token_.empty()) {
+        request.headers.emplace_back("Authorization", "Bearer " + token_);
+    }
+    request.headers.emplace_back("Accept", "application/json, text/plain");
+    auto response = send_(std::move(request));
+    if (!response) {
+        return response;
+    }
+    if (response->status < 200 || response->status > 299) {
+        return fail(problem(*response));
+    }
+    return response;
+}
+
+Result<ClientResponse> Client::get(const std::string& target) const {
+    ClientRequest asked;
+    asked.target = target;
+    return request(std::move(asked));
+}
+
+Result<Json> Client::get_json(const std::string& target) const {
+    const auto response = get(target);
+    if (!response) {
+        return fail(response.error());
+    }
+    return parse_answer(response->body);
+}
+
+Result<Json> Client::post_json(const std::string& target, std::string body, Headers headers) const {
+    ClientRequest asked;
+    asked.method = "POST";
+    asked.target = target;
+    if (!body.empty()) {
+        headers.emplace_back("Content-Type", "application/json");
+    }
+    asked.body = std::move(body);
+    asked.headers = std::move(headers);
+    const auto response = request(std::move(asked));
+    if (!response) {
+        return fail(response.error());
+    }
+    return parse_answer(response->body);
+}
+
+Result<std::string> Client::resolve(const std::string& text) const {
+    const std::string prefix = canonical_prefix(text);
+    if (is_job_id(prefix)) {
+        return prefix;
+    }
+    const bool plausible = prefix.size() >= 9 && prefix.size() < 29 &&
+                           std::all_of(prefix.begin() + 3, prefix.end(),
+                                       [](unsigned char c) { return std::isalnum(c) != 0; });
+    if (!plausible) {
+        return fail(Errc::invalid, "not a job id: " + one_line(text) +
+                                       " (ls- and 26 characters, or at least the first 6)");
+    }
+    std::vector<std::string> found;
+    std::string cursor;
+    for (bool more = true; more && found.size() < 2;) {
+        const auto page = get_json("/v1/jobs?limit=500" +
+                                   (cursor.empty() ? "" : "&cursor=" + query_encode(cursor)));
+        if (!page) {
+            return fail(page.error());
+        }
+        for (const Json& job : items_at(*page, "items")) {
+            const std::string id = text_at(job, "id");
+            if (id.compare(0, prefix.size(), prefix) == 0 && is_job_id(id)) {
+                found.push_back(id);
+            }
+        }
+        cursor = text_at(*page, "next_cursor");
+        more = !cursor.empty();
+    }
+    if (found.empty()) {
+        return fail(Errc::not_found, "no job begins with " + prefix);
+    }
+    if (found.size() > 1) {
+        return fail(Errc::conflict,
+                    "several jobs begin with " + prefix + ": " + found[0] + ", " + found[1]);
+    }
+    return found.front();
+}
+
+std::string query_encode(std::string_view text) {
+    static constexpr std::string_view kHex = "0123456789ABCDEF";
+    std::string out;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (std::isalnum(byte) != 0 || std::string_view("-._~").find(c) != std::string_view::npos) {
+            out += c;
+        } else {
+            out += '%';
+            out += kHex[byte >> 4U];
+            out += kHex[byte & 15U];
+        }
+    }
+    return out;
+}
+
+bool may_pass(const Error& error) {
+    return error.code == Errc::unavailable || error.code == Errc::timed_out;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,52 @@
+// The API as the command line sees it: requests with the token, answers as JSON, problems
+// (RFC 9457) as Errors. Blocks; one thread.
+#pragma once
+
+#include "job/async/http_client.hpp"
+#include "job/base/json.hpp"
+#include "job/base/result.hpp"
+#include "job/cli/options.hpp"
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::cli {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+using Send = std::function<Result<ClientResponse>(ClientRequest)>;
+
+class Client {
+  public:
+    // `where` names the daemon in messages.
+    Client(Send send, std::string where, std::string token);
+    // Over TCP. invalid: the URL.
+    static Result<Client> connect(const Access& access);
+
+    const std::string& where() const { return where_; }
+
+    // Answers with a status of 2xx. unavailable, timed_out: no answer; otherwise the Errc that fits
+    // the status, the problem's detail as message and its errors as fields.
+    Result<ClientResponse> request(ClientRequest request) const;
+    Result<ClientResponse> get(const std::string& target) const;
+    Result<Json> get_json(const std::string& target) const;
+    Result<Json> post_json(const std::string& target, std::string body, Headers headers = {}) const;
+
+    // The id of the one job the text names: a whole id, or its beginning (6 characters or more
+    // after ls-, in any case). conflict: several.
+    Result<std::string> resolve(const std::string& text) const;
+
+  private:
+    Send send_;
+    std::string where_;
+    std::string token_;
+};
+
+// Percent-encodes what is not unreserved (RFC 3986 §2.3).
+std::string query_encode(std::string_view text);
+// Nobody answered, or not now: the same request may work later.
+bool may_pass(const Error& error);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,320 @@
+#include "job/cli/commands.hpp"
+
+#include "job/cli/fields.hpp"
+#include "job/cli/follow.hpp"
+#include "job/cli/plot.hpp"
+#include "job/cli/spec_file.hpp"
+#include "job/cli/views.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+namespace lockstep::cli {
+namespace {
+
+Exit jobs(Context& context) {
+    const Options& options = context.options;
+    std::string query;
+    for (const auto& [name, value] :
+         {std::pair<const char*, const std::string&>{"state", options.state},
+          {"user", options.user},
+          {"name", options.name},
+          {"label", options.label}}) {
+        query += value.empty() ? "" : std::string("&") + name + "=" + query_encode(value);
+    }
+    std::vector<Json> found;
+    std::string cursor;
+    do {
+        const std::int64_t left =
+            options.all ? 500 : std::min<std::int64_t>(500, options.limit - std::ssize(found));
+        const auto page =
+            context.client.get_json("/v1/jobs?limit=" + std::to_string(left) + query +
+                                    (cursor.empty() ? "" : "&cursor=" + query_encode(cursor)));
+        if (!page) {
+            return report(context, page.error());
+        }
+        const Json& items = items_at(*page, "items");
+        found.insert(found.end(), items.begin(), items.end());
+        cursor = text_at(*page, "next_cursor");
+    } while (!cursor.empty() && (options.all || std::ssize(found) < options.limit));
+    if (options.json) {
+        Json answer = Json::object();
+        answer["items"] = found;
+        print_json(context, answer);
+    } else if (options.quiet) {
+        for (const Json& job : found) {
+            context.out << text_at(job, "id") << "\n";
+        }
+    } else if (found.empty()) {
+        context.err << "no jobs"
+                    << (query.empty() ? " yet: lockstep submit FILE\n" : " like that\n");
+    } else {
+        print(context, jobs_table(context.terminal, found, context.clock.wall()));
+    }
+    return Exit::ok;
+}
+
+Exit show(Context& context, const std::string& id) {
+    const auto job = context.client.get_json("/v1/jobs/" + id);
+    if (!job) {
+        return report(context, job.error());
+    }
+    if (context.options.json) {
+        print_json(context, *job);
+    } else {
+        print(context, job_view(context.terminal, *job, context.clock.wall()));
+    }
+    return Exit::ok;
+}
+
+Exit ranks(Context& context, const std::string& id) {
+    if (context.options.watch) {
+        return watch_ranks(context, id);
+    }
+    const auto answer = context.client.get_json("/v1/jobs/" + id + "/ranks");
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    if (context.options.json) {
+        print_json(context, *answer);
+    } else if (items_at(*answer, "items").empty()) {
+        context.err << "no rank has started yet\n";
+    } else {
+        print(context, ranks_table(context.terminal, *answer));
+    }
+    return Exit::ok;
+}
+
+Exit events(Context& context, const std::string& id) {
+    std::int64_t after = 0;
+    if (context.options.log_follow) {
+        context.watching(id);
+    }
+    while (true) {
+        const auto page = context.client.get_json(
+            "/v1/jobs/" + id + "/events?limit=500&after=" + std::to_string(after));
+        if (!page && !(context.options.log_follow && may_pass(page.error()))) {
+            return report(context, page.error());
+        }
+        bool finished = false;
+        const Json& items = page ? items_at(*page, "items") : items_at(Json(), "");
+        for (const Json& event : items) {
+            after = std::max(after, integer_at(event, "seq").value_or(0));
+            finished = finished || text_at(event, "kind") == "finished";
+            if (context.options.json) {
+                context.out << dump_json(event)
+                            << "\n";  // one a line: a stream has no end to close
+            } else {
+                const std::string line = event_line(context.terminal, event);
+                context.out << (context.terminal.interactive
+                                    ? cut(context.terminal, line, context.terminal.width)
+                                    : line)
+                            << "\n";
+            }
+        }
+        context.out << std::flush;
+        if (items.empty() || finished) {
+            if (!context.options.log_follow || finished) {
+                return Exit::ok;
+            }
+            context.sleep(std::chrono::milliseconds{500});
+        }
+    }
+}
+
+Exit series(Context& context, const std::string& id) {
+    const Options& options = context.options;
+    // Two columns of dots a character; a table in a pipe holds what a person can still read.
+    const std::int64_t fitting =
+        context.terminal.interactive ? static_cast<std::int64_t>(context.terminal.width) * 2 : 100;
+    std::string target =
+        "/v1/jobs/" + id + "/series?metric=" + query_encode(options.metric) + "&x=" + options.x +
+        "&points=" +
+        std::to_string(options.points > 0 ? options.points
+                                          : std::clamp<std::int64_t>(fitting, 10, 800));
+    target += options.ranks.empty() ? "" : "&ranks=" + query_encode(options.ranks);
+    const auto answer = context.client.get_json(target);
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    if (options.json) {
+        print_json(context, *answer);
+        return Exit::ok;
+    }
+    const std::vector<PlotLine> lines = plot_lines(*answer);
+    const bool any = std::any_of(lines.begin(), lines.end(),
+                                 [](const PlotLine& line) { return !line.points.empty(); });
+    if (!any) {
+        context.err << "nothing was reported as " << one_line(options.metric) << "\n";
+        return Exit::not_found;
+    }
+    if (!context.terminal.interactive) {
+        print(context, series_table(context.terminal, *answer));
+        return Exit::ok;
+    }
+    const std::size_t height = std::clamp<std::size_t>(context.terminal.height - 6, 6, 24);
+    const auto drawing = plot(context.terminal, one_line(options.metric), options.x, lines, height);
+    if (drawing.empty()) {
+        context.err << "every value of " << one_line(options.metric) << " is nan or infinite\n";
+    }
+    print(context, drawing);
+    return Exit::ok;
+}
+
+Exit cancel(Context& context, const std::string& id) {
+    const auto job = context.client.post_json("/v1/jobs/" + id + "/cancel", "");
+    if (!job) {
+        return report(context, job.error());
+    }
+    if (context.options.json) {
+        print_json(context, *job);
+    } else {
+        const std::string state = text_at(*job, "state");
+        context.out << id << (is_final_state(state) ? "  is " + state : "  is being cancelled")
+                    << "\n";
+    }
+    return Exit::ok;
+}
+
+Exit spec(Context& context, const std::string& id) {
+    const auto answer = context.client.get_json("/v1/jobs/" + id + "/spec");
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    print_json(context, *answer);
+    return Exit::ok;
+}
+
+Result<Json> rendered(Context& context, const std::string& file) {
+    const auto body = read_spec(file);
+    if (!body) {
+        return fail(body.error());
+    }
+    return context.client.post_json("/v1/jobs/render", *body);
+}
+
+std::string argument_text(const Json& value) {
+    const std::string text =
+        value.is_string() ? one_line(value.get_ref<const std::string&>()) : dump_json(value);
+    const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 ||
+               std::string_view("-_./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+    });
+    return plain ? text : dump_json(Json(text));
+}
+
+Exit render(Context& context) {
+    const auto answer = rendered(context, context.options.file);
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    if (context.options.json) {
+        print_json(context, *answer);
+        return Exit::ok;
+    }
+    for (const Json& warning : items_at(*answer, "warnings")) {
+        context.err << "warning: " << argument_text(warning) << "\n";
+    }
+    // The script keeps its lines; the rest is a list of names and values.
+    for (const auto& [key, value] : answer->items()) {
+        if (key == "warnings" || value.is_null()) {
+            continue;
+        }
+        const std::string title = paint(context.terminal, Style::bold, one_line(key));
+        if (value.is_string() &&
+            value.get_ref<const std::string&>().find('\n') != std::string::npos) {
+            context.out << title << "\n" << harmless(value.get_ref<const std::string&>()) << "\n";
+        } else if (value.is_array()) {
+            context.out << title << " ";
+            for (const Json& item : value) {
+                context.out << " " << argument_text(item);
+            }
+            context.out << "\n";
+        } else if (value.is_object()) {
+            context.out << title << "\n";
+            for (const auto& [name, entry] : value.items()) {
+                context.out << "  " << one_line(name) << "=" << argument_text(entry) << "\n";
+            }
+        } else {
+            context.out << title << "  " << argument_text(value) << "\n";
+        }
+    }
+    return Exit::ok;
+}
+
+Exit script(Context& context) {
+    const std::string& what = context.options.id;
+    if (what == "-" || std::filesystem::is_regular_file(what)) {
+        const auto answer = rendered(context, what);
+        if (!answer) {
+            return report(context, answer.error());
+        }
+        const Json& text = at(*answer, "script");
+        if (!text.is_string()) {
+            return report(context,
+                          {Errc::not_found, "this daemon's scheduler runs jobs without a script"});
+        }
+        context.out << harmless(text.get_ref<const std::string&>());
+        return Exit::ok;
+    }
+    const auto id = context.client.resolve(what);
+    if (!id) {
+        return report(context, id.error());
+    }
+    const auto answer = context.client.get("/v1/jobs/" + *id + "/script");
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    context.out << harmless(answer->body);
+    return Exit::ok;
+}
+
+}  // namespace
+
+Exit report(Context& context, const Error& error) {
+    context.err << "error: " << one_line(error.message) << "\n";
+    for (const FieldError& field : error.fields) {
+        context.err << "  " << one_line(field.pointer) << ": " << one_line(field.message) << "\n";
+    }
+    if (error.code == Errc::unavailable) {
+        context.err << "Is lockstepd running at " << context.client.where()
+                    << "? Start it with: lockstepd\n"
+                       "Another address: --url or LOCKSTEP_URL.\n";
+    } else if (error.code == Errc::denied) {
+        context.err << "The token comes from --token-file, LOCKSTEP_TOKEN or <data-dir>/token.\n";
+    }
+    return exit_code(error.code);
+}
+
+void print(Context& context, const std::vector<std::string>& lines) {
+    for (const std::string& line : lines) {
+        context.out << line << "\n";
+    }
+    context.out << std::flush;
+}
+
+void print_json(Context& context, const Json& json) {
+    context.out << dump_json_pretty(json) << std::endl;
+}
+
+Exit run_verb(Context& context, const std::string& verb) {
+    static const std::map<std::string, Exit (*)(Context&)> kPlain{
+        {"submit", submit}, {"render", render}, {"script", script}, {"jobs", jobs}};
+    if (const auto found = kPlain.find(verb); found != kPlain.end()) {
+        return found->second(context);
+    }
+    const auto id = context.client.resolve(context.options.id);
+    if (!id) {
+        return report(context, id.error());
+    }
+    if (verb == "follow") {
+        return follow_job(context, *id, context.options.wait);
+    }
+    static const std::map<std::string, Exit (*)(Context&, const std::string&)> kJob{
+        {"show", show},     {"ranks", ranks},   {"logs", logs}, {"events", events},
+        {"series", series}, {"cancel", cancel}, {"spec", spec}};
+    return kJob.at(verb)(context, *id);
+}
+
+}  // namespace lockstep::cli

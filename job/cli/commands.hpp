@@ -1,0 +1,16 @@
+// The verbs. Each does its requests, prints and says how the program ends. Blocks; the main thread.
+#pragma once
+
+#include "job/cli/context.hpp"
+
+#include <string>
+
+namespace lockstep::cli {
+
+// Runs the verb named on the command line; completion and manual are main()'s.
+Exit run_verb(Context& context, const std::string& verb);
+
+Exit submit(Context& context);
+Exit logs(Context& context, const std::string& id);
+
+}  // namespace lockstep::cli

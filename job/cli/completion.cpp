@@ -1,0 +1,300 @@
+// Completion scripts (manual.hpp). Each shell gets the same facts: verbs with their options, and
+// per option how its value is found.
+#include "job/cli/manual.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep::cli {
+namespace {
+
+enum class Values { none, words, files, folders, ids, unknown };
+
+Values values_of(const Declared& option) {
+    if (option.value.empty()) {
+        return Values::none;
+    }
+    if (option.value == "DIR") {
+        return Values::folders;
+    }
+    if (option.value == "ID") {
+        return Values::ids;
+    }
+    if (option.value.substr(0, 4) == "FILE") {
+        return Values::files;
+    }
+    // a|b|c in lower case are words; N|all and NAME:VALUE are not.
+    const bool words = option.value.find('|') != std::string::npos &&
+                       std::all_of(option.value.begin(), option.value.end(), [](char c) {
+                           return (c >= 'a' && c <= 'z') || c == '|' || c == '_';
+                       });
+    return words ? Values::words : Values::unknown;
+}
+
+std::string words_of(const Declared& option) {
+    std::string words = option.value;
+    std::replace(words.begin(), words.end(), '|', ' ');
+    return words;
+}
+
+// In single quotes for any POSIX shell and fish (which also needs \ escaped).
+std::string single_quoted(std::string_view text, bool fish = false) {
+    std::string out = "'";
+    for (const char c : text) {
+        if (c == '\'') {
+            out += fish ? "\\'" : "'\\''";
+        } else if (c == '\\' && fish) {
+            out += "\\\\";
+        } else {
+            out += c;
+        }
+    }
+    return out + "'";
+}
+
+std::string function_name(const std::string& program) {
+    std::string name = "_" + program;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+}
+
+std::string all_names(const std::vector<Declared>& options) {
+    std::string out;
+    for (const Declared& option : options) {
+        for (const std::string& name : option.names) {
+            out += option.positional ? "" : (out.empty() ? "" : " ") + name;
+        }
+    }
+    return out;
+}
+
+std::string bash_values(Values values, const std::string& words, std::string_view id_command) {
+    switch (values) {
+        case Values::words:
+            return "COMPREPLY=($(compgen -W " + single_quoted(words) + " -- \"$cur\"))";
+        case Values::files:
+            return "compopt -o default; COMPREPLY=()";
+        case Values::folders:
+            return "COMPREPLY=($(compgen -d -- \"$cur\"))";
+        case Values::ids:
+            return id_command.empty() ? "COMPREPLY=()"
+                                      : "COMPREPLY=($(compgen -W \"$(" + std::string(id_command) +
+                                            ")\" -- \"$cur\"))";
+        case Values::none:
+        case Values::unknown:
+            break;
+    }
+    return "COMPREPLY=()";
+}
+
+// case "$verb $prev": an option that takes a value.
+std::string bash_option_cases(const CLI::App& app, const std::string& scope,
+                              std::string_view id_command) {
+    std::string out;
+    for (const Declared& option : declared_options(app)) {
+        if (option.positional || option.value.empty()) {
+            continue;
+        }
+        std::string pattern;
+        for (const std::string& name : option.names) {
+            pattern += (pattern.empty() ? "" : "|") + scope + "\" " + name + "\"";
+        }
+        out += "        " + pattern + ") " +
+               bash_values(values_of(option), words_of(option), id_command) + "; return ;;\n";
+    }
+    return out;
+}
+
+std::string bash(const CLI::App& app, std::string_view id_command) {
+    const std::string program = app.get_name();
+    const std::string function = function_name(program);
+    const std::vector<const CLI::App*> verbs = declared_verbs(app);
+    const std::string global = all_names(declared_options(app));
+    std::string verb_names;
+    std::string valued;  // global options that take a value: their value is no verb
+    for (const CLI::App* verb : verbs) {
+        verb_names += (verb_names.empty() ? "" : " ") + verb->get_name();
+    }
+    for (const Declared& option : declared_options(app)) {
+        for (const std::string& name : option.names) {
+            valued +=
+                option.positional || option.value.empty() ? "" : (valued.empty() ? "" : "|") + name;
+        }
+    }
+    std::string out =
+        "# bash completion of " + program + "; generated\n" + function + "() {\n" +
+        "    local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
+        "    local verb=\"\" i\n"
+        "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+        "        case \"${COMP_WORDS[i]}\" in\n";
+    out += valued.empty() ? "" : "            " + valued + ") i=$((i + 1)) ;;\n";
+    out +=
+        "            -*) ;;\n"
+        "            *) verb=\"${COMP_WORDS[i]}\"; break ;;\n"
+        "        esac\n"
+        "    done\n"
+        "    case \"$verb $prev\" in\n";
+    out += bash_option_cases(app, "*", id_command);
+    for (const CLI::App* verb : verbs) {
+        out += bash_option_cases(*verb, verb->get_name(), id_command);
+    }
+    out += "    esac\n    case \"$verb\" in\n";
+    for (const CLI::App* verb : verbs) {
+        const std::vector<Declared> options = declared_options(*verb);
+        const std::string names = all_names(options);
+        out += "        " + verb->get_name() + ")\n            if [[ $cur == -* ]]; then\n" +
+               "                COMPREPLY=($(compgen -W " +
+               single_quoted(names + (names.empty() ? "" : " ") + global) +
+               " -- \"$cur\"))\n            else\n                " +
+               (!options.empty() && options.front().positional
+                    ? bash_values(values_of(options.front()), words_of(options.front()), id_command)
+                    : "COMPREPLY=()") +
+               "\n            fi ;;\n";
+    }
+    out += "        *) COMPREPLY=($(compgen -W " +
+           single_quoted(verb_names + (verb_names.empty() ? "" : " ") + global) +
+           " -- \"$cur\")) ;;\n    esac\n}\ncomplete -F " + function + " " + program + "\n";
+    return out;
+}
+
+// zsh's _arguments: [ and ] and : in descriptions are escaped.
+std::string zsh_text(std::string_view text) {
+    std::string out;
+    for (const char c : text) {
+        if (c == '[' || c == ']' || c == ':' || c == '\\') {
+            out += '\\';
+        }
+        out += c;
+    }
+    return out;
+}
+
+std::string zsh_values(const Declared& option, const std::string& function) {
+    switch (values_of(option)) {
+        case Values::words:
+            return "(" + words_of(option) + ")";
+        case Values::files:
+            return "_files";
+        case Values::folders:
+            return "_files -/";
+        case Values::ids:
+            return function + "_ids";
+        case Values::none:
+        case Values::unknown:
+            break;
+    }
+    return " ";
+}
+
+std::string zsh_specs(const CLI::App& app, const std::string& function) {
+    std::string out;
+    for (const Declared& option : declared_options(app)) {
+        for (const std::string& name : option.names) {
+            std::string spec;
+            if (option.positional) {
+                spec = ":" + zsh_text(name) + ":" + zsh_values(option, function);
+            } else {
+                spec = name + "[" + zsh_text(option.help) + "]";
+                if (!option.value.empty()) {
+                    spec += ":" + zsh_text(option.value) + ":" + zsh_values(option, function);
+                }
+            }
+            out += " \\\n                " + single_quoted(spec);
+        }
+    }
+    return out;
+}
+
+std::string zsh(const CLI::App& app, std::string_view id_command) {
+    const std::string program = app.get_name();
+    const std::string function = function_name(program);
+    const std::string global = zsh_specs(app, function);
+    std::string out = "#compdef " + program + "\n# zsh completion of " + program + "; generated\n" +
+                      function + "_ids() {\n    local -a ids\n    ids=(" +
+                      (id_command.empty() ? "" : "${(f)\"$(" + std::string(id_command) + ")\"}") +
+                      ")\n    compadd -a ids\n}\n" + function + "() {\n";
+    const std::vector<const CLI::App*> verbs = declared_verbs(app);
+    if (verbs.empty()) {
+        return out + "    _arguments" + global + "\n}\n" + function + " \"$@\"\n";
+    }
+    out += "    local context state line\n    local -a verbs\n    verbs=(\n";
+    for (const CLI::App* verb : verbs) {
+        out += "        " +
+               single_quoted(verb->get_name() + ":" + zsh_text(verb->get_description())) + "\n";
+    }
+    out += "    )\n    _arguments -C" + global +
+           " \\\n                '1: :->verb' '*:: :->rest'\n    case $state in\n"
+           "        verb) _describe command verbs ;;\n"
+           "        rest)\n            case $line[1] in\n";
+    for (const CLI::App* verb : verbs) {
+        out += "            " + verb->get_name() + ") _arguments" + zsh_specs(*verb, function) +
+               global + " ;;\n";
+    }
+    return out + "            esac ;;\n    esac\n}\n" + function + " \"$@\"\n";
+}
+
+std::string fish_options(const std::string& program, const CLI::App& app,
+                         const std::string& condition, std::string_view id_command) {
+    std::string out;
+    for (const Declared& option : declared_options(app)) {
+        std::string line = "complete -c " + program + condition;
+        for (const std::string& name : option.names) {
+            if (!option.positional) {
+                line +=
+                    name.substr(0, 2) == "--" ? " -l " + name.substr(2) : " -s " + name.substr(1);
+            }
+        }
+        switch (values_of(option)) {
+            case Values::words:
+                line += " -x -a " + single_quoted(words_of(option), true);
+                break;
+            case Values::files:
+                line += option.positional ? " -F" : " -r -F";
+                break;
+            case Values::folders:
+                line += " -x -a '(__fish_complete_directories)'";
+                break;
+            case Values::ids:
+                line += " -x -a " + single_quoted("(" + std::string(id_command) + ")", true);
+                break;
+            case Values::unknown:
+                line += option.positional ? "" : " -x";
+                break;
+            case Values::none:
+                break;
+        }
+        out += line + " -d " + single_quoted(option.help, true) + "\n";
+    }
+    return out;
+}
+
+std::string fish(const CLI::App& app, std::string_view id_command) {
+    const std::string program = app.get_name();
+    std::string out = "# fish completion of " + program + "; generated\ncomplete -c " + program +
+                      " -f\n" + fish_options(program, app, "", id_command);
+    for (const CLI::App* verb : declared_verbs(app)) {
+        const std::string& name = verb->get_name();
+        out += "complete -c " + program + " -n __fish_use_subcommand -a " + name + " -d " +
+               single_quoted(verb->get_description(), true) + "\n" +
+               fish_options(program, *verb,
+                            " -n " + single_quoted("__fish_seen_subcommand_from " + name, true),
+                            id_command);
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string completion(const CLI::App& app, Shell shell, std::string_view id_command) {
+    switch (shell) {
+        case Shell::bash:
+            return bash(app, id_command);
+        case Shell::zsh:
+            return zsh(app, id_command);
+        case Shell::fish:
+            break;
+    }
+    return fish(app, id_command);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,53 @@
+// Man pages and shell completions made from a program's CLI11 declarations, so that they cannot
+// disagree with what it accepts. A library of its own (lockstep_manual): every program may use it.
+// Pure; any thread.
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::cli {
+
+// What a man page says beyond the options.
+struct ManualText {
+    using Terms = std::vector<std::pair<std::string, std::string>>;  // term, explanation
+    int section = 1;
+    std::string title;                     // one line: "name - title"
+    std::vector<std::string> description;  // paragraphs
+    Terms environment;
+    Terms files;
+    Terms exits;                        // exit status
+    Terms examples;                     // command, what it does
+    std::vector<std::string> see_also;  // "lockstepd(8)"
+};
+
+// roff with the man macros (man(7)). Options and verbs whose group is "" are left out.
+std::string man_page(const CLI::App& app, const ManualText& text, std::string_view version,
+                     std::string_view date);
+
+enum class Shell { bash, zsh, fish };
+std::optional<Shell> parse_shell(std::string_view name);
+// A script to be sourced (bash, fish) or put on fpath as _<program> (zsh). Values are completed by
+// the type name of the option: FILE and DIR from the disk, a|b|c from the words, ID from
+// `id_command` (one a line) when it is not empty.
+std::string completion(const CLI::App& app, Shell shell, std::string_view id_command);
+
+// What was declared, in order, without what is hidden: the common source of all of the above.
+struct Declared {
+    std::vector<std::string> names;  // "-f", "--follow"; for positionals the one name
+    std::string value;               // type name; "" for a flag
+    std::string help;
+    std::string environment;
+    std::string fallback;  // default value, "" when not worth saying
+    bool positional = false;
+    bool required = false;
+};
+std::vector<Declared> declared_options(const CLI::App& app);
+std::vector<const CLI::App*> declared_verbs(const CLI::App& app);
+
+}  // namespace lockstep::cli

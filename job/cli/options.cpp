@@ -1,0 +1,350 @@
+#include "job/cli/options.hpp"
+
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+#include "job/base/version.hpp"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::size_t kSmallFile = 64U << 10U;
+constexpr const char* kDefaultUrl = "http://127.0.0.1:8470";
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+std::string home_path(const char* variable, const char* fallback) {
+    const std::string base = environment(variable);
+    return base.empty() ? environment("HOME") + fallback : base;
+}
+
+// Help as people read it: the type of a value, no REQUIRED or Env in between (the man page has
+// them), descriptions wrapped so that 80 columns are enough.
+class HelpFormatter final : public CLI::Formatter {
+  public:
+    HelpFormatter() { column_width(kNames); }
+    std::string make_option_opts(const CLI::Option* option) const override {
+        const bool value = option->get_items_expected_max() != 0 && !option->get_positional();
+        return value ? " " + option->get_type_name() : "";
+    }
+    std::string make_option_desc(const CLI::Option* option) const override {
+        std::string text = option->get_description();
+        if (!option->get_default_str().empty()) {
+            text += " (default: " + option->get_default_str() + ")";
+        }
+        for (std::size_t line = 0; line + kText < text.size();) {
+            const std::size_t end = text.rfind(' ', line + kText);
+            if (end == std::string::npos || end <= line) {
+                break;
+            }
+            text[end] = '\n';
+            line = end + 1;
+        }
+        return text;
+    }
+
+  private:
+    static constexpr std::size_t kNames = 28;
+    static constexpr std::size_t kText = 80 - kNames - 1;
+};
+
+void declare_access(CLI::App& app, Options& options) {
+    app.add_option("--url", options.url,
+                   "Address of lockstepd (default: what it wrote to <data-dir>/url, else " +
+                       std::string(kDefaultUrl) + ")")
+        ->envname("LOCKSTEP_URL")
+        ->type_name("URL");
+    app.add_option("--token-file", options.token_file,
+                   "File that holds the access token (default: <data-dir>/token)")
+        ->type_name("FILE");
+    app.add_option("--data-dir", options.data_dir,
+                   "Where a lockstepd of this machine keeps its token (default: "
+                   "~/.local/share/lockstep)")
+        ->envname("LOCKSTEP_DATA_DIR")
+        ->type_name("DIR");
+    app.add_option("--config", options.config,
+                   "Settings: lines url = \"…\" and token-file = \"…\" (default: "
+                   "~/.config/lockstep/config.toml)")
+        ->type_name("FILE");
+    app.add_flag("--json", options.json, "Print the daemon's answer as JSON");
+}
+
+CLI::App* verb(CLI::App& app, const std::string& name, const std::string& help) {
+    CLI::App* made = app.add_subcommand(name, help);
+    made->fallthrough();
+    return made;
+}
+
+CLI::App* job_verb(CLI::App& app, Options& options, const std::string& name,
+                   const std::string& help) {
+    CLI::App* made = verb(app, name, help);
+    made->add_option("ID", options.id, "Job id, or its beginning (ls- and 6 characters or more)")
+        ->required()
+        ->type_name("ID");
+    return made;
+}
+
+void declare_submit(CLI::App& app, Options& options) {
+    CLI::App* submit = verb(app, "submit", "Submit a job specification");
+    submit->add_option("FILE", options.file, "JSON specification; - reads standard input")
+        ->required()
+        ->type_name("FILE");
+    CLI::Option* wait = submit->add_flag("-w,--wait", options.wait,
+                                         "Stay until the job has ended; one line a change");
+    submit
+        ->add_flag("-f,--follow", options.follow,
+                   "Stay and show every rank until the job has ended")
+        ->excludes(wait);
+    submit
+        ->add_option("--idempotency-key", options.idempotency_key,
+                     "Name of this submission: the same key never makes a second job (default: "
+                     "random)")
+        ->type_name("KEY");
+    CLI::App* render = verb(app, "render", "Show what a submission would run, without running it");
+    render->add_option("FILE", options.file, "JSON specification; - reads standard input")
+        ->required()
+        ->type_name("FILE");
+    CLI::App* script = verb(app, "script", "Show the batch script of a job or a specification");
+    script->add_option("FILE|ID", options.id, "JSON specification, or a job id")
+        ->required()
+        ->type_name("FILE|ID");
+}
+
+void declare_jobs(CLI::App& app, Options& options) {
+    CLI::App* jobs = verb(app, "jobs", "List jobs, newest first");
+    jobs->add_option("--state", options.state, "Only jobs in this state")
+        ->check(CLI::IsMember({"accepted", "queued", "starting", "running", "restarting",
+                               "requeued", "held", "succeeded", "failed", "cancelled"})
+                    .description(""))
+        ->type_name(
+            "accepted|queued|starting|running|restarting|requeued|held|succeeded|failed|"
+            "cancelled");
+    jobs->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
+    jobs->add_option("--name", options.name, "Only jobs with this name")->type_name("NAME");
+    jobs->add_option("--label", options.label, "Only jobs with this label")
+        ->type_name("NAME:VALUE");
+    jobs->add_option("-n,--limit", options.limit, "At most so many")
+        ->check(CLI::Range(1, 1'000'000).description(""))
+        ->type_name("N")
+        ->capture_default_str();
+    jobs->add_flag("-a,--all", options.all, "All of them");
+    jobs->add_flag("-q,--quiet", options.quiet, "Ids only, one a line");
+}
+
+void declare_one_job(CLI::App& app, Options& options) {
+    job_verb(app, options, "show", "Show one job: state, attempts, cause");
+    CLI::App* follow = job_verb(app, options, "follow", "Show every rank until the job has ended");
+    follow->add_flag("-w,--wait", options.wait, "One line a change instead of the live view");
+    CLI::App* ranks =
+        job_verb(app, options, "ranks", "Show the ranks: step, loss, step time, node");
+    ranks->add_flag("--watch", options.watch, "Again and again, until the job has ended");
+    CLI::App* logs = job_verb(app, options, "logs", "Print what a rank wrote");
+    logs->add_option("--rank", options.rank, "Number of the rank, or all")
+        ->type_name("N|all")
+        ->capture_default_str();
+    logs->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
+    logs->add_option("--tail", options.tail, "Only the last lines")
+        ->check(CLI::Range(1, 1'000'000).description(""))
+        ->type_name("N");
+    CLI::App* events = job_verb(app, options, "events", "Print what happened to a job, in order");
+    events->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
+    CLI::App* series = job_verb(app, options, "series", "Plot what the ranks reported");
+    series
+        ->add_option("METRIC", options.metric, "loss, step_seconds, samples, or any name reported")
+        ->required()
+        ->type_name("METRIC");
+    series->add_option("--ranks", options.ranks, "Which ranks, as in 0-3,7 (default: all)")
+        ->type_name("SET");
+    series->add_option("--points", options.points, "Points a rank (default: what fits)")
+        ->check(CLI::Range(2, 4000).description(""))
+        ->type_name("N");
+    series->add_option("--x", options.x, "What runs along the axis")
+        ->check(CLI::IsMember({"step", "time"}).description(""))
+        ->type_name("step|time")
+        ->capture_default_str();
+    job_verb(app, options, "cancel", "End a job");
+    job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
+}
+
+bool is_loopback(std::string_view url) {
+    const std::size_t scheme = url.find("://");
+    if (scheme != std::string_view::npos) {
+        url.remove_prefix(scheme + 3);
+    }
+    std::string_view host = url.substr(0, url.find('/'));
+    const bool bracketed = host.substr(0, 1) == "[";
+    host = bracketed ? host.substr(0, host.find(']') + 1) : host.substr(0, host.find(':'));
+    // Names that only begin like an address (127.0.0.1.example) or hide one (a@b) are no loopback.
+    const bool numeric = host.find_first_not_of("0123456789.") == std::string_view::npos;
+    return host == "localhost" || host == "[::1]" || (numeric && host.substr(0, 4) == "127.");
+}
+
+struct FileSettings {
+    std::string url;
+    std::string token_file;
+};
+
+Result<FileSettings> read_config(const Options& options) {
+    FileSettings settings;
+    const std::string path =
+        options.config.empty() ? home_path("XDG_CONFIG_HOME", "/.config") + "/lockstep/config.toml"
+                               : options.config;
+    if (options.config.empty() && !std::filesystem::exists(path)) {
+        return settings;
+    }
+    try {
+        for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+            const std::string value = item.inputs.empty() ? "" : item.inputs.front();
+            if (item.fullname() == "url") {
+                settings.url = value;
+            } else if (item.fullname() == "token-file") {
+                settings.token_file = value;
+            } else {
+                return fail(Errc::invalid, path + ": unknown setting " + item.fullname());
+            }
+        }
+    } catch (const CLI::Error& error) {
+        return fail(Errc::invalid, path + ": " + error.what());
+    }
+    return settings;
+}
+
+Result<std::string> read_token(const std::string& path) {
+    auto text = read_file(path, kSmallFile);
+    if (!text) {
+        return fail(std::move(text).error().in("token file " + path));
+    }
+    return std::string(trim(*text));
+}
+
+}  // namespace
+
+Exit exit_code(Errc code) {
+    switch (code) {
+        case Errc::invalid:
+            return Exit::usage;
+        case Errc::not_found:
+            return Exit::not_found;
+        case Errc::conflict:
+            return Exit::conflict;
+        case Errc::denied:
+            return Exit::denied;
+        case Errc::cancelled:
+            return Exit::interrupted;
+        case Errc::exhausted:
+        case Errc::unavailable:
+        case Errc::timed_out:
+        case Errc::corrupt:
+        case Errc::internal:
+            break;
+    }
+    return Exit::unreachable;
+}
+
+void declare(CLI::App& app, Options& options) {
+    app.name("lockstep");
+    app.description("Submit training jobs to lockstepd and watch every rank.");
+    app.set_version_flag("--version", "lockstep " + std::string(kVersion));
+    app.set_help_flag("-h,--help", "Print this help");
+    app.require_subcommand(1);
+    app.formatter(std::make_shared<HelpFormatter>());
+    declare_access(app, options);
+    declare_submit(app, options);
+    declare_jobs(app, options);
+    declare_one_job(app, options);
+    verb(app, "completion", "Print a completion script: eval \"$(lockstep completion bash)\"")
+        ->add_option("SHELL", options.shell, "bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+        ->type_name("bash|zsh|fish");
+    verb(app, "manual", "Print the man page")->group("");  // for the build; not listed
+}
+
+Result<Access> find_access(const Options& options) {
+    const auto file = read_config(options);
+    if (!file) {
+        return fail(file.error());
+    }
+    const std::string data = options.data_dir.empty()
+                                 ? home_path("XDG_DATA_HOME", "/.local/share") + "/lockstep"
+                                 : options.data_dir;
+    Access access;
+    access.url = !options.url.empty() ? options.url : file->url;
+    if (access.url.empty()) {
+        const auto local = read_file(data + "/url", kSmallFile);
+        access.url = local ? std::string(trim(*local)) : kDefaultUrl;
+    }
+    std::string token_file = options.token_file;
+    if (token_file.empty()) {
+        access.token = environment("LOCKSTEP_TOKEN");
+        if (!access.token.empty()) {
+            return access;
+        }
+        token_file = file->token_file;
+    }
+    if (!token_file.empty()) {
+        auto token = read_token(token_file);
+        if (!token) {
+            return fail(std::move(token).error());
+        }
+        access.token = std::move(*token);
+    } else if (is_loopback(access.url) && std::filesystem::exists(data + "/token")) {
+        auto token = read_token(data + "/token");
+        if (!token) {
+            return fail(std::move(token).error());
+        }
+        access.token = std::move(*token);
+    }
+    return access;
+}
+
+ManualText manual_text() {
+    ManualText text;
+    text.section = 1;
+    text.title = "command line of Lockstep";
+    text.description = {
+        "Lockstep gets every rank of a training job to the starting line, keeps the ranks in step "
+        "and shows each one. lockstep talks to lockstepd over HTTP: it submits a JSON "
+        "specification, follows the job and prints what the ranks report.",
+        "On a terminal, follow and submit --follow draw one line a rank and a progress bar; in a "
+        "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
+        "restarts they connect again by themselves."};
+    text.environment = {{"LOCKSTEP_URL", "Address of lockstepd, like --url."},
+                        {"LOCKSTEP_TOKEN", "Access token itself."},
+                        {"LOCKSTEP_DATA_DIR", "Like --data-dir."},
+                        {"NO_COLOR", "When set to anything, no colours."},
+                        {"COLUMNS, LINES", "Size of the output when it is no terminal."}};
+    text.files = {
+        {"~/.config/lockstep/config.toml",
+         "Settings: url and token-file. Flags and variables win."},
+        {"~/.local/share/lockstep/token",
+         "Token of the lockstepd that runs as you. Used for addresses of this machine only."},
+        {"~/.local/share/lockstep/url", "Address of the lockstepd that runs as you."}};
+    text.exits = {{"0", "Done; with --wait or --follow: the job succeeded."},
+                  {"1", "The job failed (submit --wait, submit --follow, follow)."},
+                  {"2", "Wrong arguments, or the specification was refused."},
+                  {"3", "No such job, rank or metric."},
+                  {"4", "lockstepd does not answer, or cannot at the moment."},
+                  {"5", "Not allowed: no token, a wrong one, or one without this right."},
+                  {"6", "Conflict, for example an idempotency key used for something else."},
+                  {"7", "The job was cancelled (submit --wait, submit --follow, follow)."},
+                  {"130", "Interrupted; the job goes on."}};
+    text.examples = {{"lockstep submit train.json --follow", "Submit a job and watch it."},
+                     {"lockstep series ls-01JCXW loss", "Plot the loss of every rank."},
+                     {"lockstep jobs --state running --json", "What runs, for a program."}};
+    text.see_also = {"lockstepd(8)"};
+    return text;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,78 @@
+// What the command line accepts: declared once, for the parser, the man page and the completions.
+// Values only; the main thread.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/cli/manual.hpp"
+
+#include <CLI/App.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+// How the program ends; part of the interface (man page, job/README.md).
+enum class Exit : int {
+    ok = 0,
+    job_failed = 1,  // --wait and --follow
+    usage = 2,       // wrong arguments, or the daemon refused the specification
+    not_found = 3,
+    unreachable = 4,  // no daemon answers, or it cannot at the moment
+    denied = 5,
+    conflict = 6,
+    cancelled = 7,  // --wait and --follow: the job was cancelled
+    interrupted = 130,
+};
+Exit exit_code(Errc code);
+
+struct Options {
+    // where the daemon is and who asks
+    std::string url;
+    std::string token_file;
+    std::string config;
+    std::string data_dir;
+    bool json = false;
+    // submit
+    std::string file;
+    std::string idempotency_key;
+    bool wait = false;
+    bool follow = false;
+    // jobs
+    std::string state;
+    std::string user;
+    std::string name;
+    std::string label;
+    std::int64_t limit = 20;
+    bool all = false;
+    bool quiet = false;
+    // one job
+    std::string id;
+    std::string rank = "0";
+    bool log_follow = false;
+    std::int64_t tail = 0;  // 0 = from the beginning
+    std::string metric;
+    std::string ranks;
+    std::string x = "step";
+    std::int64_t points = 0;  // 0 = what fits
+    bool watch = false;
+    std::string shell;
+};
+
+// Declares every option and verb on `app`; they write into `options`, which must outlive the app.
+void declare(CLI::App& app, Options& options);
+// What the man page says beyond the options.
+ManualText manual_text();
+
+// Where requests go and with which token.
+struct Access {
+    std::string url;
+    std::string token;  // "" = none found
+};
+// flag or LOCKSTEP_URL > configuration file > <data-dir>/url > http://127.0.0.1:8470; and
+// --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token, the last only for a
+// daemon on this machine: a local token is not shown to another host unasked.
+Result<Access> find_access(const Options& options);
+
+}  // namespace lockstep::cli

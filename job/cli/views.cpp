@@ -1,0 +1,323 @@
+#include "job/cli/views.hpp"
+
+#include "job/base/text.hpp"
+#include "job/cli/fields.hpp"
+#include "job/model/state.hpp"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace lockstep::cli {
+namespace {
+
+// 2026-11-21T01:02:03.456Z → 2026-11-21 01:02:03
+std::string short_time(const Json& object, std::string_view key) {
+    std::string text = text_at(object, key);
+    if (text.size() > 19) {
+        text.resize(19);
+        text[10] = ' ';
+    }
+    return text.empty() ? "-" : text;
+}
+
+std::string seconds_between(const Json& object, std::string_view from, std::string_view to,
+                            UnixMillis now) {
+    const auto begin = time_at(object, from);
+    if (!begin) {
+        return "-";
+    }
+    const auto end = time_at(object, to).value_or(now);
+    return format_clock(static_cast<double>(end - *begin) / 1000);
+}
+
+std::string value_text(const Json& object, std::string_view key) {
+    const auto value = number_at(object, key);
+    return value ? format_value(*value) : "-";
+}
+
+std::string duration_text(const Json& object, std::string_view key) {
+    const auto value = number_at(object, key);
+    return value ? format_seconds(*value) : "-";
+}
+
+class Facts {
+  public:
+    explicit Facts(const Terminal& terminal, Lines& lines) : terminal_(terminal), lines_(lines) {}
+    void add(std::string_view name, const std::string& value) {
+        if (!value.empty() && value != "-") {
+            lines_.push_back(paint(terminal_, Style::dim, fit(terminal_, name, 12, false)) + "  " +
+                             value);
+        }
+    }
+
+  private:
+    const Terminal& terminal_;
+    Lines& lines_;
+};
+
+std::string resources_text(const Json& job) {
+    const Json& resources = at(job, "resources");
+    const auto nodes = integer_at(resources, "nodes");
+    const auto per_node = integer_at(resources, "ranks_per_node");
+    if (!nodes || !per_node) {
+        return "";
+    }
+    std::string out = std::to_string(*nodes) + " × " + std::to_string(*per_node) + " ranks";
+    if (const auto gpus = integer_at(resources, "gpus_per_node"); gpus && *gpus > 0) {
+        out += ", " + std::to_string(*gpus) + " GPUs a node";
+    }
+    return out;
+}
+
+std::string labels_text(const Json& job) {
+    std::string out;
+    const Json& labels = at(job, "labels");
+    if (labels.is_object()) {
+        for (const auto& [name, value] : labels.items()) {
+            out += (out.empty() ? "" : " ") + one_line(name) + "=" +
+                   (value.is_string() ? one_line(value.get_ref<const std::string&>()) : "?");
+        }
+    }
+    return out;
+}
+
+std::string cause_line(const Json& cause) {
+    const std::string kind = text_at(cause, "class");
+    if (kind.empty() || kind == "none") {
+        return "";
+    }
+    std::string out = kind;
+    const std::string message = text_at(cause, "message");
+    out += message.empty() ? "" : ": " + message;
+    std::string where;
+    if (const auto rank = integer_at(cause, "rank")) {
+        where = "rank " + std::to_string(*rank);
+    }
+    if (const std::string node = text_at(cause, "node"); !node.empty()) {
+        where += (where.empty() ? "" : " on ") + node;
+    }
+    if (const auto code = integer_at(cause, "exit_code")) {
+        where += (where.empty() ? "" : ", ") + ("exit code " + std::to_string(*code));
+    }
+    if (const auto signal = integer_at(cause, "signal"); signal && *signal > 0) {
+        where += (where.empty() ? "" : ", ") + ("signal " + std::to_string(*signal));
+    }
+    return where.empty() ? out : out + " (" + where + ")";
+}
+
+void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Lines& lines) {
+    for (const Json& attempt : items_at(job, "attempts")) {
+        std::string line = "attempt " + integer_text(attempt, "number");
+        for (const char* key : {"state", "scheduler_id"}) {
+            const std::string text = text_at(attempt, key);
+            line += text.empty() ? "" : "  " + text;
+        }
+        lines.push_back(paint(terminal, Style::bold, line) + "  " +
+                        seconds_between(attempt, "started_at", "finished_at", now));
+        std::string nodes;
+        for (const Json& node : items_at(attempt, "nodes")) {
+            const std::string name = node.is_string() ? one_line(node.get_ref<const std::string&>())
+                                                      : text_at(node, "node");
+            nodes += (nodes.empty() ? "" : " ") + name;
+        }
+        Facts facts(terminal, lines);
+        facts.add("  nodes", nodes);
+        for (const Json& generation : items_at(attempt, "generations")) {
+            std::string text = seconds_between(generation, "started_at", "finished_at", now);
+            if (const auto step = integer_at(generation, "resumed_from_step"); step && *step >= 0) {
+                text += "  resumed from step " + std::to_string(*step);
+            }
+            const std::string cause = cause_line(at(generation, "cause"));
+            facts.add("  gen. " + integer_text(generation, "number"),
+                      text + (cause.empty() ? "" : "  " + cause));
+        }
+        facts.add("  ended", cause_line(at(attempt, "cause")));
+    }
+}
+
+}  // namespace
+
+bool is_final_state(std::string_view state) {
+    const auto parsed = parse_job_state(state);
+    return parsed && is_final(*parsed);
+}
+
+std::optional<double> running_seconds(const Json& job, UnixMillis now) {
+    const auto begin = time_at(job, "started_at");
+    if (!begin) {
+        return std::nullopt;
+    }
+    return static_cast<double>(time_at(job, "finished_at").value_or(now) - *begin) / 1000;
+}
+
+Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now) {
+    Table table({{"ID"},
+                 {"NAME", false, true},
+                 {"STATE"},
+                 {"STEP", true},
+                 {"TIME", true},
+                 {"USER", false, true}});
+    for (const Json& job : jobs) {
+        const std::string state = text_at(job, "state");
+        const auto seconds = running_seconds(job, now);
+        table.row({text_at(job, "id"), text_at(job, "name"),
+                   paint(terminal, state_style(state), state), integer_text(job, "step"),
+                   seconds ? format_clock(*seconds) : "-", text_at(job, "user")});
+    }
+    return table.lines(terminal);
+}
+
+Lines cause_view(const Terminal& terminal, const Json& cause) {
+    Lines lines;
+    const std::string line = cause_line(cause);
+    if (line.empty()) {
+        return lines;
+    }
+    lines.push_back(paint(terminal, Style::red, "cause") + "  " + line);
+    const Json& tail = at(cause, "log_tail");
+    if (tail.is_string()) {
+        for (const std::string& text : split(harmless(tail.get_ref<const std::string&>()), '\n')) {
+            lines.push_back((terminal.unicode ? "  │ " : "  | ") + text);
+        }
+        while (lines.size() > 1 && (lines.back() == "  │ " || lines.back() == "  | ")) {
+            lines.pop_back();
+        }
+    }
+    return lines;
+}
+
+Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
+    Lines lines;
+    const std::string state = text_at(job, "state");
+    lines.push_back(paint(terminal, Style::bold, text_at(job, "name")) + "  " +
+                    paint(terminal, state_style(state), state));
+    Facts facts(terminal, lines);
+    facts.add("id", text_at(job, "id"));
+    facts.add("waits for", text_at(job, "pending_reason"));
+    facts.add("framework", text_at(job, "framework"));
+    facts.add("resources", resources_text(job));
+    facts.add("user", text_at(job, "user"));
+    facts.add("labels", labels_text(job));
+    facts.add("submitted", short_time(job, "submitted_at"));
+    facts.add("started", short_time(job, "started_at"));
+    facts.add("finished", short_time(job, "finished_at"));
+    if (const auto seconds = running_seconds(job, now)) {
+        facts.add("ran", format_clock(*seconds));
+    }
+    facts.add("step", integer_text(job, "step"));
+    if (const auto ettr = number_at(job, "ettr")) {
+        facts.add("productive",
+                  format_value(100 * *ettr) + " % of the time since the start (ETTR)");
+    }
+    for (const Json& warning : items_at(job, "warnings")) {
+        facts.add("warning",
+                  warning.is_string() ? one_line(warning.get_ref<const std::string&>()) : "");
+    }
+    attempts_view(terminal, job, now, lines);
+    for (std::string& line : cause_view(terminal, at(job, "cause"))) {
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+std::string event_line(const Terminal& terminal, const Json& event) {
+    std::string time = text_at(event, "time");
+    if (terminal.interactive && time.size() > 19) {
+        time = time.substr(11, 8);  // a pipe gets the date, too
+    }
+    std::string line =
+        paint(terminal, Style::dim, time) + "  " + fit(terminal, text_at(event, "kind"), 18, false);
+    for (const char* key : {"attempt", "generation", "rank"}) {
+        if (const auto value = integer_at(event, key)) {
+            line += std::string("  ") + key + " " + std::to_string(*value);
+        }
+    }
+    const Json& data = at(event, "data");
+    const std::string node = text_at(event, "node");
+    line += node.empty() ? "" : "  on " + node;
+    for (const char* key : {"state", "message", "path", "by", "scheduler_id"}) {
+        const std::string text = text_at(data, key);
+        line += text.empty() ? "" : "  " + text;
+    }
+    for (const char* key : {"step", "exit_code", "signal"}) {
+        const auto value = integer_at(data, key);
+        if (value && *value >= (std::string_view(key) == "signal" ? 1 : 0)) {
+            line += std::string("  ") + key + " " + std::to_string(*value);
+        }
+    }
+    const std::string cause = cause_line(at(data, "cause"));
+    return cause.empty() ? line : line + "  " + cause;
+}
+
+std::string rank_end(const Json& rank) {
+    if (const auto signal = integer_at(rank, "signal"); signal && *signal > 0) {
+        return "signal " + std::to_string(*signal);
+    }
+    const auto code = integer_at(rank, "exit_code");
+    return code && *code >= 0 ? "exit " + std::to_string(*code) : "";
+}
+
+Lines ranks_table(const Terminal& terminal, const Json& ranks) {
+    Table table({{"RANK", true},
+                 {"NODE", false, true},
+                 {"STATE"},
+                 {"STEP", true},
+                 {"LOSS", true},
+                 {"STEP TIME", true},
+                 {"AGE", true},
+                 {"PID", true},
+                 {"END"}});
+    for (const Json& rank : items_at(ranks, "items")) {
+        const std::string state = text_at(rank, "state");
+        table.row({integer_text(rank, "rank"), text_at(rank, "node"),
+                   paint(terminal, state_style(state), state), integer_text(rank, "step"),
+                   value_text(rank, "loss"), duration_text(rank, "step_seconds"),
+                   duration_text(rank, "report_age_seconds"), integer_text(rank, "pid"),
+                   rank_end(rank)});
+    }
+    return table.lines(terminal);
+}
+
+std::vector<PlotLine> plot_lines(const Json& series) {
+    const auto number = [](const Json& value) {
+        return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+    };
+    std::vector<PlotLine> lines;
+    for (const Json& one : items_at(series, "series")) {
+        PlotLine line;
+        line.rank = static_cast<std::int32_t>(integer_at(one, "rank").value_or(-1));
+        for (const Json& point : items_at(one, "points")) {
+            if (point.is_array() && point.size() >= 4) {
+                line.points.push_back(
+                    {number(point[0]), number(point[1]), number(point[2]), number(point[3])});
+            }
+        }
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+Lines series_table(const Terminal& terminal, const Json& series) {
+    const std::vector<PlotLine> lines = plot_lines(series);
+    std::vector<Table::Column> columns{{text_at(series, "x"), true}};
+    std::map<double, std::vector<std::string>> rows;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        columns.push_back({"rank" + std::to_string(lines[i].rank), true});
+        for (const PlotPoint& point : lines[i].points) {
+            auto& row = rows.try_emplace(point.x, lines.size(), "-").first->second;
+            row[i] = format_value(point.last);
+        }
+    }
+    Table table(std::move(columns));
+    for (const auto& [x, cells] : rows) {
+        // Times since the epoch need all their digits, steps none after the point.
+        std::vector<std::string> row{x == std::floor(x) ? std::to_string(static_cast<long long>(x))
+                                                        : std::to_string(x)};
+        row.insert(row.end(), cells.begin(), cells.end());
+        table.row(std::move(row));
+    }
+    return table.lines(terminal);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,39 @@
+// Answers of the API as text for people. Pure: JSON in, lines out. The main thread.
+#pragma once
+
+#include "job/base/clock.hpp"
+#include "job/base/json.hpp"
+#include "job/cli/plot.hpp"
+#include "job/cli/terminal.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+using Lines = std::vector<std::string>;
+
+// One line a job, newest first as given. `now` for "how long".
+Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now);
+// Everything about one job.
+Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now);
+// The cause with the tail of the failing rank's log; empty when there is none.
+Lines cause_view(const Terminal& terminal, const Json& cause);
+// One line of an event list.
+std::string event_line(const Terminal& terminal, const Json& event);
+// The ranks' table of GET …/ranks.
+Lines ranks_table(const Terminal& terminal, const Json& ranks);
+// "exited 0", "signal 9", or "".
+std::string rank_end(const Json& rank);
+
+// The lines of GET …/series.
+std::vector<PlotLine> plot_lines(const Json& series);
+// One row an x, one column a rank; for pipes.
+Lines series_table(const Terminal& terminal, const Json& series);
+
+// How long the job has been running (or ran), in seconds.
+std::optional<double> running_seconds(const Json& job, UnixMillis now);
+bool is_final_state(std::string_view state);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,33 @@
+// The communicator for CPUs: Gloo over TCP, full mesh, ring all-reduce.
+#pragma once
+
+#include "job/collective/communicator.hpp"
+#include "job/collective/key_store.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+struct GlooOptions {
+    std::int32_t rank = 0;
+    std::int32_t size = 1;
+    // Address or host name of this node that the other ranks can reach; Gloo listens there on a
+    // port the kernel picks. Empty = 127.0.0.1.
+    std::string address;
+    // Keys are "<prefix>/<rank>"; must be new for every generation if the store is not.
+    std::string prefix = "gloo";
+    std::chrono::milliseconds connect_timeout{120'000};
+    // A peer that sends nothing for so long inside one operation counts as lost. A peer whose
+    // process ends is noticed at once, by its connection.
+    std::chrono::milliseconds operation_timeout{1'800'000};
+};
+
+// Meets the other ranks through `store` (used only during this call) and connects to all of them.
+// One rank alone needs no network and no store. timed_out: somebody did not come;
+// unavailable: a connection failed.
+Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyStore& store);
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "job/model/batch.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x3142534C;
+constexpr std::uint16_t kVersion1 = 1;
+
+// The format is little-endian and so is every machine Lockstep builds for.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
+template <class T>
+void put(std::string& out, T value) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+template <class T>
+void put_all(std::string& out, const std::vector<T>& values) {
+    out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+class Reader {
+  public:
+    explicit Reader(std::string_view bytes) : rest_(bytes) {}
+    template <class T>
+    bool get(T& value) {
+        if (rest_.size() < sizeof value) {
+            return false;
+        }
+        std::memcpy(&value, rest_.data(), sizeof value);
+        rest_.remove_prefix(sizeof value);
+        return true;
+    }
+    template <class T>
+    bool get_all(std::vector<T>& values, std::size_t count) {
+        if (rest_.size() / sizeof(T) < count) {
+            return false;
+        }
+        values.resize(count);
+        std::memcpy(values.data(), rest_.data(), count * sizeof(T));
+        rest_.remove_prefix(count * sizeof(T));
+        return true;
+    }
+    bool get_text(std::string& text, std::size_t size) {
+        if (rest_.size() < size) {
+            return false;
+        }
+        text.assign(rest_.substr(0, size));
+        rest_.remove_prefix(size);
+        return true;
+    }
+    bool done() const { return rest_.empty(); }
+
+  private:
+    std::string_view rest_;
+};
+
+}  // namespace
+
+bool is_metric_name(std::string_view name) {
+    if (name.empty() || name.size() > 64 || name.front() < 'a' || name.front() > 'z') {
+        return false;
+    }
+    return std::all_of(name.begin(), name.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+    });
+}
+
+std::size_t Batch::add_row(std::uint32_t rank, std::int64_t step, double time) {
+    ranks.push_back(rank);
+    steps.push_back(step);
+    times.push_back(time);
+    for (auto& column : columns) {
+        column.present.push_back(0);
+        column.values.push_back(0);
+    }
+    return ranks.size() - 1;
+}
+
+void Batch::set(std::string_view name, double value) {
+    auto column = std::find_if(columns.begin(), columns.end(),
+                               [&](const BatchColumn& c) { return c.name == name; });
+    if (column == columns.end()) {
+        columns.push_back({std::string{name}, std::vector<std::uint8_t>(rows(), 0),
+                           std::vector<double>(rows(), 0.0)});
+        column = columns.end() - 1;
+    }
+    column->present.back() = 1;
+    column->values.back() = value;
+}
+
+const BatchColumn* Batch::find(std::string_view name) const {
+    const auto column = std::find_if(columns.begin(), columns.end(),
+                                     [&](const BatchColumn& c) { return c.name == name; });
+    return column == columns.end() ? nullptr : &*column;
+}
+
+std::string encode_batch(const Batch& batch) {
+    std::string out;
+    const std::size_t rows = batch.rows();
+    out.reserve(28 + rows * 20 + batch.columns.size() * (32 + rows * 9));
+    put(out, kMagic);
+    put(out, kVersion1);
+    put(out, static_cast<std::uint16_t>(batch.columns.size()));
+    put(out, batch.seq);
+    put(out, batch.generation);
+    put(out, batch.node_rank);
+    put(out, static_cast<std::uint32_t>(rows));
+    put_all(out, batch.ranks);
+    put_all(out, batch.steps);
+    put_all(out, batch.times);
+    for (const auto& column : batch.columns) {
+        put(out, static_cast<std::uint8_t>(column.name.size()));
+        out += column.name;
+        std::vector<std::uint8_t> bits((rows + 7) / 8, 0);
+        for (std::size_t i = 0; i < rows; ++i) {
+            if (column.present[i] != 0) {
+                bits[i / 8] = static_cast<std::uint8_t>(bits[i / 8] | (1U << (i % 8)));
+            }
+        }
+        put_all(out, bits);
+        put_all(out, column.values);
+    }
+    return out;
+}
+
+Result<Batch> decode_batch(std::string_view bytes) {
+    Reader in{bytes};
+    Batch batch;
+    std::uint32_t magic = 0;
+    std::uint16_t version = 0;
+    std::uint16_t columns = 0;
+    std::uint32_t rows = 0;
+    if (!in.get(magic) || !in.get(version) || magic != kMagic || version != kVersion1) {
+        return fail(Errc::invalid, "batch: not a version 1 batch");
+    }
+    if (!in.get(columns) || !in.get(batch.seq) || !in.get(batch.generation) ||
+        !in.get(batch.node_rank) || !in.get(rows)) {
+        return fail(Errc::invalid, "batch: truncated header");
+    }
+    if (rows > limits::kBatchRows || columns > limits::kMetricsPerJob) {
+        return fail(Errc::invalid, "batch: too many rows or columns");
+    }
+    if (!in.get_all(batch.ranks, rows) || !in.get_all(batch.steps, rows) ||
+        !in.get_all(batch.times, rows)) {
+        return fail(Errc::invalid, "batch: truncated rows");
+    }
+    for (std::uint16_t i = 0; i < columns; ++i) {
+        BatchColumn column;
+        std::uint8_t size = 0;
+        std::vector<std::uint8_t> bits;
+        if (!in.get(size) || !in.get_text(column.name, size) ||
+            !in.get_all(bits, (rows + 7) / 8) || !in.get_all(column.values, rows)) {
+            return fail(Errc::invalid, "batch: truncated column");
+        }
+        if (!is_metric_name(column.name) || batch.find(column.name) != nullptr) {
+            return fail(Errc::invalid, "batch: bad or repeated column name");
+        }
+        column.present.resize(rows);
+        for (std::size_t row = 0; row < rows; ++row) {
+            column.present[row] = static_cast<std::uint8_t>(bits[row / 8] >> (row % 8) & 1U);
+        }
+        batch.columns.push_back(std::move(column));
+    }
+    if (!in.done()) {
+        return fail(Errc::invalid, "batch: trailing bytes");
+    }
+    return batch;
+}
+
+}  // namespace lockstep

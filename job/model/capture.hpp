@@ -1,0 +1,46 @@
+// Reads step, epoch and loss from what an unmodified script prints. Line by line, RE2 (linear time,
+// so a user's pattern cannot hang the agent). One object per rank; not thread-safe.
+#pragma once
+
+#include "job/base/result.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct CapturedLoss {
+    std::optional<std::int64_t> step;   // as printed: a batch or a step, see `step_is_batch`
+    bool step_is_batch = false;         // the step starts again in every epoch: a batch number
+    std::optional<std::int64_t> epoch;
+    double loss = 0;                    // may be NaN or infinite
+    std::string_view preset;            // which preset matched; "custom" for a user's pattern
+};
+
+// The presets by name: auto tries all, none captures nothing.
+const std::vector<std::string_view>& capture_presets();
+// invalid: does not compile, lacks the named group `loss`, or is longer than limits::kPatternBytes.
+Status check_capture_pattern(const std::string& pattern);
+
+class Capture {
+  public:
+    // `preset` and `pattern` must have passed the spec's checks.
+    Capture(std::string_view preset, const std::string& pattern);
+    ~Capture();
+    Capture(Capture&&) noexcept;
+    Capture& operator=(Capture&&) noexcept;
+
+    // One line without its newline; only the first limits::kLineBytes are looked at. Progress bars
+    // that rewrite a line with \r count as separate lines: split before calling.
+    std::optional<CapturedLoss> line(std::string_view text);
+
+  private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+// What happened to a job, in order. The append-only list of these is the truth; the job is its fold
+// (job.hpp). Plain values; any thread.
+#pragma once
+
+#include "job/base/clock.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/json.hpp"
+#include "job/model/state.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+// Who or what ended something. The first failure of a generation is the cause, the rest its echo.
+struct Cause {
+    CauseClass kind = CauseClass::none;
+    std::string message;
+    std::int32_t rank = -1;       // -1: no single rank
+    std::string node;
+    std::int32_t exit_code = -1;  // -1: did not exit by itself
+    std::int32_t signal = 0;
+    std::string log_tail;
+    bool operator==(const Cause&) const = default;
+};
+
+namespace event {
+
+struct Submitted {
+    std::string user;
+    Json spec;                          // canonical
+    std::vector<std::string> warnings;  // from the scheduler's admission
+};
+struct AttemptCreated {                 // the intent: on disk before the scheduler is asked
+    std::int32_t attempt = 0;
+    std::string ticket_hash;            // SHA-256 of the agents' ticket
+    std::string directory;
+};
+struct AttemptPlaced {                  // the allocation is there
+    std::int32_t attempt = 0;
+    std::string scheduler_id;
+};
+struct AgentClaimed {
+    std::int32_t attempt = 0;
+    std::int32_t node_rank = 0;
+    std::string node;
+    std::string incarnation;
+    std::int64_t pid = 0;
+};
+struct GenerationStarted {              // on disk before WORLD leaves: its number is a fence
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::string master_address;
+    std::int32_t master_port = 0;
+    std::vector<std::string> addresses;  // by node rank
+    std::int64_t resumed_from_step = -1;
+};
+struct RanksStarted {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+};
+struct RankExited {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = 0;
+    std::string node;
+    std::int32_t exit_code = -1;
+    std::int32_t signal = 0;
+    bool stopped = false;
+    bool oom = false;
+    UnixMillis at = 0;                  // when it ended, the node's clock
+    std::string log_tail;
+};
+struct FaultSeen {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;
+    std::string node;
+    std::string cause_class;
+    std::string message;
+    UnixMillis at = 0;
+};
+struct CheckpointSaved {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int64_t step = 0;
+    std::string path;
+};
+struct GenerationEnded {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    Cause cause;
+};
+struct AttemptEnded {
+    std::int32_t attempt = 0;
+    Cause cause;
+};
+struct CancelRequested {
+    std::string by;
+};
+struct Finished {
+    JobState state = JobState::failed;  // succeeded, failed or cancelled
+    Cause cause;
+    std::int64_t step = -1;             // last step reported, -1 = none
+};
+
+}  // namespace event
+
+// In the order of EventKind: the index is the kind.
+using EventData =
+    std::variant<event::Submitted, event::AttemptCreated, event::AttemptPlaced,
+                 event::AgentClaimed, event::GenerationStarted, event::RanksStarted,
+                 event::RankExited, event::FaultSeen, event::CheckpointSaved,
+                 event::GenerationEnded, event::AttemptEnded, event::CancelRequested,
+                 event::Finished>;
+static_assert(std::variant_size_v<EventData> == kEventKinds);
+
+struct Event {
+    Seq seq = 0;            // position in the daemon's log; 0 before it is appended
+    JobId job;
+    UnixMillis time = 0;    // the daemon's clock
+    EventData data;
+    EventKind kind() const { return static_cast<EventKind>(data.index()); }
+};
+
+// The `data` column of the log. decode_event_data fails with corrupt on what this version did not
+// write.
+std::string encode_event_data(const EventData& data);
+Result<EventData> decode_event_data(EventKind kind, std::string_view text);
+
+Json to_json(const Cause& cause);
+// {seq, time, kind, attempt, generation, rank, node, data}: as the API shows it. No ticket hash.
+Json to_json(const Event& event);
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// One list of fields per message or event serves both directions: a function template
+// `fields(visit, m)` names each member once; FieldWriter makes JSON of it, FieldTaker reads it back.
+// Internal to job/model. Any thread.
+#pragma once
+
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// One list of fields per message serves both directions: FieldWriter puts them, FieldTaker takes them.
+class FieldWriter {
+  public:
+    Json json = Json::object();
+    template <class T>
+    void operator()(const char* key, const T& value) {
+        json[key] = value;
+    }
+};
+
+class FieldTaker {
+  public:
+    FieldTaker(const Json& json, std::vector<FieldError>& errors) : in_(json, "", errors) {}
+    void operator()(const char* key, bool& value) {
+        require(key);
+        in_.boolean(key, value);
+    }
+    void operator()(const char* key, std::int32_t& value) {
+        require(key);
+        in_.integer(key, value, INT32_MIN, INT32_MAX);
+    }
+    void operator()(const char* key, std::int64_t& value) {
+        require(key);
+        in_.integer(key, value, INT64_MIN, INT64_MAX);
+    }
+    void operator()(const char* key, std::uint64_t& value) {
+        require(key);
+        std::int64_t number = 0;
+        in_.integer(key, number, 0, INT64_MAX);
+        value = static_cast<std::uint64_t>(number);
+    }
+    void operator()(const char* key, std::string& value) {
+        require(key);
+        in_.string(key, value, limits::kAgentFrameBytes);
+    }
+    void operator()(const char* key, std::vector<std::string>& value) {
+        require(key);
+        in_.strings(key, value, limits::kRanks, limits::kAgentFrameBytes);
+    }
+    void operator()(const char* key, Json& value) {
+        require(key);
+        if (const Json* raw = in_.raw(key)) {
+            value = *raw;
+        }
+    }
+
+  private:
+    void require(const char* key) {
+        if (!in_.has(key)) {
+            in_.error(key, "missing");
+        }
+    }
+    ObjectReader in_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+// A job as the pure fold of its events: apply() moves it one event on, due() says what to do next.
+// Neither does I/O, reads a clock or depends on the order of anything but the events. Effects are
+// idempotent and run after the append, so they may run twice (after a crash they do).
+#pragma once
+
+#include "job/model/event.hpp"
+#include "job/model/spec.hpp"
+#include "job/model/state.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct Generation {
+    std::int32_t number = 0;
+    UnixMillis started_at = 0;            // WORLD was fixed
+    UnixMillis running_at = 0;            // every rank had been started
+    UnixMillis finished_at = 0;
+    std::string master_address;
+    std::int32_t master_port = 0;
+    std::vector<std::string> addresses;   // by node rank
+    std::int64_t resumed_from_step = -1;
+    // Exits that were reported, by rank. Clean ones are only counted and marked.
+    std::vector<bool> exited;             // by rank
+    std::int32_t exited_count = 0;
+    std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
+    std::optional<Cause> first_failure;   // by the time it happened, not by when we heard
+    UnixMillis first_failure_at = 0;
+    Cause cause;
+};
+
+struct NodeClaim {
+    std::string node;
+    std::string incarnation;
+    std::int64_t pid = 0;
+};
+
+struct Attempt {
+    std::int32_t number = 0;
+    std::string scheduler_id;
+    std::string ticket_hash;
+    std::string directory;
+    UnixMillis created_at = 0;
+    UnixMillis placed_at = 0;
+    UnixMillis finished_at = 0;
+    std::map<std::int32_t, NodeClaim> claims;   // by node rank
+    UnixMillis claimed_at = 0;                  // the last node called in
+    std::vector<Generation> generations;
+    std::optional<Cause> fault;                 // of the attempt, outside any generation
+    Cause cause;
+};
+
+struct Job {
+    JobId id;
+    std::string user;
+    JobSpec spec;
+    std::vector<std::string> warnings;
+    JobState state = JobState::accepted;
+    UnixMillis submitted_at = 0;
+    UnixMillis started_at = 0;      // ranks ran for the first time
+    UnixMillis finished_at = 0;
+    UnixMillis cancel_requested_at = 0;
+    std::string cancel_requested_by;
+    std::int64_t checkpoint_step = -1;   // newest complete one
+    std::string checkpoint_path;
+    UnixMillis checkpoint_at = 0;
+    std::int64_t step = -1;              // at the end
+    Cause cause;
+    std::vector<Attempt> attempts;
+    Seq last_seq = 0;
+
+    const Attempt* attempt() const { return attempts.empty() ? nullptr : &attempts.back(); }
+    // The newest generation of the newest attempt, or nullptr.
+    const Generation* generation() const;
+};
+
+// The job of a `submitted` event; corrupt if its spec does not parse any more.
+Result<Job> start_job(const Event& submitted);
+// The job after the event. conflict: the event has no place in this state, or names an attempt,
+// generation or rank that is not current; the job is unchanged then.
+Status apply(Job& job, const Event& event);
+
+enum class ActionKind : std::uint8_t {
+    create_attempt,   // ticket, directory, append attempt_created
+    place,            // hand to the scheduler, watch it
+    gather,           // agents are calling in: form a generation once all are there
+    watch,            // ranks run: nothing to do but to listen
+    stop,             // something failed or somebody cancelled: stop ranks, end the allocation
+    conclude,         // every rank has ended: append generation_ended, attempt_ended, finished
+    none,             // final
+};
+std::string_view to_string(ActionKind kind);
+
+struct Action {
+    ActionKind kind = ActionKind::none;
+    Cause cause;       // stop: why
+    // Append this first (a deadline passed): a fault that apply() will take as the cause.
+    std::optional<event::FaultSeen> fault;
+};
+
+// What the job needs at `now`. Pure.
+Action due(const Job& job, UnixMillis now);
+
+// How the job ends if every rank and node has now ended: state and cause for `finished`.
+event::Finished outcome(const Job& job);
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+#include "job/model/job_view.hpp"
+
+namespace lockstep {
+namespace {
+
+void put_time(Json& out, const char* key, UnixMillis time) {
+    if (time != 0) {
+        out[key] = to_rfc3339(time);
+    }
+}
+
+void put_cause(Json& out, const Cause& cause) {
+    if (cause.kind != CauseClass::none) {
+        out["cause"] = to_json(cause);
+    }
+}
+
+Json generation_json(const Generation& generation) {
+    Json out = Json::object();
+    out["number"] = generation.number;
+    put_time(out, "started_at", generation.started_at);
+    put_time(out, "running_at", generation.running_at);
+    put_time(out, "finished_at", generation.finished_at);
+    put_cause(out, generation.cause);
+    if (generation.resumed_from_step >= 0) {
+        out["resumed_from_step"] = generation.resumed_from_step;
+    }
+    return out;
+}
+
+std::string_view attempt_state(const Job& job, const Attempt& attempt) {
+    if (attempt.finished_at != 0) {
+        return attempt.cause.kind == CauseClass::none ? "succeeded" : "failed";
+    }
+    if (attempt.placed_at == 0) {
+        return "queued";
+    }
+    return to_string(job.state);
+}
+
+Json attempt_json(const Job& job, const Attempt& attempt) {
+    Json out = Json::object();
+    out["number"] = attempt.number;
+    if (!attempt.scheduler_id.empty()) {
+        out["scheduler_id"] = attempt.scheduler_id;
+    }
+    out["state"] = attempt_state(job, attempt);
+    out["nodes"] = Json::array();
+    for (const auto& [rank, claim] : attempt.claims) {
+        out["nodes"].push_back(claim.node);
+    }
+    put_time(out, "created_at", attempt.created_at);
+    put_time(out, "started_at", attempt.placed_at);
+    put_time(out, "finished_at", attempt.finished_at);
+    put_cause(out, attempt.cause);
+    out["generations"] = Json::array();
+    for (const auto& generation : attempt.generations) {
+        out["generations"].push_back(generation_json(generation));
+    }
+    return out;
+}
+
+Json resources_json(const Resources& resources) {
+    Json out = Json::object();
+    out["nodes"] = resources.nodes;
+    out["ranks_per_node"] = resources.ranks_per_node;
+    out["gpus_per_node"] = resources.gpus_per_node;
+    out["cpus_per_rank"] = resources.cpus_per_rank;
+    if (resources.memory_mb_per_node > 0) {
+        out["memory_mb_per_node"] = resources.memory_mb_per_node;
+    }
+    if (resources.time_limit_seconds > 0) {
+        out["time_limit"] = format_time_limit(resources.time_limit_seconds);
+    }
+    return out;
+}
+
+}  // namespace
+
+Json job_json(const Job& job, const LiveView& live) {
+    Json out = Json::object();
+    out["id"] = job.id.value;
+    out["name"] = job.spec.name;
+    out["user"] = job.user;
+    out["framework"] = to_string(job.spec.framework);
+    out["state"] = to_string(job.state);
+    out["labels"] = Json::object();
+    for (const auto& [name, value] : job.spec.labels) {
+        out["labels"][name] = value;
+    }
+    out["resources"] = resources_json(job.spec.resources);
+    put_time(out, "submitted_at", job.submitted_at);
+    put_time(out, "started_at", job.started_at);
+    put_time(out, "finished_at", job.finished_at);
+    put_time(out, "cancel_requested_at", is_final(job.state) ? 0 : job.cancel_requested_at);
+    if (job.step >= 0) {
+        out["step"] = job.step;
+    } else if (live.step) {
+        out["step"] = *live.step;
+    }
+    if (live.total_steps) {
+        out["total_steps"] = *live.total_steps;
+    }
+    if (job.checkpoint_step >= 0) {
+        out["checkpoint_step"] = job.checkpoint_step;
+    }
+    if (live.ettr) {
+        out["ettr"] = *live.ettr;
+    }
+    if (!live.pending_reason.empty()) {
+        out["pending_reason"] = live.pending_reason;
+    }
+    put_cause(out, job.cause);
+    if (!job.warnings.empty()) {
+        out["warnings"] = job.warnings;
+    }
+    out["attempts"] = Json::array();
+    for (const auto& attempt : job.attempts) {
+        out["attempts"].push_back(attempt_json(job, attempt));
+    }
+    return out;
+}
+
+Json rank_json(const Job& job, std::int32_t rank) {
+    const std::int32_t per_node = job.spec.resources.ranks_per_node;
+    const std::int32_t node_rank = rank / per_node;
+    Json out = Json::object();
+    out["rank"] = rank;
+    out["local_rank"] = rank % per_node;
+    out["node_rank"] = node_rank;
+    const Attempt* attempt = job.attempt();
+    std::string state = "waiting";
+    if (attempt != nullptr) {
+        if (const auto claim = attempt->claims.find(node_rank); claim != attempt->claims.end()) {
+            out["node"] = claim->second.node;
+        }
+    }
+    if (const Generation* generation = job.generation()) {
+        if (static_cast<std::size_t>(node_rank) < generation->addresses.size()) {
+            out["address"] = generation->addresses[static_cast<std::size_t>(node_rank)];
+        }
+        if (generation->running_at != 0) {
+            state = "running";
+        }
+        if (const auto failed = generation->failed.find(rank);
+            failed != generation->failed.end()) {
+            const auto& exit = failed->second;
+            state = exit.stopped ? "stopped" : "failed";
+            if (exit.signal != 0) {
+                out["signal"] = exit.signal;
+            } else {
+                out["exit_code"] = exit.exit_code;
+            }
+        } else if (generation->exited[static_cast<std::size_t>(rank)]) {
+            state = "succeeded";
+            out["exit_code"] = 0;
+        } else if (is_final(job.state)) {
+            state = "lost";
+        }
+    } else if (is_final(job.state)) {
+        state = "never_started";
+    }
+    out["state"] = state;
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,181 @@
+#include "job/model/rank_env.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+// What belongs to the process that started the agent and would mislead a rank: another launcher's
+// process manager (a forked rank cannot join it) and our own variables.
+bool is_foreign(std::string_view name) {
+    constexpr std::array<std::string_view, 8> kPrefixes{
+        "LOCKSTEP_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "SLURM_PMI", "TORCHELASTIC_", "PET_"};
+    constexpr std::array<std::string_view, 3> kNames{"SLURM_GTIDS", "SLURM_TASK_PID", "PMIX_RANK"};
+    const auto starts = [&](std::string_view prefix) { return name.starts_with(prefix); };
+    return std::any_of(kPrefixes.begin(), kPrefixes.end(), starts) ||
+           std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+std::string joined(const std::vector<std::string>& items) {
+    std::string out;
+    for (const auto& item : items) {
+        out += out.empty() ? "" : ",";
+        out += item;
+    }
+    return out;
+}
+
+// The variables of torchrun, local_elastic_agent.py. USE_AGENT_STORE must be False: rank 0 hosts
+// the store on MASTER_PORT. NODE_RANK and NNODES are not torchrun's, but scripts read them.
+void add_torchrun(Variables& out, const RankPlace& place) {
+    const std::string rank = std::to_string(place.rank);
+    const std::string world = std::to_string(place.world_size);
+    const std::string node_rank = std::to_string(place.node_rank);
+    const std::string nodes = std::to_string(place.nodes);
+    out["RANK"] = rank;
+    out["WORLD_SIZE"] = world;
+    out["LOCAL_RANK"] = std::to_string(place.local_rank);
+    out["LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
+    out["GROUP_RANK"] = node_rank;
+    out["GROUP_WORLD_SIZE"] = nodes;
+    out["NODE_RANK"] = node_rank;
+    out["NNODES"] = nodes;
+    out["ROLE_NAME"] = "default";
+    out["ROLE_RANK"] = rank;
+    out["ROLE_WORLD_SIZE"] = world;
+    out["MASTER_ADDR"] = place.master_addr;
+    out["MASTER_PORT"] = std::to_string(place.master_port);
+    out["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+    out["TORCHELASTIC_RUN_ID"] = place.job_id;
+    out["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.generation - 1);
+    out["TORCHELASTIC_MAX_RESTARTS"] = "0";
+    if (!place.error_file.empty()) {
+        out["TORCHELASTIC_ERROR_FILE"] = place.error_file;
+    }
+    out["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+}
+
+// Inside a Slurm step the agent's own SLURM_* describe the agents (one task per node). Some
+// frameworks prefer them to RANK and would train as several wrong worlds, so they are rewritten
+// until every source agrees. Names: srun(1) "OUTPUT ENVIRONMENT VARIABLES".
+void rewrite_slurm(Variables& out, const RankPlace& place) {
+    const auto found = out.lower_bound("SLURM_");
+    if (found == out.end() || !found->first.starts_with("SLURM_")) {
+        return;
+    }
+    const std::string world = std::to_string(place.world_size);
+    const std::string per_node = std::to_string(place.local_world_size);
+    const std::string nodes = std::to_string(place.nodes);
+    const std::string tasks = place.nodes > 1 ? per_node + "(x" + nodes + ")" : per_node;
+    for (const char* name : {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"}) {
+        out[name] = world;
+    }
+    out["SLURM_PROCID"] = std::to_string(place.rank);
+    out["SLURM_LOCALID"] = std::to_string(place.local_rank);
+    out["SLURM_NODEID"] = std::to_string(place.node_rank);
+    out["SLURM_NTASKS_PER_NODE"] = per_node;
+    for (const char* name : {"SLURM_NNODES", "SLURM_STEP_NUM_NODES"}) {
+        out[name] = nodes;
+    }
+    for (const char* name : {"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}) {
+        out[name] = tasks;
+    }
+    for (const char* name : {"SLURM_NODELIST", "SLURM_STEP_NODELIST"}) {
+        out[name] = joined(place.hosts);
+    }
+}
+
+void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
+    out["LOCKSTEP_JOB_ID"] = place.job_id;
+    out["LOCKSTEP_JOB_NAME"] = spec.name;
+    out["LOCKSTEP_ATTEMPT"] = std::to_string(place.attempt);
+    out["LOCKSTEP_GENERATION"] = std::to_string(place.generation);
+    out["LOCKSTEP_RANK"] = std::to_string(place.rank);
+    out["LOCKSTEP_LOCAL_RANK"] = std::to_string(place.local_rank);
+    out["LOCKSTEP_NODE_RANK"] = std::to_string(place.node_rank);
+    out["LOCKSTEP_WORLD_SIZE"] = std::to_string(place.world_size);
+    out["LOCKSTEP_LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
+    out["LOCKSTEP_NODES"] = std::to_string(place.nodes);
+    out["LOCKSTEP_HOSTS"] = joined(place.hosts);
+    out["LOCKSTEP_ADDRESS"] = place.address;
+    out["LOCKSTEP_SOCKET"] = place.socket_path;
+    out["LOCKSTEP_CHECKPOINT_DIR"] = place.checkpoint_directory;
+    out["LOCKSTEP_AGENT"] = place.agent_program;
+    if (spec.framework == Framework::native) {
+        out["LOCKSTEP_TRAIN_CONFIG"] = place.train_config_file;
+    }
+}
+
+// Ranks talk to each other, never through a proxy (gRPC and HTTP rendezvous would otherwise).
+void extend_no_proxy(Variables& out, const RankPlace& place) {
+    constexpr std::array kProxies{"http_proxy", "https_proxy", "all_proxy",
+                                  "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"};
+    const auto is_set = [&](const char* name) { return out.count(name) != 0; };
+    if (!std::any_of(kProxies.begin(), kProxies.end(), is_set)) {
+        return;
+    }
+    std::vector<std::string> names{"localhost", "127.0.0.1", place.address, place.master_addr};
+    names.insert(names.end(), place.hosts.begin(), place.hosts.end());
+    const std::string before = out.count("no_proxy") != 0 ? out["no_proxy"] : out["NO_PROXY"];
+    std::vector<std::string> all;
+    if (!before.empty()) {
+        all.push_back(before);
+    }
+    for (const auto& name : names) {
+        if (!name.empty() && std::find(all.begin(), all.end(), name) == all.end()) {
+            all.push_back(name);
+        }
+    }
+    out["no_proxy"] = joined(all);
+    out["NO_PROXY"] = out["no_proxy"];
+}
+
+}  // namespace
+
+std::map<std::string, std::string> rank_environment(
+    const JobSpec& spec, const RankPlace& place,
+    const std::map<std::string, std::string>& inherited) {
+    Variables out;
+    for (const auto& [name, value] : inherited) {
+        if (!is_foreign(name)) {
+            out.emplace(name, value);
+        }
+    }
+    rewrite_slurm(out, place);
+    add_torchrun(out, place);
+    out["PYTHONUNBUFFERED"] = "1";  // or a rank's last lines before a crash never reach its log
+    out["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
+    for (const auto& [name, value] : spec.environment) {
+        if (!std::string_view{name}.starts_with("LOCKSTEP_")) {
+            out[name] = value;
+        }
+    }
+    add_lockstep(out, spec, place);
+    if (!place.python_path.empty()) {
+        // Last, so that nothing of the user's is hidden by a module of ours.
+        std::string& path = out["PYTHONPATH"];
+        path += path.empty() ? place.python_path : ":" + place.python_path;
+    }
+    extend_no_proxy(out, place);
+    return out;
+}
+
+std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& place,
+                                      const std::string& train_program) {
+    if (spec.framework == Framework::native) {
+        return {train_program};
+    }
+    const Placeholders values{place.rank,       place.local_rank,  place.node_rank,
+                              place.world_size, place.master_addr, place.master_port};
+    std::vector<std::string> out;
+    out.reserve(spec.command.size());
+    for (const auto& argument : spec.command) {
+        out.push_back(expand_placeholders(argument, values));
+    }
+    return out;
+}
+
+}  // namespace lockstep

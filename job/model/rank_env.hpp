@@ -1,0 +1,51 @@
+// The environment and argv a rank is started with: written by the agent, shown by render, read by
+// whatever the user runs. Rules and sources: research on launch contracts, README of job/.
+// Pure; any thread.
+#pragma once
+
+#include "job/model/spec.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// One rank's place in a generation and on its node.
+struct RankPlace {
+    std::string job_id;
+    std::int32_t attempt = 1;
+    std::int32_t generation = 1;
+    std::int32_t rank = 0;
+    std::int32_t local_rank = 0;
+    std::int32_t node_rank = 0;
+    std::int32_t world_size = 1;
+    std::int32_t local_world_size = 1;
+    std::int32_t nodes = 1;
+    std::string master_addr;
+    std::int32_t master_port = 0;
+    std::vector<std::string> hosts;        // by node rank
+    std::string address;                   // this node's
+    std::string socket_path;               // report socket of this rank
+    std::string error_file;                // where a torch script's @record may write
+    std::string checkpoint_directory;
+    std::string train_config_file;         // native only
+    std::string agent_program;             // path of lockstep-agent, for `lockstep-agent report`
+    std::string python_path;               // directory of the Python package, "" if not installed
+};
+
+// The full environment of a rank, from the agent's own (`inherited`), the framework's contract and
+// the spec's `environment` (which wins, except over LOCKSTEP_*). Scrubs what would mislead a rank:
+// SLURM_* task variables that disagree, PMI*, PMIX*, OMPI_*, LOCKSTEP_*, proxies (no_proxy is
+// extended instead).
+std::map<std::string, std::string> rank_environment(
+    const JobSpec& spec, const RankPlace& place,
+    const std::map<std::string, std::string>& inherited);
+
+// argv after placeholder expansion; for native: {train_program}.
+std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& place,
+                                      const std::string& train_program);
+
+}  // namespace lockstep

@@ -1,0 +1,281 @@
+#include "job/model/spec.hpp"
+
+#include "job/base/clock.hpp"
+#include "job/base/limits.hpp"
+#include "job/model/capture.hpp"
+#include "job/model/spec_fields.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 12> kFrameworks{
+    "native", "pytorch", "lightning", "keras",      "tensorflow", "paddle",
+    "jax",    "horovod", "deepspeed", "accelerate", "mpi",        "command"};
+
+bool is_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$
+bool is_name(std::string_view text) {
+    return !text.empty() && text.size() <= 64 && is_word(text.front()) &&
+           std::all_of(text.begin(), text.end(), [](char c) {
+               return is_word(c) || c == '.' || c == '_' || c == '-';
+           });
+}
+
+// A POSIX environment name.
+bool is_variable(std::string_view text) {
+    return !text.empty() && text.size() <= limits::kTextBytes &&
+           (text.front() < '0' || text.front() > '9') &&
+           std::all_of(text.begin(), text.end(), [](char c) { return is_word(c) || c == '_'; });
+}
+
+using StringMap = std::map<std::string, std::string>;
+
+void read_map(ObjectReader& in, std::string_view key, StringMap& target, std::size_t max_items,
+              std::size_t max_bytes, bool (*good_name)(std::string_view), const char* rule,
+              std::vector<FieldError>& errors) {
+    const Json* object = in.raw(key);
+    if (object == nullptr) {
+        return;
+    }
+    if (!object->is_object()) {
+        in.error(key, "must be an object");
+        return;
+    }
+    if (object->size() > max_items) {
+        in.error(key, "has more than " + std::to_string(max_items) + " entries");
+        return;
+    }
+    ObjectReader map{*object, in.pointer(key), errors};
+    for (const auto& [name, value] : object->items()) {
+        if (!good_name(name)) {
+            map.error(name.substr(0, limits::kTextBytes), rule);
+            continue;
+        }
+        map.string(name, target[name], max_bytes);
+    }
+}
+
+void read_resources(const Json& json, const std::string& pointer, Resources& out,
+                    std::vector<FieldError>& errors) {
+    ObjectReader in{json, pointer, errors};
+    in.integer("nodes", out.nodes, 1, limits::kNodes);
+    in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
+    in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
+    in.integer("cpus_per_rank", out.cpus_per_rank, 1, limits::kCpusPerRank);
+    in.integer("memory_mb_per_node", out.memory_mb_per_node, 1, limits::kMemoryMbPerNode);
+    std::string limit;
+    in.string("time_limit", limit, limits::kTextBytes);
+    if (!limit.empty()) {
+        const auto seconds = parse_time_limit(limit);
+        if (seconds) {
+            out.time_limit_seconds = *seconds;
+        } else {
+            in.error("time_limit", seconds.error().message);
+        }
+    }
+    in.finish();
+    const std::int64_t ranks = std::int64_t{out.nodes} * out.ranks_per_node;
+    if (ranks > limits::kRanks) {
+        errors.push_back({pointer, std::to_string(ranks) + " ranks: at most " +
+                                       std::to_string(limits::kRanks)});
+        out = Resources{};
+    }
+}
+
+void read_capture(const Json& json, const std::string& pointer, CaptureSpec& out,
+                  std::vector<FieldError>& errors) {
+    ObjectReader in{json, pointer, errors};
+    std::size_t preset = 0;
+    if (in.has("preset")) {
+        in.word("preset", preset, capture_presets());
+        out.preset = std::string{capture_presets()[preset]};
+    }
+    in.string("loss", out.loss, limits::kPatternBytes);
+    if (!out.loss.empty()) {
+        if (const auto good = check_capture_pattern(out.loss); !good) {
+            in.error("loss", good.error().message);
+        }
+    }
+    in.finish();
+}
+
+void read_command(ObjectReader& in, JobSpec& spec) {
+    in.strings("command", spec.command, limits::kArguments, limits::kArgumentBytes);
+    const bool native = spec.framework == Framework::native;
+    if (native && in.has("command")) {
+        in.error("command", "has no effect with framework native: Lockstep's own trainer runs");
+    }
+    if (!native && spec.command.empty()) {
+        in.error("command", "is required: the program each rank runs, as an array of strings");
+    } else if (!native && spec.command.front().empty()) {
+        in.error("command", "must start with the name of a program");
+    }
+}
+
+void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {
+    if (spec.framework != Framework::native) {
+        if (in.has("train")) {
+            in.error("train", "has no effect with this framework: only native reads it");
+        }
+        return;
+    }
+    spec.train = TrainConfig{};
+    if (const Json* train = in.raw("train")) {
+        read_train_config(*train, in.pointer("train"), *spec.train, errors);
+    }
+    if (spec.train->strategy == TrainStrategy::single && spec.resources.world_size() > 1) {
+        errors.push_back({in.pointer("train") + "/strategy",
+                          "single is one process: ask for 1 node × 1 rank, or use data_parallel"});
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(Framework framework) {
+    return kFrameworks[static_cast<std::size_t>(framework)];
+}
+
+Result<JobSpec> parse_spec(const Json& json) {
+    std::vector<FieldError> errors;
+    JobSpec spec;
+    ObjectReader in{json, "", errors};
+    if (!json.is_object()) {
+        return fail(field_errors(std::move(errors)));
+    }
+
+    in.string("name", spec.name, 64);
+    if (!in.has("name")) {
+        in.error("name", "is required");
+    } else if (!spec.name.empty() && !is_name(spec.name)) {
+        in.error("name", "must match ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
+    } else if (spec.name.empty() && errors.empty()) {
+        in.error("name", "must not be empty");
+    }
+
+    std::size_t framework = 0;
+    in.word("framework", framework, {kFrameworks.begin(), kFrameworks.end()});
+    spec.framework = static_cast<Framework>(framework);
+    if (!in.has("framework")) {
+        in.error("framework", "is required");
+    } else if (spec.framework != Framework::native && spec.framework != Framework::pytorch &&
+               spec.framework != Framework::command) {
+        in.error("framework", std::string{to_string(spec.framework)} +
+                                  " is not available yet: use native, pytorch or command");
+    }
+
+    if (const Json* resources = in.raw("resources")) {
+        read_resources(*resources, in.pointer("resources"), spec.resources, errors);
+    }
+    read_command(in, spec);
+    read_train(in, spec, errors);
+    read_map(in, "environment", spec.environment, limits::kEnvironment, limits::kEnvironmentBytes,
+             is_variable, "is not a name of an environment variable", errors);
+    for (const auto& [name, value] : spec.environment) {
+        if (name.starts_with("LOCKSTEP_")) {
+            errors.push_back({"/environment/" + pointer_token(name),
+                              "names that start with LOCKSTEP_ are Lockstep's own"});
+        }
+    }
+    read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
+             "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
+    in.string("working_directory", spec.working_directory, limits::kPathBytes);
+    if (!spec.working_directory.empty() && spec.working_directory.front() != '/') {
+        in.error("working_directory", "must be an absolute path");
+    }
+    if (const Json* capture = in.raw("capture")) {
+        read_capture(*capture, in.pointer("capture"), spec.capture, errors);
+    }
+    if (const Json* checkpoint = in.raw("checkpoint")) {
+        read_checkpoint(*checkpoint, in.pointer("checkpoint"), spec.checkpoint, errors);
+    }
+    refuse_later_fields(in, errors);
+    in.finish();
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
+    return spec;
+}
+
+Json to_json(const JobSpec& spec) {
+    Json out = Json::object();
+    out["name"] = spec.name;
+    out["framework"] = to_string(spec.framework);
+    if (spec.train) {
+        out["train"] = to_json(*spec.train);
+    } else {
+        out["command"] = spec.command;
+    }
+    const Resources& r = spec.resources;
+    Json resources = Json::object();
+    resources["nodes"] = r.nodes;
+    resources["ranks_per_node"] = r.ranks_per_node;
+    resources["gpus_per_node"] = r.gpus_per_node;
+    resources["cpus_per_rank"] = r.cpus_per_rank;
+    if (r.memory_mb_per_node > 0) {
+        resources["memory_mb_per_node"] = r.memory_mb_per_node;
+    }
+    if (r.time_limit_seconds > 0) {
+        resources["time_limit"] = format_time_limit(r.time_limit_seconds);
+    }
+    out["resources"] = std::move(resources);
+    out["environment"] = Json::object();
+    for (const auto& [name, value] : spec.environment) {
+        out["environment"][name] = value;
+    }
+    if (!spec.working_directory.empty()) {
+        out["working_directory"] = spec.working_directory;
+    }
+    if (!spec.checkpoint.directory.empty()) {
+        out["checkpoint"] = Json::object();
+        out["checkpoint"]["directory"] = spec.checkpoint.directory;
+    }
+    out["capture"] = Json::object();
+    out["capture"]["preset"] = spec.capture.preset;
+    if (!spec.capture.loss.empty()) {
+        out["capture"]["loss"] = spec.capture.loss;
+    }
+    out["labels"] = Json::object();
+    for (const auto& [name, value] : spec.labels) {
+        out["labels"][name] = value;
+    }
+    return out;
+}
+
+std::string expand_placeholders(std::string_view text, const Placeholders& values) {
+    const std::array<std::pair<std::string_view, std::string>, 6> table{{
+        {"{rank}", std::to_string(values.rank)},
+        {"{local_rank}", std::to_string(values.local_rank)},
+        {"{node_rank}", std::to_string(values.node_rank)},
+        {"{world_size}", std::to_string(values.world_size)},
+        {"{master_addr}", values.master_addr},
+        {"{master_port}", std::to_string(values.master_port)},
+    }};
+    std::string out;
+    while (!text.empty()) {
+        const auto brace = text.find('{');
+        out.append(text.substr(0, brace));
+        if (brace == std::string_view::npos) {
+            break;
+        }
+        text.remove_prefix(brace);
+        const auto found = std::find_if(table.begin(), table.end(), [&](const auto& entry) {
+            return text.starts_with(entry.first);
+        });
+        if (found == table.end()) {
+            out += '{';
+            text.remove_prefix(1);
+        } else {
+            out += found->second;
+            text.remove_prefix(found->first.size());
+        }
+    }
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+// What a user asks for: the document of POST /v1/jobs (design §4). parse_spec() knows every field
+// of the contract; one that this version cannot honour is refused by name, never ignored.
+// Plain values and pure functions; any thread.
+#pragma once
+
+#include "job/base/json.hpp"
+#include "job/base/result.hpp"
+#include "job/model/train_config.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+enum class Framework : std::uint8_t {
+    native,
+    pytorch,
+    lightning,
+    keras,
+    tensorflow,
+    paddle,
+    jax,
+    horovod,
+    deepspeed,
+    accelerate,
+    mpi,
+    command,
+};
+std::string_view to_string(Framework framework);
+
+struct Resources {
+    std::int32_t nodes = 1;
+    std::int32_t ranks_per_node = 1;
+    std::int32_t gpus_per_node = 0;
+    std::int32_t cpus_per_rank = 1;
+    std::int64_t memory_mb_per_node = 0;      // 0 = not stated, nothing reserved
+    std::int64_t time_limit_seconds = 0;      // 0 = none
+    std::int32_t world_size() const { return nodes * ranks_per_node; }
+};
+
+struct CaptureSpec {
+    std::string preset = "auto";  // auto | none | paddle | keras | huggingface | lightning | pytorch (capture.hpp)
+    std::string loss;             // RE2 pattern with named groups loss, and optionally step, epoch
+};
+
+struct CheckpointSpec {
+    std::string directory;        // "" = <runs-dir>/<job>/checkpoints
+};
+
+struct JobSpec {
+    std::string name;
+    Framework framework = Framework::native;
+    std::optional<TrainConfig> train;             // native only
+    std::vector<std::string> command;             // argv; empty for native
+    Resources resources;
+    std::map<std::string, std::string> environment;
+    std::string working_directory;                // "" = the attempt directory
+    CheckpointSpec checkpoint;
+    CaptureSpec capture;
+    std::map<std::string, std::string> labels;
+};
+
+// invalid, with one FieldError per mistake.
+Result<JobSpec> parse_spec(const Json& json);
+// Canonical: every field that matters, defaults filled in, keys in a fixed order. parse_spec() of it
+// gives the same spec.
+Json to_json(const JobSpec& spec);
+
+// Replaces {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} in one argument.
+// Other braces stay as they are.
+struct Placeholders {
+    std::int32_t rank = 0;
+    std::int32_t local_rank = 0;
+    std::int32_t node_rank = 0;
+    std::int32_t world_size = 1;
+    std::string master_addr;
+    std::int32_t master_port = 0;
+};
+std::string expand_placeholders(std::string_view text, const Placeholders& values);
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+#include "job/model/spec_fields.hpp"
+
+#include "job/base/limits.hpp"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kNotYet = "is not available yet";
+
+// An empty list or object asks for nothing and is accepted.
+void refuse_if_filled(ObjectReader& in, std::string_view key, const char* why) {
+    const Json* value = in.raw(key);
+    if (value == nullptr) {
+        return;
+    }
+    if (!value->is_array() && !value->is_object()) {
+        in.error(key, "has the wrong type");
+    } else if (!value->empty()) {
+        in.error(key, why);
+    }
+}
+
+void read_recovery(const Json& json, const std::string& pointer,
+                   std::vector<FieldError>& errors) {
+    ObjectReader in{json, pointer, errors};
+    // What happens today: a lost rank or node ends the job. Only the values that say so are true.
+    std::int32_t restarts = 0;
+    std::int32_t attempts = 1;
+    in.integer("max_restarts", restarts, 0, 1000);
+    in.integer("max_attempts", attempts, 1, 1000);
+    if (restarts != 0) {
+        in.error("max_restarts", std::string{"automatic restart "} + kNotYet + ": only 0");
+    }
+    if (attempts != 1) {
+        in.error("max_attempts", std::string{"a second attempt "} + kNotYet + ": only 1");
+    }
+    refuse_if_filled(in, "on", "automatic recovery is not available yet: only []");
+    if (in.has("on_nonfinite_loss")) {
+        std::string word;
+        in.string("on_nonfinite_loss", word, limits::kTextBytes);
+        if (word != "warn") {
+            in.error("on_nonfinite_loss", "only warn is available yet");
+        }
+    }
+    if (in.has("exclude_failed_nodes")) {
+        in.error("exclude_failed_nodes", kNotYet);
+    }
+    in.finish();
+}
+
+}  // namespace
+
+void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpec& out,
+                     std::vector<FieldError>& errors) {
+    ObjectReader in{json, pointer, errors};
+    in.string("directory", out.directory, limits::kPathBytes);
+    if (!out.directory.empty() && out.directory.front() != '/') {
+        in.error("directory", "must be an absolute path");
+    }
+    for (const char* key : {"signal", "seconds_before_timeout"}) {
+        if (in.has(key)) {
+            in.error(key, kNotYet);
+        }
+    }
+    in.finish();
+}
+
+void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
+    std::size_t launch = 0;
+    in.word("launch", launch, {"rank", "node", "task"});
+    if (launch != 0) {
+        in.error("launch", "only rank is available yet");
+    }
+    std::size_t submission = 0;
+    in.word("submission", submission, {"automatic", "manual"});
+    if (submission != 0) {
+        in.error("submission", "manual needs a batch scheduler; only automatic is available yet");
+    }
+    refuse_if_filled(in, "roles", "roles are not available yet: every rank is a worker");
+    refuse_if_filled(in, "slurm", "has no effect: jobs run on the local scheduler, not on Slurm");
+    refuse_if_filled(in, "secrets", kNotYet);
+    refuse_if_filled(in, "container", kNotYet);
+    refuse_if_filled(in, "watch", kNotYet);
+    refuse_if_filled(in, "sweep", kNotYet);
+    refuse_if_filled(in, "after", kNotYet);
+    if (const Json* recovery = in.raw("recovery")) {
+        read_recovery(*recovery, in.pointer("recovery"), errors);
+    }
+}
+
+}  // namespace lockstep

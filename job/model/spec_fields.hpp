@@ -1,0 +1,20 @@
+// The fields of the contract that this version knows but cannot honour, and the small objects
+// around them. Part of spec.cpp's parser; same rules.
+#pragma once
+
+#include "job/model/spec.hpp"
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// `checkpoint`: directory counts; signal and seconds_before_timeout are refused.
+void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpec& out,
+                     std::vector<FieldError>& errors);
+
+// launch, roles, slurm, secrets, container, recovery, watch, sweep, after, submission: the value
+// that describes what this version does anyway is accepted, every other one is refused by name.
+void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors);
+
+}  // namespace lockstep

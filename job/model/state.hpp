@@ -1,0 +1,127 @@
+// The states of a job as data. A job is a pure fold over its events (job.hpp); this is the table of
+// which state follows which event. Values only; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace lockstep {
+
+enum class JobState : std::uint8_t {
+    accepted,    // durable; nobody has been asked to run it yet
+    queued,      // the scheduler has it, or will as soon as there is room
+    starting,    // the allocation is there; agents call in, ranks meet
+    running,     // every rank of the generation has been started
+    restarting,  // a generation ended early, the next one is forming in the same allocation
+    requeued,    // the allocation is gone, another attempt is coming
+    held,        // waits for a person
+    succeeded,
+    failed,
+    cancelled,
+};
+inline constexpr std::size_t kJobStates = 10;
+
+enum class EventKind : std::uint8_t {
+    submitted,
+    attempt_created,
+    attempt_placed,
+    agent_claimed,
+    generation_started,
+    ranks_started,
+    rank_exited,
+    fault,
+    checkpoint_saved,
+    generation_ended,
+    attempt_ended,
+    cancel_requested,
+    finished,
+};
+inline constexpr std::size_t kEventKinds = 13;
+
+// Why a job, an attempt or a generation ended. Words are part of the API (design §6).
+enum class CauseClass : std::uint8_t {
+    none,
+    user_error,
+    rank_exit,
+    rank_signal,
+    oom,
+    node_lost,
+    gpu_fault,
+    hang,
+    nonfinite_loss,
+    rendezvous_timeout,
+    preempted,
+    time_limit,
+    scheduler,
+    cancelled_by_user,
+    internal,
+};
+inline constexpr std::size_t kCauseClasses = 15;
+
+std::string_view to_string(JobState state);
+std::string_view to_string(EventKind kind);
+std::string_view to_string(CauseClass cause);
+std::optional<JobState> parse_job_state(std::string_view text);
+std::optional<EventKind> parse_event_kind(std::string_view text);
+std::optional<CauseClass> parse_cause_class(std::string_view text);
+
+constexpr bool is_final(JobState state) {
+    return state == JobState::succeeded || state == JobState::failed ||
+           state == JobState::cancelled;
+}
+
+// What an event does to the state. `finished` names its own target state, so it is not in the
+// table: it is legal from every state that is not final.
+struct Transition {
+    JobState from;
+    EventKind on;
+    JobState to;
+};
+
+inline constexpr std::array kTransitions{
+    Transition{JobState::accepted, EventKind::attempt_created, JobState::queued},
+    Transition{JobState::requeued, EventKind::attempt_created, JobState::queued},
+    Transition{JobState::queued, EventKind::attempt_placed, JobState::starting},
+    Transition{JobState::queued, EventKind::fault, JobState::queued},
+    Transition{JobState::queued, EventKind::attempt_ended, JobState::requeued},
+    Transition{JobState::starting, EventKind::agent_claimed, JobState::starting},
+    Transition{JobState::starting, EventKind::generation_started, JobState::starting},
+    Transition{JobState::starting, EventKind::ranks_started, JobState::running},
+    Transition{JobState::starting, EventKind::rank_exited, JobState::starting},
+    Transition{JobState::starting, EventKind::checkpoint_saved, JobState::starting},
+    Transition{JobState::starting, EventKind::fault, JobState::starting},
+    Transition{JobState::starting, EventKind::generation_ended, JobState::restarting},
+    Transition{JobState::starting, EventKind::attempt_ended, JobState::requeued},
+    Transition{JobState::running, EventKind::rank_exited, JobState::running},
+    Transition{JobState::running, EventKind::fault, JobState::running},
+    Transition{JobState::running, EventKind::checkpoint_saved, JobState::running},
+    Transition{JobState::running, EventKind::generation_ended, JobState::restarting},
+    Transition{JobState::running, EventKind::attempt_ended, JobState::requeued},
+    Transition{JobState::restarting, EventKind::rank_exited, JobState::restarting},
+    Transition{JobState::restarting, EventKind::fault, JobState::restarting},
+    Transition{JobState::restarting, EventKind::checkpoint_saved, JobState::restarting},
+    Transition{JobState::restarting, EventKind::generation_started, JobState::starting},
+    Transition{JobState::restarting, EventKind::attempt_ended, JobState::requeued},
+};
+
+// The state after the event, or nothing when the event has no place in `from`. cancel_requested
+// changes no state: the job goes on until what runs has stopped.
+constexpr std::optional<JobState> next(JobState from, EventKind on) {
+    if (on == EventKind::cancel_requested && !is_final(from)) {
+        return from;
+    }
+    for (const auto& transition : kTransitions) {
+        if (transition.from == from && transition.on == on) {
+            return transition.to;
+        }
+    }
+    return std::nullopt;
+}
+
+static_assert(!next(JobState::succeeded, EventKind::cancel_requested), "final states stay final");
+static_assert(!next(JobState::cancelled, EventKind::attempt_created), "final states stay final");
+static_assert(next(JobState::queued, EventKind::attempt_placed) == JobState::starting);
+
+}  // namespace lockstep

@@ -1,0 +1,219 @@
+// Messages agent ↔ daemon over WS /v1/agent: JSON text frames, one object each with a "type".
+// Telemetry goes as binary frames (batch.hpp). Pure values; any thread.
+//
+//   agent                                    daemon
+//   HELLO  who I am, which node I claim   →
+//                                          ← WELCOME  spec, what is acknowledged   (or FENCED)
+//   JOIN   proven address, held port      →
+//                                          ← WORLD    ranks and master of the generation
+//   READY                                 →
+//                                          ← START    everybody is ready: exec
+//   STARTED pids                          →
+//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · DONE
+//                                          ← ACK · KEYS · ABORT · STOP · FENCED
+//
+// EXITED, FAULT, CHECKPOINT and DONE carry `event`, a number that counts from 1 per agent; batches
+// carry `seq`. Both are kept by the agent until ACK names them and replayed after a reconnect;
+// the daemon acknowledges what is durable and ignores what it has already.
+// Every message of a generation carries its number; a stale one is answered FENCED.
+#pragma once
+
+#include "job/base/clock.hpp"
+#include "job/base/json.hpp"
+#include "job/base/result.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace lockstep::wire {
+
+inline constexpr std::int32_t kProtocol = 1;
+
+// ---- agent → daemon -------------------------------------------------------------------------
+struct Hello {
+    std::int32_t protocol = kProtocol;
+    std::int32_t node_rank = 0;   // index of this node in the attempt, 0..nodes-1
+    std::string node;             // host name
+    std::int64_t pid = 0;
+    std::string incarnation;      // random per agent process: who claimed the node first
+    std::string version;
+    std::int32_t generation = 0;  // the one this agent is in; 0 = none yet
+    bool ranks_running = false;   // it has live ranks of that generation
+};
+struct Join {
+    std::string address;          // IP the other nodes reach this one at
+    std::int32_t port = 0;        // bound and held by the agent for MASTER_PORT
+    std::int32_t cores = 0;
+    std::int32_t gpus = 0;
+    std::int64_t memory_mb = 0;
+};
+struct Ready {
+    std::int32_t generation = 0;
+};
+struct StartedRank {
+    std::int32_t rank = 0;
+    std::int64_t pid = 0;
+};
+struct Started {
+    std::int32_t generation = 0;
+    std::vector<StartedRank> ranks;
+};
+struct Exited {
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = 0;
+    std::int32_t exit_code = -1;  // -1 when ended by a signal
+    std::int32_t signal = 0;      // 0 when it exited
+    bool stopped = false;         // the agent had been told to stop it before it ended
+    bool oom = false;             // the kernel's out-of-memory killer did it
+    UnixMillis time = 0;
+    std::string log_tail;         // last limits::kLogTailBytes of its log; only of failures
+};
+struct Fault {
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;       // -1: the node, not one rank
+    std::string cause_class;      // a word of CauseClass (state.hpp)
+    std::string message;
+    UnixMillis time = 0;
+};
+struct CheckpointSaved {
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = 0;
+    std::int64_t step = 0;
+    std::string path;
+    UnixMillis time = 0;
+};
+struct Done {                     // every rank of this node has ended (or none was started)
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+};
+struct KeyRequest {               // a rank's key operation, see rank protocol in job/rank
+    std::int32_t generation = 0;
+    std::uint64_t id = 0;         // unique per agent process; a repeated id is the same request
+    std::int32_t rank = 0;
+    std::string op;               // set get wait multi_get add barrier
+    std::vector<std::string> keys;
+    std::string value;            // base 64, for set
+    std::int64_t delta = 0;       // for add
+    std::int64_t timeout_ms = 30'000;
+    bool replay = false;          // sent again after a reconnect: apply, no answer wanted
+};
+struct Beat {
+    UnixMillis time = 0;
+    std::int32_t generation = 0;
+    std::uint64_t dropped_rows = 0;  // reports lost so far on this node, for whatever reason
+};
+
+// ---- daemon → agent -------------------------------------------------------------------------
+struct Welcome {
+    std::string daemon;           // random per start of lockstepd: a change means keys are gone
+    UnixMillis time = 0;
+    std::string job_id;
+    std::string job_name;
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;  // current one of the attempt; 0 = gathering
+    std::uint64_t acked_batch = 0;
+    std::uint64_t acked_event = 0;
+    std::string checkpoint_directory;
+    Json spec;                    // canonical JSON of the job's spec
+};
+struct World {
+    std::int32_t generation = 0;
+    std::int32_t world_size = 0;
+    std::int32_t node_rank = 0;
+    std::int32_t first_rank = 0;
+    std::int32_t local_ranks = 0;
+    std::string master_address;
+    std::int32_t master_port = 0;
+    std::vector<std::string> hosts;   // by node rank
+    std::int64_t resume_step = -1;    // newest complete checkpoint, -1 = none
+};
+struct Start {
+    std::int32_t generation = 0;
+};
+struct Abort {                        // stop the ranks of this generation: TERM, grace, KILL
+    std::int32_t generation = 0;
+    std::string reason;
+    std::int64_t grace_ms = 10'000;
+};
+struct Stop {                         // the attempt is over: stop what runs, say DONE, exit
+    std::string reason;
+    std::int64_t grace_ms = 10'000;
+};
+struct Ack {
+    std::uint64_t batch = 0;          // every batch up to this seq is durable
+    std::uint64_t event = 0;
+};
+struct KeyReply {
+    std::uint64_t id = 0;
+    bool ok = false;
+    bool has_value = false;
+    std::string value;                // base 64 (get)
+    std::vector<std::string> values;  // base 64 (multi_get)
+    std::int64_t number = 0;          // add
+    std::string error;                // an Errc word when not ok
+    std::string message;
+};
+struct Fenced {                       // this agent or generation was superseded: stop and exit
+    std::int32_t generation = 0;
+    std::string message;
+};
+
+using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
+                                  KeyRequest, Beat>;
+using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced>;
+
+std::string encode(const AgentMessage& message);
+std::string encode(const DaemonMessage& message);
+// invalid: not JSON within the limits, an unknown type, a missing or ill-typed field.
+// Fields this version does not know are ignored: a newer peer may send them.
+Result<AgentMessage> decode_agent(std::string_view text);
+Result<DaemonMessage> decode_daemon(std::string_view text);
+
+// ---- the attempt's file -----------------------------------------------------------------------
+// <attempt directory>/agent.json, mode 0600, written by lockstepd, rewritten when its address
+// changes; agents read it again before every connect.
+struct AttemptFile {
+    std::string url;              // http://host:port of the agents' listener
+    std::string ticket;           // bearer of this attempt; its hash is what the daemon stores
+    std::string job_id;
+    std::int32_t attempt = 0;
+    std::int32_t nodes = 1;
+};
+inline constexpr std::string_view kAttemptFileName = "agent.json";
+std::string encode_attempt_file(const AttemptFile& file);
+Result<AttemptFile> decode_attempt_file(std::string_view text);
+
+// <attempt directory>/node-00000.claim: created O_EXCL and flock()ed by the agent for as long as it
+// lives; holds ClaimFile. Its existence says that this node's agent was started once; the lock
+// says that it lives. A second agent for the node exits at once: no rank is started twice.
+std::string claim_file_name(std::int32_t node_rank);
+struct ClaimFile {
+    std::int64_t pid = 0;
+    std::string incarnation;
+    std::string node;
+};
+std::string encode_claim_file(const ClaimFile& file);
+Result<ClaimFile> decode_claim_file(std::string_view text);
+
+// <attempt directory>/node-00000.result.json: written atomically once all ranks of the node ended,
+// so that the outcome survives agent and daemon. Holds the EXITED and FAULT messages.
+std::string result_file_name(std::int32_t node_rank);
+struct ResultFile {
+    std::string incarnation;
+    std::int32_t generation = 0;
+    std::vector<Exited> exits;
+    std::vector<Fault> faults;
+};
+std::string encode_result_file(const ResultFile& file);
+Result<ResultFile> decode_result_file(std::string_view text);
+
+// <attempt directory>/rank-00000.log: stdout and stderr of a rank, in order.
+std::string rank_log_name(std::int32_t rank);
+
+}  // namespace lockstep::wire

@@ -1,0 +1,50 @@
+"""Talk to Lockstep from inside a training script.
+
+Standard library only. The agent of this node listens on the Unix SEQPACKET socket named by
+``LOCKSTEP_SOCKET``; one JSON object is one message.
+
+    import lockstep
+    for step, batch in enumerate(batches, start=1):
+        loss = train_step(batch)
+        lockstep.report(step=step, loss=float(loss))
+
+Without ``LOCKSTEP_SOCKET`` (the script was started by hand) ``report``, ``phase`` and
+``checkpoint`` do nothing and return False, so the same script runs anywhere; the key functions
+raise ``LockstepError``, because nothing can stand in for the other ranks.
+
+All functions may be called from any thread. After ``os.fork()`` the child opens its own connection.
+"""
+
+from lockstep._client import (
+    Client,
+    LockstepError,
+    NotFound,
+    TimedOut,
+    add,
+    barrier,
+    checkpoint,
+    dropped_reports,
+    get,
+    multi_get,
+    phase,
+    report,
+    set,
+    wait,
+)
+
+__all__ = [
+    "Client",
+    "LockstepError",
+    "NotFound",
+    "TimedOut",
+    "add",
+    "barrier",
+    "checkpoint",
+    "dropped_reports",
+    "get",
+    "multi_get",
+    "phase",
+    "report",
+    "set",
+    "wait",
+]

@@ -1,0 +1,265 @@
+"""The connection behind the functions of the ``lockstep`` package."""
+
+import base64
+import json
+import math
+import os
+import re
+import socket
+import threading
+import time
+
+KEY_BYTES = 256
+VALUE_BYTES = 1 << 20
+ANSWER_BYTES = 4 << 20
+ANSWER_SECONDS = 30.0
+# How much longer than the time asked for the agent's answer to a timed request may take.
+SLACK_SECONDS = 5.0
+METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+RESERVED = frozenset(("op", "step", "epoch", "kind", "time"))
+
+
+class LockstepError(Exception):
+    """The agent refused a request or is gone. ``code`` is the protocol's word for it."""
+
+    def __init__(self, code, message):
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class TimedOut(LockstepError):
+    """Something did not happen in time; the message names what is missing."""
+
+
+class NotFound(LockstepError):
+    """Nobody has set this key yet."""
+
+
+def _number(name, value):
+    """A metric as JSON carries it: an int, a float, or the word for a float that is not finite."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value
+    try:
+        value = float(value)  # also one-element tensors and numpy scalars
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: {type(value).__name__} is not a number") from None
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "nan"
+    return "inf" if value > 0 else "-inf"
+
+
+class Client:
+    """One connection to the agent. Most scripts use the module's functions instead."""
+
+    def __init__(self, path):
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 << 20)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            raise LockstepError("unavailable", f"the agent's socket {path}: {error}") from None
+        # A second handle of the same connection: Python waits up to a socket's timeout even with
+        # MSG_DONTWAIT, and requests need a timeout while reports must never wait.
+        self._sender = self._socket.dup()
+        self._sender.setblocking(False)
+        self._lock = threading.Lock()
+        self._next_id = 1
+        self.dropped = 0
+
+    def close(self):
+        """Closes the connection; every later call fails."""
+        self._sender.close()
+        self._socket.close()
+
+    def send_now(self, message):
+        """Sends a one-way message without ever blocking; False if it had to be dropped."""
+        data = json.dumps(message, allow_nan=False).encode()
+        try:
+            self._sender.send(data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            return True
+        except OSError:
+            self.dropped += 1
+            return False
+
+    def report(self, step, epoch=None, kind=None, timestamp=None, **metrics):
+        """See lockstep.report()."""
+        message = {"op": "report", "step": int(step)}
+        if epoch is not None:
+            message["epoch"] = int(epoch)
+        if kind is not None:
+            message["kind"] = kind
+        message["time"] = time.time() if timestamp is None else float(timestamp)
+        for name, value in metrics.items():
+            if name in RESERVED or not METRIC_NAME.fullmatch(name):
+                raise ValueError(f"{name}: not a metric name ([a-z][a-z0-9_]*, at most 64 long)")
+            message[name] = _number(name, value)
+        return self.send_now(message)
+
+    def ask(self, request, seconds=ANSWER_SECONDS):
+        """Sends a request and returns the agent's answer, or raises LockstepError."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            request = dict(request, id=self._next_id)
+            self._next_id += 1
+            try:
+                self._socket.settimeout(seconds)
+                self._socket.send(json.dumps(request).encode(), socket.MSG_NOSIGNAL)
+                answer = self._receive(request["id"], deadline)
+            except socket.timeout:
+                raise TimedOut("timed_out", "the agent does not answer") from None
+            except OSError as error:
+                raise LockstepError("unavailable", f"the agent: {error}") from None
+        if answer.get("ok") is True:
+            return answer
+        code = str(answer.get("error", "internal"))
+        kind = {"timed_out": TimedOut, "not_found": NotFound}.get(code, LockstepError)
+        raise kind(code, str(answer.get("message", "")))
+
+    def _receive(self, wanted, deadline):
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise socket.timeout
+            self._socket.settimeout(left)
+            data = self._socket.recv(ANSWER_BYTES)
+            if not data:
+                raise LockstepError("unavailable", "the agent closed the connection")
+            answer = json.loads(data)
+            # The answer to a request that timed out here may still arrive: skip it.
+            if answer.get("id") == wanted:
+                return answer
+
+    def set(self, key, value):
+        """See lockstep.set()."""
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        if len(data) > VALUE_BYTES:
+            raise ValueError(f"{key}: the value is larger than 1 MiB")
+        self.ask({"op": "set", "key": _key(key), "value": base64.b64encode(data).decode()})
+
+    def get(self, key):
+        """See lockstep.get()."""
+        return base64.b64decode(self.ask({"op": "get", "key": _key(key)})["value"])
+
+    def multi_get(self, keys):
+        """See lockstep.multi_get()."""
+        answer = self.ask({"op": "multi_get", "keys": [_key(key) for key in keys]})
+        return [base64.b64decode(value) for value in answer["values"]]
+
+    def wait(self, keys, timeout):
+        """See lockstep.wait()."""
+        keys = [keys] if isinstance(keys, str) else list(keys)
+        request = {"op": "wait", "keys": [_key(key) for key in keys],
+                   "timeout_ms": int(timeout * 1000)}
+        self.ask(request, timeout + SLACK_SECONDS)
+
+    def add(self, key, delta):
+        """See lockstep.add()."""
+        return int(self.ask({"op": "add", "key": _key(key), "delta": int(delta)})["value"])
+
+    def barrier(self, name, timeout):
+        """See lockstep.barrier()."""
+        request = {"op": "barrier", "name": _key(name), "timeout_ms": int(timeout * 1000)}
+        self.ask(request, timeout + SLACK_SECONDS)
+
+
+def _key(key):
+    if not isinstance(key, str) or not 1 <= len(key.encode()) <= KEY_BYTES:
+        raise ValueError(f"{key!r}: a key has 1 to {KEY_BYTES} bytes")
+    return key
+
+
+_connect_lock = threading.Lock()
+_client = None
+_client_pid = None
+
+
+def _connection():
+    """The process's connection, opened at first use; None without LOCKSTEP_SOCKET."""
+    global _client, _client_pid
+    path = os.environ.get("LOCKSTEP_SOCKET")
+    if not path:
+        return None
+    with _connect_lock:
+        if _client is None or _client_pid != os.getpid():
+            _client = Client(path)
+            _client_pid = os.getpid()
+        return _client
+
+
+def _required():
+    client = _connection()
+    if client is None:
+        raise LockstepError("unavailable", "LOCKSTEP_SOCKET is not set: not started by Lockstep")
+    return client
+
+
+def report(step, *, epoch=None, kind=None, timestamp=None, **metrics):
+    """Reports the metrics of a finished optimizer step of this rank; never blocks.
+
+    step: finished optimizer steps, from 1. epoch: from 0. kind: "opt" (default), "micro" (one
+    micro-batch of an accumulated step) or "epoch". timestamp: Unix seconds, default now.
+    metrics: any name of [a-z][a-z0-9_]* with a number; one-element tensors are converted.
+    Lockstep knows loss, step_seconds, samples (of this step), data_wait_seconds,
+    comm_wait_seconds, busy_seconds, learning_rate, grad_norm, accuracy and more.
+    Returns False if the report was dropped (no agent, or it does not read fast enough).
+    """
+    try:
+        client = _connection()
+    except LockstepError:
+        return False
+    if client is None:
+        return False
+    return client.report(step, epoch=epoch, kind=kind, timestamp=timestamp, **metrics)
+
+
+def phase(name):
+    """Says what this rank does now: "init", "train", "eval" or "checkpoint". Never blocks."""
+    client = _connection()
+    return client is not None and client.send_now({"op": "phase", "phase": name})
+
+
+def checkpoint(step, path):
+    """Says that the checkpoint of `step` at `path` is durable. Never blocks."""
+    client = _connection()
+    message = {"op": "checkpoint", "step": int(step), "path": os.fspath(path)}
+    return client is not None and client.send_now(message)
+
+
+def dropped_reports():
+    """How many one-way messages of this process were dropped."""
+    return 0 if _client is None else _client.dropped
+
+
+def set(key, value):  # noqa: A001 - the protocol's verb
+    """Publishes bytes (or text, as UTF-8; at most 1 MiB) to all ranks of this generation."""
+    _required().set(key, value)
+
+
+def get(key):
+    """The bytes some rank published under `key`; raises NotFound if there are none yet."""
+    return _required().get(key)
+
+
+def multi_get(keys):
+    """The values of several keys in their order; raises NotFound if one is missing."""
+    return _required().multi_get(keys)
+
+
+def wait(keys, timeout=300.0):
+    """Returns when every key exists; raises TimedOut (naming a missing one) after seconds."""
+    _required().wait(keys, timeout)
+
+
+def add(key, delta=1):
+    """Adds to a shared counter that starts at 0 and returns its new value."""
+    return _required().add(key, delta)
+
+
+def barrier(name="barrier", timeout=300.0):
+    """Returns when every rank of the generation has called it with this name."""
+    _required().barrier(name, timeout)

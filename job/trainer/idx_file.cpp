@@ -1,0 +1,84 @@
+#include "job/trainer/idx_file.hpp"
+
+#include "job/base/files.hpp"
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kFileMax = 2ULL << 30U;  // ImageNet's 1.3 M 28×28 thumbnails would fit
+constexpr std::uint8_t kUnsignedByte = 0x08;
+
+std::uint32_t big_endian(std::string_view bytes, std::size_t at) {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        value = (value << 8U) | static_cast<std::uint8_t>(bytes[at + i]);
+    }
+    return value;
+}
+
+void append_big_endian(std::string& bytes, std::uint32_t value) {
+    for (const unsigned shift : {24U, 16U, 8U, 0U}) {
+        bytes.push_back(static_cast<char>((value >> shift) & 0xFFU));
+    }
+}
+
+}  // namespace
+
+Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimensions) {
+    const Result<std::string> bytes = read_file(path, kFileMax);
+    if (!bytes) {
+        return fail(bytes.error());
+    }
+    const auto wrong = [&](const std::string& what) {
+        return fail(Errc::invalid, path.string() + ": " + what);
+    };
+    if (bytes->size() < 4) {
+        return wrong("not an IDX file: only " + std::to_string(bytes->size()) + " bytes");
+    }
+    const std::uint32_t magic = big_endian(*bytes, 0);
+    const std::uint32_t want = (std::uint32_t{kUnsignedByte} << 8U) | dimensions;
+    if (magic != want) {
+        const bool packed = (magic >> 16U) == 0x1F8BU;
+        return wrong("magic number is " + std::to_string(magic) + ", must be " +
+                     std::to_string(want) + (packed ? " (compressed: gunzip it first)" : ""));
+    }
+    IdxFile file;
+    std::size_t expected = 1;
+    const std::size_t header = 4 + std::size_t{4} * dimensions;
+    if (bytes->size() < header) {
+        return wrong("truncated: the header alone has " + std::to_string(header) + " bytes");
+    }
+    for (std::uint32_t i = 0; i < dimensions; ++i) {
+        file.sizes.push_back(big_endian(*bytes, 4 + std::size_t{4} * i));
+        if (file.sizes.back() == 0 || expected > kFileMax / file.sizes.back()) {
+            return wrong("a size of " + std::to_string(file.sizes.back()) + " makes no sense");
+        }
+        expected *= file.sizes.back();
+    }
+    if (bytes->size() - header != expected) {
+        return wrong(std::string{bytes->size() - header < expected ? "truncated" : "too long"} +
+                     ": " + std::to_string(bytes->size() - header) + " bytes of values, must be " +
+                     std::to_string(expected));
+    }
+    file.values.resize(expected);
+    std::memcpy(file.values.data(), bytes->data() + header, expected);
+    return file;
+}
+
+Status write_idx(const std::filesystem::path& path, const IdxFile& file) {
+    std::string bytes;
+    bytes.reserve(16 + file.values.size());
+    append_big_endian(bytes, (std::uint32_t{kUnsignedByte} << 8U) |
+                                 static_cast<std::uint32_t>(file.sizes.size()));
+    for (const std::uint32_t size : file.sizes) {
+        append_big_endian(bytes, size);
+    }
+    bytes.append(reinterpret_cast<const char*>(file.values.data()), file.values.size());
+    return write_file_atomic(path, bytes);
+}
+
+}  // namespace lockstep

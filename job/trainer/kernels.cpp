@@ -1,0 +1,211 @@
+#include "job/trainer/kernels.hpp"
+
+#include "job/base/check.hpp"
+#include "job/trainer/random.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+// One binary serves every x86-64: the dynamic linker picks the copy for this machine. Not under a
+// sanitizer, whose runtime is not up yet when the linker asks which copy to take.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_CLONES \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define LOCKSTEP_CLONES
+#endif
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr std::size_t kVector = 16;        // floats; one AVX-512 register, two AVX2 ones
+constexpr std::size_t kLanesMax = 16'384;  // 1024 channels in the worst case
+// Rows of lanes summed in float before the sum goes to double: 64 additions lose < 6 bits.
+constexpr std::size_t kBlock = 64;
+
+}  // namespace
+
+std::size_t lanes(std::size_t channels) {
+    const std::size_t count = std::lcm(channels, kVector);
+    LOCKSTEP_CHECK(count <= kLanesMax);
+    return count;
+}
+
+LOCKSTEP_CLONES
+void rescale(const std::uint8_t* __restrict in, float* __restrict out, std::size_t count) {
+    constexpr float kScale = 1.0F / 255.0F;
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = static_cast<float>(in[i]) * kScale;
+    }
+}
+
+LOCKSTEP_CLONES
+void lane_sums(const float* __restrict x, std::size_t count, std::size_t lanes,
+               const float* __restrict shift, double* __restrict sum, double* __restrict squares) {
+    std::fill_n(sum, lanes, 0.0);
+    std::fill_n(squares, lanes, 0.0);
+    for (std::size_t lane = 0; lane < lanes; lane += kVector) {
+        const std::size_t width = kVector;
+        std::size_t at = lane;
+        while (at < count) {
+            float total[kVector] = {};
+            float square[kVector] = {};
+            std::size_t row = 0;
+            for (; row < kBlock && at + width <= count; ++row, at += lanes) {
+                for (std::size_t j = 0; j < kVector; ++j) {
+                    const float value = x[at + j] - shift[lane + j];
+                    total[j] += value;
+                    square[j] += value * value;
+                }
+            }
+            if (row == 0) {  // the last, incomplete row of lanes
+                for (std::size_t j = 0; at + j < count; ++j) {
+                    const float value = x[at + j] - shift[lane + j];
+                    total[j] = value;
+                    square[j] = value * value;
+                }
+                at = count;
+            }
+            for (std::size_t j = 0; j < kVector; ++j) {
+                sum[lane + j] += static_cast<double>(total[j]);
+                squares[lane + j] += static_cast<double>(square[j]);
+            }
+        }
+    }
+}
+
+LOCKSTEP_CLONES
+void scale_relu(const float* __restrict x, float* __restrict y, std::size_t count,
+                std::size_t lanes, const float* __restrict scale, const float* __restrict offset) {
+    std::size_t at = 0;
+    for (; at + lanes <= count; at += lanes) {
+        for (std::size_t lane = 0; lane < lanes; lane += kVector) {
+            for (std::size_t j = 0; j < kVector; ++j) {
+                const float value = x[at + lane + j] * scale[lane + j] + offset[lane + j];
+                y[at + lane + j] = value > 0.0F ? value : 0.0F;
+            }
+        }
+    }
+    for (std::size_t j = 0; at + j < count; ++j) {
+        const float value = x[at + j] * scale[j] + offset[j];
+        y[at + j] = value > 0.0F ? value : 0.0F;
+    }
+}
+
+LOCKSTEP_CLONES
+void relu_gradient_sums(const float* __restrict x, const float* __restrict gradient,
+                        std::size_t count, std::size_t lanes, const float* __restrict scale,
+                        const float* __restrict offset, const float* __restrict mean,
+                        double* __restrict sum, double* __restrict product) {
+    std::fill_n(sum, lanes, 0.0);
+    std::fill_n(product, lanes, 0.0);
+    for (std::size_t lane = 0; lane < lanes; lane += kVector) {
+        std::size_t at = lane;
+        while (at < count) {
+            float total[kVector] = {};
+            float with_x[kVector] = {};
+            std::size_t row = 0;
+            for (; row < kBlock && at + kVector <= count; ++row, at += lanes) {
+                for (std::size_t j = 0; j < kVector; ++j) {
+                    const float value = x[at + j];
+                    const float out = value * scale[lane + j] + offset[lane + j];
+                    const float g = out > 0.0F ? gradient[at + j] : 0.0F;
+                    total[j] += g;
+                    with_x[j] += g * (value - mean[lane + j]);
+                }
+            }
+            if (row == 0) {
+                for (std::size_t j = 0; at + j < count; ++j) {
+                    const float out = x[at + j] * scale[lane + j] + offset[lane + j];
+                    total[j] = out > 0.0F ? gradient[at + j] : 0.0F;
+                    with_x[j] = total[j] * (x[at + j] - mean[lane + j]);
+                }
+                at = count;
+            }
+            for (std::size_t j = 0; j < kVector; ++j) {
+                sum[lane + j] += static_cast<double>(total[j]);
+                product[lane + j] += static_cast<double>(with_x[j]);
+            }
+        }
+    }
+}
+
+LOCKSTEP_CLONES
+void relu_gradient(const float* __restrict x, const float* __restrict gradient,
+                   float* __restrict out, std::size_t count, std::size_t lanes,
+                   const float* __restrict scale, const float* __restrict offset,
+                   const float* __restrict slope, const float* __restrict constant) {
+    std::size_t at = 0;
+    for (; at + lanes <= count; at += lanes) {
+        for (std::size_t lane = 0; lane < lanes; lane += kVector) {
+            for (std::size_t j = 0; j < kVector; ++j) {
+                const std::size_t k = lane + j;
+                const float value = x[at + k];
+                const float g = value * scale[k] + offset[k] > 0.0F ? gradient[at + k] : 0.0F;
+                out[at + k] = g * scale[k] + value * slope[k] + constant[k];
+            }
+        }
+    }
+    for (std::size_t j = 0; at + j < count; ++j) {
+        const float value = x[at + j];
+        const float g = value * scale[j] + offset[j] > 0.0F ? gradient[at + j] : 0.0F;
+        out[at + j] = g * scale[j] + value * slope[j] + constant[j];
+    }
+}
+
+LOCKSTEP_CLONES
+void adam(float* __restrict parameter, const float* __restrict gradient, float* __restrict first,
+          float* __restrict second, std::size_t count, const AdamStep& step) {
+    const AdamStep s = step;
+    for (std::size_t i = 0; i < count; ++i) {
+        const float g = gradient[i] * s.gradient_scale;
+        const float m = first[i] + (1.0F - s.beta1) * (g - first[i]);
+        const float v = s.beta2 * second[i] + (1.0F - s.beta2) * g * g;
+        first[i] = m;
+        second[i] = v;
+        parameter[i] -= s.step_size * m / (std::sqrt(v) * s.inverse_root_second + s.epsilon);
+    }
+}
+
+LOCKSTEP_CLONES
+void sgd(float* __restrict parameter, const float* __restrict gradient, float* __restrict velocity,
+         std::size_t count, float gradient_scale, float momentum, float rate) {
+    for (std::size_t i = 0; i < count; ++i) {
+        velocity[i] = momentum * velocity[i] + gradient[i] * gradient_scale;
+        parameter[i] -= rate * velocity[i];
+    }
+}
+
+LOCKSTEP_CLONES
+double sum_of_squares(const float* x, std::size_t count) {
+    float total[kVector] = {};
+    double sum = 0.0;
+    std::size_t at = 0;
+    for (; at + kVector <= count; at += kVector) {
+        for (std::size_t j = 0; j < kVector; ++j) {
+            total[j] += x[at + j] * x[at + j];
+        }
+    }
+    for (const float part : total) {
+        sum += static_cast<double>(part);
+    }
+    for (; at < count; ++at) {
+        sum += static_cast<double>(x[at]) * static_cast<double>(x[at]);
+    }
+    return sum;
+}
+
+LOCKSTEP_CLONES
+void dropout_mask(float* __restrict mask, std::size_t count, std::uint64_t key, float rate) {
+    const float keep = 1.0F / (1.0F - rate);
+    const auto limit = static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint64_t hash = Random::mix(key + (i + 1) * 0x9E3779B97F4A7C15ULL);
+        mask[i] = static_cast<std::uint32_t>(hash >> 32U) < limit ? 0.0F : keep;
+    }
+}
+
+}  // namespace lockstep::kernels

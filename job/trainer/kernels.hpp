@@ -1,0 +1,60 @@
+// The loops that touch every number of a step, on plain memory, without LibTorch: compiled for
+// AVX-512, AVX2 and the baseline, chosen at start. Pure functions; any thread. Pointers do not
+// overlap unless said; counts are in elements.
+//
+// Normalisation works on tensors stored [rows][channels] (NHWC: rows = batch · height · width).
+// Channels are rarely a multiple of a vector, so per-channel numbers are laid out over `lanes`
+// floats, a whole number of rows: lanes(12) = 48. Element i belongs to lane i mod lanes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::kernels {
+
+// out[i] = in[i] / 255.
+void rescale(const std::uint8_t* in, float* out, std::size_t count);
+
+// The least common multiple of `channels` and 16.
+std::size_t lanes(std::size_t channels);
+
+// sum[j] = Σ (x − shift[j]) and squares[j] = Σ (x − shift[j])² over the elements of lane j.
+// Blocks are summed in float, blocks in double.
+void lane_sums(const float* x, std::size_t count, std::size_t lanes, const float* shift,
+               double* sum, double* squares);
+// y = max(0, x · scale[j] + offset[j]).
+void scale_relu(const float* x, float* y, std::size_t count, std::size_t lanes, const float* scale,
+                const float* offset);
+// With g = gradient where x · scale[j] + offset[j] > 0, else 0:
+// sum[j] = Σ g and product[j] = Σ g · (x − mean[j]).
+void relu_gradient_sums(const float* x, const float* gradient, std::size_t count, std::size_t lanes,
+                        const float* scale, const float* offset, const float* mean, double* sum,
+                        double* product);
+// With g as above: out = g · scale[j] + x · slope[j] + constant[j].
+void relu_gradient(const float* x, const float* gradient, float* out, std::size_t count,
+                   std::size_t lanes, const float* scale, const float* offset, const float* slope,
+                   const float* constant);
+
+// Fused Adam over all parameters at once. gradient is multiplied by `gradient_scale` first.
+// Source: Kingma, Ba: Adam, 2015, algorithm 1, with PyTorch's placement of epsilon:
+// parameter −= rate / (1 − β1^t) · m / (√v / √(1 − β2^t) + ε).
+struct AdamStep {
+    float gradient_scale;
+    float beta1;
+    float beta2;
+    float step_size;            // rate / (1 − β1^t)
+    float inverse_root_second;  // 1 / √(1 − β2^t)
+    float epsilon;
+};
+void adam(float* parameter, const float* gradient, float* first, float* second, std::size_t count,
+          const AdamStep& step);
+// velocity = momentum · velocity + gradient · gradient_scale; parameter −= rate · velocity.
+void sgd(float* parameter, const float* gradient, float* velocity, std::size_t count,
+         float gradient_scale, float momentum, float rate);
+// Σ x².
+double sum_of_squares(const float* x, std::size_t count);
+
+// mask[i] = 0 with probability `rate`, else 1 / (1 − rate); depends only on key and i.
+void dropout_mask(float* mask, std::size_t count, std::uint64_t key, float rate);
+
+}  // namespace lockstep::kernels

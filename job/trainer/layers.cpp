@@ -1,0 +1,210 @@
+#include "job/trainer/layers.hpp"
+
+#include "job/trainer/kernels.hpp"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+constexpr auto kChannelsLast = at::MemoryFormat::ChannelsLast;
+
+// Per-channel numbers laid out over lanes, in one small tensor: rows scale, offset, mean.
+enum LaneRow : std::uint8_t { kScale, kOffset, kMean, kLaneRows };
+
+struct Shape {
+    explicit Shape(const at::Tensor& x)
+        : count(static_cast<std::size_t>(x.numel())),
+          channels(static_cast<std::size_t>(x.size(1))),
+          lanes(kernels::lanes(channels)) {}
+    std::size_t count;
+    std::size_t channels;
+    std::size_t lanes;
+    double rows() const { return static_cast<double>(count / channels); }
+};
+
+// Adds up the lanes that belong to one channel.
+std::vector<double> fold(const std::vector<double>& by_lane, std::size_t channels) {
+    std::vector<double> out(channels, 0.0);
+    for (std::size_t j = 0; j < by_lane.size(); ++j) {
+        out[j % channels] += by_lane[j];
+    }
+    return out;
+}
+
+struct Moments {
+    explicit Moments(std::size_t channels) : mean(channels), variance(channels) {}
+    std::vector<double> mean;
+    std::vector<double> variance;
+};
+
+// The batch's moments; moves the moving ones towards them.
+Moments batch_moments(const at::Tensor& x, const Shape& shape, float* moving) {
+    const float* data = x.data_ptr<float>();
+    // Shifting by the first pixel keeps Σx² − (Σx)²/n from cancelling.
+    std::vector<float> shift(shape.lanes);
+    for (std::size_t j = 0; j < shape.lanes; ++j) {
+        shift[j] = data[j % shape.channels];
+    }
+    std::vector<double> sums(shape.lanes);
+    std::vector<double> squares(shape.lanes);
+    kernels::lane_sums(data, shape.count, shape.lanes, shift.data(), sums.data(), squares.data());
+    const std::vector<double> sum = fold(sums, shape.channels);
+    const std::vector<double> square = fold(squares, shape.channels);
+    Moments out{shape.channels};
+    const auto move = [](float& old, double now) {
+        old = static_cast<float>(kNormMomentum * static_cast<double>(old) +
+                                 (1.0 - kNormMomentum) * now);
+    };
+    for (std::size_t c = 0; c < shape.channels; ++c) {
+        const double shifted = sum[c] / shape.rows();
+        out.mean[c] = shifted + static_cast<double>(shift[c]);
+        out.variance[c] = std::max(square[c] / shape.rows() - shifted * shifted, 0.0);
+        move(moving[c], out.mean[c]);
+        move(moving[shape.channels + c], out.variance[c]);
+    }
+    moving[2 * shape.channels] += 1.0F;
+    return out;
+}
+
+// The moving moments without the weight of where they started (mean 0, variance 1).
+Moments moving_moments(const Shape& shape, const float* moving) {
+    const auto moves = static_cast<double>(moving[2 * shape.channels]);
+    const double start = moves > 0.0 ? std::pow(kNormMomentum, moves) : 0.0;
+    Moments out{shape.channels};
+    for (std::size_t c = 0; c < shape.channels; ++c) {
+        out.mean[c] = static_cast<double>(moving[c]) / (1.0 - start);
+        const double variance = static_cast<double>(moving[shape.channels + c]) - start;
+        out.variance[c] = std::max(variance, 0.0) / (1.0 - start);
+    }
+    return out;
+}
+
+at::Tensor lane_table(const Shape& shape, const Moments& moments, const float* beta) {
+    at::Tensor table = at::empty({kLaneRows, static_cast<std::int64_t>(shape.lanes)}, at::kFloat);
+    float* scales = table.data_ptr<float>() + kScale * shape.lanes;
+    float* offsets = table.data_ptr<float>() + kOffset * shape.lanes;
+    float* means = table.data_ptr<float>() + kMean * shape.lanes;
+    for (std::size_t j = 0; j < shape.lanes; ++j) {
+        const std::size_t c = j % shape.channels;
+        const double scale = 1.0 / std::sqrt(moments.variance[c] + kNormEpsilon);
+        scales[j] = static_cast<float>(scale);
+        offsets[j] = static_cast<float>(static_cast<double>(beta[c]) - moments.mean[c] * scale);
+        means[j] = static_cast<float>(moments.mean[c]);
+    }
+    return table;
+}
+
+struct NormRelu : torch::autograd::Function<NormRelu> {
+    // NOLINTNEXTLINE(readability-identifier-naming): the names are LibTorch's
+    static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                              const at::Tensor& beta, const at::Tensor& moments, bool training) {
+        const at::Tensor x = input.contiguous(kChannelsLast);
+        const Shape shape{x};
+        float* moving = moments.data_ptr<float>();
+        const Moments used =
+            training ? batch_moments(x, shape, moving) : moving_moments(shape, moving);
+        const at::Tensor table = lane_table(shape, used, beta.data_ptr<float>());
+        at::Tensor y = at::empty(x.sizes(), x.options().memory_format(kChannelsLast));
+        kernels::scale_relu(x.data_ptr<float>(), y.data_ptr<float>(), shape.count, shape.lanes,
+                            table[kScale].data_ptr<float>(), table[kOffset].data_ptr<float>());
+        context->save_for_backward({x, table});
+        context->saved_data["training"] = training;
+        return y;
+    }
+
+    // With g the gradient behind the ReLU, n rows and x̂ = (x − mean) · scale:
+    //   ∂beta = Σ g
+    //   ∂x = scale · (g − Σg / n − x̂ · Σ(g · x̂) / n)     training
+    //   ∂x = scale · g                                    moving moments
+    // Source: Ioffe, Szegedy: Batch normalization, 2015, §3, with γ = 1.
+    static tensor_list backward(AutogradContext* context, tensor_list gradients) {
+        const auto saved = context->get_saved_variables();
+        const at::Tensor& x = saved[0];
+        const at::Tensor& table = saved[1];
+        const Shape shape{x};
+        const at::Tensor g = gradients[0].contiguous(kChannelsLast);
+        const float* scale = table[kScale].data_ptr<float>();
+        const float* offset = table[kOffset].data_ptr<float>();
+        const float* mean = table[kMean].data_ptr<float>();
+        std::vector<double> sums(shape.lanes);
+        std::vector<double> products(shape.lanes);
+        kernels::relu_gradient_sums(x.data_ptr<float>(), g.data_ptr<float>(), shape.count,
+                                    shape.lanes, scale, offset, mean, sums.data(), products.data());
+        const std::vector<double> sum = fold(sums, shape.channels);
+        const std::vector<double> product = fold(products, shape.channels);
+        std::vector<float> slope(shape.lanes, 0.0F);
+        std::vector<float> constant(shape.lanes, 0.0F);
+        at::Tensor beta_gradient =
+            at::empty({static_cast<std::int64_t>(shape.channels)}, at::kFloat);
+        for (std::size_t c = 0; c < shape.channels; ++c) {
+            beta_gradient.data_ptr<float>()[c] = static_cast<float>(sum[c]);
+        }
+        if (context->saved_data["training"].toBool()) {
+            for (std::size_t j = 0; j < shape.lanes; ++j) {
+                const std::size_t c = j % shape.channels;
+                const auto s = static_cast<double>(scale[j]);
+                const double k = -s * s * s * product[c] / shape.rows();
+                slope[j] = static_cast<float>(k);
+                constant[j] = static_cast<float>(-s * sum[c] / shape.rows() -
+                                                 k * static_cast<double>(mean[j]));
+            }
+        }
+        at::Tensor out = at::empty(x.sizes(), x.options().memory_format(kChannelsLast));
+        kernels::relu_gradient(x.data_ptr<float>(), g.data_ptr<float>(), out.data_ptr<float>(),
+                               shape.count, shape.lanes, scale, offset, slope.data(),
+                               constant.data());
+        return {out, beta_gradient, {}, {}};
+    }
+};
+
+}  // namespace
+
+at::Tensor norm_relu(const at::Tensor& x, const at::Tensor& beta, const at::Tensor& moments,
+                     bool training) {
+    return NormRelu::apply(x, beta, moments, training);
+}
+
+at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                     std::int64_t stride) {
+    const auto total = [&](std::int64_t axis) {
+        const std::int64_t in = x.size(axis);
+        const std::int64_t out = (in + stride - 1) / stride;
+        return std::max<std::int64_t>((out - 1) * stride + weight.size(axis) - in, 0);
+    };
+    const std::int64_t high = total(2);
+    const std::int64_t wide = total(3);
+    if (high % 2 == 0 && wide % 2 == 0) {
+        return at::conv2d(x, weight, bias, stride, {high / 2, wide / 2});
+    }
+    const at::Tensor padded =
+        at::constant_pad_nd(x, {wide / 2, wide - wide / 2, high / 2, high - high / 2});
+    return at::conv2d(padded, weight, bias, stride);
+}
+
+at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
+    at::Tensor mask = at::empty(x.sizes(), x.options().requires_grad(false));
+    kernels::dropout_mask(mask.data_ptr<float>(), static_cast<std::size_t>(x.numel()), key,
+                          static_cast<float>(rate));
+    return x * mask;
+}
+
+at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    const at::Tensor pixels = x.view({x.size(0), x.size(1), 1, 1});
+    const at::Tensor kernel = weight.view({weight.size(0), weight.size(1), 1, 1});
+    return at::conv2d(pixels, kernel, bias).view({x.size(0), weight.size(0)});
+}
+
+at::Tensor global_average(const at::Tensor& x) {
+    return x.mean({2, 3});
+}
+
+}  // namespace lockstep

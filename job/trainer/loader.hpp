@@ -1,0 +1,68 @@
+// Makes batches ahead of the training thread: picks the samples, turns bytes into floats in [0, 1]
+// (the model's Rescaling layer, in the same pass). Owns its threads and its buffers, which are
+// allocated once. All functions: the training thread. The images must outlive it.
+#pragma once
+
+#include "job/trainer/dataset.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+
+struct Batch {
+    std::int64_t size = 0;           // samples
+    float* pixels = nullptr;         // [size][rows][columns], 64-byte aligned
+    std::int64_t* labels = nullptr;  // [size]
+};
+
+class Loader {
+  public:
+    // `workers` threads prepare batches; with 0 next() does it itself.
+    Loader(const ImageSet& images, std::int64_t batch_size, std::int32_t workers);
+    ~Loader();
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+
+    // Starts to serve these samples in this order; the last batch may be smaller. What is left of
+    // the epoch before is dropped.
+    void begin(std::vector<std::uint32_t> indices);
+    std::int64_t batches() const { return batches_; }
+    // The next batch, valid until the call after; size 0 when there are no more.
+    Batch next();
+
+  private:
+    struct Slot {
+        std::vector<float> pixels;
+        float* aligned = nullptr;
+        std::vector<std::int64_t> labels;
+        std::int64_t size = 0;
+        std::int64_t holds = -1;  // number of the batch that is ready in it
+    };
+
+    void fill(std::int64_t number);
+    void work();
+    Slot& slot(std::int64_t number) {
+        return slots_[static_cast<std::size_t>(number) % slots_.size()];
+    }
+
+    const ImageSet& images_;
+    std::int64_t batch_size_;
+    std::vector<std::uint32_t> indices_;
+    std::int64_t batches_ = 0;
+
+    std::mutex mutex_;  // guards everything below but the contents of slots that are being filled
+    std::condition_variable changed_;
+    std::vector<Slot> slots_;
+    std::int64_t claimed_ = 0;   // batches that a worker took or has finished
+    std::int64_t consumed_ = 0;  // batches handed out and done with
+    std::int64_t handed_ = 0;    // batches handed out
+    std::int32_t busy_ = 0;      // workers that are filling a slot
+    bool stop_ = false;
+    std::vector<std::jthread> workers_;  // last: they use everything above
+};
+
+}  // namespace lockstep

@@ -1,0 +1,213 @@
+// lockstep-train: trains as one rank of a job (started by the agent), or alone with --config.
+// Exit codes: 0 everything was trained, 1 the training failed (e.g. a peer was lost), 2 the
+// configuration or the data is wrong, 143 stopped by SIGTERM after writing a checkpoint.
+#include "job/base/files.hpp"
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/version.hpp"
+#include "job/collective/gloo.hpp"
+#include "job/collective/memory_key_store.hpp"
+#include "job/rank/client.hpp"
+#include "job/rank/rank_context.hpp"
+#include "job/trainer/run.hpp"
+#include "job/trainer/stop_signal.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitWrong = 2;
+constexpr int kExitStopped = 143;
+
+// The agent's keys as the communicator wants them.
+class ClientKeyStore final : public KeyStore {
+  public:
+    explicit ClientKeyStore(RankClient& client) : client_(client) {}
+    Status set(const std::string& key, std::string_view value) override {
+        return client_.set(key, value);
+    }
+    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
+        if (const Status there = client_.wait({key}, timeout); !there) {
+            return fail(there.error());
+        }
+        return client_.get(key);
+    }
+
+  private:
+    RankClient& client_;
+};
+
+struct Arguments {
+    std::string config;
+    std::string checkpoints;
+};
+
+int wrong(const Error& error) {
+    log::error("cannot train", {{"reason", error.message}});
+    for (const FieldError& field : error.fields) {
+        log::error("configuration", {{"field", field.pointer}, {"message", field.message}});
+    }
+    return kExitWrong;
+}
+
+int failed(const Error& error) {
+    log::error("training failed", {{"reason", error.text()}});
+    return kExitFailed;
+}
+
+Result<TrainConfig> read_config(const std::string& path) {
+    TrainConfig config;
+    if (path.empty()) {
+        return config;
+    }
+    const Result<std::string> text = read_file(path, limits::kBodyBytes);
+    if (!text) {
+        return fail(text.error());
+    }
+    const Result<Json> json = parse_json(*text);
+    if (!json) {
+        return fail(json.error().in(path));
+    }
+    std::vector<FieldError> errors;
+    read_train_config(*json, "", config, errors);
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)).in(path));
+    }
+    return config;
+}
+
+// Where generated data sets are kept: beside the checkpoints, which all ranks and attempts share;
+// alone, in the user's cache.
+std::filesystem::path cache_folder(const std::filesystem::path& checkpoints) {
+    if (!checkpoints.empty()) {
+        return std::filesystem::absolute(checkpoints).parent_path() / "lockstep-datasets";
+    }
+    if (const auto cache = process_environment("XDG_CACHE_HOME"); cache && !cache->empty()) {
+        return std::filesystem::path{*cache} / "lockstep";
+    }
+    if (const auto home = process_environment("HOME"); home && !home->empty()) {
+        return std::filesystem::path{*home} / ".cache" / "lockstep";
+    }
+    return std::filesystem::current_path() / "lockstep-datasets";
+}
+
+Result<std::unique_ptr<Communicator>> connect_ranks(const RankContext& context,
+                                                    RankClient* client) {
+    GlooOptions options;
+    options.rank = context.rank;
+    options.size = context.world_size;
+    options.address = context.address;
+    MemoryKeyStore alone;
+    if (client == nullptr) {
+        return make_gloo(options, alone);
+    }
+    ClientKeyStore store{*client};
+    return make_gloo(options, store);
+}
+
+void print_summary(const RunEnd& end, const RankContext& context) {
+    const double overhead = end.step_seconds > 0 ? end.report_seconds / end.step_seconds : 0.0;
+    std::printf(
+        "%s at step %lld: %.1f samples/s on %d rank%s, accuracy %.4f, "
+        "reporting took %.3f %% of the time\n",
+        end.stopped ? "stopped" : "finished", static_cast<long long>(end.step),
+        end.samples_per_second, context.world_size, context.world_size == 1 ? "" : "s",
+        end.accuracy, 100.0 * overhead);
+    std::fflush(stdout);
+}
+
+int train(const TrainConfig& config, const RankContext& context, RankClient* client,
+          const std::filesystem::path& checkpoints) {
+    if (config.strategy == TrainStrategy::single && context.world_size > 1) {
+        return wrong({Errc::invalid, "strategy single trains on one rank, this job has " +
+                                         std::to_string(context.world_size)});
+    }
+    const Result<Dataset> data = load_dataset(config, cache_folder(checkpoints));
+    if (!data) {
+        return wrong(data.error());
+    }
+    const Result<std::unique_ptr<Communicator>> ranks = connect_ranks(context, client);
+    if (!ranks) {
+        return failed(ranks.error());
+    }
+    RunOptions options;
+    options.client = client;
+    options.out = stdout;
+    options.checkpoint_directory = checkpoints;
+    TrainingRun run{config, *data, **ranks, std::move(options)};
+    if (const Status ready = run.prepare(); !ready) {
+        const bool peer =
+            ready.error().code == Errc::unavailable || ready.error().code == Errc::timed_out;
+        return peer ? failed(ready.error()) : wrong(ready.error());
+    }
+    const Result<RunEnd> end = run.run();
+    if (!end) {
+        return failed(end.error());
+    }
+    print_summary(*end, context);
+    const int code = end->stopped ? kExitStopped : 0;
+    if (end->abandoned) {
+        // A thread still waits for a rank that does not answer; nothing of ours is left to do.
+        std::_Exit(code);
+    }
+    return code;
+}
+
+int run_program(const Arguments& arguments) {
+    const Result<RankContext> context = read_rank_context();
+    if (!context) {
+        return wrong(context.error());
+    }
+    const std::string path = arguments.config.empty() ? context->train_config : arguments.config;
+    const Result<TrainConfig> config = read_config(path);
+    if (!config) {
+        return wrong(config.error());
+    }
+    std::unique_ptr<RankClient> client;
+    if (context->managed()) {
+        Result<std::unique_ptr<RankClient>> connected = RankClient::connect(context->socket);
+        if (!connected) {
+            return failed(connected.error());
+        }
+        client = std::move(*connected);
+    }
+    const std::string checkpoints =
+        arguments.checkpoints.empty() ? context->checkpoint_directory : arguments.checkpoints;
+    try {
+        return train(*config, *context, client.get(), checkpoints);
+    } catch (const std::exception& error) {  // LibTorch's
+        return failed({Errc::internal, error.what()});
+    }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+    lockstep::Arguments arguments;
+    CLI::App app{"Trains a model as one rank of a Lockstep job, or alone."};
+    app.add_option("--config", arguments.config,
+                   "JSON file that holds `train` (default: LOCKSTEP_TRAIN_CONFIG)");
+    app.add_option("--checkpoints", arguments.checkpoints,
+                   "folder for checkpoints (default: LOCKSTEP_CHECKPOINT_DIR)");
+    app.set_version_flag("--version", std::string{lockstep::kVersion});
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : lockstep::kExitWrong;
+    }
+    std::setvbuf(stdout, nullptr, _IOLBF, 1U << 12U);  // a line at a time, also into a file
+    lockstep::log::start("lockstep-train", lockstep::log::Level::info, false);
+    lockstep::stop_signal::install();
+    return lockstep::run_program(arguments);
+}

@@ -1,0 +1,73 @@
+// Sums the gradients over the ranks while backward still runs: the flat gradient buffer is cut
+// into buckets from the front; as soon as every gradient of a bucket is final, a second thread
+// all-reduces it. Buckets go in the same order on every rank.
+// Owns that thread. All functions: the training thread. Communicator and parameters must outlive
+// it; between arm() and the return of finish() nobody else may use the communicator.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/collective/communicator.hpp"
+#include "job/trainer/parameters.hpp"
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+
+class GradientReducer {
+  public:
+    // `bucket_bytes`: buckets close when they are at least so large; 0 = chosen from the model.
+    GradientReducer(Communicator& communicator, FlatParameters& parameters,
+                    std::size_t bucket_bytes = 0);
+    ~GradientReducer();
+    GradientReducer(const GradientReducer&) = delete;
+    GradientReducer& operator=(const GradientReducer&) = delete;
+
+    // The next backward produces the final gradients of this step. Without arm() a backward only
+    // accumulates locally. parameters.flag() must be set before.
+    void arm();
+    // Returns when every gradient and the flag are sums over the ranks. `give_up` is asked every
+    // 100 ms while waiting: true makes finish() return cancelled with the operation still under
+    // way; the process can then only end without destroying this object.
+    Status finish(const std::function<bool()>& give_up);
+
+    std::size_t buckets() const { return buckets_.size(); }
+
+  private:
+    struct Bucket {
+        std::size_t begin;  // in floats
+        std::size_t end;
+        std::size_t parameters;  // how many gradients it waits for
+    };
+    class Hook;
+
+    void plan(std::size_t bucket_bytes);
+    void ready(std::size_t parameter);
+    void launch(std::size_t count);
+    void work();
+
+    Communicator& communicator_;
+    FlatParameters& parameters_;
+    std::vector<Bucket> buckets_;
+    std::vector<std::size_t> bucket_of_;               // by parameter
+    std::vector<std::shared_ptr<void>> accumulators_;  // keep the autograd nodes with our hooks
+    std::vector<std::size_t> missing_;                 // by bucket, in this backward
+    std::size_t next_ = 0;                             // first bucket that is not launched
+    bool armed_ = false;
+
+    std::mutex mutex_;  // guards what follows
+    std::condition_variable changed_;
+    std::size_t launched_ = 0;  // buckets that may be reduced in this step
+    std::size_t done_ = 0;
+    std::optional<Error> error_;
+    bool stop_ = false;
+    std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// TrainingRun: what is said about each step, to the agent and to people.
+#include "job/trainer/run.hpp"
+
+#include <chrono>
+#include <cstdio>
+
+namespace lockstep {
+
+void TrainingRun::report(const StepResult& result) {
+    if (options_.client == nullptr) {
+        return;
+    }
+    report_.begin(result.step, result.epoch);
+    report_.time(
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+    report_.metric("loss", result.loss);
+    report_.metric("step_seconds", result.step_seconds);
+    report_.metric("samples", result.samples);
+    report_.metric("data_wait_seconds", result.data_wait_seconds);
+    report_.metric("comm_wait_seconds", result.comm_wait_seconds);
+    report_.metric("busy_seconds",
+                   result.step_seconds - result.comm_wait_seconds - result.data_wait_seconds);
+    report_.metric("forward_seconds", result.forward_seconds);
+    report_.metric("backward_seconds", result.backward_seconds);
+    report_.metric("optimizer_seconds", result.optimizer_seconds);
+    report_.metric("learning_rate", optimizer_.rate());
+    report_.metric("grad_norm", result.gradient_norm);
+    if (checkpoint_seconds_ > 0.0) {
+        report_.metric("checkpoint_seconds", checkpoint_seconds_);
+        checkpoint_seconds_ = 0.0;
+    }
+    if (!announced_) {
+        report_.metric("total_steps", total_steps());
+    }
+    if (end_.nonfinite_losses > 0) {
+        report_.metric("nonfinite_losses", end_.nonfinite_losses);
+    }
+    if (options_.client->dropped() > 0) {
+        report_.metric("dropped_reports", options_.client->dropped());
+    }
+    announced_ = options_.client->send_now(report_.finish()) || announced_;
+}
+
+void TrainingRun::print(const StepResult& result) {
+    if (options_.out == nullptr || result.batch % config_.log_every_steps != 0) {
+        return;
+    }
+    std::fprintf(options_.out, "epoch: %lld, batch: %lld, loss is: [%.7g]\n",
+                 static_cast<long long>(result.epoch), static_cast<long long>(result.batch),
+                 result.loss);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#include "job/trainer/stop_signal.hpp"
+
+#include <signal.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace lockstep::stop_signal {
+namespace {
+
+std::atomic<bool> stop{false};
+std::atomic<bool> checkpoint{false};
+std::atomic<std::int64_t> first_seen{0};  // steady clock, ns; 0 = not seen
+static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+
+void on_signal(int number) {
+    (number == SIGTERM ? stop : checkpoint).store(true, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void install() {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, nullptr);
+    sigaction(SIGUSR2, &action, nullptr);
+}
+
+bool requested() {
+    return stop.load(std::memory_order_relaxed);
+}
+
+std::chrono::milliseconds age() {
+    if (!requested()) {
+        return std::chrono::milliseconds{0};
+    }
+    const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    std::int64_t since = 0;
+    if (first_seen.compare_exchange_strong(since, now)) {
+        since = now;
+    }
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::nanoseconds{now - since});
+}
+
+bool take_checkpoint_request() {
+    return checkpoint.exchange(false);
+}
+
+void request() {
+    stop = true;
+}
+
+void reset() {
+    stop = false;
+    checkpoint = false;
+    first_seen = 0;
+}
+
+}  // namespace lockstep::stop_signal

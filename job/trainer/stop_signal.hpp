@@ -1,0 +1,21 @@
+// What the signals of the agent ask of a rank: SIGTERM = finish the step, write a checkpoint, end;
+// SIGUSR2 = write a checkpoint and go on. One per process; install() from main before threads.
+// The questions may be asked from any thread.
+#pragma once
+
+#include <chrono>
+
+namespace lockstep::stop_signal {
+
+void install();
+// Whether SIGTERM came.
+bool requested();
+// How long ago SIGTERM came, as seen by this function's first call after it; 0 if it did not.
+std::chrono::milliseconds age();
+// True once per SIGUSR2 (several that came together count as one).
+bool take_checkpoint_request();
+// For tests: as if the signal had come, or had never come.
+void request();
+void reset();
+
+}  // namespace lockstep::stop_signal

@@ -1,0 +1,159 @@
+#include "scheduler-integration/local/agent_process.hpp"
+
+#include "job/base/files.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kClaimBytes = 64U << 10U;
+
+std::vector<std::string> agent_environment() {
+    constexpr std::array<std::string_view, 3> kForeign{"LOCKSTEP_", "SLURM_", "PMI"};
+    std::vector<std::string> out;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text{*entry};
+        const auto foreign = [&](std::string_view prefix) { return text.starts_with(prefix); };
+        if (std::none_of(kForeign.begin(), kForeign.end(), foreign)) {
+            out.emplace_back(text);
+        }
+    }
+    return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& items) {
+    std::vector<char*> out;
+    for (auto& item : items) {
+        out.push_back(item.data());
+    }
+    out.push_back(nullptr);
+    return out;
+}
+
+UniqueFd open_pidfd(pid_t pid) {
+    return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+}
+
+std::string log_name(std::int32_t node_rank) {
+    std::array<char, 32> name{};
+    std::snprintf(name.data(), name.size(), "agent-%05d.log", node_rank);
+    return name.data();
+}
+
+int spawn(const AgentCommand& command, pid_t& pid) {
+    std::vector<std::string> argv{command.program, "run",
+                                  "--attempt-dir", command.attempt_directory.string(),
+                                  "--node",        std::to_string(command.node_rank),
+                                  "--node-name",   command.node_name};
+    argv.insert(argv.end(), command.extra.begin(), command.extra.end());
+    auto environment = agent_environment();
+    const std::string log = (command.attempt_directory / log_name(command.node_rank)).string();
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
+                                       O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0600);
+    ::posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    // The daemon's sockets and database are none of the agent's.
+    ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    ::posix_spawnattr_init(&attributes);
+    sigset_t none;
+    sigset_t all;
+    ::sigemptyset(&none);
+    ::sigfillset(&all);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setsigdefault(&attributes, &all);
+    ::posix_spawnattr_setflags(&attributes,
+                               POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    auto arguments = pointers(argv);
+    auto variables = pointers(environment);
+    const int failed = ::posix_spawn(&pid, command.program.c_str(), &actions, &attributes,
+                                     arguments.data(), variables.data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::posix_spawnattr_destroy(&attributes);
+    return failed;
+}
+
+// Whether somebody holds the lock of an open claim file.
+bool locked(int fd) {
+    if (::flock(fd, LOCK_SH | LOCK_NB) == 0) {
+        ::flock(fd, LOCK_UN);
+        return false;
+    }
+    return errno == EWOULDBLOCK;
+}
+
+}  // namespace
+
+Result<AgentProcess> start_agent(const AgentCommand& command) {
+    AgentProcess out;
+    if (const int failed = spawn(command, out.pid); failed != 0) {
+        return fail(errno_error("start " + command.program, failed));
+    }
+    out.pidfd = open_pidfd(out.pid);
+    if (!out.pidfd) {
+        const int number = errno;
+        ::kill(out.pid, SIGKILL);
+        ::waitpid(out.pid, nullptr, 0);
+        return fail(errno_error("pidfd_open", number));
+    }
+    return out;
+}
+
+ClaimState read_claim(const std::filesystem::path& attempt_directory, std::int32_t node_rank) {
+    ClaimState state;
+    const auto path = attempt_directory / wire::claim_file_name(node_rank);
+    const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)};
+    if (!fd) {
+        return state;
+    }
+    if (const auto text = read_file(path, kClaimBytes)) {
+        if (auto claim = wire::decode_claim_file(*text)) {
+            state.claim = std::move(*claim);
+        }
+    }
+    if (locked(fd.get())) {
+        state.kind = ClaimState::Kind::alive;
+        return state;
+    }
+    state.kind = ClaimState::Kind::ended;
+    struct stat info {};
+    state.has_result =
+        ::stat((attempt_directory / wire::result_file_name(node_rank)).c_str(), &info) == 0;
+    return state;
+}
+
+std::optional<AgentProcess> adopt_agent(const std::filesystem::path& attempt_directory,
+                                        std::int32_t node_rank) {
+    const ClaimState before = read_claim(attempt_directory, node_rank);
+    if (before.kind != ClaimState::Kind::alive || before.claim.pid <= 0) {
+        return std::nullopt;
+    }
+    AgentProcess out{static_cast<pid_t>(before.claim.pid), UniqueFd{}};
+    out.pidfd = open_pidfd(out.pid);
+    if (!out.pidfd || read_claim(attempt_directory, node_rank).kind != ClaimState::Kind::alive) {
+        return std::nullopt;
+    }
+    return out;
+}
+
+void signal_agent(int pidfd, int number) {
+    ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
+}
+
+}  // namespace lockstep

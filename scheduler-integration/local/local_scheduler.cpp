@@ -1,0 +1,340 @@
+#include "scheduler-integration/local/local_scheduler.hpp"
+
+#include "job/async/sleep.hpp"
+#include "job/base/log.hpp"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kEndedKept = 1000;  // attempts whose end can still be asked for
+constexpr int kClaimedElsewhere = 3;      // exit code of an agent that found its node claimed
+
+std::string id_of(const JobId& job, std::int32_t attempt) {
+    return "local-" + job.value + "-a" + std::to_string(attempt);
+}
+
+std::string how_it_ended(const siginfo_t& info) {
+    if (info.si_code == CLD_EXITED) {
+        return "exited with code " + std::to_string(info.si_status);
+    }
+    return "was ended by signal " + std::to_string(info.si_status) + " (" +
+           ::strsignal(info.si_status) + ")";
+}
+
+}  // namespace
+
+struct LocalScheduler::Agent {
+    explicit Agent(net::io_context& io) : process(io) {}
+    net::posix::stream_descriptor process;  // pidfd; closed when there is none
+    pid_t pid = -1;
+    bool child = false;  // started by this daemon: to be reaped
+    bool ended = false;
+    bool lost = false;  // ended without a result
+};
+
+struct LocalScheduler::Attempt {
+    enum class State { waiting, running, ended };
+    explicit Attempt(net::io_context& io) : kill_timer(io) {}
+    std::string id;
+    AttemptRequest request;
+    State state = State::waiting;
+    std::vector<std::string> nodes;
+    std::vector<Agent> agents;
+    std::string message;
+    bool cancelled = false;
+    net::steady_timer kill_timer;
+};
+
+LocalScheduler::LocalScheduler(net::io_context& io, Options options)
+    : io_(io),
+      options_(std::move(options)),
+      ledger_(options_.capacity ? *options_.capacity : read_machine()),
+      host_(host_name()),
+      tasks_(io) {}
+
+LocalScheduler::~LocalScheduler() = default;
+
+Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
+    auto warnings = ledger_.admit(spec.resources);
+    if (!warnings) {
+        return fail(warnings.error());
+    }
+    return Admission{std::move(*warnings)};
+}
+
+LocalScheduler::AttemptPointer LocalScheduler::find(const JobId& job, std::int32_t attempt) const {
+    const auto found = attempts_.find(id_of(job, attempt));
+    return found == attempts_.end() ? nullptr : found->second;
+}
+
+Task<Result<std::string>> LocalScheduler::submit(AttemptRequest request) {
+    const std::string id = id_of(request.job, request.attempt);
+    if (attempts_.count(id) != 0) {
+        co_return id;
+    }
+    auto attempt = std::make_shared<Attempt>(io_);
+    attempt->id = id;
+    attempt->request = std::move(request);
+    const std::int32_t nodes = attempt->request.resources.nodes;
+    std::vector<ClaimState> claims;
+    for (std::int32_t node = 0; node < nodes; ++node) {
+        // Names tell nodes apart where several share this machine.
+        attempt->nodes.push_back(nodes == 1 ? host_ : host_ + "-n" + std::to_string(node));
+        attempt->agents.emplace_back(io_);
+        claims.push_back(read_claim(attempt->request.directory, node));
+    }
+    attempts_[id] = attempt;
+    const bool claimed = std::any_of(claims.begin(), claims.end(), [](const ClaimState& claim) {
+        return claim.kind != ClaimState::Kind::unclaimed;
+    });
+    if (claimed) {
+        adopt(*attempt, claims);
+    } else {
+        ledger_.enqueue(id, ledger_.need(attempt->request.resources));
+    }
+    start_waiting();
+    co_return id;
+}
+
+// An earlier daemon started this attempt. What lives goes on, whatever the ledger says.
+void LocalScheduler::adopt(Attempt& attempt, const std::vector<ClaimState>& claims) {
+    ledger_.occupy(attempt.id, ledger_.need(attempt.request.resources));
+    attempt.state = Attempt::State::running;
+    log::info("attempt adopted", {{"id", attempt.id}});
+    for (std::size_t i = 0; i < claims.size(); ++i) {
+        const auto node = static_cast<std::int32_t>(i);
+        const auto& directory = attempt.request.directory;
+        if (claims[i].kind == ClaimState::Kind::unclaimed) {
+            // The daemon died between two starts (or the agent has not claimed yet: then the
+            // second one ends at once).
+            start_node(attempt, node);
+        } else if (auto process = adopt_agent(directory, node)) {
+            watch_process(attempt, node, std::move(*process), false);
+        } else if (read_claim(directory, node).kind == ClaimState::Kind::ended) {
+            agent_ended(attempt, node, "had ended when the daemon started");
+        }
+        // Otherwise it lives but cannot be watched: check_locks() looks at every poll.
+    }
+    end_if_over(attempt);
+}
+
+void LocalScheduler::start(Attempt& attempt) {
+    attempt.state = Attempt::State::running;
+    for (std::int32_t node = 0; node < attempt.request.resources.nodes; ++node) {
+        start_node(attempt, node);
+    }
+    log::info("attempt started", {{"id", attempt.id}, {"nodes", attempt.request.resources.nodes}});
+    announce(attempt);
+    end_if_over(attempt);
+}
+
+void LocalScheduler::start_node(Attempt& attempt, std::int32_t node_rank) {
+    AgentCommand command;
+    command.program = options_.agent_program;
+    command.attempt_directory = attempt.request.directory;
+    command.node_rank = node_rank;
+    command.node_name = attempt.nodes[static_cast<std::size_t>(node_rank)];
+    command.extra = options_.agent_arguments;
+    auto process = start_agent(command);
+    if (!process) {
+        agent_ended(attempt, node_rank, "could not be started: " + process.error().message);
+        return;
+    }
+    watch_process(attempt, node_rank, std::move(*process), true);
+}
+
+void LocalScheduler::watch_process(Attempt& attempt, std::int32_t node_rank, AgentProcess process,
+                                   bool child) {
+    Agent& agent = attempt.agents[static_cast<std::size_t>(node_rank)];
+    agent.pid = process.pid;
+    agent.child = child;
+    agent.process.assign(process.pidfd.release());
+    tasks_.spawn("local agent", watch(attempts_.at(attempt.id), node_rank));
+}
+
+Task<void> LocalScheduler::watch(AttemptPointer attempt, std::int32_t node_rank) {
+    Agent& agent = attempt->agents[static_cast<std::size_t>(node_rank)];
+    ErrorCode ec;
+    co_await agent.process.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
+    if (ec) {
+        co_return;
+    }
+    std::string how = "ended";
+    if (agent.child) {
+        siginfo_t info{};
+        ::waitid(P_PID, static_cast<id_t>(agent.pid), &info, WEXITED | WNOHANG);
+        how = how_it_ended(info);
+        if (info.si_code == CLD_EXITED && info.si_status == kClaimedElsewhere) {
+            // Somebody else's agent has this node: that one is the attempt's.
+            if (auto other = adopt_agent(attempt->request.directory, node_rank)) {
+                agent.process.close(ec);
+                watch_process(*attempt, node_rank, std::move(*other), false);
+                co_return;
+            }
+        }
+    }
+    agent.process.close(ec);
+    agent_ended(*attempt, node_rank, how);
+    end_if_over(*attempt);
+}
+
+void LocalScheduler::agent_ended(Attempt& attempt, std::int32_t node_rank, const std::string& how) {
+    Agent& agent = attempt.agents[static_cast<std::size_t>(node_rank)];
+    agent.ended = true;
+    agent.lost = !read_claim(attempt.request.directory, node_rank).has_result;
+    if (agent.lost) {
+        const std::string what = "the agent of " +
+                                 attempt.nodes[static_cast<std::size_t>(node_rank)] + " " + how +
+                                 " and left no result";
+        attempt.message += (attempt.message.empty() ? "" : "; ") + what;
+        log::warn("agent lost", {{"id", attempt.id}, {"what", what}});
+    }
+    announce(attempt);
+}
+
+void LocalScheduler::check_locks(Attempt& attempt) {
+    for (std::size_t i = 0; i < attempt.agents.size(); ++i) {
+        const auto node = static_cast<std::int32_t>(i);
+        if (!attempt.agents[i].ended && !attempt.agents[i].process.is_open() &&
+            read_claim(attempt.request.directory, node).kind != ClaimState::Kind::alive) {
+            agent_ended(attempt, node, "ended");
+        }
+    }
+    end_if_over(attempt);
+}
+
+void LocalScheduler::end_if_over(Attempt& attempt) {
+    const bool over = std::all_of(attempt.agents.begin(), attempt.agents.end(),
+                                  [](const Agent& agent) { return agent.ended; });
+    if (over && attempt.state == Attempt::State::running) {
+        end(attempt, attempt.message.empty() ? "every agent has ended" : attempt.message);
+    }
+}
+
+void LocalScheduler::end(Attempt& attempt, std::string message) {
+    attempt.state = Attempt::State::ended;
+    attempt.message = std::move(message);
+    attempt.kill_timer.cancel();
+    ledger_.release(attempt.id);
+    ended_.push_back(attempt.id);
+    announce(attempt);
+    if (ended_.size() > kEndedKept) {
+        attempts_.erase(ended_.front());
+        ended_.pop_front();
+    }
+    // Not at once: the caller may be iterating over what this would change.
+    net::post(io_, [this] {
+        if (!stopped_) {
+            start_waiting();
+        }
+    });
+}
+
+void LocalScheduler::start_waiting() {
+    for (std::string id = ledger_.take_next(); !id.empty(); id = ledger_.take_next()) {
+        start(*attempts_.at(id));
+    }
+}
+
+// Later, so that the listener may call back into this object.
+void LocalScheduler::announce(const Attempt& attempt) {
+    net::post(io_, [this, job = attempt.request.job, number = attempt.request.attempt] {
+        if (changed_ && !stopped_) {
+            changed_(job, number);
+        }
+    });
+}
+
+Task<Observation> LocalScheduler::poll(JobId job, std::int32_t attempt) {
+    Observation out;
+    const auto found = find(job, attempt);
+    if (!found) {
+        out.kind = Observation::Kind::absent;
+        co_return out;
+    }
+    if (found->state == Attempt::State::running) {
+        check_locks(*found);
+    }
+    out.kind = Observation::Kind::state;
+    for (std::size_t i = 0; i < found->agents.size(); ++i) {
+        if (found->agents[i].lost) {
+            out.lost_nodes.push_back(static_cast<std::int32_t>(i));
+        }
+    }
+    out.message = found->message;
+    switch (found->state) {
+        case Attempt::State::waiting:
+            out.state = AllocationState::pending;
+            out.reason = ledger_.reason(found->id);
+            break;
+        case Attempt::State::running:
+            out.state = AllocationState::running;
+            out.nodes = found->nodes;
+            break;
+        case Attempt::State::ended:
+            out.state = AllocationState::ended;
+            break;
+    }
+    co_return out;
+}
+
+Task<Status> LocalScheduler::cancel(JobId job, std::int32_t attempt) {
+    const auto found = find(job, attempt);
+    if (!found || found->state == Attempt::State::ended || found->cancelled) {
+        co_return Status{};
+    }
+    if (found->state == Attempt::State::waiting) {
+        end(*found, "cancelled before it started");
+        co_return Status{};
+    }
+    found->cancelled = true;
+    signal_all(*found, SIGTERM);
+    tasks_.spawn("end attempt", enforce(found));
+    co_return Status{};
+}
+
+Task<void> LocalScheduler::enforce(AttemptPointer attempt) {
+    co_await sleep_on(attempt->kill_timer, options_.kill_after);
+    if (!stopped_ && attempt->state == Attempt::State::running) {
+        log::warn("agents did not end in time, killing them", {{"id", attempt->id}});
+        signal_all(*attempt, SIGKILL);
+    }
+}
+
+void LocalScheduler::signal_all(Attempt& attempt, int number) {
+    for (Agent& agent : attempt.agents) {
+        if (!agent.ended && agent.process.is_open()) {
+            signal_agent(agent.process.native_handle(), number);
+        }
+    }
+}
+
+Task<Status> LocalScheduler::ping() {
+    if (::access(options_.agent_program.c_str(), X_OK) != 0) {
+        co_return fail(Errc::unavailable,
+                       "lockstep-agent cannot be executed: " + options_.agent_program);
+    }
+    co_return Status{};
+}
+
+Task<void> LocalScheduler::stop() {
+    stopped_ = true;
+    for (auto& [id, attempt] : attempts_) {
+        attempt->kill_timer.cancel();
+        for (Agent& agent : attempt->agents) {
+            ErrorCode ec;
+            agent.process.close(ec);
+        }
+    }
+    co_await tasks_.join();
+}
+
+}  // namespace lockstep

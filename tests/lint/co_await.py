@@ -1,0 +1,73 @@
+"""Refuses temporaries that GCC 12 destroys twice: a lambda, `Type{…}` or a braced argument inside a
+co_await expression.
+
+GCC 12.2 copies such a temporary into the coroutine frame bit by bit and then runs its destructor
+for both, so a captured or aggregated string is freed twice. Name the value on the line before.
+Trivial types are harmless: durations are let through, for anything else say so on the line itself:
+`// co_await: trivial`.
+"""
+
+import re
+
+import tree
+
+LAMBDA = re.compile(r"\[[^\[\]]*\]\s*(?:\([^()]*(?:\([^()]*\)[^()]*)*\))?\s*"
+                    r"(?:mutable\s*|noexcept\s*)*(?:->\s*[\w:<>,\s&*]+)?\{")
+BRACED = re.compile(r"(?<![\w:])((?:::)?[A-Za-z_][\w:]*(?:<[^<>{};]*(?:<[^<>{};]*>[^<>{};]*)*>)?)\s*\{")
+ARGUMENT = re.compile(r"[(,]\s*\{")
+TRIVIAL = re.compile(r"^(?:std::chrono::|std::)?(?:nano|micro|milli)?seconds$|^(?:std::chrono::)?"
+                     r"(?:minutes|hours)$|^(?:std::)?u?int\d*_t$|^(?:std::)?size_t$")
+OPEN, CLOSE = "([{", ")]}"
+
+
+def expression(code, start):
+    """From co_await to the ; or the bracket that ends its full expression."""
+    depth = 0
+    for position in range(start, len(code)):
+        char = code[position]
+        if char in OPEN:
+            depth += 1
+        elif char in CLOSE:
+            depth -= 1
+            if depth < 0:
+                return code[start:position]
+        elif char == ";" and depth == 0:
+            return code[start:position]
+    return code[start:]
+
+
+def trouble(text):
+    for match in LAMBDA.finditer(text):
+        before = text[:match.start()].rstrip()
+        if not before or before[-1] in "(,={&|?:" or before.endswith("co_await"):
+            return match.start(), "a lambda inside a co_await expression"
+    for match in BRACED.finditer(text):
+        if not TRIVIAL.match(match.group(1)) and match.group(1) not in ("else", "do", "try"):
+            return match.start(), f"temporary {match.group(1)}{{…}} inside a co_await expression"
+    match = ARGUMENT.search(text)
+    if match:
+        return match.start(), "braced argument inside a co_await expression"
+    return None
+
+
+def main():
+    root = tree.root_argument(__doc__)
+    problems = []
+    names = tree.cpp_files(root)
+    for name in names:
+        text = (root / name).read_text(encoding="utf-8")
+        lines = text.split("\n")
+        code = tree.code_only(text)
+        for match in re.finditer(r"\bco_await\b", code):
+            found = trouble(expression(code, match.end()))
+            if not found:
+                continue
+            line = tree.line_of(code, match.end() + found[0])
+            if "co_await: trivial" not in lines[line - 1]:
+                problems.append(f"{name}:{line}: {found[1]}: GCC 12 frees it twice; "
+                                "name it on the line before")
+    tree.verdict("co_await", problems, len(names))
+
+
+if __name__ == "__main__":
+    main()

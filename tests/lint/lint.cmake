@@ -1,0 +1,16 @@
+# lockstep_lint(<name> <script> [args…]): one ctest test with label lint, run from the source root.
+# A script ends 77 when it cannot run here (ctest says "Skipped", never "Passed").
+function(lockstep_lint name script)
+  add_test(NAME lint.${name} COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/tests/lint/${script}
+           ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(lint.${name} PROPERTIES LABELS lint TIMEOUT 300 SKIP_RETURN_CODE 77)
+endfunction()
+
+foreach(lint layers co_await sizes words format shell)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/tests/lint/${lint}.py)
+    lockstep_lint(${lint} ${lint}.py --root ${PROJECT_SOURCE_DIR})
+  endif()
+endforeach()
+if(EXISTS ${PROJECT_SOURCE_DIR}/tests/lint/selftest.py)
+  lockstep_lint(selftest selftest.py)
+endif()

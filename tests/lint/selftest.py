@@ -1,0 +1,108 @@
+"""Each lint can fail: it must refuse its bad example with the words given, and pass the good one."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+GOOD = {
+    "job/base/text.hpp": "#pragma once\n\n#include <string>\n",
+    "job/base/text.cpp": '#include "job/base/text.hpp"\n',
+    "job/model/spec.cpp": '#include "job/base/text.hpp"\n',
+    "deploy/run": "#!/bin/bash\necho ok\n",
+}
+
+
+class Lints(unittest.TestCase):
+    def run_lint(self, lint, extra):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {**GOOD, **extra}.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text if isinstance(text, bytes) else text.encode())
+            (root / ".clang-format").write_bytes((HERE / "../../.clang-format").read_bytes())
+            run = subprocess.run([sys.executable, "-B", HERE / f"{lint}.py", "--root", root],
+                                 capture_output=True, text=True, check=False)
+            return run.returncode, run.stdout + run.stderr
+
+    def refused(self, lint, name, text, words):
+        code, out = self.run_lint(lint, {name: text})
+        if code == 77:
+            self.skipTest(out.strip())
+        self.assertEqual(code, 1, f"{lint} let it pass: {text!r}\n{out}")
+        self.assertIn(words, out)
+
+    def passed(self, lint, name, text):
+        code, out = self.run_lint(lint, {name: text})
+        if code == 77:
+            self.skipTest(out.strip())
+        self.assertEqual(code, 0, out)
+
+    def test_layers(self):
+        self.refused("layers", "job/base/a.cpp", '#include "job/model/spec.hpp"\n',
+                     "job/base/a.cpp:1: level 0 may not include level 1")
+        self.refused("layers", "job/agent/a.cpp", '#include "job/rank/client.hpp"\n',
+                     "level 2 may not include level 2")
+        self.refused("layers", "job/cli/a.cpp", '#include "daemon/store/store.hpp"\n',
+                     "job may not include daemon")
+        self.refused("layers", "scheduler-integration/local/a.cpp",
+                     '#include "daemon/control/control.hpp"\n', "may not include daemon")
+        self.refused("layers", "job/base/a.cpp", '#include "text.hpp"\n', "not a path from the root")
+        self.refused("layers", "daemon/control/a.cpp", "#include <SQLiteCpp/Database.h>\n",
+                     "daemon/store only")
+        self.refused("layers", "job/fresh/a.cpp", "int a;\n", "belongs to no level")
+        self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
+        self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/control.hpp"\n')
+
+    def test_co_await(self):
+        for text, words in (
+                ("co_await post([name] { return name; });", "a lambda"),
+                ("auto x = co_await send(Request{a, b});", "temporary Request{"),
+                ("if (co_await send(\n        {a, b})) {\n}", "braced argument"),
+                ("co_return co_await f(std::vector<std::string>{a});", "std::vector<std::string>{")):
+            self.refused("co_await", "job/async/a.cpp", f"void f() {{\n    {text}\n}}\n", words)
+        for text in ("auto x = co_await send(std::move(request));",
+                     "co_await sleep(timer, std::chrono::seconds{5});",
+                     "co_await f(table[index], \"[] {\");  // co_await g([] {});",
+                     "if (co_await ready()) {\n        log(Request{a});\n    }",
+                     "auto task = [this] { return 1; };\n    co_await post(task);"):
+            self.passed("co_await", "job/async/a.cpp", f"void f() {{\n    {text}\n}}\n")
+
+    def test_sizes(self):
+        self.refused("sizes", "job/base/a.cpp", "int a;\n" * 601, "601 lines")
+        self.refused("sizes", "job/base/a.cpp", "int a;\n" * 401, "needs `size: reason`")
+        self.refused("sizes", "job/base/a.cpp",
+                     "namespace x {\nvoid f(int a) {\n" + "    a++;\n" * 100 + "}\n}\n",
+                     "job/base/a.cpp:2: function of 102 lines")
+        self.passed("sizes", "job/base/a.cpp", "// size: one table is one file\n" + "int a;\n" * 450)
+        self.passed("sizes", "job/base/a.cpp", "struct A {\n" + "    void f() { g(); }\n" * 100 + "};\n")
+
+    def test_words(self):
+        for text, words in (("a\tb\n", "a tab"), ("a \n", "blank at the end"),
+                            ("path = /wor" + "k/x\n", "path of one machine"),
+                            ("curl https://pypi" + ".org\n", "host name"),
+                            ("// TO" + "DO: later\n", "without (#issue)"),
+                            ("no newline", "no newline"), (b"\xff\xfe\n", "not UTF-8")):
+            self.refused("words", "job/base/note.md", text, words)
+        self.passed("words", "job/base/note.md", "// TO" + "DO(#12): later\n")
+
+    def test_format(self):
+        self.refused("format", "job/base/a.cpp", "int  f( ){return 1;}\n", "not formatted")
+        self.passed("format", "job/base/a.cpp", "int f();\n")
+
+    def test_shell(self):
+        self.refused("shell", "deploy/bad", "#!/bin/sh\nrm $1/*\n", "SC2086")
+        self.refused("shell", "deploy/bad.sh", "#!/bin/bash\nif true; then\n", "syntax error")
+
+    def test_an_empty_tree_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run([sys.executable, "-B", HERE / "layers.py", "--root", folder],
+                                 capture_output=True, text=True, check=False)
+            self.assertEqual(run.returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+#include "job/agent/output_reader.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+OutputReader reader(const std::string& pattern = "") {
+    return OutputReader{Capture{"auto", pattern}};
+}
+
+std::map<std::string, double> metrics(const RankReport& report) {
+    return {report.metrics.begin(), report.metrics.end()};
+}
+
+std::vector<std::int64_t> steps(const std::vector<RankReport>& reports) {
+    std::vector<std::int64_t> out;
+    for (const auto& report : reports) {
+        out.push_back(report.step);
+    }
+    return out;
+}
+
+TEST(OutputReader, PrintedStepsAreTakenAsTheyAre) {
+    auto in = reader();
+    const auto reports = in.feed("step=10 loss=1\nstep=20 loss=2\n", 1);
+    EXPECT_THAT(steps(reports), ElementsAre(10, 20));
+    EXPECT_TRUE(reports[0].has_loss);
+}
+
+TEST(OutputReader, BatchesWithinEpochsAreCountedThrough) {
+    auto in = reader();
+    const auto reports = in.feed(
+        "epoch: 0, batch: 0, loss is: [3]\nepoch: 0, batch: 200, loss is: [2]\n"
+        "epoch: 1, batch: 0, loss is: [1]\n",
+        1);
+    EXPECT_THAT(steps(reports), ElementsAre(1, 2, 3));
+    EXPECT_EQ(metrics(reports[2])["epoch"], 1);
+}
+
+TEST(OutputReader, LinesMayComeInPiecesAndEndWithCarriageReturns) {
+    auto in = reader();
+    EXPECT_THAT(in.feed("step=1 lo", 1), IsEmpty());
+    EXPECT_THAT(steps(in.feed("ss=0.5\rstep=2 loss=0.25\r\n\r\n", 1)), ElementsAre(1, 2));
+    EXPECT_THAT(in.feed("step=3 loss=0.125", 1), IsEmpty());
+    EXPECT_THAT(steps(in.end(1)), ElementsAre(3));
+}
+
+TEST(OutputReader, ARedrawnProgressBarIsOneLoss) {
+    auto in = reader();
+    const auto reports = in.feed(
+        "12/938 [=>...] - ETA: 1s - loss: 0.53\r"
+        "12/938 [=>...] - ETA: 1s - loss: 0.53\r"
+        "13/938 [=>...] - ETA: 1s - loss: 0.52\n",
+        1);
+    EXPECT_THAT(steps(reports), ElementsAre(1, 2));
+}
+
+TEST(OutputReader, TimeBetweenFollowingStepsIsTheStepTime) {
+    auto in = reader();
+    EXPECT_EQ(metrics(in.feed("step=1 loss=1\n", 10)[0]).count("step_seconds"), 0U);
+    EXPECT_EQ(metrics(in.feed("step=2 loss=1\n", 10.5)[0])["step_seconds"], 0.5);
+    EXPECT_EQ(metrics(in.feed("step=4 loss=1\n", 11)[0]).count("step_seconds"), 0U)
+        << "a step is missing in between";
+    const auto burst = in.feed("step=5 loss=1\nstep=6 loss=1\n", 12);
+    EXPECT_EQ(metrics(burst[0]).count("step_seconds"), 0U) << "two at once: unknown";
+    EXPECT_EQ(metrics(burst[1]).count("step_seconds"), 0U);
+}
+
+TEST(OutputReader, OnlyTheBeginningOfALongLineIsLookedAt) {
+    auto in = reader();
+    const std::string noise(limits::kLineBytes, '#');
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_THAT(in.feed(noise, 1), IsEmpty());
+    }
+    EXPECT_THAT(in.feed(" step=1 loss=1\n", 1), IsEmpty());
+    EXPECT_THAT(in.feed("step=2 loss=1\n", 1), SizeIs(1));
+}
+
+TEST(OutputReader, AUsersPatternDecides) {
+    auto in = reader(R"(\[(?P<step>\d+)\] cost (?P<loss>\S+))");
+    const auto reports = in.feed("[7] cost 1e-3\nloss=5\n", 1);
+    ASSERT_THAT(reports, SizeIs(1));
+    EXPECT_EQ(reports[0].step, 7);
+    EXPECT_EQ(metrics(reports[0])["loss"], 0.001);
+}
+
+}  // namespace
+}  // namespace lockstep

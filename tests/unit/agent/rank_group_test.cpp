@@ -1,0 +1,104 @@
+// What cannot be provoked from outside: a rank that outlives SIGKILL, and a start that fails
+// halfway.
+#include "job/agent/rank_group.hpp"
+
+#include "tests/support/temporary_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <optional>
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class RankGroupTest : public testing::Test {
+  protected:
+    void make(RankGroup::Timing timing) {
+        RankGroup::Handlers handlers;
+        handlers.captured = [](std::int32_t, std::vector<RankReport>) {};
+        handlers.ending = [](std::int32_t) {};
+        handlers.exited = [this](wire::Exited exited) { exits.push_back(std::move(exited)); };
+        handlers.unkillable = [this](std::int32_t, std::string why) {
+            unkillable = std::move(why);
+        };
+        handlers.all_ended = [this] { ended = true; };
+        group.emplace(tasks, handlers, timing);
+    }
+    RankGroup::RankPlan plan(std::int32_t rank, const std::string& script) {
+        RankGroup::RankPlan out;
+        out.rank = rank;
+        out.process.agent_program = LOCKSTEP_AGENT;
+        out.process.program = "/bin/sh";
+        out.process.argv = {"sh", "-c", script};
+        out.process.directory = folder.path().string();
+        out.log = folder.path() / wire::rank_log_name(rank);
+        return out;
+    }
+    TemporaryFolder folder;
+    net::io_context io{1};
+    TaskGroup tasks{io};
+    std::optional<RankGroup> group;
+    std::vector<wire::Exited> exits;
+    std::string unkillable;
+    bool ended = false;
+};
+
+TEST_F(RankGroupTest, ARankThatOutlivesKillIsGivenUpAndSaidSo) {
+    RankGroup::Timing timing;
+    timing.after_kill = std::chrono::milliseconds{0};  // no process ends as fast as that
+    make(timing);
+    std::vector<RankGroup::RankPlan> plans;
+    plans.push_back(plan(0, "sleep 600"));
+    const auto started = group->start(1, std::move(plans));
+    ASSERT_TRUE(started);
+    group->stop(std::chrono::milliseconds{0});
+    io.run();
+    EXPECT_TRUE(ended);
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_TRUE(exits[0].stopped);
+    EXPECT_EQ(exits[0].signal, SIGKILL);
+    EXPECT_THAT(unkillable, HasSubstr("of rank 0 does not end after SIGKILL"));
+    EXPECT_FALSE(group->running());
+    ::waitpid(static_cast<pid_t>((*started)[0].pid), nullptr, 0);
+}
+
+TEST_F(RankGroupTest, AStartThatFailsHalfwayStopsWhatWasStarted) {
+    make(RankGroup::Timing{});
+    std::vector<RankGroup::RankPlan> plans;
+    plans.push_back(plan(0, "sleep 600"));
+    plans.push_back(plan(1, "sleep 600"));
+    plans[1].log = folder.path() / "no/such/folder.log";
+    const auto started = group->start(1, std::move(plans));
+    ASSERT_FALSE(started);
+    EXPECT_THAT(started.error().message, HasSubstr("rank 1: rank log: "));
+    io.run();
+    EXPECT_TRUE(ended);
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_EQ(exits[0].rank, 0);
+    EXPECT_TRUE(exits[0].stopped);
+}
+
+TEST_F(RankGroupTest, AnotherGenerationUsesTheSameGroup) {
+    make(RankGroup::Timing{});
+    for (std::int32_t generation = 1; generation <= 2; ++generation) {
+        std::vector<RankGroup::RankPlan> plans;
+        plans.push_back(plan(0, "echo hello; exit 3"));
+        ASSERT_TRUE(group->start(generation, std::move(plans)));
+        io.restart();
+        io.run();
+        ASSERT_THAT(exits, SizeIs(static_cast<std::size_t>(generation)));
+        EXPECT_EQ(exits.back().generation, generation);
+        EXPECT_EQ(exits.back().exit_code, 3);
+    }
+    EXPECT_EQ(text_of(folder.path() / wire::rank_log_name(0)),
+              "hello\n[lockstep: generation 2 starts]\nhello\n");
+}
+
+}  // namespace
+}  // namespace lockstep::test

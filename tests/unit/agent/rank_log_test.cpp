@@ -1,0 +1,118 @@
+#include "job/agent/rank_log.hpp"
+
+#include "tests/support/temporary_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+namespace lockstep::test {
+namespace {
+
+using testing::HasSubstr;
+
+RankLog::Caps small() {
+    RankLog::Caps caps;
+    caps.total = 256 << 10;
+    caps.head = 16 << 10;
+    caps.chunk = 32 << 10;
+    caps.tail = 10;
+    return caps;
+}
+
+// 16 bytes that say which of them they are.
+std::string piece(int i) {
+    std::string text = std::to_string(i);
+    return std::string(15 - text.size(), '.') + text + "\n";
+}
+
+TEST(RankLog, KeepsTheBeginningAndTheNewestAndFreesTheMiddle) {
+    const TemporaryFolder folder;
+    auto log = RankLog::open(folder / "log", small());
+    ASSERT_TRUE(log);
+    constexpr int kPieces = 1 << 16;  // 1 MiB
+    for (int i = 0; i < kPieces; ++i) {
+        log->append(piece(i));
+    }
+    const std::string text = text_of(folder / "log");
+    EXPECT_EQ(log->size(), 16LL * kPieces);
+    ASSERT_EQ(text.size(), 16U * kPieces) << "offsets stay those of the whole output";
+    EXPECT_EQ(text.substr(0, 16), piece(0));
+    EXPECT_EQ(text.substr((16 << 10) - 16, 16), piece(1023)) << "the head is whole";
+    EXPECT_EQ(text.substr(16U * (kPieces - 1)), piece(kPieces - 1));
+    const std::size_t newest = (256 - 16 - 32) << 10;
+    EXPECT_EQ(text.find('\0', text.size() - newest), std::string::npos) << "the newest are whole";
+    EXPECT_EQ(text[300 << 10], '\0');
+    struct stat info {};
+    ASSERT_EQ(::stat((folder / "log").c_str(), &info), 0);
+    EXPECT_LE(info.st_blocks * 512, 256 << 10);
+    EXPECT_EQ(log->lost_bytes(), 0);
+}
+
+TEST(RankLog, TailHoldsTheLastBytesPrintable) {
+    const TemporaryFolder folder;
+    auto log = RankLog::open(folder / "log", small());
+    ASSERT_TRUE(log);
+    log->append("abc");
+    EXPECT_EQ(log->tail(), "abc");
+    log->append("defghijklmnop\x1b\xff");
+    EXPECT_EQ(log->tail(), "ijklmnop\xEF\xBF\xBD");
+    log->append("1");
+    log->append("2");
+    EXPECT_EQ(log->tail(),
+              "klmnop\xEF\xBF\xBD"
+              "12");
+}
+
+TEST(RankLog, IsContinuedByTheNextGeneration) {
+    const TemporaryFolder folder;
+    RankLog::open(folder / "log")->append("one\n");
+    auto log = RankLog::open(folder / "log");
+    EXPECT_EQ(log->size(), 4);
+    log->append("two\n");
+    EXPECT_EQ(text_of(folder / "log"), "one\ntwo\n");
+}
+
+TEST(RankLog, StopsAtTheCapWhereTheMiddleCannotBeFreedAndSaysSo) {
+    const TemporaryFolder folder;
+    RankLog::Caps caps = small();
+    caps.may_punch = false;
+    auto log = RankLog::open(folder / "log", caps);
+    ASSERT_TRUE(log);
+    for (int i = 0; i < 1 << 16; ++i) {
+        log->append(piece(i));
+    }
+    const std::string text = text_of(folder / "log");
+    EXPECT_LE(text.size(), (256U << 10) + 300);
+    EXPECT_THAT(text.substr(text.size() - 200), HasSubstr("the rest is not kept]"));
+    EXPECT_EQ(text.find("the rest is not kept"), text.rfind("the rest is not kept"));
+    EXPECT_GT(log->lost_bytes(), 0);
+    EXPECT_EQ(log->tail(), piece((1 << 16) - 1).substr(6)) << "the tail of a cause still works";
+}
+
+TEST(RankLog, AFullDiskLosesBytesCountsThemAndSaysSoLater) {
+    const TemporaryFolder folder;
+    if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
+        GTEST_SKIP() << "needs the right to mount a small tmpfs";
+    }
+    {
+        const std::string ballast(40 << 10, 'x');
+        ASSERT_TRUE(write_file_atomic(folder / "ballast", ballast));
+        auto log = RankLog::open(folder / "log");
+        ASSERT_TRUE(log);
+        const std::string chunk(16 << 10, 'a');
+        log->append(chunk);
+        log->append(chunk);
+        log->append(chunk);
+        EXPECT_EQ(log->lost_bytes(), 32 << 10);
+        std::filesystem::remove(folder / "ballast");
+        log->append("after\n");
+        EXPECT_EQ(text_of(folder / "log"),
+                  chunk + "\n[lockstep: 32768 bytes were lost, the disk was full]\nafter\n");
+    }
+    ::umount2(folder.path().c_str(), MNT_DETACH);
+}
+
+}  // namespace
+}  // namespace lockstep::test

@@ -1,0 +1,54 @@
+#include "job/base/files.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+class Files : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = ::testing::TempDir() + "lockstep-files-XXXXXX";
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+    std::filesystem::path folder_;
+};
+
+TEST_F(Files, AreReplacedAsAWholeWithTheModeAskedFor) {
+    const auto path = folder_ / "secret";
+    ASSERT_TRUE(write_file_atomic(path, "one", 0600).has_value());
+    ASSERT_TRUE(write_file_atomic(path, "two", 0600).has_value());
+    EXPECT_EQ(*read_file(path, 100), "two");
+    struct stat info {};
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777U, 0600U);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator{folder_}, {}), 1);
+}
+
+TEST_F(Files, LargerThanTheCapAreNotRead) {
+    std::ofstream{folder_ / "big"} << std::string(5000, 'x');
+    EXPECT_EQ(read_file(folder_ / "big", 4999).error().code, Errc::exhausted);
+    EXPECT_EQ(read_file(folder_ / "big", 5000)->size(), 5000U);
+    EXPECT_EQ(read_file(folder_ / "none", 10).error().code, Errc::not_found);
+}
+
+TEST_F(Files, DirectoriesAreMadePrivate) {
+    const auto path = folder_ / "a/b/c";
+    ASSERT_TRUE(make_private_directories(path).has_value());
+    ASSERT_TRUE(make_private_directories(path).has_value());
+    struct stat info {};
+    ASSERT_EQ(::stat((folder_ / "a").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777U, 0700U);
+    std::ofstream{folder_ / "file"} << "x";
+    EXPECT_FALSE(make_private_directories(folder_ / "file").has_value());
+    EXPECT_FALSE(make_private_directories(folder_ / "file/below").has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+#include "job/cli/client.hpp"
+
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::cli {
+namespace {
+
+std::string header_of(const ClientRequest& request, const std::string& name) {
+    for (const auto& [key, value] : request.headers) {
+        if (key == name) {
+            return value;
+        }
+    }
+    return "";
+}
+
+TEST(CliClient, EveryRequestCarriesTheToken) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs", 200, "{}");
+    ASSERT_TRUE(daemon.client().get("/v1/jobs").has_value());
+    EXPECT_EQ(header_of(daemon.asked.at(0), "Authorization"), "Bearer secret");
+}
+
+TEST(CliClient, AProblemBecomesAnErrorWithItsFields) {
+    FakeDaemon daemon;
+    daemon.on("POST /v1/jobs", 400,
+              R"({"title":"Bad","detail":"1 field is wrong",
+                  "errors":[{"pointer":"/name","message":"too\nlong"}]})");
+    const auto answer = daemon.client().post_json("/v1/jobs", "{}");
+    ASSERT_FALSE(answer.has_value());
+    EXPECT_EQ(answer.error().code, Errc::invalid);
+    EXPECT_EQ(answer.error().message, "1 field is wrong");
+    const std::vector<FieldError> want{{"/name", "too long"}};
+    EXPECT_EQ(answer.error().fields, want);
+}
+
+TEST(CliClient, StatusesMapToWhatTheCallerCanDo) {
+    const std::vector<std::pair<int, Errc>> cases{
+        {400, Errc::invalid},     {401, Errc::denied},    {403, Errc::denied},
+        {404, Errc::not_found},   {409, Errc::conflict},  {412, Errc::conflict},
+        {413, Errc::invalid},     {422, Errc::invalid},   {421, Errc::denied},
+        {503, Errc::unavailable}, {507, Errc::exhausted}, {504, Errc::timed_out}};
+    for (const auto& [status, code] : cases) {
+        FakeDaemon daemon;
+        daemon.on("GET /", status, "not json");
+        const auto answer = daemon.client().get("/");
+        ASSERT_FALSE(answer.has_value()) << status;
+        EXPECT_EQ(answer.error().code, code) << status;
+        EXPECT_NE(answer.error().message.find(std::to_string(status)), std::string::npos);
+    }
+}
+
+TEST(CliClient, AWholeIdIsTakenWithoutAsking) {
+    FakeDaemon daemon;
+    EXPECT_EQ(daemon.client().resolve(kId).value(), kId);
+    EXPECT_EQ(daemon.client().resolve("LS-01jcxw3v5n8q2r7t9zabcdefgh").value(), kId);
+    EXPECT_TRUE(daemon.asked.empty());
+}
+
+TEST(CliClient, ABeginningIsLookedUpOnEveryPage) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs?limit=500&cursor=p%2F2", 200,
+              std::string(R"({"items":[{"id":")") + kId + R"("}],"next_cursor":null})");
+    daemon.on("GET /v1/jobs", 200,
+              R"({"items":[{"id":"ls-01JCXX3V5N8Q2R7T9ZABCDEFGH"}],"next_cursor":"p/2"})");
+    EXPECT_EQ(daemon.client().resolve("ls-01jcxw").value(), kId);
+    EXPECT_EQ(daemon.client().resolve("01JCXW").value(), kId);
+    EXPECT_EQ(daemon.client().resolve("ls-01JAAA").error().code, Errc::not_found);
+}
+
+TEST(CliClient, ABeginningOfTwoJobsIsRefusedAndNamesThem) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs", 200,
+              std::string(R"({"items":[{"id":")") + kId +
+                  R"("},{"id":"ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ"}]})");
+    const auto id = daemon.client().resolve("ls-01JCXW3V");
+    ASSERT_FALSE(id.has_value());
+    EXPECT_EQ(id.error().code, Errc::conflict);
+    EXPECT_NE(id.error().message.find("ABCDEFGJ"), std::string::npos);
+}
+
+TEST(CliClient, WhatIsNoIdNeverReachesAPath) {
+    FakeDaemon daemon;
+    for (const char* text : {"", "ls-", "ls-01JCX", "../../etc", "ls-01JCX/../..", "ls-01JCXW?x"}) {
+        const auto id = daemon.client().resolve(text);
+        ASSERT_FALSE(id.has_value()) << text;
+        EXPECT_EQ(id.error().code, Errc::invalid) << text;
+    }
+    EXPECT_TRUE(daemon.asked.empty());
+}
+
+TEST(CliClient, QueriesArePercentEncoded) {
+    EXPECT_EQ(query_encode("a b&c=d/é~"), "a%20b%26c%3Dd%2F%C3%A9~");
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,282 @@
+#include "job/cli/commands.hpp"
+
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A specification on disk for the time of a test.
+class SpecFile {
+  public:
+    explicit SpecFile(const std::string& text)
+        : path_(testing::TempDir() + "cli_spec_" +
+                testing::UnitTest::GetInstance()->current_test_info()->name() + ".json") {
+        std::ofstream(path_) << text;
+    }
+    ~SpecFile() { std::filesystem::remove(path_); }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+std::string job_json(const std::string& state) {
+    return std::string(R"({"id":")") + kId + R"(","name":"demo","state":")" + state + R"("})";
+}
+
+std::string key_of(const ClientRequest& request) {
+    for (const auto& [name, value] : request.headers) {
+        if (name == "Idempotency-Key") {
+            return value;
+        }
+    }
+    return "";
+}
+
+TEST(CliSubmit, SendsTheFileAsItIsAndPrintsTheId) {
+    const SpecFile spec("{\"name\": \"demo\"}");
+    FakeDaemon daemon;
+    daemon.on("POST /v1/jobs", 201, job_json("accepted"));
+    Cli run(daemon);
+    run.options.file = spec.path();
+    EXPECT_EQ(run.verb("submit"), Exit::ok);
+    EXPECT_EQ(run.out.str(), std::string(kId) + "\n");
+    EXPECT_EQ(daemon.asked.at(0).body, "{\"name\": \"demo\"}");
+    EXPECT_EQ(key_of(daemon.asked.at(0)).size(), 32U);
+}
+
+TEST(CliSubmit, ALostAnswerIsAskedForAgainWithTheSameKey) {
+    const SpecFile spec("{}");
+    FakeDaemon daemon;
+    int tries = 0;
+    daemon.on("POST /v1/jobs", [&tries](const ClientRequest&) -> Result<ClientResponse> {
+        if (++tries < 3) {
+            return fail(tries == 1 ? Errc::timed_out : Errc::unavailable, "lost");
+        }
+        return ClientResponse{201, job_json("accepted"), {}};
+    });
+    Cli run(daemon);
+    run.options.file = spec.path();
+    EXPECT_EQ(run.verb("submit"), Exit::ok);
+    std::set<std::string> keys;
+    for (const ClientRequest& request : daemon.asked) {
+        keys.insert(key_of(request));
+    }
+    EXPECT_EQ(daemon.asked.size(), 3U);
+    EXPECT_EQ(keys.size(), 1U);
+}
+
+TEST(CliSubmit, WithoutAnyAnswerTheKeyIsPrintedForTheNextTry) {
+    const SpecFile spec("{}");
+    FakeDaemon daemon;
+    daemon.on("POST /v1/jobs", [](const ClientRequest&) -> Result<ClientResponse> {
+        return fail(Errc::unavailable, "connection refused");
+    });
+    Cli run(daemon);
+    run.options.file = spec.path();
+    run.options.idempotency_key = "monday";
+    EXPECT_EQ(run.verb("submit"), Exit::unreachable);
+    EXPECT_THAT(run.err.str(), HasSubstr("--idempotency-key monday"));
+    EXPECT_THAT(run.err.str(), HasSubstr("Start it with: lockstepd"));
+    EXPECT_TRUE(run.out.str().empty());
+}
+
+TEST(CliSubmit, ARefusalNamesEveryFieldAndIsNotRepeated) {
+    const SpecFile spec("{}");
+    FakeDaemon daemon;
+    daemon.on("POST /v1/jobs", 400,
+              R"({"detail":"2 fields are wrong","errors":[{"pointer":"/name","message":"missing"},
+                  {"pointer":"/nodse","message":"unknown field"}]})");
+    Cli run(daemon);
+    run.options.file = spec.path();
+    EXPECT_EQ(run.verb("submit"), Exit::usage);
+    EXPECT_EQ(run.err.str(),
+              "error: 2 fields are wrong\n  /name: missing\n  /nodse: unknown field\n");
+    EXPECT_EQ(daemon.asked.size(), 1U);
+}
+
+TEST(CliSubmit, AFileThatIsNotThereIsAUsageError) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    run.options.file = "/nowhere/spec.json";
+    EXPECT_EQ(run.verb("submit"), Exit::usage);
+    EXPECT_TRUE(daemon.asked.empty());
+}
+
+TEST(CliJobs, PagesUntilTheLimitAndPassesTheFilters) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs?limit=1&state=running&label=team%3Avision&cursor=next", 200,
+              R"({"items":[{"id":"ls-2","name":"b","state":"failed"}],"next_cursor":"more"})");
+    daemon.on("GET /v1/jobs?limit=2&state=running&label=team%3Avision", 200,
+              R"({"items":[{"id":"ls-1","name":"a","state":"running"}],"next_cursor":"next"})");
+    Cli run(daemon);
+    run.options.limit = 2;
+    run.options.state = "running";
+    run.options.label = "team:vision";
+    run.options.quiet = true;
+    EXPECT_EQ(run.verb("jobs"), Exit::ok);
+    EXPECT_EQ(run.out.str(), "ls-1\nls-2\n");
+}
+
+TEST(CliJobs, AHostileNameCannotSteerTheTerminal) {
+    FakeDaemon daemon;
+    daemon.on(
+        "GET /v1/jobs", 200,
+        R"({"items":[{"id":"ls-1","name":"\u001b[2J\u001b]0;x\u0007evil\nname","state":"running"}]})");
+    Cli run(daemon);
+    EXPECT_EQ(run.verb("jobs"), Exit::ok);
+    EXPECT_THAT(run.out.str(), Not(HasSubstr("\x1b")));
+    EXPECT_THAT(run.out.str(), HasSubstr("evil name"));
+}
+
+TEST(CliShow, JsonIsTheDaemonsAnswer) {
+    FakeDaemon daemon;
+    daemon.on(std::string("GET /v1/jobs/") + kId, 200, job_json("running"));
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.json = true;
+    EXPECT_EQ(run.verb("show"), Exit::ok);
+    EXPECT_EQ(Json::parse(run.out.str()), Json::parse(job_json("running")));
+}
+
+TEST(CliShow, EveryKindOfFailureHasItsExitCode) {
+    for (const auto& [status, exit] : std::map<int, Exit>{{404, Exit::not_found},
+                                                          {401, Exit::denied},
+                                                          {409, Exit::conflict},
+                                                          {503, Exit::unreachable},
+                                                          {400, Exit::usage}}) {
+        FakeDaemon daemon;
+        daemon.on("GET /v1/jobs/", status, "{}");
+        Cli run(daemon);
+        run.options.id = kId;
+        EXPECT_EQ(run.verb("show"), exit) << status;
+        EXPECT_FALSE(run.err.str().empty());
+    }
+}
+
+TEST(CliSeries, InAPipeIsATableOfWholeNumbersAndValues) {
+    FakeDaemon daemon;
+    daemon.on(
+        std::string("GET /v1/jobs/") + kId + "/series?metric=loss&x=step&points=100&ranks=0-1", 200,
+        R"({"metric":"loss","x":"step","series":[{"rank":0,"points":[[1,2.0,2.5,2.25],[2,1,1,1]]},
+                  {"rank":1,"points":[[2,null,null,null]]}]})");
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.metric = "loss";
+    run.options.ranks = "0-1";
+    EXPECT_EQ(run.verb("series"), Exit::ok);
+    EXPECT_EQ(run.out.str(),
+              "step   rank0  rank1\n"
+              "   1  2.2500      -\n"
+              "   2       1    nan\n");
+}
+
+TEST(CliSeries, AMetricNobodyReportedIsNotFound) {
+    FakeDaemon daemon;
+    daemon.on("GET ", 200, R"({"metric":"x","x":"step","series":[{"rank":0,"points":[]}]})");
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.metric = "x";
+    EXPECT_EQ(run.verb("series"), Exit::not_found);
+}
+
+// A log that grows by one piece a look.
+class GrowingLog {
+  public:
+    GrowingLog(FakeDaemon& daemon, std::vector<std::string> pieces) : pieces_(std::move(pieces)) {
+        daemon.on(std::string("GET /v1/jobs/") + kId + "/logs",
+                  [this](const ClientRequest& request) -> Result<ClientResponse> {
+                      const std::size_t at = request.target.find("offset=");
+                      const std::size_t offset = std::stoul(request.target.substr(at + 7));
+                      const std::string body = text_.substr(offset);
+                      return ClientResponse{
+                          200, body, {{"Lockstep-Log-Next", std::to_string(text_.size())}}};
+                  });
+        daemon.on(std::string("GET /v1/jobs/") + kId,
+                  [this](const ClientRequest&) -> Result<ClientResponse> {
+                      if (next_ < pieces_.size()) {
+                          text_ += pieces_[next_++];
+                          return ClientResponse{200, job_json("running"), {}};
+                      }
+                      return ClientResponse{200, job_json("succeeded"), {}};
+                  });
+    }
+
+  private:
+    std::vector<std::string> pieces_;
+    std::size_t next_ = 0;
+    std::string text_;
+};
+
+TEST(CliLogs, FollowingPrintsEveryByteOnceUntilTheJobHasEnded) {
+    FakeDaemon daemon;
+    GrowingLog log(daemon, {"one\ntw", "o\n", "", "three"});
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("logs"), Exit::ok);
+    EXPECT_EQ(run.out.str(), "one\ntwo\nthree\n");
+    EXPECT_EQ(run.watched, kId);
+}
+
+TEST(CliLogs, APipeGetsTheBytesAndATerminalHarmlessText) {
+    for (const bool terminal : {false, true}) {
+        FakeDaemon daemon;
+        GrowingLog log(daemon, {"\x1b[31mred\x1b[0m\a\n"});
+        Cli run(daemon);
+        run.terminal.interactive = terminal;
+        run.options.id = kId;
+        EXPECT_EQ(run.verb("logs"), Exit::ok);
+        EXPECT_EQ(run.out.str(), terminal ? "red\n" : "\x1b[31mred\x1b[0m\a\n");
+    }
+}
+
+TEST(CliEvents, EndsAtTheFinishedEventWhenFollowing) {
+    FakeDaemon daemon;
+    daemon.on(std::string("GET /v1/jobs/") + kId + "/events?limit=500&after=2", 200,
+              R"({"items":[{"seq":9,"time":"2026-11-21T01:00:01.000Z","kind":"finished",
+                  "data":{"state":"failed","cause":{"class":"rank_exit","message":"rank 1 exited",
+                  "rank":1,"exit_code":7}}}]})");
+    daemon.on(
+        std::string("GET /v1/jobs/") + kId + "/events?limit=500&after=0", 200,
+        R"({"items":[{"seq":2,"time":"2026-11-21T01:00:00.000Z","kind":"submitted","data":{}}]})");
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.log_follow = true;
+    EXPECT_EQ(run.verb("events"), Exit::ok);
+    EXPECT_THAT(run.out.str(), HasSubstr("rank_exit: rank 1 exited (rank 1, exit code 7)"));
+    EXPECT_EQ(daemon.asked.size(), 2U);
+}
+
+TEST(CliCancel, SaysWhatHappens) {
+    FakeDaemon daemon;
+    daemon.on(std::string("POST /v1/jobs/") + kId + "/cancel", 200, job_json("running"));
+    Cli run(daemon);
+    run.options.id = kId;
+    EXPECT_EQ(run.verb("cancel"), Exit::ok);
+    EXPECT_THAT(run.out.str(), HasSubstr("is being cancelled"));
+}
+
+TEST(CliScript, WithoutAScriptTheDaemonsReasonIsPrinted) {
+    FakeDaemon daemon;
+    daemon.on(std::string("GET /v1/jobs/") + kId + "/script", 404,
+              R"({"detail":"the local scheduler runs jobs without a script"})");
+    Cli run(daemon);
+    run.options.id = kId;
+    EXPECT_EQ(run.verb("script"), Exit::not_found);
+    EXPECT_EQ(run.err.str(), "error: the local scheduler runs jobs without a script\n");
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,118 @@
+#include "job/cli/follow.hpp"
+
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A job that moves one state on with every sleep of the follower.
+class Moving {
+  public:
+    Moving(FakeDaemon& daemon, Cli& run, std::vector<std::string> states, std::string cause = "{}")
+        : states_(std::move(states)), cause_(std::move(cause)) {
+        const std::string base = std::string("GET /v1/jobs/") + kId;
+        daemon.on(base + "/ranks", 200,
+                  R"({"items":[{"rank":0,"node":"a","step":3,"loss":0.5,"step_seconds":0.02},
+                               {"rank":1,"node":"b","step":4,"loss":0.25,"step_seconds":0.04}]})");
+        daemon.on(
+            base + "/series", 200,
+            R"({"metric":"total_steps","x":"step","series":[{"rank":0,"points":[[1,10,10,10]]}]})");
+        daemon.on(base, [this](const ClientRequest&) -> Result<ClientResponse> {
+            const std::string& state = states_.at(std::min(at_, states_.size() - 1));
+            if (state == "gone") {
+                return fail(Errc::unavailable, "connection refused");
+            }
+            if (state == "denied") {
+                return ClientResponse{401, R"({"detail":"token expired"})", {}};
+            }
+            return ClientResponse{200,
+                                  std::string(R"({"id":")") + kId + R"(","name":"demo","state":")" +
+                                      state + R"(","step":4,"cause":)" + cause_ + "}",
+                                  {}};
+        });
+        run.on_sleep = [this] { ++at_; };
+    }
+
+  private:
+    std::vector<std::string> states_;
+    std::string cause_;
+    std::size_t at_ = 0;
+};
+
+TEST(Follow, InAPipePrintsChangesLossesAndTheEnd) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    Moving job(daemon, run, {"queued", "running", "running", "succeeded"});
+    EXPECT_EQ(follow_job(run.context, kId, false), Exit::ok);
+    const std::string out = run.out.str();
+    EXPECT_THAT(out, HasSubstr("queued\n"));
+    EXPECT_THAT(out, HasSubstr("step 3/10 (30 %)  loss 0.5000 0.2500  step time"));
+    EXPECT_THAT(out, HasSubstr(std::string("succeeded after 00:00:00, 4 steps  ") + kId));
+    EXPECT_EQ(out.find('\x1b'), std::string::npos);
+}
+
+TEST(Follow, AFailureEndsWithItsCauseAndItsLog) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    Moving job(daemon, run, {"running", "failed"},
+               R"({"class":"rank_exit","message":"rank 1 exited","rank":1,"node":"b","exit_code":7,
+                   "log_tail":"Traceback\nValueError: no\n"})");
+    EXPECT_EQ(follow_job(run.context, kId, false), Exit::job_failed);
+    EXPECT_THAT(run.out.str(),
+                HasSubstr("cause  rank_exit: rank 1 exited (rank 1 on b, exit code 7)\n"
+                          "  │ Traceback\n  │ ValueError: no\n"));
+}
+
+TEST(Follow, ACancelledJobHasAnExitCodeOfItsOwn) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    Moving job(daemon, run, {"running", "cancelled"});
+    EXPECT_EQ(follow_job(run.context, kId, true), Exit::cancelled);
+}
+
+TEST(Follow, SurvivesARestartOfTheDaemonAndSaysSoOnce) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    Moving job(daemon, run, {"running", "gone", "gone", "gone", "running", "succeeded"});
+    EXPECT_EQ(follow_job(run.context, kId, true), Exit::ok);
+    const std::string out = run.out.str();
+    const std::size_t first = out.find("no answer from http://fake:1");
+    ASSERT_NE(first, std::string::npos);
+    EXPECT_EQ(out.find("no answer", first + 1), std::string::npos);
+    EXPECT_THAT(out, HasSubstr("connected again\n"));
+}
+
+TEST(Follow, GivesUpWhenNobodyAnswersForTenMinutes) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    Moving job(daemon, run, {"running", "gone"});
+    EXPECT_EQ(follow_job(run.context, kId, true), Exit::unreachable);
+}
+
+TEST(Follow, EndsAtOnceWhenItMayNotLookAnyMore) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    Moving job(daemon, run, {"running", "denied"});
+    EXPECT_EQ(follow_job(run.context, kId, true), Exit::denied);
+    EXPECT_THAT(run.err.str(), HasSubstr("token expired"));
+}
+
+TEST(Follow, OnATerminalRedrawsItsLinesInPlace) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    run.terminal.interactive = true;
+    Moving job(daemon, run, {"running", "running", "succeeded"});
+    EXPECT_EQ(follow_job(run.context, kId, false), Exit::ok);
+    const std::string out = run.out.str();
+    EXPECT_THAT(out, HasSubstr("\x1b[5A\r"));  // head, progress, title, two ranks
+    EXPECT_THAT(out, HasSubstr("0.5000"));
+    EXPECT_THAT(out, HasSubstr("succeeded after"));
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,130 @@
+#include "job/cli/options.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A home folder of its own, and none of the variables of whoever runs the test.
+class CliAccess : public testing::Test {
+  protected:
+    void SetUp() override {
+        home_ = testing::TempDir() + "cli_home_" +
+                testing::UnitTest::GetInstance()->current_test_info()->name();
+        std::filesystem::remove_all(home_);
+        std::filesystem::create_directories(home_ + "/.local/share/lockstep");
+        std::filesystem::create_directories(home_ + "/.config/lockstep");
+        ::setenv("HOME", home_.c_str(), 1);
+        for (const char* name : {"XDG_DATA_HOME", "XDG_CONFIG_HOME", "LOCKSTEP_URL",
+                                 "LOCKSTEP_TOKEN", "LOCKSTEP_DATA_DIR"}) {
+            ::unsetenv(name);
+        }
+    }
+    void TearDown() override {
+        ::unsetenv("LOCKSTEP_URL");
+        ::unsetenv("LOCKSTEP_TOKEN");
+        std::filesystem::remove_all(home_);
+    }
+    void write(const std::string& name, const std::string& text) const {
+        std::ofstream(home_ + "/" + name) << text;
+    }
+    // What the arguments lead to.
+    static Result<Access> access(const std::string& arguments) {
+        Options options;
+        CLI::App app;
+        declare(app, options);
+        app.parse(arguments + " jobs");
+        return find_access(options);
+    }
+    std::string home_;
+};
+
+TEST_F(CliAccess, WithoutAnythingItIsThisMachine) {
+    const auto got = access("");
+    ASSERT_TRUE(got.has_value());
+    EXPECT_EQ(got->url, "http://127.0.0.1:8470");
+    EXPECT_EQ(got->token, "");
+}
+
+TEST_F(CliAccess, TheLocalDaemonsUrlAndTokenAreFound) {
+    write(".local/share/lockstep/url", "http://127.0.0.1:9000\n");
+    write(".local/share/lockstep/token", "abc\n");
+    EXPECT_EQ(access("")->url, "http://127.0.0.1:9000");
+    EXPECT_EQ(access("")->token, "abc");
+}
+
+TEST_F(CliAccess, ALocalTokenIsNotShownToAnotherHost) {
+    write(".local/share/lockstep/token", "abc\n");
+    EXPECT_EQ(access("--url http://127.0.0.1:1")->token, "abc");
+    EXPECT_EQ(access("--url http://[::1]:1")->token, "abc");
+    EXPECT_EQ(access("--url localhost:1")->token, "abc");
+    EXPECT_EQ(access("--url http://cluster:8470")->token, "");
+    EXPECT_EQ(access("--url http://127.0.0.1@cluster:1")->token, "");
+    EXPECT_EQ(access("--url http://127.0.0.1.evil.example")->token, "");
+}
+
+TEST_F(CliAccess, FlagBeatsVariableBeatsFile) {
+    write(".config/lockstep/config.toml", "url = \"http://file:1\"\n");
+    EXPECT_EQ(access("")->url, "http://file:1");
+    ::setenv("LOCKSTEP_URL", "http://variable:1", 1);
+    EXPECT_EQ(access("")->url, "http://variable:1");
+    EXPECT_EQ(access("--url http://flag:1")->url, "http://flag:1");
+}
+
+TEST_F(CliAccess, TokenFileBeatsVariableBeatsConfiguration) {
+    write("one", "first\n");
+    write("two", "second\n");
+    write(".config/lockstep/config.toml", "token-file = \"" + home_ + "/one\"\n");
+    EXPECT_EQ(access("")->token, "first");
+    ::setenv("LOCKSTEP_TOKEN", "third", 1);
+    EXPECT_EQ(access("")->token, "third");
+    EXPECT_EQ(access("--token-file " + home_ + "/two")->token, "second");
+}
+
+TEST_F(CliAccess, AnUnknownSettingOrAMissingFileIsAnError) {
+    write(".config/lockstep/config.toml", "ulr = \"http://file:1\"\n");
+    EXPECT_THAT(access("").error().message, HasSubstr("unknown setting ulr"));
+    EXPECT_FALSE(access("--config " + home_ + "/none").has_value());
+    write(".config/lockstep/config.toml", "");
+    EXPECT_FALSE(access("--token-file " + home_ + "/none").has_value());
+}
+
+TEST(CliOptions, GlobalOptionsWorkAfterTheVerbToo) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    app.parse("show ls-01JCXW --json --url http://x:1");
+    EXPECT_TRUE(options.json);
+    EXPECT_EQ(options.url, "http://x:1");
+    EXPECT_EQ(options.id, "ls-01JCXW");
+}
+
+TEST(CliOptions, StandardInputIsADash) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    app.parse("submit - --follow");
+    EXPECT_EQ(options.file, "-");
+    EXPECT_TRUE(options.follow);
+}
+
+TEST(CliOptions, WhatMakesNoSenseIsRefused) {
+    for (const char* line : {"", "nonsense", "submit", "submit a.json --wait --follow",
+                             "jobs --state sleeping", "jobs --limit 0", "series ls-01JCXW",
+                             "logs ls-01JCXW --tail -3", "completion tcsh", "show a b"}) {
+        Options options;
+        CLI::App app;
+        declare(app, options);
+        EXPECT_THROW(app.parse(line), CLI::ParseError) << line;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,141 @@
+#include "job/cli/terminal.hpp"
+
+#include "job/cli/plot.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TerminalText : public testing::Test {
+  protected:
+    static void SetUpTestSuite() { Terminal::detect(); }  // sets the locale for widths
+    static Terminal wide(std::size_t width) {
+        Terminal terminal;
+        terminal.interactive = true;
+        terminal.width = width;
+        return terminal;
+    }
+};
+
+TEST_F(TerminalText, WidthCountsColumnsNotBytes) {
+    EXPECT_EQ(visible_width("abc"), 3U);
+    EXPECT_EQ(visible_width("é█"), 2U);
+    EXPECT_EQ(visible_width("\x1b[1;31mred\x1b[0m"), 3U);
+    EXPECT_EQ(visible_width("日本"), 4U);
+}
+
+TEST_F(TerminalText, CuttingKeepsColoursClosedAndCharactersWhole) {
+    Terminal terminal = wide(80);
+    terminal.colour = true;
+    EXPECT_EQ(cut(terminal, "abcdef", 6), "abcdef");
+    EXPECT_EQ(cut(terminal, "abcdef", 4), "abc…");
+    EXPECT_EQ(cut(terminal, paint(terminal, Style::red, "abcdef"), 3), "\x1b[31mab…\x1b[0m");
+    EXPECT_EQ(visible_width(cut(terminal, "日本日本", 4)), 3U);
+    terminal.unicode = false;
+    EXPECT_EQ(cut(terminal, "abcdef", 4), "abc~");
+}
+
+TEST_F(TerminalText, NumbersKeepFourDigits) {
+    EXPECT_EQ(format_value(0), "0");
+    EXPECT_EQ(format_value(0.53123), "0.5312");
+    EXPECT_EQ(format_value(12.3456), "12.35");
+    EXPECT_EQ(format_value(1234.5), "1234");
+    EXPECT_EQ(format_value(42), "42");
+    EXPECT_EQ(format_value(3.1e-6), "3.10e-06");
+    EXPECT_EQ(format_value(NAN), "nan");
+    EXPECT_EQ(format_value(-INFINITY), "-inf");
+    EXPECT_EQ(format_seconds(0.0213), "21.3 ms");
+    EXPECT_EQ(format_seconds(1.25), "1.25 s");
+    EXPECT_EQ(format_seconds(125), "00:02:05");
+    EXPECT_EQ(format_clock(2 * 86'400 + 3 * 3600 + 4 * 60 + 5), "2-03:04:05");
+    EXPECT_EQ(format_clock(NAN), "--:--:--");
+}
+
+TEST_F(TerminalText, SparklinesShowTheWholeRunInTheirWidth) {
+    const Terminal terminal;
+    EXPECT_EQ(sparkline(terminal, {0, 1, 2, 3, 4, 5, 6, 7}, 8), "▁▂▃▄▅▆▇█");
+    EXPECT_EQ(sparkline(terminal, {8, 8, 4, 4, 0, 0}, 3), "█▄▁");
+    EXPECT_EQ(sparkline(terminal, {1, NAN, 1}, 4), "▄!▄ ");
+    EXPECT_EQ(sparkline(terminal, {}, 2), "  ");
+    EXPECT_EQ(sparkline(terminal, {1, 2}, 0), "");
+}
+
+TEST_F(TerminalText, BarsAreExactlyAsWideAsAsked) {
+    Terminal terminal;
+    for (const double share : {-1.0, 0.0, 0.01, 0.5, 0.99, 1.0, 7.0}) {
+        EXPECT_EQ(visible_width(progress_bar(terminal, share, 10)), 10U) << share;
+    }
+    EXPECT_EQ(progress_bar(terminal, 1, 3), "███");
+    terminal.unicode = false;
+    EXPECT_EQ(progress_bar(terminal, 0.5, 4), "##..");
+}
+
+TEST_F(TerminalText, TablesGiveWayInTheColumnThatMay) {
+    Table table({{"ID"}, {"NAME", false, true}, {"STEP", true}});
+    table.row({"ls-1", std::string(100, 'x'), "5"});
+    const auto lines = table.lines(wide(40));
+    for (const std::string& line : lines) {
+        EXPECT_LE(visible_width(line), 40U);
+    }
+    EXPECT_THAT(lines.at(1), HasSubstr("…"));
+    Terminal pipe;
+    EXPECT_THAT(table.lines(pipe).at(1), HasSubstr(std::string(100, 'x')));
+}
+
+TEST_F(TerminalText, ABlockThatShrinksLeavesNothingBehind) {
+    std::ostringstream out;
+    const Terminal terminal = wide(20);
+    LiveBlock block(out, terminal);
+    block.draw({"one", "two", "three"});
+    block.draw({"four"});
+    EXPECT_THAT(out.str(), HasSubstr("\x1b[3A\rfour\x1b[K\n\x1b[J"));
+    out.str("");
+    block.erase();
+    EXPECT_EQ(out.str(), "\x1b[1A\r\x1b[J");
+    out.str("");
+    block.erase();
+    EXPECT_EQ(out.str(), "");
+}
+
+TEST_F(TerminalText, PlotsFitAndCarryTheirScale) {
+    PlotLine falling;
+    for (int step = 1; step <= 50; ++step) {
+        const double value = 50.0 / step;
+        falling.points.push_back({static_cast<double>(step), value, value, value});
+    }
+    PlotLine broken = falling;
+    broken.rank = 1;
+    broken.points[10] = {11, NAN, NAN, NAN};
+    for (const bool colour : {true, false}) {
+        Terminal terminal = wide(60);
+        terminal.colour = colour;
+        const auto lines = plot(terminal, "loss", "step", {falling, broken}, 8);
+        ASSERT_EQ(lines.size(), 1U + 8 + 3);
+        for (const std::string& line : lines) {
+            EXPECT_LE(visible_width(line), 60U) << line;
+        }
+        EXPECT_THAT(lines.at(1), HasSubstr("50 "));
+        EXPECT_THAT(lines.at(8), HasSubstr("1 "));
+        EXPECT_THAT(lines.at(10), HasSubstr("50"));
+        EXPECT_THAT(lines.at(11), HasSubstr(colour ? "━" : "0=0  1=1"));
+    }
+}
+
+TEST_F(TerminalText, APlotOfNothingIsEmpty) {
+    PlotLine line;
+    EXPECT_TRUE(plot(wide(80), "loss", "step", {line}, 8).empty());
+    line.points.push_back({1, NAN, NAN, NAN});
+    EXPECT_TRUE(plot(wide(80), "loss", "step", {line}, 8).empty());
+    line.points.push_back({2, 5, 5, 5});
+    EXPECT_EQ(plot(wide(80), "loss", "step", {line}, 8).size(), 12U);
+}
+
+}  // namespace
+}  // namespace lockstep::cli

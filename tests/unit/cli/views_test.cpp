@@ -1,0 +1,82 @@
+#include "job/cli/views.hpp"
+
+#include "job/cli/fields.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string joined(const Lines& lines) {
+    std::string out;
+    for (const std::string& line : lines) {
+        out += line + "\n";
+    }
+    return out;
+}
+
+TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
+    const Json job = Json::parse(R"({"id":"ls-1","name":"demo","state":"failed","user":"me",
+        "framework":"native","resources":{"nodes":2,"ranks_per_node":2,"gpus_per_node":0},
+        "labels":{"team":"vision"},"submitted_at":"2026-11-21T01:00:00.000Z",
+        "started_at":"2026-11-21T01:00:10.000Z","finished_at":"2026-11-21T01:01:15.000Z","step":42,
+        "attempts":[{"number":1,"scheduler_id":"local:1","nodes":["a","b"],
+          "started_at":"2026-11-21T01:00:01.000Z","finished_at":"2026-11-21T01:01:01.000Z",
+          "generations":[{"number":1,"started_at":"2026-11-21T01:00:02.000Z","finished_at":"2026-11-21T01:00:32.000Z"},
+                         {"number":2,"started_at":"2026-11-21T01:00:33.000Z","resumed_from_step":20}]}],
+        "cause":{"class":"rank_signal","message":"rank 3 was killed","rank":3,"node":"b","signal":9,
+                 "log_tail":"step 42\n"}})");
+    const Terminal terminal;
+    const std::string text = joined(job_view(terminal, job, *time_at(job, "finished_at")));
+    EXPECT_THAT(text, HasSubstr("2 × 2 ranks"));
+    EXPECT_THAT(text, HasSubstr("team=vision"));
+    EXPECT_THAT(text, HasSubstr("ran           00:01:05"));
+    EXPECT_THAT(text, HasSubstr("nodes       a b"));
+    EXPECT_THAT(text, HasSubstr("resumed from step 20"));
+    EXPECT_THAT(text, HasSubstr("cause  rank_signal: rank 3 was killed (rank 3 on b, signal 9)"));
+    EXPECT_THAT(text, HasSubstr("│ step 42"));
+    EXPECT_THAT(text, Not(HasSubstr("GPU")));
+}
+
+TEST(CliViews, MissingOrIllTypedFieldsReadAsUnknown) {
+    const Terminal terminal;
+    const Json odd = Json::parse(R"({"id":7,"state":[],"attempts":{},"labels":3,"cause":"x",
+        "resources":null,"started_at":"yesterday"})");
+    EXPECT_FALSE(job_view(terminal, odd, 0).empty());
+    EXPECT_FALSE(jobs_table(terminal, {odd, Json(), Json::array()}, 0).empty());
+    EXPECT_EQ(ranks_table(terminal, Json::parse(R"({"items":[{"rank":"a"},null,3]})")).size(), 4U);
+    EXPECT_TRUE(
+        plot_lines(Json::parse(R"({"series":[{"points":[[1,2],"x"]}]})"))[0].points.empty());
+    EXPECT_TRUE(cause_view(terminal, Json()).empty());
+}
+
+TEST(CliViews, UnknownValuesAreDashesNeverZero) {
+    const Terminal terminal;
+    const auto lines =
+        ranks_table(terminal, Json::parse(R"({"items":[{"rank":0,"state":"starting"}]})"));
+    EXPECT_EQ(lines.at(1), "   0        starting     -     -          -    -    -");
+}
+
+TEST(CliViews, TimesAreReadToTheMillisecond) {
+    const Json json{{"t", "2026-11-21T01:02:03.456Z"}};
+    EXPECT_EQ(time_at(json, "t"), 1'795'222'923'456);
+    EXPECT_FALSE(time_at(json, "u").has_value());
+}
+
+TEST(CliViews, NumbersWrittenAsWordsAreRead) {
+    const Json json = Json::parse(R"({"a":"nan","b":"-inf","c":1.5,"d":"x","e":null})");
+    EXPECT_TRUE(std::isnan(*number_at(json, "a")));
+    EXPECT_LT(*number_at(json, "b"), 0);
+    EXPECT_EQ(number_at(json, "c"), 1.5);
+    EXPECT_FALSE(number_at(json, "d").has_value());
+    EXPECT_FALSE(number_at(json, "e").has_value());
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,127 @@
+#include "job/collective/gloo.hpp"
+
+#include "job/collective/memory_key_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Runs `body` as every rank of a world, one thread each.
+void as_ranks(std::int32_t size, const std::function<void(Communicator&)>& body) {
+    MemoryKeyStore store;
+    std::vector<std::thread> threads;
+    for (std::int32_t rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&store, &body, rank, size] {
+            GlooOptions options;
+            options.rank = rank;
+            options.size = size;
+            Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
+            ASSERT_TRUE(made.has_value()) << made.error().text();
+            body(**made);
+            const Status end = (*made)->barrier();
+            EXPECT_TRUE(end.has_value());
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+TEST(Gloo, OneRankAloneNeedsNoNetwork) {
+    MemoryKeyStore store;
+    GlooOptions options;
+    options.address = "no such host";
+    const Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
+    ASSERT_TRUE(made.has_value());
+    std::vector<float> values{1.0F, 2.0F};
+    ASSERT_TRUE((*made)->all_reduce_sum(values).has_value());
+    EXPECT_EQ(values, (std::vector<float>{1.0F, 2.0F}));
+    EXPECT_TRUE((*made)->barrier().has_value());
+}
+
+class GlooWorld : public testing::TestWithParam<std::int32_t> {};
+
+TEST_P(GlooWorld, AllReduceLeavesTheSumWithTheSameBitsOnEveryRank) {
+    const std::int32_t size = GetParam();
+    for (const std::size_t count : {std::size_t{1}, std::size_t{3}, std::size_t{50'000}}) {
+        std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
+        as_ranks(size, [&](Communicator& communicator) {
+            std::vector<float> values(count);
+            for (std::size_t i = 0; i < count; ++i) {
+                values[i] =
+                    0.1F * static_cast<float>(communicator.rank() + 1) + static_cast<float>(i % 7);
+            }
+            const Status done = communicator.all_reduce_sum(values);
+            ASSERT_TRUE(done.has_value()) << done.error().text();
+            results[static_cast<std::size_t>(communicator.rank())] = values;
+        });
+        for (std::size_t i = 0; i < count; ++i) {
+            const float want = 0.05F * static_cast<float>(size * (size + 1)) +
+                               static_cast<float>(size) * static_cast<float>(i % 7);
+            ASSERT_NEAR(results[0][i], want, 1e-4F) << i;
+        }
+        for (const std::vector<float>& result : results) {
+            EXPECT_EQ(result, results[0]);
+        }
+    }
+}
+
+TEST_P(GlooWorld, BroadcastCopiesTheRoot) {
+    as_ranks(GetParam(), [](Communicator& communicator) {
+        std::vector<std::byte> bytes(1000, static_cast<std::byte>(communicator.rank()));
+        const std::int32_t root = communicator.size() - 1;
+        ASSERT_TRUE(communicator.broadcast(bytes, root).has_value());
+        EXPECT_EQ(bytes, std::vector<std::byte>(1000, static_cast<std::byte>(root)));
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, GlooWorld, testing::Values(2, 3, 4));
+
+TEST(Gloo, AMissingPeerIsATimeout) {
+    MemoryKeyStore store;
+    GlooOptions options;
+    options.size = 2;
+    options.connect_timeout = 50ms;
+    const Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().code, Errc::timed_out);
+    EXPECT_NE(made.error().message.find("gloo/1"), std::string::npos) << made.error().message;
+}
+
+TEST(Gloo, APeerThatLeavesFailsTheOperationOfTheOthers) {
+    MemoryKeyStore store;
+    std::vector<Status> results(2);
+    std::vector<std::thread> threads;
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&store, &results, rank] {
+            GlooOptions options;
+            options.rank = rank;
+            options.size = 2;
+            Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
+            ASSERT_TRUE(made.has_value());
+            if (rank == 0) {
+                std::vector<float> values(10'000, 1.0F);
+                results[0] = (*made)->all_reduce_sum(values);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    ASSERT_FALSE(results[0].has_value());
+    EXPECT_EQ(results[0].error().code, Errc::unavailable);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,198 @@
+// WS /v1/agent from end to end: WsClient against the listener, with a gate that records.
+#include "daemon/http/agent_socket.hpp"
+
+#include "job/async/ws_client.hpp"
+#include "job/base/digest.hpp"
+#include "tests/unit/http/fake_control.hpp"
+#include "tests/unit/http/server_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Echoes with a mark; "close" closes, "flood" sends more than the queue holds.
+class Echo final : public AgentSession {
+  public:
+    Echo(std::shared_ptr<AgentPeer> peer, std::promise<void>& closed)
+        : peer_(std::move(peer)), closed_(closed) {
+        peer_->send({false, "welcome"});
+    }
+    void on_text(std::string_view bytes) override {
+        if (bytes == "close") {
+            peer_->send({false, "bye"});
+            peer_->close("asked to");
+            return;
+        }
+        if (bytes == "flood") {
+            for (int i = 0; i < 40; ++i) {
+                peer_->send({true, std::string(1U << 20U, 'f')});
+            }
+            return;
+        }
+        peer_->send({false, "text " + std::string{bytes}});
+    }
+    void on_binary(std::string_view bytes) override {
+        peer_->send({true, "binary " + std::to_string(bytes.size())});
+    }
+    void on_closed() override { closed_.set_value(); }  // throws when it is called twice
+
+  private:
+    std::shared_ptr<AgentPeer> peer_;
+    std::promise<void>& closed_;
+};
+
+class AgentSocketTest : public testing::Test {
+  protected:
+    AgentSocketTest() {
+        Route route;
+        route.path = "/v1/agent";
+        route.scope = Scope::agent;
+        route.operation = "agent";
+        route.handler = AgentUpgrade{};
+        router_.add(route);
+        gate_.answer = [this](std::shared_ptr<AgentPeer> peer) {
+            return Result<std::shared_ptr<AgentSession>>{
+                std::make_shared<Echo>(std::move(peer), closed_)};
+        };
+        server_ = std::make_unique<TestServer>(router_, &gate_, HttpSettings{});
+    }
+    Status connect(WsClient& client) {
+        return run(client.connect({"127.0.0.1", std::to_string(server_->port())}, "/v1/agent",
+                                  "ticket", 10s));
+    }
+    template <class T>
+    T run(Task<T> task) {
+        std::optional<T> out;
+        net::co_spawn(io_, keep(std::move(task), out),
+                      [](const std::exception_ptr& error) { EXPECT_EQ(error, nullptr); });
+        io_.restart();
+        while (!out) {
+            io_.run_one();
+        }
+        return std::move(*out);
+    }
+    template <class T>
+    static Task<void> keep(Task<T> task, std::optional<T>& out) {
+        out.emplace(co_await std::move(task));
+    }
+    std::string read(WsClient& client) {
+        auto message = run(client.read());
+        return message ? (message->binary ? "b:" : "t:") + message->bytes.substr(0, 80) : "closed";
+    }
+    bool closed_soon() { return closed_.get_future().wait_for(10s) == std::future_status::ready; }
+
+    net::io_context io_{1};
+    Router router_;
+    FakeGate gate_;
+    std::promise<void> closed_;
+    std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(AgentSocketTest, MessagesGoBothWaysInOrder) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    EXPECT_EQ(gate_.tickets, std::vector<std::string>{sha256_hex("ticket")});
+    EXPECT_EQ(gate_.remotes, std::vector<std::string>{"127.0.0.1"});
+    EXPECT_EQ(client.local_address(), "127.0.0.1");
+    EXPECT_EQ(read(client), "t:welcome");
+    WsMessage text{false, "hello"};
+    WsMessage binary{true, std::string(3U << 20U, 'x')};
+    EXPECT_TRUE(run(client.write(text)));
+    EXPECT_TRUE(run(client.write(binary)));
+    EXPECT_EQ(read(client), "t:text hello");
+    EXPECT_EQ(read(client), "b:binary 3145728");
+    client.close();
+    EXPECT_EQ(read(client), "closed");
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, TheDaemonClosesAfterWhatItHadToSay) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    WsMessage message{false, "close"};
+    EXPECT_TRUE(run(client.write(message)));
+    EXPECT_EQ(read(client), "t:welcome");
+    EXPECT_EQ(read(client), "t:bye");
+    EXPECT_EQ(read(client), "closed");
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, AnUnknownTicketIs401BeforeTheUpgrade) {
+    gate_.answer = nullptr;
+    WsClient client{io_};
+    const auto status = connect(client);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Errc::denied);
+}
+
+TEST_F(AgentSocketTest, ATakenNodeIs403AndABusyDaemonMayBeTriedAgain) {
+    const std::vector<std::pair<Errc, Errc>> table{{Errc::conflict, Errc::denied},
+                                                   {Errc::unavailable, Errc::unavailable}};
+    for (const auto& [said, seen] : table) {
+        gate_.answer = [code = said](const std::shared_ptr<AgentPeer>&) {
+            return Result<std::shared_ptr<AgentSession>>{fail(code, "no")};
+        };
+        WsClient client{io_};
+        const auto status = connect(client);
+        ASSERT_FALSE(status);
+        EXPECT_EQ(status.error().code, seen);
+    }
+}
+
+TEST_F(AgentSocketTest, AnAgentThatDoesNotReadIsClosed) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    WsMessage message{false, "flood"};
+    EXPECT_TRUE(run(client.write(message)));
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, AFrameOverTheCapEndsTheConnection) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    WsMessage message{true, std::string(limits::kAgentFrameBytes + 1, 'x')};
+    run(client.write(message));
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, PlainRequestsAndRequestsWithoutATicketAreRefused) {
+    const std::string upgrade =
+        "GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n";
+    const std::string key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    const std::vector<std::pair<std::string, int>> table{
+        {"GET /v1/agent HTTP/1.1\r\nHost: localhost\r\n\r\n", 426},
+        {upgrade + "\r\n", 400},
+        {upgrade + key + "\r\n", 401},
+        {upgrade + key + "Authorization: Basic x\r\n\r\n", 401}};
+    for (const auto& [bytes, status] : table) {
+        RawClient client{server_->port()};
+        client.send(bytes);
+        client.finish_sending();
+        EXPECT_EQ(status_in(client.read_to_end()), status) << bytes;
+    }
+    EXPECT_TRUE(gate_.tickets.empty());
+}
+
+TEST_F(AgentSocketTest, StoppingClosesAgents) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    EXPECT_EQ(read(client), "t:welcome");
+    server_->stop(100ms);
+    EXPECT_EQ(read(client), "closed");
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, AWaitingReadEndsWhenTheClientCloses) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    EXPECT_EQ(read(client), "t:welcome");
+    net::post(io_, [&] { client.close(); });
+    EXPECT_EQ(read(client), "closed");
+}
+
+}  // namespace
+}  // namespace lockstep

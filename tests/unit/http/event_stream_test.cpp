@@ -1,0 +1,186 @@
+#include "daemon/http/event_stream.hpp"
+
+#include "daemon/http/event_feed.hpp"
+#include "tests/unit/http/fake_control.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Runs next() to its end on the io_context.
+std::optional<std::string> next_of(net::io_context& io, BodyStream& stream) {
+    std::optional<std::string> out;
+    net::co_spawn(io, stream.next(),
+                  [&out](const std::exception_ptr&, std::optional<std::string> text) {
+                      out = std::move(text);
+                  });
+    io.restart();
+    io.run();
+    return out;
+}
+
+TEST(EventFormat, FollowsTheStandard) {
+    EXPECT_EQ(format_event(7, "running", "{}"), "id: 7\nevent: running\ndata: {}\n\n");
+    EXPECT_EQ(format_event(0, "", "a"), "data: a\n\n");
+    EXPECT_EQ(format_event(0, "x", "a\nb\r\nc\rd"),
+              "event: x\ndata: a\ndata: b\ndata: c\ndata: d\n\n");
+}
+
+TEST(EventStream, GivesWhatIsQueuedInOnePiece) {
+    net::io_context io;
+    EventStream stream{io, {}};
+    stream.push(1, "a", "x");
+    stream.push(2, "b", "y");
+    EXPECT_EQ(next_of(io, stream), "id: 1\nevent: a\ndata: x\n\nid: 2\nevent: b\ndata: y\n\n");
+}
+
+TEST(EventStream, WakesTheReader) {
+    net::io_context io;
+    EventStream stream{io, {}};
+    net::post(io, [&] { stream.push(1, "a", "x"); });
+    EXPECT_EQ(next_of(io, stream), "id: 1\nevent: a\ndata: x\n\n");
+}
+
+TEST(EventStream, SendsACommentWhenItIsQuiet) {
+    net::io_context io;
+    EventStream stream{io, {10, 1ms}};
+    EXPECT_EQ(next_of(io, stream), ":\n\n");
+}
+
+TEST(EventStream, EndsWhenTheReaderLagsBehind) {
+    net::io_context io;
+    EventStream stream{io, {2, 15s}};
+    EXPECT_TRUE(stream.push(1, "a", "x"));
+    EXPECT_TRUE(stream.push(2, "a", "x"));
+    EXPECT_FALSE(stream.push(3, "a", "x"));
+    EXPECT_TRUE(stream.lagged());
+    // What was queued is still good, then it is over.
+    EXPECT_TRUE(next_of(io, stream));
+    EXPECT_EQ(next_of(io, stream), std::nullopt);
+}
+
+TEST(EventStream, CloseEndsAWaitingReader) {
+    net::io_context io;
+    EventStream stream{io, {}};
+    net::post(io, [&] { stream.close(); });
+    EXPECT_EQ(next_of(io, stream), std::nullopt);
+    EXPECT_FALSE(stream.lagged());
+}
+
+TEST(Topics, AreParsedStrictly) {
+    const std::string id = kJob;
+    const auto topics = TopicSet::parse("jobs,ranks." + id);
+    ASSERT_TRUE(topics);
+    EXPECT_TRUE(topics->wants("job." + id));
+    EXPECT_TRUE(topics->wants("ranks." + id));
+    EXPECT_FALSE(topics->wants("ranks.other"));
+    const auto one = TopicSet::parse("job." + id);
+    EXPECT_TRUE(one->wants("job." + id));
+    EXPECT_FALSE(one->wants("job.ls-01ARZ3NDEKTSV4RRFFQ69G5FAW"));
+    for (const char* bad : {"", "job", "job.", "job.x", "everything", "jobs,,jobs"}) {
+        EXPECT_FALSE(TopicSet::parse(bad)) << bad;
+    }
+}
+
+class EventFeedTest : public testing::Test {
+  protected:
+    std::shared_ptr<EventFeed> start(std::optional<std::int64_t> after,
+                                     EventStream::Settings settings = {}) {
+        return EventFeed::start(io_, control_, metrics_, caller_, *TopicSet::parse("jobs"), after,
+                                settings);
+    }
+    StreamMessage message(std::int64_t seq, std::string user = "uma") {
+        return FakeControl::message(seq, "job." + std::string{kJob}, std::move(user));
+    }
+    std::string text(std::int64_t seq) {
+        const auto n = std::to_string(seq);
+        return "id: " + n + "\nevent: submitted\ndata: {\"seq\":" + n + "}\n\n";
+    }
+    net::io_context io_;
+    FakeControl control_;
+    telemetry::DaemonMetrics metrics_;
+    Caller caller_{"uma", false, true};
+};
+
+TEST_F(EventFeedTest, WithoutAnIdOnlyWhatComes) {
+    control_.stored = {message(1), message(2)};
+    const auto feed = start(std::nullopt);
+    EXPECT_EQ(next_of(io_, *feed), "retry: 2000\nid: 2\n\n");
+    control_.publish(message(3));
+    EXPECT_EQ(next_of(io_, *feed), text(3));
+}
+
+TEST_F(EventFeedTest, ResumesBehindTheLastIdWithoutGapOrRepeat) {
+    control_.stored = {message(1), message(2), message(3)};
+    const auto feed = start(1);
+    // Stored and published while the replay is under way: told once, by the replay or live.
+    bool once = true;
+    control_.during_replay = [&] {
+        if (std::exchange(once, false)) {
+            control_.publish(message(3));
+            control_.stored.push_back(message(4));
+            control_.publish(message(4));
+        }
+    };
+    EXPECT_EQ(next_of(io_, *feed), "retry: 2000\n\n");
+    EXPECT_EQ(next_of(io_, *feed), text(2) + text(3));
+    EXPECT_EQ(next_of(io_, *feed), text(4));
+    control_.publish(message(3));  // late news of what was replayed
+    control_.publish(message(5));
+    EXPECT_EQ(next_of(io_, *feed), text(5));
+}
+
+TEST_F(EventFeedTest, ReplaysManyPages) {
+    for (std::int64_t seq = 1; seq <= 1200; ++seq) {
+        control_.stored.push_back(message(seq));
+    }
+    const auto feed = start(0);
+    next_of(io_, *feed);
+    std::string all;
+    for (int i = 0; i < 3; ++i) {
+        all += next_of(io_, *feed).value_or("");
+    }
+    std::string expected;
+    for (std::int64_t seq = 1; seq <= 1200; ++seq) {
+        expected += text(seq);
+    }
+    EXPECT_EQ(all, expected);
+}
+
+TEST_F(EventFeedTest, ShowsOthersJobsToAdminsOnly) {
+    const auto mine = start(std::nullopt);
+    caller_ = {"ada", true, true};
+    const auto all = start(std::nullopt);
+    next_of(io_, *mine);
+    next_of(io_, *all);
+    control_.publish(message(1, "vic"));
+    control_.publish(message(2, "uma"));
+    EXPECT_EQ(next_of(io_, *mine), text(2));
+    EXPECT_EQ(next_of(io_, *all), text(1) + text(2));
+}
+
+TEST_F(EventFeedTest, ASlowReaderIsEndedAndComesBack) {
+    const auto feed = start(std::nullopt, {2, 15s});
+    next_of(io_, *feed);
+    for (std::int64_t seq = 1; seq <= 3; ++seq) {
+        control_.publish(message(seq));
+    }
+    EXPECT_TRUE(feed->lagged());
+    EXPECT_EQ(next_of(io_, *feed), text(1) + text(2));
+    EXPECT_EQ(next_of(io_, *feed), std::nullopt);
+}
+
+TEST_F(EventFeedTest, CloseUnsubscribes) {
+    const auto feed = start(std::nullopt);
+    EXPECT_EQ(control_.sinks.size(), 1U);
+    feed->close();
+    EXPECT_TRUE(control_.sinks.empty());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,159 @@
+// A Control that keeps its answers in plain members; what it was asked is kept too.
+#pragma once
+
+#include "daemon/control/control.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+inline constexpr const char* kJob = "ls-01ARZ3NDEKTSV4RRFFQ69G5FAV";
+
+class FakeGate final : public AgentGate {
+  public:
+    Result<std::shared_ptr<AgentSession>> open(const std::string& ticket,
+                                               std::shared_ptr<AgentPeer> peer,
+                                               std::string remote) override {
+        tickets.push_back(ticket);
+        remotes.push_back(std::move(remote));
+        if (!answer) {
+            return fail(Errc::denied, "no such ticket");
+        }
+        return answer(std::move(peer));
+    }
+    std::function<Result<std::shared_ptr<AgentSession>>(std::shared_ptr<AgentPeer>)> answer;
+    std::vector<std::string> tickets, remotes;
+};
+
+class FakeControl final : public Control {
+  public:
+    template <class T>
+    using Answer = Task<Result<T>>;
+
+    Answer<Submitted> submit(Caller caller, SubmitRequest request) override {
+        callers.push_back(caller);
+        submissions.push_back(request);
+        if (submit_error) {
+            co_return fail(*submit_error);
+        }
+        Submitted done;
+        done.id = kJob;
+        done.job_json = std::make_shared<const std::string>(R"({"id":"x"})");
+        done.repeated = repeated;
+        co_return done;
+    }
+    Result<Json> render(const Caller&, const JobSpec& spec) override {
+        Json json = Json::object();
+        json["render_hash"] = "abc";
+        json["name"] = spec.name;
+        return json;
+    }
+    Result<std::shared_ptr<const std::string>> show_now(const Caller& caller,
+                                                        std::string_view id) override {
+        callers.push_back(caller);
+        if (id != kJob) {
+            return fail(Errc::not_found, "no such job");
+        }
+        return in_memory ? job : std::shared_ptr<const std::string>{};
+    }
+    Answer<std::shared_ptr<const std::string>> show(Caller, std::string) override {
+        ++shown;
+        co_return job;
+    }
+    Answer<std::string> list(Caller caller, JobQuery query) override {
+        callers.push_back(caller);
+        queries.push_back(query);
+        if (query.cursor == "bad") {
+            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+        }
+        co_return std::string{R"({"items":[]})"};
+    }
+    Answer<std::string> cancel(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> spec(Caller, std::string) override {
+        co_return std::string{R"({"name":"a","framework":"command","command":["true"]})"};
+    }
+    Answer<std::string> events(Caller, std::string id, std::int64_t after,
+                               std::size_t limit) override {
+        co_return text(id + " " + std::to_string(after) + " " + std::to_string(limit));
+    }
+    Answer<std::string> ranks(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> series(Caller, std::string id, SeriesQuery query) override {
+        series_queries.push_back(query);
+        co_return text(id);
+    }
+    Answer<LogPlace> log_place(Caller, std::string, std::int32_t rank) override {
+        if (rank != 0) {
+            co_return fail(Errc::not_found, "no such rank");
+        }
+        if (place_error) {
+            co_return fail(*place_error);
+        }
+        co_return place;
+    }
+    std::shared_ptr<void> subscribe(Sink sink) override {
+        const int key = next_sink++;
+        sinks[key] = std::move(sink);
+        return std::shared_ptr<void>{nullptr, [this, key](void*) { sinks.erase(key); }};
+    }
+    Answer<std::vector<StreamMessage>> replay(std::int64_t after, std::size_t limit) override {
+        std::vector<StreamMessage> out;
+        for (const auto& message : stored) {
+            if (message.seq > after && out.size() < limit) {
+                out.push_back(message);
+            }
+        }
+        if (during_replay) {
+            during_replay();
+        }
+        co_return out;
+    }
+    std::int64_t last_seq() const override { return stored.empty() ? 0 : stored.back().seq; }
+    MetricsBody metrics(std::string_view) override {
+        return {"text/plain; version=0.0.4; charset=utf-8", "up 1\n"};
+    }
+    Task<Status> ready() override {
+        if (ready_error) {
+            co_return fail(*ready_error);
+        }
+        co_return Status{};
+    }
+    AgentGate& agents() override { return gate; }
+
+    void publish(const StreamMessage& message) {
+        const auto now = sinks;
+        for (const auto& [key, sink] : now) {
+            sink(message);
+        }
+    }
+    static StreamMessage message(std::int64_t seq, std::string topic, std::string user) {
+        return {seq, std::move(topic), seq == 0 ? "ranks" : "submitted",
+                std::make_shared<const std::string>("{\"seq\":" + std::to_string(seq) + "}"),
+                std::move(user)};
+    }
+
+    FakeGate gate;
+    std::vector<Caller> callers;
+    std::vector<SubmitRequest> submissions;
+    std::vector<JobQuery> queries;
+    std::vector<SeriesQuery> series_queries;
+    std::vector<StreamMessage> stored;
+    std::function<void()> during_replay;
+    std::map<int, Sink> sinks;
+    std::shared_ptr<const std::string> job = std::make_shared<const std::string>(R"({"id":"y"})");
+    std::optional<Error> submit_error, place_error, ready_error;
+    LogPlace place;
+    bool repeated = false;
+    bool in_memory = true;
+    int shown = 0;
+    int next_sink = 0;
+
+  private:
+    static std::string text(const std::string& what) {
+        return dump_json(Json::object({{"asked", what}}));
+    }
+};
+
+}  // namespace lockstep

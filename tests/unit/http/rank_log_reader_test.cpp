@@ -1,0 +1,154 @@
+#include "daemon/http/rank_log_reader.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+class RankLogReaderTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-log-XXXXXX");
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+        path_ = (folder_ / "rank-00000.log").string();
+    }
+    void TearDown() override { std::filesystem::remove_all(folder_); }
+    void write(const std::string& text) { std::ofstream{path_, std::ios::binary} << text; }
+    // Frees [from, to) of the file, as the agent does; false where the file system cannot.
+    bool punch(std::int64_t from, std::int64_t to) {
+        const UniqueFd fd{::open(path_.c_str(), O_RDWR)};
+        return ::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from) ==
+               0;
+    }
+    std::filesystem::path folder_;
+    std::string path_;
+};
+
+TEST_F(RankLogReaderTest, ReadsFromAnOffset) {
+    write("hello\nworld\n");
+    const auto reader = RankLogReader::open(path_);
+    ASSERT_TRUE(reader);
+    const auto slice = reader->read(6, 1000);
+    ASSERT_TRUE(slice);
+    EXPECT_EQ(slice->text, "world\n");
+    EXPECT_EQ(slice->offset, 6);
+    EXPECT_EQ(slice->next, 12);
+}
+
+TEST_F(RankLogReaderTest, StopsAtTheCapAndGoesOnFromNext) {
+    write("0123456789");
+    const auto reader = RankLogReader::open(path_);
+    ASSERT_TRUE(reader);
+    const auto first = reader->read(0, 4);
+    EXPECT_EQ(first->text, "0123");
+    EXPECT_EQ(reader->read(first->next, 100)->text, "456789");
+}
+
+TEST_F(RankLogReaderTest, BehindTheEndIsEmpty) {
+    write("abc");
+    const auto reader = RankLogReader::open(path_);
+    const auto slice = reader->read(1000, 10);
+    ASSERT_TRUE(slice);
+    EXPECT_EQ(slice->text, "");
+    EXPECT_EQ(slice->offset, 3);
+    EXPECT_EQ(slice->next, 3);
+}
+
+TEST_F(RankLogReaderTest, SaysHowMuchAHoleDropped) {
+    const std::string block(4096, 'a');
+    write(block + std::string(8192, 'b') + std::string(4096, 'c') + "end\n");
+    if (!punch(4096, 12288)) {
+        GTEST_SKIP() << "this file system cannot free the middle of a file";
+    }
+    const auto reader = RankLogReader::open(path_);
+    const auto slice = reader->read(0, 1U << 20U);
+    ASSERT_TRUE(slice);
+    EXPECT_EQ(slice->text,
+              block + "\n[lockstep: 8192 bytes dropped]\n" + std::string(4096, 'c') + "end\n");
+    EXPECT_EQ(slice->next, 4096 + 8192 + 4096 + 4);
+    const auto inside = reader->read(5000, 1U << 20U);
+    EXPECT_TRUE(inside->text.starts_with("[lockstep: 7288 bytes dropped]\ncccc")) << inside->text;
+}
+
+TEST_F(RankLogReaderTest, AHoleUpToTheEndIsTold) {
+    write("abc");
+    ASSERT_EQ(::truncate(path_.c_str(), 1 << 20), 0);
+    const auto reader = RankLogReader::open(path_);
+    const auto slice = reader->read(0, 1U << 20U);
+    ASSERT_TRUE(slice);
+    EXPECT_EQ(slice->next, 1 << 20);
+    EXPECT_NE(slice->text.find("bytes dropped]"), std::string::npos);
+}
+
+TEST_F(RankLogReaderTest, TailCountsLines) {
+    write("one\ntwo\nthree\n");
+    const auto reader = RankLogReader::open(path_);
+    EXPECT_EQ(reader->tail(1, 1000), 8);
+    EXPECT_EQ(reader->tail(2, 1000), 4);
+    EXPECT_EQ(reader->tail(3, 1000), 0);
+    EXPECT_EQ(reader->tail(99, 1000), 0);
+}
+
+TEST_F(RankLogReaderTest, TailCountsAnUnfinishedLine) {
+    write("one\ntwo\nthr");
+    const auto reader = RankLogReader::open(path_);
+    EXPECT_EQ(reader->tail(1, 1000), 8);
+    EXPECT_EQ(reader->tail(2, 1000), 4);
+}
+
+TEST_F(RankLogReaderTest, TailLooksBackOnlySoFar) {
+    write(std::string(300'000, 'x'));
+    const auto reader = RankLogReader::open(path_);
+    EXPECT_EQ(reader->tail(5, 100'000), 200'000);
+    EXPECT_EQ(reader->tail(5, 1'000'000), 0);
+}
+
+TEST_F(RankLogReaderTest, TailCrossesBlocks) {
+    std::string text;
+    for (int i = 0; i < 40'000; ++i) {
+        text += std::to_string(i) + "\n";
+    }
+    write(text);
+    const auto reader = RankLogReader::open(path_);
+    const auto at = reader->tail(30'000, 1U << 20U);
+    ASSERT_TRUE(at);
+    EXPECT_TRUE(text.substr(static_cast<std::size_t>(*at)).starts_with("10000\n"));
+}
+
+TEST_F(RankLogReaderTest, TailStopsAtAHole) {
+    write("first\n" + std::string(20'000, 'b') + "\nlast\n");
+    if (!punch(0, 8192)) {
+        GTEST_SKIP() << "this file system cannot free the middle of a file";
+    }
+    const auto reader = RankLogReader::open(path_);
+    EXPECT_EQ(reader->tail(10, 1U << 20U), 8192);
+    EXPECT_EQ(reader->tail(1, 1U << 20U), 20'007);
+}
+
+TEST_F(RankLogReaderTest, OpensNothingButRegularFiles) {
+    write("secret");
+    const auto link = (folder_ / "link").string();
+    std::filesystem::create_symlink(path_, link);
+    const auto by_link = RankLogReader::open(link);
+    ASSERT_FALSE(by_link);
+    EXPECT_EQ(by_link.error().code, Errc::denied);
+    const auto pipe = (folder_ / "pipe").string();
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    const auto by_pipe = RankLogReader::open(pipe);
+    ASSERT_FALSE(by_pipe);
+    EXPECT_EQ(by_pipe.error().code, Errc::denied);
+    EXPECT_FALSE(RankLogReader::open(folder_.string()));
+    const auto none = RankLogReader::open((folder_ / "none").string());
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, Errc::not_found);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,338 @@
+// Every route of the API through a real listener, with a Control that answers from memory.
+#include "daemon/http/routes.hpp"
+
+#include "daemon/http/openapi.hpp"
+#include "job/base/json.hpp"
+#include "tests/unit/http/fake_control.hpp"
+#include "tests/unit/http/server_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kSpec = R"({"name":"first","framework":"command","command":["true"]})";
+
+class RoutesTest : public testing::Test {
+  protected:
+    RoutesTest() : metrics_(), context_{io_, control_, metrics_} {
+        add_routes(router_, context_);
+        server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
+                                               Surface::all, &io_);
+        std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-http-XXXXXX");
+        folder_ = ::mkdtemp(pattern.data());
+    }
+    ~RoutesTest() override {
+        server_.reset();
+        std::filesystem::remove_all(folder_);
+    }
+    ClientResponse call(const std::string& method, const std::string& target,
+                        const std::string& token = "user-token", const std::string& body = "",
+                        std::vector<std::pair<std::string, std::string>> headers = {}) {
+        auto response = server_->call(method, target, token, body, std::move(headers));
+        EXPECT_TRUE(response) << method << " " << target;
+        return response ? *response : ClientResponse{};
+    }
+    ClientResponse get(const std::string& target) { return call("GET", target); }
+    std::string of_job(const std::string& rest) { return "/v1/jobs/" + std::string{kJob} + rest; }
+    // The pointers of a problem document's errors.
+    static std::vector<std::string> pointers(const ClientResponse& response) {
+        std::vector<std::string> out;
+        const auto json = parse_json(response.body);
+        if (json && json->contains("errors")) {
+            for (const auto& error : (*json)["errors"]) {
+                out.push_back(error["pointer"].get<std::string>());
+            }
+        }
+        return out;
+    }
+    void write_log(const std::string& text) {
+        control_.place.path = (folder_ / "rank-00000.log").string();
+        std::ofstream{control_.place.path, std::ios::binary | std::ios::app} << text;
+    }
+
+    net::io_context io_{1};
+    FakeControl control_;
+    telemetry::DaemonMetrics metrics_;
+    RouteContext context_;
+    Router router_;
+    std::unique_ptr<TestServer> server_;
+    std::filesystem::path folder_;
+};
+
+std::string concrete(std::string path) {
+    if (const auto at = path.find("{id}"); at != std::string::npos) {
+        path.replace(at, 4, kJob);
+    }
+    return path;
+}
+
+TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
+    // By hand, so that a route whose scope changes is seen.
+    const std::map<std::string, Scope> expected{
+        {"submitJob", Scope::write},    {"renderJob", Scope::write},
+        {"listJobs", Scope::read},      {"getJob", Scope::read},
+        {"getJobSpec", Scope::read},    {"getJobScript", Scope::read},
+        {"cancelJob", Scope::write},    {"getJobRanks", Scope::read},
+        {"getJobLogs", Scope::read},    {"getJobSeries", Scope::read},
+        {"getJobEvents", Scope::read},  {"streamEvents", Scope::read},
+        {"whoAmI", Scope::read},        {"connectAgent", Scope::agent},
+        {"getHealth", Scope::open},     {"getReadiness", Scope::open},
+        {"getMetrics", Scope::metrics}, {"getOpenApi", Scope::open}};
+    ASSERT_EQ(router_.routes().size(), expected.size());
+    const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
+        {"", std::nullopt},
+        {"wrong", std::nullopt},
+        {"viewer-token", Role::viewer},
+        {"user-token", Role::user},
+        {"admin-token", Role::admin}};
+    for (const auto& route : router_.routes()) {
+        ASSERT_TRUE(expected.contains(route.operation)) << route.operation;
+        const Scope scope = expected.at(route.operation);
+        EXPECT_EQ(route.scope, scope) << route.operation;
+        if (scope == Scope::agent) {
+            continue;
+        }
+        for (const auto& [token, role] : tokens) {
+            // HEAD: a stream must not hold the test up.
+            const std::string method = route.method == Method::get ? "HEAD" : "POST";
+            const int status = call(method, concrete(route.path), token).status;
+            const bool refused = status == 401 || status == 403;
+            const bool good = scope == Scope::open || (role && allows(*role, scope));
+            EXPECT_EQ(refused, !good) << route.operation << " with \"" << token << "\": " << status;
+            if (refused) {
+                EXPECT_EQ(status, role ? 403 : 401) << route.operation;
+            }
+        }
+    }
+}
+
+TEST_F(RoutesTest, SubmitHandsOverTheSpecAndAnswers201) {
+    const auto response = call("POST", "/v1/jobs", "user-token", kSpec,
+                               {{"Idempotency-Key", "key-1"}, {"If-Match", "\"abc\""}});
+    EXPECT_EQ(response.status, 201);
+    EXPECT_EQ(response.header("Location"), "/v1/jobs/" + std::string{kJob});
+    EXPECT_EQ(response.body, R"({"id":"x"})");
+    ASSERT_EQ(control_.submissions.size(), 1U);
+    const auto& submission = control_.submissions.front();
+    EXPECT_EQ(submission.spec.name, "first");
+    EXPECT_EQ(submission.idempotency_key, "key-1");
+    EXPECT_EQ(submission.if_match, "abc");
+    EXPECT_EQ(submission.body_sha256, sha256_hex(kSpec));
+    EXPECT_EQ(control_.callers.front().user, "uma");
+    EXPECT_FALSE(control_.callers.front().admin);
+}
+
+TEST_F(RoutesTest, SubmitTellsARepeat) {
+    control_.repeated = true;
+    EXPECT_EQ(call("POST", "/v1/jobs", "user-token", kSpec).header("Idempotency-Replayed"), "true");
+}
+
+TEST_F(RoutesTest, SubmitRefusalsHaveTheirStatus) {
+    const std::vector<std::pair<Error, int>> table{
+        {Error{Errc::invalid, "x", {{"/resources/nodes", "too many"}}}, 400},
+        {Error{Errc::conflict, "in flight"}, 409},
+        {Error{Errc::conflict, "reused: the key had another body"}, 422},
+        {Error{Errc::conflict, "render: changed"}, 412},
+        {Error{Errc::exhausted, "disk full"}, 507},
+        {Error{Errc::exhausted, "limit: 20000 jobs"}, 503},
+        {Error{Errc::unavailable, "stopping"}, 503}};
+    for (const auto& [error, status] : table) {
+        control_.submit_error = error;
+        const auto response = call("POST", "/v1/jobs", "user-token", kSpec);
+        EXPECT_EQ(response.status, status) << error.message;
+        EXPECT_EQ(response.header("Content-Type"), "application/problem+json");
+    }
+}
+
+TEST_F(RoutesTest, SubmitRefusesBadDocumentsAndHeaders) {
+    EXPECT_EQ(call("POST", "/v1/jobs", "user-token", "{").status, 400);
+    EXPECT_EQ(call("POST", "/v1/jobs", "user-token").status, 400);
+    const auto unknown = call("POST", "/v1/jobs", "user-token",
+                              R"({"name":"a","framework":"command","command":["x"],"nodez":1})");
+    EXPECT_EQ(unknown.status, 400);
+    EXPECT_EQ(pointers(unknown), std::vector<std::string>{"/nodez"});
+    EXPECT_EQ(call("POST", "/v1/jobs", "user-token", std::string(100, '[')).status, 400);
+    for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{
+             {"Idempotency-Key", "has space"},
+             {"Idempotency-Key", std::string(256, 'k')},
+             {"Idempotency-Key", ""},
+             {"If-Match", "unquoted"},
+             {"If-Match", "\"\""},
+             {"If-Match", "*"}}) {
+        EXPECT_EQ(call("POST", "/v1/jobs", "user-token", kSpec, {{name, value}}).status, 400)
+            << name << ": " << value;
+    }
+    EXPECT_TRUE(control_.submissions.empty());
+}
+
+TEST_F(RoutesTest, RenderGivesTheHashAsETag) {
+    const auto response = call("POST", "/v1/jobs/render", "user-token", kSpec);
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.header("ETag"), "\"abc\"");
+}
+
+TEST_F(RoutesTest, ShowAsksTheStoreOnlyWhenItMust) {
+    EXPECT_EQ(get(of_job("")).body, R"({"id":"y"})");
+    EXPECT_EQ(control_.shown, 0);
+    control_.in_memory = false;
+    EXPECT_EQ(get(of_job("")).body, R"({"id":"y"})");
+    EXPECT_EQ(control_.shown, 1);
+    EXPECT_EQ(get("/v1/jobs/ls-other").status, 404);
+    EXPECT_EQ(pointers(get(of_job("?x=1"))), std::vector<std::string>{"?x"});
+}
+
+TEST_F(RoutesTest, ListPassesItsFiltersOn) {
+    EXPECT_EQ(
+        get("/v1/jobs?state=running&user=uma&name=n&label=team:vision&limit=7&cursor=c").status,
+        200);
+    ASSERT_EQ(control_.queries.size(), 1U);
+    const auto& query = control_.queries.front();
+    EXPECT_EQ(query.state, JobState::running);
+    EXPECT_EQ(query.user, "uma");
+    EXPECT_EQ(query.name, "n");
+    EXPECT_EQ(query.label_name, "team");
+    EXPECT_EQ(query.label_value, "vision");
+    EXPECT_EQ(query.limit, 7U);
+    EXPECT_EQ(query.cursor, "c");
+}
+
+TEST_F(RoutesTest, ListNamesTheParameterThatIsWrong) {
+    const std::vector<std::pair<std::string, std::string>> table{
+        {"limit=0", "?limit"},    {"limit=1001", "?limit"}, {"limit=x", "?limit"},
+        {"state=done", "?state"}, {"label=team", "?label"}, {"cursor=bad", "?cursor"},
+        {"order=up", "?order"}};
+    for (const auto& [query, pointer] : table) {
+        const auto response = get("/v1/jobs?" + query);
+        EXPECT_EQ(response.status, 400) << query;
+        EXPECT_EQ(pointers(response), std::vector<std::string>{pointer}) << query;
+    }
+}
+
+TEST_F(RoutesTest, EventsAndSeriesPassTheirParametersOn) {
+    EXPECT_EQ(get(of_job("/events?after=12&limit=3")).body,
+              "{\"asked\":\"" + std::string{kJob} + " 12 3\"}");
+    EXPECT_EQ(get(of_job("/series?metric=lr&ranks=0-2,5&x=time&from=1.5&to=9&points=100")).status,
+              200);
+    ASSERT_EQ(control_.series_queries.size(), 1U);
+    const auto& query = control_.series_queries.front();
+    EXPECT_EQ(query.metric, "lr");
+    EXPECT_EQ(query.ranks, (std::vector<std::int32_t>{0, 1, 2, 5}));
+    EXPECT_TRUE(query.by_time);
+    EXPECT_EQ(query.from, 1.5);
+    EXPECT_EQ(query.to, 9.0);
+    EXPECT_EQ(query.points, 100U);
+    const auto bad = get(of_job("/series?ranks=9-1&x=epoch&points=5000&from=nan"));
+    EXPECT_EQ(bad.status, 400);
+    EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?from", "?points", "?ranks", "?x"}));
+}
+
+TEST_F(RoutesTest, ScriptIsNotThereWithTheLocalScheduler) {
+    EXPECT_EQ(get(of_job("/script")).status, 404);
+}
+
+TEST_F(RoutesTest, LogsComeInSlices) {
+    write_log("one\ntwo\nthree\n");
+    const auto all = get(of_job("/logs"));
+    EXPECT_EQ(all.status, 200);
+    EXPECT_EQ(all.body, "one\ntwo\nthree\n");
+    EXPECT_EQ(all.header("Content-Type"), "text/plain; charset=utf-8");
+    EXPECT_EQ(all.header("Lockstep-Log-Offset"), "0");
+    EXPECT_EQ(all.header("Lockstep-Log-Next"), "14");
+    EXPECT_EQ(get(of_job("/logs?rank=0&tail=2")).body, "two\nthree\n");
+    EXPECT_EQ(get(of_job("/logs?offset=4")).body, "two\nthree\n");
+    EXPECT_EQ(get(of_job("/logs?rank=1")).status, 404);
+    EXPECT_EQ(get(of_job("/logs?tail=1&offset=1")).status, 400);
+    EXPECT_EQ(get(of_job("/logs?rank=-1")).status, 400);
+    EXPECT_EQ(get(of_job("/logs?rank=../../etc")).status, 400);
+}
+
+TEST_F(RoutesTest, ALogThatIsNotThereYetIsEmptyOr404) {
+    control_.place.path = (folder_ / "none").string();
+    const auto empty = get(of_job("/logs"));
+    EXPECT_EQ(empty.status, 200);
+    EXPECT_EQ(empty.body, "");
+    control_.place_error = Error{Errc::unavailable, "rank 0 was not started yet"};
+    EXPECT_EQ(get(of_job("/logs")).status, 404);
+}
+
+TEST_F(RoutesTest, AFollowedLogEndsWithItsRank) {
+    write_log("one\ntwo\n");
+    control_.place.may_grow = true;
+    std::string got;
+    ClientRequest request;
+    request.target = of_job("/logs?follow=true&tail=1");
+    request.headers.emplace_back("Authorization", "Bearer user-token");
+    const auto done = http_stream_now(
+        {"127.0.0.1", std::to_string(server_->port())}, request, [&](std::string_view bytes) {
+            got += bytes;
+            if (got == "two\n") {
+                write_log("three\n");
+                server_->on_thread([&] { control_.place.may_grow = false; });
+            }
+            return true;
+        });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, 200);
+    EXPECT_EQ(got, "two\nthree\n");
+}
+
+TEST_F(RoutesTest, EventStreamResumesByIdAndFollows) {
+    const auto message = [](std::int64_t seq) {
+        return FakeControl::message(seq, "job." + std::string{kJob}, "uma");
+    };
+    control_.stored = {message(1), message(2)};
+    std::string got;
+    ClientRequest request;
+    request.target = "/v1/events?topics=jobs";
+    request.headers = {{"Authorization", "Bearer user-token"}, {"Last-Event-ID", "1"}};
+    bool sent = false;
+    const auto done = http_stream_now(
+        {"127.0.0.1", std::to_string(server_->port())}, request, [&](std::string_view bytes) {
+            got += bytes;
+            if (!sent && got.find("id: 2\n") != std::string::npos) {
+                sent = true;
+                server_->on_thread([&] { control_.publish(message(3)); });
+            }
+            return got.find("id: 3\n") == std::string::npos;
+        });
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->header("Content-Type"), "text/event-stream");
+    EXPECT_EQ(got.find("id: 1\n"), std::string::npos);
+    EXPECT_NE(got.find("id: 3\nevent: submitted\ndata: {\"seq\":3}\n\n"), std::string::npos) << got;
+    EXPECT_EQ(get("/v1/events?topics=weather").status, 400);
+    EXPECT_EQ(call("GET", "/v1/events", "user-token", "", {{"Last-Event-ID", "x"}}).status, 400);
+}
+
+TEST_F(RoutesTest, HealthReadinessMetricsAndIdentity) {
+    EXPECT_EQ(call("GET", "/healthz", "").status, 200);
+    EXPECT_EQ(call("GET", "/readyz", "").status, 200);
+    control_.ready_error = Error{Errc::exhausted, "store: the disk is full"};
+    const auto not_ready = call("GET", "/readyz", "");
+    EXPECT_EQ(not_ready.status, 503);
+    EXPECT_NE(not_ready.body.find("the disk is full"), std::string::npos);
+    const auto metrics = call("GET", "/metrics", "viewer-token");
+    EXPECT_EQ(metrics.body, "up 1\n");
+    EXPECT_EQ(metrics.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+    EXPECT_EQ(get("/v1/whoami").body,
+              R"({"user":"uma","role":"user","scopes":["metrics","read","write"]})");
+}
+
+TEST_F(RoutesTest, TheOpenApiDocumentPassesItsLint) {
+    const auto response = call("GET", "/openapi.json", "");
+    ASSERT_EQ(response.status, 200);
+    const auto file = folder_ / "openapi.json";
+    std::ofstream{file} << response.body;
+    const std::string lint = std::string{LOCKSTEP_SOURCE_DIR} + "/tests/lint/openapi.py";
+    if (std::system("python3 -c '' 2>/dev/null") != 0) {
+        GTEST_SKIP() << "python3 is not there";
+    }
+    EXPECT_EQ(std::system(("python3 -B '" + lint + "' '" + file.string() + "'").c_str()), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,144 @@
+// The listener's limits in time and number: silence, slow readers, too many connections, streams.
+#include "tests/unit/http/session_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using Steady = std::chrono::steady_clock;
+
+HttpSettings impatient() {
+    HttpSettings settings;
+    settings.limits.header_timeout = 50ms;
+    settings.limits.body_timeout = 50ms;
+    settings.limits.idle_timeout = 50ms;
+    settings.limits.write_timeout = 50ms;
+    settings.limits.sweep = 10ms;
+    return settings;
+}
+
+TEST_F(SessionTest, SilenceIsEndedWhateverItInterrupts) {
+    start(impatient());
+    const std::string post =
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n"
+        "Content-Type: application/json\r\nContent-Length: 10\r\n\r\nhalf";
+    for (const std::string& begin : {std::string{}, std::string{"GET /op"},
+                                     std::string{"GET /open HTTP/1.1\r\nHost: loc"}, post}) {
+        EXPECT_EQ(exchange(begin), "") << begin;
+    }
+    EXPECT_EQ(status_in(exchange("GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
+    EXPECT_EQ(server_->on_thread([this] { return server_->server().counters().timed_out; }), 5U);
+}
+
+TEST_F(SessionTest, AHeaderMayNotTrickleInForever) {
+    start(impatient());
+    RawClient client{server_->port()};
+    // Bytes keep coming, but the deadline is that of the whole header.
+    bool alive = true;
+    for (int i = 0; i < 100'000 && alive; ++i) {
+        alive = client.send(i == 0 ? "GET /open HTTP/1.1\r\nHost: localhost\r\nX: " : "a");
+        std::this_thread::yield();
+        alive = alive && i < 7000;
+    }
+    EXPECT_NE(status_in(client.read_to_end()), 200);
+}
+
+TEST_F(SessionTest, AReaderThatStopsReadingIsEvicted) {
+    start(impatient());
+    RawClient client{server_->port()};
+    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    const auto deadline = Steady::now() + 10s;
+    const auto closed = [this] {
+        return server_->on_thread([this] { return server_->server().counters().timed_out; });
+    };
+    while (closed() == 0 && Steady::now() < deadline) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(closed(), 1U);
+    EXPECT_LT(client.read_to_end().size(), 8U << 20U);
+}
+
+TEST_F(SessionTest, ConnectionsOverTheCapAreTurnedAway) {
+    HttpSettings settings;
+    settings.limits.connections = 2;
+    start(settings);
+    RawClient one{server_->port()};
+    RawClient two{server_->port()};
+    // Both are in once they have been answered.
+    for (RawClient* client : {&one, &two}) {
+        client->send("GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        EXPECT_EQ(status_in(client->read_until("{}")), 200);
+    }
+    RawClient three{server_->port()};
+    EXPECT_EQ(status_in(three.read_to_end()), 503);
+    one.send("GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(one.read_until("{}")), 200);
+}
+
+TEST_F(SessionTest, StreamsArriveInPiecesAndEnd) {
+    start();
+    const auto answer = get("/stream");
+    EXPECT_NE(answer.find("\r\nTransfer-Encoding: chunked\r\n"), std::string::npos);
+    EXPECT_TRUE(answer.ends_with("\r\n\r\n8\r\npiece 1\n\r\n8\r\npiece 2\n\r\n0\r\n\r\n"))
+        << answer;
+    const auto old = exchange("GET /stream HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    EXPECT_TRUE(old.ends_with("\r\n\r\npiece 1\npiece 2\n")) << old;
+}
+
+TEST_F(SessionTest, StreamsOverTheCapAreRefusedAndAClientThatGoesFreesItsPlace) {
+    HttpSettings settings;
+    settings.limits.streams = 1;
+    start(settings);
+    {
+        RawClient first{server_->port()};
+        first.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        EXPECT_EQ(status_in(first.read_until("piece 2")), 200);
+        EXPECT_EQ(status_in(get("/endless")), 503);
+    }
+    const auto deadline = Steady::now() + 10s;
+    const auto open = [this] {
+        return server_->on_thread([this] { return server_->server().counters().streams; });
+    };
+    while (open() != 0 && Steady::now() < deadline) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(open(), 0U);
+}
+
+TEST_F(SessionTest, StoppingEndsStreamsAndIdleConnectionsAtOnce) {
+    start();
+    RawClient idle{server_->port()};
+    idle.send("GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(idle.read_until("{}")), 200);
+    RawClient streaming{server_->port()};
+    streaming.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(streaming.read_until("piece 2")), 200);
+    const auto begin = Steady::now();
+    server_->stop(60s);
+    EXPECT_LT(Steady::now() - begin, 30s);
+    EXPECT_EQ(idle.read_some(), "");
+    EXPECT_FALSE(idle.timed_out());
+}
+
+TEST_F(SessionTest, TheAgentsListenerServesAgentsOnly) {
+    start({}, Surface::agents);
+    EXPECT_EQ(status_in(get("/open")), 404);
+    EXPECT_EQ(status_in(get("/private", "Authorization: Bearer admin-token\r\n")), 404);
+    EXPECT_EQ(status_in(get("/v1/agent")), 426);
+}
+
+TEST_F(SessionTest, TheMetricsListenerServesMetricsAndOpenRoutesOnly) {
+    start({}, Surface::metrics);
+    EXPECT_EQ(status_in(get("/open")), 200);
+    EXPECT_EQ(status_in(get("/metrics", "Authorization: Bearer viewer-token\r\n")), 200);
+    EXPECT_EQ(status_in(get("/private", "Authorization: Bearer admin-token\r\n")), 404);
+}
+
+}  // namespace
+}  // namespace lockstep

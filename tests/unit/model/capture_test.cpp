@@ -1,0 +1,194 @@
+#include "job/model/capture.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Line {
+    const char* text;
+    const char* preset;
+    double loss;
+    std::int64_t step = -1;  // -1: none
+    std::int64_t epoch = -1;
+    bool batch = false;
+};
+
+// What the frameworks print, from their sources and guides.
+const Line kLines[] = {
+    {"epoch: 0, batch: 10, loss is: [0.475]", "paddle", 0.475, 10, 0, true},
+    {"epoch: 0, batch_id: 10, loss is: [0.475]", "paddle", 0.475, 10, 0, true},
+    {"epoch: 4, batch: 200, loss is: 3.3544707", "paddle", 3.3544707, 200, 4, true},
+    {"epoch: 0, batch: 10, loss is: [[1e-05]]", "paddle", 1e-5, 10, 0, true},
+    {"[1,0]<stdout>:epoch: 0, batch: 1, loss is: [nan]", "paddle", kNan, 1, 0, true},
+    {"Epoch 1/2, Loss: 0.5123", "keras", 0.5123, -1, 1},
+    {"Epoch 2/2, Loss: inf", "keras", kInf, -1, 2},
+    {"12/938 [>.............................] - ETA: 1s - loss: 0.53 - acc: 0.1", "keras", 0.53, 12,
+     -1, true},
+    {"938/938 [==============================] - 3s 3ms/step - loss: 0.2 - val_loss: 0.3", "keras",
+     0.2, 938, -1, true},
+    {"938/938 - 2s - loss: 0.25 - accuracy: 0.9", "keras", 0.25, 938, -1, true},
+    {"\x1b[1m 12/938\x1b[0m \x1b[32m\xe2\x94\x81\x1b[0m\x1b[37m\xe2\x94\x81\xe2\x94\x81\x1b[0m "
+     "\x1b[1m1s\x1b[0m 2ms/step - accuracy: 0.84 - loss: 0.53",
+     "keras", 0.53, 12, -1, true},
+    {"\b\b\b\b 13/938 [>....] - ETA: 1s - loss: 2.5e-01", "keras", 0.25, 13, -1, true},
+    {"step 10/938 - loss: 0.4127 - acc: 0.8 - 12ms/step", "keras", 0.4127, 10, -1, true},
+    {"step 10/938 [=>....] - loss: [0.4127] - 12ms/step", "keras", 0.4127, 10, -1, true},
+    {"{'loss': 0.53, 'learning_rate': 4.9e-05, 'epoch': 0.1}", "huggingface", 0.53, -1, 0},
+    {"{'loss': '2.125', 'grad_norm': '1.5', 'epoch': '3.0'}", "huggingface", 2.125, -1, 3},
+    {"{\"loss\": 1.5, \"step\": 3}", "huggingface", 1.5},
+    {"Epoch 0:  12%|\xe2\x96\x88\xe2\x96\x8f   | 5/40 [00:01<00:08,  4.2it/s, v_num=0, "
+     "train_loss=0.53]",
+     "lightning", 0.53, 5, 0, true},
+    {"Epoch 3: 100%|##########| 40/40 [00:01<00:00, 4.2it/s, loss=0.125, v_num=2]", "lightning",
+     0.125, 40, 3, true},
+    {"Epoch 1:  50%|#####     | 20/40 [00:01<00:08, 4.2it/s, v_num=0, train_loss_step=0.75, "
+     "val_loss=9]",
+     "lightning", 0.75, 20, 1, true},
+    {"Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.300000", "pytorch", 2.3, -1, 1},
+    {"Epoch: [2][ 10/391]\tTime  0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)\tAcc@1 0.1", "pytorch", 6.9, 10,
+     2, true},
+    {"step 12 loss 0.5", "generic", 0.5, 12},
+    {"step=12 loss=0.5", "generic", 0.5, 12},
+    {"step: 12, loss: 0.5", "generic", 0.5, 12},
+    {"[global_step 7] epoch 2 training loss: -0.5", "generic", -0.5, 7, 2},
+    {"iter 10: loss 3.9876, time 200.11ms, mfu 1.0%", "generic", 3.9876, 10},
+    {"step 250: train loss 1.5, val loss 1.75", "generic", 1.5, 250},
+    {"loss=0.5 step=12", "generic", 0.5, 12},
+    {"current loss: 0.25", "generic", 0.25},
+    {"loss: 0.5", "generic", 0.5},
+    {"LOSS: .5", "generic", 0.5},
+    {"loss = NaN", "generic", kNan},
+    {"batch 3 loss -inf", "generic", -kInf, 3, -1, true},
+    {"INFO:root:rank 0 loss 1.", "generic", 1},
+    {"total_loss: 4.5", "generic", 4.5},
+    {"train/loss=0.125", "generic", 0.125},
+};
+
+TEST(Capture, ReadsWhatTheFrameworksPrint) {
+    for (const Line& line : kLines) {
+        Capture capture{"auto", ""};
+        const auto found = capture.line(line.text);
+        ASSERT_TRUE(found) << line.text;
+        EXPECT_EQ(found->preset, line.preset) << line.text;
+        if (std::isnan(line.loss)) {
+            EXPECT_TRUE(std::isnan(found->loss)) << line.text;
+        } else {
+            EXPECT_EQ(found->loss, line.loss) << line.text;
+        }
+        EXPECT_EQ(found->step.value_or(-1), line.step) << line.text;
+        EXPECT_EQ(found->epoch.value_or(-1), line.epoch) << line.text;
+        EXPECT_EQ(found->step_is_batch, line.batch) << line.text;
+    }
+}
+
+TEST(Capture, APresetReadsOnlyItsOwnForm) {
+    for (const Line& line : kLines) {
+        for (const auto preset : capture_presets()) {
+            if (preset == "auto") {
+                continue;
+            }
+            Capture capture{preset, ""};
+            const auto found = capture.line(line.text);
+            if (preset == line.preset) {
+                EXPECT_TRUE(found) << preset << ": " << line.text;
+            } else if (preset == "none") {
+                EXPECT_FALSE(found) << preset << ": " << line.text;
+            } else if (found) {
+                EXPECT_EQ(found->preset, preset);
+            }
+        }
+    }
+}
+
+TEST(Capture, LeavesOtherLinesAlone) {
+    const char* lines[] = {
+        "",
+        "loss",
+        "loss:",
+        "loss function: CrossEntropyLoss",
+        "lossless compression 5",
+        "a glossary: 3",
+        "val_loss: 0.5",
+        "eval loss: 0.5",
+        "Validation loss: 0.5",
+        "Test set: Average loss: 0.0331, Accuracy: 9891/10000 (99%)",
+        "{'eval_loss': 0.5, 'epoch': 1.0}",
+        "{'train_runtime': 12.5, 'train_loss': 0.7, 'epoch': 3.0}",
+        "loss: information follows",
+        "loss: nanometres",
+        "loss: not a number",
+        "x_train shape: (60000, 28, 28, 1)",
+        "epoch: 0, batch: 10, accuracy is: [0.475]",
+        "loss: 0x",
+    };
+    for (const char* line : lines) {
+        Capture capture{"auto", ""};
+        const auto found = capture.line(line);
+        if (std::string_view{line} != "loss: 0x") {
+            EXPECT_FALSE(found) << line << " → " << (found ? found->loss : 0);
+        }
+    }
+}
+
+TEST(Capture, HostileLinesNeitherHangNorBreakIt) {
+    Capture capture{"auto", ""};
+    std::string many(limits::kLineBytes, '9');
+    EXPECT_FALSE(capture.line("epoch: " + many + ", loss"));
+    std::string bytes;
+    for (int i = 0; i < 256; ++i) {
+        bytes += static_cast<char>(i);
+    }
+    EXPECT_FALSE(capture.line(bytes + "loss"));
+    EXPECT_FALSE(capture.line(std::string(100'000, ' ') + "loss: 1")) << "beyond the cap";
+    EXPECT_TRUE(capture.line("loss: 1" + std::string(100'000, ' ')));
+    EXPECT_TRUE(capture.line("\xff\xfe loss: 1"));
+    const auto huge = capture.line("step 99999999999999999999999 loss 1");
+    ASSERT_TRUE(huge);
+    EXPECT_FALSE(huge->step) << "a number that no step can be";
+    std::string nested = "loss: ";
+    nested.append(2000, '[');
+    EXPECT_FALSE(capture.line(nested));
+    EXPECT_FALSE(capture.line("\x1b["));
+    EXPECT_TRUE(capture.line("\x1b[loss: 1\x1b[0m loss: 2"));
+}
+
+TEST(Capture, APatternOfTheUserReplacesThePresets) {
+    Capture capture{"auto", R"(it (?P<step>\d+)/\d+ ep (?P<epoch>\d+) L=(?P<loss>[-\w.+]+))"};
+    const auto found = capture.line("it 5/10 ep 2 L=1e-2");
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->loss, 0.01);
+    EXPECT_EQ(found->step, 5);
+    EXPECT_EQ(found->epoch, 2);
+    EXPECT_FALSE(found->step_is_batch);
+    EXPECT_EQ(found->preset, "custom");
+    EXPECT_FALSE(capture.line("loss: 0.5"));
+    EXPECT_FALSE(capture.line("it 5/10 ep 2 L=word")) << "not a number";
+    EXPECT_TRUE(std::isnan(capture.line("it 5/10 ep 2 L=nan")->loss));
+}
+
+TEST(Capture, ChecksAPattern) {
+    EXPECT_TRUE(check_capture_pattern("(?P<loss>[0-9.]+)"));
+    EXPECT_EQ(check_capture_pattern("loss").error().message,
+              "lacks the named group loss: (?P<loss>…)");
+    EXPECT_THAT(check_capture_pattern("(?P<loss>").error().message,
+                HasSubstr("not a valid RE2 pattern: "));
+    EXPECT_FALSE(check_capture_pattern(R"((?P<loss>\d)\1)")) << "no backreferences: linear time";
+    EXPECT_FALSE(check_capture_pattern("(?P<loss>x{1000}{1000})"));
+    EXPECT_EQ(check_capture_pattern(std::string(2000, 'a')).error().message,
+              "longer than 1024 bytes");
+}
+
+}  // namespace
+}  // namespace lockstep

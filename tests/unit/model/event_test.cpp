@@ -1,0 +1,97 @@
+#include "job/model/event.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+// One event of each kind with something in every field.
+std::vector<EventData> samples() {
+    Cause cause;
+    cause.kind = CauseClass::oom;
+    cause.message = "m";
+    cause.rank = 1;
+    cause.node = "n";
+    cause.exit_code = 3;
+    cause.signal = 9;
+    cause.log_tail = "tail\n";
+    event::RankExited exited{1, 2, 3, "n", -1, 9, true, true, 12345, "tail"};
+    event::FaultSeen fault{1, 2, 3, "n", "hang", "why", 99};
+    return {event::Submitted{"ada", *parse_json(R"({"name":"x"})"), {"w"}},
+            event::AttemptCreated{1, "hash", "/dir"},
+            event::AttemptPlaced{1, "local-1"},
+            event::AgentClaimed{1, 2, "n", "inc", 42},
+            event::GenerationStarted{1, 2, "10.0.0.1", 29500, {"10.0.0.1", "10.0.0.2"}, 200},
+            event::RanksStarted{1, 2},
+            exited,
+            fault,
+            event::CheckpointSaved{1, 2, 300, "/ckpt"},
+            event::GenerationEnded{1, 2, cause},
+            event::AttemptEnded{1, cause},
+            event::CancelRequested{"ada"},
+            event::Finished{JobState::failed, cause, 77}};
+}
+
+TEST(Events, ReadBackAsTheyWereWritten) {
+    const auto all = samples();
+    ASSERT_EQ(all.size(), kEventKinds);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        ASSERT_EQ(all[i].index(), i);
+        const std::string text = encode_event_data(all[i]);
+        const auto again = decode_event_data(static_cast<EventKind>(i), text);
+        ASSERT_TRUE(again.has_value()) << text << again.error().message;
+        EXPECT_EQ(encode_event_data(*again), text);
+    }
+}
+
+TEST(Events, WhatDoesNotReadBackIsCorrupt) {
+    EXPECT_EQ(decode_event_data(EventKind::finished, "{").error().code, Errc::corrupt);
+    EXPECT_EQ(decode_event_data(EventKind::finished, "{}").error().code, Errc::corrupt);
+    EXPECT_EQ(decode_event_data(EventKind::ranks_started, R"({"attempt":"1","generation":1})")
+                  .error()
+                  .code,
+              Errc::corrupt);
+}
+
+TEST(Events, NeverShowATicket) {
+    Event event;
+    event.seq = 5;
+    event.job = JobId{"ls-x"};
+    event.data = event::AttemptCreated{1, "secret-hash", "/dir"};
+    EXPECT_EQ(dump_json(to_json(event)).find("secret-hash"), std::string::npos);
+}
+
+TEST(Events, CarryTheContractsFields) {
+    Event event;
+    event.seq = 7;
+    event.job = JobId{"ls-x"};
+    event.time = 1000;
+    event.data = samples()[static_cast<std::size_t>(EventKind::rank_exited)];
+    const Json json = to_json(event);
+    EXPECT_EQ(json["seq"], 7);
+    EXPECT_EQ(json["kind"], "rank_exited");
+    EXPECT_EQ(json["time"], "1970-01-01T00:00:01.000Z");
+    EXPECT_EQ(json["attempt"], 1);
+    EXPECT_EQ(json["generation"], 2);
+    EXPECT_EQ(json["rank"], 3);
+    EXPECT_EQ(json["node"], "n");
+    EXPECT_EQ(json["data"]["signal"], 9);
+}
+
+TEST(States, WordsReadBack) {
+    for (std::size_t i = 0; i < kJobStates; ++i) {
+        EXPECT_EQ(parse_job_state(to_string(static_cast<JobState>(i))), static_cast<JobState>(i));
+    }
+    for (std::size_t i = 0; i < kEventKinds; ++i) {
+        EXPECT_EQ(parse_event_kind(to_string(static_cast<EventKind>(i))),
+                  static_cast<EventKind>(i));
+    }
+    for (std::size_t i = 0; i < kCauseClasses; ++i) {
+        EXPECT_EQ(parse_cause_class(to_string(static_cast<CauseClass>(i))),
+                  static_cast<CauseClass>(i));
+    }
+    EXPECT_FALSE(parse_job_state("done").has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

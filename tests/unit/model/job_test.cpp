@@ -1,0 +1,385 @@
+#include "job/model/job.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/model/job_view.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+constexpr UnixMillis kStart = 1'000'000;
+
+// Writes a job's history event by event, one second apart.
+class History {
+  public:
+    explicit History(std::string spec = R"({"name":"t","framework":"command","command":["x"],
+                                            "resources":{"nodes":2,"ranks_per_node":2}})") {
+        event::Submitted submitted;
+        submitted.user = "ada";
+        submitted.spec = *parse_json(spec);
+        job = *start_job(make(submitted));
+    }
+    Event make(EventData data) {
+        Event event;
+        event.seq = ++seq_;
+        event.job = JobId{"ls-01J00000000000000000000000"};
+        event.time = now += 1000;
+        event.data = std::move(data);
+        return event;
+    }
+    Status add(EventData data) { return apply(job, make(std::move(data))); }
+    void must(EventData data) {
+        const auto added = add(std::move(data));
+        EXPECT_TRUE(added.has_value()) << added.error().message;
+    }
+
+    void attempt() {
+        event::AttemptCreated created;
+        created.attempt = 1;
+        must(created);
+    }
+    void placed() {
+        event::AttemptPlaced placed;
+        placed.attempt = 1;
+        must(placed);
+    }
+    void claims() {
+        for (int node = 0; node < 2; ++node) {
+            event::AgentClaimed claim;
+            claim.attempt = 1;
+            claim.node_rank = node;
+            claim.node = "n" + std::to_string(node);
+            claim.incarnation = "i" + std::to_string(node);
+            must(claim);
+        }
+    }
+    void generation(std::int32_t number = 1) {
+        event::GenerationStarted started;
+        started.attempt = 1;
+        started.generation = number;
+        must(started);
+    }
+    void running() {
+        attempt();
+        placed();
+        claims();
+        generation();
+        event::RanksStarted started;
+        started.attempt = 1;
+        started.generation = 1;
+        must(started);
+    }
+    event::RankExited exit(std::int32_t rank, std::int32_t code, UnixMillis at = 0) const {
+        event::RankExited out;
+        out.attempt = 1;
+        out.generation = 1;
+        out.rank = rank;
+        out.node = "n" + std::to_string(rank / 2);
+        out.exit_code = code;
+        out.at = at;
+        return out;
+    }
+
+    Job job;
+    UnixMillis now = kStart;
+
+  private:
+    Seq seq_ = 0;
+};
+
+// An event of the kind that names the current attempt, generation and a free rank.
+EventData fitting(EventKind kind) {
+    switch (kind) {
+        case EventKind::submitted: return event::Submitted{};
+        case EventKind::attempt_created: return event::AttemptCreated{2, "", ""};
+        case EventKind::attempt_placed: return event::AttemptPlaced{1, ""};
+        case EventKind::agent_claimed: return event::AgentClaimed{1, 1, "n1", "i1", 1};
+        case EventKind::generation_started: return event::GenerationStarted{1, 2, "", 0, {}, -1};
+        case EventKind::ranks_started: return event::RanksStarted{1, 1};
+        case EventKind::rank_exited: {
+            event::RankExited out;
+            out.attempt = out.generation = 1;
+            out.exit_code = 0;
+            return out;
+        }
+        case EventKind::fault: {
+            event::FaultSeen out;
+            out.attempt = out.generation = 1;
+            out.cause_class = "hang";
+            return out;
+        }
+        case EventKind::checkpoint_saved: return event::CheckpointSaved{1, 1, 5, "p"};
+        case EventKind::generation_ended: return event::GenerationEnded{1, 1, {}};
+        case EventKind::attempt_ended: return event::AttemptEnded{1, {}};
+        case EventKind::cancel_requested: return event::CancelRequested{"ada"};
+        case EventKind::finished: return event::Finished{JobState::failed, {}, -1};
+    }
+    return event::Submitted{};
+}
+
+// A job in the state, with one attempt that has one generation (its ranks not exited) and node 0's
+// claim, so that a fitting event fails only where the table says so.
+Job job_in(JobState state) {
+    History history;
+    history.attempt();
+    history.placed();
+    event::AgentClaimed claim{1, 0, "n0", "i0", 1};
+    history.must(claim);
+    history.generation();
+    if (state == JobState::requeued || state == JobState::accepted) {
+        history.must(event::AttemptEnded{1, {}});
+    }
+    history.job.state = state;
+    return history.job;
+}
+
+TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
+    std::size_t legal = 0;
+    for (std::size_t s = 0; s < kJobStates; ++s) {
+        for (std::size_t k = 0; k < kEventKinds; ++k) {
+            const auto state = static_cast<JobState>(s);
+            const auto kind = static_cast<EventKind>(k);
+            SCOPED_TRACE(std::string{to_string(state)} + " × " + std::string{to_string(kind)});
+            Job job = job_in(state);
+            const Json before = job_json(job, LiveView{});
+            Event event;
+            event.seq = 99;
+            event.time = 5'000'000;
+            event.data = fitting(kind);
+            const auto applied = apply(job, event);
+            auto expected = next(state, kind);
+            if (kind == EventKind::finished && !is_final(state)) {
+                expected = JobState::failed;
+            }
+            ASSERT_EQ(applied.has_value(), expected.has_value())
+                << (applied ? "" : applied.error().message);
+            if (expected) {
+                ++legal;
+                EXPECT_EQ(job.state, *expected);
+                EXPECT_EQ(job.last_seq, 99);
+            } else {
+                EXPECT_EQ(applied.error().code, Errc::conflict);
+                EXPECT_EQ(job_json(job, LiveView{}), before);
+            }
+        }
+    }
+    // The table, plus cancel_requested and finished in each of the seven states that are not final.
+    EXPECT_EQ(legal, kTransitions.size() + 14);
+}
+
+TEST(JobFold, FinalStatesTakeNothing) {
+    for (const JobState state : {JobState::succeeded, JobState::failed, JobState::cancelled}) {
+        for (std::size_t k = 0; k < kEventKinds; ++k) {
+            EXPECT_FALSE(next(state, static_cast<EventKind>(k)).has_value());
+        }
+        EXPECT_EQ(due(job_in(state), 0).kind, ActionKind::none);
+    }
+}
+
+TEST(JobFold, EveryStateHasSomethingDue) {
+    for (std::size_t s = 0; s < kJobStates; ++s) {
+        const auto state = static_cast<JobState>(s);
+        EXPECT_EQ(due(job_in(state), kStart).kind == ActionKind::none, is_final(state))
+            << to_string(state);
+    }
+}
+
+TEST(JobLife, GoesFromAcceptedToSucceeded) {
+    History h;
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::create_attempt);
+    h.attempt();
+    EXPECT_EQ(h.job.state, JobState::queued);
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::place);
+    h.placed();
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::gather);
+    h.claims();
+    h.generation();
+    h.must(event::RanksStarted{1, 1});
+    EXPECT_EQ(h.job.state, JobState::running);
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::watch);
+    for (int rank = 0; rank < 4; ++rank) {
+        h.must(h.exit(rank, 0));
+    }
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::conclude);
+    const event::Finished end = outcome(h.job);
+    EXPECT_EQ(end.state, JobState::succeeded);
+    EXPECT_EQ(end.cause.kind, CauseClass::none);
+    h.must(event::GenerationEnded{1, 1, {}});
+    h.must(event::AttemptEnded{1, {}});
+    h.must(end);
+    EXPECT_EQ(h.job.state, JobState::succeeded);
+    EXPECT_GT(h.job.finished_at, h.job.started_at);
+}
+
+TEST(JobLife, TheFirstExitIsTheCauseWhateverWasHeardFirst) {
+    History h;
+    h.running();
+    h.must(h.exit(3, 1, 5000));   // heard first, happened later: an echo
+    h.must(h.exit(1, 7, 4000));
+    const Action action = due(h.job, h.now);
+    EXPECT_EQ(action.kind, ActionKind::stop);
+    EXPECT_EQ(action.cause.rank, 1);
+    EXPECT_EQ(action.cause.exit_code, 7);
+    EXPECT_EQ(action.cause.node, "n0");
+    EXPECT_EQ(action.cause.message, "rank 1 on n0 exited with code 7");
+}
+
+TEST(JobLife, RanksThatWereStoppedAreNotTheCause) {
+    History h;
+    h.running();
+    event::RankExited stopped = h.exit(0, -1, 1000);
+    stopped.signal = 15;
+    stopped.stopped = true;
+    h.must(stopped);
+    h.must(h.exit(2, 3, 2000));
+    EXPECT_EQ(due(h.job, h.now).cause.rank, 2);
+}
+
+TEST(JobLife, ASignalIsNamedAndOutOfMemoryIsItsOwnClass) {
+    History h;
+    h.running();
+    event::RankExited killed = h.exit(0, -1, 1000);
+    killed.signal = 11;
+    h.must(killed);
+    EXPECT_EQ(outcome(h.job).cause.kind, CauseClass::rank_signal);
+    EXPECT_EQ(outcome(h.job).cause.message, "rank 0 on n0 was ended by SIGSEGV");
+    event::RankExited oom = h.exit(1, -1, 500);
+    oom.signal = 9;
+    oom.oom = true;
+    h.must(oom);
+    EXPECT_EQ(outcome(h.job).cause.kind, CauseClass::oom);
+}
+
+TEST(JobLife, AnExitIsCountedOnce) {
+    History h;
+    h.running();
+    h.must(h.exit(0, 0));
+    EXPECT_EQ(h.add(h.exit(0, 0)).error().code, Errc::conflict);
+    EXPECT_EQ(h.add(h.exit(4, 0)).error().code, Errc::conflict);
+    EXPECT_EQ(h.job.generation()->exited_count, 1);
+}
+
+TEST(JobLife, ASecondClaimOfANodeIsRefused) {
+    History h;
+    h.attempt();
+    h.placed();
+    h.claims();
+    EXPECT_FALSE(h.add(event::AgentClaimed{1, 0, "other", "other", 2}).has_value());
+    EXPECT_FALSE(h.add(event::AgentClaimed{1, 2, "n2", "i2", 2}).has_value());
+}
+
+TEST(JobLife, GenerationsAreFencedByNumber) {
+    History h;
+    h.running();
+    EXPECT_FALSE(h.add(event::RanksStarted{1, 2}).has_value());
+    EXPECT_FALSE(h.add(event::CheckpointSaved{1, 2, 5, ""}).has_value());
+    EXPECT_FALSE(h.add(event::CheckpointSaved{2, 1, 5, ""}).has_value());
+}
+
+TEST(JobLife, CancelledBeforeAnythingRanEndsAtOnce) {
+    History h;
+    h.must(event::CancelRequested{"ada"});
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::conclude);
+    EXPECT_EQ(outcome(h.job).state, JobState::cancelled);
+    EXPECT_EQ(outcome(h.job).cause.message, "cancelled by ada");
+}
+
+TEST(JobLife, CancelledWhileRunningStopsTheRanksFirst) {
+    History h;
+    h.running();
+    h.must(event::CancelRequested{"ada"});
+    EXPECT_EQ(h.job.state, JobState::running);
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::stop);
+    for (int rank = 0; rank < 4; ++rank) {
+        event::RankExited stopped = h.exit(rank, -1);
+        stopped.signal = 15;
+        stopped.stopped = true;
+        h.must(stopped);
+    }
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::conclude);
+    EXPECT_EQ(outcome(h.job).state, JobState::cancelled);
+}
+
+TEST(JobLife, ACancelThatComesAfterTheLastCleanExitChangesNothing) {
+    History h;
+    h.running();
+    for (int rank = 0; rank < 4; ++rank) {
+        h.must(h.exit(rank, 0));
+    }
+    h.must(event::CancelRequested{"ada"});
+    EXPECT_EQ(outcome(h.job).state, JobState::succeeded);
+}
+
+TEST(JobLife, AFailureBeforeTheCancelStaysTheCause) {
+    History h;
+    h.running();
+    h.must(h.exit(0, 9, 100));
+    h.must(event::CancelRequested{"ada"});
+    EXPECT_EQ(outcome(h.job).state, JobState::failed);
+    EXPECT_EQ(outcome(h.job).cause.exit_code, 9);
+}
+
+TEST(JobLife, TheTimeLimitBecomesTheCause) {
+    History h{R"({"name":"t","framework":"command","command":["x"],
+                  "resources":{"nodes":2,"ranks_per_node":2,"time_limit":"10"}})"};
+    h.running();
+    const UnixMillis placed = h.job.attempt()->placed_at;
+    EXPECT_EQ(due(h.job, placed + 599'999).kind, ActionKind::watch);
+    const Action action = due(h.job, placed + 600'000);
+    ASSERT_TRUE(action.fault.has_value());
+    h.must(*action.fault);
+    EXPECT_EQ(due(h.job, placed + 600'000).kind, ActionKind::stop);
+    EXPECT_EQ(outcome(h.job).cause.kind, CauseClass::time_limit);
+}
+
+TEST(JobLife, NodesThatNeverCallInAreNamed) {
+    History h;
+    h.attempt();
+    h.placed();
+    h.must(event::AgentClaimed{1, 0, "n0", "i0", 1});
+    const UnixMillis patience = std::chrono::milliseconds{limits::kGatherTimeout}.count();
+    EXPECT_FALSE(due(h.job, h.job.attempt()->placed_at + patience - 1).fault.has_value());
+    const Action action = due(h.job, h.job.attempt()->placed_at + patience);
+    ASSERT_TRUE(action.fault.has_value());
+    EXPECT_EQ(action.fault->message, "1 of 2 nodes called in within 300 s; missing: node 1");
+    EXPECT_EQ(action.fault->cause_class, "rendezvous_timeout");
+}
+
+TEST(JobLife, AFaultBeforeAnyGenerationEndsTheAttempt) {
+    History h;
+    h.attempt();
+    event::FaultSeen fault;
+    fault.attempt = 1;
+    fault.cause_class = "scheduler";
+    fault.message = "no such partition";
+    h.must(fault);
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::stop);
+    EXPECT_EQ(outcome(h.job).cause.message, "no such partition");
+}
+
+TEST(JobView, ShowsTheContractsFieldsAndLeavesUnknownOnesOut) {
+    History h;
+    Json early = job_json(h.job, LiveView{});
+    EXPECT_EQ(early["state"], "accepted");
+    for (const char* absent : {"started_at", "finished_at", "step", "ettr", "cause"}) {
+        EXPECT_FALSE(early.contains(absent)) << absent;
+    }
+    h.running();
+    LiveView live;
+    live.step = 12;
+    live.ettr = 0.5;
+    const Json view = job_json(h.job, live);
+    EXPECT_EQ(view["step"], 12);
+    EXPECT_EQ(view["ettr"], 0.5);
+    EXPECT_EQ(view["attempts"][0]["nodes"], Json::parse(R"(["n0","n1"])"));
+    EXPECT_EQ(view["attempts"][0]["generations"][0]["number"], 1);
+    EXPECT_EQ(rank_json(h.job, 3)["node"], "n1");
+    EXPECT_EQ(rank_json(h.job, 3)["state"], "running");
+    h.must(h.exit(3, 4));
+    EXPECT_EQ(rank_json(h.job, 3)["exit_code"], 4);
+    EXPECT_EQ(rank_json(h.job, 3)["state"], "failed");
+}
+
+}  // namespace
+}  // namespace lockstep

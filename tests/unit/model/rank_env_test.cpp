@@ -1,0 +1,198 @@
+#include "job/model/rank_env.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::Not;
+using testing::Pair;
+using testing::UnorderedElementsAre;
+
+using Variables = std::map<std::string, std::string>;
+
+RankPlace place() {
+    RankPlace out;
+    out.job_id = "ls-01J0000000000000000000000A";
+    out.attempt = 2;
+    out.generation = 3;
+    out.rank = 5;
+    out.local_rank = 1;
+    out.node_rank = 1;
+    out.world_size = 8;
+    out.local_world_size = 4;
+    out.nodes = 2;
+    out.master_addr = "10.0.0.1";
+    out.master_port = 4242;
+    out.hosts = {"n1", "n2"};
+    out.address = "10.0.0.2";
+    out.socket_path = "/tmp/s/r00001.sock";
+    out.error_file = "/runs/rank-00005.error.json";
+    out.checkpoint_directory = "/ckpt";
+    out.train_config_file = "/runs/train-00001.json";
+    out.agent_program = "/opt/bin/lockstep-agent";
+    out.python_path = "/opt/share/python";
+    return out;
+}
+
+JobSpec spec(Framework framework) {
+    JobSpec out;
+    out.name = "mnist";
+    out.framework = framework;
+    out.resources.cpus_per_rank = 6;
+    return out;
+}
+
+// What every rank gets, whatever its framework.
+Variables contract() {
+    return {{"GROUP_RANK", "1"},
+            {"GROUP_WORLD_SIZE", "2"},
+            {"LOCAL_RANK", "1"},
+            {"LOCAL_WORLD_SIZE", "4"},
+            {"LOCKSTEP_ADDRESS", "10.0.0.2"},
+            {"LOCKSTEP_AGENT", "/opt/bin/lockstep-agent"},
+            {"LOCKSTEP_ATTEMPT", "2"},
+            {"LOCKSTEP_CHECKPOINT_DIR", "/ckpt"},
+            {"LOCKSTEP_GENERATION", "3"},
+            {"LOCKSTEP_HOSTS", "n1,n2"},
+            {"LOCKSTEP_JOB_ID", "ls-01J0000000000000000000000A"},
+            {"LOCKSTEP_JOB_NAME", "mnist"},
+            {"LOCKSTEP_LOCAL_RANK", "1"},
+            {"LOCKSTEP_LOCAL_WORLD_SIZE", "4"},
+            {"LOCKSTEP_NODES", "2"},
+            {"LOCKSTEP_NODE_RANK", "1"},
+            {"LOCKSTEP_RANK", "5"},
+            {"LOCKSTEP_SOCKET", "/tmp/s/r00001.sock"},
+            {"LOCKSTEP_WORLD_SIZE", "8"},
+            {"MASTER_ADDR", "10.0.0.1"},
+            {"MASTER_PORT", "4242"},
+            {"NNODES", "2"},
+            {"NODE_RANK", "1"},
+            {"OMP_NUM_THREADS", "6"},
+            {"PYTHONPATH", "/opt/share/python"},
+            {"PYTHONUNBUFFERED", "1"},
+            {"RANK", "5"},
+            {"ROLE_NAME", "default"},
+            {"ROLE_RANK", "5"},
+            {"ROLE_WORLD_SIZE", "8"},
+            {"TORCHELASTIC_ERROR_FILE", "/runs/rank-00005.error.json"},
+            {"TORCHELASTIC_MAX_RESTARTS", "0"},
+            {"TORCHELASTIC_RESTART_COUNT", "2"},
+            {"TORCHELASTIC_RUN_ID", "ls-01J0000000000000000000000A"},
+            {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+            {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+            {"WORLD_SIZE", "8"}};
+}
+
+TEST(RankEnvironment, IsCompleteForPytorchAndCommand) {
+    EXPECT_EQ(rank_environment(spec(Framework::pytorch), place(), {}), contract());
+    EXPECT_EQ(rank_environment(spec(Framework::command), place(), {}), contract());
+}
+
+TEST(RankEnvironment, TheNativeTrainerAlsoFindsItsConfiguration) {
+    Variables expected = contract();
+    expected["LOCKSTEP_TRAIN_CONFIG"] = "/runs/train-00001.json";
+    EXPECT_EQ(rank_environment(spec(Framework::native), place(), {}), expected);
+}
+
+TEST(RankEnvironment, KeepsTheAgentsOwnButWhatWouldMislead) {
+    const Variables inherited{{"PATH", "/bin"},
+                              {"HOME", "/home/me"},
+                              {"CUDA_VISIBLE_DEVICES", "0,1"},
+                              {"LOCKSTEP_TOKEN", "secret"},
+                              {"LOCKSTEP_SOCKET", "/other"},
+                              {"PMI_RANK", "0"},
+                              {"PMIX_RANK", "0"},
+                              {"PMIX_NAMESPACE", "x"},
+                              {"OMPI_COMM_WORLD_RANK", "0"},
+                              {"TORCHELASTIC_RUN_ID", "theirs"},
+                              {"RANK", "77"}};
+    Variables expected = contract();
+    expected["PATH"] = "/bin";
+    expected["HOME"] = "/home/me";
+    expected["CUDA_VISIBLE_DEVICES"] = "0,1";
+    EXPECT_EQ(rank_environment(spec(Framework::pytorch), place(), inherited), expected);
+}
+
+TEST(RankEnvironment, TheUsersOwnWinsButOverLockstep) {
+    JobSpec mine = spec(Framework::command);
+    mine.environment = {{"OMP_NUM_THREADS", "2"},  {"MASTER_PORT", "1"},
+                        {"PYTHONPATH", "/mine"},   {"LD_PRELOAD", "/mine.so"},
+                        {"LOCKSTEP_SOCKET", "/x"}, {"LOCKSTEP_FREE", "1"}};
+    const auto out =
+        rank_environment(mine, place(), {{"OMP_NUM_THREADS", "64"}, {"PYTHONPATH", "/inherited"}});
+    EXPECT_EQ(out.at("OMP_NUM_THREADS"), "2");
+    EXPECT_EQ(out.at("MASTER_PORT"), "1");
+    EXPECT_EQ(out.at("PYTHONPATH"), "/mine:/opt/share/python") << "ours comes last";
+    EXPECT_EQ(out.at("LD_PRELOAD"), "/mine.so");
+    EXPECT_EQ(out.at("LOCKSTEP_SOCKET"), "/tmp/s/r00001.sock");
+    EXPECT_EQ(out.count("LOCKSTEP_FREE"), 0U);
+}
+
+TEST(RankEnvironment, InsideAStepEverySlurmVariableAgreesWithTheRank) {
+    // As an agent of srun --ntasks=2 --ntasks-per-node=1 has it.
+    const Variables agent{{"SLURM_JOB_ID", "99"},
+                          {"SLURM_NTASKS", "2"},
+                          {"SLURM_PROCID", "1"},
+                          {"SLURM_LOCALID", "0"},
+                          {"SLURM_STEP_NODELIST", "n[1-2]"},
+                          {"SLURM_GTIDS", "0"},
+                          {"SLURM_TASK_PID", "5"},
+                          {"SLURM_PMI2_STEP_NODES", "x"},
+                          {"SLURM_CPUS_ON_NODE", "32"}};
+    const Variables out = rank_environment(spec(Framework::pytorch), place(), agent);
+    Variables slurm;
+    for (const auto& [name, value] : out) {
+        if (name.starts_with("SLURM_")) {
+            slurm[name] = value;
+        }
+    }
+    const Variables expected{{"SLURM_CPUS_ON_NODE", "32"},
+                             {"SLURM_JOB_ID", "99"},
+                             {"SLURM_LOCALID", "1"},
+                             {"SLURM_NNODES", "2"},
+                             {"SLURM_NODEID", "1"},
+                             {"SLURM_NODELIST", "n1,n2"},
+                             {"SLURM_NPROCS", "8"},
+                             {"SLURM_NTASKS", "8"},
+                             {"SLURM_NTASKS_PER_NODE", "4"},
+                             {"SLURM_PROCID", "5"},
+                             {"SLURM_STEP_NODELIST", "n1,n2"},
+                             {"SLURM_STEP_NUM_NODES", "2"},
+                             {"SLURM_STEP_NUM_TASKS", "8"},
+                             {"SLURM_STEP_TASKS_PER_NODE", "4(x2)"},
+                             {"SLURM_TASKS_PER_NODE", "4(x2)"}};
+    EXPECT_EQ(slurm, expected);
+}
+
+TEST(RankEnvironment, WithoutSlurmNoneOfItsVariablesIsInvented) {
+    for (const auto& [name, value] : rank_environment(spec(Framework::pytorch), place(), {})) {
+        EXPECT_FALSE(name.starts_with("SLURM_")) << name;
+    }
+}
+
+TEST(RankEnvironment, ProxiesAreKeptButNotBetweenRanks) {
+    const auto out = rank_environment(spec(Framework::pytorch), place(),
+                                      {{"https_proxy", "http://p:1"}, {"no_proxy", ".corp"}});
+    EXPECT_EQ(out.at("https_proxy"), "http://p:1");
+    EXPECT_EQ(out.at("no_proxy"), ".corp,localhost,127.0.0.1,10.0.0.2,10.0.0.1,n1,n2");
+    EXPECT_EQ(out.at("NO_PROXY"), out.at("no_proxy"));
+}
+
+TEST(RankCommand, ExpandsPlaceholdersInEveryArgument) {
+    JobSpec mine = spec(Framework::command);
+    mine.command = {"train", "--rank={rank}", "{local_rank}/{node_rank}/{world_size}",
+                    "tcp://{master_addr}:{master_port}", "{other} {}"};
+    EXPECT_THAT(rank_command(mine, place(), "/t"),
+                ElementsAre("train", "--rank=5", "1/1/8", "tcp://10.0.0.1:4242", "{other} {}"));
+}
+
+TEST(RankCommand, NativeIsTheTrainer) {
+    EXPECT_THAT(rank_command(spec(Framework::native), place(), "/opt/bin/lockstep-train"),
+                ElementsAre("/opt/bin/lockstep-train"));
+}
+
+}  // namespace
+}  // namespace lockstep

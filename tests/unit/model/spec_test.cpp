@@ -1,0 +1,162 @@
+#include "job/model/spec.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+Result<JobSpec> parse(std::string_view text) {
+    const auto json = parse_json(text);
+    EXPECT_TRUE(json.has_value()) << text;
+    return parse_spec(*json);
+}
+
+// The pointers of what is wrong, in order.
+std::vector<std::string> wrong(std::string_view text) {
+    const auto spec = parse(text);
+    std::vector<std::string> out;
+    if (!spec) {
+        for (const auto& field : spec.error().fields) {
+            out.push_back(field.pointer + ": " + field.message);
+        }
+    }
+    return out;
+}
+
+using Errors = std::vector<std::string>;
+
+TEST(Spec, TwoFieldsAreEnough) {
+    const auto spec = parse(R"({"name":"first","framework":"native"})");
+    ASSERT_TRUE(spec.has_value());
+    EXPECT_EQ(spec->resources.world_size(), 1);
+    EXPECT_TRUE(spec->train.has_value());
+    EXPECT_EQ(spec->capture.preset, "auto");
+}
+
+TEST(Spec, CanonicalJsonGivesTheSameSpec) {
+    const auto spec = parse(R"({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
+        "resources":{"nodes":2,"ranks_per_node":4,"gpus_per_node":1,"cpus_per_rank":2,
+                     "memory_mb_per_node":500,"time_limit":"1-02:03:04"},
+        "environment":{"A":"1","B_2":"x\ny"},"working_directory":"/tmp",
+        "checkpoint":{"directory":"/ckpt"},
+        "capture":{"preset":"none","loss":"l=(?P<loss>[0-9.]+)"},"labels":{"team":"vision"},
+        "launch":"rank","submission":"automatic","roles":[],"slurm":{},"secrets":[],"sweep":{},
+        "after":[],"watch":{},"container":{},
+        "recovery":{"max_restarts":0,"max_attempts":1,"on":[],"on_nonfinite_loss":"warn"}})");
+    ASSERT_TRUE(spec.has_value()) << spec.error().message;
+    const Json canonical = to_json(*spec);
+    const auto again = parse_spec(canonical);
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    EXPECT_EQ(to_json(*again), canonical);
+    EXPECT_EQ(again->resources.time_limit_seconds, 86'400 + 2 * 3600 + 3 * 60 + 4);
+    EXPECT_EQ(again->environment.at("B_2"), "x\ny");
+}
+
+TEST(Spec, UnknownFieldsAreErrorsAtEveryLevel) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","nmae":1,"resources":{"node":1},
+                        "train":{"lr":1},"capture":{"x":1},"checkpoint":{"y":1}})"),
+              (Errors{"/resources/node: unknown field", "/train/lr: unknown field",
+                      "/capture/x: unknown field", "/checkpoint/y: unknown field",
+                      "/nmae: unknown field"}));
+}
+
+TEST(Spec, NamesThatCouldBecomeMoreThanANameAreRefused) {
+    for (const char* name : {"", "a\\nb", "-a", "../x", "a b", "a/b", ".", "\\u00e4",
+                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+        const auto errors =
+            wrong(std::string{R"({"framework":"native","name":")"} + name + "\"}");
+        ASSERT_EQ(errors.size(), 1U) << name;
+        EXPECT_TRUE(errors[0].starts_with("/name: ")) << errors[0];
+    }
+}
+
+TEST(Spec, NumbersOutOfRangeNameTheRange) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"nodes":-1}})"),
+              (Errors{"/resources/nodes: must be 1..16384"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native",
+                        "resources":{"nodes":1000000000,"ranks_per_node":1}})"),
+              (Errors{"/resources/nodes: must be 1..16384"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native",
+                        "resources":{"nodes":16384,"ranks_per_node":1024}})"),
+              (Errors{"/resources: 16777216 ranks: at most 131072"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"nodes":1.5}})"),
+              (Errors{"/resources/nodes: must be an integer"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"soon"}})"),
+              (Errors{"/resources/time_limit: not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS"}));
+}
+
+TEST(Spec, WrongTypesNameTheField) {
+    EXPECT_EQ(wrong(R"({"name":7,"framework":[],"resources":3,"environment":[],"labels":{"a":1}})"),
+              (Errors{"/name: must be a string",
+                      "/framework: must be one of: native, pytorch, lightning, keras, tensorflow, "
+                      "paddle, jax, horovod, deepspeed, accelerate, mpi, command",
+                      "/resources: must be an object", "/environment: must be an object",
+                      "/labels/a: must be a string"}));
+    EXPECT_EQ(wrong("[]"), (Errors{": must be an object"}));
+}
+
+TEST(Spec, AFieldWithoutEffectIsRefusedNotIgnored) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","command":["x"]})"),
+              (Errors{"/command: has no effect with framework native: Lockstep's own trainer runs"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":["x"],"train":{}})"),
+              (Errors{"/train: has no effect with this framework: only native reads it"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","slurm":{"partition":"gpu"}})"),
+              (Errors{"/slurm: has no effect: jobs run on the local scheduler, not on Slurm"}));
+}
+
+TEST(Spec, WhatComesLaterIsRefusedByName) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"jax","command":["x"],"launch":"node",
+        "roles":[{"name":"ps"}],"secrets":["K"],"container":{"runtime":"pyxis"},
+        "recovery":{"max_restarts":3,"on":["hang"]},"watch":{"hang_seconds":5},
+        "sweep":{"max_parallel":2},"after":["ls-1"],"submission":"manual",
+        "checkpoint":{"signal":"USR2"}})").size(),
+              12U);
+}
+
+TEST(Spec, CommandsMustNameAProgram) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command"})"),
+              (Errors{"/command: is required: the program each rank runs, as an array of strings"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":[""]})"),
+              (Errors{"/command: must start with the name of a program"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":"python x.py"})"),
+              (Errors{"/command: must be an array of strings",
+                      "/command: is required: the program each rank runs, as an array of strings"}));
+}
+
+TEST(Spec, EnvironmentNamesAreChecked) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","environment":{"A=B":"x","LOCKSTEP_X":"y","1A":""}})"),
+              (Errors{"/environment/A=B: is not a name of an environment variable",
+                      "/environment/1A: is not a name of an environment variable",
+                      "/environment/LOCKSTEP_X: names that start with LOCKSTEP_ are Lockstep's own"}));
+}
+
+TEST(Spec, CapturePatternsAreCompiled) {
+    EXPECT_EQ(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"(?P<loss>"}})x").size(), 1U);
+    EXPECT_EQ(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"loss=(.*)"}})x").size(), 1U);
+    EXPECT_TRUE(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"loss=(?P<loss>.*)"}})x").empty());
+}
+
+TEST(Spec, SingleStrategyIsOneProcess) {
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","train":{"strategy":"single"},
+                        "resources":{"ranks_per_node":2}})"),
+              (Errors{"/train/strategy: single is one process: ask for 1 node × 1 rank, or use "
+                      "data_parallel"}));
+}
+
+TEST(Placeholders, ExpandInArgumentsAndLeaveOtherBraces) {
+    Placeholders values;
+    values.rank = 3;
+    values.local_rank = 1;
+    values.node_rank = 1;
+    values.world_size = 4;
+    values.master_addr = "10.0.0.1";
+    values.master_port = 29500;
+    EXPECT_EQ(expand_placeholders("--r={rank}/{world_size} {local_rank}{node_rank}", values),
+              "--r=3/4 11");
+    EXPECT_EQ(expand_placeholders("tcp://{master_addr}:{master_port}", values),
+              "tcp://10.0.0.1:29500");
+    EXPECT_EQ(expand_placeholders(R"({"a":{rank}} {ranks} {)", values), R"({"a":3} {ranks} {)");
+}
+
+}  // namespace
+}  // namespace lockstep

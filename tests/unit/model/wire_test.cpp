@@ -1,0 +1,87 @@
+#include "job/model/wire.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::wire {
+namespace {
+
+std::vector<AgentMessage> agent_samples() {
+    Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
+    KeyRequest keys{1, 9, 2, "wait", {"a", "b"}, "dmFs", -4, 1000, true};
+    Started started{1, {{0, 11}, {1, 12}}};
+    return {Hello{1, 2, "n2", 42, "abc", "0.1.0", 3, true},
+            Join{"127.0.0.1", 29500, 8, 2, 16000},
+            Ready{4},
+            started,
+            exited,
+            Fault{5, 1, -1, "user_error", "why", 99},
+            CheckpointSaved{6, 1, 0, 200, "/c", 99},
+            Done{7, 1},
+            keys,
+            Beat{100, 1, 3}};
+}
+
+std::vector<DaemonMessage> daemon_samples() {
+    Welcome welcome;
+    welcome.daemon = "d";
+    welcome.job_id = "ls-x";
+    welcome.attempt = 1;
+    welcome.spec = *parse_json(R"({"name":"x"})");
+    World world{1, 4, 1, 2, 2, "10.0.0.1", 29500, {"a", "b"}, -1};
+    KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", ""};
+    return {welcome, world, Start{1}, Abort{1, "why", 500}, Stop{"over", 10}, Ack{5, 6}, reply,
+            Fenced{2, "old"}};
+}
+
+TEST(Wire, AgentMessagesReadBack) {
+    const auto all = agent_samples();
+    ASSERT_EQ(all.size(), std::variant_size_v<AgentMessage>);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        ASSERT_EQ(all[i].index(), i);
+        const std::string text = encode(all[i]);
+        const auto again = decode_agent(text);
+        ASSERT_TRUE(again.has_value()) << text << again.error().message;
+        EXPECT_EQ(again->index(), i);
+        EXPECT_EQ(encode(*again), text);
+    }
+}
+
+TEST(Wire, DaemonMessagesReadBack) {
+    const auto all = daemon_samples();
+    ASSERT_EQ(all.size(), std::variant_size_v<DaemonMessage>);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        ASSERT_EQ(all[i].index(), i);
+        const std::string text = encode(all[i]);
+        const auto again = decode_daemon(text);
+        ASSERT_TRUE(again.has_value()) << text << again.error().message;
+        EXPECT_EQ(encode(*again), text);
+    }
+}
+
+TEST(Wire, IgnoresFieldsOfANewerPeerButMissesItsOwn) {
+    EXPECT_TRUE(decode_agent(R"({"type":"ready","generation":1,"later":true})").has_value());
+    EXPECT_FALSE(decode_agent(R"({"type":"ready"})").has_value());
+    EXPECT_FALSE(decode_agent(R"({"type":"ready","generation":"1"})").has_value());
+    EXPECT_FALSE(decode_agent(R"({"type":"world","generation":1})").has_value());
+    EXPECT_FALSE(decode_agent(R"([])").has_value());
+    EXPECT_FALSE(decode_agent("").has_value());
+}
+
+TEST(Wire, FilesReadBack) {
+    AttemptFile attempt{"http://127.0.0.1:1", "ticket", "ls-x", 1, 2};
+    EXPECT_EQ(decode_attempt_file(encode_attempt_file(attempt))->ticket, "ticket");
+    ResultFile result;
+    result.incarnation = "abc";
+    result.generation = 1;
+    result.exits.push_back(std::get<Exited>(agent_samples()[4]));
+    result.faults.push_back(std::get<Fault>(agent_samples()[5]));
+    const auto again = decode_result_file(encode_result_file(result));
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    ASSERT_EQ(again->exits.size(), 1U);
+    EXPECT_EQ(again->exits[0].signal, 9);
+    EXPECT_EQ(again->faults[0].message, "why");
+    EXPECT_FALSE(decode_result_file("{\"incarnation\":").has_value());
+}
+
+}  // namespace
+}  // namespace lockstep::wire

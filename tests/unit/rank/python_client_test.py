@@ -1,0 +1,145 @@
+"""The Python package `lockstep` against a stand-in for the agent."""
+
+import os
+import pathlib
+import socket
+import sys
+import tempfile
+import threading
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "job" / "rank" / "python"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import lockstep  # noqa: E402
+from rank_agent import RankAgent  # noqa: E402
+
+
+class WithAgent(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.agent = RankAgent(self.folder.name, 2).start()
+        self.clients = [lockstep.Client(path) for path in self.agent.paths]
+
+    def tearDown(self):
+        for client in self.clients:
+            client.close()
+        self.agent.stop()
+        self.folder.cleanup()
+
+    def received(self):
+        """Everything the agent was told; a request after it is the proof that it was read."""
+        for client in self.clients:
+            client.add("flush", 1)
+        return self.agent.reports
+
+
+class Reports(WithAgent):
+    def test_metrics_arrive_as_sent(self):
+        self.assertTrue(self.clients[1].report(12, epoch=0, timestamp=5.5, loss=0.53, samples=64))
+        self.assertEqual(self.received(), [(1, {
+            "op": "report", "step": 12, "epoch": 0, "time": 5.5, "loss": 0.53, "samples": 64})])
+
+    def test_numbers_that_are_not_finite_travel_as_words(self):
+        self.clients[0].report(1, a=float("nan"), b=float("inf"), c=float("-inf"))
+        message = self.received()[0][1]
+        self.assertEqual((message["a"], message["b"], message["c"]), ("nan", "inf", "-inf"))
+
+    def test_a_tensor_like_value_is_converted(self):
+        class Tensor:
+            def __float__(self):
+                return 0.25
+        self.clients[0].report(1, loss=Tensor())
+        self.assertEqual(self.received()[0][1]["loss"], 0.25)
+
+    def test_wrong_names_and_values_are_refused(self):
+        for name in ("Loss", "1st", "a" * 65, "op"):
+            with self.assertRaises((ValueError, TypeError)):
+                self.clients[0].report(1, **{name: 1.0})
+        with self.assertRaises(TypeError):
+            self.clients[0].report(1, loss="low")
+        self.assertEqual(self.received(), [])
+
+    def test_a_report_never_waits_for_a_reader(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "deaf.sock")
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listener.bind(path)
+            listener.listen(1)
+            client = lockstep.Client(path)
+            sent = 0
+            while client.report(sent, loss=1.0) and sent < 1_000_000:
+                sent += 1
+            self.assertGreater(sent, 0)
+            self.assertEqual(client.dropped, 1)
+            client.close()
+            listener.close()
+
+
+class Keys(WithAgent):
+    def test_what_one_rank_sets_another_gets(self):
+        self.clients[0].set("k", b"\x00\xff")
+        self.clients[0].set("text", "grüße")
+        self.assertEqual(self.clients[1].get("k"), b"\x00\xff")
+        self.assertEqual(self.clients[1].multi_get(["text", "k"]),
+                         ["grüße".encode(), b"\x00\xff"])
+
+    def test_a_missing_key_is_not_found(self):
+        with self.assertRaises(lockstep.NotFound):
+            self.clients[0].get("nothing")
+
+    def test_wait_returns_when_the_key_is_set(self):
+        waiter = threading.Thread(target=self.clients[1].wait, args=(["late"], 60))
+        waiter.start()
+        self.clients[0].set("late", b"1")
+        waiter.join(60)
+        self.assertFalse(waiter.is_alive())
+
+    def test_wait_names_what_is_missing(self):
+        with self.assertRaisesRegex(lockstep.TimedOut, "missing: never"):
+            self.clients[0].wait("never", 0.01)
+
+    def test_a_counter_is_shared(self):
+        self.assertEqual([c.add("n", 2) for c in self.clients], [2, 4])
+
+    def test_a_barrier_lets_all_go_together(self):
+        other = threading.Thread(target=self.clients[1].barrier, args=("b", 60))
+        other.start()
+        self.clients[0].barrier("b", 60)
+        other.join(60)
+        self.assertFalse(other.is_alive())
+
+    def test_a_barrier_names_who_is_missing(self):
+        with self.assertRaisesRegex(lockstep.TimedOut, "rank 1"):
+            self.clients[0].barrier("alone", 0.01)
+
+    def test_large_keys_and_values_are_refused_here(self):
+        with self.assertRaises(ValueError):
+            self.clients[0].set("k" * 257, b"")
+        with self.assertRaises(ValueError):
+            self.clients[0].set("k", b"x" * ((1 << 20) + 1))
+
+
+class Module(WithAgent):
+    def test_the_module_uses_the_socket_of_the_environment(self):
+        os.environ["LOCKSTEP_SOCKET"] = self.agent.paths[1]
+        try:
+            self.assertTrue(lockstep.report(step=3, loss=1))
+            self.assertTrue(lockstep.phase("eval"))
+            self.assertTrue(lockstep.checkpoint(3, pathlib.Path("/c/step-3")))
+            self.assertEqual(lockstep.add("n"), 1)
+        finally:
+            del os.environ["LOCKSTEP_SOCKET"]
+        ops = [(rank, message["op"]) for rank, message in self.agent.reports]
+        self.assertEqual(ops, [(1, "report"), (1, "phase"), (1, "checkpoint")])
+
+    def test_without_a_socket_reports_do_nothing_and_keys_fail(self):
+        os.environ.pop("LOCKSTEP_SOCKET", None)
+        self.assertFalse(lockstep.report(step=1, loss=1))
+        with self.assertRaises(lockstep.LockstepError):
+            lockstep.get("k")
+
+
+if __name__ == "__main__":
+    unittest.main()

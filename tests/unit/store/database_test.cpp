@@ -1,0 +1,185 @@
+#include "daemon/store/database.hpp"
+
+#include <SQLiteCpp/SQLiteCpp.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+class DatabaseTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = ::testing::TempDir() + "lockstep-db-XXXXXX";
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+        db_ = std::move(Database::open(file()).value());
+    }
+    void TearDown() override {
+        db_.reset();
+        std::filesystem::remove_all(folder_);
+    }
+    std::filesystem::path file() const { return folder_ / "lockstep.db"; }
+
+    static SubmitWrite submission(int number, const std::string& key = "",
+                                  const std::string& body = "b") {
+        SubmitWrite write;
+        Event event;
+        event.seq = number;
+        event.job = JobId{"ls-0000000000000000000000" + std::to_string(1000 + number)};
+        event.time = 1000 + number;
+        event::Submitted data;
+        data.user = "ada";
+        data.spec = *parse_json(R"({"name":"t","framework":"native"})");
+        event.data = data;
+        write.append.events.push_back(event);
+        JobRow& row = write.append.row;
+        row.id = event.job;
+        row.user = "ada";
+        row.name = number % 2 == 0 ? "even" : "odd";
+        row.submitted_at = event.time;
+        row.last_seq = number;
+        row.view = "{\"n\":" + std::to_string(number) + "}";
+        row.labels = {{"parity", row.name}};
+        write.idempotency_key = key;
+        write.body_sha256 = body;
+        return write;
+    }
+    SubmitDone submit(const SubmitWrite& write) {
+        EXPECT_TRUE(db_->begin().has_value());
+        const auto done = db_->submit(write);
+        EXPECT_TRUE(done.has_value()) << done.error().message;
+        EXPECT_TRUE(db_->commit().has_value());
+        return *done;
+    }
+
+    std::filesystem::path folder_;
+    std::unique_ptr<Database> db_;
+};
+
+TEST_F(DatabaseTest, KeepsEventsAndTheFoldAcrossAReopen) {
+    submit(submission(1));
+    submit(submission(2));
+    db_.reset();
+    db_ = std::move(Database::open(file()).value());
+    EXPECT_EQ(*db_->last_seq(), 2);
+    EXPECT_EQ(db_->unfinished()->size(), 2U);
+    const auto events = db_->events_of(submission(1).append.row.id, 0, 10);
+    ASSERT_EQ(events->size(), 1U);
+    EXPECT_EQ(std::get<event::Submitted>((*events)[0].data).user, "ada");
+    EXPECT_EQ((*db_->job(submission(2).append.row.id))->view, "{\"n\":2}");
+    EXPECT_FALSE(db_->job(JobId{"ls-none"})->has_value());
+}
+
+TEST_F(DatabaseTest, AnIdempotencyKeyGivesTheFirstJobAgain) {
+    EXPECT_FALSE(submit(submission(1, "key")).repeated);
+    const auto again = submit(submission(2, "key"));
+    EXPECT_TRUE(again.repeated);
+    EXPECT_FALSE(again.other_body);
+    EXPECT_EQ(again.id, submission(1).append.row.id);
+    EXPECT_TRUE(submit(submission(3, "key", "other")).other_body);
+    EXPECT_EQ(db_->unfinished()->size(), 1U);
+}
+
+TEST_F(DatabaseTest, ListsNewestFirstWithFiltersAndAPlaceToGoOn) {
+    for (int i = 1; i <= 9; ++i) {
+        submit(submission(i));
+    }
+    RowQuery query;
+    query.limit = 4;
+    auto rows = *db_->jobs(query);
+    ASSERT_EQ(rows.size(), 4U);
+    EXPECT_EQ(rows[0].last_seq, 9);
+    query.before = rows.back().id.value;
+    EXPECT_EQ((*db_->jobs(query))[0].last_seq, 5);
+    query = RowQuery{};
+    query.name = "even";
+    EXPECT_EQ(db_->jobs(query)->size(), 4U);
+    query = RowQuery{};
+    query.label_name = "parity";
+    query.label_value = "odd";
+    EXPECT_EQ(db_->jobs(query)->size(), 5U);
+    query.state = JobState::failed;
+    EXPECT_TRUE(db_->jobs(query)->empty());
+    query = RowQuery{};
+    query.user = "x' OR '1'='1";
+    EXPECT_TRUE(db_->jobs(query)->empty());
+}
+
+TEST_F(DatabaseTest, AFinishedJobIsNoLongerUnfinished) {
+    submit(submission(1));
+    Append append = submission(1).append;
+    append.events[0].seq = 2;
+    append.events[0].data = event::Finished{JobState::succeeded, {}, 5};
+    append.row.state = JobState::succeeded;
+    append.row.labels.clear();
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->append(append).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    EXPECT_TRUE(db_->unfinished()->empty());
+    EXPECT_EQ(*db_->count(JobState::succeeded), 1);
+    EXPECT_EQ(*db_->count(JobState::accepted), 0);
+}
+
+TEST_F(DatabaseTest, ARepeatedBatchIsStoredOnce) {
+    const BatchWrite batch{JobId{"ls-x"}, 1, 0, 1, "bytes"};
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->add_batch(batch).has_value());
+    ASSERT_TRUE(db_->add_batch(batch).has_value());
+    ASSERT_TRUE(db_->add_batch({JobId{"ls-x"}, 1, 0, 2, "more\0bytes"}).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    const auto stored = *db_->batches(JobId{"ls-x"}, 1000);
+    ASSERT_EQ(stored.size(), 2U);
+    EXPECT_EQ(stored[0].seq, 1U);
+    EXPECT_EQ(*db_->last_batch(JobId{"ls-x"}, 1, 0), 2U);
+    EXPECT_EQ(db_->batches(JobId{"ls-x"}, 1)->front().seq, 2U);   // the newest that fit
+}
+
+TEST_F(DatabaseTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {
+    db_.reset();
+    {
+        SQLite::Database raw{file().string(), SQLite::OPEN_READWRITE};
+        raw.exec("PRAGMA user_version = " + std::to_string(schema_version() + 1));
+    }
+    const auto refused = Database::open(file());
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::conflict);
+    EXPECT_NE(refused.error().message.find("written by a newer lockstepd"), std::string::npos);
+    SQLite::Database raw{file().string()};
+    EXPECT_EQ(raw.execAndGet("PRAGMA user_version").getInt(), schema_version() + 1);
+}
+
+TEST_F(DatabaseTest, RefusesWhatIsNoDatabase) {
+    const auto path = folder_ / "junk.db";
+    std::FILE* out = std::fopen(path.c_str(), "w");
+    std::fputs("this is not a database, but it is long enough to be taken for one", out);
+    std::fclose(out);
+    EXPECT_EQ(Database::open(path).error().code, Errc::corrupt);
+}
+
+TEST_F(DatabaseTest, AFullDiskIsExhaustedAndHeals) {
+    submit(submission(1));
+    ASSERT_TRUE(db_->limit_pages(1).has_value());
+    Result<SubmitDone> outcome = SubmitDone{};
+    int stored = 1;
+    for (int i = 2; i < 2000 && outcome; ++i) {
+        ASSERT_TRUE(db_->begin().has_value());
+        SubmitWrite write = submission(i);
+        write.append.row.view = std::string(5000, 'x');
+        outcome = db_->submit(write);
+        if (outcome && db_->commit()) {
+            ++stored;
+        }
+    }
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_EQ(outcome.error().code, Errc::exhausted);
+    db_->rollback();
+    EXPECT_EQ(db_->unfinished()->size(), static_cast<std::size_t>(stored));
+    ASSERT_TRUE(db_->limit_pages(1'000'000).has_value());
+    submit(submission(1999));
+    EXPECT_EQ(db_->unfinished()->size(), static_cast<std::size_t>(stored) + 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,144 @@
+#include "daemon/store/store.hpp"
+
+#include "job/async/task_group.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+class StoreTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = ::testing::TempDir() + "lockstep-store-XXXXXX";
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+        Store::Hooks hooks;
+        hooks.on_commit = [this](std::chrono::nanoseconds, std::size_t writes) {
+            ++commits_;
+            largest_ = std::max(largest_, writes);
+        };
+        hooks.on_fatal = [this](const Error&) { ++fatal_; };
+        store_ = std::make_unique<Store>(
+            io_, std::move(Database::open(folder_ / "db").value()), std::move(hooks));
+    }
+    void TearDown() override {
+        store_.reset();
+        std::filesystem::remove_all(folder_);
+    }
+    SubmitWrite submission(Seq seq) const {
+        SubmitWrite write;
+        Event event;
+        event.seq = seq;
+        event.job = make_job_id(1000);
+        event::Submitted data;
+        data.spec = *parse_json(R"({"name":"t","framework":"native"})");
+        event.data = data;
+        write.append.row.id = event.job;
+        write.append.events.push_back(std::move(event));
+        return write;
+    }
+    // Runs the task on the control thread until it is done, then lets the store end.
+    void run(Task<void> task) {
+        TaskGroup tasks{io_};
+        auto then = [this](Task<void> inner) -> Task<void> {
+            co_await std::move(inner);
+            store_->stop();
+        };
+        tasks.spawn("test", then(std::move(task)));
+        io_.run();
+    }
+
+    net::io_context io_{1};
+    std::filesystem::path folder_;
+    std::unique_ptr<Store> store_;
+    std::size_t commits_ = 0;
+    std::size_t largest_ = 0;
+    int fatal_ = 0;
+};
+
+TEST_F(StoreTest, SharesOneCommitBetweenWritesThatWait) {
+    constexpr std::size_t kWrites = 500;
+    std::size_t stored = 0;
+    auto one = [&](Seq seq) -> Task<void> {
+        SubmitWrite write = submission(seq);
+        const auto done = co_await store_->submit(std::move(write));
+        EXPECT_TRUE(done.has_value());
+        stored += done.has_value() ? 1 : 0;
+        if (stored == kWrites) {
+            store_->stop();
+        }
+    };
+    TaskGroup tasks{io_};
+    for (std::size_t i = 0; i < kWrites; ++i) {
+        tasks.spawn("write", one(store_->next_seq()));
+    }
+    io_.run();
+    EXPECT_EQ(stored, kWrites);
+    EXPECT_LT(commits_, kWrites / 4);
+    EXPECT_GT(largest_, 4U);
+}
+
+TEST_F(StoreTest, ReadsSeeTheWritesQueuedBeforeThem) {
+    auto body = [&]() -> Task<void> {
+        for (int i = 0; i < 5; ++i) {
+            SubmitWrite write = submission(store_->next_seq());
+            const auto done = co_await store_->submit(std::move(write));
+            EXPECT_TRUE(done.has_value());
+        }
+        const std::function<Result<std::vector<JobId>>(Database&)> read = [](Database& db) {
+            return db.unfinished();
+        };
+        const auto ids = co_await store_->read<std::vector<JobId>>(read);
+        EXPECT_EQ(ids->size(), 5U);
+    };
+    run(body());
+    EXPECT_EQ(store_->last_seq(), 5);
+}
+
+TEST_F(StoreTest, AFullDiskFailsTheWholeGroupAndHealsWithoutARestart) {
+    auto body = [&]() -> Task<void> {
+        const std::function<Result<bool>(Database&)> shrink = [](Database& db) -> Result<bool> {
+            return db.limit_pages(1).has_value();
+        };
+        co_await store_->read<bool>(shrink);
+        Errc code = Errc::internal;
+        for (int i = 0; i < 500 && code != Errc::exhausted; ++i) {
+            SubmitWrite write = submission(store_->next_seq());
+            write.append.row.view = std::string(20'000, 'x');
+            const auto done = co_await store_->submit(std::move(write));
+            code = done ? Errc::internal : done.error().code;
+        }
+        EXPECT_EQ(code, Errc::exhausted);
+        const std::function<Result<bool>(Database&)> grow = [](Database& db) -> Result<bool> {
+            return db.limit_pages(1'000'000).has_value();
+        };
+        co_await store_->read<bool>(grow);
+        SubmitWrite write = submission(store_->next_seq());
+        const auto healed = co_await store_->submit(std::move(write));
+        EXPECT_TRUE(healed.has_value());
+    };
+    run(body());
+    EXPECT_EQ(fatal_, 0);
+}
+
+TEST_F(StoreTest, NothingIsAcceptedAfterItStopped) {
+    store_->stop();
+    io_.restart();   // the store's was the last work, which stops an io_context that nobody runs
+    Errc code = Errc::internal;
+    auto body = [&]() -> Task<void> {
+        SubmitWrite write = submission(1);
+        const auto done = co_await store_->submit(std::move(write));
+        EXPECT_FALSE(done.has_value());
+        code = done.error().code;
+    };
+    TaskGroup tasks{io_};
+    tasks.spawn("late", body());
+    io_.run();
+    EXPECT_EQ(code, Errc::exhausted);
+}
+
+}  // namespace
+}  // namespace lockstep

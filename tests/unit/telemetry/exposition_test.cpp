@@ -1,0 +1,250 @@
+#include "daemon/telemetry/exposition.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace lockstep::telemetry {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr double kNow = 5000;
+
+// What a scraper understands, and checks of what it would refuse: a family in two places, a sample
+// before its TYPE, a series twice.
+struct Parsed {
+    std::map<std::string, std::string> types;
+    std::map<std::string, std::string> values;  // "name{labels}" → value
+    std::vector<std::string> errors;
+};
+
+std::string family_of(const std::string& name, const std::map<std::string, std::string>& types) {
+    if (types.count(name) != 0) {
+        return name;
+    }
+    for (const char* suffix : {"_bucket", "_sum", "_count", "_total", "_info"}) {
+        const std::string ending = suffix;
+        if (name.size() > ending.size() && name.ends_with(ending)) {
+            const std::string base = name.substr(0, name.size() - ending.size());
+            if (types.count(base) != 0) {
+                return base;
+            }
+        }
+    }
+    return {};
+}
+
+Parsed parse(const std::string& text) {
+    Parsed parsed;
+    std::set<std::string> closed;
+    std::string current;
+    std::istringstream in{text};
+    for (std::string line; std::getline(in, line);) {
+        if (line.starts_with("# TYPE ")) {
+            const auto blank = line.find(' ', 7);
+            current = line.substr(7, blank - 7);
+            if (!parsed.types.emplace(current, line.substr(blank + 1)).second) {
+                parsed.errors.push_back("second TYPE of " + current);
+            }
+            continue;
+        }
+        if (line.starts_with("#")) {
+            continue;
+        }
+        const auto blank = line.rfind(' ');
+        const std::string series = line.substr(0, blank);
+        const std::string name = series.substr(0, series.find('{'));
+        if (family_of(name, parsed.types) != current) {
+            parsed.errors.push_back("not in its family: " + line);
+        }
+        if (!parsed.values.emplace(series, line.substr(blank + 1)).second) {
+            parsed.errors.push_back("twice: " + series);
+        }
+    }
+    return parsed;
+}
+
+// Two ranks that report, a third that is silent, in one running job, and a job that only waits.
+class ExpositionTest : public testing::Test {
+  protected:
+    ExpositionTest() : series_(3) {
+        for (std::uint32_t rank = 0; rank < 3; ++rank) {
+            Batch batch;
+            batch.seq = 1;
+            batch.node_rank = rank;
+            batch.add_row(rank, 11, 4000);
+            batch.set("loss", rank == 1 ? std::numeric_limits<double>::quiet_NaN() : 0.25);
+            batch.set("step_seconds", 0.1);
+            batch.set("busy_seconds", rank == 1 ? 0.08 : 0.02);
+            batch.set("comm_wait_seconds", rank == 1 ? 0.0 : 0.06);
+            batch.set("samples", 64);
+            series_.ingest(batch, 1, rank == 2 ? kNow - 31 : kNow - 2);
+        }
+        jobs_.resize(2);
+        jobs_[0].job_id = "ls-1";
+        jobs_[0].name = "first";
+        jobs_[0].user = "me";
+        jobs_[0].framework = "native";
+        jobs_[0].state = JobState::running;
+        jobs_[0].ranks_expected = 3;
+        jobs_[0].nodes = 2;
+        jobs_[0].series = &series_;
+        jobs_[0].phase_seconds[static_cast<std::size_t>(Phase::productive)] = 12.5;
+        jobs_[0].restarts[static_cast<std::size_t>(CauseClass::hang)] = 2;
+        jobs_[0].ranks = ranks_;
+        jobs_[1].job_id = "ls-2";
+        jobs_[1].state = JobState::queued;
+        jobs_[1].ranks_expected = 4;
+        view_.now = kNow;
+        view_.jobs[static_cast<std::size_t>(JobState::running)] = 1;
+        view_.jobs[static_cast<std::size_t>(JobState::queued)] = 1;
+        view_.submitted_total = 7;
+        view_.finished_total[static_cast<std::size_t>(FinishResult::oom)] = 1;
+        view_.active = jobs_;
+    }
+    std::string render(TextFormat format = TextFormat::prometheus) {
+        return render_metrics(format, daemon_, view_);
+    }
+
+    JobSeries series_;
+    std::vector<RankMetricsView> ranks_{{0, 0, "n0"}, {1, 1, "n0"}, {2, 0, "n1"}};
+    std::vector<JobMetricsView> jobs_;
+    MetricsView view_;
+    DaemonMetrics daemon_;
+};
+
+TEST_F(ExpositionTest, EveryFamilyIsInOnePlaceAndEverySeriesOnce) {
+    daemon_.route("GET", "/v1/jobs/{id}").done(200, 0.002);
+    for (const TextFormat format : {TextFormat::prometheus, TextFormat::openmetrics}) {
+        const Parsed parsed = parse(render(format));
+        EXPECT_THAT(parsed.errors, testing::IsEmpty());
+        EXPECT_GT(parsed.values.size(), 100U);
+    }
+}
+
+TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {
+    const Parsed parsed = parse(render());
+    const auto expect = [&](const std::string& series, const std::string& value) {
+        const auto found = parsed.values.find(series);
+        ASSERT_NE(found, parsed.values.end()) << series;
+        EXPECT_EQ(found->second, value) << series;
+    };
+    expect(R"(lockstep_job_info{job_id="ls-1",name="first",user="me",framework="native"})", "1");
+    expect(R"(lockstep_jobs{state="running"})", "1");
+    expect(R"(lockstep_jobs{state="held"})", "0");
+    expect("lockstep_jobs_submitted_total", "7");
+    expect(R"(lockstep_jobs_finished_total{result="oom"})", "1");
+    expect(R"(lockstep_jobs_finished_total{result="completed"})", "0");
+    expect(R"(lockstep_job_state{job_id="ls-1",state="running"})", "1");
+    expect(R"(lockstep_job_state{job_id="ls-1",state="queued"})", "0");
+    expect(R"(lockstep_job_ranks_expected{job_id="ls-2"})", "4");
+    expect(R"(lockstep_job_ranks_reporting{job_id="ls-1"})", "2");
+    expect(R"(lockstep_job_nodes{job_id="ls-1"})", "2");
+    expect(R"(lockstep_job_restarts_total{job_id="ls-1",cause="hang"})", "2");
+    expect(R"(lockstep_job_restarts_total{job_id="ls-1",cause="rank_exit"})", "0");
+    expect(R"(lockstep_job_time_seconds_total{job_id="ls-1",phase="productive"})", "12.5");
+    expect(R"(lockstep_job_step{job_id="ls-1"})", "11");
+    expect(R"(lockstep_job_last_step_timestamp_seconds{job_id="ls-1"})", "4000");
+    expect(R"(lockstep_job_samples_total{job_id="ls-1"})", "192");
+    expect(R"(lockstep_job_loss{job_id="ls-1",stat="mean"})", "NaN");
+    expect(R"(lockstep_job_loss{job_id="ls-1",stat="min"})", "0.25");
+    expect(R"(lockstep_job_step_time_seconds{job_id="ls-1",stat="p99"})", "0.1");
+    expect(R"(lockstep_job_comm_exposed_ratio{job_id="ls-1"})", "0.3");
+    expect(R"(lockstep_job_slowest_rank{job_id="ls-1"})", "1");
+    expect(R"(lockstep_job_nonfinite_total{job_id="ls-1",what="loss"})", "1");
+    expect(R"(lockstep_job_nonfinite_total{job_id="ls-2",what="loss"})", "0");
+    expect(R"(lockstep_rank_info{job_id="ls-1",rank="1",node="n0",local_rank="1"})", "1");
+    expect(R"(lockstep_rank_step{job_id="ls-1",rank="0"})", "11");
+    expect(R"(lockstep_rank_loss{job_id="ls-1",rank="0"})", "0.25");
+    expect(R"(lockstep_rank_loss{job_id="ls-1",rank="1"})", "NaN");
+    expect(R"(lockstep_rank_step_time_seconds{job_id="ls-1",rank="0"})", "0.1");
+    expect(R"(lockstep_rank_busy_seconds{job_id="ls-1",rank="1"})", "0.08");
+    expect(R"(lockstep_rank_comm_wait_seconds{job_id="ls-1",rank="0"})", "0.06");
+    expect(R"(lockstep_rank_report_age_seconds{job_id="ls-1",rank="0"})", "2");
+    EXPECT_EQ(parsed.types.at("lockstep_job_info"), "gauge");
+    EXPECT_EQ(parsed.types.at("lockstep_job_samples_total"), "counter");
+}
+
+TEST_F(ExpositionTest, WhatIsUnknownIsAbsent) {
+    const std::string text = render();
+    EXPECT_THAT(text, Not(HasSubstr("lockstep_job_step{job_id=\"ls-2\"")));
+    EXPECT_THAT(text, Not(HasSubstr("lockstep_job_nodes{job_id=\"ls-2\"")));
+    EXPECT_THAT(text, Not(HasSubstr("slurm_job_id")));
+    EXPECT_THAT(text, Not(HasSubstr("lockstep_rank_data_wait_seconds")))
+        << "nobody reported it: not even a TYPE";
+    EXPECT_THAT(text, Not(HasSubstr("lockstep_job_grad_norm")));
+    EXPECT_THAT(text, Not(HasSubstr("lockstep_job_last_checkpoint")));
+}
+
+TEST_F(ExpositionTest, ARankThatIsSilentForThirtySecondsVanishes) {
+    EXPECT_THAT(render(), Not(HasSubstr(R"(lockstep_rank_loss{job_id="ls-1",rank="2"})")));
+    view_.now = kNow - 2;
+    EXPECT_THAT(render(), HasSubstr(R"(lockstep_rank_loss{job_id="ls-1",rank="2"})"));
+}
+
+TEST_F(ExpositionTest, OpenMetricsNamesFamiliesWithoutSuffixAndEnds) {
+    const std::string text = render(TextFormat::openmetrics);
+    EXPECT_THAT(text, HasSubstr("# TYPE lockstep_job_samples counter\n"));
+    EXPECT_THAT(text, HasSubstr("lockstep_job_samples_total{job_id=\"ls-1\"} 192\n"));
+    EXPECT_THAT(text, HasSubstr("# TYPE lockstep_job info\n"));
+    EXPECT_THAT(text, HasSubstr("# TYPE lockstep_build info\n"));
+    EXPECT_TRUE(text.ends_with("# EOF\n"));
+    EXPECT_THAT(render(), Not(HasSubstr("# EOF")));
+}
+
+TEST_F(ExpositionTest, LabelsCannotBreakOutOrBreakTheScrape) {
+    const std::string name = "a\"b\\c\nd\xFF\x01";
+    jobs_[0].name = name;
+    EXPECT_THAT(render(), HasSubstr("name=\"a\\\"b\\\\c\\nd\xEF\xBF\xBD\""));
+}
+
+TEST_F(ExpositionTest, PromtoolAcceptsIt) {
+    if (std::system("command -v promtool >/dev/null 2>&1") != 0) {
+        GTEST_SKIP() << "promtool is not installed (Debian package prometheus)";
+    }
+    daemon_.route("GET", "/v1/jobs/{id}").done(200, 0.002);
+    FILE* promtool = popen("promtool check metrics 2>&1", "w");
+    ASSERT_NE(promtool, nullptr);
+    const std::string text = render();
+    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), promtool), text.size());
+    const int status = pclose(promtool);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "see promtool's output above";
+}
+
+TEST(Negotiate, FollowsTheAcceptHeader) {
+    EXPECT_EQ(negotiate(""), TextFormat::prometheus);
+    EXPECT_EQ(negotiate("*/*"), TextFormat::prometheus);
+    EXPECT_EQ(negotiate("text/plain;version=0.0.4"), TextFormat::prometheus);
+    // What Prometheus 2.42 sends.
+    EXPECT_EQ(negotiate("application/openmetrics-text;version=1.0.0,"
+                        "application/openmetrics-text;version=0.0.1;q=0.75,"
+                        "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"),
+              TextFormat::openmetrics);
+    EXPECT_EQ(negotiate("application/openmetrics-text;q=0.2, text/plain;q=0.9"),
+              TextFormat::prometheus);
+    EXPECT_EQ(negotiate("application/openmetrics-text;q=0"), TextFormat::prometheus);
+    EXPECT_EQ(content_type(TextFormat::prometheus), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+TEST(FinishResult, SpeaksSlurmsWords) {
+    EXPECT_EQ(finish_result(JobState::succeeded, CauseClass::none), FinishResult::completed);
+    EXPECT_EQ(finish_result(JobState::cancelled, CauseClass::cancelled_by_user),
+              FinishResult::cancelled);
+    EXPECT_EQ(finish_result(JobState::failed, CauseClass::oom), FinishResult::oom);
+    EXPECT_EQ(finish_result(JobState::failed, CauseClass::time_limit), FinishResult::timeout);
+    EXPECT_EQ(finish_result(JobState::failed, CauseClass::rank_exit), FinishResult::failed);
+}
+
+}  // namespace
+}  // namespace lockstep::telemetry

@@ -1,0 +1,192 @@
+#include "daemon/telemetry/series.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace lockstep::telemetry {
+namespace {
+
+Batch batch(std::uint64_t seq, std::uint32_t node, std::uint32_t rank, std::int64_t first,
+            std::int64_t last, std::uint32_t generation = 1) {
+    Batch result;
+    result.seq = seq;
+    result.node_rank = node;
+    result.generation = generation;
+    for (std::int64_t step = first; step <= last; ++step) {
+        result.add_row(rank, step, 1000.0 + static_cast<double>(step));
+        result.set("loss", 1.0 / static_cast<double>(step + 1));
+    }
+    return result;
+}
+
+TEST(JobSeries, AReplayedBatchChangesNothing) {
+    JobSeries job{2};
+    const Batch first = batch(1, 0, 0, 0, 9);
+    EXPECT_EQ(job.ingest(first, 1, 0).rows, 10U);
+    EXPECT_EQ(job.ingest(batch(2, 0, 0, 10, 19), 1, 0).rows, 10U);
+    for (const std::uint64_t seq : {1U, 2U}) {
+        const Ingested again = job.ingest(batch(seq, 0, 0, 0, 9), 1, 0);
+        EXPECT_TRUE(again.duplicate);
+        EXPECT_EQ(again.rows, 0U);
+    }
+    EXPECT_EQ(job.rank(0).rows(), 20U);
+}
+
+TEST(JobSeries, BatchNumbersAreCountedPerNodeAndAttempt) {
+    JobSeries job{2};
+    EXPECT_EQ(job.ingest(batch(1, 0, 0, 0, 4), 1, 0).rows, 5U);
+    EXPECT_EQ(job.ingest(batch(1, 1, 1, 0, 4), 1, 0).rows, 5U);
+    EXPECT_EQ(job.ingest(batch(1, 0, 0, 3, 6), 2, 0).rows, 4U) << "a new attempt counts anew";
+    EXPECT_EQ(job.rank(0).rows(), 7U);
+}
+
+TEST(JobSeries, RestoringFromTheStoredBatchesGivesTheSameSeries) {
+    JobSeries live{2};
+    JobSeries restored{2};
+    std::vector<std::string> stored;
+    const auto keep = [&](const Batch& b) {
+        live.ingest(b, 1, 5000);
+        stored.push_back(encode_batch(b));
+    };
+    keep(batch(1, 0, 0, 0, 9));
+    keep(batch(1, 1, 1, 0, 9));
+    keep(batch(2, 0, 0, 10, 15));
+    keep(batch(3, 0, 0, 8, 12, 2));
+    for (const auto& bytes : stored) {
+        restored.ingest(decode_batch(bytes).value(), 1, 0);
+    }
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        ASSERT_EQ(restored.rank(rank).rows(), live.rank(rank).rows());
+        for (std::size_t row = 0; row < live.rank(rank).rows(); ++row) {
+            EXPECT_EQ(restored.rank(rank).step(row), live.rank(rank).step(row));
+            EXPECT_EQ(restored.rank(rank).column(0)->last_of(row),
+                      live.rank(rank).column(0)->last_of(row));
+        }
+    }
+    EXPECT_EQ(live.rank(0).last_step(), 12);
+    EXPECT_EQ(live.rank(0).rows(), 13U) << "steps 8 and 9 were replaced";
+}
+
+TEST(JobSeries, RowsOfAnEarlierGenerationAreLate) {
+    JobSeries job{1};
+    job.ingest(batch(1, 0, 0, 0, 4, 2), 1, 0);
+    const Ingested late = job.ingest(batch(1, 1, 0, 5, 6, 1), 1, 0);
+    EXPECT_EQ(late.late_rows, 2U);
+    EXPECT_EQ(late.rows, 0U);
+    EXPECT_EQ(job.rank(0).last_step(), 4);
+}
+
+TEST(JobSeries, RowsOfRanksOutsideTheJobAreCountedAndDropped) {
+    JobSeries job{2};
+    const Ingested result = job.ingest(batch(1, 0, 2, 0, 3), 1, 0);
+    EXPECT_EQ(result.bad_rows, 4U);
+    EXPECT_EQ(result.rows, 0U);
+}
+
+TEST(JobSeries, MetricsBeyondTheLimitAreCountedAndDropped) {
+    JobSeries job{1};
+    Batch many;
+    many.seq = 1;
+    many.add_row(0, 0, 1);
+    for (std::size_t i = 0; i < limits::kMetricsPerJob; ++i) {
+        many.set("m" + std::to_string(i), 1);
+    }
+    const Ingested result = job.ingest(many, 1, 0);
+    EXPECT_EQ(result.rows, 1U);
+    EXPECT_EQ(result.dropped_values, kCoreMetrics);
+    EXPECT_EQ(result.samples, limits::kMetricsPerJob - kCoreMetrics);
+    EXPECT_EQ(job.metrics().size(), limits::kMetricsPerJob);
+}
+
+TEST(JobSeries, AForeignNanWithThePayloadOfAbsentIsANan) {
+    JobSeries job{1};
+    Batch one;
+    one.seq = 1;
+    one.add_row(0, 0, 1);
+    one.set("loss", kAbsent);
+    job.ingest(one, 1, 0);
+    ASSERT_TRUE(job.rank(0).latest(CoreMetric::loss).has_value());
+    EXPECT_TRUE(std::isnan(*job.rank(0).latest(CoreMetric::loss)));
+    EXPECT_EQ(job.rank(0).column(0)->nonfinite_total, 1U);
+}
+
+TEST(JobSeries, ARankCountsAsReportingForThreeIntervalsAndAtLeastThirtySeconds) {
+    JobSeries job{3};
+    EXPECT_FALSE(job.reporting(0, 5000));
+    EXPECT_EQ(job.report_age(0, 5000), std::nullopt);
+    job.ingest(batch(1, 0, 0, 0, 9), 1, 5000);
+    EXPECT_EQ(job.report_age(0, 5012.5), 12.5);
+    EXPECT_TRUE(job.reporting(0, 5030));
+    EXPECT_FALSE(job.reporting(0, 5030.5));
+    // A rank with one step a minute may be silent for three.
+    Batch slow;
+    slow.seq = 1;
+    slow.node_rank = 1;
+    slow.add_row(1, 0, 1000);
+    slow.add_row(1, 1, 1060);
+    job.ingest(slow, 1, 5000);
+    EXPECT_TRUE(job.reporting(1, 5179));
+    EXPECT_FALSE(job.reporting(1, 5181));
+}
+
+TEST(JobSeries, RestoredReportsAreAsOldAsTheyAre) {
+    JobSeries job{1};
+    job.ingest(batch(1, 0, 0, 0, 9), 1, 0);
+    EXPECT_EQ(job.report_age(0, 1109), 100);
+}
+
+TEST(JobSeries, OnlyReportedMetricsAreNamed) {
+    JobSeries job{1};
+    job.ingest(batch(1, 0, 0, 0, 1), 1, 0);
+    Batch more;
+    more.seq = 2;
+    more.generation = 1;
+    more.add_row(0, 2, 1);
+    more.set("accuracy", 0.5);
+    job.ingest(more, 1, 0);
+    EXPECT_THAT(job.reported_metrics(), testing::ElementsAre("loss", "accuracy"));
+    EXPECT_EQ(job.series(), 2U);
+}
+
+TEST(JobSeries, ALargeJobKeepsCoarserRowsInsteadOfMoreMemory) {
+    JobSeries job{2000};
+    std::uint64_t seq = 0;
+    for (std::int64_t step = 0; step < 600; ++step) {
+        Batch one;
+        one.seq = ++seq;
+        for (std::uint32_t rank = 0; rank < 2000; ++rank) {
+            one.add_row(rank, step, static_cast<double>(step));
+            one.set("loss", 1);
+        }
+        job.ingest(one, 1, 0);
+    }
+    EXPECT_LT(job.bytes(), 2 * kJobSeriesBytes);
+    EXPECT_GE(job.rank(1999).rows(), kRowsMin / 2);
+    EXPECT_EQ(job.rank(1999).step(job.rank(1999).rows() - 1), 599);
+}
+
+TEST(SeriesStore, KeepsAJobUntilItIsErased) {
+    SeriesStore store;
+    EXPECT_EQ(store.find("a"), nullptr);
+    JobSeries& job = store.job("a", 2);
+    EXPECT_EQ(&store.job("a", 2), &job);
+    EXPECT_EQ(store.find("a"), &job);
+    job.ingest(batch(1, 0, 0, 0, 9), 1, 0);
+    EXPECT_EQ(store.series(), 1U);
+    EXPECT_GT(store.bytes(), 10U * 24);
+    store.erase("a");
+    store.erase("never there");
+    EXPECT_EQ(store.find("a"), nullptr);
+    EXPECT_EQ(store.jobs(), 0U);
+    EXPECT_EQ(store.bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace lockstep::telemetry

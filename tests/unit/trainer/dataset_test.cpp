@@ -1,0 +1,180 @@
+#include "job/trainer/dataset.hpp"
+
+#include "job/base/files.hpp"
+#include "job/trainer/digits.hpp"
+#include "job/trainer/idx_file.hpp"
+#include "tests/unit/trainer/temporary_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+TEST(IdxFile, WhatIsWrittenReadsBack) {
+    const TemporaryFolder folder;
+    const IdxFile file{{2, 3}, {1, 2, 3, 4, 5, 255}};
+    ASSERT_TRUE(write_idx(folder.path() / "f", file).has_value());
+    const Result<IdxFile> got = read_idx(folder.path() / "f", 2);
+    ASSERT_TRUE(got.has_value()) << got.error().text();
+    EXPECT_EQ(got->sizes, file.sizes);
+    EXPECT_EQ(got->values, file.values);
+}
+
+TEST(IdxFile, TheBytesAreThoseOfTheFormat) {
+    const TemporaryFolder folder;
+    ASSERT_TRUE(write_idx(folder.path() / "f", {{258}, std::vector<std::uint8_t>(258)}));
+    const std::string bytes = read_file(folder.path() / "f", 1000).value();
+    EXPECT_EQ(bytes.substr(0, 8), (std::string{"\0\0\x08\x01\0\0\x01\x02", 8}));
+    EXPECT_EQ(bytes.size(), 8U + 258U);
+}
+
+struct Damage {
+    const char* name;
+    std::string bytes;
+    std::string message;
+};
+
+class IdxFileRefuses : public testing::TestWithParam<Damage> {};
+
+TEST_P(IdxFileRefuses, NamingFileAndNumbers) {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "f";
+    ASSERT_TRUE(write_file_atomic(path, GetParam().bytes).has_value());
+    const Result<IdxFile> got = read_idx(path, 1);
+    ASSERT_FALSE(got.has_value());
+    EXPECT_EQ(got.error().code, Errc::invalid);
+    EXPECT_EQ(got.error().message, path.string() + ": " + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Damages, IdxFileRefuses,
+    testing::Values(Damage{"empty", "", "not an IDX file: only 0 bytes"},
+                    Damage{"images", std::string{"\0\0\x08\x03\0\0\0\x01", 8},
+                           "magic number is 2051, must be 2049"},
+                    Damage{"packed", std::string{"\x1F\x8B\x08\0\0\0\0\0", 8},
+                           "magic number is 529205248, must be 2049 (compressed: gunzip it first)"},
+                    Damage{"header", std::string{"\0\0\x08\x01\0\0", 6},
+                           "truncated: the header alone has 8 bytes"},
+                    Damage{"short",
+                           std::string{"\0\0\x08\x01\0\0\0\x03"
+                                       "ab",
+                                       10},
+                           "truncated: 2 bytes of values, must be 3"},
+                    Damage{"long",
+                           std::string{"\0\0\x08\x01\0\0\0\x01"
+                                       "ab",
+                                       10},
+                           "too long: 2 bytes of values, must be 1"},
+                    Damage{"zero", std::string{"\0\0\x08\x01\0\0\0\0", 8},
+                           "a size of 0 makes no sense"}),
+    [](const auto& each) { return each.param.name; });
+
+TEST(Digits, AnImageDependsOnItsNumberOnly) {
+    std::array<std::uint8_t, kDigitPixels> first{};
+    std::array<std::uint8_t, kDigitPixels> again{};
+    std::array<std::uint8_t, kDigitPixels> test{};
+    const std::uint8_t label = draw_digit(true, 12, first);
+    draw_digit(true, 13, again);
+    EXPECT_NE(first, again);
+    EXPECT_EQ(draw_digit(true, 12, again), label);
+    EXPECT_EQ(first, again);
+    draw_digit(false, 12, test);
+    EXPECT_NE(first, test);
+}
+
+TEST(Digits, EveryDigitOccursAboutEquallyOftenAndLeavesInk) {
+    std::array<int, 10> counts{};
+    std::array<std::uint8_t, kDigitPixels> pixels{};
+    for (std::uint32_t i = 0; i < 2000; ++i) {
+        ++counts[draw_digit(true, i, pixels)];
+        const auto ink = std::count_if(pixels.begin(), pixels.end(),
+                                       [](std::uint8_t value) { return value > 100; });
+        ASSERT_GT(ink, 10) << i;
+        ASSERT_LT(ink, 400) << i;
+    }
+    for (const int count : counts) {
+        EXPECT_GT(count, 140);
+        EXPECT_LT(count, 260);
+    }
+}
+
+TEST(Digits, ManyRanksMayMakeThemAtOnce) {
+    const TemporaryFolder folder;
+    const std::filesystem::path data = folder.path() / "a" / "digits";
+    std::vector<std::thread> ranks;
+    std::vector<Status> results(4);
+    for (Status& result : results) {
+        ranks.emplace_back([&result, &data] { result = make_digits(data, 300, 20); });
+    }
+    for (std::thread& rank : ranks) {
+        rank.join();
+    }
+    for (const Status& result : results) {
+        EXPECT_TRUE(result.has_value()) << result.error().text();
+    }
+    const Result<ImageSet> train = load_images(data, "train");
+    ASSERT_TRUE(train.has_value()) << train.error().text();
+    EXPECT_EQ(train->count, 300U);
+    EXPECT_EQ(load_images(data, "t10k")->count, 20U);
+}
+
+TEST(Dataset, DigitsAreKeptInTheCacheUnderTheirSizes) {
+    const TemporaryFolder folder;
+    TrainConfig config;
+    config.train_samples = 50;
+    config.test_samples = 10;
+    const Result<Dataset> data = load_dataset(config, folder.path());
+    ASSERT_TRUE(data.has_value()) << data.error().text();
+    EXPECT_EQ(data->train.count, 50U);
+    EXPECT_EQ(data->test.count, 10U);
+    EXPECT_EQ(data->train.rows, 28U);
+    EXPECT_TRUE(
+        std::filesystem::exists(folder.path() / "digits-50-10" / "train-images-idx3-ubyte"));
+}
+
+TEST(Dataset, AFolderWithOtherSizesIsMadeAnew) {
+    const TemporaryFolder folder;
+    TrainConfig config;
+    config.dataset_path = (folder.path() / "d").string();
+    config.train_samples = 50;
+    config.test_samples = 10;
+    ASSERT_TRUE(load_dataset(config, {}).has_value());
+    config.train_samples = 60;
+    EXPECT_EQ(load_dataset(config, {})->train.count, 60U);
+}
+
+TEST(Dataset, MnistFilesThatDoNotFitTogetherAreRefused) {
+    const TemporaryFolder folder;
+    TrainConfig config;
+    config.dataset = TrainDataset::mnist;
+    config.dataset_path = folder.path().string();
+    EXPECT_EQ(load_dataset(config, {}).error().code, Errc::not_found);
+
+    const auto put = [&](const char* name, const IdxFile& file) {
+        ASSERT_TRUE(write_idx(folder.path() / name, file).has_value());
+    };
+    put("train-images-idx3-ubyte", {{2, 28, 28}, std::vector<std::uint8_t>(2 * 784)});
+    put("train-labels-idx1-ubyte", {{3}, {1, 2, 3}});
+    EXPECT_NE(load_dataset(config, {}).error().message.find("3 labels for 2 images"),
+              std::string::npos);
+    put("train-labels-idx1-ubyte", {{2}, {1, 10}});
+    EXPECT_NE(load_dataset(config, {}).error().message.find("label 10, must be 0..9"),
+              std::string::npos);
+    put("train-labels-idx1-ubyte", {{2}, {1, 9}});
+    put("t10k-images-idx3-ubyte", {{1, 14, 28}, std::vector<std::uint8_t>(392)});
+    put("t10k-labels-idx1-ubyte", {{1}, {0}});
+    EXPECT_NE(load_dataset(config, {}).error().message.find("14 × 28, must be 28 × 28"),
+              std::string::npos);
+    put("t10k-images-idx3-ubyte", {{1, 28, 28}, std::vector<std::uint8_t>(784)});
+    EXPECT_TRUE(load_dataset(config, {}).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#include "job/trainer/model.hpp"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+at::Tensor images(std::int64_t count) {
+    at::manual_seed(4);
+    return at::rand({count, 1, 28, 28}).contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+// Keras's model.summary() for this network: 49,242 trainable (108 + 12 + 10,368 + 24 + 27,680 + 32
+// + 8,448 + 2,570), 136 not (two moving moments for 12, 24 and 32 channels).
+TEST(Model, TheConvnetHasAsManyParametersAsKerass) {
+    TrainConfig config;
+    const std::unique_ptr<Model> model = make_model(config);
+    EXPECT_EQ(model->parameters().count(), 49'242);
+    EXPECT_EQ(model->buffers().size(), 136U + 3U);  // and three counters
+}
+
+TEST(Model, TheConvnetIsLayerForLayerTheGuides) {
+    TrainConfig config;
+    config.dropout = 0.0;
+    const std::unique_ptr<Model> model = make_model(config);
+    const FlatParameters& p = model->parameters();
+    const at::Tensor x = images(8);
+    const auto norm = [](const at::Tensor& in, const at::Tensor& beta) {
+        return at::relu(
+            at::batch_norm(in, at::ones_like(beta), beta, {}, {}, true, 0.01, 1e-3, false));
+    };
+    at::Tensor want = norm(at::conv2d(x, p[0], {}, 1, 1), p[1]);
+    EXPECT_EQ(want.sizes(), (std::vector<std::int64_t>{8, 12, 28, 28}));
+    want = norm(at::conv2d(want, p[2], {}, 2), p[3]);
+    EXPECT_EQ(want.sizes(), (std::vector<std::int64_t>{8, 24, 12, 12}));
+    want = norm(at::conv2d(want, p[4], p[5], 2, 2), p[6]);
+    EXPECT_EQ(want.sizes(), (std::vector<std::int64_t>{8, 32, 6, 6}));
+    want = at::relu(at::linear(at::adaptive_avg_pool2d(want, {1, 1}).flatten(1), p[7], p[8]));
+    want = at::linear(want, p[9], p[10]);
+    Pass pass;
+    pass.training = pass.batch_statistics = true;
+    const at::Tensor got = model->forward(x, pass);
+    EXPECT_EQ(got.sizes(), (std::vector<std::int64_t>{8, 10}));
+    EXPECT_TRUE(at::allclose(got, want, 1e-4, 1e-4));
+
+    at::Tensor loss = at::cross_entropy_loss(want, at::arange(8));
+    std::vector<at::Tensor> gradients;
+    loss.backward();
+    for (std::size_t i = 0; i < p.size(); ++i) {
+        gradients.push_back(p[i].grad().clone());
+    }
+    model->parameters().zero_gradients();
+    at::cross_entropy_loss(got, at::arange(8)).backward();
+    for (std::size_t i = 0; i < p.size(); ++i) {
+        // As a whole: a value within rounding of a ReLU's corner may fall on either side. The bias
+        // before a normalisation has no gradient but rounding.
+        const float error = (p[i].grad() - gradients[i]).norm().item<float>();
+        EXPECT_LT(error, 1e-2F * gradients[i].norm().item<float>() + 1e-4F) << i;
+    }
+}
+
+TEST(Model, WeightsAreGlorotUniformAndDependOnTheSeed) {
+    TrainConfig config;
+    const std::unique_ptr<Model> a = make_model(config);
+    const std::unique_ptr<Model> b = make_model(config);
+    config.seed = 1;
+    const std::unique_ptr<Model> c = make_model(config);
+    EXPECT_TRUE(std::ranges::equal(a->parameters().values(), b->parameters().values()));
+    EXPECT_FALSE(std::ranges::equal(a->parameters().values(), c->parameters().values()));
+    // conv_2: fan_in 36 · 12, fan_out 36 · 24.
+    const at::Tensor kernel = a->parameters()[2];
+    const float bound = std::sqrt(6.0F / (36.0F * 36.0F));
+    EXPECT_LE(kernel.abs().max().item<float>(), bound);
+    EXPECT_GT(kernel.abs().max().item<float>(), 0.99F * bound);
+    EXPECT_NEAR(kernel.mean().item<float>(), 0.0F, 0.02F * bound);
+    EXPECT_EQ(a->parameters()[1].abs().max().item<float>(), 0.0F);
+    EXPECT_EQ(a->parameters()[5].abs().max().item<float>(), 0.0F);
+}
+
+TEST(Model, TensorsAreViewsOfTheFlatBuffers) {
+    const std::unique_ptr<Model> model = make_model({});
+    FlatParameters& parameters = model->parameters();
+    for (float& value : parameters.values()) {
+        value = 2.0F;
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        EXPECT_EQ(parameters[i].min().item<float>(), 2.0F);
+        EXPECT_EQ(parameters.range(i).offset % 16, 0U);
+    }
+    model->forward(images(2), {}).sum().backward();
+    double sum = 0.0;
+    for (const float value : parameters.gradients()) {
+        sum += std::abs(static_cast<double>(value));
+    }
+    EXPECT_GT(sum, 0.0);
+    parameters.zero_gradients();
+    EXPECT_EQ(parameters[10].grad().abs().max().item<float>(), 0.0F);
+}
+
+TEST(Model, TheMlpHasItsParametersAndLearnsFromEveryOne) {
+    TrainConfig config;
+    config.model = TrainModel::mlp;
+    const std::unique_ptr<Model> model = make_model(config);
+    EXPECT_EQ(model->parameters().count(), 784 * 256 + 256 + 2560 + 10);
+    EXPECT_TRUE(model->buffers().empty());
+    Pass pass;
+    pass.training = true;
+    at::cross_entropy_loss(model->forward(images(8), pass), at::arange(8)).backward();
+    for (std::size_t i = 0; i < model->parameters().size(); ++i) {
+        EXPECT_GT(model->parameters()[i].grad().abs().max().item<float>(), 0.0F) << i;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep

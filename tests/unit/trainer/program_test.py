@@ -1,0 +1,180 @@
+"""lockstep-train as a program: real processes, real signals, an agent that only serves messages."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from rank_agent import RankAgent, rank_environment  # noqa: E402
+
+PROGRAM = ""
+SMALL = {"train_samples": 2000, "test_samples": 200, "batch_size": 32, "epochs": 1}
+
+
+class Group:
+    """The ranks of one generation; their lines are read through pipes."""
+
+    def __init__(self, folder, ranks, config):
+        path = folder / "train.json"
+        path.write_text(json.dumps(config))
+        self.sockets = tempfile.TemporaryDirectory()
+        self.agent = RankAgent(self.sockets.name, ranks).start()
+        self.processes = []
+        for rank in range(ranks):
+            environment = rank_environment(self.agent, rank, str(folder / "ckpt"))
+            environment["LOCKSTEP_TRAIN_CONFIG"] = str(path)
+            self.processes.append(subprocess.Popen(
+                [PROGRAM], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True))
+
+    def wait_for_line(self, rank, text):
+        for line in self.processes[rank].stdout:
+            if text in line:
+                return
+        raise AssertionError(f"rank {rank} ended without: {text}\n"
+                             + self.processes[rank].stderr.read())
+
+    def finish(self):
+        """(exit codes, outputs, reports)"""
+        outputs = [process.communicate(timeout=120)[0] for process in self.processes]
+        self.agent.stop()
+        self.sockets.cleanup()
+        return [p.returncode for p in self.processes], outputs, self.agent.reports
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def run_group(self, ranks, **config):
+        return Group(self.folder, ranks, {**SMALL, **config}).finish()
+
+    def checkpoints(self):
+        return sorted(path.name for path in (self.folder / "ckpt").iterdir())
+
+    def alone(self, config, *arguments):
+        path = self.folder / "alone.json"
+        path.write_text(config if isinstance(config, str) else json.dumps(config))
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
+        environment.update(XDG_CACHE_HOME=str(self.folder / "cache"), OMP_NUM_THREADS="1")
+        return subprocess.run([PROGRAM, "--config", str(path), *arguments], env=environment,
+                              capture_output=True, text=True, timeout=120)
+
+    def test_two_ranks_report_every_step_and_keep_checkpoints(self):
+        codes, outputs, reports = self.run_group(2, checkpoint_every_steps=10)
+        self.assertEqual(codes, [0, 0])
+        for rank in (0, 1):
+            steps = [m for r, m in reports if r == rank and m["op"] == "report" and "loss" in m]
+            self.assertEqual([m["step"] for m in steps], list(range(1, 33)))  # ceil(1000 / 32)
+            self.assertEqual(steps[0]["total_steps"], 32)
+            for name in ("samples", "step_seconds", "data_wait_seconds", "comm_wait_seconds",
+                         "busy_seconds", "forward_seconds", "backward_seconds",
+                         "optimizer_seconds", "learning_rate", "grad_norm"):
+                self.assertGreaterEqual(steps[5][name], 0, name)
+            self.assertIn("epoch: 0, batch: 0, loss is: [2.", outputs[rank])
+            self.assertIn("finished at step 32", outputs[rank])
+        phases = [m["phase"] for r, m in reports if r == 0 and m["op"] == "phase"]
+        self.assertEqual(phases[:2], ["init", "train"])
+        self.assertIn("eval", phases)
+        written = [m["step"] for _, m in reports if m["op"] == "checkpoint"]
+        self.assertEqual(written, [10, 20, 30, 32])
+        self.assertEqual(self.checkpoints(), ["step-00000030.ckpt", "step-00000032.ckpt"])
+        accuracy = [m["accuracy"] for _, m in reports if m.get("kind") == "epoch"]
+        self.assertEqual(len(accuracy), 1)
+
+    def test_digits_are_learned_in_two_epochs(self):
+        codes, outputs, reports = self.run_group(
+            2, train_samples=20000, test_samples=1000, batch_size=64, epochs=2,
+            log_every_steps=100)
+        self.assertEqual(codes, [0, 0], outputs)
+        accuracy = [m["accuracy"] for _, m in reports if m.get("kind") == "epoch"]
+        self.assertGreater(accuracy[-1], 0.95)
+
+    def test_sigterm_to_one_rank_stops_all_with_a_checkpoint_and_143(self):
+        group = Group(self.folder, 2, {**SMALL, "epochs": 1000})
+        group.wait_for_line(0, "batch: 3,")
+        group.processes[1].send_signal(signal.SIGTERM)
+        codes, outputs, reports = group.finish()
+        self.assertEqual(codes, [143, 143])
+        self.assertIn("stopped at step", outputs[0])
+        last = max(m["step"] for _, m in reports if m["op"] == "report")
+        self.assertEqual(self.checkpoints(), [f"step-{last:08d}.ckpt"])
+
+        codes, _, reports = self.run_group(2, epochs=1000, max_steps=last + 2)
+        self.assertEqual(codes, [0, 0])
+        steps = sorted(m["step"] for r, m in reports if r == 0 and "loss" in m)
+        self.assertEqual(steps, [last + 1, last + 2])
+
+    def test_a_killed_rank_fails_the_others_and_loses_no_step(self):
+        group = Group(self.folder, 2, {**SMALL, "epochs": 1000, "checkpoint_every_steps": 0})
+        group.wait_for_line(0, "batch: 3,")
+        group.processes[1].kill()
+        codes, _, reports = group.finish()
+        self.assertEqual(codes, [1, -signal.SIGKILL])
+        last = max(m["step"] for r, m in reports if r == 0 and "loss" in m)
+        self.assertEqual(self.checkpoints(), [f"step-{last:08d}.ckpt"])
+
+    def test_a_rank_that_hangs_does_not_keep_the_others_from_stopping(self):
+        group = Group(self.folder, 2, {**SMALL, "epochs": 1000})
+        group.wait_for_line(0, "batch: 3,")
+        group.processes[1].send_signal(signal.SIGSTOP)
+        group.processes[0].send_signal(signal.SIGTERM)
+        out = group.processes[0].communicate(timeout=60)[0]
+        self.assertEqual(group.processes[0].returncode, 143, out)
+        self.assertEqual(len(self.checkpoints()), 1)
+        group.processes[1].kill()
+        group.processes[1].communicate()
+        group.agent.stop()
+        group.sockets.cleanup()
+
+    def test_usr2_writes_a_checkpoint_and_training_goes_on(self):
+        group = Group(self.folder, 1, {**SMALL, "checkpoint_every_steps": 0})
+        group.wait_for_line(0, "batch: 3,")
+        group.processes[0].send_signal(signal.SIGUSR2)
+        codes, _, reports = group.finish()
+        self.assertEqual(codes, [0])
+        written = [m["step"] for _, m in reports if m["op"] == "checkpoint"]
+        self.assertEqual(len(written), 2)
+        self.assertLess(written[0], written[1])
+
+    def test_it_trains_alone_without_an_agent(self):
+        done = self.alone({**SMALL, "max_steps": 3}, "--checkpoints", str(self.folder / "ckpt"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("epoch: 0, batch: 2, loss is: [", done.stdout)
+        self.assertEqual(self.checkpoints(), ["step-00000003.ckpt"])
+
+    def test_wrong_configuration_and_data_exit_with_2_and_the_reason(self):
+        cases = [
+            ("{", "syntax error"),
+            ({"precision": "bf16"}, "not available yet"),
+            ({"batchsize": 3}, "/batchsize"),
+            ({"dataset": {"name": "mnist", "path": "/nonexistent"}}, "train-images-idx3-ubyte"),
+        ]
+        for config, reason in cases:
+            done = self.alone(config)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(reason, done.stderr)
+
+    def test_strategy_single_refuses_several_ranks(self):
+        group = Group(self.folder, 2, {**SMALL, "strategy": "single"})
+        errors = [process.communicate(timeout=120)[1] for process in group.processes]
+        group.agent.stop()
+        group.sockets.cleanup()
+        self.assertEqual([p.returncode for p in group.processes], [2, 2])
+        self.assertIn("strategy single trains on one rank", errors[0])
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,35 @@
+// Runs a function as every rank of a world: one thread and one Gloo communicator each.
+#pragma once
+
+#include "job/collective/gloo.hpp"
+#include "job/collective/memory_key_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+
+inline void as_ranks(std::int32_t size, const std::function<void(Communicator&)>& body) {
+    MemoryKeyStore store;
+    std::vector<std::thread> threads;
+    for (std::int32_t rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&store, &body, rank, size] {
+            GlooOptions options;
+            options.rank = rank;
+            options.size = size;
+            Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
+            ASSERT_TRUE(made.has_value()) << made.error().text();
+            body(**made);
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+}
+
+}  // namespace lockstep
