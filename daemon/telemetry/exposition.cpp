@@ -52,6 +52,16 @@ bool expected_cause(CauseClass cause) {
     return false;
 }
 
+// A little more than the body will take, bytes: growing would copy megabytes and need them twice.
+std::size_t expected_size(const MetricsView& view) {
+    std::size_t size = 64U << 10U;
+    for (const auto& job : view.active) {
+        const std::size_t ranks = job.series != nullptr ? job.series->world_size() : 0;
+        size += (16U << 10U) + ranks * (8 * (75 + job.job_id.size())) + job.ranks.size() * 128;
+    }
+    return size;
+}
+
 class JobsWriter {
   public:
     JobsWriter(MetricText& text, const MetricsView& view) : text_(text), view_(view) {
@@ -370,8 +380,7 @@ void write_jobs(MetricText& text, const MetricsView& view) {
 std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view) {
     const auto began = std::chrono::steady_clock::now();
     std::string body;
-    // The previous size and a little: growing would copy megabytes and need them twice.
-    body.reserve(static_cast<std::size_t>(daemon.exposition_bytes.Value() * 1.05) + (16U << 10U));
+    body.reserve(expected_size(view));
     MetricText text{format, body};
     daemon.write(text);
     write_process_metrics(text, read_process_use());

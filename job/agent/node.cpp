@@ -289,9 +289,15 @@ Task<void> Node::settle() {
 }
 
 void Node::fence(const std::string& why) {
-    if (finished_once_ || std::exchange(stopping_, true)) {
+    if (settling_ && !fenced_) {
+        // The attempt is over for the daemon too: it takes nothing any more.
+        finish(kAgentDone);
         return;
     }
+    if (finished_once_ || std::exchange(fenced_, true)) {
+        return;
+    }
+    stopping_ = true;
     log::error("the daemon does not want this agent", {{"why", why}});
     next_world_.reset();
     group_.stop(std::chrono::milliseconds{0});

@@ -143,6 +143,7 @@ class Node {
     bool connected_ = false;
     bool stopping_ = false;
     bool settling_ = false;
+    bool fenced_ = false;
     bool finished_once_ = false;
     std::string daemon_;   // of the last WELCOME
     std::string address_;  // this node's, as the daemon sees it

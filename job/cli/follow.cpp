@@ -152,6 +152,10 @@ class Follower {
             disconnected_ = true;
             say("no answer from " + context_.client.where() +
                 "; the job goes on by itself, asking again");
+            if (live()) {
+                view_.set_note("waiting for the daemon; this is what it said last");
+                block_.draw(view_.lines(context_.terminal, run_seconds()));
+            }
         }
         if (context_.clock.steady() - last_answer_ > kPatience) {
             return report(context_, error);

@@ -93,6 +93,9 @@ std::string cause_line(const Json& cause) {
     std::string where;
     if (const auto rank = integer_at(cause, "rank")) {
         where = "rank " + std::to_string(*rank);
+        if (message.find(where) != std::string::npos) {
+            return out;  // it says all of this in words
+        }
     }
     if (const std::string node = text_at(cause, "node"); !node.empty()) {
         where += (where.empty() ? "" : " on ") + node;

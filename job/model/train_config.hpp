@@ -27,7 +27,7 @@ struct TrainConfig {
     // Folder of the IDX files. mnist: required. digits: where to keep the generated files; empty =
     // a cache folder beside the checkpoints.
     std::string dataset_path;
-    std::int32_t train_samples = 20'000;  // digits only
+    std::int32_t train_samples = 30'000;  // digits only
     std::int32_t test_samples = 2'000;    // digits only
     TrainStrategy strategy = TrainStrategy::data_parallel;
     std::int32_t epochs = 2;

@@ -9,7 +9,7 @@ import harness
 
 class SubmitRun(harness.TestCase):
     def test_a_native_job_on_two_nodes_with_two_ranks_each_learns_and_succeeds(self):
-        job = self.daemon.submit(harness.small_native_job("digits", 2, 2))
+        job = self.daemon.submit(harness.small_native_job("digits", 2, 2, learning_rate=0.003))
         self.assertRegex(job["id"], r"^ls-[0-9A-HJKMNP-TV-Z]{26}$")
         self.daemon.wait_for(job["id"], lambda j: j.get("step", 0) >= 3, what="steps are reported")
         self._check_metrics(job["id"])

@@ -240,7 +240,7 @@ class Daemon:
 
 
 class Stream:
-    """One SSE stream; iterates over its messages, comments left out."""
+    """One SSE stream; iterates over its messages: what has data. Comments and retry are left out."""
 
     def __init__(self, connection, answer):
         self.connection = connection
@@ -251,7 +251,7 @@ class Stream:
         for raw in self.answer:
             line = raw.decode().rstrip("\r\n")
             if not line:
-                if message:
+                if "data" in message:
                     yield message
                 message = {}
             elif not line.startswith(":"):

@@ -1,171 +1,24 @@
-// The real lockstep-agent against a daemon that plays by wire.hpp.
-#include "job/base/limits.hpp"
-#include "tests/support/fake_daemon.hpp"
-#include "tests/unit/agent/agent_process.hpp"
+// The agent and its daemon: claim, rendezvous, lost connections, orders to stop.
+#include "tests/unit/agent/agent_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
-#include <cmath>
-#include <cstring>
+#include <vector>
 
 namespace lockstep::test {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::Not;
 using testing::SizeIs;
 
-JobSpec shell(const std::string& script, std::int32_t ranks = 1) {
-    JobSpec spec;
-    spec.name = "agent-test";
-    spec.framework = Framework::command;
-    spec.command = {"sh", "-c", script};
-    spec.resources.ranks_per_node = ranks;
-    return spec;
-}
+using SessionTest = AgentTest;
 
-FakeDaemon::Options ranks(std::int32_t count) {
-    FakeDaemon::Options options;
-    options.ranks_per_node = count;
-    return options;
-}
-
-class AgentTest : public testing::Test {
-  protected:
-    // Runs the job to its end and returns the agent's exit code.
-    int run(FakeDaemon& daemon) {
-        daemon.write_attempt_file(folder.path());
-        AgentProcess agent{folder.path()};
-        EXPECT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
-        return agent.ended() ? agent.code() : -1000;
-    }
-    std::string rank_log(std::int32_t rank) const {
-        return text_of(folder.path() / wire::rank_log_name(rank));
-    }
-    TemporaryFolder folder;
-};
-
-TEST_F(AgentTest, RunsEveryRankAndReportsExitsLogsAndLosses) {
-    FakeDaemon daemon{shell("echo rank $RANK of $WORLD_SIZE; echo oops >&2;"
-                            "echo epoch: 0, batch: 1, loss is: [0.5]",
-                            2),
-                      ranks(2)};
-    EXPECT_EQ(run(daemon), 0);
-
-    EXPECT_EQ(daemon.tickets.size(), 1U);
-    const auto started = daemon.all<wire::Started>();
-    ASSERT_THAT(started, SizeIs(1));
-    EXPECT_THAT(started[0].ranks, SizeIs(2));
-    const auto exits = daemon.all<wire::Exited>();
-    ASSERT_THAT(exits, SizeIs(2));
-    for (const auto& exit : exits) {
-        EXPECT_EQ(exit.exit_code, 0);
-        EXPECT_EQ(exit.signal, 0);
-        EXPECT_FALSE(exit.stopped);
-        EXPECT_EQ(exit.log_tail, "");
-    }
-    EXPECT_EQ(daemon.count<wire::Done>(), 1U);
-    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.5, 0.5));
-    EXPECT_EQ(rank_log(0), "rank 0 of 2\noops\nepoch: 0, batch: 1, loss is: [0.5]\n");
-    EXPECT_EQ(rank_log(1), "rank 1 of 2\noops\nepoch: 0, batch: 1, loss is: [0.5]\n");
-    const auto result = wire::decode_result_file(text_of(folder / wire::result_file_name(0)));
-    ASSERT_TRUE(result);
-    EXPECT_THAT(result->exits, SizeIs(2));
-}
-
-TEST_F(AgentTest, TheFirstRankToFailIsTheCauseAndTheOthersAreStopped) {
-    FakeDaemon daemon{shell("if [ $RANK = 1 ]; then echo boom; exit 7; fi; exec sleep 600", 3),
-                      ranks(3)};
-    EXPECT_EQ(run(daemon), 0);
-    const auto exits = daemon.all<wire::Exited>();
-    ASSERT_THAT(exits, SizeIs(3));
-    EXPECT_EQ(exits[0].rank, 1);
-    EXPECT_EQ(exits[0].exit_code, 7);
-    EXPECT_FALSE(exits[0].stopped);
-    EXPECT_EQ(exits[0].log_tail, "boom\n");
-    for (std::size_t i = 1; i < 3; ++i) {
-        EXPECT_EQ(exits[i].signal, SIGTERM);
-        EXPECT_TRUE(exits[i].stopped);
-    }
-}
-
-TEST_F(AgentTest, ARankKilledByASignalIsReportedWithIt) {
-    FakeDaemon daemon{shell("kill -SEGV $$"), {}};
-    EXPECT_EQ(run(daemon), 0);
-    const auto exits = daemon.all<wire::Exited>();
-    ASSERT_THAT(exits, SizeIs(1));
-    EXPECT_EQ(exits[0].exit_code, -1);
-    EXPECT_EQ(exits[0].signal, SIGSEGV);
-    EXPECT_FALSE(exits[0].oom);
-}
-
-TEST_F(AgentTest, ACommandThatDoesNotExistIsAFaultAndNothingStarts) {
-    JobSpec spec = shell("", 2);
-    spec.command = {"no-such-program-here", "x"};
-    FakeDaemon daemon{spec, ranks(2)};
-    EXPECT_EQ(run(daemon), 0);
-    const auto faults = daemon.all<wire::Fault>();
-    ASSERT_THAT(faults, SizeIs(1));
-    EXPECT_EQ(faults[0].cause_class, "user_error");
-    EXPECT_EQ(faults[0].message, "command not found: no-such-program-here");
-    EXPECT_EQ(daemon.count<wire::Ready>(), 0U);
-    EXPECT_EQ(daemon.count<wire::Started>(), 0U);
-    EXPECT_EQ(daemon.count<wire::Done>(), 1U);
-}
-
-TEST_F(AgentTest, AWorkingDirectoryThatIsNotThereIsAFault) {
-    JobSpec spec = shell("true");
-    spec.working_directory = "/nowhere/at/all";
-    FakeDaemon daemon{spec, {}};
-    EXPECT_EQ(run(daemon), 0);
-    const auto faults = daemon.all<wire::Fault>();
-    ASSERT_THAT(faults, SizeIs(1));
-    EXPECT_EQ(faults[0].message, "working directory does not exist: /nowhere/at/all");
-}
-
-TEST_F(AgentTest, ACommandThatIsNotExecutableIsAFault) {
-    std::filesystem::path script = folder / "train.sh";
-    ASSERT_TRUE(write_file_atomic(script, "echo hi\n", 0644));
-    JobSpec spec = shell("true");
-    spec.command = {"./train.sh"};
-    FakeDaemon daemon{spec, {}};
-    EXPECT_EQ(run(daemon), 0);
-    const auto faults = daemon.all<wire::Fault>();
-    ASSERT_THAT(faults, SizeIs(1));
-    EXPECT_THAT(faults[0].message, HasSubstr("command is not executable: "));
-}
-
-TEST_F(AgentTest, ARankThatIgnoresTermIsKilledAfterTheGrace) {
-    FakeDaemon::Options options;
-    options.stop_when_done = false;
-    FakeDaemon daemon{shell("trap '' TERM; echo ready; while :; do sleep 0.1; done"), options};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path()};
-    ASSERT_TRUE(daemon.run_until([&] { return rank_log(0) == "ready\n"; }));
-    daemon.send(0, wire::Stop{"enough", 300});
-    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
-    EXPECT_EQ(agent.code(), 0);
-    const auto exits = daemon.all<wire::Exited>();
-    ASSERT_THAT(exits, SizeIs(1));
-    EXPECT_EQ(exits[0].signal, SIGKILL);
-    EXPECT_TRUE(exits[0].stopped);
-    EXPECT_FALSE(exits[0].oom);
-}
-
-TEST_F(AgentTest, GrandchildrenOfARankDoNotOutliveIt) {
-    FakeDaemon daemon{shell("sleep 600 & echo $! > child; exit 0"), {}};
-    EXPECT_EQ(run(daemon), 0);
-    const pid_t child = std::stoi(text_of(folder / "child"));
-    // Killed, and (reparented) reaped or about to be: not running either way.
-    const std::string state = text_of("/proc/" + std::to_string(child) + "/stat");
-    EXPECT_TRUE(state.empty() || state.find(") Z") != std::string::npos) << state;
-}
-
-TEST_F(AgentTest, RanksDieWithAnAgentThatIsKilled) {
+TEST_F(SessionTest, RanksDieWithAnAgentThatIsKilled) {
     FakeDaemon daemon{shell("exec sleep 600"), {}};
     daemon.write_attempt_file(folder.path());
     AgentProcess agent{folder.path()};
@@ -179,7 +32,7 @@ TEST_F(AgentTest, RanksDieWithAnAgentThatIsKilled) {
     EXPECT_EQ(agent.code(), -SIGKILL);
 }
 
-TEST_F(AgentTest, AbortStopsTheGenerationAndTheAgentWaitsForTheNext) {
+TEST_F(SessionTest, AbortStopsTheGenerationAndTheAgentWaitsForTheNext) {
     FakeDaemon::Options options;
     options.stop_when_done = false;
     FakeDaemon daemon{shell("echo gen $LOCKSTEP_GENERATION restart $TORCHELASTIC_RESTART_COUNT;"
@@ -210,7 +63,7 @@ TEST_F(AgentTest, AbortStopsTheGenerationAndTheAgentWaitsForTheNext) {
     EXPECT_EQ(agent.code(), 0);
 }
 
-TEST_F(AgentTest, RanksGoOnWhileTheDaemonIsGoneAndNothingIsLost) {
+TEST_F(SessionTest, RanksGoOnWhileTheDaemonIsGoneAndNothingIsLost) {
     FakeDaemon::Options options;
     options.acknowledge = false;
     FakeDaemon daemon{shell("echo step=1 loss=1; until [ -e go ]; do sleep 0.02; done;"
@@ -242,7 +95,7 @@ TEST_F(AgentTest, RanksGoOnWhileTheDaemonIsGoneAndNothingIsLost) {
     EXPECT_EQ(hellos.front().incarnation, hellos.back().incarnation);
 }
 
-TEST_F(AgentTest, AnAgentThatGathersJoinsARestartedDaemonAgain) {
+TEST_F(SessionTest, AnAgentThatGathersJoinsARestartedDaemonAgain) {
     FakeDaemon::Options options;
     options.start = false;
     FakeDaemon daemon{shell("true"), options};
@@ -258,7 +111,7 @@ TEST_F(AgentTest, AnAgentThatGathersJoinsARestartedDaemonAgain) {
     EXPECT_EQ(daemon.count<wire::Exited>(), 1U);
 }
 
-TEST_F(AgentTest, TheUnauthorizedIsRetriedBecauseTheDaemonMayBeStarting) {
+TEST_F(SessionTest, TheUnauthorizedIsRetriedBecauseTheDaemonMayBeStarting) {
     FakeDaemon daemon{shell("true"), {}};
     daemon.options.refuse_upgrades = 3;
     EXPECT_EQ(run(daemon), 0);
@@ -266,7 +119,7 @@ TEST_F(AgentTest, TheUnauthorizedIsRetriedBecauseTheDaemonMayBeStarting) {
     EXPECT_EQ(daemon.count<wire::Exited>(), 1U);
 }
 
-TEST_F(AgentTest, AFencedAgentKillsItsRanksAndEndsWithItsOwnCode) {
+TEST_F(SessionTest, AFencedAgentKillsItsRanksAndEndsWithItsOwnCode) {
     FakeDaemon daemon{shell("trap '' TERM; echo ready; while :; do sleep 0.1; done"), {}};
     daemon.write_attempt_file(folder.path());
     AgentProcess agent{folder.path()};
@@ -278,7 +131,21 @@ TEST_F(AgentTest, AFencedAgentKillsItsRanksAndEndsWithItsOwnCode) {
     EXPECT_NE(::kill(pid, 0), 0);
 }
 
-TEST_F(AgentTest, TermStopsTheRanksAndReportsThem) {
+TEST_F(SessionTest, AnAgentThatHasSaidAllLeavesWhenTheDaemonTakesNoMore) {
+    FakeDaemon::Options options;
+    options.acknowledge = false;
+    FakeDaemon daemon{shell("true"), options};
+    daemon.write_attempt_file(folder.path());
+    AgentProcess agent{folder.path()};
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Done>() == 1; }));
+    const auto before = std::chrono::steady_clock::now();
+    daemon.send(0, wire::Fenced{1, "the attempt is over"});
+    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
+    EXPECT_EQ(agent.code(), 0) << "its result is written, nothing runs";
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds{4});
+}
+
+TEST_F(SessionTest, TermStopsTheRanksAndReportsThem) {
     FakeDaemon::Options options;
     options.stop_when_done = false;
     FakeDaemon daemon{shell("exec sleep 600"), options};
@@ -293,7 +160,7 @@ TEST_F(AgentTest, TermStopsTheRanksAndReportsThem) {
     EXPECT_EQ(daemon.count<wire::Done>(), 1U);
 }
 
-TEST_F(AgentTest, OnlyOneOfTwoAgentsGetsTheNode) {
+TEST_F(SessionTest, OnlyOneOfTwoAgentsGetsTheNode) {
     FakeDaemon daemon{shell("true"), {}};
     daemon.write_attempt_file(folder.path());
     AgentProcess one{folder.path()};
@@ -306,7 +173,7 @@ TEST_F(AgentTest, OnlyOneOfTwoAgentsGetsTheNode) {
     EXPECT_THAT(later.log(), HasSubstr("this node was claimed before"));
 }
 
-TEST_F(AgentTest, TwoNodesGetTheMasterOfTheFirst) {
+TEST_F(SessionTest, TwoNodesGetTheMasterOfTheFirst) {
     JobSpec spec = shell("echo $RANK $NODE_RANK $LOCAL_RANK $MASTER_ADDR:$MASTER_PORT");
     FakeDaemon::Options options;
     options.nodes = 2;
@@ -323,7 +190,7 @@ TEST_F(AgentTest, TwoNodesGetTheMasterOfTheFirst) {
     EXPECT_EQ(rank_log(1), "1 1 0 " + master);
 }
 
-TEST_F(AgentTest, RankZeroCanBindTheHeldPortAndNobodyElseCouldBefore) {
+TEST_F(SessionTest, RankZeroCanBindTheHeldPortAndNobodyElseCouldBefore) {
     FakeDaemon::Options options;
     options.start = false;
     JobSpec spec = shell("");
@@ -343,89 +210,6 @@ TEST_F(AgentTest, RankZeroCanBindTheHeldPortAndNobodyElseCouldBefore) {
     daemon.send(0, wire::Start{1});
     ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
     EXPECT_EQ(rank_log(0), "bound\n");
-}
-
-TEST_F(AgentTest, TheNativeTrainerFindsItsConfigurationAndACheckpointFolder) {
-    const auto trainer = folder / "fake-train";
-    ASSERT_TRUE(write_file_atomic(trainer,
-                                  "#!/bin/sh\ncat $LOCKSTEP_TRAIN_CONFIG > config.json\n"
-                                  "test -d $LOCKSTEP_CHECKPOINT_DIR && echo loss: 5\n",
-                                  0755));
-    JobSpec spec;
-    spec.name = "native";
-    spec.train.emplace();
-    spec.train->epochs = 7;
-    FakeDaemon daemon{spec, {}};
-    daemon.welcome.checkpoint_directory = (folder / "deep/checkpoints").string();
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path(), 0, {"--train-program", trainer.string()}};
-    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
-    EXPECT_EQ(rank_log(0), "loss: 5\n");
-    EXPECT_EQ(daemon.values("loss").size(), 0U) << "what the trainer prints is not captured";
-    const auto config = parse_json(text_of(folder / "config.json"));
-    ASSERT_TRUE(config);
-    EXPECT_EQ(config->at("epochs"), 7);
-}
-
-TEST_F(AgentTest, AnUnmodifiedTorchScriptTrainsOnTwoNodesOfTwoRanks) {
-    if (::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") != 0) {
-        GTEST_SKIP() << "python3-torch is not installed";
-    }
-    JobSpec spec = shell("");
-    spec.framework = Framework::pytorch;
-    spec.command = {"/usr/bin/python3", "-c",
-                    "import torch, torch.distributed as dist\n"
-                    "dist.init_process_group('gloo')\n"
-                    "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))\n"
-                    "o = torch.optim.SGD(m.parameters(), .05)\n"
-                    "for i in range(3):\n"
-                    "    loss = (m(torch.ones(4, 8)) ** 2).mean()\n"
-                    "    o.zero_grad(); loss.backward(); o.step()\n"
-                    "    print(f'epoch: 0, batch: {i}, loss is: [{loss.item():.5f}]')\n"
-                    "dist.barrier()\n"};
-    FakeDaemon::Options options;
-    options.nodes = 2;
-    options.ranks_per_node = 2;
-    FakeDaemon daemon{spec, options};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess zero{folder.path(), 0};
-    AgentProcess one{folder.path(), 1};
-    ASSERT_TRUE(
-        daemon.run_until([&] { return zero.ended() && one.ended(); }, std::chrono::seconds{100}))
-        << zero.log();
-    for (const auto& exit : daemon.all<wire::Exited>()) {
-        EXPECT_EQ(exit.exit_code, 0) << exit.log_tail;
-    }
-    std::size_t losses = 0;
-    for (const Batch& batch : daemon.batches) {
-        losses += batch.find("loss") != nullptr ? batch.rows() : 0;
-    }
-    EXPECT_EQ(losses, 12U);
-}
-
-TEST_F(AgentTest, AnEndlesslyPrintingRankStaysWithinDiskAndMemory) {
-    // 1 GiB in lines of 64 bytes.
-    FakeDaemon daemon{shell("yes 'step 1 lost 0123456789012345678901234567890123456789012345678' |"
-                            "head -c 1073741824; echo; echo step=7 loss=0.25"),
-                      {}};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path()};
-    long memory = 0;
-    ASSERT_TRUE(daemon.run_until(
-        [&] {
-            memory = std::max(memory, agent.peak_memory_mib());
-            return agent.ended();
-        },
-        std::chrono::seconds{90}))
-        << agent.log();
-    EXPECT_EQ(agent.code(), 0);
-    EXPECT_LT(memory, 64);
-    struct stat info {};
-    ASSERT_EQ(::stat((folder.path() / wire::rank_log_name(0)).c_str(), &info), 0);
-    EXPECT_GT(info.st_size, 1LL << 30);
-    EXPECT_LE(info.st_blocks * 512, limits::kLogBytes + (1 << 20));
-    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.25));
-    EXPECT_GE(daemon.count<wire::Beat>(), 1U);
 }
 
 }  // namespace

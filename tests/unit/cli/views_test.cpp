@@ -30,7 +30,7 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
           "started_at":"2026-11-21T01:00:01.000Z","finished_at":"2026-11-21T01:01:01.000Z",
           "generations":[{"number":1,"started_at":"2026-11-21T01:00:02.000Z","finished_at":"2026-11-21T01:00:32.000Z"},
                          {"number":2,"started_at":"2026-11-21T01:00:33.000Z","resumed_from_step":20}]}],
-        "cause":{"class":"rank_signal","message":"rank 3 was killed","rank":3,"node":"b","signal":9,
+        "cause":{"class":"rank_signal","message":"the kernel killed it","rank":3,"node":"b","signal":9,
                  "log_tail":"step 42\n"}})");
     const Terminal terminal;
     const std::string text = joined(job_view(terminal, job, *time_at(job, "finished_at")));
@@ -39,7 +39,8 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
     EXPECT_THAT(text, HasSubstr("ran           00:01:05"));
     EXPECT_THAT(text, HasSubstr("nodes       a b"));
     EXPECT_THAT(text, HasSubstr("resumed from step 20"));
-    EXPECT_THAT(text, HasSubstr("cause  rank_signal: rank 3 was killed (rank 3 on b, signal 9)"));
+    EXPECT_THAT(text,
+                HasSubstr("cause  rank_signal: the kernel killed it (rank 3 on b, signal 9)"));
     EXPECT_THAT(text, HasSubstr("│ step 42"));
     EXPECT_THAT(text, Not(HasSubstr("GPU")));
 }

@@ -34,7 +34,7 @@ TEST(Spec, TwoFieldsAreEnough) {
 }
 
 TEST(Spec, CanonicalJsonGivesTheSameSpec) {
-    const auto spec = parse(R"({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
+    const auto spec = parse(R"x({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
         "resources":{"nodes":2,"ranks_per_node":4,"gpus_per_node":1,"cpus_per_rank":2,
                      "memory_mb_per_node":500,"time_limit":"1-02:03:04"},
         "environment":{"A":"1","B_2":"x\ny"},"working_directory":"/tmp",
@@ -42,7 +42,7 @@ TEST(Spec, CanonicalJsonGivesTheSameSpec) {
         "capture":{"preset":"none","loss":"l=(?P<loss>[0-9.]+)"},"labels":{"team":"vision"},
         "launch":"rank","submission":"automatic","roles":[],"slurm":{},"secrets":[],"sweep":{},
         "after":[],"watch":{},"container":{},
-        "recovery":{"max_restarts":0,"max_attempts":1,"on":[],"on_nonfinite_loss":"warn"}})");
+        "recovery":{"max_restarts":0,"max_attempts":1,"on":[],"on_nonfinite_loss":"warn"}})x");
     ASSERT_TRUE(spec.has_value()) << spec.error().message;
     const Json canonical = to_json(*spec);
     const auto again = parse_spec(canonical);

@@ -103,7 +103,8 @@ TEST_F(StoreTest, AFullDiskFailsTheWholeGroupAndHealsWithoutARestart) {
         const std::function<Result<bool>(Database&)> shrink = [](Database& db) -> Result<bool> {
             return db.limit_pages(1).has_value();
         };
-        co_await store_->read<bool>(shrink);
+        const auto shrunk = co_await store_->read<bool>(shrink);
+        EXPECT_TRUE(shrunk.value_or(false));
         Errc code = Errc::internal;
         for (int i = 0; i < 500 && code != Errc::exhausted; ++i) {
             SubmitWrite write = submission(store_->next_seq());

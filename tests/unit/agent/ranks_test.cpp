@@ -1,0 +1,223 @@
+// Starting, watching and stopping ranks: what a user's program may do, and what is said of it.
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+#include "tests/unit/agent/agent_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace lockstep::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+using RanksTest = AgentTest;
+
+TEST_F(RanksTest, RunsEveryRankAndReportsExitsLogsAndLosses) {
+    FakeDaemon daemon{shell("echo rank $RANK of $WORLD_SIZE; echo oops >&2;"
+                            "echo epoch: 0, batch: 1, loss is: [0.5]",
+                            2),
+                      ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+
+    EXPECT_EQ(daemon.tickets.size(), 1U);
+    const auto started = daemon.all<wire::Started>();
+    ASSERT_THAT(started, SizeIs(1));
+    EXPECT_THAT(started[0].ranks, SizeIs(2));
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_THAT(exits, SizeIs(2));
+    for (const auto& exit : exits) {
+        EXPECT_EQ(exit.exit_code, 0);
+        EXPECT_EQ(exit.signal, 0);
+        EXPECT_FALSE(exit.stopped);
+        EXPECT_EQ(exit.log_tail, "");
+    }
+    EXPECT_EQ(daemon.count<wire::Done>(), 1U);
+    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.5, 0.5));
+    EXPECT_EQ(rank_log(0), "rank 0 of 2\noops\nepoch: 0, batch: 1, loss is: [0.5]\n");
+    EXPECT_EQ(rank_log(1), "rank 1 of 2\noops\nepoch: 0, batch: 1, loss is: [0.5]\n");
+    const auto result = wire::decode_result_file(text_of(folder / wire::result_file_name(0)));
+    ASSERT_TRUE(result);
+    EXPECT_THAT(result->exits, SizeIs(2));
+}
+
+TEST_F(RanksTest, TheFirstRankToFailIsTheCauseAndTheOthersAreStopped) {
+    FakeDaemon daemon{shell("if [ $RANK = 1 ]; then echo boom; exit 7; fi; exec sleep 600", 3),
+                      ranks(3)};
+    EXPECT_EQ(run(daemon), 0);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_THAT(exits, SizeIs(3));
+    EXPECT_EQ(exits[0].rank, 1);
+    EXPECT_EQ(exits[0].exit_code, 7);
+    EXPECT_FALSE(exits[0].stopped);
+    EXPECT_EQ(exits[0].log_tail, "boom\n");
+    for (std::size_t i = 1; i < 3; ++i) {
+        EXPECT_EQ(exits[i].signal, SIGTERM);
+        EXPECT_TRUE(exits[i].stopped);
+    }
+}
+
+TEST_F(RanksTest, ARankKilledByASignalIsReportedWithIt) {
+    FakeDaemon daemon{shell("kill -SEGV $$"), {}};
+    EXPECT_EQ(run(daemon), 0);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_EQ(exits[0].exit_code, -1);
+    EXPECT_EQ(exits[0].signal, SIGSEGV);
+    EXPECT_FALSE(exits[0].oom);
+}
+
+TEST_F(RanksTest, ACommandThatDoesNotExistIsAFaultAndNothingStarts) {
+    JobSpec spec = shell("", 2);
+    spec.command = {"no-such-program-here", "x"};
+    FakeDaemon daemon{spec, ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_EQ(faults[0].cause_class, "user_error");
+    EXPECT_EQ(faults[0].message, "command not found: no-such-program-here");
+    EXPECT_EQ(daemon.count<wire::Ready>(), 0U);
+    EXPECT_EQ(daemon.count<wire::Started>(), 0U);
+    EXPECT_EQ(daemon.count<wire::Done>(), 1U);
+}
+
+TEST_F(RanksTest, AWorkingDirectoryThatIsNotThereIsAFault) {
+    JobSpec spec = shell("true");
+    spec.working_directory = "/nowhere/at/all";
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_EQ(faults[0].message, "working directory does not exist: /nowhere/at/all");
+}
+
+TEST_F(RanksTest, ACommandThatIsNotExecutableIsAFault) {
+    std::filesystem::path script = folder / "train.sh";
+    ASSERT_TRUE(write_file_atomic(script, "echo hi\n", 0644));
+    JobSpec spec = shell("true");
+    spec.command = {"./train.sh"};
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_THAT(faults[0].message, HasSubstr("command is not executable: "));
+}
+
+TEST_F(RanksTest, ARankThatIgnoresTermIsKilledAfterTheGrace) {
+    FakeDaemon::Options options;
+    options.stop_when_done = false;
+    FakeDaemon daemon{shell("trap '' TERM; echo ready; while :; do sleep 0.1; done"), options};
+    daemon.write_attempt_file(folder.path());
+    AgentProcess agent{folder.path()};
+    ASSERT_TRUE(daemon.run_until([&] { return rank_log(0) == "ready\n"; }));
+    daemon.send(0, wire::Stop{"enough", 300});
+    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
+    EXPECT_EQ(agent.code(), 0);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_EQ(exits[0].signal, SIGKILL);
+    EXPECT_TRUE(exits[0].stopped);
+    EXPECT_FALSE(exits[0].oom);
+}
+
+TEST_F(RanksTest, GrandchildrenOfARankDoNotOutliveIt) {
+    FakeDaemon daemon{shell("sleep 600 & echo $! > child; exit 0"), {}};
+    EXPECT_EQ(run(daemon), 0);
+    const pid_t child = std::stoi(text_of(folder / "child"));
+    // Killed, and (reparented) reaped or about to be: not running either way.
+    const std::string state = text_of("/proc/" + std::to_string(child) + "/stat");
+    EXPECT_TRUE(state.empty() || state.find(") Z") != std::string::npos) << state;
+}
+
+TEST_F(RanksTest, TheNativeTrainerFindsItsConfigurationAndACheckpointFolder) {
+    const auto trainer = folder / "fake-train";
+    ASSERT_TRUE(write_file_atomic(trainer,
+                                  "#!/bin/sh\ncat $LOCKSTEP_TRAIN_CONFIG > config.json\n"
+                                  "test -d $LOCKSTEP_CHECKPOINT_DIR && echo loss: 5\n",
+                                  0755));
+    JobSpec spec;
+    spec.name = "native";
+    spec.train.emplace();
+    spec.train->epochs = 7;
+    FakeDaemon daemon{spec, {}};
+    daemon.welcome.checkpoint_directory = (folder / "deep/checkpoints").string();
+    daemon.write_attempt_file(folder.path());
+    AgentProcess agent{folder.path(), 0, {"--train-program", trainer.string()}};
+    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
+    EXPECT_EQ(rank_log(0), "loss: 5\n");
+    EXPECT_EQ(daemon.values("loss").size(), 0U) << "what the trainer prints is not captured";
+    const auto config = parse_json(text_of(folder / "config.json"));
+    ASSERT_TRUE(config);
+    EXPECT_EQ(config->at("epochs"), 7);
+}
+
+TEST_F(RanksTest, AnUnmodifiedTorchScriptTrainsOnTwoNodesOfTwoRanks) {
+    if (::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") != 0) {
+        GTEST_SKIP() << "python3-torch is not installed";
+    }
+    JobSpec spec = shell("");
+    spec.framework = Framework::pytorch;
+    spec.command = {"/usr/bin/python3", "-c",
+                    "import torch, torch.distributed as dist\n"
+                    "dist.init_process_group('gloo')\n"
+                    "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))\n"
+                    "o = torch.optim.SGD(m.parameters(), .05)\n"
+                    "for i in range(3):\n"
+                    "    loss = (m(torch.ones(4, 8)) ** 2).mean()\n"
+                    "    o.zero_grad(); loss.backward(); o.step()\n"
+                    "    print(f'epoch: 0, batch: {i}, loss is: [{loss.item():.5f}]')\n"
+                    "dist.barrier()\n"};
+    FakeDaemon::Options options;
+    options.nodes = 2;
+    options.ranks_per_node = 2;
+    FakeDaemon daemon{spec, options};
+    daemon.write_attempt_file(folder.path());
+    AgentProcess zero{folder.path(), 0};
+    AgentProcess one{folder.path(), 1};
+    ASSERT_TRUE(
+        daemon.run_until([&] { return zero.ended() && one.ended(); }, std::chrono::seconds{100}))
+        << zero.log();
+    for (const auto& exit : daemon.all<wire::Exited>()) {
+        EXPECT_EQ(exit.exit_code, 0) << exit.log_tail;
+    }
+    std::size_t losses = 0;
+    for (const Batch& batch : daemon.batches) {
+        losses += batch.find("loss") != nullptr ? batch.rows() : 0;
+    }
+    EXPECT_EQ(losses, 12U);
+}
+
+TEST_F(RanksTest, AnEndlesslyPrintingRankStaysWithinDiskAndMemory) {
+    // 1 GiB in lines of 64 bytes.
+    FakeDaemon daemon{shell("yes 'step 1 lost 0123456789012345678901234567890123456789012345678' |"
+                            "head -c 1073741824; echo; echo step=7 loss=0.25"),
+                      {}};
+    daemon.write_attempt_file(folder.path());
+    AgentProcess agent{folder.path()};
+    long memory = 0;
+    ASSERT_TRUE(daemon.run_until(
+        [&] {
+            memory = std::max(memory, agent.peak_memory_mib());
+            return agent.ended();
+        },
+        std::chrono::seconds{90}))
+        << agent.log();
+    EXPECT_EQ(agent.code(), 0);
+    EXPECT_LT(memory, 64);
+    struct stat info {};
+    ASSERT_EQ(::stat((folder.path() / wire::rank_log_name(0)).c_str(), &info), 0);
+    EXPECT_GT(info.st_size, 1LL << 30);
+    EXPECT_LE(info.st_blocks * 512, limits::kLogBytes + (1 << 20));
+    EXPECT_THAT(daemon.values("loss"), ElementsAre(0.25));
+    EXPECT_GE(daemon.count<wire::Beat>(), 1U);
+}
+
+}  // namespace
+}  // namespace lockstep::test
