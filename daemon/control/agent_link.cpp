@@ -15,8 +15,7 @@ AgentLink::AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
 
 void AgentLink::refuse(std::string_view what, std::string_view why) {
     log::warn("agent sent something unusable",
-              {{"job", actor_->job().id.value}, {"remote", remote_}, {"what", what},
-               {"why", why}});
+              {{"job", actor_->job().id.value}, {"remote", remote_}, {"what", what}, {"why", why}});
     close(std::string{what});
 }
 
@@ -32,7 +31,8 @@ void AgentLink::on_text(std::string_view bytes) {
         return;
     }
     if (hello) {
-        // Provisional until the actor has accepted it: later messages of this link may follow at once.
+        // Provisional until the actor has accepted it: later messages of this link may follow at
+        // once.
         node_rank = std::get<wire::Hello>(*message).node_rank;
     }
     last_heard = actor_->context().clock.steady();

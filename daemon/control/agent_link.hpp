@@ -1,5 +1,5 @@
-// One agent's connection as control sees it: decodes its messages and hands them to its job. Lives as
-// long as the connection. Control thread only.
+// One agent's connection as control sees it: decodes its messages and hands them to its job. Lives
+// as long as the connection. Control thread only.
 #pragma once
 
 #include "daemon/control/agent_gate.hpp"
@@ -45,9 +45,9 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     std::string incarnation;
     Phase phase = Phase::connected;
     wire::Join join;
-    bool done = false;                    // every rank of the node has ended
+    bool done = false;  // every rank of the node has ended
     bool stop_sent = false;
-    bool hello_pending = false;           // HELLO is being made durable
+    bool hello_pending = false;  // HELLO is being made durable
     std::uint64_t dropped_rows = 0;
     std::chrono::steady_clock::time_point last_heard;
 

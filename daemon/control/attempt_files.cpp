@@ -72,9 +72,9 @@ std::optional<wire::ResultFile> read_result(const std::filesystem::path& directo
     }
     auto file = wire::decode_result_file(*text);
     if (!file) {
-        log::warn("a node's result does not read back",
-                  {{"directory", directory.string()}, {"node_rank", node_rank},
-                   {"what", file.error().message}});
+        log::warn("a node's result does not read back", {{"directory", directory.string()},
+                                                         {"node_rank", node_rank},
+                                                         {"what", file.error().message}});
         return std::nullopt;
     }
     return std::move(*file);

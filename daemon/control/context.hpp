@@ -1,4 +1,5 @@
-// What the parts of control share. Everything is borrowed and outlives control; control thread only.
+// What the parts of control share. Everything is borrowed and outlives control; control thread
+// only.
 #pragma once
 
 #include "daemon/control/event_bus.hpp"
@@ -17,10 +18,10 @@
 namespace lockstep {
 
 struct ControlSettings {
-    std::filesystem::path runs_dir;       // absolute; attempts, logs and checkpoints
-    std::string agent_url;                // http://host:port the agents dial
-    std::string daemon_id;                // random per start
-    std::size_t window = 64;              // attempts handed to the scheduler at a time
+    std::filesystem::path runs_dir;  // absolute; attempts, logs and checkpoints
+    std::string agent_url;           // http://host:port the agents dial
+    std::string daemon_id;           // random per start
+    std::size_t window = 64;         // attempts handed to the scheduler at a time
 };
 
 struct ControlContext {

@@ -23,51 +23,51 @@ namespace lockstep {
 // Who asks, as the HTTP edge has established it.
 struct Caller {
     std::string user;
-    bool admin = false;   // sees and may change every job; others only their own
+    bool admin = false;  // sees and may change every job; others only their own
     bool may_write = true;
 };
 
 struct SubmitRequest {
     JobSpec spec;
-    std::string idempotency_key;   // "" = none
-    std::string body_sha256;       // of the request's body, to tell a repeat from another request
-    std::string if_match;          // render_hash the submission must have, "" = any
+    std::string idempotency_key;  // "" = none
+    std::string body_sha256;      // of the request's body, to tell a repeat from another request
+    std::string if_match;         // render_hash the submission must have, "" = any
 };
 struct Submitted {
-    std::shared_ptr<const std::string> job_json;   // the job as GET shows it
+    std::shared_ptr<const std::string> job_json;  // the job as GET shows it
     std::string id;
-    bool repeated = false;                         // an earlier submission with this key
+    bool repeated = false;  // an earlier submission with this key
 };
 
 struct JobQuery {
     std::optional<JobState> state;
-    std::string user, name;                        // "" = any
-    std::string label_name, label_value;           // label=name:value; "" = any
+    std::string user, name;               // "" = any
+    std::string label_name, label_value;  // label=name:value; "" = any
     std::size_t limit = 50;
-    std::string cursor;                            // opaque; "" = from the newest
+    std::string cursor;  // opaque; "" = from the newest
 };
 
 // A place in a rank's log: where the bytes lie and whether more may come.
 struct LogPlace {
-    std::string path;             // of the log of the newest attempt, absolute
-    bool may_grow = false;        // the rank has not ended
+    std::string path;       // of the log of the newest attempt, absolute
+    bool may_grow = false;  // the rank has not ended
 };
 
 struct SeriesQuery {
     std::string metric = "loss";
-    std::vector<std::int32_t> ranks;               // empty = all, at most limits::kSeriesRanks
-    bool by_time = false;                          // x = time (seconds since the epoch) or step
+    std::vector<std::int32_t> ranks;  // empty = all, at most limits::kSeriesRanks
+    bool by_time = false;             // x = time (seconds since the epoch) or step
     std::optional<double> from, to;
     std::size_t points = 800;
 };
 
 // One message of the event stream.
 struct StreamMessage {
-    std::int64_t seq = 0;         // 0: not resumable (telemetry)
-    std::string topic;            // "job.<id>" (also matches the topic "jobs") or "ranks.<id>"
-    std::string event;            // SSE event name: the event's kind, or "ranks"
-    std::shared_ptr<const std::string> data;       // one line of JSON
-    std::string user;             // owner of the job: others than admins see only their own
+    std::int64_t seq = 0;  // 0: not resumable (telemetry)
+    std::string topic;     // "job.<id>" (also matches the topic "jobs") or "ranks.<id>"
+    std::string event;     // SSE event name: the event's kind, or "ranks"
+    std::shared_ptr<const std::string> data;  // one line of JSON
+    std::string user;  // owner of the job: others than admins see only their own
 };
 
 struct MetricsBody {
@@ -93,11 +93,11 @@ class Control {
                                                                   std::string id) = 0;
     // {items, next_cursor} as text.
     virtual Task<Result<std::string>> list(Caller caller, JobQuery query) = 0;
-    virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;   // the job's JSON
+    virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;  // the job's JSON
     virtual Task<Result<std::string>> spec(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
-                                             std::size_t limit) = 0;   // {items, next_cursor}
-    virtual Task<Result<std::string>> ranks(Caller caller, std::string id) = 0;    // {items}
+                                             std::size_t limit) = 0;  // {items, next_cursor}
+    virtual Task<Result<std::string>> ranks(Caller caller, std::string id) = 0;  // {items}
     virtual Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
@@ -110,8 +110,8 @@ class Control {
                                                             std::size_t limit) = 0;
     virtual std::int64_t last_seq() const = 0;
 
-    virtual MetricsBody metrics(std::string_view accept) = 0;   // by the request's Accept header
-    virtual Task<Status> ready() = 0;                     // store writable, scheduler reachable
+    virtual MetricsBody metrics(std::string_view accept) = 0;  // by the request's Accept header
+    virtual Task<Status> ready() = 0;  // store writable, scheduler reachable
     virtual AgentGate& agents() = 0;
 };
 

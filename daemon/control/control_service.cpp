@@ -11,12 +11,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kStoredSeriesBytes = 64U << 20U;   // read back for one job
+constexpr std::size_t kStoredSeriesBytes = 64U << 20U;  // read back for one job
 
 }  // namespace
 
 ControlService::ControlService(ControlContext& context)
-    : context_(context), ingest_(context, [this](JobActor& actor) { publish_ranks(actor, false); }) {}
+    : context_(context),
+      ingest_(context, [this](JobActor& actor) { publish_ranks(actor, false); }) {}
 
 ControlService::~ControlService() = default;
 
@@ -105,7 +106,7 @@ void ControlService::remember(const std::string& id, const std::string& user,
 }
 
 Task<Status> ControlService::load_jobs() {
-    const std::function<Result<std::vector<JobId>>(Database&)> list = [this](Database& db) {
+    const std::function<Result<std::vector<JobId>>(Database&)> list = [](Database& db) {
         return db.unfinished();
     };
     const auto ids = co_await context_.store.read<std::vector<JobId>>(list);
@@ -245,11 +246,11 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         co_return fail(admission.error());
     }
     if (!request.if_match.empty()) {
-        const Json rendered =
-            render_json(request.spec, context_.scheduler, admission->warnings);
+        const Json rendered = render_json(request.spec, context_.scheduler, admission->warnings);
         if (rendered["render_hash"].get<std::string>() != request.if_match) {
-            co_return fail(Errc::conflict, "render: the submission would run something else than "
-                                           "was rendered; render it again");
+            co_return fail(Errc::conflict,
+                           "render: the submission would run something else than "
+                           "was rendered; render it again");
         }
     }
     if (jobs_.size() >= limits::kActiveJobs) {
@@ -296,9 +297,9 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         co_return fail(done.error());
     }
     if (done->other_body) {
-        co_return fail(Errc::conflict,
-                       "reused: this Idempotency-Key belongs to another submission, " +
-                           done->id.value);
+        co_return fail(
+            Errc::conflict,
+            "reused: this Idempotency-Key belongs to another submission, " + done->id.value);
     }
     Submitted out;
     out.id = done->id.value;
@@ -314,9 +315,9 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     ++submitted_total_;
     const ActorPtr actor = make_actor(std::move(*job));
     if (waiting_.size() + admitted_.size() >= context_.settings.window) {
-        actor->set_pending_reason("waiting for its turn: " +
-                                  std::to_string(waiting_.size() + admitted_.size()) +
-                                  " jobs were ahead when it came");
+        actor->set_pending_reason(
+            "waiting for its turn: " + std::to_string(waiting_.size() + admitted_.size()) +
+            " jobs were ahead when it came");
     }
     waiting_.push_back(out.id);
     if (context_.bus.has_subscribers()) {
@@ -375,8 +376,7 @@ Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ti
         return fail(stopping_ ? Errc::unavailable : Errc::denied,
                     stopping_ ? "the daemon is stopping" : "no live attempt has this ticket");
     }
-    const auto on_batch = [this](std::shared_ptr<AgentLink> link, Batch batch,
-                                 std::string bytes) {
+    const auto on_batch = [this](std::shared_ptr<AgentLink> link, Batch batch, std::string bytes) {
         ingest_.add(std::move(link), std::move(batch), std::move(bytes));
     };
     return std::make_shared<AgentLink>(found->second.first, found->second.second, std::move(peer),

@@ -1,5 +1,5 @@
-// Control for real: owns the unfinished jobs, admits them to the scheduler in order, lets agents in,
-// answers queries. Control thread only. Everything given to it outlives it.
+// Control for real: owns the unfinished jobs, admits them to the scheduler in order, lets agents
+// in, answers queries. Control thread only. Everything given to it outlives it.
 #pragma once
 
 #include "daemon/control/context.hpp"
@@ -52,8 +52,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
     std::shared_ptr<void> subscribe(Sink sink) override;
-    Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after,
-                                                    std::size_t limit) override;
+    Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
     std::int64_t last_seq() const override;
     MetricsBody metrics(std::string_view accept) override;
     Task<Status> ready() override;
@@ -92,17 +91,17 @@ class ControlService final : public Control, public AgentGate {
 
     ControlContext& context_;
     Ingest ingest_;
-    std::unordered_map<std::string, ActorPtr> jobs_;         // unfinished
-    std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;   // hash → attempt
-    std::deque<std::string> waiting_;                        // accepted, oldest first
-    std::vector<std::string> loaded_;                        // to be taken up by begin()
-    std::set<std::string> admitted_;                         // counted against the window
-    std::set<std::pair<std::string, std::string>> in_flight_;   // (user, idempotency key)
-    std::unordered_map<std::string, Finished> finished_;     // newest used first in ages_
+    std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
+    std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt
+    std::deque<std::string> waiting_;                          // accepted, oldest first
+    std::vector<std::string> loaded_;                          // to be taken up by begin()
+    std::set<std::string> admitted_;                           // counted against the window
+    std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)
+    std::unordered_map<std::string, Finished> finished_;       // newest used first in ages_
     std::list<std::string> ages_;
-    std::list<std::string> series_ages_;                     // finished jobs whose series are here
+    std::list<std::string> series_ages_;  // finished jobs whose series are here
     std::map<std::string, std::chrono::steady_clock::time_point> published_;
-    std::array<std::uint64_t, kJobStates> states_{};         // final ones; the others are in jobs_
+    std::array<std::uint64_t, kJobStates> states_{};  // final ones; the others are in jobs_
     std::uint64_t submitted_total_ = 0;
     std::array<std::uint64_t, telemetry::kFinishResults> finished_total_{};
     bool stopping_ = false;

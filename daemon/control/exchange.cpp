@@ -65,8 +65,8 @@ std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
 Status KeyExchange::put(const std::string& key, std::string value) {
     // 4/3: base 64.
     if (value.size() > limits::kValueBytes / 3 * 4 + 4) {
-        return fail(Errc::invalid, "a value may have at most " +
-                                       std::to_string(limits::kValueBytes) + " bytes");
+        return fail(Errc::invalid,
+                    "a value may have at most " + std::to_string(limits::kValueBytes) + " bytes");
     }
     const auto found = values_.find(key);
     const std::size_t before = found == values_.end() ? 0 : found->second.size();
@@ -146,8 +146,8 @@ void KeyExchange::wait(std::int32_t node_rank, const wire::KeyRequest& request, 
     waiter.id = request.id;
     waiter.keys = request.keys;
     waiter.rank = request.rank;
-    waiter.deadline =
-        now + std::chrono::milliseconds{std::clamp<std::int64_t>(request.timeout_ms, 0, 86'400'000)};
+    waiter.deadline = now + std::chrono::milliseconds{
+                                std::clamp<std::int64_t>(request.timeout_ms, 0, 86'400'000)};
     waiters_.push_back(std::move(waiter));
 }
 
@@ -169,8 +169,7 @@ void KeyExchange::arrive(std::int32_t node_rank, const wire::KeyRequest& request
 // How often every rank has been there.
 std::uint64_t KeyExchange::round_done(const std::string& barrier) const {
     const auto found = arrivals_.find(barrier);
-    if (found == arrivals_.end() ||
-        found->second.size() < static_cast<std::size_t>(world_size_)) {
+    if (found == arrivals_.end() || found->second.size() < static_cast<std::size_t>(world_size_)) {
         return 0;
     }
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
@@ -229,8 +228,8 @@ std::vector<KeyExchange::Answer> KeyExchange::expire(TimePoint now) {
     std::vector<Answer> out;
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
         if (waiter->deadline <= now) {
-            out.push_back({waiter->node_rank, refuse(waiter->id, Errc::timed_out,
-                                                     "missing: " + missing(*waiter))});
+            out.push_back({waiter->node_rank,
+                           refuse(waiter->id, Errc::timed_out, "missing: " + missing(*waiter))});
             waiter = waiters_.erase(waiter);
         } else {
             ++waiter;

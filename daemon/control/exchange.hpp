@@ -1,6 +1,6 @@
-// Rendezvous keys of one generation: set, get, wait, multi_get, add and barrier for its ranks. Lives in
-// memory; after a restart of the daemon the agents replay what their ranks had done. Pure: time is
-// passed in, answers are returned. Control thread only.
+// Rendezvous keys of one generation: set, get, wait, multi_get, add and barrier for its ranks.
+// Lives in memory; after a restart of the daemon the agents replay what their ranks had done. Pure:
+// time is passed in, answers are returned. Control thread only.
 #pragma once
 
 #include "job/model/wire.hpp"
@@ -39,8 +39,8 @@ class KeyExchange {
     struct Waiter {
         std::int32_t node_rank = 0;
         std::uint64_t id = 0;
-        std::vector<std::string> keys;   // wait: what must exist
-        std::string barrier;             // barrier: its name, and the round waited for
+        std::vector<std::string> keys;  // wait: what must exist
+        std::string barrier;            // barrier: its name, and the round waited for
         std::int32_t rank = 0;
         std::uint64_t round = 0;
         TimePoint deadline;
@@ -59,10 +59,11 @@ class KeyExchange {
     bool first_time(std::int32_t node_rank, const wire::KeyRequest& request);
 
     std::int32_t world_size_;
-    std::map<std::string, std::string> values_;    // base 64
+    std::map<std::string, std::string> values_;  // base 64
     std::size_t bytes_ = 0;
-    std::map<std::string, std::map<std::int32_t, std::uint64_t>> arrivals_;   // barrier → rank → times
-    std::set<std::pair<std::int32_t, std::uint64_t>> counted_;   // (node, id) of adds and arrivals
+    std::map<std::string, std::map<std::int32_t, std::uint64_t>>
+        arrivals_;                                              // barrier → rank → times
+    std::set<std::pair<std::int32_t, std::uint64_t>> counted_;  // (node, id) of adds and arrivals
     std::list<Waiter> waiters_;
 };
 

@@ -1,3 +1,4 @@
+// size: the actor's loop and every action due() can ask for, which share its private state
 #include "daemon/control/job_actor.hpp"
 
 #include "daemon/control/attempt_files.hpp"
@@ -37,7 +38,8 @@ void JobActor::stop() {
 
 void JobActor::post(JobInput input) {
     if (finished_) {
-        // Late news of a job that is over: the agent is told that it was heard, so that it can leave.
+        // Late news of a job that is over: the agent is told that it was heard, so that it can
+        // leave.
         if (auto* agent = std::get_if<AgentInput>(&input)) {
             std::visit(
                 [&](const auto& message) {
@@ -90,7 +92,7 @@ JobActor::Draft JobActor::draft() const {
 // Adds the event to the draft if it has a place there. What has none is stale or a repeat.
 bool JobActor::add(Draft& draft, EventData data) {
     Event event;
-    event.seq = job_.last_seq;   // the real number is given at the append
+    event.seq = job_.last_seq;  // the real number is given at the append
     event.job = job_.id;
     event.time = context_.clock.wall();
     event.data = std::move(data);
@@ -185,18 +187,29 @@ Task<void> JobActor::act() {
         Draft next = draft();
         if (add(next, *action.fault)) {
             co_await commit(std::move(next));
-            inputs_.emplace_back(LookInput{});   // look again at once: it must stop now
+            inputs_.emplace_back(LookInput{});  // look again at once: it must stop now
         }
         co_return;
     }
     switch (action.kind) {
-        case ActionKind::create_attempt: co_await create_attempt(); break;
-        case ActionKind::place: co_await place(); break;
+        case ActionKind::create_attempt:
+            co_await create_attempt();
+            break;
+        case ActionKind::place:
+            co_await place();
+            break;
         case ActionKind::gather:
-        case ActionKind::watch: co_await look_at_allocation(); break;
-        case ActionKind::stop: co_await stop_attempt(action.cause); break;
-        case ActionKind::conclude: co_await conclude(); break;
-        case ActionKind::none: break;
+        case ActionKind::watch:
+            co_await look_at_allocation();
+            break;
+        case ActionKind::stop:
+            co_await stop_attempt(action.cause);
+            break;
+        case ActionKind::conclude:
+            co_await conclude();
+            break;
+        case ActionKind::none:
+            break;
     }
 }
 
@@ -213,14 +226,13 @@ AttemptRequest JobActor::request() const {
 
 Task<void> JobActor::create_attempt() {
     const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
-    const auto prepared =
-        prepare_attempt(context_.settings.runs_dir, job_.id, number, job_.spec.resources.nodes,
-                        context_.settings.agent_url);
+    const auto prepared = prepare_attempt(context_.settings.runs_dir, job_.id, number,
+                                          job_.spec.resources.nodes, context_.settings.agent_url);
     if (!prepared) {
         set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
         log::warn("cannot prepare an attempt",
                   {{"job", job_.id.value}, {"what", prepared.error().message}});
-        co_return;   // tried again at the next tick
+        co_return;  // tried again at the next tick
     }
     event::AttemptCreated created;
     created.attempt = number;
@@ -259,16 +271,14 @@ Task<void> JobActor::place() {
     }
     const Observation seen = co_await context_.scheduler.poll(job_.id, number);
     if (seen.kind == Observation::Kind::absent) {
-        submitted_ = false;   // forgotten: hand it over again
-    } else if (seen.kind == Observation::Kind::state &&
-               seen.state == AllocationState::pending) {
+        submitted_ = false;  // forgotten: hand it over again
+    } else if (seen.kind == Observation::Kind::state && seen.state == AllocationState::pending) {
         set_pending_reason(seen.reason);
     } else if (seen.kind == Observation::Kind::state) {
         event::AttemptPlaced placed;
         placed.attempt = number;
-        placed.scheduler_id =
-            std::string{context_.scheduler.name()} + "-" + job_.id.value + "-a" +
-            std::to_string(number);
+        placed.scheduler_id = std::string{context_.scheduler.name()} + "-" + job_.id.value + "-a" +
+                              std::to_string(number);
         Draft next = draft();
         add(next, std::move(placed));
         if (co_await commit(std::move(next))) {
@@ -284,8 +294,7 @@ Task<void> JobActor::look_at_allocation() {
         const auto adopted = co_await context_.scheduler.submit(request());
         submitted_ = adopted.has_value();
     }
-    const Observation seen =
-        co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
     Draft next = draft();
     if (seen.kind == Observation::Kind::state) {
         read_results(next, seen);
@@ -303,9 +312,9 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     const auto now = context_.clock.steady();
     if (!stop_sent_) {
         stop_sent_ = now;
-        log::info("stopping job", {{"job", job_.id.value},
-                                   {"class", to_string(cause.kind)},
-                                   {"why", cause.message}});
+        log::info(
+            "stopping job",
+            {{"job", job_.id.value}, {"class", to_string(cause.kind)}, {"why", cause.message}});
     }
     for (const auto& [node_rank, link] : links_) {
         if (!link->stop_sent) {
@@ -323,9 +332,9 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         cancel_sent_ = cancelled.has_value();
     }
     const Observation seen = co_await context_.scheduler.poll(job_.id, number);
-    const bool over = seen.kind == Observation::Kind::absent ||
-                      (seen.kind == Observation::Kind::state &&
-                       seen.state == AllocationState::ended);
+    const bool over =
+        seen.kind == Observation::Kind::absent ||
+        (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended);
     Draft next = draft();
     if (over) {
         read_results(next, seen);
@@ -365,9 +374,9 @@ Task<void> JobActor::conclude() {
         co_return;
     }
     finished_ = true;
-    log::info("job finished", {{"job", job_.id.value},
-                               {"state", to_string(job_.state)},
-                               {"cause", job_.cause.message}});
+    log::info(
+        "job finished",
+        {{"job", job_.id.value}, {"state", to_string(job_.state)}, {"cause", job_.cause.message}});
     for (const auto& [node_rank, link] : links_) {
         if (!link->stop_sent) {
             link->stop_sent = true;

@@ -1,6 +1,6 @@
-// One unfinished job: takes what happens to it one input at a time, makes events of it, appends them,
-// and only then acts. What others see of the job is always durable. Control thread only; kept alive
-// by the service, by its agents' links and by its own coroutine.
+// One unfinished job: takes what happens to it one input at a time, makes events of it, appends
+// them, and only then acts. What others see of the job is always durable. Control thread only; kept
+// alive by the service, by its agents' links and by its own coroutine.
 //
 //   input → draft (copy of the job + new events) → append (fsync) → job = draft → effects → due()
 #pragma once
@@ -34,17 +34,17 @@ struct AgentGoneInput {
 };
 struct CancelInput {
     std::string by;
-    std::function<void(Status)> done;   // after it is durable (or could not be made so)
+    std::function<void(Status)> done;  // after it is durable (or could not be made so)
 };
-struct LookInput {};                    // the scheduler may have news
+struct LookInput {};  // the scheduler may have news
 using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, LookInput>;
 
 class JobActor : public std::enable_shared_from_this<JobActor> {
   public:
     struct Hooks {
-        std::function<void(JobActor&, const std::vector<Event>&)> on_events;   // after the append
-        std::function<void(JobActor&)> on_attempt;    // a ticket is good from now on
-        std::function<void(JobActor&)> on_finished;   // once; the coroutine ends after it
+        std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
+        std::function<void(JobActor&)> on_attempt;   // a ticket is good from now on
+        std::function<void(JobActor&)> on_finished;  // once; the coroutine ends after it
         // Every batch that has arrived is durable and in the series.
         std::function<Task<void>()> flush_telemetry;
     };
@@ -73,7 +73,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     struct Draft {
         Job job;
         std::vector<Event> events;
-        std::vector<std::function<void()>> effects;   // after the append
+        std::vector<std::function<void()>> effects;  // after the append
         std::vector<std::function<void(Status)>> answers;
     };
 
@@ -129,13 +129,13 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool finished_ = false;
 
     // Beside the events: what only lives while the daemon does.
-    std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;   // by node rank, HELLO accepted
-    std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;   // node rank → since
+    std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;  // by node rank, HELLO accepted
+    std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // node rank → since
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::int32_t exchange_generation_ = 0;
     std::string pending_reason_;
-    bool submitted_ = false;              // the scheduler has this attempt, in this daemon's life
+    bool submitted_ = false;  // the scheduler has this attempt, in this daemon's life
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
     bool cancel_sent_ = false;
 

@@ -1,3 +1,4 @@
+// size: one small function per message of the agents' protocol
 // What agents say to their job, and what the job answers.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
@@ -37,7 +38,7 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     if (known == links_.end() || known->second != link) {
         // HELLO is in this draft too (not accepted yet) or was superseded: once more, in order.
         if (link->hello_pending) {
-            inputs_.push_back(input);   // a copy: the draft may be tried again
+            inputs_.push_back(input);  // a copy: the draft may be tried again
         }
         return;
     }
@@ -318,8 +319,7 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
     seen.cause_class = parse_cause_class(fault.cause_class)
                            ? fault.cause_class
                            : std::string{to_string(CauseClass::internal)};
-    seen.message =
-        printable(std::string_view{fault.message}.substr(0, limits::kLogTailBytes));
+    seen.message = printable(std::string_view{fault.message}.substr(0, limits::kLogTailBytes));
     seen.at = fault.time;
     add(draft, std::move(seen));
     const std::uint64_t number = fault.event;
@@ -372,7 +372,7 @@ void JobActor::note_lost_agents(Draft& draft) {
     const Attempt* attempt = draft.job.attempt();
     for (const auto& [node_rank, claim] : attempt->claims) {
         if (!links_.contains(node_rank) && !gone_.contains(node_rank)) {
-            gone_[node_rank] = now;   // the daemon was restarted: the patience starts now
+            gone_[node_rank] = now;  // the daemon was restarted: the patience starts now
         }
     }
     for (const auto& [node_rank, since] : gone_) {
@@ -397,8 +397,8 @@ void JobActor::note_lost_agents(Draft& draft) {
 void JobActor::read_results(Draft& draft, const Observation& seen) {
     const Attempt* attempt = draft.job.attempt();
     const Generation* generation = draft.job.generation();
-    const bool over = seen.kind == Observation::Kind::absent ||
-                      seen.state == AllocationState::ended;
+    const bool over =
+        seen.kind == Observation::Kind::absent || seen.state == AllocationState::ended;
     const std::int32_t per_node = job_.spec.resources.ranks_per_node;
     for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
         const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), node) !=
@@ -407,8 +407,8 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
             continue;
         }
         const auto claim = attempt->claims.find(node);
-        const std::string name = claim == attempt->claims.end() ? "node " + std::to_string(node)
-                                                                : claim->second.node;
+        const std::string name =
+            claim == attempt->claims.end() ? "node " + std::to_string(node) : claim->second.node;
         if (auto result = read_result(attempt->directory, node);
             result && generation != nullptr && result->generation == generation->number) {
             for (auto& exit : result->exits) {

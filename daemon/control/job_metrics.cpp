@@ -61,8 +61,7 @@ std::array<double, telemetry::kPhases> phase_seconds(const Job& job,
         return out;
     }
     const Reports reports = reports_of(series);
-    at(telemetry::Phase::init) =
-        seconds_between(running, reports.first != 0 ? reports.first : end);
+    at(telemetry::Phase::init) = seconds_between(running, reports.first != 0 ? reports.first : end);
     at(telemetry::Phase::productive) = seconds_between(reports.first, reports.last);
     return out;
 }

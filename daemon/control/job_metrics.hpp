@@ -13,7 +13,8 @@
 namespace lockstep {
 
 // Seconds per telemetry::Phase until `now`: queue (submitted → placed), launch (→ the last agent
-// called in), rendezvous (→ every rank started), init (→ first report), productive (first → last report).
+// called in), rendezvous (→ every rank started), init (→ first report), productive (first → last
+// report).
 std::array<double, telemetry::kPhases> phase_seconds(const Job& job,
                                                      const telemetry::JobSeries* series,
                                                      UnixMillis now);

@@ -1,3 +1,4 @@
+// size: one small function per read of the Control interface
 // The reading half of ControlService: jobs, events, ranks, series, logs, metrics.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
@@ -128,7 +129,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
         co_return fail(found.error());
     }
     const std::size_t count = std::min(found->size(), query.limit);
-    std::vector<std::shared_ptr<const std::string>> alive;   // newer than what the store holds
+    std::vector<std::shared_ptr<const std::string>> alive;  // newer than what the store holds
     std::vector<std::string_view> items;
     for (std::size_t i = 0; i < count; ++i) {
         const JobRow& row = (*found)[i];
@@ -190,8 +191,8 @@ Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
     co_return dump_json(to_json((*job)->spec));
 }
 
-Task<Result<std::string>> ControlService::events(Caller caller, std::string id,
-                                                 std::int64_t after, std::size_t limit) {
+Task<Result<std::string>> ControlService::events(Caller caller, std::string id, std::int64_t after,
+                                                 std::size_t limit) {
     const auto seen = co_await show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
@@ -208,8 +209,7 @@ Task<Result<std::string>> ControlService::events(Caller caller, std::string id,
     for (std::size_t i = 0; i < count; ++i) {
         texts.push_back(dump_json(to_json((*found)[i])));
     }
-    const std::string next =
-        found->size() > limit ? std::to_string((*found)[count - 1].seq) : "";
+    const std::string next = found->size() > limit ? std::to_string((*found)[count - 1].seq) : "";
     co_return page({texts.begin(), texts.end()}, next);
 }
 
@@ -270,16 +270,16 @@ Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id) {
     co_return ranks_text(**job, *series, actor.get(), SIZE_MAX);
 }
 
-Task<Result<std::string>> ControlService::series(Caller caller, std::string id,
-                                                 SeriesQuery query) {
+Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
     const auto job = co_await load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
     for (const std::int32_t rank : query.ranks) {
         if (rank >= (*job)->spec.resources.world_size()) {
-            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" +
-                                              std::to_string((*job)->spec.resources.world_size() - 1));
+            co_return fail(Errc::invalid,
+                           "ranks: the job has ranks 0-" +
+                               std::to_string((*job)->spec.resources.world_size() - 1));
         }
     }
     const auto series = co_await load_series(**job);
@@ -300,8 +300,7 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id,
     co_return dump_json(telemetry::to_json(asked, history));
 }
 
-Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id,
-                                                 std::int32_t rank) {
+Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
     const auto loaded = co_await load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
@@ -318,9 +317,9 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id,
                            (is_final(job.state) ? "" : " yet"));
     }
     LogPlace out;
-    out.path = (std::filesystem::path{job.attempt()->directory} / wire::rank_log_name(rank)).string();
-    out.may_grow =
-        !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
+    out.path =
+        (std::filesystem::path{job.attempt()->directory} / wire::rank_log_name(rank)).string();
+    out.may_grow = !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
     co_return out;
 }
 
@@ -330,8 +329,9 @@ std::shared_ptr<void> ControlService::subscribe(Sink sink) {
 
 Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t after,
                                                                 std::size_t limit) {
-    const std::function<Result<std::vector<Event>>(Database&)> read =
-        [after, limit](Database& db) { return db.events_after(after, limit); };
+    const std::function<Result<std::vector<Event>>(Database&)> read = [after, limit](Database& db) {
+        return db.events_after(after, limit);
+    };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     if (!events) {
         co_return fail(events.error());
@@ -358,7 +358,9 @@ Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t aft
     co_return out;
 }
 
-std::int64_t ControlService::last_seq() const { return context_.store.last_seq(); }
+std::int64_t ControlService::last_seq() const {
+    return context_.store.last_seq();
+}
 
 void ControlService::publish_ranks(JobActor& actor, bool now) {
     if (!context_.bus.has_subscribers()) {
@@ -380,8 +382,8 @@ void ControlService::publish_ranks(JobActor& actor, bool now) {
     message.event = "ranks";
     message.user = actor.job().user;
     message.data = std::make_shared<const std::string>(
-        "{\"job\":\"" + id + "\",\"ranks\":" +
-        ranks_text(actor.job(), series, &actor, limits::kSeriesRanks) + "}");
+        "{\"job\":\"" + id +
+        "\",\"ranks\":" + ranks_text(actor.job(), series, &actor, limits::kSeriesRanks) + "}");
     context_.bus.publish(message);
 }
 
@@ -407,9 +409,9 @@ MetricsBody ControlService::metrics(std::string_view accept) {
         active.push_back(metrics_view(job, context_.series.find(id), ranks[active.size()], now));
         for (const auto& [node, link] : actor->links()) {
             ++connected;
-            silence = std::max(silence, std::chrono::duration<double>(context_.clock.steady() -
-                                                                      link->last_heard)
-                                            .count());
+            silence = std::max(
+                silence,
+                std::chrono::duration<double>(context_.clock.steady() - link->last_heard).count());
         }
     }
     view.active = active;

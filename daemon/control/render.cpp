@@ -16,8 +16,9 @@ Json render_json(const JobSpec& spec, const Scheduler& scheduler,
     place.address = "<address of the node>";
     place.socket_path = "<socket of the rank>";
     place.error_file = "<attempt directory>/rank-00000.error.json";
-    place.checkpoint_directory = spec.checkpoint.directory.empty() ? "<runs directory>/<job id>/checkpoints"
-                                                                   : spec.checkpoint.directory;
+    place.checkpoint_directory = spec.checkpoint.directory.empty()
+                                     ? "<runs directory>/<job id>/checkpoints"
+                                     : spec.checkpoint.directory;
     if (spec.train) {
         place.train_config_file = "<attempt directory>/train.json";
     }

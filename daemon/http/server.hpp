@@ -47,6 +47,7 @@ enum class Surface : std::uint8_t {
 
 struct HttpSettings {
     std::vector<std::string> allowed_hosts{};  // names besides localhost and the addresses
+    bool metrics_open = false;                 // routes of scope metrics need no token
     HttpLimits limits{};
 };
 

@@ -8,9 +8,8 @@
 
 #include <fcntl.h>
 #include <pwd.h>
-#include <unistd.h>
-
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,9 +26,14 @@ Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
     if (!lock) {
         return fail(errno_error("open " + lock_path.string(), errno));
     }
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-        return fail(Errc::conflict,
-                    "another lockstepd is using " + path.string() + "; one at a time");
+    // An agent that was being spawned when its lockstepd was killed has the lock until its exec: a
+    // second is more than enough.
+    for (int tries = 0; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
+        if (tries == 50) {
+            return fail(Errc::conflict,
+                        "another lockstepd is using " + path.string() + "; one at a time");
+        }
+        ::usleep(20'000);
     }
     return DataDirectory{path, std::move(lock)};
 }

@@ -20,6 +20,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +31,7 @@ namespace {
 
 constexpr int kCannotStart = 1;
 constexpr int kBadSettings = 2;
-constexpr int kStoreBroken = 70;   // EX_SOFTWARE
+constexpr int kStoreBroken = 70;  // EX_SOFTWARE
 
 struct HostPort {
     std::string host;
@@ -49,13 +50,15 @@ Result<HostPort> parse_listen(const std::string& text) {
         out.host = out.host.substr(1, out.host.size() - 2);
     }
     ErrorCode ec;
-    const auto address = net::ip::make_address(out.host == "localhost" ? "127.0.0.1" : out.host, ec);
+    const auto address =
+        net::ip::make_address(out.host == "localhost" ? "127.0.0.1" : out.host, ec);
     if (ec) {
         return fail(Errc::invalid, text + ": must be an IP address and a port");
     }
     if (!address.is_loopback()) {
-        return fail(Errc::invalid, text + ": only loopback addresses are served; beyond them TLS "
-                                          "is needed, which is not available yet");
+        return fail(Errc::invalid, text +
+                                       ": only loopback addresses are served; beyond them TLS "
+                                       "is needed, which is not available yet");
     }
     out.host = address.to_string();
     return out;
@@ -159,6 +162,7 @@ class Daemon {
         add_routes(router_, RouteContext{io_, *control_, metrics_});
         HttpSettings http;
         http.allowed_hosts = settings_.allowed_hosts;
+        http.metrics_open = !settings_.metrics_auth;
         auto authenticate = [this](const std::string& hash) { return principal(hash); };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
@@ -183,10 +187,10 @@ class Daemon {
         if (const Status written = data_.write_url(url_of(*api)); !written) {
             co_return written;
         }
-        log::info("lockstepd is up", {{"version", kVersion},
-                                      {"url", url_of(*api)},
-                                      {"data_dir", data_.path().string()}});
-        ::malloc_trim(0);   // what start-up needed and a daemon at rest does not
+        log::info(
+            "lockstepd is up",
+            {{"version", kVersion}, {"url", url_of(*api)}, {"data_dir", data_.path().string()}});
+        ::malloc_trim(0);  // what start-up needed and a daemon at rest does not
         co_return Status{};
     }
 
@@ -266,7 +270,7 @@ class Daemon {
     net::steady_timer lag_timer_{io_};
     TaskGroup tasks_{io_};
     telemetry::DaemonMetrics metrics_;
-    std::unordered_map<std::string, TokenRow> tokens_;   // by hash
+    std::unordered_map<std::string, TokenRow> tokens_;  // by hash
     std::unique_ptr<Store> store_;
     std::unique_ptr<LocalScheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
@@ -281,7 +285,8 @@ int start(const DaemonSettings& settings) {
     log::Level level = log::Level::info;
     log::parse_level(settings.log_level, level);
     log::start("lockstepd", level, std::getenv("JOURNAL_STREAM") != nullptr);
-    for (const std::string& listen : {settings.listen, settings.agent_listen, settings.metrics_listen}) {
+    for (const std::string& listen :
+         {settings.listen, settings.agent_listen, settings.metrics_listen}) {
         if (listen.empty()) {
             continue;
         }
@@ -291,7 +296,8 @@ int start(const DaemonSettings& settings) {
         }
     }
     ::umask(077);
-    // A peer that hangs up and a file that may not grow are errors of the call, not ends of the daemon.
+    // A peer that hangs up and a file that may not grow are errors of the call, not ends of the
+    // daemon.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
     raise_descriptor_limit();
@@ -328,6 +334,15 @@ int main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         const int code = app.exit(error);
         return code == 0 ? 0 : lockstep::kBadSettings;
+    }
+    if (settings.print_manual) {
+        std::cout << lockstep::manual(app);
+        return 0;
+    }
+    if (!settings.print_completion.empty()) {
+        const std::string script = lockstep::completion(app, settings.print_completion);
+        std::cout << script;
+        return script.empty() ? lockstep::kBadSettings : 0;
     }
     return lockstep::start(settings);
 }

@@ -1,16 +1,19 @@
 #include "daemon/lockstepd/settings.hpp"
 
 #include "job/base/version.hpp"
+#include "job/cli/manual.hpp"
 
 namespace lockstep {
 
 void declare(CLI::App& app, DaemonSettings& settings) {
-    app.description("Lockstep's coordinator: takes training jobs over HTTP and keeps their ranks in step");
+    app.description(
+        "Lockstep's coordinator: takes training jobs over HTTP and keeps their ranks in step");
     app.set_version_flag("--version", std::string{kVersion});
     app.set_config("--config", "", "Read settings from this file (key = value)");
     app.allow_config_extras(false);
     app.option_defaults()->always_capture_default();
-    app.add_option("--listen", settings.listen, "Address and port of the HTTP API; port 0 takes a free one")
+    app.add_option("--listen", settings.listen,
+                   "Address and port of the HTTP API; port 0 takes a free one")
         ->envname("LOCKSTEP_LISTEN");
     app.add_option("--agent-listen", settings.agent_listen,
                    "Address and port for agents alone; default: the same listener")
@@ -34,6 +37,9 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST");
+    app.add_flag("--metrics-auth", settings.metrics_auth,
+                 "/metrics needs a token as well; without this anybody on this machine may read it")
+        ->envname("LOCKSTEP_METRICS_AUTH");
     app.add_option("--log-level", settings.log_level, "Least level that is logged")
         ->envname("LOCKSTEP_LOG_LEVEL")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
@@ -49,6 +55,39 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "GPUs the local scheduler hands out; -1: those of this machine")
         ->envname("LOCKSTEP_LOCAL_GPUS")
         ->check(CLI::Range(-1, 1024));
+    app.name("lockstepd");
+    app.add_flag("--print-manual", settings.print_manual, "Print lockstepd(8)")->group("");
+    app.add_option("--print-completion", settings.print_completion, "Print completions")->group("");
+}
+
+std::string manual(const CLI::App& app) {
+    cli::ManualText text;
+    text.section = 8;
+    text.title = "lockstepd - coordinator of Lockstep training jobs";
+    text.description = {
+        "lockstepd takes training jobs over HTTP, starts an agent per node, brings the ranks "
+        "together and keeps what they report. A job that was answered with 201 is on disk: the "
+        "daemon may be killed at any moment, training goes on, and the next start takes the jobs "
+        "up again.",
+        "Only loopback addresses are served. The first start writes an administrator's token to "
+        "the data directory."};
+    text.files = {{"<data-dir>/token", "the first token, mode 0600"},
+                  {"<data-dir>/url", "where the API listens"},
+                  {"<data-dir>/lockstep.db", "event log, fold, telemetry (SQLite, WAL)"},
+                  {"<data-dir>/runs/<job>/a<k>/", "files and rank logs of an attempt"},
+                  {"<data-dir>/runs/<job>/checkpoints/", "checkpoints, unless the job says where"}};
+    text.exits = {{"0", "was asked to stop (SIGTERM, SIGINT); agents and ranks go on"},
+                  {"1", "could not start"},
+                  {"2", "a setting is unknown or wrong"},
+                  {"70", "the store cannot be trusted any more; start again to recover"}};
+    text.examples = {{"lockstepd --listen 127.0.0.1:8470", "serve this machine"}};
+    text.see_also = {"lockstep(1)"};
+    return cli::man_page(app, text, kVersion, "2026-11-21");
+}
+
+std::string completion(const CLI::App& app, const std::string& shell) {
+    const auto known = cli::parse_shell(shell);
+    return known ? cli::completion(app, *known, "") : "";
 }
 
 }  // namespace lockstep

@@ -12,20 +12,27 @@ namespace lockstep {
 
 struct DaemonSettings {
     std::string listen = "127.0.0.1:8470";
-    std::string agent_listen;      // "" = the same listener
-    std::string metrics_listen;    // "" = the same listener
-    std::string data_dir;          // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
-    std::string runs_dir;          // "" = <data-dir>/runs
-    std::string agent_path;        // "" = lockstep-agent beside lockstepd
+    std::string agent_listen;    // "" = the same listener
+    std::string metrics_listen;  // "" = the same listener
+    std::string data_dir;        // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
+    std::string runs_dir;        // "" = <data-dir>/runs
+    std::string agent_path;      // "" = lockstep-agent beside lockstepd
     std::string scheduler = "local";
     std::vector<std::string> allowed_hosts;
+    bool metrics_auth = false;  // /metrics needs a token too
     std::string log_level = "info";
-    std::int32_t local_cores = 0;       // 0 = as the machine has
-    std::int64_t local_memory_mb = 0;   // 0 = as the machine has
-    std::int32_t local_gpus = -1;       // -1 = as the machine has
+    std::int32_t local_cores = 0;      // 0 = as the machine has
+    std::int64_t local_memory_mb = 0;  // 0 = as the machine has
+    std::int32_t local_gpus = -1;      // -1 = as the machine has
+    bool print_manual = false;         // hidden: for the build
+    std::string print_completion;      // hidden: bash, zsh or fish
 };
 
 // Adds every setting to `app` (flag, environment variable, key of the file).
 void declare(CLI::App& app, DaemonSettings& settings);
+
+// lockstepd(8) and the shells' completions, from the same declarations: what the build installs.
+std::string manual(const CLI::App& app);
+std::string completion(const CLI::App& app, const std::string& shell);
 
 }  // namespace lockstep

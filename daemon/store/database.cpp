@@ -1,3 +1,4 @@
+// size: all SQL of the daemon in one place
 #include "daemon/store/database.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>
@@ -101,7 +102,9 @@ struct Database::Impl {
     std::map<std::string, std::unique_ptr<SQLite::Statement>> cache;
 };
 
-std::int32_t schema_version() { return static_cast<std::int32_t>(kMigrations.size()); }
+std::int32_t schema_version() {
+    return static_cast<std::int32_t>(kMigrations.size());
+}
 
 Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Database::~Database() = default;
@@ -125,11 +128,10 @@ Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& fi
         return fail(prepared.error());
     }
     if (version > schema_version()) {
-        return fail(Errc::conflict,
-                    file.string() + " was written by a newer lockstepd (schema " +
-                        std::to_string(version) + ", this one knows " +
-                        std::to_string(schema_version()) +
-                        "): run that version, or start with another --data-dir");
+        return fail(Errc::conflict, file.string() + " was written by a newer lockstepd (schema " +
+                                        std::to_string(version) + ", this one knows " +
+                                        std::to_string(schema_version()) +
+                                        "): run that version, or start with another --data-dir");
     }
     if (auto done = guarded("migrate " + file.string(), [&] { migrate(db, version); }); !done) {
         return fail(done.error());
@@ -264,8 +266,10 @@ Status Database::add_token(const TokenRow& token) {
 
 Status Database::touch() {
     return guarded("touch", [&] {
-        impl_->statement("INSERT INTO probe (one, count) VALUES (1, 1) "
-                         "ON CONFLICT (one) DO UPDATE SET count = count + 1")
+        impl_
+            ->statement(
+                "INSERT INTO probe (one, count) VALUES (1, 1) "
+                "ON CONFLICT (one) DO UPDATE SET count = count + 1")
             ->exec();
     });
 }
@@ -348,8 +352,8 @@ Result<std::vector<JobId>> Database::unfinished() {
 
 Result<std::optional<JobRow>> Database::job(const JobId& id) {
     return guarded("job", [&]() -> std::optional<JobRow> {
-        const auto query = impl_->statement(std::string{"SELECT "} + kJobColumns +
-                                       " FROM jobs WHERE id = ?");
+        const auto query =
+            impl_->statement(std::string{"SELECT "} + kJobColumns + " FROM jobs WHERE id = ?");
         query->bindNoCopy(1, id.value);
         if (!query->executeStep()) {
             return std::nullopt;

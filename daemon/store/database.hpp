@@ -27,12 +27,12 @@ struct JobRow {
     UnixMillis submitted_at = 0;
     UnixMillis finished_at = 0;
     Seq last_seq = 0;
-    std::string view;     // the job as the API shows it
-    std::vector<std::pair<std::string, std::string>> labels;   // stored with the first append
+    std::string view;                                         // the job as the API shows it
+    std::vector<std::pair<std::string, std::string>> labels;  // stored with the first append
 };
 
 struct Append {
-    std::vector<Event> events;   // of one job, ascending seq
+    std::vector<Event> events;  // of one job, ascending seq
     JobRow row;
 };
 
@@ -42,9 +42,9 @@ struct SubmitWrite {
     std::string body_sha256;
 };
 struct SubmitDone {
-    JobId id;                     // of the job that has this key: the new one or an earlier one
+    JobId id;  // of the job that has this key: the new one or an earlier one
     bool repeated = false;
-    bool other_body = false;      // the key was used with another body: nothing was stored
+    bool other_body = false;  // the key was used with another body: nothing was stored
 };
 
 struct BatchWrite {
@@ -57,8 +57,8 @@ struct BatchWrite {
 
 struct RowQuery {
     std::optional<JobState> state;
-    std::string user, name, label_name, label_value;   // "" = any
-    std::string before;                                // ids below this one; "" = from the newest
+    std::string user, name, label_name, label_value;  // "" = any
+    std::string before;                               // ids below this one; "" = from the newest
     std::size_t limit = 50;
 };
 
@@ -85,17 +85,17 @@ class Database {
     // Inside a transaction.
     Status append(const Append& append);
     Result<SubmitDone> submit(const SubmitWrite& write);
-    Status add_batch(const BatchWrite& batch);     // a repeated one is ignored
+    Status add_batch(const BatchWrite& batch);  // a repeated one is ignored
     Status add_token(const TokenRow& token);
-    Status touch();   // writes a row that means nothing: does writing work?
+    Status touch();  // writes a row that means nothing: does writing work?
 
     // Reads.
     Result<Seq> last_seq();
     Result<std::vector<Event>> events_of(const JobId& job, Seq after, std::size_t limit);
     Result<std::vector<Event>> events_after(Seq after, std::size_t limit);
-    Result<std::vector<JobId>> unfinished();       // oldest first
-    Result<std::optional<JobRow>> job(const JobId& id);   // without labels
-    Result<std::vector<JobRow>> jobs(const RowQuery& query);   // newest first
+    Result<std::vector<JobId>> unfinished();                  // oldest first
+    Result<std::optional<JobRow>> job(const JobId& id);       // without labels
+    Result<std::vector<JobRow>> jobs(const RowQuery& query);  // newest first
     Result<std::int64_t> count(JobState state);
     // The stored batches of an attempt in order; at most `max_bytes` of the newest.
     Result<std::vector<BatchWrite>> batches(const JobId& job, std::size_t max_bytes);

@@ -17,7 +17,9 @@ Store::Store(net::io_context& io, std::unique_ptr<Database> database, Hooks hook
     thread_ = std::thread{[this] { run(); }};
 }
 
-Store::~Store() { stop(); }
+Store::~Store() {
+    stop();
+}
 
 void Store::stop() {
     {
@@ -183,7 +185,9 @@ Task<Status> Store::add_batches(std::vector<BatchWrite> batches) {
 
 Task<Status> Store::add_token(TokenRow token) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
-    std::function<Status(Database&)> work = [shared](Database& db) { return db.add_token(*shared); };
+    std::function<Status(Database&)> work = [shared](Database& db) {
+        return db.add_token(*shared);
+    };
     co_return co_await write(std::move(work));
 }
 

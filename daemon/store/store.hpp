@@ -58,9 +58,9 @@ class Store {
     // A write returns what its caller gets; it must leave no exception.
     struct Write {
         std::function<Status(Database&)> work;
-        std::function<void(Status)> done;      // control thread
+        std::function<void(Status)> done;  // control thread
     };
-    using Read = std::function<std::function<void()>(Database&)>;   // returns its completion
+    using Read = std::function<std::function<void()>(Database&)>;  // returns its completion
 
     bool enqueue(Write write);
     bool enqueue(Read read);
@@ -73,14 +73,14 @@ class Store {
     net::executor_work_guard<net::io_context::executor_type> guard_;
     std::unique_ptr<Database> database_;
     Hooks hooks_;
-    Seq seq_ = 0;                      // control thread
+    Seq seq_ = 0;  // control thread
 
-    std::mutex mutex_;                 // guards the four below
+    std::mutex mutex_;  // guards the four below
     std::condition_variable wake_;
     std::vector<Write> writes_;
     std::vector<Read> reads_;
     bool stopping_ = false;
-    bool broken_ = false;              // store thread only, after a fatal error
+    bool broken_ = false;  // store thread only, after a fatal error
     std::thread thread_;
 };
 

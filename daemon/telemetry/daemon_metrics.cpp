@@ -52,7 +52,9 @@ std::string bound_text(double bound) {
         return "+Inf";
     }
     std::array<char, 32> digits;
-    return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), bound).ptr};
+    return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), bound,
+                                         std::chars_format::fixed)
+                               .ptr};
 }
 
 void write_histogram(MetricText& text, const std::string& labels,

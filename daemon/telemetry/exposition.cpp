@@ -3,6 +3,7 @@
 #include "daemon/telemetry/process_metrics.hpp"
 #include "job/base/check.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -44,12 +45,7 @@ std::string with(std::string labels, std::string_view name, std::string_view val
 }
 
 bool expected_cause(CauseClass cause) {
-    for (const CauseClass known : kRestartCauses) {
-        if (known == cause) {
-            return true;
-        }
-    }
-    return false;
+    return std::find(kRestartCauses.begin(), kRestartCauses.end(), cause) != kRestartCauses.end();
 }
 
 // A little more than the body will take, bytes: growing would copy megabytes and need them twice.
@@ -57,22 +53,30 @@ std::size_t expected_size(const MetricsView& view) {
     std::size_t size = 64U << 10U;
     for (const auto& job : view.active) {
         const std::size_t ranks = job.series != nullptr ? job.series->world_size() : 0;
-        size += (16U << 10U) + ranks * (8 * (75 + job.job_id.size())) + job.ranks.size() * 128;
+        size += ranks * (8 * (75 + job.job_id.size())) + job.ranks.size() * 128;
+        size += job.series != nullptr ? 8U << 10U : 0;
     }
+    size += std::min(view.active.size(), kSilentJobsShown) * (5U << 10U);
     return size;
 }
 
 class JobsWriter {
   public:
     JobsWriter(MetricText& text, const MetricsView& view) : text_(text), view_(view) {
-        jobs_.reserve(view.active.size());
+        std::size_t silent = 0;
         for (const auto& job : view.active) {
-            add(job);
+            if (job.series != nullptr || ++silent <= kSilentJobsShown) {
+                add(job);
+            }
         }
+        suppressed_jobs_ = silent - std::min(silent, kSilentJobsShown);
     }
 
     void write() {
         totals();
+        text_.family("lockstep_exposition_suppressed_series", MetricType::gauge,
+                     "Series left out of this body to keep it small.");
+        text_.sample({}, std::uint64_t{suppressed_jobs_ * kSilentJobSeries});
         identity();
         life();
         progress();
@@ -345,6 +349,7 @@ class JobsWriter {
     MetricText& text_;
     const MetricsView& view_;
     std::vector<ShownJob> jobs_;
+    std::size_t suppressed_jobs_ = 0;
     std::vector<ShownRank> ranks_;
     std::string rank_labels_;  // every label block once; eight families use it
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <type_traits>
 
 namespace lockstep::telemetry {
@@ -54,8 +53,7 @@ std::string_view type_word(MetricType type, TextFormat format) {
 // Returns its end.
 char* put_number(char* to, double value) {
     const auto put = [to](std::string_view text) {
-        std::memcpy(to, text.data(), text.size());
-        return to + text.size();
+        return std::copy(text.begin(), text.end(), to);
     };
     if (std::isnan(value)) {
         return put("NaN");
@@ -151,10 +149,7 @@ void MetricText::write(std::string_view suffix, std::string_view labels, Number 
     const std::size_t begin = out_.size();
     out_.resize(begin + name_.size() + suffix.size() + labels.size() + 40);
     char* to = out_.data() + begin;
-    const auto put = [&to](std::string_view text) {
-        std::memcpy(to, text.data(), text.size());
-        to += text.size();
-    };
+    const auto put = [&to](std::string_view text) { to = std::copy(text.begin(), text.end(), to); };
     put(name_);
     put(suffix);
     if (!labels.empty()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace lockstep::telemetry {
@@ -13,26 +14,20 @@ std::optional<double> finite(double value) {
     return std::isfinite(value) ? std::optional{value} : std::nullopt;
 }
 
-// One row of one metric as a bucket of its own.
-struct Row {
-    SeriesBucket bucket;
-    std::size_t part = 0;
-};
-
 double x_of(const RankSeries& series, std::size_t row, Axis axis) {
     return axis == Axis::step ? static_cast<double>(series.step(row)) : series.time(row);
 }
 
-std::vector<Row> rows_in_range(const RankSeries& series, const MetricColumn& column,
-                               const SeriesQuery& query) {
-    std::vector<Row> rows;
+// One bucket per row, in the order of arrival.
+std::vector<SeriesBucket> rows_in_range(const RankSeries& series, const MetricColumn& column,
+                                        const SeriesQuery& query) {
+    std::vector<SeriesBucket> rows;
     for (std::size_t i = 0; i < series.rows(); ++i) {
         const double x = x_of(series, i, query.x);
         const bool known = query.x == Axis::time || series.step(i) >= 0;
         if (!is_absent(column.last_of(i)) && known && x >= query.from && x <= query.to) {
-            rows.push_back({{x, finite(column.low_of(i)), finite(column.high_of(i)),
-                             finite(column.last_of(i))},
-                            0});
+            rows.push_back({x, finite(column.low_of(i)), finite(column.high_of(i)),
+                            finite(column.last_of(i))});
         }
     }
     return rows;
@@ -47,31 +42,45 @@ void merge(SeriesBucket& into, const SeriesBucket& newer) {
     }
 }
 
-// Steps may run backwards (a script that counts anew each epoch), so rows are ordered by their part
-// of the axis; within a part the order of arrival stays.
-std::vector<SeriesBucket> reduce(std::vector<Row> rows, double lowest, double width,
+// Orders by x; what arrived first stays first among equals. Steps may run backwards: a script may
+// count anew each epoch.
+std::vector<SeriesBucket> ordered(std::vector<SeriesBucket> rows) {
+    const auto before = [](const SeriesBucket& a, const SeriesBucket& b) { return a.x < b.x; };
+    if (std::is_sorted(rows.begin(), rows.end(), before)) {
+        return rows;
+    }
+    std::vector<std::size_t> order(rows.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return rows[a].x != rows[b].x ? rows[a].x < rows[b].x : a < b;
+    });
+    std::vector<SeriesBucket> result;
+    result.reserve(rows.size());
+    for (const std::size_t i : order) {
+        result.push_back(rows[i]);
+    }
+    return result;
+}
+
+std::vector<SeriesBucket> reduce(std::vector<SeriesBucket> rows, double lowest, double width,
                                  std::size_t points) {
-    std::vector<SeriesBucket> buckets;
     if (rows.size() <= points) {
-        std::stable_sort(rows.begin(), rows.end(),
-                         [](const Row& a, const Row& b) { return a.bucket.x < b.bucket.x; });
-        buckets.reserve(rows.size());
-        for (const auto& row : rows) {
-            buckets.push_back(row.bucket);
-        }
-        return buckets;
+        return ordered(std::move(rows));
     }
-    for (auto& row : rows) {
-        const double part = width > 0 ? std::floor((row.bucket.x - lowest) / width) : 0;
-        row.part = std::min(static_cast<std::size_t>(std::max(part, 0.0)), points - 1);
-    }
-    std::stable_sort(rows.begin(), rows.end(),
-                     [](const Row& a, const Row& b) { return a.part < b.part; });
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (i == 0 || rows[i].part != rows[i - 1].part) {
-            buckets.push_back(rows[i].bucket);
+    std::vector<std::optional<SeriesBucket>> parts(points);
+    for (const auto& row : rows) {
+        const double place = width > 0 ? std::floor((row.x - lowest) / width) : 0;
+        auto& part = parts[std::min(static_cast<std::size_t>(std::max(place, 0.0)), points - 1)];
+        if (part) {
+            merge(*part, row);
         } else {
-            merge(buckets.back(), rows[i].bucket);
+            part = row;
+        }
+    }
+    std::vector<SeriesBucket> buckets;
+    for (const auto& part : parts) {
+        if (part) {
+            buckets.push_back(*part);
         }
     }
     return buckets;
@@ -112,7 +121,7 @@ std::vector<RankHistory> query_series(const JobSeries& job, const SeriesQuery& q
         return result;
     }
     const std::size_t points = std::clamp<std::size_t>(query.points, 1, limits::kSeriesPoints);
-    std::vector<std::vector<Row>> rows;
+    std::vector<std::vector<SeriesBucket>> rows;
     double lowest = std::numeric_limits<double>::infinity();
     double highest = -lowest;
     for (const std::int32_t rank : wanted_ranks(job, query)) {
@@ -123,8 +132,8 @@ std::vector<RankHistory> query_series(const JobSeries& job, const SeriesQuery& q
         }
         rows.push_back(rows_in_range(series, *column, query));
         for (const auto& row : rows.back()) {
-            lowest = std::min(lowest, row.bucket.x);
-            highest = std::max(highest, row.bucket.x);
+            lowest = std::min(lowest, row.x);
+            highest = std::max(highest, row.x);
         }
         RankHistory history;
         history.rank = rank;

@@ -277,12 +277,12 @@ Task<void> Node::settle() {
     }
     wake();
     const auto until = std::chrono::steady_clock::now() + config_.settle;
-    while (!outbox_.settled() && std::chrono::steady_clock::now() < until) {
+    while (!finished_once_ && !outbox_.settled() && std::chrono::steady_clock::now() < until) {
         ErrorCode ec;
         settle_timer_.expires_at(until);
         co_await settle_timer_.async_wait(into(ec));
     }
-    if (!outbox_.settled()) {
+    if (!finished_once_ && !outbox_.settled()) {
         log::warn("leaving with messages that were not acknowledged");
     }
     finish(kAgentDone);
@@ -307,7 +307,7 @@ void Node::fence(const std::string& why) {
 Task<void> Node::exit_fenced() {
     const auto until = std::chrono::steady_clock::now() + config_.settle;
     settling_ = true;  // on_all_ended() wakes the timer instead of settling
-    while (group_.running() && std::chrono::steady_clock::now() < until) {
+    while (!finished_once_ && group_.running() && std::chrono::steady_clock::now() < until) {
         ErrorCode ec;
         settle_timer_.expires_at(until);
         co_await settle_timer_.async_wait(into(ec));

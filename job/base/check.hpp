@@ -12,9 +12,9 @@ namespace lockstep::detail {
 }
 }  // namespace lockstep::detail
 
-#define LOCKSTEP_CHECK(condition)                                               \
-    do {                                                                        \
-        if (!(condition)) {                                                     \
-            ::lockstep::detail::check_failed(#condition, __FILE__, __LINE__);   \
-        }                                                                       \
+#define LOCKSTEP_CHECK(condition)                                             \
+    do {                                                                      \
+        if (!(condition)) {                                                   \
+            ::lockstep::detail::check_failed(#condition, __FILE__, __LINE__); \
+        }                                                                     \
     } while (false)

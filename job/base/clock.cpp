@@ -23,10 +23,10 @@ std::string to_rfc3339(UnixMillis time) {
     std::tm parts{};
     gmtime_r(&seconds, &parts);
     std::array<char, 64> text{};
-    const int size = std::snprintf(text.data(), text.size(), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
-                                   parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
-                                   parts.tm_hour, parts.tm_min, parts.tm_sec,
-                                   static_cast<int>(time % 1000));
+    const int size =
+        std::snprintf(text.data(), text.size(), "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ",
+                      parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
+                      parts.tm_min, parts.tm_sec, static_cast<int>(time % 1000));
     return std::string(text.data(), static_cast<std::size_t>(size));
 }
 

@@ -13,8 +13,8 @@ namespace lockstep {
 std::string sha256_hex(std::string_view bytes) {
     std::array<unsigned char, 32> digest{};
     unsigned size = 0;
-    LOCKSTEP_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(),
-                              nullptr) == 1);
+    LOCKSTEP_CHECK(
+        EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) == 1);
     return to_hex(digest);
 }
 

@@ -32,11 +32,10 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap
     }
 }
 
-Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes,
-                         unsigned mode) {
+Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
     const std::string temporary = path.string() + ".tmp." + std::to_string(::getpid());
-    UniqueFd fd{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                       mode)};
+    UniqueFd fd{
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode)};
     if (!fd) {
         return fail(errno_error("create " + temporary, errno));
     }

@@ -144,8 +144,7 @@ Error field_errors(std::vector<FieldError> fields) {
     return Error{Errc::invalid, std::move(message), std::move(fields)};
 }
 
-ObjectReader::ObjectReader(const Json& object, std::string pointer,
-                           std::vector<FieldError>& errors)
+ObjectReader::ObjectReader(const Json& object, std::string pointer, std::vector<FieldError>& errors)
     : object_(object), pointer_(std::move(pointer)), errors_(errors) {
     if (!object_.is_object()) {
         errors_.push_back({pointer_, "must be an object"});
@@ -169,7 +168,9 @@ const Json* ObjectReader::raw(std::string_view key) {
     return found == object_.end() ? nullptr : &*found;
 }
 
-bool ObjectReader::has(std::string_view key) { return raw(key) != nullptr; }
+bool ObjectReader::has(std::string_view key) {
+    return raw(key) != nullptr;
+}
 
 void ObjectReader::boolean(std::string_view key, bool& target) {
     if (const Json* value = raw(key)) {
@@ -182,8 +183,7 @@ void ObjectReader::boolean(std::string_view key, bool& target) {
 }
 
 template <class T>
-void ObjectReader::integer_as(std::string_view key, T& target, std::int64_t min,
-                              std::int64_t max) {
+void ObjectReader::integer_as(std::string_view key, T& target, std::int64_t min, std::int64_t max) {
     const Json* value = raw(key);
     if (value == nullptr) {
         return;

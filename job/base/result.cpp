@@ -7,16 +7,26 @@ namespace lockstep {
 
 std::string_view to_string(Errc code) {
     switch (code) {
-        case Errc::invalid: return "invalid";
-        case Errc::not_found: return "not_found";
-        case Errc::conflict: return "conflict";
-        case Errc::denied: return "denied";
-        case Errc::exhausted: return "exhausted";
-        case Errc::unavailable: return "unavailable";
-        case Errc::timed_out: return "timed_out";
-        case Errc::cancelled: return "cancelled";
-        case Errc::corrupt: return "corrupt";
-        case Errc::internal: return "internal";
+        case Errc::invalid:
+            return "invalid";
+        case Errc::not_found:
+            return "not_found";
+        case Errc::conflict:
+            return "conflict";
+        case Errc::denied:
+            return "denied";
+        case Errc::exhausted:
+            return "exhausted";
+        case Errc::unavailable:
+            return "unavailable";
+        case Errc::timed_out:
+            return "timed_out";
+        case Errc::cancelled:
+            return "cancelled";
+        case Errc::corrupt:
+            return "corrupt";
+        case Errc::internal:
+            return "internal";
     }
     return "internal";
 }

@@ -59,7 +59,9 @@ using Status = Result<void>;
 inline tl::unexpected<Error> fail(Errc code, std::string message) {
     return tl::unexpected<Error>(Error{code, std::move(message)});
 }
-inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+    return tl::unexpected<Error>(std::move(error));
+}
 
 // An Error from errno: `what: strerror`. ENOSPC, EDQUOT and EMFILE are exhausted, ENOENT not_found,
 // EACCES and EPERM denied, everything else internal.

@@ -106,7 +106,7 @@ std::string bash_option_cases(const CLI::App& app, const std::string& scope,
 }
 
 std::string bash(const CLI::App& app, std::string_view id_command) {
-    const std::string program = app.get_name();
+    const std::string& program = app.get_name();
     const std::string function = function_name(program);
     const std::vector<const CLI::App*> verbs = declared_verbs(app);
     const std::string global = all_names(declared_options(app));
@@ -206,7 +206,7 @@ std::string zsh_specs(const CLI::App& app, const std::string& function) {
 }
 
 std::string zsh(const CLI::App& app, std::string_view id_command) {
-    const std::string program = app.get_name();
+    const std::string& program = app.get_name();
     const std::string function = function_name(program);
     const std::string global = zsh_specs(app, function);
     std::string out = "#compdef " + program + "\n# zsh completion of " + program + "; generated\n" +
@@ -269,7 +269,7 @@ std::string fish_options(const std::string& program, const CLI::App& app,
 }
 
 std::string fish(const CLI::App& app, std::string_view id_command) {
-    const std::string program = app.get_name();
+    const std::string& program = app.get_name();
     std::string out = "# fish completion of " + program + "; generated\ncomplete -c " + program +
                       " -f\n" + fish_options(program, app, "", id_command);
     for (const CLI::App* verb : declared_verbs(app)) {

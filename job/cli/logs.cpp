@@ -3,9 +3,9 @@
 #include "job/cli/fields.hpp"
 #include "job/cli/views.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 namespace lockstep::cli {
 namespace {
@@ -40,7 +40,7 @@ class LogPrinter {
             }
             const auto next = to_int(answer->header("Lockstep-Log-Next"));
             if (next) {
-                offset_ = *next;
+                offset_ = next;
             }
             if (answer->body.empty() || !next) {
                 print(answer->body);

@@ -1,6 +1,4 @@
-#include "job/base/files.hpp"
 #include "job/base/ids.hpp"
-#include "job/base/limits.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"

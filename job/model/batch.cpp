@@ -153,8 +153,8 @@ Result<Batch> decode_batch(std::string_view bytes) {
         BatchColumn column;
         std::uint8_t size = 0;
         std::vector<std::uint8_t> bits;
-        if (!in.get(size) || !in.get_text(column.name, size) ||
-            !in.get_all(bits, (rows + 7) / 8) || !in.get_all(column.values, rows)) {
+        if (!in.get(size) || !in.get_text(column.name, size) || !in.get_all(bits, (rows + 7) / 8) ||
+            !in.get_all(column.values, rows)) {
             return fail(Errc::invalid, "batch: truncated column");
         }
         if (!is_metric_name(column.name) || batch.find(column.name) != nullptr) {

@@ -14,11 +14,11 @@
 namespace lockstep {
 
 struct CapturedLoss {
-    std::optional<std::int64_t> step;   // as printed: a batch or a step, see `step_is_batch`
-    bool step_is_batch = false;         // the step starts again in every epoch: a batch number
+    std::optional<std::int64_t> step;  // as printed: a batch or a step, see `step_is_batch`
+    bool step_is_batch = false;        // the step starts again in every epoch: a batch number
     std::optional<std::int64_t> epoch;
-    double loss = 0;                    // may be NaN or infinite
-    std::string_view preset;            // which preset matched; "custom" for a user's pattern
+    double loss = 0;          // may be NaN or infinite
+    std::string_view preset;  // which preset matched; "custom" for a user's pattern
 };
 
 // The presets by name: auto tries all, none captures nothing.

@@ -112,9 +112,9 @@ void take_cause(const Json& json, Cause& cause, std::vector<FieldError>& errors)
 }
 
 template <class E>
-constexpr bool kHasCause = std::is_same_v<E, event::GenerationEnded> ||
-                           std::is_same_v<E, event::AttemptEnded> ||
-                           std::is_same_v<E, event::Finished>;
+constexpr bool kHasCause =
+    std::is_same_v<E, event::GenerationEnded> || std::is_same_v<E, event::AttemptEnded> ||
+    std::is_same_v<E, event::Finished>;
 
 template <class E>
 Result<EventData> take(const Json& json) {
@@ -172,7 +172,9 @@ Json write_data(const EventData& data) {
 
 }  // namespace
 
-std::string encode_event_data(const EventData& data) { return dump_json(write_data(data)); }
+std::string encode_event_data(const EventData& data) {
+    return dump_json(write_data(data));
+}
 
 Result<EventData> decode_event_data(EventKind kind, std::string_view text) {
     const auto json = parse_json(text);

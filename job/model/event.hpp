@@ -19,7 +19,7 @@ namespace lockstep {
 struct Cause {
     CauseClass kind = CauseClass::none;
     std::string message;
-    std::int32_t rank = -1;       // -1: no single rank
+    std::int32_t rank = -1;  // -1: no single rank
     std::string node;
     std::int32_t exit_code = -1;  // -1: did not exit by itself
     std::int32_t signal = 0;
@@ -34,12 +34,12 @@ struct Submitted {
     Json spec;                          // canonical
     std::vector<std::string> warnings;  // from the scheduler's admission
 };
-struct AttemptCreated {                 // the intent: on disk before the scheduler is asked
+struct AttemptCreated {  // the intent: on disk before the scheduler is asked
     std::int32_t attempt = 0;
-    std::string ticket_hash;            // SHA-256 of the agents' ticket
+    std::string ticket_hash;  // SHA-256 of the agents' ticket
     std::string directory;
 };
-struct AttemptPlaced {                  // the allocation is there
+struct AttemptPlaced {  // the allocation is there
     std::int32_t attempt = 0;
     std::string scheduler_id;
 };
@@ -50,7 +50,7 @@ struct AgentClaimed {
     std::string incarnation;
     std::int64_t pid = 0;
 };
-struct GenerationStarted {              // on disk before WORLD leaves: its number is a fence
+struct GenerationStarted {  // on disk before WORLD leaves: its number is a fence
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
     std::string master_address;
@@ -71,7 +71,7 @@ struct RankExited {
     std::int32_t signal = 0;
     bool stopped = false;
     bool oom = false;
-    UnixMillis at = 0;                  // when it ended, the node's clock
+    UnixMillis at = 0;  // when it ended, the node's clock
     std::string log_tail;
 };
 struct FaultSeen {
@@ -104,24 +104,23 @@ struct CancelRequested {
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
-    std::int64_t step = -1;             // last step reported, -1 = none
+    std::int64_t step = -1;  // last step reported, -1 = none
 };
 
 }  // namespace event
 
 // In the order of EventKind: the index is the kind.
 using EventData =
-    std::variant<event::Submitted, event::AttemptCreated, event::AttemptPlaced,
-                 event::AgentClaimed, event::GenerationStarted, event::RanksStarted,
-                 event::RankExited, event::FaultSeen, event::CheckpointSaved,
-                 event::GenerationEnded, event::AttemptEnded, event::CancelRequested,
-                 event::Finished>;
+    std::variant<event::Submitted, event::AttemptCreated, event::AttemptPlaced, event::AgentClaimed,
+                 event::GenerationStarted, event::RanksStarted, event::RankExited, event::FaultSeen,
+                 event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
+                 event::CancelRequested, event::Finished>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {
-    Seq seq = 0;            // position in the daemon's log; 0 before it is appended
+    Seq seq = 0;  // position in the daemon's log; 0 before it is appended
     JobId job;
-    UnixMillis time = 0;    // the daemon's clock
+    UnixMillis time = 0;  // the daemon's clock
     EventData data;
     EventKind kind() const { return static_cast<EventKind>(data.index()); }
 };

@@ -1,6 +1,6 @@
 // One list of fields per message or event serves both directions: a function template
-// `fields(visit, m)` names each member once; FieldWriter makes JSON of it, FieldTaker reads it back.
-// Internal to job/model. Any thread.
+// `fields(visit, m)` names each member once; FieldWriter makes JSON of it, FieldTaker reads it
+// back. Internal to job/model. Any thread.
 #pragma once
 
 #include "job/base/json.hpp"
@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// One list of fields per message serves both directions: FieldWriter puts them, FieldTaker takes them.
+// One list of fields per message serves both directions: FieldWriter puts them, FieldTaker takes
+// them.
 class FieldWriter {
   public:
     Json json = Json::object();

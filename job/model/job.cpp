@@ -115,9 +115,8 @@ struct Applier {
     Status operator()(const event::GenerationStarted& e) const {
         Attempt* current = attempt(e.attempt);
         if (current == nullptr ||
-            e.generation != (current->generations.empty()
-                                 ? 1
-                                 : current->generations.back().number + 1)) {
+            e.generation !=
+                (current->generations.empty() ? 1 : current->generations.back().number + 1)) {
             return stale("generation");
         }
         Generation started;
@@ -318,8 +317,8 @@ Status apply(Job& job, const Event& event) {
 }
 
 std::string_view to_string(ActionKind kind) {
-    constexpr std::array<std::string_view, 7> kNames{"create_attempt", "place",    "gather", "watch",
-                                                     "stop",           "conclude", "none"};
+    constexpr std::array<std::string_view, 7> kNames{
+        "create_attempt", "place", "gather", "watch", "stop", "conclude", "none"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -344,15 +343,22 @@ Action due(const Job& job, UnixMillis now) {
         action.cause = std::move(*reason);
         return action;
     }
-    if ((action.fault = passed_deadline(job, now))) {
+    action.fault = passed_deadline(job, now);
+    if (action.fault) {
         action.kind = ActionKind::stop;
         return action;
     }
     switch (job.state) {
-        case JobState::queued: action.kind = ActionKind::place; break;
+        case JobState::queued:
+            action.kind = ActionKind::place;
+            break;
         case JobState::starting:
-        case JobState::restarting: action.kind = ActionKind::gather; break;
-        default: action.kind = ActionKind::watch; break;
+        case JobState::restarting:
+            action.kind = ActionKind::gather;
+            break;
+        default:
+            action.kind = ActionKind::watch;
+            break;
     }
     return action;
 }
@@ -383,8 +389,8 @@ event::Finished outcome(const Job& job) {
         reason->kind = CauseClass::internal;
         reason->message = "ended without a cause";
     }
-    end.state = reason->kind == CauseClass::cancelled_by_user ? JobState::cancelled
-                                                              : JobState::failed;
+    end.state =
+        reason->kind == CauseClass::cancelled_by_user ? JobState::cancelled : JobState::failed;
     end.cause = std::move(*reason);
     return end;
 }

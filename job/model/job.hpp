@@ -18,18 +18,18 @@ namespace lockstep {
 
 struct Generation {
     std::int32_t number = 0;
-    UnixMillis started_at = 0;            // WORLD was fixed
-    UnixMillis running_at = 0;            // every rank had been started
+    UnixMillis started_at = 0;  // WORLD was fixed
+    UnixMillis running_at = 0;  // every rank had been started
     UnixMillis finished_at = 0;
     std::string master_address;
     std::int32_t master_port = 0;
-    std::vector<std::string> addresses;   // by node rank
+    std::vector<std::string> addresses;  // by node rank
     std::int64_t resumed_from_step = -1;
     // Exits that were reported, by rank. Clean ones are only counted and marked.
-    std::vector<bool> exited;             // by rank
+    std::vector<bool> exited;  // by rank
     std::int32_t exited_count = 0;
     std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
-    std::optional<Cause> first_failure;   // by the time it happened, not by when we heard
+    std::optional<Cause> first_failure;  // by the time it happened, not by when we heard
     UnixMillis first_failure_at = 0;
     Cause cause;
 };
@@ -48,10 +48,10 @@ struct Attempt {
     UnixMillis created_at = 0;
     UnixMillis placed_at = 0;
     UnixMillis finished_at = 0;
-    std::map<std::int32_t, NodeClaim> claims;   // by node rank
-    UnixMillis claimed_at = 0;                  // the last node called in
+    std::map<std::int32_t, NodeClaim> claims;  // by node rank
+    UnixMillis claimed_at = 0;                 // the last node called in
     std::vector<Generation> generations;
-    std::optional<Cause> fault;                 // of the attempt, outside any generation
+    std::optional<Cause> fault;  // of the attempt, outside any generation
     Cause cause;
 };
 
@@ -62,14 +62,14 @@ struct Job {
     std::vector<std::string> warnings;
     JobState state = JobState::accepted;
     UnixMillis submitted_at = 0;
-    UnixMillis started_at = 0;      // ranks ran for the first time
+    UnixMillis started_at = 0;  // ranks ran for the first time
     UnixMillis finished_at = 0;
     UnixMillis cancel_requested_at = 0;
     std::string cancel_requested_by;
-    std::int64_t checkpoint_step = -1;   // newest complete one
+    std::int64_t checkpoint_step = -1;  // newest complete one
     std::string checkpoint_path;
     UnixMillis checkpoint_at = 0;
-    std::int64_t step = -1;              // at the end
+    std::int64_t step = -1;  // at the end
     Cause cause;
     std::vector<Attempt> attempts;
     Seq last_seq = 0;
@@ -86,19 +86,19 @@ Result<Job> start_job(const Event& submitted);
 Status apply(Job& job, const Event& event);
 
 enum class ActionKind : std::uint8_t {
-    create_attempt,   // ticket, directory, append attempt_created
-    place,            // hand to the scheduler, watch it
-    gather,           // agents are calling in: form a generation once all are there
-    watch,            // ranks run: nothing to do but to listen
-    stop,             // something failed or somebody cancelled: stop ranks, end the allocation
-    conclude,         // every rank has ended: append generation_ended, attempt_ended, finished
-    none,             // final
+    create_attempt,  // ticket, directory, append attempt_created
+    place,           // hand to the scheduler, watch it
+    gather,          // agents are calling in: form a generation once all are there
+    watch,           // ranks run: nothing to do but to listen
+    stop,            // something failed or somebody cancelled: stop ranks, end the allocation
+    conclude,        // every rank has ended: append generation_ended, attempt_ended, finished
+    none,            // final
 };
 std::string_view to_string(ActionKind kind);
 
 struct Action {
     ActionKind kind = ActionKind::none;
-    Cause cause;       // stop: why
+    Cause cause;  // stop: why
     // Append this first (a deadline passed): a fault that apply() will take as the cause.
     std::optional<event::FaultSeen> fault;
 };

@@ -142,8 +142,7 @@ Json rank_json(const Job& job, std::int32_t rank) {
         if (generation->running_at != 0) {
             state = "running";
         }
-        if (const auto failed = generation->failed.find(rank);
-            failed != generation->failed.end()) {
+        if (const auto failed = generation->failed.find(rank); failed != generation->failed.end()) {
             const auto& exit = failed->second;
             state = exit.stopped ? "stopped" : "failed";
             if (exit.signal != 0) {

@@ -13,8 +13,8 @@ namespace lockstep {
 struct LiveView {
     std::optional<std::int64_t> step;
     std::optional<std::int64_t> total_steps;
-    std::optional<double> ettr;            // productive time / wall time since start, 0..1
-    std::string pending_reason;            // plain words; "" = not waiting
+    std::optional<double> ettr;  // productive time / wall time since start, 0..1
+    std::string pending_reason;  // plain words; "" = not waiting
 };
 
 Json job_json(const Job& job, const LiveView& live);

@@ -14,9 +14,9 @@ namespace lockstep {
 struct AttemptRequest {
     JobId job;
     std::int32_t attempt = 1;
-    std::string name;              // the job's
+    std::string name;  // the job's
     Resources resources;
-    std::string directory;         // attempt directory, absolute; holds agent.json
+    std::string directory;  // attempt directory, absolute; holds agent.json
 };
 
 }  // namespace lockstep

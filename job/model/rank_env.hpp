@@ -26,14 +26,14 @@ struct RankPlace {
     std::int32_t nodes = 1;
     std::string master_addr;
     std::int32_t master_port = 0;
-    std::vector<std::string> hosts;        // by node rank
-    std::string address;                   // this node's
-    std::string socket_path;               // report socket of this rank
-    std::string error_file;                // where a torch script's @record may write
+    std::vector<std::string> hosts;  // by node rank
+    std::string address;             // this node's
+    std::string socket_path;         // report socket of this rank
+    std::string error_file;          // where a torch script's @record may write
     std::string checkpoint_directory;
-    std::string train_config_file;         // native only
-    std::string agent_program;             // path of lockstep-agent, for `lockstep-agent report`
-    std::string python_path;               // directory of the Python package, "" if not installed
+    std::string train_config_file;  // native only
+    std::string agent_program;      // path of lockstep-agent, for `lockstep-agent report`
+    std::string python_path;        // directory of the Python package, "" if not installed
 };
 
 // The full environment of a rank, from the agent's own (`inherited`), the framework's contract and

@@ -22,9 +22,8 @@ bool is_word(char c) {
 // ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$
 bool is_name(std::string_view text) {
     return !text.empty() && text.size() <= 64 && is_word(text.front()) &&
-           std::all_of(text.begin(), text.end(), [](char c) {
-               return is_word(c) || c == '.' || c == '_' || c == '-';
-           });
+           std::all_of(text.begin(), text.end(),
+                       [](char c) { return is_word(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 // A POSIX environment name.
@@ -82,8 +81,8 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     in.finish();
     const std::int64_t ranks = std::int64_t{out.nodes} * out.ranks_per_node;
     if (ranks > limits::kRanks) {
-        errors.push_back({pointer, std::to_string(ranks) + " ranks: at most " +
-                                       std::to_string(limits::kRanks)});
+        errors.push_back(
+            {pointer, std::to_string(ranks) + " ranks: at most " + std::to_string(limits::kRanks)});
         out = Resources{};
     }
 }

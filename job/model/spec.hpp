@@ -37,28 +37,29 @@ struct Resources {
     std::int32_t ranks_per_node = 1;
     std::int32_t gpus_per_node = 0;
     std::int32_t cpus_per_rank = 1;
-    std::int64_t memory_mb_per_node = 0;      // 0 = not stated, nothing reserved
-    std::int64_t time_limit_seconds = 0;      // 0 = none
+    std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
+    std::int64_t time_limit_seconds = 0;  // 0 = none
     std::int32_t world_size() const { return nodes * ranks_per_node; }
 };
 
 struct CaptureSpec {
-    std::string preset = "auto";  // auto | none | paddle | keras | huggingface | lightning | pytorch (capture.hpp)
-    std::string loss;             // RE2 pattern with named groups loss, and optionally step, epoch
+    std::string preset =
+        "auto";  // auto | none | paddle | keras | huggingface | lightning | pytorch (capture.hpp)
+    std::string loss;  // RE2 pattern with named groups loss, and optionally step, epoch
 };
 
 struct CheckpointSpec {
-    std::string directory;        // "" = <runs-dir>/<job>/checkpoints
+    std::string directory;  // "" = <runs-dir>/<job>/checkpoints
 };
 
 struct JobSpec {
     std::string name;
     Framework framework = Framework::native;
-    std::optional<TrainConfig> train;             // native only
-    std::vector<std::string> command;             // argv; empty for native
+    std::optional<TrainConfig> train;  // native only
+    std::vector<std::string> command;  // argv; empty for native
     Resources resources;
     std::map<std::string, std::string> environment;
-    std::string working_directory;                // "" = the attempt directory
+    std::string working_directory;  // "" = the attempt directory
     CheckpointSpec checkpoint;
     CaptureSpec capture;
     std::map<std::string, std::string> labels;
@@ -66,12 +67,12 @@ struct JobSpec {
 
 // invalid, with one FieldError per mistake.
 Result<JobSpec> parse_spec(const Json& json);
-// Canonical: every field that matters, defaults filled in, keys in a fixed order. parse_spec() of it
-// gives the same spec.
+// Canonical: every field that matters, defaults filled in, keys in a fixed order. parse_spec() of
+// it gives the same spec.
 Json to_json(const JobSpec& spec);
 
-// Replaces {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} in one argument.
-// Other braces stay as they are.
+// Replaces {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} in one
+// argument. Other braces stay as they are.
 struct Placeholders {
     std::int32_t rank = 0;
     std::int32_t local_rank = 0;

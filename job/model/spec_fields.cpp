@@ -20,8 +20,7 @@ void refuse_if_filled(ObjectReader& in, std::string_view key, const char* why) {
     }
 }
 
-void read_recovery(const Json& json, const std::string& pointer,
-                   std::vector<FieldError>& errors) {
+void read_recovery(const Json& json, const std::string& pointer, std::vector<FieldError>& errors) {
     ObjectReader in{json, pointer, errors};
     // What happens today: a lost rank or node ends the job. Only the values that say so are true.
     std::int32_t restarts = 0;

@@ -4,16 +4,16 @@ namespace lockstep {
 namespace {
 
 constexpr std::array<std::string_view, kJobStates> kStateNames{
-    "accepted", "queued", "starting", "running",   "restarting",
-    "requeued", "held",   "succeeded", "failed", "cancelled"};
+    "accepted", "queued", "starting",  "running", "restarting",
+    "requeued", "held",   "succeeded", "failed",  "cancelled"};
 constexpr std::array<std::string_view, kEventKinds> kEventNames{
-    "submitted",     "attempt_created", "attempt_placed",   "agent_claimed",    "generation_started",
-    "ranks_started", "rank_exited",     "fault",            "checkpoint_saved", "generation_ended",
+    "submitted",     "attempt_created",  "attempt_placed", "agent_claimed",    "generation_started",
+    "ranks_started", "rank_exited",      "fault",          "checkpoint_saved", "generation_ended",
     "attempt_ended", "cancel_requested", "finished"};
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
-    "none",       "user_error", "rank_exit",          "rank_signal", "oom",
-    "node_lost",  "gpu_fault",  "hang",               "nonfinite_loss", "rendezvous_timeout",
-    "preempted",  "time_limit", "scheduler",          "cancelled_by_user", "internal"};
+    "none",      "user_error", "rank_exit", "rank_signal",       "oom",
+    "node_lost", "gpu_fault",  "hang",      "nonfinite_loss",    "rendezvous_timeout",
+    "preempted", "time_limit", "scheduler", "cancelled_by_user", "internal"};
 
 template <class Enum, std::size_t N>
 std::optional<Enum> parse(std::string_view text, const std::array<std::string_view, N>& names) {
@@ -27,9 +27,15 @@ std::optional<Enum> parse(std::string_view text, const std::array<std::string_vi
 
 }  // namespace
 
-std::string_view to_string(JobState state) { return kStateNames[static_cast<std::size_t>(state)]; }
-std::string_view to_string(EventKind kind) { return kEventNames[static_cast<std::size_t>(kind)]; }
-std::string_view to_string(CauseClass cause) { return kCauseNames[static_cast<std::size_t>(cause)]; }
+std::string_view to_string(JobState state) {
+    return kStateNames[static_cast<std::size_t>(state)];
+}
+std::string_view to_string(EventKind kind) {
+    return kEventNames[static_cast<std::size_t>(kind)];
+}
+std::string_view to_string(CauseClass cause) {
+    return kCauseNames[static_cast<std::size_t>(cause)];
+}
 std::optional<JobState> parse_job_state(std::string_view text) {
     return parse<JobState>(text, kStateNames);
 }

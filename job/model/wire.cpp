@@ -11,7 +11,7 @@ namespace lockstep::wire {
 namespace {
 
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Hello>
+requires std::is_same_v<std::remove_const_t<M>, Hello>
 void fields(V& visit, M& m) {
     visit("protocol", m.protocol);
     visit("node_rank", m.node_rank);
@@ -23,7 +23,7 @@ void fields(V& visit, M& m) {
     visit("ranks_running", m.ranks_running);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Join>
+requires std::is_same_v<std::remove_const_t<M>, Join>
 void fields(V& visit, M& m) {
     visit("address", m.address);
     visit("port", m.port);
@@ -32,24 +32,23 @@ void fields(V& visit, M& m) {
     visit("memory_mb", m.memory_mb);
 }
 template <class V, class M>
-    requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
-             std::is_same_v<std::remove_const_t<M>, Start>)
-void fields(V& visit, M& m) {
+requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
+         std::is_same_v<std::remove_const_t<M>, Start>) void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, StartedRank>
+requires std::is_same_v<std::remove_const_t<M>, StartedRank>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("pid", m.pid);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Started>
+requires std::is_same_v<std::remove_const_t<M>, Started>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Exited>
+requires std::is_same_v<std::remove_const_t<M>, Exited>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -62,7 +61,7 @@ void fields(V& visit, M& m) {
     visit("log_tail", m.log_tail);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Fault>
+requires std::is_same_v<std::remove_const_t<M>, Fault>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -72,7 +71,7 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, CheckpointSaved>
+requires std::is_same_v<std::remove_const_t<M>, CheckpointSaved>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
@@ -82,13 +81,13 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Done>
+requires std::is_same_v<std::remove_const_t<M>, Done>
 void fields(V& visit, M& m) {
     visit("event", m.event);
     visit("generation", m.generation);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, KeyRequest>
+requires std::is_same_v<std::remove_const_t<M>, KeyRequest>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("id", m.id);
@@ -101,14 +100,14 @@ void fields(V& visit, M& m) {
     visit("replay", m.replay);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Beat>
+requires std::is_same_v<std::remove_const_t<M>, Beat>
 void fields(V& visit, M& m) {
     visit("time", m.time);
     visit("generation", m.generation);
     visit("dropped_rows", m.dropped_rows);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Welcome>
+requires std::is_same_v<std::remove_const_t<M>, Welcome>
 void fields(V& visit, M& m) {
     visit("daemon", m.daemon);
     visit("time", m.time);
@@ -122,7 +121,7 @@ void fields(V& visit, M& m) {
     visit("spec", m.spec);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, World>
+requires std::is_same_v<std::remove_const_t<M>, World>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("world_size", m.world_size);
@@ -135,26 +134,26 @@ void fields(V& visit, M& m) {
     visit("resume_step", m.resume_step);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Abort>
+requires std::is_same_v<std::remove_const_t<M>, Abort>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("reason", m.reason);
     visit("grace_ms", m.grace_ms);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Stop>
+requires std::is_same_v<std::remove_const_t<M>, Stop>
 void fields(V& visit, M& m) {
     visit("reason", m.reason);
     visit("grace_ms", m.grace_ms);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Ack>
+requires std::is_same_v<std::remove_const_t<M>, Ack>
 void fields(V& visit, M& m) {
     visit("batch", m.batch);
     visit("event", m.event);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, KeyReply>
+requires std::is_same_v<std::remove_const_t<M>, KeyReply>
 void fields(V& visit, M& m) {
     visit("id", m.id);
     visit("ok", m.ok);
@@ -166,13 +165,13 @@ void fields(V& visit, M& m) {
     visit("message", m.message);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, Fenced>
+requires std::is_same_v<std::remove_const_t<M>, Fenced>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("message", m.message);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, AttemptFile>
+requires std::is_same_v<std::remove_const_t<M>, AttemptFile>
 void fields(V& visit, M& m) {
     visit("url", m.url);
     visit("ticket", m.ticket);
@@ -181,14 +180,14 @@ void fields(V& visit, M& m) {
     visit("nodes", m.nodes);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, ClaimFile>
+requires std::is_same_v<std::remove_const_t<M>, ClaimFile>
 void fields(V& visit, M& m) {
     visit("pid", m.pid);
     visit("incarnation", m.incarnation);
     visit("node", m.node);
 }
 template <class V, class M>
-    requires std::is_same_v<std::remove_const_t<M>, ResultFile>
+requires std::is_same_v<std::remove_const_t<M>, ResultFile>
 void fields(V& visit, M& m) {
     visit("incarnation", m.incarnation);
     visit("generation", m.generation);
@@ -239,8 +238,8 @@ Json write_list(const std::vector<M>& list) {
     return out;
 }
 
-constexpr std::array<const char*, 10> kAgentTypes{"hello", "join",       "ready", "started", "exited",
-                                                  "fault", "checkpoint", "done",  "keys",    "beat"};
+constexpr std::array<const char*, 10> kAgentTypes{
+    "hello", "join", "ready", "started", "exited", "fault", "checkpoint", "done", "keys", "beat"};
 constexpr std::array<const char*, 8> kDaemonTypes{"welcome", "world", "start",     "abort",
                                                   "stop",    "ack",   "key_reply", "fenced"};
 
@@ -313,8 +312,12 @@ std::string numbered(const char* format, std::int32_t number) {
 
 }  // namespace
 
-std::string encode(const AgentMessage& message) { return encode_variant(message, kAgentTypes); }
-std::string encode(const DaemonMessage& message) { return encode_variant(message, kDaemonTypes); }
+std::string encode(const AgentMessage& message) {
+    return encode_variant(message, kAgentTypes);
+}
+std::string encode(const DaemonMessage& message) {
+    return encode_variant(message, kDaemonTypes);
+}
 Result<AgentMessage> decode_agent(std::string_view text) {
     return decode<AgentMessage>(text, kAgentTypes);
 }
@@ -328,8 +331,12 @@ std::string encode_attempt_file(const AttemptFile& file) {
 Result<AttemptFile> decode_attempt_file(std::string_view text) {
     return decode_file<AttemptFile>(text);
 }
-std::string encode_claim_file(const ClaimFile& file) { return dump_json(write(file)) + "\n"; }
-Result<ClaimFile> decode_claim_file(std::string_view text) { return decode_file<ClaimFile>(text); }
+std::string encode_claim_file(const ClaimFile& file) {
+    return dump_json(write(file)) + "\n";
+}
+Result<ClaimFile> decode_claim_file(std::string_view text) {
+    return decode_file<ClaimFile>(text);
+}
 
 std::string encode_result_file(const ResultFile& file) {
     Json json = write(file);
@@ -355,10 +362,14 @@ Result<ResultFile> decode_result_file(std::string_view text) {
     return file;
 }
 
-std::string claim_file_name(std::int32_t node_rank) { return numbered("node-%05d.claim", node_rank); }
+std::string claim_file_name(std::int32_t node_rank) {
+    return numbered("node-%05d.claim", node_rank);
+}
 std::string result_file_name(std::int32_t node_rank) {
     return numbered("node-%05d.result.json", node_rank);
 }
-std::string rank_log_name(std::int32_t rank) { return numbered("rank-%05d.log", rank); }
+std::string rank_log_name(std::int32_t rank) {
+    return numbered("rank-%05d.log", rank);
+}
 
 }  // namespace lockstep::wire

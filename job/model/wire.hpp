@@ -35,17 +35,17 @@ inline constexpr std::int32_t kProtocol = 1;
 // ---- agent → daemon -------------------------------------------------------------------------
 struct Hello {
     std::int32_t protocol = kProtocol;
-    std::int32_t node_rank = 0;   // index of this node in the attempt, 0..nodes-1
-    std::string node;             // host name
+    std::int32_t node_rank = 0;  // index of this node in the attempt, 0..nodes-1
+    std::string node;            // host name
     std::int64_t pid = 0;
-    std::string incarnation;      // random per agent process: who claimed the node first
+    std::string incarnation;  // random per agent process: who claimed the node first
     std::string version;
     std::int32_t generation = 0;  // the one this agent is in; 0 = none yet
     bool ranks_running = false;   // it has live ranks of that generation
 };
 struct Join {
-    std::string address;          // IP the other nodes reach this one at
-    std::int32_t port = 0;        // bound and held by the agent for MASTER_PORT
+    std::string address;    // IP the other nodes reach this one at
+    std::int32_t port = 0;  // bound and held by the agent for MASTER_PORT
     std::int32_t cores = 0;
     std::int32_t gpus = 0;
     std::int64_t memory_mb = 0;
@@ -70,13 +70,13 @@ struct Exited {
     bool stopped = false;         // the agent had been told to stop it before it ended
     bool oom = false;             // the kernel's out-of-memory killer did it
     UnixMillis time = 0;
-    std::string log_tail;         // last limits::kLogTailBytes of its log; only of failures
+    std::string log_tail;  // last limits::kLogTailBytes of its log; only of failures
 };
 struct Fault {
     std::uint64_t event = 0;
     std::int32_t generation = 0;
-    std::int32_t rank = -1;       // -1: the node, not one rank
-    std::string cause_class;      // a word of CauseClass (state.hpp)
+    std::int32_t rank = -1;   // -1: the node, not one rank
+    std::string cause_class;  // a word of CauseClass (state.hpp)
     std::string message;
     UnixMillis time = 0;
 };
@@ -88,20 +88,20 @@ struct CheckpointSaved {
     std::string path;
     UnixMillis time = 0;
 };
-struct Done {                     // every rank of this node has ended (or none was started)
+struct Done {  // every rank of this node has ended (or none was started)
     std::uint64_t event = 0;
     std::int32_t generation = 0;
 };
-struct KeyRequest {               // a rank's key operation, see rank protocol in job/rank
+struct KeyRequest {  // a rank's key operation, see rank protocol in job/rank
     std::int32_t generation = 0;
-    std::uint64_t id = 0;         // unique per agent process; a repeated id is the same request
+    std::uint64_t id = 0;  // unique per agent process; a repeated id is the same request
     std::int32_t rank = 0;
-    std::string op;               // set get wait multi_get add barrier
+    std::string op;  // set get wait multi_get add barrier
     std::vector<std::string> keys;
-    std::string value;            // base 64, for set
-    std::int64_t delta = 0;       // for add
+    std::string value;       // base 64, for set
+    std::int64_t delta = 0;  // for add
     std::int64_t timeout_ms = 30'000;
-    bool replay = false;          // sent again after a reconnect: apply, no answer wanted
+    bool replay = false;  // sent again after a reconnect: apply, no answer wanted
 };
 struct Beat {
     UnixMillis time = 0;
@@ -111,7 +111,7 @@ struct Beat {
 
 // ---- daemon → agent -------------------------------------------------------------------------
 struct Welcome {
-    std::string daemon;           // random per start of lockstepd: a change means keys are gone
+    std::string daemon;  // random per start of lockstepd: a change means keys are gone
     UnixMillis time = 0;
     std::string job_id;
     std::string job_name;
@@ -120,7 +120,7 @@ struct Welcome {
     std::uint64_t acked_batch = 0;
     std::uint64_t acked_event = 0;
     std::string checkpoint_directory;
-    Json spec;                    // canonical JSON of the job's spec
+    Json spec;  // canonical JSON of the job's spec
 };
 struct World {
     std::int32_t generation = 0;
@@ -130,23 +130,23 @@ struct World {
     std::int32_t local_ranks = 0;
     std::string master_address;
     std::int32_t master_port = 0;
-    std::vector<std::string> hosts;   // by node rank
-    std::int64_t resume_step = -1;    // newest complete checkpoint, -1 = none
+    std::vector<std::string> hosts;  // by node rank
+    std::int64_t resume_step = -1;   // newest complete checkpoint, -1 = none
 };
 struct Start {
     std::int32_t generation = 0;
 };
-struct Abort {                        // stop the ranks of this generation: TERM, grace, KILL
+struct Abort {  // stop the ranks of this generation: TERM, grace, KILL
     std::int32_t generation = 0;
     std::string reason;
     std::int64_t grace_ms = 10'000;
 };
-struct Stop {                         // the attempt is over: stop what runs, say DONE, exit
+struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
     std::int64_t grace_ms = 10'000;
 };
 struct Ack {
-    std::uint64_t batch = 0;          // every batch up to this seq is durable
+    std::uint64_t batch = 0;  // every batch up to this seq is durable
     std::uint64_t event = 0;
 };
 struct KeyReply {
@@ -159,7 +159,7 @@ struct KeyReply {
     std::string error;                // an Errc word when not ok
     std::string message;
 };
-struct Fenced {                       // this agent or generation was superseded: stop and exit
+struct Fenced {  // this agent or generation was superseded: stop and exit
     std::int32_t generation = 0;
     std::string message;
 };
@@ -179,8 +179,8 @@ Result<DaemonMessage> decode_daemon(std::string_view text);
 // <attempt directory>/agent.json, mode 0600, written by lockstepd, rewritten when its address
 // changes; agents read it again before every connect.
 struct AttemptFile {
-    std::string url;              // http://host:port of the agents' listener
-    std::string ticket;           // bearer of this attempt; its hash is what the daemon stores
+    std::string url;     // http://host:port of the agents' listener
+    std::string ticket;  // bearer of this attempt; its hash is what the daemon stores
     std::string job_id;
     std::int32_t attempt = 0;
     std::int32_t nodes = 1;

@@ -60,6 +60,15 @@ class Restart(harness.TestCase):
             self.assertGreaterEqual(starts.count(rank), 1)
             self.assertLessEqual(starts.count(rank), generations, "at most one start per generation")
 
+    def test_a_kill_while_agents_are_being_started_does_not_hinder_the_next_start(self):
+        ids = []
+        for number in range(10):
+            ids.append(self.daemon.submit(harness.command_job(
+                f"burst-{number}", "/bin/true", resources={"nodes": 4, "ranks_per_node": 1}))["id"])
+            self.daemon.restart()
+        for job_id in ids:
+            self.assertEqual(self.daemon.wait_state(job_id, harness.FINAL, 60)["state"], "succeeded")
+
     def test_a_finished_job_reads_the_same_after_a_restart(self):
         job = self.daemon.submit(harness.small_native_job("once", 1, 2, epochs=1, train_samples=640))
         self.daemon.wait_state(job["id"], "succeeded", 120)

@@ -19,8 +19,8 @@ TEST(TimeLimit, ReadsSlurmsGrammar) {
 }
 
 TEST(TimeLimit, RefusesWhatIsNotOne) {
-    for (const char* text : {"", "x", "1:2:3:4", "-5", "1-", "0", "00:00:00", "99999999999999999999",
-                             "1.5", " 5", "5 ", "1--2"}) {
+    for (const char* text : {"", "x", "1:2:3:4", "-5", "1-", "0", "00:00:00",
+                             "99999999999999999999", "1.5", " 5", "5 ", "1--2"}) {
         EXPECT_FALSE(parse_time_limit(text).has_value()) << text;
     }
 }

@@ -23,9 +23,9 @@ TEST(RankSets, RefuseNonsenseAndHugeRanges) {
 TEST(Printable, ReplacesBrokenUtf8AndDropsControlCharacters) {
     EXPECT_EQ(printable("a\x1b[31mb\tc\nd\x7f"), "a[31mb\tc\nd");
     EXPECT_EQ(printable("\xc3\xa4"), "\xc3\xa4");
-    EXPECT_EQ(printable("\xc0\xaf"), "\xEF\xBF\xBD\xEF\xBF\xBD");          // overlong
-    EXPECT_EQ(printable("\xed\xa0\x80").substr(0, 3), "\xEF\xBF\xBD");      // surrogate
-    EXPECT_EQ(printable("\xe2\x82"), "\xEF\xBF\xBD\xEF\xBF\xBD");          // cut short
+    EXPECT_EQ(printable("\xc0\xaf"), "\xEF\xBF\xBD\xEF\xBF\xBD");       // overlong
+    EXPECT_EQ(printable("\xed\xa0\x80").substr(0, 3), "\xEF\xBF\xBD");  // surrogate
+    EXPECT_EQ(printable("\xe2\x82"), "\xEF\xBF\xBD\xEF\xBF\xBD");       // cut short
 }
 
 TEST(Base64, GoesThereAndBackForEveryLength) {

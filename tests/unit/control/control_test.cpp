@@ -1,3 +1,4 @@
+// size: one fixture plays scheduler and agents for all of these tests
 // Control with a real store, a scheduler and agents played by the test.
 #include "daemon/control/control_service.hpp"
 #include "job/async/sleep.hpp"
@@ -94,8 +95,8 @@ class ControlTest : public ::testing::Test {
 
     void boot() {
         io_ = std::make_unique<net::io_context>(1);
-        store_ = std::make_unique<Store>(
-            *io_, std::move(Database::open(folder_ / "db").value()), Store::Hooks{});
+        store_ = std::make_unique<Store>(*io_, std::move(Database::open(folder_ / "db").value()),
+                                         Store::Hooks{});
         metrics_ = std::make_unique<telemetry::DaemonMetrics>();
         ControlSettings settings;
         settings.runs_dir = folder_ / "runs";
@@ -182,8 +183,7 @@ class ControlTest : public ::testing::Test {
                       10'000)
                 .value());
         TestAgent agent;
-        agent.session =
-            control_->open(sha256_hex(file->ticket), agent.peer, "127.0.0.1").value();
+        agent.session = control_->open(sha256_hex(file->ticket), agent.peer, "127.0.0.1").value();
         return agent;
     }
     TestAgent hello(std::int32_t node, const std::string& incarnation = "", bool running = false) {
@@ -262,8 +262,9 @@ TEST_F(ControlTest, AJobGoesThroughItsLifeAndItsTelemetryIsKept) {
     const std::string id = start_job_with(first, second);
     first.session->on_binary(batch(1, 0, 1));
     first.session->on_binary(batch(2, 0, 2));
-    until([&] { return first.peer->last<wire::Ack>() && first.peer->last<wire::Ack>()->batch == 2; },
-          "the batches are acknowledged");
+    until(
+        [&] { return first.peer->last<wire::Ack>() && first.peer->last<wire::Ack>()->batch == 2; },
+        "the batches are acknowledged");
     first.say(exit(1, 0, 0));
     second.say(exit(1, 1, 0));
     until([&] { return state(id) == "succeeded"; }, "succeeded");
@@ -319,7 +320,7 @@ TEST_F(ControlTest, ARestartedDaemonTakesTheSameAgentsBackAndStartsNothingTwice)
     second = hello(1, "i1", true);
     until([&] { return second.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
     EXPECT_EQ(second.peer->last<wire::Welcome>()->generation, 1);
-    first.session->on_binary(batch(1, 0, 1));   // not known to be acknowledged: sent again
+    first.session->on_binary(batch(1, 0, 1));  // not known to be acknowledged: sent again
     first.session->on_binary(batch(2, 0, 2));
     first.say(exit(1, 0, 0));
     second.say(exit(1, 1, 0));
@@ -374,7 +375,7 @@ TEST_F(ControlTest, AnAgentCannotSpeakForAnotherNodesRanks) {
     first.say(exit(1, 1, 9));
     until([&] { return first.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
     EXPECT_EQ(state(id), "running");
-    second.session->on_binary(batch(1, 0, 1));   // a batch that claims to be node 0's
+    second.session->on_binary(batch(1, 0, 1));  // a batch that claims to be node 0's
     EXPECT_EQ(second.peer->closed, "a batch of another node");
 }
 
@@ -427,11 +428,11 @@ TEST_F(ControlTest, CancelStopsTheRanksAndForcesTheAllocation) {
     wait(run());
     EXPECT_NE(answer.find("cancel_requested_at"), std::string::npos);
     until([&] { return second.peer->last<wire::Stop>() != nullptr; }, "STOP");
-    clock_.advance(limits::kStopGrace + std::chrono::seconds{6});   // the agents do not obey
+    clock_.advance(limits::kStopGrace + std::chrono::seconds{6});  // the agents do not obey
     until([&] { return state(id) == "cancelled"; }, "cancelled");
     EXPECT_EQ(scheduler_.cancels, 1);
     EXPECT_EQ(show(id)["cause"]["class"], "cancelled_by_user");
-    wait(run());   // once more: not an error
+    wait(run());  // once more: not an error
     EXPECT_NE(answer.find("\"cancelled\""), std::string::npos);
 }
 
@@ -441,7 +442,7 @@ TEST_F(ControlTest, ANodeWhoseAgentIsSilentForTooLongIsLost) {
     const std::string id = start_job_with(first, second);
     second.session->on_closed();
     auto settle = [&]() -> Task<void> { co_await control_->ready(); };
-    wait(settle());   // a round through the store: the end of the connection has been taken in
+    wait(settle());  // a round through the store: the end of the connection has been taken in
     clock_.advance(limits::kAgentLost + std::chrono::seconds{1});
     until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP");
     wire::Exited stopped = exit(1, 0, -1);

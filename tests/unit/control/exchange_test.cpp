@@ -94,8 +94,8 @@ TEST_F(Exchange, ABarrierThatTimesOutNamesTheMissingRanks) {
     EXPECT_EQ(late[0].reply.message, "missing: rank 1");
 }
 
-// After a restart of the daemon: rank 0 had passed the barrier and replays that it was there, rank 1
-// had not been answered and asks again.
+// After a restart of the daemon: rank 0 had passed the barrier and replays that it was there, rank
+// 1 had not been answered and asks again.
 TEST_F(Exchange, AReplayedArrivalLetsTheOtherRankThrough) {
     auto replayed = make(1, "barrier", {"b"}, 0);
     replayed.replay = true;

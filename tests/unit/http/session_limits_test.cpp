@@ -133,6 +133,20 @@ TEST_F(SessionTest, TheAgentsListenerServesAgentsOnly) {
     EXPECT_EQ(status_in(get("/v1/agent")), 426);
 }
 
+TEST_F(SessionTest, OpenMetricsNeedNoTokenButRefuseAWrongOne) {
+    HttpSettings settings;
+    settings.metrics_open = true;
+    start(settings);
+    EXPECT_EQ(status_in(get("/metrics")), 200);
+    EXPECT_EQ(status_in(get("/metrics", "Authorization: Bearer wrong\r\n")), 401);
+    EXPECT_EQ(status_in(get("/private")), 401);
+}
+
+TEST_F(SessionTest, MetricsNeedATokenUnlessTheyAreOpen) {
+    start();
+    EXPECT_EQ(status_in(get("/metrics")), 401);
+}
+
 TEST_F(SessionTest, TheMetricsListenerServesMetricsAndOpenRoutesOnly) {
     start({}, Surface::metrics);
     EXPECT_EQ(status_in(get("/open")), 200);

@@ -91,12 +91,18 @@ class History {
 // An event of the kind that names the current attempt, generation and a free rank.
 EventData fitting(EventKind kind) {
     switch (kind) {
-        case EventKind::submitted: return event::Submitted{};
-        case EventKind::attempt_created: return event::AttemptCreated{2, "", ""};
-        case EventKind::attempt_placed: return event::AttemptPlaced{1, ""};
-        case EventKind::agent_claimed: return event::AgentClaimed{1, 1, "n1", "i1", 1};
-        case EventKind::generation_started: return event::GenerationStarted{1, 2, "", 0, {}, -1};
-        case EventKind::ranks_started: return event::RanksStarted{1, 1};
+        case EventKind::submitted:
+            return event::Submitted{};
+        case EventKind::attempt_created:
+            return event::AttemptCreated{2, "", ""};
+        case EventKind::attempt_placed:
+            return event::AttemptPlaced{1, ""};
+        case EventKind::agent_claimed:
+            return event::AgentClaimed{1, 1, "n1", "i1", 1};
+        case EventKind::generation_started:
+            return event::GenerationStarted{1, 2, "", 0, {}, -1};
+        case EventKind::ranks_started:
+            return event::RanksStarted{1, 1};
         case EventKind::rank_exited: {
             event::RankExited out;
             out.attempt = out.generation = 1;
@@ -109,11 +115,16 @@ EventData fitting(EventKind kind) {
             out.cause_class = "hang";
             return out;
         }
-        case EventKind::checkpoint_saved: return event::CheckpointSaved{1, 1, 5, "p"};
-        case EventKind::generation_ended: return event::GenerationEnded{1, 1, {}};
-        case EventKind::attempt_ended: return event::AttemptEnded{1, {}};
-        case EventKind::cancel_requested: return event::CancelRequested{"ada"};
-        case EventKind::finished: return event::Finished{JobState::failed, {}, -1};
+        case EventKind::checkpoint_saved:
+            return event::CheckpointSaved{1, 1, 5, "p"};
+        case EventKind::generation_ended:
+            return event::GenerationEnded{1, 1, {}};
+        case EventKind::attempt_ended:
+            return event::AttemptEnded{1, {}};
+        case EventKind::cancel_requested:
+            return event::CancelRequested{"ada"};
+        case EventKind::finished:
+            return event::Finished{JobState::failed, {}, -1};
     }
     return event::Submitted{};
 }
@@ -215,7 +226,7 @@ TEST(JobLife, GoesFromAcceptedToSucceeded) {
 TEST(JobLife, TheFirstExitIsTheCauseWhateverWasHeardFirst) {
     History h;
     h.running();
-    h.must(h.exit(3, 1, 5000));   // heard first, happened later: an echo
+    h.must(h.exit(3, 1, 5000));  // heard first, happened later: an echo
     h.must(h.exit(1, 7, 4000));
     const Action action = due(h.job, h.now);
     EXPECT_EQ(action.kind, ActionKind::stop);

@@ -34,7 +34,8 @@ TEST(Spec, TwoFieldsAreEnough) {
 }
 
 TEST(Spec, CanonicalJsonGivesTheSameSpec) {
-    const auto spec = parse(R"x({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
+    const auto spec =
+        parse(R"x({"name":"a.b-c_1","framework":"pytorch","command":["python3","t.py","{rank}"],
         "resources":{"nodes":2,"ranks_per_node":4,"gpus_per_node":1,"cpus_per_rank":2,
                      "memory_mb_per_node":500,"time_limit":"1-02:03:04"},
         "environment":{"A":"1","B_2":"x\ny"},"working_directory":"/tmp",
@@ -63,8 +64,7 @@ TEST(Spec, UnknownFieldsAreErrorsAtEveryLevel) {
 TEST(Spec, NamesThatCouldBecomeMoreThanANameAreRefused) {
     for (const char* name : {"", "a\\nb", "-a", "../x", "a b", "a/b", ".", "\\u00e4",
                              "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
-        const auto errors =
-            wrong(std::string{R"({"framework":"native","name":")"} + name + "\"}");
+        const auto errors = wrong(std::string{R"({"framework":"native","name":")"} + name + "\"}");
         ASSERT_EQ(errors.size(), 1U) << name;
         EXPECT_TRUE(errors[0].starts_with("/name: ")) << errors[0];
     }
@@ -81,8 +81,9 @@ TEST(Spec, NumbersOutOfRangeNameTheRange) {
               (Errors{"/resources: 16777216 ranks: at most 131072"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"nodes":1.5}})"),
               (Errors{"/resources/nodes: must be an integer"}));
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"soon"}})"),
-              (Errors{"/resources/time_limit: not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS"}));
+    EXPECT_EQ(
+        wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"soon"}})"),
+        (Errors{"/resources/time_limit: not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS"}));
 }
 
 TEST(Spec, WrongTypesNameTheField) {
@@ -96,8 +97,9 @@ TEST(Spec, WrongTypesNameTheField) {
 }
 
 TEST(Spec, AFieldWithoutEffectIsRefusedNotIgnored) {
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","command":["x"]})"),
-              (Errors{"/command: has no effect with framework native: Lockstep's own trainer runs"}));
+    EXPECT_EQ(
+        wrong(R"({"name":"a","framework":"native","command":["x"]})"),
+        (Errors{"/command: has no effect with framework native: Lockstep's own trainer runs"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":["x"],"train":{}})"),
               (Errors{"/train: has no effect with this framework: only native reads it"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"native","slurm":{"partition":"gpu"}})"),
@@ -109,31 +111,40 @@ TEST(Spec, WhatComesLaterIsRefusedByName) {
         "roles":[{"name":"ps"}],"secrets":["K"],"container":{"runtime":"pyxis"},
         "recovery":{"max_restarts":3,"on":["hang"]},"watch":{"hang_seconds":5},
         "sweep":{"max_parallel":2},"after":["ls-1"],"submission":"manual",
-        "checkpoint":{"signal":"USR2"}})").size(),
+        "checkpoint":{"signal":"USR2"}})")
+                  .size(),
               12U);
 }
 
 TEST(Spec, CommandsMustNameAProgram) {
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"command"})"),
-              (Errors{"/command: is required: the program each rank runs, as an array of strings"}));
+    EXPECT_EQ(
+        wrong(R"({"name":"a","framework":"command"})"),
+        (Errors{"/command: is required: the program each rank runs, as an array of strings"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":[""]})"),
               (Errors{"/command: must start with the name of a program"}));
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":"python x.py"})"),
-              (Errors{"/command: must be an array of strings",
-                      "/command: is required: the program each rank runs, as an array of strings"}));
+    EXPECT_EQ(
+        wrong(R"({"name":"a","framework":"command","command":"python x.py"})"),
+        (Errors{"/command: must be an array of strings",
+                "/command: is required: the program each rank runs, as an array of strings"}));
 }
 
 TEST(Spec, EnvironmentNamesAreChecked) {
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","environment":{"A=B":"x","LOCKSTEP_X":"y","1A":""}})"),
-              (Errors{"/environment/A=B: is not a name of an environment variable",
-                      "/environment/1A: is not a name of an environment variable",
-                      "/environment/LOCKSTEP_X: names that start with LOCKSTEP_ are Lockstep's own"}));
+    EXPECT_EQ(
+        wrong(
+            R"({"name":"a","framework":"native","environment":{"A=B":"x","LOCKSTEP_X":"y","1A":""}})"),
+        (Errors{"/environment/A=B: is not a name of an environment variable",
+                "/environment/1A: is not a name of an environment variable",
+                "/environment/LOCKSTEP_X: names that start with LOCKSTEP_ are Lockstep's own"}));
 }
 
 TEST(Spec, CapturePatternsAreCompiled) {
-    EXPECT_EQ(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"(?P<loss>"}})x").size(), 1U);
-    EXPECT_EQ(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"loss=(.*)"}})x").size(), 1U);
-    EXPECT_TRUE(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"loss=(?P<loss>.*)"}})x").empty());
+    EXPECT_EQ(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"(?P<loss>"}})x").size(),
+              1U);
+    EXPECT_EQ(wrong(R"x({"name":"a","framework":"native","capture":{"loss":"loss=(.*)"}})x").size(),
+              1U);
+    EXPECT_TRUE(
+        wrong(R"x({"name":"a","framework":"native","capture":{"loss":"loss=(?P<loss>.*)"}})x")
+            .empty());
 }
 
 TEST(Spec, SingleStrategyIsOneProcess) {

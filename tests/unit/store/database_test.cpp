@@ -133,7 +133,7 @@ TEST_F(DatabaseTest, ARepeatedBatchIsStoredOnce) {
     ASSERT_EQ(stored.size(), 2U);
     EXPECT_EQ(stored[0].seq, 1U);
     EXPECT_EQ(*db_->last_batch(JobId{"ls-x"}, 1, 0), 2U);
-    EXPECT_EQ(db_->batches(JobId{"ls-x"}, 1)->front().seq, 2U);   // the newest that fit
+    EXPECT_EQ(db_->batches(JobId{"ls-x"}, 1)->front().seq, 2U);  // the newest that fit
 }
 
 TEST_F(DatabaseTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {

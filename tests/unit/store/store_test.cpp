@@ -21,8 +21,8 @@ class StoreTest : public ::testing::Test {
             largest_ = std::max(largest_, writes);
         };
         hooks.on_fatal = [this](const Error&) { ++fatal_; };
-        store_ = std::make_unique<Store>(
-            io_, std::move(Database::open(folder_ / "db").value()), std::move(hooks));
+        store_ = std::make_unique<Store>(io_, std::move(Database::open(folder_ / "db").value()),
+                                         std::move(hooks));
     }
     void TearDown() override {
         store_.reset();
@@ -127,7 +127,7 @@ TEST_F(StoreTest, AFullDiskFailsTheWholeGroupAndHealsWithoutARestart) {
 
 TEST_F(StoreTest, NothingIsAcceptedAfterItStopped) {
     store_->stop();
-    io_.restart();   // the store's was the last work, which stops an io_context that nobody runs
+    io_.restart();  // the store's was the last work, which stops an io_context that nobody runs
     Errc code = Errc::internal;
     auto body = [&]() -> Task<void> {
         SubmitWrite write = submission(1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -207,6 +208,33 @@ TEST_F(ExpositionTest, LabelsCannotBreakOutOrBreakTheScrape) {
     const std::string name = "a\"b\\c\nd\xFF\x01";
     jobs_[0].name = name;
     EXPECT_THAT(render(), HasSubstr("name=\"a\\\"b\\\\c\\nd\xEF\xBF\xBD\""));
+}
+
+TEST_F(ExpositionTest, AQueueOfThousandsIsCutAndTheCutIsCounted) {
+    const JobMetricsView running = jobs_[0];
+    jobs_.clear();
+    std::vector<std::string> ids;
+    for (std::size_t i = 0; i < kSilentJobsShown + 10; ++i) {
+        ids.push_back("ls-q" + std::to_string(i));
+    }
+    for (const auto& id : ids) {
+        jobs_.emplace_back().job_id = id;
+    }
+    jobs_.push_back(running);
+    view_.active = jobs_;
+    const Parsed parsed = parse(render());
+    EXPECT_EQ(parsed.values.at("lockstep_exposition_suppressed_series"),
+              std::to_string(10 * kSilentJobSeries));
+    const auto shown = [&](const std::string& id) {
+        return parsed.values.count("lockstep_job_ranks_expected{job_id=\"" + id + "\"}") != 0;
+    };
+    EXPECT_TRUE(shown(ids[kSilentJobsShown - 1]));
+    EXPECT_FALSE(shown(ids[kSilentJobsShown]));
+    EXPECT_TRUE(shown("ls-1")) << "who reports is always there";
+    const auto of_one = std::count_if(parsed.values.begin(), parsed.values.end(), [&](auto& v) {
+        return v.first.find("job_id=\"ls-q7\"") != std::string::npos;
+    });
+    EXPECT_EQ(of_one, static_cast<std::ptrdiff_t>(kSilentJobSeries));
 }
 
 TEST_F(ExpositionTest, PromtoolAcceptsIt) {

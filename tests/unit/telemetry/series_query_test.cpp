@@ -190,6 +190,24 @@ TEST(SeriesQuery, StepsThatStartAnewEachEpochAreOrderedOnTheAxis) {
     EXPECT_EQ(result[0].buckets[3].last, 2);
 }
 
+TEST(SeriesQuery, FewReportsThatRunBackwardsAreOrderedToo) {
+    JobSeries job{1};
+    Batch batch;
+    batch.seq = 1;
+    for (const std::int64_t step : {3, 1, 3, 2}) {
+        batch.add_row(0, step, 0);
+        batch.set("loss", static_cast<double>(batch.rows()));
+    }
+    job.ingest(batch, 1, 0);
+    std::vector<std::pair<double, double>> points;
+    const auto result = query_series(job, {});
+    for (const auto& bucket : result.front().buckets) {
+        points.emplace_back(bucket.x, bucket.last.value());
+    }
+    EXPECT_THAT(points, testing::ElementsAre(std::pair{1.0, 2.0}, std::pair{2.0, 4.0},
+                                             std::pair{3.0, 1.0}, std::pair{3.0, 3.0}));
+}
+
 TEST(SeriesQuery, ManyReportsAtOnePlaceAreOneBucket) {
     JobSeries job{1};
     Batch batch;
