@@ -7,6 +7,7 @@
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "daemon/telemetry/series.hpp"
 #include "job/async/asio.hpp"
+#include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/clock.hpp"
 #include "scheduler-integration/scheduler.hpp"
@@ -31,6 +32,7 @@ struct ControlContext {
     Scheduler& scheduler;
     telemetry::DaemonMetrics& metrics;
     ControlSettings settings;
+    net::thread_pool files{1};  // file work that waits for the disk
     TaskGroup tasks{io};
     EventBus bus{};
     telemetry::SeriesStore series{};

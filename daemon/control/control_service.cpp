@@ -227,6 +227,7 @@ Task<void> ControlService::stop() {
         link->close("the daemon is stopping");
     }
     co_await context_.tasks.join();
+    context_.files.join();
 }
 
 void ControlService::scheduler_changed(const JobId& job) {

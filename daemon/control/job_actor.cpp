@@ -226,8 +226,12 @@ AttemptRequest JobActor::request() const {
 
 Task<void> JobActor::create_attempt() {
     const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
-    const auto prepared = prepare_attempt(context_.settings.runs_dir, job_.id, number,
-                                          job_.spec.resources.nodes, context_.settings.agent_url);
+    const std::function<Result<PreparedAttempt>()> prepare =
+        [runs = context_.settings.runs_dir, id = job_.id, number, nodes = job_.spec.resources.nodes,
+         url = context_.settings.agent_url] {
+            return prepare_attempt(runs, id, number, nodes, url);
+        };
+    const auto prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
     if (!prepared) {
         set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
         log::warn("cannot prepare an attempt",
@@ -436,6 +440,14 @@ std::shared_ptr<const std::string> JobActor::view() {
         view_at_ = now;
     }
     return view_;
+}
+
+std::optional<std::size_t> JobActor::stragglers() {
+    const telemetry::JobStats* now = stats();
+    if (now == nullptr || now->straggler_score.empty()) {
+        return std::nullopt;
+    }
+    return straggler_watch_.update(*now, context_.now_seconds()).size();
 }
 
 std::int64_t JobActor::pid(std::int32_t rank) const {

@@ -64,6 +64,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     LiveView live() const;
     // From telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* stats();
+    // Ranks that have been slow for long enough; nothing if busy times are not reported.
+    std::optional<std::size_t> stragglers();
     std::int64_t pid(std::int32_t rank) const;
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
 
@@ -142,6 +144,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;
+    telemetry::StragglerWatch straggler_watch_;
     std::chrono::steady_clock::time_point stats_at_;
 };
 

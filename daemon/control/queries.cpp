@@ -407,6 +407,8 @@ MetricsBody ControlService::metrics(std::string_view accept) {
             continue;
         }
         active.push_back(metrics_view(job, context_.series.find(id), ranks[active.size()], now));
+        active.back().straggler_ranks = actor->stragglers();
+        active.back().stats = actor->stats();
         for (const auto& [node, link] : actor->links()) {
             ++connected;
             silence = std::max(
