@@ -46,6 +46,10 @@ void AgentLink::on_binary(std::string_view bytes) {
         refuse("bad batch", batch.error().message);
         return;
     }
+    if (!accepted && !actor_->over()) {
+        refuse("a batch before WELCOME", "");
+        return;
+    }
     if (node_rank < 0 || batch->node_rank != static_cast<std::uint32_t>(node_rank)) {
         refuse("a batch of another node", "");
         return;

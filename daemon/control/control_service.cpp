@@ -11,6 +11,8 @@
 namespace lockstep {
 namespace {
 
+// An agent that was away when its job ended may come back this much later and deliver the rest.
+constexpr auto kTicketPatience = std::chrono::seconds{60};
 constexpr std::size_t kStoredSeriesBytes = 64U << 20U;  // read back for one job
 
 }  // namespace
@@ -73,9 +75,9 @@ void ControlService::on_finished(JobActor& actor) {
         telemetry::finish_result(job.state, job.cause.kind))];
     ++states_[static_cast<std::size_t>(job.state)];
     for (const auto& attempt : job.attempts) {
-        // Kept for agents that are still on their way out: they may deliver their last batches.
-        tickets_.erase(attempt.ticket_hash);
+        retired_.emplace_back(context_.clock.steady() + kTicketPatience, attempt.ticket_hash);
     }
+    forget_retired();
     published_.erase(job.id.value);
     if (context_.series.find(job.id.value) != nullptr) {
         series_ages_.push_front(job.id.value);
@@ -88,6 +90,14 @@ void ControlService::on_finished(JobActor& actor) {
     admitted_.erase(job.id.value);
     std::erase(waiting_, job.id.value);
     net::post(context_.io, [this] { admit_next(); });
+}
+
+void ControlService::forget_retired() {
+    const auto now = context_.clock.steady();
+    while (!retired_.empty() && retired_.front().first <= now) {
+        tickets_.erase(retired_.front().second);
+        retired_.pop_front();
+    }
 }
 
 void ControlService::remember(const std::string& id, const std::string& user,
@@ -227,6 +237,13 @@ Task<void> ControlService::stop() {
         link->close("the daemon is stopping");
     }
     co_await context_.tasks.join();
+    for (const auto& [id, actor] : jobs_) {
+        actor->forget_agents();
+    }
+    for (const auto& [hash, ticket] : tickets_) {
+        ticket.first->forget_agents();
+    }
+    tickets_.clear();
     context_.files.join();
 }
 
@@ -372,6 +389,7 @@ Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) 
 Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ticket_sha256,
                                                            std::shared_ptr<AgentPeer> peer,
                                                            std::string remote) {
+    forget_retired();
     const auto found = tickets_.find(ticket_sha256);
     if (found == tickets_.end() || stopping_) {
         return fail(stopping_ ? Errc::unavailable : Errc::denied,

@@ -74,6 +74,7 @@ class ControlService final : public Control, public AgentGate {
     ActorPtr make_actor(Job job);
     JobActor::Hooks hooks();
     void admit_next();
+    void forget_retired();
     void on_events(JobActor& actor, const std::vector<Event>& events);
     void on_finished(JobActor& actor);
     void publish_ranks(JobActor& actor, bool now);
@@ -93,6 +94,8 @@ class ControlService final : public Control, public AgentGate {
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt
+    // Tickets of jobs that are over, oldest first: their agents may still be on their way out.
+    std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> retired_;
     std::deque<std::string> waiting_;                          // accepted, oldest first
     std::vector<std::string> loaded_;                          // to be taken up by begin()
     std::set<std::string> admitted_;                           // counted against the window

@@ -43,6 +43,12 @@ std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
                       "a key must have 1.." + std::to_string(limits::kKeyBytes) + " bytes"));
         return out;
     }
+    if (waiters_.size() >= limits::kWaiters || counted_.size() >= limits::kCountedRequests ||
+        arrivals_.size() >= limits::kBarriers) {
+        answer(refuse(request.id, Errc::exhausted,
+                      "too many waits, additions or barriers in this generation"));
+        return out;
+    }
     if (request.op == "set") {
         answer(set(request));
     } else if (request.op == "get") {

@@ -26,6 +26,7 @@ void Ingest::add(std::shared_ptr<AgentLink> link, Batch batch, std::string bytes
     bytes_ += bytes.size();
     context_.metrics.ingest_bytes.Increment(static_cast<double>(bytes.size()));
     items_.push_back({std::move(link), std::move(batch), std::move(bytes)});
+    ++added_;
     context_.metrics.ingest_queue_depth.Set(static_cast<double>(items_.size()));
     if (!running_) {
         running_ = true;
@@ -61,6 +62,9 @@ Task<void> Ingest::run() {
         }
         bytes_ -= taken;
         take(items);
+        stored_ += items.size();
+        idle_.cancel();  // whoever waits for these goes on
+        idle_.expires_at(net::steady_timer::time_point::max());
         context_.metrics.ingest_queue_depth.Set(static_cast<double>(items_.size()));
     }
     running_ = false;
@@ -96,10 +100,10 @@ void Ingest::take(const std::vector<Item>& items) {
 }
 
 Task<void> Ingest::flush() {
-    while (running_ && !stopping_) {
+    const std::uint64_t mine = added_;
+    while (stored_ < mine && !stopping_) {
         ErrorCode ec;
         co_await idle_.async_wait(into(ec));
-        idle_.expires_at(net::steady_timer::time_point::max());
     }
 }
 

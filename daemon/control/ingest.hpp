@@ -23,7 +23,7 @@ class Ingest {
     Ingest(ControlContext& context, std::function<void(JobActor&)> on_job);
 
     void add(std::shared_ptr<AgentLink> link, Batch batch, std::string bytes);
-    // Until every batch that was added has been stored (or the store has refused it for good).
+    // Until every batch that was added before the call has been stored; later ones do not delay it.
     Task<void> flush();
     void stop();
 
@@ -40,6 +40,8 @@ class Ingest {
     std::function<void(JobActor&)> on_job_;
     std::vector<Item> items_;
     std::size_t bytes_ = 0;
+    std::uint64_t added_ = 0;   // items ever
+    std::uint64_t stored_ = 0;  // of those, stored
     bool running_ = false;
     bool stopping_ = false;
     net::steady_timer idle_;

@@ -41,6 +41,11 @@ void JobActor::post(JobInput input) {
         // Late news of a job that is over: the agent is told that it was heard, so that it can
         // leave.
         if (auto* agent = std::get_if<AgentInput>(&input)) {
+            if (std::holds_alternative<wire::Hello>(agent->message)) {
+                // It was away when the job ended: let it deliver what it still has, and go.
+                agent->link->send(welcome(*agent->link, 0));
+                agent->link->send(wire::Stop{"the job is over", 0});
+            }
             std::visit(
                 [&](const auto& message) {
                     if constexpr (requires { message.event; }) {
@@ -55,9 +60,20 @@ void JobActor::post(JobInput input) {
         }
         return;
     }
+    if (stopping_) {
+        if (auto* cancel = std::get_if<CancelInput>(&input)) {
+            cancel->done(fail(Errc::unavailable, "the daemon is stopping"));
+        }
+        return;
+    }
     inputs_.push_back(std::move(input));
     start();
     wake_.cancel();
+}
+
+void JobActor::forget_agents() {
+    links_.clear();
+    inputs_.clear();
 }
 
 Task<void> JobActor::wait_for_input() {
@@ -158,6 +174,18 @@ Task<bool> JobActor::commit(Draft draft) {
     co_return true;
 }
 
+// After what must be acted on at once; on a full disk not before it has been tried again in a
+// while.
+Task<void> JobActor::commit_and_look(Draft draft) {
+    const bool stored = co_await commit(std::move(draft));
+    if (stored) {
+        inputs_.emplace_back(LookInput{});
+        co_return;
+    }
+    const bool waited = co_await sleep_on(wake_, kRetry);
+    static_cast<void>(waited);
+}
+
 Task<void> JobActor::take_inputs() {
     while (!inputs_.empty() && !stopping_) {
         // Everything that has gathered shares one append.
@@ -186,8 +214,7 @@ Task<void> JobActor::act() {
     if (action.fault) {
         Draft next = draft();
         if (add(next, *action.fault)) {
-            co_await commit(std::move(next));
-            inputs_.emplace_back(LookInput{});  // look again at once: it must stop now
+            co_await commit_and_look(std::move(next));
         }
         co_return;
     }
@@ -267,8 +294,7 @@ Task<void> JobActor::place() {
             fault.at = context_.clock.wall();
             Draft next = draft();
             add(next, std::move(fault));
-            co_await commit(std::move(next));
-            inputs_.emplace_back(LookInput{});
+            co_await commit_and_look(std::move(next));
             co_return;
         }
         submitted_ = true;
@@ -305,8 +331,7 @@ Task<void> JobActor::look_at_allocation() {
     }
     note_lost_agents(next);
     if (!next.events.empty()) {
-        co_await commit(std::move(next));
-        inputs_.emplace_back(LookInput{});
+        co_await commit_and_look(std::move(next));
     }
 }
 
@@ -330,6 +355,13 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         }
     }
     const std::int32_t number = job_.attempt()->number;
+    if (!submitted_) {
+        // The daemon was restarted while it was stopping this attempt: the driver must know its
+        // agents before it can end them. What had not been started ends at once when it is
+        // cancelled.
+        const auto adopted = co_await context_.scheduler.submit(request());
+        submitted_ = adopted.has_value();
+    }
     const bool overdue = now - *stop_sent_ > limits::kStopGrace + std::chrono::seconds{5};
     if ((links_.empty() || overdue) && !cancel_sent_) {
         const Status cancelled = co_await context_.scheduler.cancel(job_.id, number);
@@ -343,7 +375,10 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     if (over) {
         read_results(next, seen);
     }
-    co_await commit(std::move(next));
+    if (!co_await commit(std::move(next))) {
+        co_await sleep_on(wake_, kRetry);  // what the ranks did is not lost: their files are there
+        co_return;
+    }
     if (over && inputs_.empty()) {
         co_await conclude();
     }

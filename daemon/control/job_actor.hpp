@@ -56,8 +56,11 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void post(JobInput input);
     // Ends the coroutine without touching the job: the daemon is stopping.
     void stop();
+    // Lets go of the agents, which hold the actor; after stop(), once its coroutine has ended.
+    void forget_agents();
 
     const Job& job() const { return job_; }
+    bool over() const { return finished_; }
     ControlContext& context() { return context_; }
     // The job as the API shows it now; rebuilt when the job or its telemetry has changed.
     std::shared_ptr<const std::string> view();
@@ -83,6 +86,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> wait_for_input();
     Task<void> take_inputs();
     Task<bool> commit(Draft draft);
+    Task<void> commit_and_look(Draft draft);
     Draft draft() const;
     bool add(Draft& draft, EventData data);
     JobRow row(const Job& job, bool with_labels) const;
@@ -117,6 +121,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);
     Task<void> conclude();
+    static bool node_ended(const Job& job, std::int32_t node_rank);
     void note_lost_agents(Draft& draft);
     void read_results(Draft& draft, const Observation& seen);
     AttemptRequest request() const;

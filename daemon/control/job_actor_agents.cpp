@@ -143,6 +143,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         }
         place = link;
         gone_.erase(link->node_rank);
+        link->accepted = true;
         if (running) {
             link->phase = AgentLink::Phase::started;
         }
@@ -366,6 +367,18 @@ void JobActor::send_answers(const std::vector<KeyExchange::Answer>& answers) {
     }
 }
 
+// Whether every rank of the node has ended: its agent may leave then.
+bool JobActor::node_ended(const Job& job, std::int32_t node_rank) {
+    const Generation* generation = job.generation();
+    const std::int32_t per_node = job.spec.resources.ranks_per_node;
+    for (std::int32_t local = 0; generation != nullptr && local < per_node; ++local) {
+        if (!generation->exited[static_cast<std::size_t>(node_rank * per_node + local)]) {
+            return false;
+        }
+    }
+    return generation != nullptr;
+}
+
 // A node whose agent has been silent for too long is lost, whatever the scheduler says.
 void JobActor::note_lost_agents(Draft& draft) {
     const auto now = context_.clock.steady();
@@ -377,7 +390,8 @@ void JobActor::note_lost_agents(Draft& draft) {
     }
     for (const auto& [node_rank, since] : gone_) {
         const auto claim = attempt->claims.find(node_rank);
-        if (now - since < limits::kAgentLost || claim == attempt->claims.end()) {
+        if (now - since < limits::kAgentLost || claim == attempt->claims.end() ||
+            node_ended(draft.job, node_rank)) {
             continue;
         }
         event::FaultSeen lost;
@@ -399,11 +413,10 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
     const Generation* generation = draft.job.generation();
     const bool over =
         seen.kind == Observation::Kind::absent || seen.state == AllocationState::ended;
-    const std::int32_t per_node = job_.spec.resources.ranks_per_node;
     for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
         const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), node) !=
                           seen.lost_nodes.end();
-        if ((!over && !lost) || links_.contains(node)) {
+        if ((!over && !lost && !gone_.contains(node)) || links_.contains(node)) {
             continue;
         }
         const auto claim = attempt->claims.find(node);
@@ -428,11 +441,7 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
                 generation = draft.job.generation();
             }
         }
-        bool open = generation == nullptr;
-        for (std::int32_t local = 0; generation != nullptr && local < per_node; ++local) {
-            open = open || !generation->exited[static_cast<std::size_t>(node * per_node + local)];
-        }
-        if (open && !stop_sent_) {
+        if ((over || lost) && !node_ended(draft.job, node) && !stop_sent_) {
             event::FaultSeen fault;
             fault.attempt = attempt->number;
             fault.generation = generation != nullptr ? generation->number : 0;

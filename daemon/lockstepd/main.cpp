@@ -159,6 +159,9 @@ class Daemon {
         if (const Status loaded = co_await control_->load_jobs(); !loaded) {
             co_return loaded;
         }
+        if (finishing_) {
+            co_return Status{};  // asked to stop while the jobs were loading
+        }
         add_routes(router_, RouteContext{io_, *control_, metrics_});
         HttpSettings http;
         http.allowed_hosts = settings_.allowed_hosts;

@@ -381,11 +381,13 @@ Result<std::vector<JobRow>> Database::jobs(const RowQuery& query) {
             values.push_back(query.label_name);
             values.push_back(query.label_value);
         }
-        sql += " ORDER BY id DESC LIMIT " + std::to_string(query.limit);
+        sql += " ORDER BY id DESC LIMIT ?";  // bound: every text is compiled once and kept
         const auto statement = impl_->statement(sql);
         for (std::size_t i = 0; i < values.size(); ++i) {
             statement->bindNoCopy(static_cast<int>(i + 1), values[i]);
         }
+        statement->bind(static_cast<int>(values.size() + 1),
+                        static_cast<std::int64_t>(query.limit));
         std::vector<JobRow> out;
         while (statement->executeStep()) {
             out.push_back(job_row(*statement));

@@ -51,7 +51,8 @@ Task<void> Session::run() {
             denied_since_.reset();
         } else if (!denied_since_) {
             denied_since_ = SteadyClock::now();
-        } else if (SteadyClock::now() - *denied_since_ >= timing_.denied) {
+        } else if (SteadyClock::now() - *denied_since_ >=
+                   (node_.ranks_running() ? timing_.denied_running : timing_.denied)) {
             node_.fence(ended.error().message);
             break;
         }

@@ -22,6 +22,9 @@ class Session {
         std::chrono::milliseconds connect{5'000};
         // A daemon that is starting may not know the ticket yet: 401 is believed only after this.
         std::chrono::milliseconds denied{5'000};
+        // With live ranks a 401 is believed later: it may be another daemon that has taken the
+        // port.
+        std::chrono::milliseconds denied_running{60'000};
         std::chrono::milliseconds orphan = limits::kOrphanPatience;
     };
 

@@ -64,8 +64,12 @@ inline constexpr std::size_t kAgentQueueBytes =
     16U << 20U;  // unread by one agent; WORLD of 16,384 nodes < 1 MiB
 inline constexpr std::size_t kReportBytes = 64U << 10U;  // one report of a rank
 inline constexpr std::size_t kKeyBytes = 256;
-inline constexpr std::size_t kValueBytes = 1U << 20U;      // gloo publishes < 1 KiB a rank
-inline constexpr std::size_t kKeys = 1'000'000;            // per generation
+inline constexpr std::size_t kValueBytes = 1U << 20U;  // gloo publishes < 1 KiB a rank
+inline constexpr std::size_t kKeys = 1'000'000;        // per generation
+inline constexpr std::size_t kWaiters = 200'000;       // ranks that wait at a time
+inline constexpr std::size_t kCountedRequests =
+    4'000'000;                                             // additions and arrivals in a generation
+inline constexpr std::size_t kBarriers = 100'000;          // names in a generation
 inline constexpr std::size_t kKeyTotalBytes = 64U << 20U;  // per generation
 inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch
 inline constexpr std::size_t kUnacknowledgedBytes =

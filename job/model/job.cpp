@@ -150,6 +150,9 @@ struct Applier {
         }
         current->exited[static_cast<std::size_t>(e.rank)] = true;
         ++current->exited_count;
+        if (e.stopped) {
+            current->stopped.insert(e.rank);
+        }
         if (e.exit_code != 0) {
             current->failed[e.rank] = e;
             if (!e.stopped) {
@@ -238,6 +241,14 @@ std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now) 
         return fault;
     }
     const auto gather = std::chrono::milliseconds{limits::kGatherTimeout}.count();
+    const Generation* forming = job.generation();
+    if (job.state == JobState::starting && forming != nullptr && forming->running_at == 0 &&
+        now - forming->started_at >= gather) {
+        fault.cause_class = to_string(CauseClass::rendezvous_timeout);
+        fault.message = "the ranks of generation " + std::to_string(forming->number) +
+                        " were not all started within " + std::to_string(gather / 1000) + " s";
+        return fault;
+    }
     if (job.state == JobState::starting && attempt.generations.empty() &&
         now - attempt.placed_at >= gather) {
         fault.cause_class = to_string(CauseClass::rendezvous_timeout);
@@ -367,7 +378,8 @@ event::Finished outcome(const Job& job) {
     event::Finished end;
     const Generation* generation = job.generation();
     const bool complete = all_ranks_ended(job);
-    if (complete && generation->failed.empty()) {
+    // A rank that was told to stop and then exited with 0 has not finished its work.
+    if (complete && generation->failed.empty() && generation->stopped.empty()) {
         // Every rank finished its work: a cancel or a deadline that came too late changes nothing.
         end.state = JobState::succeeded;
         return end;
@@ -380,14 +392,15 @@ event::Finished outcome(const Job& job) {
         reason->kind = CauseClass::cancelled_by_user;
         reason->message = "cancelled by " + job.cancel_requested_by;
     }
-    if (!reason && complete) {
+    if (!reason && complete && !generation->failed.empty()) {
         // All failures were ranks stopped from outside (somebody signalled the agent).
         reason = cause_of(generation->failed.begin()->second);
     }
     if (!reason) {
         reason = Cause{};
-        reason->kind = CauseClass::internal;
-        reason->message = "ended without a cause";
+        reason->kind = complete ? CauseClass::rank_signal : CauseClass::internal;
+        reason->message =
+            complete ? "the ranks were stopped from outside Lockstep" : "ended without a cause";
     }
     end.state =
         reason->kind == CauseClass::cancelled_by_user ? JobState::cancelled : JobState::failed;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Generation {
     // Exits that were reported, by rank. Clean ones are only counted and marked.
     std::vector<bool> exited;  // by rank
     std::int32_t exited_count = 0;
+    std::set<std::int32_t> stopped;  // ranks that had been told to stop, whatever their code
     std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
     std::optional<Cause> first_failure;  // by the time it happened, not by when we heard
     UnixMillis first_failure_at = 0;

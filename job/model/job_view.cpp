@@ -151,7 +151,7 @@ Json rank_json(const Job& job, std::int32_t rank) {
                 out["exit_code"] = exit.exit_code;
             }
         } else if (generation->exited[static_cast<std::size_t>(rank)]) {
-            state = "succeeded";
+            state = generation->stopped.contains(rank) ? "stopped" : "succeeded";
             out["exit_code"] = 0;
         } else if (is_final(job.state)) {
             state = "lost";

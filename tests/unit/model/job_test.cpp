@@ -1,3 +1,4 @@
+// size: the life of a job and the table of its states, told by one history class
 #include "job/model/job.hpp"
 
 #include "job/base/limits.hpp"
@@ -320,6 +321,47 @@ TEST(JobLife, ACancelThatComesAfterTheLastCleanExitChangesNothing) {
     }
     h.must(event::CancelRequested{"ada"});
     EXPECT_EQ(outcome(h.job).state, JobState::succeeded);
+}
+
+// A script that catches SIGTERM, saves and exits with 0 has not finished its work.
+TEST(JobLife, RanksThatWereStoppedAndExitedCleanlyDoNotMakeASuccess) {
+    History h;
+    h.running();
+    h.must(event::CancelRequested{"ada"});
+    for (int rank = 0; rank < 4; ++rank) {
+        event::RankExited stopped = h.exit(rank, 0);
+        stopped.stopped = true;
+        h.must(stopped);
+    }
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::conclude);
+    EXPECT_EQ(outcome(h.job).state, JobState::cancelled);
+    EXPECT_EQ(rank_json(h.job, 0)["state"], "stopped");
+}
+
+TEST(JobLife, RanksStoppedByNobodyWeKnowAreAFailure) {
+    History h;
+    h.running();
+    for (int rank = 0; rank < 4; ++rank) {
+        event::RankExited stopped = h.exit(rank, 0);
+        stopped.stopped = true;
+        h.must(stopped);
+    }
+    EXPECT_EQ(outcome(h.job).state, JobState::failed);
+    EXPECT_EQ(outcome(h.job).cause.message, "the ranks were stopped from outside Lockstep");
+}
+
+TEST(JobLife, AGenerationThatNeverGetsGoingEndsTheJob) {
+    History h;
+    h.attempt();
+    h.placed();
+    h.claims();
+    h.generation();
+    const UnixMillis patience = std::chrono::milliseconds{limits::kGatherTimeout}.count();
+    const UnixMillis formed = h.job.generation()->started_at;
+    EXPECT_FALSE(due(h.job, formed + patience - 1).fault.has_value());
+    const Action action = due(h.job, formed + patience);
+    ASSERT_TRUE(action.fault.has_value());
+    EXPECT_EQ(action.fault->message, "the ranks of generation 1 were not all started within 300 s");
 }
 
 TEST(JobLife, AFailureBeforeTheCancelStaysTheCause) {

@@ -1,0 +1,263 @@
+// Control with a real store, a scheduler and agents played by the test.
+#pragma once
+
+#include "daemon/control/control_service.hpp"
+#include "job/async/sleep.hpp"
+#include "job/base/digest.hpp"
+#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+
+namespace lockstep {
+
+class TestClock final : public Clock {
+  public:
+    UnixMillis wall() const override { return wall_; }
+    std::chrono::steady_clock::time_point steady() const override {
+        return std::chrono::steady_clock::time_point{std::chrono::milliseconds{wall_}};
+    }
+    void advance(std::chrono::milliseconds time) { wall_ += time.count(); }
+
+  private:
+    UnixMillis wall_ = 1'700'000'000'000;
+};
+
+class TestScheduler final : public Scheduler {
+  public:
+    std::string_view name() const override { return "local"; }
+    Result<Admission> admit(const JobSpec& spec) const override {
+        if (spec.resources.gpus_per_node > 0) {
+            return fail(field_errors({{"/resources/gpus_per_node", "this machine has 0"}}));
+        }
+        return Admission{};
+    }
+    Task<Result<std::string>> submit(AttemptRequest request) override {
+        ++submissions;
+        last = std::move(request);
+        co_return "local-1";
+    }
+    Task<Observation> poll(JobId, std::int32_t) override { co_return seen; }
+    Task<Status> cancel(JobId, std::int32_t) override {
+        ++cancels;
+        seen.state = obeys ? AllocationState::ended : seen.state;
+        co_return Status{};
+    }
+    Task<Status> ping() override { co_return Status{}; }
+
+    Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+    AttemptRequest last;
+    int submissions = 0;
+    int cancels = 0;
+    bool obeys = true;  // cancel() ends the allocation
+};
+
+// The listener's end of a connection: keeps what the daemon sends.
+class TestPeer final : public AgentPeer {
+  public:
+    void send(WsMessage message) override {
+        received.push_back(wire::decode_daemon(message.bytes).value());
+    }
+    void close(std::string reason) override { closed = std::move(reason); }
+    template <class M>
+    const M* last() const {
+        for (auto message = received.rbegin(); message != received.rend(); ++message) {
+            if (const M* found = std::get_if<M>(&*message)) {
+                return found;
+            }
+        }
+        return nullptr;
+    }
+    std::vector<wire::DaemonMessage> received;
+    std::string closed;
+};
+
+struct TestAgent {
+    std::shared_ptr<TestPeer> peer = std::make_shared<TestPeer>();
+    std::shared_ptr<AgentSession> session;
+    void say(const wire::AgentMessage& message) { session->on_text(wire::encode(message)); }
+};
+
+class ControlTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        std::string pattern = ::testing::TempDir() + "lockstep-control-XXXXXX";
+        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+        folder_ = pattern;
+        boot();
+    }
+    void TearDown() override {
+        shut_down();
+        std::filesystem::remove_all(folder_);
+    }
+
+    void boot() {
+        io_ = std::make_unique<net::io_context>(1);
+        store_ = std::make_unique<Store>(*io_, std::move(Database::open(folder_ / "db").value()),
+                                         Store::Hooks{});
+        metrics_ = std::make_unique<telemetry::DaemonMetrics>();
+        ControlSettings settings;
+        settings.runs_dir = folder_ / "runs";
+        settings.daemon_id = "daemon";
+        settings.window = 2;
+        context_ = std::make_unique<ControlContext>(*io_, clock_, *store_, scheduler_, *metrics_,
+                                                    settings);
+        control_ = std::make_unique<ControlService>(*context_);
+        auto load = [this]() -> Task<void> {
+            const Status loaded = co_await control_->load_jobs();
+            EXPECT_TRUE(loaded.has_value());
+        };
+        wait(load());
+        control_->begin("http://127.0.0.1:1");
+    }
+    // Everything in memory goes; what the store has stays.
+    void shut_down() {
+        if (!control_) {
+            return;
+        }
+        wait(control_->stop());
+        store_->stop();
+        control_.reset();
+        context_.reset();
+        metrics_.reset();
+        store_.reset();
+        // Agents of the test may still hold their connections, and with them timers of this
+        // context.
+        old_contexts_.push_back(std::move(io_));
+    }
+
+    void wait(Task<void> task) {
+        bool done = false;
+        auto run = [&done](Task<void> inner) -> Task<void> {
+            co_await std::move(inner);
+            done = true;
+        };
+        net::co_spawn(*io_, run(std::move(task)), net::detached);
+        while (!done) {
+            ASSERT_GT(io_->run_one_for(std::chrono::seconds{20}), 0U);
+        }
+    }
+    // Runs the control thread until the condition holds; fails after 20 s without it.
+    void until(const std::function<bool()>& condition, const char* what) {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+        while (!condition()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), deadline) << what;
+            io_->run_one_for(std::chrono::milliseconds{100});
+        }
+    }
+
+    Result<Submitted> submit(const std::string& key = "", const std::string& body = "body",
+                             const std::string& extra = "") {
+        const auto json = parse_json(
+            R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2)" + extra +
+            "}}");
+        SubmitRequest request;
+        request.spec = parse_spec(*json).value();
+        request.idempotency_key = key;
+        request.body_sha256 = body;
+        Result<Submitted> out = fail(Errc::internal, "not run");
+        auto run = [&]() -> Task<void> {
+            SubmitRequest copy = request;
+            Caller caller = ada_;
+            out = co_await control_->submit(std::move(caller), std::move(copy));
+        };
+        wait(run());
+        return out;
+    }
+    Json show(const std::string& id) {
+        Json out;
+        auto run = [&]() -> Task<void> {
+            const auto shown = co_await control_->show(ada_, id);
+            if (shown) {
+                out = *parse_json(**shown);
+            }
+        };
+        wait(run());
+        return out;
+    }
+    std::string state(const std::string& id) { return show(id).value("state", "?"); }
+
+    TestAgent connect() {
+        const auto file = wire::decode_attempt_file(
+            read_file(std::filesystem::path{scheduler_.last.directory} / wire::kAttemptFileName,
+                      10'000)
+                .value());
+        TestAgent agent;
+        agent.session = control_->open(sha256_hex(file->ticket), agent.peer, "127.0.0.1").value();
+        return agent;
+    }
+    TestAgent hello(std::int32_t node, const std::string& incarnation = "", bool running = false) {
+        TestAgent agent = connect();
+        wire::Hello hello;
+        hello.node_rank = node;
+        hello.node = "n" + std::to_string(node);
+        hello.incarnation = incarnation.empty() ? "i" + std::to_string(node) : incarnation;
+        hello.ranks_running = running;
+        agent.say(hello);
+        return agent;
+    }
+    // A job with both agents there and every rank started.
+    std::string start_job_with(TestAgent& first, TestAgent& second) {
+        const std::string id = submit()->id;
+        until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+        first = hello(0);
+        second = hello(1);
+        for (TestAgent* agent : {&first, &second}) {
+            until([&] { return agent->peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+            wire::Join join;
+            join.address = "127.0.0.1";
+            join.port = 5000;
+            agent->say(join);
+        }
+        for (TestAgent* agent : {&first, &second}) {
+            until([&] { return agent->peer->last<wire::World>() != nullptr; }, "WORLD");
+            EXPECT_EQ(agent->peer->last<wire::Start>(), nullptr);
+            agent->say(wire::Ready{1});
+        }
+        std::int32_t rank = 0;
+        for (TestAgent* agent : {&first, &second}) {
+            until([&] { return agent->peer->last<wire::Start>() != nullptr; }, "START");
+            wire::Started started;
+            started.generation = 1;
+            started.ranks.push_back({rank, 100 + rank});
+            ++rank;
+            agent->say(started);
+        }
+        until([&] { return state(id) == "running"; }, "running");
+        return id;
+    }
+    static wire::Exited exit(std::uint64_t event, std::int32_t rank, std::int32_t code) {
+        wire::Exited out;
+        out.event = event;
+        out.generation = 1;
+        out.rank = rank;
+        out.exit_code = code;
+        out.time = 1000 + static_cast<UnixMillis>(event);
+        return out;
+    }
+    static std::string batch(std::uint64_t seq, std::uint32_t node, std::int64_t step) {
+        Batch out;
+        out.seq = seq;
+        out.generation = 1;
+        out.node_rank = node;
+        out.add_row(node, step, 1'700'000'000.0);
+        out.set("loss", 1.0 / static_cast<double>(step));
+        return encode_batch(out);
+    }
+
+    std::vector<std::unique_ptr<net::io_context>> old_contexts_;
+    const Caller ada_{"ada", false, true};
+    std::filesystem::path folder_;
+    TestClock clock_;
+    TestScheduler scheduler_;
+    std::unique_ptr<net::io_context> io_;
+    std::unique_ptr<Store> store_;
+    std::unique_ptr<telemetry::DaemonMetrics> metrics_;
+    std::unique_ptr<ControlContext> context_;
+    std::unique_ptr<ControlService> control_;
+};
+
+}  // namespace lockstep
