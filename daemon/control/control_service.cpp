@@ -1,3 +1,4 @@
+// size: every command of the Control interface and the life of the unfinished jobs
 #include "daemon/control/control_service.hpp"
 
 #include "daemon/control/attempt_files.hpp"

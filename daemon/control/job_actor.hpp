@@ -122,6 +122,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> stop_attempt(Cause cause);
     Task<void> conclude();
     static bool node_ended(const Job& job, std::int32_t node_rank);
+    bool gone_for_good(std::int32_t node_rank) const;
     void note_lost_agents(Draft& draft);
     void read_results(Draft& draft, const Observation& seen);
     AttemptRequest request() const;

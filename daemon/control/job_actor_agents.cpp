@@ -379,6 +379,13 @@ bool JobActor::node_ended(const Job& job, std::int32_t node_rank) {
     return generation != nullptr;
 }
 
+// An agent that has just lost its connection comes back and tells what happened, with the telemetry
+// that goes before it; only after that its files speak for it.
+bool JobActor::gone_for_good(std::int32_t node_rank) const {
+    const auto since = gone_.find(node_rank);
+    return since != gone_.end() && context_.clock.steady() - since->second >= limits::kAgentLost;
+}
+
 // A node whose agent has been silent for too long is lost, whatever the scheduler says.
 void JobActor::note_lost_agents(Draft& draft) {
     const auto now = context_.clock.steady();
@@ -416,7 +423,7 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
     for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
         const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), node) !=
                           seen.lost_nodes.end();
-        if ((!over && !lost && !gone_.contains(node)) || links_.contains(node)) {
+        if ((!over && !lost && !gone_for_good(node)) || links_.contains(node)) {
             continue;
         }
         const auto claim = attempt->claims.find(node);

@@ -1,3 +1,4 @@
+// size: apply(), due() and outcome() are one definition of a job's life
 #include "job/model/job.hpp"
 
 #include "job/base/limits.hpp"
