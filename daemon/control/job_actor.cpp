@@ -180,10 +180,9 @@ Task<void> JobActor::commit_and_look(Draft draft) {
     const bool stored = co_await commit(std::move(draft));
     if (stored) {
         inputs_.emplace_back(LookInput{});
-        co_return;
+    } else {
+        co_await sleep_on(wake_, kRetry);
     }
-    const bool waited = co_await sleep_on(wake_, kRetry);
-    static_cast<void>(waited);
 }
 
 Task<void> JobActor::take_inputs() {
@@ -197,7 +196,8 @@ Task<void> JobActor::take_inputs() {
             for (JobInput& input : taken) {
                 std::visit([&](auto& one) { take(next, one); }, input);
             }
-            if (co_await commit(std::move(next)) || stopping_) {
+            const bool stored = co_await commit(std::move(next));
+            if (stored || stopping_) {
                 break;
             }
             // The commands were answered; the rest is tried again as a whole.
@@ -271,7 +271,8 @@ Task<void> JobActor::create_attempt() {
     created.directory = prepared->directory;
     Draft next = draft();
     add(next, std::move(created));
-    if (co_await commit(std::move(next))) {
+    const bool stored = co_await commit(std::move(next));
+    if (stored) {
         set_pending_reason("");
         hooks_.on_attempt(*this);
         inputs_.emplace_back(LookInput{});
@@ -311,7 +312,8 @@ Task<void> JobActor::place() {
                               std::to_string(number);
         Draft next = draft();
         add(next, std::move(placed));
-        if (co_await commit(std::move(next))) {
+        const bool stored = co_await commit(std::move(next));
+        if (stored) {
             set_pending_reason("");
             inputs_.emplace_back(LookInput{});
         }
@@ -375,7 +377,8 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     if (over) {
         read_results(next, seen);
     }
-    if (!co_await commit(std::move(next))) {
+    const bool stored = co_await commit(std::move(next));
+    if (!stored) {
         co_await sleep_on(wake_, kRetry);  // what the ranks did is not lost: their files are there
         co_return;
     }
@@ -408,7 +411,8 @@ Task<void> JobActor::conclude() {
     }
     pending_reason_.clear();
     LOCKSTEP_CHECK(add(next, end));
-    if (!co_await commit(std::move(next))) {
+    const bool stored = co_await commit(std::move(next));
+    if (!stored) {
         co_await sleep_on(wake_, kRetry);
         co_return;
     }

@@ -111,7 +111,8 @@ Task<void> Session::run(std::shared_ptr<Session> self) {
                 co_return;
             }
         }
-        if (!co_await serve(self)) {
+        const bool more = co_await serve(self);
+        if (!more) {
             co_return;
         }
         wait_at_most(server_.limits().idle_timeout);
@@ -126,7 +127,8 @@ Task<void> Session::refuse_and_close(HeadProblem problem) {
     server_.count(kNoRoute, problem.status, {});
     const HttpResponse response = protocol_problem(problem.status, problem.detail);
     request_.head.clear();
-    if (co_await answer(response, false, false)) {
+    const bool answered = co_await answer(response, false, false);
+    if (answered) {
         co_await linger();
     }
 }
@@ -152,8 +154,11 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         // What is here of a refused body is dropped; what is still to come ends the connection.
         unread = verdict.close || !drop_body();
         keep = keep && !unread;
-    } else if (!co_await read_body()) {
-        co_return false;
+    } else {
+        const bool whole = co_await read_body();
+        if (!whole) {
+            co_return false;
+        }
     }
     std::optional<HttpResponse> found = std::move(verdict.refusal);
     if (!found) {

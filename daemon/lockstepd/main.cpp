@@ -233,7 +233,8 @@ class Daemon {
         constexpr auto kPeriod = std::chrono::milliseconds{500};
         while (!finishing_) {
             const auto due = std::chrono::steady_clock::now() + kPeriod;
-            if (!co_await sleep_on(lag_timer_, kPeriod)) {
+            const bool slept = co_await sleep_on(lag_timer_, kPeriod);
+            if (!slept) {
                 break;
             }
             metrics_.event_loop_lag.Observe(

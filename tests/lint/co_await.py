@@ -1,5 +1,12 @@
-"""Refuses temporaries that GCC 12 destroys twice: a lambda, `Type{…}` or a braced argument inside a
-co_await expression.
+"""Refuses what GCC 12 compiles wrongly around co_await.
+
+A condition that awaits: `if (co_await f())`, `while (co_await f())`. In a coroutine whose outermost
+block declares no variable GCC 12.2 resumes such a condition at a wrong place: an illegal instruction
+or a damaged heap, at every optimisation level (clang is right). Name the result on the line before,
+or in the condition: `if (const auto x = co_await f(); x)`.
+
+Temporaries that are destroyed twice: a lambda, `Type{…}` or a braced argument inside a co_await
+expression.
 
 GCC 12.2 copies such a temporary into the coroutine frame bit by bit and then runs its destructor
 for both, so a captured or aggregated string is freed twice. Name the value on the line before.
@@ -18,6 +25,26 @@ ARGUMENT = re.compile(r"[(,]\s*\{")
 TRIVIAL = re.compile(r"^(?:std::chrono::|std::)?(?:nano|micro|milli)?seconds$|^(?:std::chrono::)?"
                      r"(?:minutes|hours)$|^(?:std::)?u?int\d*_t$|^(?:std::)?size_t$")
 OPEN, CLOSE = "([{", ")]}"
+CONDITION = re.compile(r"\b(?:if|while|switch)\s*\(")
+
+
+def awaiting_conditions(code):
+    """Where a condition, without the declaration before its `;`, holds a co_await."""
+    for match in CONDITION.finditer(code):
+        condition = expression_in_brackets(code, match.end())
+        declared = re.match(r"\s*(?:const\s+)?[\w:<>,\s&*]+\s\w+\s*=", condition)
+        text = condition.split(";", 1)[1] if ";" in condition else "" if declared else condition
+        if re.search(r"\bco_await\b", text):
+            yield match.start()
+
+
+def expression_in_brackets(code, start):
+    depth = 1
+    for position in range(start, len(code)):
+        depth += (code[position] in OPEN) - (code[position] in CLOSE)
+        if depth == 0:
+            return code[start:position]
+    return code[start:]
 
 
 def expression(code, start):
@@ -58,6 +85,9 @@ def main():
         text = (root / name).read_text(encoding="utf-8")
         lines = text.split("\n")
         code = tree.code_only(text)
+        for start in awaiting_conditions(code):
+            problems.append(f"{name}:{tree.line_of(code, start)}: co_await in a condition: GCC 12 "
+                            "resumes it wrongly; name the result on the line before")
         for match in re.finditer(r"\bco_await\b", code):
             found = trouble(expression(code, match.end()))
             if not found:

@@ -61,13 +61,19 @@ class Lints(unittest.TestCase):
         for text, words in (
                 ("co_await post([name] { return name; });", "a lambda"),
                 ("auto x = co_await send(Request{a, b});", "temporary Request{"),
-                ("if (co_await send(\n        {a, b})) {\n}", "braced argument"),
+                ("const auto x = co_await send(\n        {a, b});", "braced argument"),
+                ("if (co_await ready()) {\n    }", "in a condition"),
+                ("if (a) {\n    } else if (!co_await ready(b)) {\n    }", "in a condition"),
+                ("while (a && co_await ready()) {\n    }", "in a condition"),
+                ("switch (co_await kind()) {\n    }", "in a condition"),
+                ("if (const int x = 1; x == co_await f()) {\n    }", "in a condition"),
                 ("co_return co_await f(std::vector<std::string>{a});", "std::vector<std::string>{")):
             self.refused("co_await", "job/async/a.cpp", f"void f() {{\n    {text}\n}}\n", words)
         for text in ("auto x = co_await send(std::move(request));",
                      "co_await sleep(timer, std::chrono::seconds{5});",
                      "co_await f(table[index], \"[] {\");  // co_await g([] {});",
-                     "if (co_await ready()) {\n        log(Request{a});\n    }",
+                     "if (const bool x = co_await ready(); x) {\n        log(Request{a});\n    }",
+                     "if (const auto x = co_await ready()) {\n    }",
                      "auto task = [this] { return 1; };\n    co_await post(task);"):
             self.passed("co_await", "job/async/a.cpp", f"void f() {{\n    {text}\n}}\n")
 
