@@ -5,7 +5,9 @@
 #include <gloo/broadcast.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <signal.h>
 
+#include <csignal>
 #include <exception>
 #include <string>
 #include <utility>
@@ -138,6 +140,16 @@ class GlooCommunicator final : public Communicator {
     std::shared_ptr<gloo::rendezvous::Context> context_;
 };
 
+// Gloo writes without MSG_NOSIGNAL: the first write after a peer has left would kill this process
+// before the failure could be reported. A handler of the program's own is left alone.
+void outlive_lost_peers() {
+    struct sigaction current = {};
+    if (::sigaction(SIGPIPE, nullptr, &current) == 0 && (current.sa_flags & SA_SIGINFO) == 0 &&
+        current.sa_handler == SIG_DFL) {
+        ::signal(SIGPIPE, SIG_IGN);
+    }
+}
+
 // One rank: every operation is already done. Gloo's connectFullMesh would wait for keys that
 // nobody needs.
 class AloneCommunicator final : public Communicator {
@@ -159,6 +171,7 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
     if (options.size == 1) {
         return std::make_unique<AloneCommunicator>();
     }
+    outlive_lost_peers();
     std::unique_ptr<Communicator> out;
     const Status made = guarded("gloo: connect", [&] {
         gloo::transport::tcp::attr attributes;

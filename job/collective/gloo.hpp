@@ -27,7 +27,8 @@ struct GlooOptions {
 
 // Meets the other ranks through `store` (used only during this call) and connects to all of them.
 // One rank alone needs no network and no store. timed_out: somebody did not come;
-// unavailable: a connection failed.
+// unavailable: a connection failed. With more than one rank SIGPIPE is ignored in this process from
+// here on, unless the program handles it: Gloo's writes to a rank that has left would raise it.
 Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyStore& store);
 
 }  // namespace lockstep

@@ -3,8 +3,11 @@
 #include "job/collective/memory_key_store.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -48,6 +51,27 @@ TEST(Gloo, OneRankAloneNeedsNoNetwork) {
     ASSERT_TRUE((*made)->all_reduce_sum(values).has_value());
     EXPECT_EQ(values, (std::vector<float>{1.0F, 2.0F}));
     EXPECT_TRUE((*made)->barrier().has_value());
+}
+
+// Found by CI: the write that loses the race against the news of a peer's end killed the process.
+TEST(Gloo, AWriteToARankThatHasLeftDoesNotRaiseSigpipe) {
+    std::signal(SIGPIPE, SIG_DFL);
+    as_ranks(2, [](Communicator&) {});
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(::pipe(ends), 0);
+    ::close(ends[0]);
+    EXPECT_EQ(::write(ends[1], "x", 1), -1);  // the default action would end this test
+    EXPECT_EQ(errno, EPIPE);
+    ::close(ends[1]);
+}
+
+TEST(Gloo, TheProgramsOwnHandlerForSigpipeStays) {
+    static volatile std::sig_atomic_t raised = 0;
+    std::signal(SIGPIPE, [](int) { raised = 1; });
+    as_ranks(2, [](Communicator&) {});
+    ASSERT_EQ(std::raise(SIGPIPE), 0);
+    EXPECT_EQ(raised, 1);
+    std::signal(SIGPIPE, SIG_DFL);
 }
 
 class GlooWorld : public testing::TestWithParam<std::int32_t> {};
