@@ -19,7 +19,11 @@ constexpr auto kViewAge = std::chrono::milliseconds{250};
 }  // namespace
 
 JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
-    : context_(context), hooks_(std::move(hooks)), job_(std::move(job)), wake_(context.io) {}
+    : context_(context),
+      hooks_(std::move(hooks)),
+      job_(std::move(job)),
+      wake_(context.io),
+      retry_(context.io) {}
 
 void JobActor::start() {
     if (!started_) {
@@ -34,6 +38,7 @@ void JobActor::start() {
 void JobActor::stop() {
     stopping_ = true;
     wake_.cancel();
+    retry_.cancel();
 }
 
 void JobActor::post(JobInput input) {
@@ -43,7 +48,7 @@ void JobActor::post(JobInput input) {
         if (auto* agent = std::get_if<AgentInput>(&input)) {
             if (std::holds_alternative<wire::Hello>(agent->message)) {
                 // It was away when the job ended: let it deliver what it still has, and go.
-                agent->link->send(welcome(*agent->link, 0));
+                agent->link->send(welcome(*agent->link));
                 agent->link->send(wire::Stop{"the job is over", 0});
             }
             std::visit(
@@ -122,7 +127,7 @@ bool JobActor::add(Draft& draft, EventData data) {
     return true;
 }
 
-JobRow JobActor::row(const Job& job, bool with_labels) const {
+JobRow JobActor::row(const Job& job) const {
     JobRow out;
     out.id = job.id;
     out.user = job.user;
@@ -136,9 +141,6 @@ JobRow JobActor::row(const Job& job, bool with_labels) const {
         at_end.pending_reason.clear();
     }
     out.view = dump_json(job_json(job, at_end));
-    if (with_labels) {
-        out.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
-    }
     return out;
 }
 
@@ -151,7 +153,7 @@ Task<bool> JobActor::commit(Draft draft) {
         draft.job.last_seq = draft.events.back().seq;
         Append append;
         append.events = draft.events;
-        append.row = row(draft.job, false);
+        append.row = row(draft.job);
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
             log::error("cannot store what happened to a job",
@@ -181,7 +183,7 @@ Task<void> JobActor::commit_and_look(Draft draft) {
     if (stored) {
         inputs_.emplace_back(LookInput{});
     } else {
-        co_await sleep_on(wake_, kRetry);
+        co_await sleep_on(retry_, kRetry);
     }
 }
 
@@ -192,19 +194,23 @@ Task<void> JobActor::take_inputs() {
                                     std::make_move_iterator(inputs_.end()));
         inputs_.clear();
         for (;;) {
+            deferred_.clear();
             Draft next = draft();
             for (JobInput& input : taken) {
                 std::visit([&](auto& one) { take(next, one); }, input);
             }
             const bool stored = co_await commit(std::move(next));
             if (stored || stopping_) {
+                inputs_.insert(inputs_.begin(), std::make_move_iterator(deferred_.begin()),
+                               std::make_move_iterator(deferred_.end()));
+                deferred_.clear();
                 break;
             }
             // The commands were answered; the rest is tried again as a whole.
             std::erase_if(taken, [](const JobInput& input) {
                 return std::holds_alternative<CancelInput>(input);
             });
-            co_await sleep_on(wake_, kRetry);
+            co_await sleep_on(retry_, kRetry);
         }
     }
 }
@@ -359,10 +365,13 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     const std::int32_t number = job_.attempt()->number;
     if (!submitted_) {
         // The daemon was restarted while it was stopping this attempt: the driver must know its
-        // agents before it can end them. What had not been started ends at once when it is
-        // cancelled.
-        const auto adopted = co_await context_.scheduler.submit(request());
-        submitted_ = adopted.has_value();
+        // agents before it can end them. What was not started must not start now.
+        const auto adopted = co_await context_.scheduler.adopt(request());
+        if (!adopted) {
+            set_pending_reason("the scheduler does not answer: " + adopted.error().message);
+            co_return;
+        }
+        submitted_ = true;
     }
     const bool overdue = now - *stop_sent_ > limits::kStopGrace + std::chrono::seconds{5};
     if ((links_.empty() || overdue) && !cancel_sent_) {
@@ -379,7 +388,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     }
     const bool stored = co_await commit(std::move(next));
     if (!stored) {
-        co_await sleep_on(wake_, kRetry);  // what the ranks did is not lost: their files are there
+        co_await sleep_on(retry_, kRetry);  // what the ranks did is not lost: their files are there
         co_return;
     }
     if (over && inputs_.empty()) {
@@ -413,7 +422,7 @@ Task<void> JobActor::conclude() {
     LOCKSTEP_CHECK(add(next, end));
     const bool stored = co_await commit(std::move(next));
     if (!stored) {
-        co_await sleep_on(wake_, kRetry);
+        co_await sleep_on(retry_, kRetry);
         co_return;
     }
     finished_ = true;

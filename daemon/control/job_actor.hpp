@@ -89,7 +89,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> commit_and_look(Draft draft);
     Draft draft() const;
     bool add(Draft& draft, EventData data);
-    JobRow row(const Job& job, bool with_labels) const;
+    JobRow row(const Job& job) const;
 
     // job_actor_agents.cpp
     void take(Draft& draft, AgentInput& input);
@@ -110,7 +110,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void form_generation(Draft& draft);
     void send_world(const std::shared_ptr<AgentLink>& link);
     void start_if_ready();
-    wire::Welcome welcome(const AgentLink& link, std::uint64_t acked_batch) const;
+    wire::Welcome welcome(const AgentLink& link) const;
     bool current(const AgentLink& link, std::int32_t generation) const;
     void fence(const std::shared_ptr<AgentLink>& link, std::string why);
 
@@ -131,7 +131,10 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Hooks hooks_;
     Job job_;
     std::deque<JobInput> inputs_;
-    net::steady_timer wake_;
+    // What the draft being stored cannot take yet; goes before the inputs once it is stored.
+    std::vector<JobInput> deferred_;
+    net::steady_timer wake_;   // every input ends this sleep
+    net::steady_timer retry_;  // and this one only stop()
     bool started_ = false;
     bool stopping_ = false;
     bool finished_ = false;

@@ -38,7 +38,7 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     if (known == links_.end() || known->second != link) {
         // HELLO is in this draft too (not accepted yet) or was superseded: once more, in order.
         if (link->hello_pending) {
-            inputs_.push_back(input);  // a copy: the draft may be tried again
+            deferred_.push_back(input);  // a copy: the draft may be tried again
         }
         return;
     }
@@ -61,7 +61,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
             link->acknowledge_event(number);
         });
     } else if (const auto* m7 = std::get_if<wire::KeyRequest>(&input.message)) {
-        keys(link, *m7);
+        // Not before the append: an add() must not count twice when that is tried again.
+        draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
     } else if (const auto* m8 = std::get_if<wire::Beat>(&input.message)) {
         if (m8->dropped_rows > link->dropped_rows) {
             context_.metrics.ingest_dropped(telemetry::DropReason::queue_full,
@@ -147,14 +148,14 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         if (running) {
             link->phase = AgentLink::Phase::started;
         }
-        link->send(welcome(*link, 0));
+        link->send(welcome(*link));
         if (stop_sent_) {
             inputs_.emplace_back(LookInput{});
         }
     });
 }
 
-wire::Welcome JobActor::welcome(const AgentLink& link, std::uint64_t acked_batch) const {
+wire::Welcome JobActor::welcome(const AgentLink& link) const {
     wire::Welcome out;
     out.daemon = context_.settings.daemon_id;
     out.time = context_.clock.wall();
@@ -162,7 +163,9 @@ wire::Welcome JobActor::welcome(const AgentLink& link, std::uint64_t acked_batch
     out.job_name = job_.spec.name;
     out.attempt = link.attempt();
     out.generation = job_.generation() != nullptr ? job_.generation()->number : 0;
-    out.acked_batch = acked_batch;
+    if (const auto* series = context_.series.find(job_.id.value)) {
+        out.acked_batch = series->last_batch(link.attempt(), link.node_rank);
+    }
     out.checkpoint_directory =
         job_.spec.checkpoint.directory.empty()
             ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()

@@ -36,14 +36,70 @@ TEST_F(ControlTest, ARestartWhileStoppingAdoptsBeforeItConcludes) {
     second.session->on_closed();
     shut_down();
     scheduler_.submissions = 0;
+    scheduler_.answers = false;
     boot();
-    until([&] { return scheduler_.submissions > 0; }, "the attempt is adopted");
+    until([&] { return scheduler_.adoptions > 1; }, "asked again until the scheduler answers");
+    scheduler_.answers = true;
     EXPECT_EQ(state(id), "running");
     first = hello(0, "i0", true);
     until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP to the agent");
     EXPECT_EQ(state(id), "running");
     scheduler_.seen.state = AllocationState::ended;
     until([&] { return state(id) == "cancelled"; }, "cancelled once the allocation has ended");
+    EXPECT_EQ(scheduler_.submissions, 0) << "what is to end is not handed over again";
+}
+
+TEST_F(ControlTest, AJobCancelledInTheQueueIsNotStartedByARestartedDaemon) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.obeys = false;
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    wait(cancel());
+    shut_down();
+    scheduler_.seen.kind = Observation::Kind::absent;
+    boot();
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_EQ(scheduler_.submissions, 1) << "only the one before the restart";
+    EXPECT_GE(scheduler_.adoptions, 1);
+}
+
+// Each try of an append that fails took the messages behind HELLO once more.
+TEST_F(ControlTest, AFullDiskWhileAgentsCallInDoesNotRepeatWhatTheySaid) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    until([&] { return state(id) == "starting"; }, "placed");
+    limit_store(1);
+    while (submit().has_value()) {  // what room the pages still have
+    }
+    const Seq before = store_->last_seq();
+    std::vector<TestAgent> agents;
+    for (std::int32_t node = 0; node < 2; ++node) {
+        agents.push_back(hello(node, std::string(limits::kTextBytes, 'i')));
+        wire::Join join;
+        join.address = "127.0.0.1";
+        join.port = 5000;
+        agents.back().say(join);
+        wire::CheckpointSaved saved;
+        saved.event = 1;
+        agents.back().say(saved);
+    }
+    until([&] { return store_->last_seq() >= before + 6; }, "three tries of two events");
+    EXPECT_EQ(agents[0].peer->last<wire::Welcome>(), nullptr) << "nothing is durable yet";
+    limit_store(1'000'000);
+    for (TestAgent& agent : agents) {
+        until([&] { return agent.peer->last<wire::World>() != nullptr; }, "WORLD");
+    }
+    agents[0].say(wire::Ready{1});
+    agents[1].say(wire::Ready{1});
+    until([&] { return agents[1].peer->last<wire::Start>() != nullptr; }, "START");
+    for (const TestAgent& agent : agents) {
+        const auto count = [&](auto is) {
+            return std::count_if(agent.peer->received.begin(), agent.peer->received.end(), is);
+        };
+        EXPECT_EQ(count([](const auto& m) { return std::holds_alternative<wire::World>(m); }), 1);
+        EXPECT_EQ(count([](const auto& m) { return std::holds_alternative<wire::Ack>(m); }), 1);
+    }
 }
 
 TEST_F(ControlTest, AnAgentThatComesBackAfterTheEndIsHeardAndSentHome) {

@@ -40,6 +40,13 @@ class TestScheduler final : public Scheduler {
         last = std::move(request);
         co_return "local-1";
     }
+    Task<Result<bool>> adopt(AttemptRequest) override {
+        ++adoptions;
+        if (!answers) {
+            co_return fail(Errc::unavailable, "no answer");
+        }
+        co_return seen.kind == Observation::Kind::state;
+    }
     Task<Observation> poll(JobId, std::int32_t) override { co_return seen; }
     Task<Status> cancel(JobId, std::int32_t) override {
         ++cancels;
@@ -51,6 +58,8 @@ class TestScheduler final : public Scheduler {
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     AttemptRequest last;
     int submissions = 0;
+    int adoptions = 0;
+    bool answers = true;  // adopt() does
     int cancels = 0;
     bool obeys = true;  // cancel() ends the allocation
 };
@@ -166,6 +175,17 @@ class ControlTest : public ::testing::Test {
         };
         wait(run());
         return out;
+    }
+    // How many pages the database may have: few = its disk is full.
+    void limit_store(std::int64_t pages) {
+        auto run = [&]() -> Task<void> {
+            const std::function<Result<bool>(Database&)> limit = [pages](Database& db) {
+                return Result<bool>{db.limit_pages(pages).has_value()};
+            };
+            const auto limited = co_await store_->read<bool>(limit);
+            EXPECT_TRUE(limited.value_or(false));
+        };
+        wait(run());
     }
     Json show(const std::string& id) {
         Json out;
