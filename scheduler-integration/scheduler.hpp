@@ -2,7 +2,7 @@
 // three-valued: a state, absent, or unreachable; silence never ends a job.
 // Called from the control thread only. A driver owns what it starts, not the job: the job's truth
 // is in the store. Every call may be repeated after a crash: submit() of an attempt that the
-// scheduler already has adopts it.
+// scheduler already has adopts it, adopt() does only that.
 #pragma once
 
 #include "job/async/asio.hpp"
@@ -47,6 +47,9 @@ class Scheduler {
     virtual Result<Admission> admit(const JobSpec& spec) const = 0;
     // Hands the attempt over; idempotent per (job, attempt). Returns the scheduler's id for it.
     virtual Task<Result<std::string>> submit(AttemptRequest request) = 0;
+    // Takes up an attempt that an earlier daemon handed over, and starts nothing: for one that is
+    // to end. False: the scheduler has nothing of it. unavailable: it does not answer.
+    virtual Task<Result<bool>> adopt(AttemptRequest request) = 0;
     // By (job, attempt), not by id: an id may never have reached us.
     virtual Task<Observation> poll(JobId job, std::int32_t attempt) = 0;
     // Asks the allocation to end, by force if it must. Absent is success.

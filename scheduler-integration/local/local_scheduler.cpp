@@ -21,6 +21,10 @@ std::string id_of(const JobId& job, std::int32_t attempt) {
     return "local-" + job.value + "-a" + std::to_string(attempt);
 }
 
+bool is_claimed(const ClaimState& claim) {
+    return claim.kind != ClaimState::Kind::unclaimed;
+}
+
 std::string how_it_ended(const siginfo_t& info) {
     if (info.si_code == CLD_EXITED) {
         return "exited with code " + std::to_string(info.si_status);
@@ -75,13 +79,11 @@ LocalScheduler::AttemptPointer LocalScheduler::find(const JobId& job, std::int32
     return found == attempts_.end() ? nullptr : found->second;
 }
 
-Task<Result<std::string>> LocalScheduler::submit(AttemptRequest request) {
-    const std::string id = id_of(request.job, request.attempt);
-    if (attempts_.count(id) != 0) {
-        co_return id;
-    }
+// A new attempt, and what its directory says of each node.
+std::pair<LocalScheduler::AttemptPointer, std::vector<ClaimState>> LocalScheduler::make(
+    AttemptRequest request) {
     auto attempt = std::make_shared<Attempt>(io_);
-    attempt->id = id;
+    attempt->id = id_of(request.job, request.attempt);
     attempt->request = std::move(request);
     const std::int32_t nodes = attempt->request.resources.nodes;
     std::vector<ClaimState> claims;
@@ -91,12 +93,18 @@ Task<Result<std::string>> LocalScheduler::submit(AttemptRequest request) {
         attempt->agents.emplace_back(io_);
         claims.push_back(read_claim(attempt->request.directory, node));
     }
+    return {std::move(attempt), std::move(claims)};
+}
+
+Task<Result<std::string>> LocalScheduler::submit(AttemptRequest request) {
+    const std::string id = id_of(request.job, request.attempt);
+    if (attempts_.count(id) != 0) {
+        co_return id;
+    }
+    const auto [attempt, claims] = make(std::move(request));
     attempts_[id] = attempt;
-    const bool claimed = std::any_of(claims.begin(), claims.end(), [](const ClaimState& claim) {
-        return claim.kind != ClaimState::Kind::unclaimed;
-    });
-    if (claimed) {
-        adopt(*attempt, claims);
+    if (std::any_of(claims.begin(), claims.end(), is_claimed)) {
+        take_up(*attempt, claims, true);
     } else {
         ledger_.enqueue(id, ledger_.need(attempt->request.resources));
     }
@@ -104,15 +112,33 @@ Task<Result<std::string>> LocalScheduler::submit(AttemptRequest request) {
     co_return id;
 }
 
+Task<Result<bool>> LocalScheduler::adopt(AttemptRequest request) {
+    const std::string id = id_of(request.job, request.attempt);
+    if (attempts_.count(id) != 0) {
+        co_return true;
+    }
+    const auto [attempt, claims] = make(std::move(request));
+    if (std::none_of(claims.begin(), claims.end(), is_claimed)) {
+        co_return false;
+    }
+    attempts_[id] = attempt;
+    take_up(*attempt, claims, false);
+    co_return true;
+}
+
 // An earlier daemon started this attempt. What lives goes on, whatever the ledger says.
-void LocalScheduler::adopt(Attempt& attempt, const std::vector<ClaimState>& claims) {
+void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& claims,
+                             bool start_missing) {
     ledger_.occupy(attempt.id, ledger_.need(attempt.request.resources));
     attempt.state = Attempt::State::running;
     log::info("attempt adopted", {{"id", attempt.id}});
     for (std::size_t i = 0; i < claims.size(); ++i) {
         const auto node = static_cast<std::int32_t>(i);
         const auto& directory = attempt.request.directory;
-        if (claims[i].kind == ClaimState::Kind::unclaimed) {
+        if (!is_claimed(claims[i]) && !start_missing) {
+            // One that is about to claim is told to leave when it calls in.
+            agent_ended(attempt, node, "had not claimed its node");
+        } else if (!is_claimed(claims[i])) {
             // The daemon died between two starts (or the agent has not claimed yet: then the
             // second one ends at once).
             start_node(attempt, node);

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -40,6 +41,7 @@ class LocalScheduler final : public Scheduler {
     std::string_view name() const override { return "local"; }
     Result<Admission> admit(const JobSpec& spec) const override;
     Task<Result<std::string>> submit(AttemptRequest request) override;
+    Task<Result<bool>> adopt(AttemptRequest request) override;
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     Task<Status> ping() override;
@@ -55,7 +57,8 @@ class LocalScheduler final : public Scheduler {
     using AttemptPointer = std::shared_ptr<Attempt>;
 
     AttemptPointer find(const JobId& job, std::int32_t attempt) const;
-    void adopt(Attempt& attempt, const std::vector<ClaimState>& claims);
+    std::pair<AttemptPointer, std::vector<ClaimState>> make(AttemptRequest request);
+    void take_up(Attempt& attempt, const std::vector<ClaimState>& claims, bool start_missing);
     void start(Attempt& attempt);
     void start_node(Attempt& attempt, std::int32_t node_rank);
     void watch_process(Attempt& attempt, std::int32_t node_rank, AgentProcess process, bool child);

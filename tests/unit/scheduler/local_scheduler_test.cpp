@@ -299,6 +299,24 @@ TEST_F(LocalSchedulerTest, ADaemonThatDiedBetweenTwoStartsStartsTheRest) {
     EXPECT_THAT(poll("j").lost_nodes, IsEmpty());
 }
 
+TEST_F(LocalSchedulerTest, AdoptingStartsNothing) {
+    const auto both = request("j", 2);
+    AttemptRequest first = both;
+    first.resources.nodes = 1;
+    EXPECT_EQ(await(io, scheduler->adopt(both)), false) << "nobody has claimed a node";
+    EXPECT_EQ(poll("j").kind, Observation::Kind::absent);
+    submit(first);
+    ASSERT_TRUE(until_ready("j", 0));
+    forget();
+    make();
+    EXPECT_EQ(await(io, scheduler->adopt(both)), true);
+    EXPECT_EQ(await(io, scheduler->adopt(both)), true);
+    EXPECT_THAT(poll("j").lost_nodes, ElementsAre(1));
+    cancel("j");
+    ASSERT_TRUE(until_state("j", AllocationState::ended));
+    EXPECT_FALSE(std::filesystem::exists(folder / "j/agent-00001.log"));
+}
+
 TEST_F(LocalSchedulerTest, ASecondAgentForANodeEndsAndTheFirstIsFollowed) {
     // The daemon died after the start and before the claim: the next one starts the node again.
     const auto one = request("j");
