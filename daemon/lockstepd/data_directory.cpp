@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <pwd.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,14 +25,17 @@ Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
     if (!lock) {
         return fail(errno_error("open " + lock_path.string(), errno));
     }
-    // An agent that was being spawned when its lockstepd was killed has the lock until its exec: a
-    // second is more than enough.
-    for (int tries = 0; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
-        if (tries == 50) {
+    // A record lock is this process's alone: an agent on its way from fork to exec, when its
+    // lockstepd is killed, does not keep it.
+    struct flock whole = {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    if (::fcntl(lock.get(), F_SETLK, &whole) != 0) {
+        if (errno == EACCES || errno == EAGAIN) {
             return fail(Errc::conflict,
                         "another lockstepd is using " + path.string() + "; one at a time");
         }
-        ::usleep(20'000);
+        return fail(errno_error("lock " + lock_path.string(), errno));
     }
     return DataDirectory{path, std::move(lock)};
 }
