@@ -429,20 +429,6 @@ Result<std::vector<BatchWrite>> Database::batches(const JobId& job, std::size_t 
     });
 }
 
-Result<std::uint64_t> Database::last_batch(const JobId& job, std::int32_t attempt,
-                                           std::int32_t node_rank) {
-    return guarded("last_batch", [&] {
-        const auto query = impl_->statement(
-            "SELECT coalesce(max(seq), 0) FROM batches WHERE job = ? AND attempt = ? AND "
-            "node_rank = ?");
-        query->bindNoCopy(1, job.value);
-        query->bind(2, attempt);
-        query->bind(3, node_rank);
-        query->executeStep();
-        return static_cast<std::uint64_t>(query->getColumn(0).getInt64());
-    });
-}
-
 Result<std::vector<TokenRow>> Database::tokens() {
     return guarded("tokens", [&] {
         std::vector<TokenRow> out;

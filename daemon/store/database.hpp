@@ -99,8 +99,6 @@ class Database {
     Result<std::int64_t> count(JobState state);
     // The stored batches of an attempt in order; at most `max_bytes` of the newest.
     Result<std::vector<BatchWrite>> batches(const JobId& job, std::size_t max_bytes);
-    Result<std::uint64_t> last_batch(const JobId& job, std::int32_t attempt,
-                                     std::int32_t node_rank);
     Result<std::vector<TokenRow>> tokens();
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);

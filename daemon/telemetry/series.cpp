@@ -61,6 +61,11 @@ std::size_t JobSeries::capacity() const {
     return std::clamp(kJobSeriesBytes / (ranks_.size() * row), kRowsMin, limits::kRecentPoints);
 }
 
+std::uint64_t JobSeries::last_batch(std::int32_t attempt, std::int32_t node_rank) const {
+    const auto found = seen_.find({attempt, static_cast<std::uint32_t>(node_rank)});
+    return found == seen_.end() ? 0 : found->second;
+}
+
 Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double received) {
     Ingested result;
     std::uint64_t& seen = seen_[{attempt, batch.node_rank}];

@@ -51,6 +51,8 @@ class JobSeries {
     std::size_t world_size() const { return ranks_.size(); }
     // rank < world_size(); empty() if it never reported.
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
+    // The number of the newest batch of a node in an attempt; 0 if there was none.
+    std::uint64_t last_batch(std::int32_t attempt, std::int32_t node_rank) const;
     // Metric ids, core metrics first, then in the order of their first appearance.
     std::optional<std::size_t> metric(std::string_view name) const;
     const std::vector<std::string>& metrics() const { return metrics_; }

@@ -69,7 +69,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     address_ = local_address.empty() ? "127.0.0.1" : local_address;
     welcome_ = welcome;
     connected_ = true;
-    outbox_.reconnected(welcome.acked_event, welcome.acked_batch);
+    outbox_.reconnected(welcome.acked_batch);
     if (!spec_) {
         auto spec = parse_spec(welcome.spec);
         if (!spec) {

@@ -85,9 +85,9 @@ std::optional<Outbox::Frame> Outbox::next_batch() {
     return Frame{true, found->second.bytes};
 }
 
-void Outbox::reconnected(std::uint64_t acked_event, std::uint64_t acked_batch) {
-    acknowledge(acked_event, acked_batch);
-    sent_event_ = acked_event;
+void Outbox::reconnected(std::uint64_t acked_batch) {
+    acknowledge(0, acked_batch);
+    sent_event_ = 0;
     sent_batch_ = acked_batch;
 }
 

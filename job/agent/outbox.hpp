@@ -44,8 +44,9 @@ class Outbox {
 
     // The next message to send, or nothing.
     std::optional<Frame> next();
-    // The connection is new and the daemon knows everything up to these numbers.
-    void reconnected(std::uint64_t acked_event, std::uint64_t acked_batch);
+    // The connection is new; batches up to this number are durable. Events are sent again: the
+    // daemon knows one by its rank or its number.
+    void reconnected(std::uint64_t acked_batch);
     void disconnected() {
         control_.clear();
         last_control_.clear();

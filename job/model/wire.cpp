@@ -116,7 +116,6 @@ void fields(V& visit, M& m) {
     visit("attempt", m.attempt);
     visit("generation", m.generation);
     visit("acked_batch", m.acked_batch);
-    visit("acked_event", m.acked_event);
     visit("checkpoint_directory", m.checkpoint_directory);
     visit("spec", m.spec);
 }

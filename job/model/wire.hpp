@@ -116,9 +116,8 @@ struct Welcome {
     std::string job_id;
     std::string job_name;
     std::int32_t attempt = 0;
-    std::int32_t generation = 0;  // current one of the attempt; 0 = gathering
-    std::uint64_t acked_batch = 0;
-    std::uint64_t acked_event = 0;
+    std::int32_t generation = 0;    // current one of the attempt; 0 = gathering
+    std::uint64_t acked_batch = 0;  // the newest one of this node that is durable; 0 = none
     std::string checkpoint_directory;
     Json spec;  // canonical JSON of the job's spec
 };

@@ -225,7 +225,6 @@ void FakeDaemon::take(const std::shared_ptr<Connection>& connection,
     if (const auto* hello = std::get_if<wire::Hello>(&message)) {
         connection->node_rank = hello->node_rank;
         welcome.generation = hello->generation;
-        welcome.acked_event = options.nodes == 1 ? acked_event : 0;
         welcome.acked_batch = options.nodes == 1 ? acked_batch : 0;
         send_to(connection, welcome);
     } else if (const auto* join = std::get_if<wire::Join>(&message)) {

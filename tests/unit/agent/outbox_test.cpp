@@ -66,13 +66,13 @@ TEST(Outbox, KeepsWhatIsNotAcknowledgedAndSendsItAgainInOrder) {
     outbox.acknowledge(1, 1);
     outbox.control(wire::Beat{});
     outbox.disconnected();
-    outbox.reconnected(1, 1);
+    outbox.reconnected(1);
     EXPECT_THAT(sent(outbox), ElementsAre("exited 2", "batch 2")) << "a beat is not repeated";
     EXPECT_FALSE(outbox.settled());
     outbox.acknowledge(2, 2);
     EXPECT_TRUE(outbox.settled());
     EXPECT_EQ(outbox.batch_bytes(), 0U);
-    outbox.reconnected(2, 2);
+    outbox.reconnected(2);
     EXPECT_THAT(sent(outbox), IsEmpty());
 }
 
@@ -81,7 +81,7 @@ TEST(Outbox, ADaemonThatForgotGetsEverythingThatIsStillThere) {
     outbox.event(wire::Exited{});
     outbox.batch(batch_of(1));
     sent(outbox);
-    outbox.reconnected(0, 0);
+    outbox.reconnected(0);
     EXPECT_THAT(sent(outbox), ElementsAre("exited 1", "batch 1"));
 }
 
