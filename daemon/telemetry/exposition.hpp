@@ -92,10 +92,10 @@ struct MetricsView {
     std::span<const JobMetricsView> active;  // jobs with series of their own
 };
 
-// Jobs that nobody has reported for yet (20,000 may wait) are shown in full up to this many, the
-// first of `active`; the others count in lockstep_jobs and in
-// lockstep_exposition_suppressed_series. Each takes at least kSilentJobSeries series, 3 KiB: all of
-// them would block the daemon for 0.1 s a scrape.
+// Jobs that nobody has reported for yet (limits::kActiveJobs may wait) are shown in full up to this
+// many, the first of `active`; the others count in lockstep_jobs and in
+// lockstep_exposition_suppressed_series. Each takes at least kSilentJobSeries series, 3 KiB: 20,000
+// of them would block the daemon for 0.1 s a scrape.
 inline constexpr std::size_t kSilentJobsShown = 500;
 inline constexpr std::size_t kSilentJobSeries = 33;
 
