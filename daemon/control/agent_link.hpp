@@ -48,7 +48,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     bool done = false;  // every rank of the node has ended
     bool stop_sent = false;
     bool hello_pending = false;  // HELLO is being made durable
-    bool accepted = false;       // HELLO is durable: this is the node\'s agent
+    bool accepted = false;       // HELLO is durable: this is the node's agent
     std::uint64_t dropped_rows = 0;
     std::chrono::steady_clock::time_point last_heard;
 

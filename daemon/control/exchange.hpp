@@ -61,8 +61,8 @@ class KeyExchange {
     std::int32_t world_size_;
     std::map<std::string, std::string> values_;  // base 64
     std::size_t bytes_ = 0;
-    std::map<std::string, std::map<std::int32_t, std::uint64_t>>
-        arrivals_;                                              // barrier → rank → times
+    // Barrier → rank → times.
+    std::map<std::string, std::map<std::int32_t, std::uint64_t>> arrivals_;
     std::set<std::pair<std::int32_t, std::uint64_t>> counted_;  // (node, id) of adds and arrivals
     std::list<Waiter> waiters_;
 };

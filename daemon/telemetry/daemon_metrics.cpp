@@ -71,12 +71,12 @@ void write_histogram(MetricText& text, const std::string& labels,
 void write_family(MetricText& text, const prometheus::MetricFamily& family) {
     MetricType type = type_of(family.type);
     std::string_view name = family.name;
-    constexpr std::string_view total = "_total";
-    constexpr std::string_view info = "_info";
-    if (type == MetricType::counter && name.ends_with(total)) {
-        name.remove_suffix(total.size());
-    } else if (type == MetricType::gauge && name.ends_with(info)) {
-        name.remove_suffix(info.size());
+    constexpr std::string_view kTotal = "_total";
+    constexpr std::string_view kInfo = "_info";
+    if (type == MetricType::counter && name.ends_with(kTotal)) {
+        name.remove_suffix(kTotal.size());
+    } else if (type == MetricType::gauge && name.ends_with(kInfo)) {
+        name.remove_suffix(kInfo.size());
         type = MetricType::info;
     }
     text.family(name, type, family.help);
@@ -160,17 +160,17 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
                            {{"tier", "memory"}})),
       memory_bytes_(gauge(*registry_, "lockstep_store_bytes", "Bytes that series take.",
                           {{"tier", "memory"}})) {
-    constexpr std::array<const char*, kDropReasons> reasons{"queue_full", "late", "unknown_job",
-                                                            "rate_limited", "bad_frame"};
+    constexpr std::array<const char*, kDropReasons> kReasons{"queue_full", "late", "unknown_job",
+                                                             "rate_limited", "bad_frame"};
     auto& dropped = counters(*registry_, "lockstep_ingest_dropped_samples_total",
                              "Values received and not kept; one per frame if it was unreadable.");
     for (std::size_t i = 0; i < kDropReasons; ++i) {
-        dropped_[i] = &dropped.Add({{"reason", reasons[i]}});
+        dropped_[i] = &dropped.Add({{"reason", kReasons[i]}});
     }
-    constexpr std::array<const char*, kStreamEnds> ends{"client", "slow", "stopping"};
+    constexpr std::array<const char*, kStreamEnds> kEnds{"client", "slow", "stopping"};
     auto& ended = counters(*registry_, "lockstep_sse_disconnects_total", "SSE streams ended.");
     for (std::size_t i = 0; i < kStreamEnds; ++i) {
-        stream_ends_[i] = &ended.Add({{"reason", ends[i]}});
+        stream_ends_[i] = &ended.Add({{"reason", kEnds[i]}});
     }
     prometheus::Labels build{{"version", std::string{kVersion}}};
     if (!revision.empty()) {

@@ -73,9 +73,8 @@ struct JobMetricsView {
     std::string_view qos;
     JobState state = JobState::accepted;
     std::int32_t ranks_expected = 0;
-    std::int32_t nodes = 0;  // of the current attempt; 0 = none
-    std::array<std::uint64_t, kCauseClasses>
-        restarts{};  // generations and attempts ended, by cause
+    std::int32_t nodes = 0;                               // of the current attempt; 0 = none
+    std::array<std::uint64_t, kCauseClasses> restarts{};  // generations and attempts, by cause
     std::array<double, kPhases> phase_seconds{};
     std::optional<double> last_checkpoint_time;  // seconds since the Unix epoch
     const JobSeries* series = nullptr;           // nullptr = nothing reported

@@ -64,9 +64,9 @@ std::size_t heap(const std::vector<T>& values) {
 }  // namespace
 
 void Ewma20::add(double sample) {
-    constexpr double alpha = 2.0 / 21.0;
+    constexpr double kAlpha = 2.0 / 21.0;
     if (std::isfinite(sample)) {
-        mean_ = is_absent(mean_) ? sample : mean_ + alpha * (sample - mean_);
+        mean_ = is_absent(mean_) ? sample : mean_ + kAlpha * (sample - mean_);
     }
 }
 

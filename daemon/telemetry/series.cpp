@@ -97,8 +97,8 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
             if (batch.columns[i].present[row] == 0) {
                 continue;
             }
-            if (ids[i]) {
-                values[*ids[i]] = canonical(batch.columns[i].values[row]);
+            if (const auto id = ids[i]) {
+                values[*id] = canonical(batch.columns[i].values[row]);
                 ++result.samples;
             } else {
                 ++result.dropped_values;

@@ -38,6 +38,8 @@ void merge(SeriesBucket& into, const SeriesBucket& newer) {
     into.last = newer.last;
     if (newer.min) {
         into.min = into.min ? std::min(*into.min, *newer.min) : newer.min;
+    }
+    if (newer.max) {
         into.max = into.max ? std::max(*into.max, *newer.max) : newer.max;
     }
 }

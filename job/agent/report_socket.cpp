@@ -29,8 +29,8 @@ namespace {
 // Asio 1.74 knows no SEQPACKET sockets: they are made with the system calls and only waited on.
 using Descriptor = net::posix::stream_descriptor;
 
-constexpr int kSocketBuffer =
-    4 << 20;  // a value of 1 MiB in base 64 and its frame; the kernel caps it
+// A value of 1 MiB in base 64 and its frame; the kernel caps it.
+constexpr int kSocketBuffer = 4 << 20;
 constexpr std::size_t kMessageBytes = 2U << 20U;
 constexpr std::size_t kAnswersBytes = 16U << 20U;  // unread answers of one connection
 constexpr int kTurn = 64;                          // messages before others get their turn

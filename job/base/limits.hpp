@@ -8,15 +8,15 @@
 namespace lockstep::limits {
 
 // --- what a request may hold ---------------------------------------------------------------
-inline constexpr std::size_t kBodyBytes = 1U
-                                          << 20U;  // a spec with 256 environment entries fits 10×
+// A spec with 256 environment entries fits 10×.
+inline constexpr std::size_t kBodyBytes = 1U << 20U;
 inline constexpr std::size_t kHeaderBytes = 8U << 10U;  // Beast's buffer; browsers send < 4 KiB
 inline constexpr std::size_t kHeaderFields = 64;        // browsers send about 20
 inline constexpr std::size_t kTargetBytes = 2U << 10U;  // longest honest query is < 500 bytes
 inline constexpr std::size_t kJsonDepth = 32;   // nlohmann copies recursively: 1 frame a level
 inline constexpr std::size_t kJsonKeys = 1024;  // in one object; 256 environment entries fit
-inline constexpr std::size_t kJsonNodes =
-    100'000;  // values in one document: < 10 MiB of nlohmann::json
+// Values in one document: < 10 MiB of nlohmann::json.
+inline constexpr std::size_t kJsonNodes = 100'000;
 inline constexpr auto kHeaderTimeout = std::chrono::seconds{5};  // slowloris
 inline constexpr auto kBodyTimeout = std::chrono::seconds{10};
 inline constexpr auto kWriteTimeout = std::chrono::seconds{10};  // a reader that stopped reading
@@ -24,8 +24,8 @@ inline constexpr auto kIdleTimeout = std::chrono::seconds{30};   // keep-alive
 inline constexpr std::size_t kConnections = 4096;  // of 20,000 descriptors; the rest is for agents
 inline constexpr std::size_t kStreams = 256;       // SSE and log followers: one timer each
 inline constexpr std::size_t kStreamQueue = 1024;  // messages one SSE client may lag behind
-inline constexpr auto kStreamHeartbeat =
-    std::chrono::seconds{15};  // under every proxy idle timeout
+// Under every proxy's idle timeout.
+inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
 
 // --- what a job may ask ----------------------------------------------------------------------
 inline constexpr std::int32_t kNodes = 16'384;
@@ -39,9 +39,12 @@ inline constexpr std::size_t kArgumentBytes = 128U << 10U;  // MAX_ARG_STRLEN of
 inline constexpr std::size_t kEnvironment = 256;
 inline constexpr std::size_t kEnvironmentBytes = 64U << 10U;  // one value
 inline constexpr std::size_t kLabels = 32;
-inline constexpr std::size_t kTextBytes = 256;      // label values, names of other things
-inline constexpr std::size_t kPathBytes = 4096;     // PATH_MAX
-inline constexpr std::size_t kPatternBytes = 1024;  // capture.loss
+inline constexpr std::size_t kTextBytes = 256;       // label values, names of other things
+inline constexpr std::size_t kPathBytes = 4096;      // PATH_MAX
+inline constexpr std::size_t kPatternBytes = 1024;   // capture.loss
+inline constexpr std::size_t kHostListBytes = 4096;  // 400 nodes one by one; a range is 10 bytes
+inline constexpr std::int32_t kSecondsBeforeTimeout = 65'535;        // sbatch's own limit
+inline constexpr std::int64_t kTimeLimitSeconds = 3'650 * 86'400LL;  // ten years; fits Slurm's
 
 // --- what the daemon keeps -------------------------------------------------------------------
 inline constexpr std::size_t kPageDefault = 50;
@@ -60,20 +63,20 @@ inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting fo
 
 // --- agents and ranks ------------------------------------------------------------------------
 inline constexpr std::size_t kAgentFrameBytes = 4U << 20U;  // one WebSocket message
-inline constexpr std::size_t kAgentQueueBytes =
-    16U << 20U;  // unread by one agent; WORLD of 16,384 nodes < 1 MiB
+// Unread by one agent; WORLD of 16,384 nodes < 1 MiB.
+inline constexpr std::size_t kAgentQueueBytes = 16U << 20U;
 inline constexpr std::size_t kReportBytes = 64U << 10U;  // one report of a rank
 inline constexpr std::size_t kKeyBytes = 256;
 inline constexpr std::size_t kValueBytes = 1U << 20U;  // gloo publishes < 1 KiB a rank
 inline constexpr std::size_t kKeys = 1'000'000;        // per generation
 inline constexpr std::size_t kWaiters = 200'000;       // ranks that wait at a time
-inline constexpr std::size_t kCountedRequests =
-    4'000'000;                                             // additions and arrivals in a generation
+// Additions and arrivals in a generation.
+inline constexpr std::size_t kCountedRequests = 4'000'000;
 inline constexpr std::size_t kBarriers = 100'000;          // names in a generation
 inline constexpr std::size_t kKeyTotalBytes = 64U << 20U;  // per generation
 inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch
-inline constexpr std::size_t kUnacknowledgedBytes =
-    64U << 20U;                                         // per node, then the oldest go, counted
+// Per node; then the oldest go, counted.
+inline constexpr std::size_t kUnacknowledgedBytes = 64U << 20U;
 inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at
 inline constexpr std::int64_t kLogBytes = 64LL << 20U;  // kept per rank: the first and the last
 inline constexpr std::int64_t kLogHeadBytes = 1LL << 20U;  // of those, from the beginning

@@ -132,7 +132,7 @@ Result<Json> Client::post_json(const std::string& target, std::string body, Head
 }
 
 Result<std::string> Client::resolve(const std::string& text) const {
-    const std::string prefix = canonical_prefix(text);
+    std::string prefix = canonical_prefix(text);
     if (is_job_id(prefix)) {
         return prefix;
     }

@@ -103,8 +103,8 @@ Exit events(Context& context, const std::string& id) {
             after = std::max(after, integer_at(event, "seq").value_or(0));
             finished = finished || text_at(event, "kind") == "finished";
             if (context.options.json) {
-                context.out << dump_json(event)
-                            << "\n";  // one a line: a stream has no end to close
+                // One a line: a stream has no end to close.
+                context.out << dump_json(event) << "\n";
             } else {
                 const std::string line = event_line(context.terminal, event);
                 context.out << (context.terminal.interactive

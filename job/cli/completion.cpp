@@ -97,7 +97,8 @@ std::string bash_option_cases(const CLI::App& app, const std::string& scope,
         }
         std::string pattern;
         for (const std::string& name : option.names) {
-            pattern += (pattern.empty() ? "" : "|") + scope + "\" " + name + "\"";
+            pattern += pattern.empty() ? "" : "|";
+            pattern.append(scope).append("\" ").append(name).append("\"");
         }
         out += "        " + pattern + ") " +
                bash_values(values_of(option), words_of(option), id_command) + "; return ;;\n";
@@ -142,9 +143,10 @@ std::string bash(const CLI::App& app, std::string_view id_command) {
     for (const CLI::App* verb : verbs) {
         const std::vector<Declared> options = declared_options(*verb);
         const std::string names = all_names(options);
+        std::string words = names;
+        words.append(names.empty() ? "" : " ").append(global);
         out += "        " + verb->get_name() + ")\n            if [[ $cur == -* ]]; then\n" +
-               "                COMPREPLY=($(compgen -W " +
-               single_quoted(names + (names.empty() ? "" : " ") + global) +
+               "                COMPREPLY=($(compgen -W " + single_quoted(words) +
                " -- \"$cur\"))\n            else\n                " +
                (!options.empty() && options.front().positional
                     ? bash_values(values_of(options.front()), words_of(options.front()), id_command)
@@ -237,7 +239,8 @@ std::string fish_options(const std::string& program, const CLI::App& app,
                          const std::string& condition, std::string_view id_command) {
     std::string out;
     for (const Declared& option : declared_options(app)) {
-        std::string line = "complete -c " + program + condition;
+        std::string line = "complete -c ";
+        line.append(program).append(condition);
         for (const std::string& name : option.names) {
             if (!option.positional) {
                 line +=
@@ -274,8 +277,9 @@ std::string fish(const CLI::App& app, std::string_view id_command) {
                       " -f\n" + fish_options(program, app, "", id_command);
     for (const CLI::App* verb : declared_verbs(app)) {
         const std::string& name = verb->get_name();
-        out += "complete -c " + program + " -n __fish_use_subcommand -a " + name + " -d " +
-               single_quoted(verb->get_description(), true) + "\n" +
+        out.append("complete -c ").append(program);
+        out.append(" -n __fish_use_subcommand -a ").append(name);
+        out += " -d " + single_quoted(verb->get_description(), true) + "\n" +
                fish_options(program, *verb,
                             " -n " + single_quoted("__fish_seen_subcommand_from " + name, true),
                             id_command);

@@ -136,7 +136,7 @@ Result<bool> look(Context& context, const std::string& base,
 Result<bool> round(Context& context, const std::string& base,
                    std::map<std::int32_t, LogPrinter>& printers) {
     const bool follow = context.options.log_follow;
-    const auto ended = look(context, base, printers);
+    auto ended = look(context, base, printers);
     if (!ended) {
         return ended;
     }

@@ -1,4 +1,5 @@
 // lockstep: the command line. Reads the arguments, finds the daemon, runs one verb.
+#include "job/base/check.hpp"
 #include "job/base/version.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/manual.hpp"
@@ -51,7 +52,9 @@ Exit without_daemon(const CLI::App& app, const Options& options, const std::stri
         std::cout << man_page(app, manual_text(), kVersion, "2026-11-21");
         return Exit::ok;
     }
-    std::cout << completion(app, *parse_shell(options.shell), "lockstep jobs --quiet 2>/dev/null");
+    const auto shell = parse_shell(options.shell);
+    LOCKSTEP_CHECK(shell.has_value());  // the option takes only these words
+    std::cout << completion(app, *shell, "lockstep jobs --quiet 2>/dev/null");
     return Exit::ok;
 }
 

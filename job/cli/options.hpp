@@ -33,31 +33,33 @@ struct Options {
     std::string token_file;
     std::string config;
     std::string data_dir;
-    bool json = false;
     // submit
     std::string file;
     std::string idempotency_key;
-    bool wait = false;
-    bool follow = false;
     // jobs
     std::string state;
     std::string user;
     std::string name;
     std::string label;
     std::int64_t limit = 20;
-    bool all = false;
-    bool quiet = false;
     // one job
     std::string id;
     std::string rank = "0";
-    bool log_follow = false;
     std::int64_t tail = 0;  // 0 = from the beginning
     std::string metric;
     std::string ranks;
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
-    bool watch = false;
+    // completion
     std::string shell;
+    // flags, together because each alone costs 7 bytes of padding
+    bool json = false;        // every read
+    bool wait = false;        // submit, follow
+    bool follow = false;      // submit
+    bool all = false;         // jobs
+    bool quiet = false;       // jobs
+    bool log_follow = false;  // logs, events
+    bool watch = false;       // ranks
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

@@ -132,8 +132,8 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
                 text += "  resumed from step " + std::to_string(*step);
             }
             const std::string cause = cause_line(at(generation, "cause"));
-            facts.add("  gen. " + integer_text(generation, "number"),
-                      text + (cause.empty() ? "" : "  " + cause));
+            text.append(cause.empty() ? "" : "  ").append(cause);
+            facts.add("  gen. " + integer_text(generation, "number"), text);
         }
         facts.add("  ended", cause_line(at(attempt, "cause")));
     }
@@ -198,6 +198,7 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     Facts facts(terminal, lines);
     facts.add("id", text_at(job, "id"));
     facts.add("waits for", text_at(job, "pending_reason"));
+    facts.add("may start", short_time(job, "expected_start"));
     facts.add("framework", text_at(job, "framework"));
     facts.add("resources", resources_text(job));
     facts.add("user", text_at(job, "user"));

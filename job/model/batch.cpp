@@ -3,7 +3,6 @@
 #include "job/base/limits.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 namespace lockstep {
 namespace {
@@ -31,7 +30,7 @@ class Reader {
         if (rest_.size() < sizeof value) {
             return false;
         }
-        std::memcpy(&value, rest_.data(), sizeof value);
+        rest_.copy(reinterpret_cast<char*>(&value), sizeof value);
         rest_.remove_prefix(sizeof value);
         return true;
     }
@@ -41,7 +40,7 @@ class Reader {
             return false;
         }
         values.resize(count);
-        std::memcpy(values.data(), rest_.data(), count * sizeof(T));
+        rest_.copy(reinterpret_cast<char*>(values.data()), count * sizeof(T));
         rest_.remove_prefix(count * sizeof(T));
         return true;
     }

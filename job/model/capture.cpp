@@ -179,8 +179,8 @@ class Generic {
         if (!loss_.Match(piece, 0, piece.size(), RE2::UNANCHORED, groups, 2)) {
             return std::nullopt;
         }
-        const re2::StringPiece before{text.data(),
-                                      static_cast<std::size_t>(groups[0].data() - text.data())};
+        const auto start = static_cast<std::size_t>(groups[0].data() - piece.data());
+        const re2::StringPiece before = piece.substr(0, start);
         if (RE2::PartialMatch(before, not_training_)) {
             return std::nullopt;
         }
