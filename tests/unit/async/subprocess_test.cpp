@@ -1,0 +1,158 @@
+#include "job/async/subprocess.hpp"
+
+#include "job/async/sleep.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Subprocess : public testing::Test {
+  protected:
+    static ProcessCommand shell(const std::string& script) {
+        ProcessCommand command;
+        command.argv = {"/bin/sh", "-c", script};
+        command.environment = {"PATH=/usr/bin:/bin"};
+        return command;
+    }
+    Result<ProcessResult> run(ProcessCommand command) {
+        std::optional<Result<ProcessResult>> out;
+        auto body = [&]() -> Task<void> {
+            ProcessCommand copy = command;
+            out = co_await runner_.run(std::move(copy));
+        };
+        net::co_spawn(io_, body(), net::detached);
+        io_.restart();
+        io_.run();
+        return std::move(*out);
+    }
+    net::io_context io_{1};
+    ProcessRunner runner_{io_};
+};
+
+TEST_F(Subprocess, GivesOutputErrorsAndTheExitStatus) {
+    ProcessCommand command = shell("cat; echo oops >&2; exit 3");
+    command.input = "hello";
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value()) << result.error().text();
+    EXPECT_EQ(result->exit_status, 3);
+    EXPECT_EQ(result->out, "hello");
+    EXPECT_EQ(result->err, "oops\n");
+    EXPECT_FALSE(result->timed_out);
+    EXPECT_EQ(runner_.running(), 0U);
+}
+
+TEST_F(Subprocess, PassesOnTheGivenEnvironmentAndNothingElse) {
+    ASSERT_EQ(::setenv("SBATCH_JOB_NAME", "forged", 1), 0);
+    ProcessCommand command;
+    command.argv = {"/usr/bin/env"};
+    command.environment = {"ONLY=this"};
+    EXPECT_EQ(run(command)->out, "ONLY=this\n");
+    ::unsetenv("SBATCH_JOB_NAME");
+}
+
+TEST_F(Subprocess, ArgumentsAreNeverReadByAShell) {
+    ProcessCommand command;
+    command.argv = {"/bin/echo", "$(id) `id` ; id > /dev/null\n*"};
+    EXPECT_EQ(run(command)->out, "$(id) `id` ; id > /dev/null\n*\n");
+}
+
+TEST_F(Subprocess, WhatCannotBeStartedIsAnErrorAndNotAResult) {
+    ProcessCommand command;
+    command.argv = {"/no/such/program"};
+    const auto result = run(command);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code, Errc::not_found);
+    EXPECT_THAT(result.error().message, HasSubstr("/no/such/program"));
+}
+
+TEST_F(Subprocess, AtItsDeadlineItAndItsChildrenAreKilled) {
+    ProcessCommand command = shell("sleep 1000 & echo $!; wait");
+    command.timeout = std::chrono::milliseconds{300};
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_TRUE(result->timed_out);
+    EXPECT_EQ(result->signal, SIGKILL);
+    const pid_t child = std::stoi(result->out);
+    // Killed with its group; init has it, so it may still be a zombie of somebody else's.
+    std::ifstream stat{"/proc/" + std::to_string(child) + "/stat"};
+    std::string line;
+    std::getline(stat, line);
+    EXPECT_TRUE(line.empty() || line.find(") Z") != std::string::npos ||
+                line.find(") X") != std::string::npos)
+        << line;
+}
+
+TEST_F(Subprocess, OutputIsBounded) {
+    ProcessCommand command = shell("exec yes");
+    command.output_bytes = 100'000;
+    command.timeout = std::chrono::seconds{20};
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_FALSE(result->timed_out);
+    EXPECT_TRUE(result->signal || result->exit_status != 0);
+    EXPECT_EQ(result->out.size(), 100'000U);
+}
+
+TEST_F(Subprocess, KillAllEndsWhatRuns) {
+    net::steady_timer soon{io_};
+    auto kill = [&]() -> Task<void> {
+        while (runner_.running() == 0) {
+            co_await sleep_on(soon, std::chrono::milliseconds{1});
+        }
+        runner_.kill_all();
+    };
+    net::co_spawn(io_, kill(), net::detached);
+    const auto result = run(shell("sleep 1000"));
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->signal, SIGKILL);
+    EXPECT_FALSE(result->timed_out);
+}
+
+// A stray sbatch must not outlive the daemon that started it.
+TEST_F(Subprocess, AProgramEndsWithTheProcessThatStartedIt) {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(::pipe(ends), 0);
+    const pid_t daemon = ::fork();
+    if (daemon == 0) {
+        net::io_context io{1};
+        ProcessRunner runner{io};
+        // It holds the pipe's end open for as long as it lives.
+        ProcessCommand command;
+        command.argv = {"/bin/sh", "-c",
+                        "exec 9>/proc/" + std::to_string(::getpid()) + "/fd/" +
+                            std::to_string(ends[1]) + "; echo x >&9; exec sleep 1000"};
+        auto body = [&]() -> Task<void> {
+            ProcessCommand copy = command;
+            const auto result = co_await runner.run(std::move(copy));
+            static_cast<void>(result);
+        };
+        net::co_spawn(io, body(), net::detached);
+        io.run();
+        ::_exit(0);
+    }
+    ::close(ends[1]);
+    char byte = 0;
+    ASSERT_EQ(::read(ends[0], &byte, 1), 1) << "the program runs";
+    ::kill(daemon, SIGKILL);
+    ::waitpid(daemon, nullptr, 0);
+    ssize_t got = 1;
+    while (got > 0) {
+        got = ::read(ends[0], &byte, 1);  // ends when the last holder of the pipe is gone
+    }
+    EXPECT_EQ(got, 0);
+    ::close(ends[0]);
+}
+
+}  // namespace
+}  // namespace lockstep
