@@ -1,12 +1,20 @@
 #include "daemon/control/render.hpp"
 
+#include "daemon/control/attempt_files.hpp"
 #include "job/base/digest.hpp"
 #include "job/model/rank_env.hpp"
 
 namespace lockstep {
 
-Json render_json(const JobSpec& spec, const Scheduler& scheduler,
-                 const std::vector<std::string>& warnings) {
+Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
+                         const std::filesystem::path& runs_dir,
+                         const std::vector<std::string>& warnings) {
+    const JobId job{std::string{kTemplateJob}};
+    const auto script = scheduler.script(
+        attempt_request(job, 1, spec, attempt_directory(runs_dir, job, 1).string()));
+    if (!script) {
+        return fail(script.error());
+    }
     RankPlace place;
     place.job_id = "<job id>";
     place.world_size = spec.resources.world_size();
@@ -31,6 +39,9 @@ Json render_json(const JobSpec& spec, const Scheduler& scheduler,
     out["environment"] = Json::object();
     for (const auto& [name, value] : rank_environment(spec, place, {})) {
         out["environment"][name] = name == "MASTER_PORT" ? "<port held by node 0>" : value;
+    }
+    if (*script) {
+        out["script"] = **script;
     }
     out["warnings"] = warnings;
     out["render_hash"] = sha256_hex(dump_json(to_json(spec)) + "\n" + dump_json(out));

@@ -33,7 +33,13 @@ void fields(V& visit, M& m) {
         visit("attempt", m.attempt);
         visit("ticket_hash", m.ticket_hash);
         visit("directory", m.directory);
-    } else if constexpr (Is<M, event::AttemptPlaced>) {
+    } else if constexpr (Is<M, event::AttemptSubmitting>) {
+        visit("attempt", m.attempt);
+        visit("number", m.number);
+    } else if constexpr (Is<M, event::Held>) {
+        visit("attempt", m.attempt);
+        visit("reason", m.reason);
+    } else if constexpr (Is<M, event::AttemptPlaced> || Is<M, event::AttemptSubmitted>) {
         visit("attempt", m.attempt);
         visit("scheduler_id", m.scheduler_id);
     } else if constexpr (Is<M, event::AgentClaimed>) {
@@ -42,6 +48,7 @@ void fields(V& visit, M& m) {
         visit("node", m.node);
         visit("incarnation", m.incarnation);
         visit("pid", m.pid);
+        visit.optional("allocation", m.allocation);
     } else if constexpr (Is<M, event::GenerationStarted>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);
@@ -77,7 +84,7 @@ void fields(V& visit, M& m) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {
         visit("step", m.step);
-    } else if constexpr (Is<M, event::AttemptEnded>) {
+    } else if constexpr (Is<M, event::AttemptEnded> || Is<M, event::Released>) {
         visit("attempt", m.attempt);
     } else {
         static_assert(Is<M, event::RanksStarted> || Is<M, event::GenerationEnded>);

@@ -39,6 +39,24 @@ struct AttemptCreated {  // the intent: on disk before the scheduler is asked
     std::string ticket_hash;  // SHA-256 of the agents' ticket
     std::string directory;
 };
+// The scheduler is about to be asked to take the attempt. On disk before it is: whatever comes of
+// it, even a crash of this daemon, there may be something to find.
+struct AttemptSubmitting {
+    std::int32_t attempt = 0;
+    std::int32_t number =
+        1;  // 1, 2, …: more than one only if what came before cannot come any more
+};
+struct AttemptSubmitted {  // the scheduler has it in its queue
+    std::int32_t attempt = 0;
+    std::string scheduler_id;
+};
+struct Held {  // waits for a person
+    std::int32_t attempt = 0;
+    std::string reason;
+};
+struct Released {
+    std::int32_t attempt = 0;
+};
 struct AttemptPlaced {  // the allocation is there
     std::int32_t attempt = 0;
     std::string scheduler_id;
@@ -49,6 +67,9 @@ struct AgentClaimed {
     std::string node;
     std::string incarnation;
     std::int64_t pid = 0;
+    // The scheduler's own number of the allocation the agent runs in ("" with the local scheduler):
+    // the first claim of an attempt fixes it for all of its nodes.
+    std::string allocation{};
 };
 struct GenerationStarted {  // on disk before WORLD leaves: its number is a fence
     std::int32_t attempt = 0;
@@ -114,7 +135,8 @@ using EventData =
     std::variant<event::Submitted, event::AttemptCreated, event::AttemptPlaced, event::AgentClaimed,
                  event::GenerationStarted, event::RanksStarted, event::RankExited, event::FaultSeen,
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
-                 event::CancelRequested, event::Finished>;
+                 event::CancelRequested, event::Finished, event::AttemptSubmitting,
+                 event::AttemptSubmitted, event::Held, event::Released>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

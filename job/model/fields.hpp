@@ -21,6 +21,18 @@ class FieldWriter {
     void operator()(const char* key, const T& value) {
         json[key] = value;
     }
+    // Left out when it is empty.
+    void optional(const char* key, const std::string& value) {
+        if (!value.empty()) {
+            json[key] = value;
+        }
+    }
+    // Left out when it is 0.
+    void optional(const char* key, std::int64_t value) {
+        if (value != 0) {
+            json[key] = value;
+        }
+    }
 };
 
 class FieldTaker {
@@ -47,6 +59,13 @@ class FieldTaker {
     void operator()(const char* key, std::string& value) {
         require(key);
         in_.string(key, value, limits::kAgentFrameBytes);
+    }
+    // Newer than the first version of what is read: may be absent, stays empty then.
+    void optional(const char* key, std::string& value) {
+        in_.string(key, value, limits::kAgentFrameBytes);
+    }
+    void optional(const char* key, std::int64_t& value) {
+        in_.integer(key, value, INT64_MIN, INT64_MAX);
     }
     void operator()(const char* key, std::vector<std::string>& value) {
         require(key);

@@ -94,6 +94,41 @@ struct Applier {
         job.attempts.push_back(std::move(created));
         return {};
     }
+    Status operator()(const event::AttemptSubmitting& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr || e.number != current->submissions + 1 ||
+            !current->claims.empty()) {
+            return stale("submission");
+        }
+        current->submissions = e.number;
+        current->submitting_at = event.time;
+        current->scheduler_id.clear();  // what the scheduler had is gone for good
+        return {};
+    }
+    Status operator()(const event::AttemptSubmitted& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr) {
+            return stale("attempt");
+        }
+        current->scheduler_id = e.scheduler_id;
+        return {};
+    }
+    Status operator()(const event::Held& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr) {
+            return stale("attempt");
+        }
+        current->held_reason = e.reason;
+        return {};
+    }
+    Status operator()(const event::Released& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr) {
+            return stale("attempt");
+        }
+        current->held_reason.clear();
+        return {};
+    }
     Status operator()(const event::AttemptPlaced& e) const {
         Attempt* current = attempt(e.attempt);
         if (current == nullptr) {
@@ -101,14 +136,17 @@ struct Applier {
         }
         current->scheduler_id = e.scheduler_id;
         current->placed_at = event.time;
+        current->held_reason.clear();
         return {};
     }
     Status operator()(const event::AgentClaimed& e) const {
         Attempt* current = attempt(e.attempt);
         if (current == nullptr || e.node_rank < 0 || e.node_rank >= job.spec.resources.nodes ||
-            current->claims.contains(e.node_rank)) {
+            current->claims.contains(e.node_rank) ||
+            (!current->claims.empty() && current->allocation != e.allocation)) {
             return stale("claim");
         }
+        current->allocation = e.allocation;
         current->claims[e.node_rank] = NodeClaim{e.node, e.incarnation, e.pid};
         current->claimed_at = event.time;
         return {};
@@ -362,6 +400,7 @@ Action due(const Job& job, UnixMillis now) {
     }
     switch (job.state) {
         case JobState::queued:
+        case JobState::held:
             action.kind = ActionKind::place;
             break;
         case JobState::starting:

@@ -47,6 +47,10 @@ struct Attempt {
     std::string scheduler_id;
     std::string ticket_hash;
     std::string directory;
+    std::string allocation;        // what the agents that claimed it run in; "" = nobody has yet
+    std::int32_t submissions = 0;  // intents to hand it to the scheduler
+    UnixMillis submitting_at = 0;  // of the last of them
+    std::string held_reason;       // "" = not held
     UnixMillis created_at = 0;
     UnixMillis placed_at = 0;
     UnixMillis finished_at = 0;

@@ -110,6 +110,9 @@ Json job_json(const Job& job, const LiveView& live) {
     if (!live.pending_reason.empty()) {
         out["pending_reason"] = live.pending_reason;
     }
+    if (live.expected_start != 0) {
+        out["expected_start"] = to_rfc3339(live.expected_start);
+    }
     put_cause(out, job.cause);
     if (!job.warnings.empty()) {
         out["warnings"] = job.warnings;

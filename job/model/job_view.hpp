@@ -13,8 +13,9 @@ namespace lockstep {
 struct LiveView {
     std::optional<std::int64_t> step;
     std::optional<std::int64_t> total_steps;
-    std::optional<double> ettr;  // productive time / wall time since start, 0..1
-    std::string pending_reason;  // plain words; "" = not waiting
+    std::optional<double> ettr;     // productive time / wall time since start, 0..1
+    std::string pending_reason;     // plain words; "" = not waiting
+    UnixMillis expected_start = 0;  // the scheduler's estimate; 0 = unknown
 };
 
 Json job_json(const Job& job, const LiveView& live);

@@ -1,14 +1,20 @@
 // What a scheduler is asked to place. Plain values; any thread.
 #pragma once
 
+#include "job/base/clock.hpp"
 #include "job/base/ids.hpp"
 #include "job/model/spec.hpp"
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
+
+// The job id that stands in what is rendered before there is a job.
+inline constexpr std::string_view kTemplateJob = "ls-00000000000000000000000000";
 
 // One attempt of one job: everything a scheduler may know about it.
 struct AttemptRequest {
@@ -16,7 +22,32 @@ struct AttemptRequest {
     std::int32_t attempt = 1;
     std::string name;  // the job's
     Resources resources;
-    std::string directory;  // attempt directory, absolute; holds agent.json
+    SlurmSpec slurm{};
+    Submission submission = Submission::automatic;
+    std::int32_t signal_seconds = 0;  // warn the ranks so long before the time limit; 0 = never
+    std::string directory;            // attempt directory, absolute; holds agent.json
+    // When the last intent to hand it over was made durable; 0 = never. Fresh: in this daemon's
+    // life, and not used for a try yet.
+    UnixMillis intent_at = 0;
+    bool intent_is_fresh = false;
+    std::string scheduler_id{};  // as recorded; "" = none
+    std::string allocation{};    // the one its agents run in; "" = nobody has claimed it
 };
+
+// What of the spec a scheduler may know: nothing in which a user could put a command, a variable
+// or a path. The caller adds what the job's history says.
+inline AttemptRequest attempt_request(const JobId& job, std::int32_t attempt, const JobSpec& spec,
+                                      std::string directory) {
+    AttemptRequest out;
+    out.job = job;
+    out.attempt = attempt;
+    out.name = spec.name;
+    out.resources = spec.resources;
+    out.slurm = spec.slurm;
+    out.submission = spec.submission;
+    out.signal_seconds = spec.checkpoint.seconds_before_timeout;
+    out.directory = std::move(directory);
+    return out;
+}
 
 }  // namespace lockstep

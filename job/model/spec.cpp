@@ -4,6 +4,7 @@
 #include "job/base/limits.hpp"
 #include "job/model/capture.hpp"
 #include "job/model/spec_fields.hpp"
+#include "job/model/spec_slurm.hpp"
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,8 @@ namespace {
 constexpr std::array<std::string_view, 12> kFrameworks{
     "native", "pytorch", "lightning", "keras",      "tensorflow", "paddle",
     "jax",    "horovod", "deepspeed", "accelerate", "mpi",        "command"};
+
+constexpr std::array<std::string_view, 2> kSubmissions{"automatic", "manual"};
 
 bool is_word(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -72,10 +75,13 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     in.string("time_limit", limit, limits::kTextBytes);
     if (!limit.empty()) {
         const auto seconds = parse_time_limit(limit);
-        if (seconds) {
-            out.time_limit_seconds = *seconds;
-        } else {
+        if (!seconds) {
             in.error("time_limit", seconds.error().message);
+        } else if (*seconds > limits::kTimeLimitSeconds) {
+            in.error("time_limit",
+                     "must be at most " + format_time_limit(limits::kTimeLimitSeconds));
+        } else {
+            out.time_limit_seconds = *seconds;
         }
     }
     in.finish();
@@ -131,6 +137,20 @@ void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
     if (spec.train->strategy == TrainStrategy::single && spec.resources.world_size() > 1) {
         errors.push_back({in.pointer("train") + "/strategy",
                           "single is one process: ask for 1 node × 1 rank, or use data_parallel"});
+    }
+}
+
+void read_placement(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {
+    if (const Json* slurm = in.raw("slurm")) {
+        read_slurm(*slurm, in.pointer("slurm"), spec.slurm, errors);
+    }
+    std::size_t submission = 0;
+    in.word("submission", submission, {kSubmissions.begin(), kSubmissions.end()});
+    spec.submission = static_cast<Submission>(submission);
+    const std::int64_t limit = spec.resources.time_limit_seconds;
+    if (limit > 0 && spec.checkpoint.seconds_before_timeout >= limit) {
+        errors.push_back({"/checkpoint/seconds_before_timeout",
+                          "must be less than /resources/time_limit, " + format_time_limit(limit)});
     }
 }
 
@@ -193,6 +213,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     if (const Json* checkpoint = in.raw("checkpoint")) {
         read_checkpoint(*checkpoint, in.pointer("checkpoint"), spec.checkpoint, errors);
     }
+    read_placement(in, spec, errors);
     refuse_later_fields(in, errors);
     in.finish();
     if (!errors.empty()) {
@@ -223,6 +244,12 @@ Json to_json(const JobSpec& spec) {
         resources["time_limit"] = format_time_limit(r.time_limit_seconds);
     }
     out["resources"] = std::move(resources);
+    if (!spec.slurm.empty()) {
+        out["slurm"] = to_json(spec.slurm);
+    }
+    if (spec.submission != Submission::automatic) {
+        out["submission"] = kSubmissions[static_cast<std::size_t>(spec.submission)];
+    }
     out["environment"] = Json::object();
     for (const auto& [name, value] : spec.environment) {
         out["environment"][name] = value;
@@ -230,9 +257,8 @@ Json to_json(const JobSpec& spec) {
     if (!spec.working_directory.empty()) {
         out["working_directory"] = spec.working_directory;
     }
-    if (!spec.checkpoint.directory.empty()) {
-        out["checkpoint"] = Json::object();
-        out["checkpoint"]["directory"] = spec.checkpoint.directory;
+    if (Json checkpoint = to_json(spec.checkpoint); !checkpoint.empty()) {
+        out["checkpoint"] = std::move(checkpoint);
     }
     out["capture"] = Json::object();
     out["capture"]["preset"] = spec.capture.preset;

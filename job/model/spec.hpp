@@ -38,18 +38,45 @@ struct Resources {
     std::int32_t gpus_per_node = 0;
     std::int32_t cpus_per_rank = 1;
     std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
-    std::int64_t time_limit_seconds = 0;  // 0 = none
+    std::int64_t time_limit_seconds = 0;  // 0 = none; Slurm: what the partition gives by default
     std::int32_t world_size() const { return nodes * ranks_per_node; }
 };
 
 struct CaptureSpec {
-    std::string preset =
-        "auto";  // auto | none | paddle | keras | huggingface | lightning | pytorch (capture.hpp)
+    // auto | none | paddle | keras | huggingface | lightning | pytorch (capture.hpp)
+    std::string preset = "auto";
     std::string loss;  // RE2 pattern with named groups loss, and optionally step, epoch
 };
 
 struct CheckpointSpec {
-    std::string directory;  // "" = <runs-dir>/<job>/checkpoints
+    std::string directory;        // "" = <runs-dir>/<job>/checkpoints
+    std::string signal = "USR2";  // what the ranks get: USR2 | USR1 | TERM | INT | HUP
+    // Seconds before the time limit at which they get it, Slurm only; 0 = never. Slurm may send it
+    // up to 60 s earlier (sbatch(1), --signal).
+    std::int32_t seconds_before_timeout = 0;
+};
+
+// Where and how Slurm places the job: sbatch's options of the same names. Every text has passed an
+// allow-list of characters (spec_slurm.cpp), so it may stand in an #SBATCH line. "" = not stated.
+struct SlurmSpec {
+    std::string partition;  // one, or several with commas: the one that starts first
+    std::string account;
+    std::string qos;
+    std::string constraint;
+    std::string reservation;
+    std::string nodelist;  // a host list: n[1-3],m7
+    std::string exclude;   // a host list
+    bool exclusive = false;
+    // Other long options of sbatch, from a list in spec_slurm.cpp: {"switches": "1"}. An option
+    // without a value has "".
+    std::map<std::string, std::string> directives;
+    bool operator==(const SlurmSpec&) const = default;
+    bool empty() const { return *this == SlurmSpec{}; }
+};
+
+enum class Submission : std::uint8_t {
+    automatic,
+    manual,  // everything is prepared; the job is held until a person hands in the script
 };
 
 struct JobSpec {
@@ -58,6 +85,8 @@ struct JobSpec {
     std::optional<TrainConfig> train;  // native only
     std::vector<std::string> command;  // argv; empty for native
     Resources resources;
+    SlurmSpec slurm;
+    Submission submission = Submission::automatic;
     std::map<std::string, std::string> environment;
     std::string working_directory;  // "" = the attempt directory
     CheckpointSpec checkpoint;

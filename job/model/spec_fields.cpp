@@ -2,10 +2,16 @@
 
 #include "job/base/limits.hpp"
 
+#include <array>
+
 namespace lockstep {
 namespace {
 
 constexpr const char* kNotYet = "is not available yet";
+
+// TERM and INT end a process that does not catch them; NCCL may catch USR1 (submitit found so),
+// hence USR2 by default.
+constexpr std::array<std::string_view, 5> kSignals{"USR2", "USR1", "TERM", "INT", "HUP"};
 
 // An empty list or object asks for nothing and is accepted.
 void refuse_if_filled(ObjectReader& in, std::string_view key, const char* why) {
@@ -56,12 +62,26 @@ void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpe
     if (!out.directory.empty() && out.directory.front() != '/') {
         in.error("directory", "must be an absolute path");
     }
-    for (const char* key : {"signal", "seconds_before_timeout"}) {
-        if (in.has(key)) {
-            in.error(key, kNotYet);
-        }
-    }
+    std::size_t signal = 0;
+    in.word("signal", signal, {kSignals.begin(), kSignals.end()});
+    out.signal = kSignals[signal];
+    in.integer("seconds_before_timeout", out.seconds_before_timeout, 0,
+               limits::kSecondsBeforeTimeout);
     in.finish();
+}
+
+Json to_json(const CheckpointSpec& checkpoint) {
+    Json out = Json::object();
+    if (!checkpoint.directory.empty()) {
+        out["directory"] = checkpoint.directory;
+    }
+    if (checkpoint.signal != kSignals.front()) {
+        out["signal"] = checkpoint.signal;
+    }
+    if (checkpoint.seconds_before_timeout > 0) {
+        out["seconds_before_timeout"] = checkpoint.seconds_before_timeout;
+    }
+    return out;
 }
 
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
@@ -70,13 +90,7 @@ void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
     if (launch != 0) {
         in.error("launch", "only rank is available yet");
     }
-    std::size_t submission = 0;
-    in.word("submission", submission, {"automatic", "manual"});
-    if (submission != 0) {
-        in.error("submission", "manual needs a batch scheduler; only automatic is available yet");
-    }
     refuse_if_filled(in, "roles", "roles are not available yet: every rank is a worker");
-    refuse_if_filled(in, "slurm", "has no effect: jobs run on the local scheduler, not on Slurm");
     refuse_if_filled(in, "secrets", kNotYet);
     refuse_if_filled(in, "container", kNotYet);
     refuse_if_filled(in, "watch", kNotYet);

@@ -9,12 +9,13 @@
 
 namespace lockstep {
 
-// `checkpoint`: directory counts; signal and seconds_before_timeout are refused.
 void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpec& out,
                      std::vector<FieldError>& errors);
+// What differs from the defaults.
+Json to_json(const CheckpointSpec& checkpoint);
 
-// launch, roles, slurm, secrets, container, recovery, watch, sweep, after, submission: the value
-// that describes what this version does anyway is accepted, every other one is refused by name.
+// launch, roles, secrets, container, recovery, watch, sweep, after: the value that describes what
+// this version does anyway is accepted, every other one is refused by name.
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors);
 
 }  // namespace lockstep

@@ -7,9 +7,12 @@ constexpr std::array<std::string_view, kJobStates> kStateNames{
     "accepted", "queued", "starting",  "running", "restarting",
     "requeued", "held",   "succeeded", "failed",  "cancelled"};
 constexpr std::array<std::string_view, kEventKinds> kEventNames{
-    "submitted",     "attempt_created",  "attempt_placed", "agent_claimed",    "generation_started",
-    "ranks_started", "rank_exited",      "fault",          "checkpoint_saved", "generation_ended",
-    "attempt_ended", "cancel_requested", "finished"};
+    "submitted",          "attempt_created",    "attempt_placed",    "agent_claimed",
+    "generation_started", "ranks_started",      "rank_exited",       "fault",
+    "checkpoint_saved",   "generation_ended",   "attempt_ended",     "cancel_requested",
+    "finished",           "attempt_submitting", "attempt_submitted", "held",
+    "released",
+};
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",      "user_error", "rank_exit", "rank_signal",       "oom",
     "node_lost", "gpu_fault",  "hang",      "nonfinite_loss",    "rendezvous_timeout",

@@ -37,8 +37,12 @@ enum class EventKind : std::uint8_t {
     attempt_ended,
     cancel_requested,
     finished,
+    attempt_submitting,
+    attempt_submitted,
+    held,
+    released,
 };
-inline constexpr std::size_t kEventKinds = 13;
+inline constexpr std::size_t kEventKinds = 17;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -83,9 +87,17 @@ struct Transition {
 inline constexpr std::array kTransitions{
     Transition{JobState::accepted, EventKind::attempt_created, JobState::queued},
     Transition{JobState::requeued, EventKind::attempt_created, JobState::queued},
+    Transition{JobState::queued, EventKind::attempt_submitting, JobState::queued},
+    Transition{JobState::queued, EventKind::attempt_submitted, JobState::queued},
+    Transition{JobState::queued, EventKind::held, JobState::held},
     Transition{JobState::queued, EventKind::attempt_placed, JobState::starting},
     Transition{JobState::queued, EventKind::fault, JobState::queued},
     Transition{JobState::queued, EventKind::attempt_ended, JobState::requeued},
+    Transition{JobState::held, EventKind::attempt_submitted, JobState::held},
+    Transition{JobState::held, EventKind::released, JobState::queued},
+    Transition{JobState::held, EventKind::attempt_placed, JobState::starting},
+    Transition{JobState::held, EventKind::fault, JobState::held},
+    Transition{JobState::held, EventKind::attempt_ended, JobState::requeued},
     Transition{JobState::starting, EventKind::agent_claimed, JobState::starting},
     Transition{JobState::starting, EventKind::generation_started, JobState::starting},
     Transition{JobState::starting, EventKind::ranks_started, JobState::running},

@@ -18,9 +18,11 @@ void fields(V& visit, M& m) {
     visit("node", m.node);
     visit("pid", m.pid);
     visit("incarnation", m.incarnation);
+    visit.optional("allocation", m.allocation);
     visit("version", m.version);
     visit("generation", m.generation);
     visit("ranks_running", m.ranks_running);
+    visit.optional("time", m.time);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Join>
@@ -177,6 +179,7 @@ void fields(V& visit, M& m) {
     visit("job_id", m.job_id);
     visit("attempt", m.attempt);
     visit("nodes", m.nodes);
+    visit.optional("fingerprint", m.fingerprint);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, ClaimFile>
@@ -361,8 +364,9 @@ Result<ResultFile> decode_result_file(std::string_view text) {
     return file;
 }
 
-std::string claim_file_name(std::int32_t node_rank) {
-    return numbered("node-%05d.claim", node_rank);
+std::string claim_file_name(std::int32_t node_rank, const std::string& allocation) {
+    const std::string name = numbered("node-%05d", node_rank);
+    return allocation.empty() ? name + ".claim" : name + "-" + allocation + ".claim";
 }
 std::string result_file_name(std::int32_t node_rank) {
     return numbered("node-%05d.result.json", node_rank);

@@ -39,9 +39,11 @@ struct Hello {
     std::string node;            // host name
     std::int64_t pid = 0;
     std::string incarnation;  // random per agent process: who claimed the node first
+    std::string allocation;   // the scheduler's number of the job it runs in; "" = local scheduler
     std::string version;
     std::int32_t generation = 0;  // the one this agent is in; 0 = none yet
     bool ranks_running = false;   // it has live ranks of that generation
+    UnixMillis time = 0;          // what its clock shows; 0 = it does not say
 };
 struct Join {
     std::string address;    // IP the other nodes reach this one at
@@ -178,11 +180,12 @@ Result<DaemonMessage> decode_daemon(std::string_view text);
 // <attempt directory>/agent.json, mode 0600, written by lockstepd, rewritten when its address
 // changes; agents read it again before every connect.
 struct AttemptFile {
-    std::string url;     // http://host:port of the agents' listener
+    std::string url;     // http[s]://host:port of the agents' listener
     std::string ticket;  // bearer of this attempt; its hash is what the daemon stores
     std::string job_id;
     std::int32_t attempt = 0;
     std::int32_t nodes = 1;
+    std::string fingerprint{};  // "sha256:…" of the certificate the listener shows; "" = no TLS
 };
 inline constexpr std::string_view kAttemptFileName = "agent.json";
 std::string encode_attempt_file(const AttemptFile& file);
@@ -191,11 +194,14 @@ Result<AttemptFile> decode_attempt_file(std::string_view text);
 // <attempt directory>/node-00000.claim: created O_EXCL and flock()ed by the agent for as long as it
 // lives; holds ClaimFile. Its existence says that this node's agent was started once; the lock
 // says that it lives. A second agent for the node exits at once: no rank is started twice.
-std::string claim_file_name(std::int32_t node_rank);
+// In a scheduler's allocation the file's name carries its number: a second copy of the attempt is
+// told apart by the daemon, to which the first agent that calls in is the attempt's.
+std::string claim_file_name(std::int32_t node_rank, const std::string& allocation = "");
 struct ClaimFile {
     std::int64_t pid = 0;
     std::string incarnation;
     std::string node;
+    std::string allocation{};  // see Hello
 };
 std::string encode_claim_file(const ClaimFile& file);
 Result<ClaimFile> decode_claim_file(std::string_view text);

@@ -20,7 +20,7 @@ std::vector<EventData> samples() {
     return {event::Submitted{"ada", *parse_json(R"({"name":"x"})"), {"w"}},
             event::AttemptCreated{1, "hash", "/dir"},
             event::AttemptPlaced{1, "local-1"},
-            event::AgentClaimed{1, 2, "n", "inc", 42},
+            event::AgentClaimed{1, 2, "n", "inc", 42, "17"},
             event::GenerationStarted{1, 2, "10.0.0.1", 29500, {"10.0.0.1", "10.0.0.2"}, 200},
             event::RanksStarted{1, 2},
             exited,
@@ -29,7 +29,11 @@ std::vector<EventData> samples() {
             event::GenerationEnded{1, 2, cause},
             event::AttemptEnded{1, cause},
             event::CancelRequested{"ada"},
-            event::Finished{JobState::failed, cause, 77}};
+            event::Finished{JobState::failed, cause, 77},
+            event::AttemptSubmitting{1, 2},
+            event::AttemptSubmitted{1, "17"},
+            event::Held{1, "by the administrator"},
+            event::Released{1}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -126,6 +126,14 @@ EventData fitting(EventKind kind) {
             return event::CancelRequested{"ada"};
         case EventKind::finished:
             return event::Finished{JobState::failed, {}, -1};
+        case EventKind::attempt_submitting:
+            return event::AttemptSubmitting{1, 1};
+        case EventKind::attempt_submitted:
+            return event::AttemptSubmitted{1, "17"};
+        case EventKind::held:
+            return event::Held{1, "why"};
+        case EventKind::released:
+            return event::Released{1};
     }
     return event::Submitted{};
 }
@@ -141,6 +149,9 @@ Job job_in(JobState state) {
     history.generation();
     if (state == JobState::requeued || state == JobState::accepted) {
         history.must(event::AttemptEnded{1, {}});
+    }
+    if (state == JobState::queued) {
+        history.job.attempts.back().claims.clear();
     }
     history.job.state = state;
     return history.job;
@@ -279,6 +290,47 @@ TEST(JobLife, ASecondClaimOfANodeIsRefused) {
     h.claims();
     EXPECT_FALSE(h.add(event::AgentClaimed{1, 0, "other", "other", 2}).has_value());
     EXPECT_FALSE(h.add(event::AgentClaimed{1, 2, "n2", "i2", 2}).has_value());
+}
+
+TEST(JobLife, TheFirstClaimFixesTheAllocationForAllNodes) {
+    History h;
+    h.attempt();
+    h.must(event::AttemptSubmitting{1, 1});
+    h.must(event::AttemptSubmitted{1, "17"});
+    h.placed();
+    h.must(event::AgentClaimed{1, 0, "n0", "i0", 1, "18"});
+    EXPECT_EQ(h.job.attempt()->allocation, "18");
+    EXPECT_FALSE(h.add(event::AgentClaimed{1, 1, "n1", "i1", 1, "17"}).has_value());
+    EXPECT_FALSE(h.add(event::AgentClaimed{1, 1, "n1", "i1", 1, ""}).has_value());
+    h.must(event::AgentClaimed{1, 1, "n1", "i1", 1, "18"});
+}
+
+TEST(JobLife, AnAttemptIsSubmittedAgainOnlyWhileNobodyHasClaimedIt) {
+    History h;
+    h.attempt();
+    EXPECT_FALSE(h.add(event::AttemptSubmitting{1, 2}).has_value());
+    h.must(event::AttemptSubmitting{1, 1});
+    h.must(event::AttemptSubmitted{1, "17"});
+    h.must(event::AttemptSubmitting{1, 2});
+    EXPECT_EQ(h.job.attempt()->scheduler_id, "") << "17 is gone";
+    EXPECT_EQ(h.job.attempt()->submissions, 2);
+    EXPECT_EQ(h.job.attempt()->submitting_at, h.now);
+}
+
+TEST(JobLife, AHeldJobWaitsAndGoesOn) {
+    History h;
+    h.attempt();
+    h.must(event::Held{1, "held by an administrator"});
+    EXPECT_EQ(h.job.state, JobState::held);
+    EXPECT_EQ(due(h.job, h.now).kind, ActionKind::place) << "the scheduler is still asked";
+    h.must(event::AttemptSubmitted{1, "17"});
+    EXPECT_EQ(h.job.state, JobState::held);
+    h.must(event::Released{1});
+    EXPECT_EQ(h.job.state, JobState::queued);
+    h.must(event::Held{1, "again"});
+    h.placed();
+    EXPECT_EQ(h.job.state, JobState::starting);
+    EXPECT_EQ(h.job.attempt()->held_reason, "");
 }
 
 TEST(JobLife, GenerationsAreFencedByNumber) {

@@ -86,6 +86,51 @@ TEST(Spec, NumbersOutOfRangeNameTheRange) {
         (Errors{"/resources/time_limit: not a time limit: use minutes, HH:MM:SS or D-HH:MM:SS"}));
 }
 
+TEST(Spec, TimeLimitsMayHaveAnyOfSlurmsForms) {
+    const auto seconds = [](const std::string& text) {
+        return parse(R"({"name":"a","framework":"native","resources":{"time_limit":")" + text +
+                     "\"}}")
+            .value()
+            .resources.time_limit_seconds;
+    };
+    EXPECT_EQ(seconds("90"), 90 * 60);
+    EXPECT_EQ(seconds("90:30"), 90 * 60 + 30);
+    EXPECT_EQ(seconds("04:00:00"), 4 * 3600);
+    EXPECT_EQ(seconds("1-00"), 86'400);
+    EXPECT_EQ(seconds("1-12:30"), 86'400 + 12 * 3600 + 30 * 60);
+    EXPECT_EQ(seconds("1-00:00:00"), 86'400);
+    for (const char* text : {"UNLIMITED", "0", "-1", "1:2:3:4", "1-", "04:00:00 --hold"}) {
+        EXPECT_EQ(wrong(std::string{R"({"name":"a","framework":"native",
+                        "resources":{"time_limit":")"} +
+                        text + "\"}}")
+                      .size(),
+                  1U)
+            << text;
+    }
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"9999999"}})"),
+              (Errors{"/resources/time_limit: must be at most 3650-00:00:00"}));
+}
+
+TEST(Spec, TheWarningBeforeTheTimeLimitComesBeforeIt) {
+    const auto spec = parse(R"({"name":"a","framework":"native",
+        "checkpoint":{"signal":"USR1","seconds_before_timeout":120},"submission":"manual"})");
+    ASSERT_TRUE(spec.has_value());
+    EXPECT_EQ(spec->checkpoint.signal, "USR1");
+    EXPECT_EQ(spec->checkpoint.seconds_before_timeout, 120);
+    EXPECT_EQ(spec->submission, Submission::manual);
+    EXPECT_EQ(to_json(*parse_spec(to_json(*spec))), to_json(*spec));
+    EXPECT_EQ(
+        wrong(R"({"name":"a","framework":"native","resources":{"time_limit":"2"},
+                  "checkpoint":{"seconds_before_timeout":120}})"),
+        (Errors{"/checkpoint/seconds_before_timeout: must be less than /resources/time_limit, "
+                "00:02:00"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","submission":"later",
+                        "checkpoint":{"signal":"KILL","seconds_before_timeout":65536}})"),
+              (Errors{"/checkpoint/signal: must be one of: USR2, USR1, TERM, INT, HUP",
+                      "/checkpoint/seconds_before_timeout: must be 0..65535",
+                      "/submission: must be one of: automatic, manual"}));
+}
+
 TEST(Spec, WrongTypesNameTheField) {
     EXPECT_EQ(wrong(R"({"name":7,"framework":[],"resources":3,"environment":[],"labels":{"a":1}})"),
               (Errors{"/name: must be a string",
@@ -102,18 +147,15 @@ TEST(Spec, AFieldWithoutEffectIsRefusedNotIgnored) {
         (Errors{"/command: has no effect with framework native: Lockstep's own trainer runs"}));
     EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":["x"],"train":{}})"),
               (Errors{"/train: has no effect with this framework: only native reads it"}));
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"native","slurm":{"partition":"gpu"}})"),
-              (Errors{"/slurm: has no effect: jobs run on the local scheduler, not on Slurm"}));
 }
 
 TEST(Spec, WhatComesLaterIsRefusedByName) {
     EXPECT_EQ(wrong(R"({"name":"a","framework":"jax","command":["x"],"launch":"node",
         "roles":[{"name":"ps"}],"secrets":["K"],"container":{"runtime":"pyxis"},
         "recovery":{"max_restarts":3,"on":["hang"]},"watch":{"hang_seconds":5},
-        "sweep":{"max_parallel":2},"after":["ls-1"],"submission":"manual",
-        "checkpoint":{"signal":"USR2"}})")
+        "sweep":{"max_parallel":2},"after":["ls-1"]})")
                   .size(),
-              12U);
+              10U);
 }
 
 TEST(Spec, CommandsMustNameAProgram) {

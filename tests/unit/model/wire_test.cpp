@@ -9,7 +9,7 @@ std::vector<AgentMessage> agent_samples() {
     Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
     KeyRequest keys{1, 9, 2, "wait", {"a", "b"}, "dmFs", -4, 1000, true};
     Started started{1, {{0, 11}, {1, 12}}};
-    return {Hello{1, 2, "n2", 42, "abc", "0.1.0", 3, true},
+    return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
             Join{"127.0.0.1", 29500, 8, 2, 16000},
             Ready{4},
             started,
@@ -70,6 +70,9 @@ TEST(Wire, IgnoresFieldsOfANewerPeerButMissesItsOwn) {
 TEST(Wire, FilesReadBack) {
     AttemptFile attempt{"http://127.0.0.1:1", "ticket", "ls-x", 1, 2};
     EXPECT_EQ(decode_attempt_file(encode_attempt_file(attempt))->ticket, "ticket");
+    EXPECT_EQ(encode_attempt_file(attempt).find("fingerprint"), std::string::npos);
+    attempt.fingerprint = "sha256:ab";
+    EXPECT_EQ(decode_attempt_file(encode_attempt_file(attempt))->fingerprint, "sha256:ab");
     ResultFile result;
     result.incarnation = "abc";
     result.generation = 1;

@@ -1,0 +1,332 @@
+#include "job/model/spec_slurm.hpp"
+
+#include "job/base/check.hpp"
+#include "job/base/limits.hpp"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace lockstep {
+namespace {
+
+// A value becomes part of an #SBATCH line, which ends at a blank and knows quotes, backslashes and
+// # (sbatch(1)): none of these, no control character and no slash (a node list with one names a
+// file) is in any pattern here. Names begin with a letter, a digit or _, so no program that gets
+// one as an argument takes it for an option.
+struct Pattern {
+    const char* expression;
+    const char* rule;  // for people
+};
+
+#define LOCKSTEP_NAME "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+constexpr Pattern kName{LOCKSTEP_NAME, "must be a name of letters, digits, _ . and -"};
+constexpr Pattern kNames{LOCKSTEP_NAME "(," LOCKSTEP_NAME "){0,15}",
+                         "must be a name of letters, digits, _ . and -, or several with commas"};
+constexpr Pattern kConstraint{"[A-Za-z0-9_.&|*()\\[\\],!:-]{1,256}",
+                              "may hold letters, digits and _ . - & | * ( ) [ ] , ! :"};
+constexpr Pattern kHosts{"[A-Za-z0-9_][A-Za-z0-9_.,\\[\\]-]*",
+                         "must be a host list such as n[1-3],m7"};
+constexpr Pattern kCount{"[0-9]{1,10}", "must be a whole number"};
+constexpr Pattern kSize{"[0-9]{1,10}[KMGT]?", "must be a size such as 500M or 10G"};
+constexpr Pattern kTime{"[A-Za-z0-9:+-]{1,64}",
+                        "must be a time such as now+1hour or 2026-11-21T04:00:00"};
+constexpr Pattern kSwitch{"", "takes no value: use \"\""};
+constexpr Pattern kWords{"[A-Za-z0-9_]{1,32}(,[A-Za-z0-9_]{1,32}){0,15}",
+                         "must be a word, or several with commas"};
+
+struct Directive {
+    const char* option;
+    Pattern pattern;
+};
+
+// Options that change neither what Lockstep starts nor where its files are.
+constexpr std::array kDirectives{
+    Directive{"acctg-freq",
+              {"[0-9]{1,6}|[a-z]{1,16}=[0-9]{1,6}(,[a-z]{1,16}=[0-9]{1,6}){0,7}",
+               "must be seconds, or such as task=30,energy=60"}},
+    Directive{"begin", kTime},
+    Directive{"cluster-constraint", {"!?[A-Za-z0-9_,-]{1,128}", "must be a list of features"}},
+    Directive{"comment",
+              {"[A-Za-z0-9_.:,=+@-]{1,256}", "may hold letters, digits and _ . : , = + @ -"}},
+    Directive{"contiguous", kSwitch},
+    Directive{"core-spec", kCount},
+    Directive{"cpu-freq",
+              {"[A-Za-z0-9:-]{1,64}", "must be such as high or 1000000-2000000:OnDemand"}},
+    Directive{"deadline", kTime},
+    Directive{"delay-boot", kCount},
+    Directive{"distribution",
+              {"(block|cyclic)(:(block|cyclic|fcyclic)){0,2}(,(Pack|NoPack))?",
+               "must be block or cyclic, for nodes, sockets and cores: block:cyclic"}},
+    Directive{"gres",
+              {"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?:[0-9]{1,10}[KMGT]?"
+               "(,[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?:[0-9]{1,10}[KMGT]?)*",
+               "must be such as lustre:1 or craynetwork:hsn:2"}},
+    Directive{"gres-flags",
+              {"(disable|enforce)-binding|allow-task-sharing|one-task-per-sharing",
+               "must be disable-binding, enforce-binding or allow-task-sharing"}},
+    Directive{"hint",
+              {"compute_bound|memory_bound|multithread|nomultithread",
+               "must be compute_bound, memory_bound, multithread or nomultithread"}},
+    Directive{"licenses",
+              {"[A-Za-z0-9_][A-Za-z0-9_.@-]*(:[0-9]{1,6})?"
+               "(,[A-Za-z0-9_][A-Za-z0-9_.@-]*(:[0-9]{1,6})?)*",
+               "must be such as matlab:2,fluent@server:1"}},
+    Directive{"mail-type", kWords},
+    Directive{"mail-user",
+              {"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?",
+               "must be an address"}},
+    Directive{"mcs-label", kName},
+    Directive{"network", {"[A-Za-z0-9_=,-]{1,128}", "may hold letters, digits and _ = , -"}},
+    Directive{"nice", kCount},
+    Directive{"power", kWords},
+    Directive{"prefer", kConstraint},
+    Directive{"priority", kCount},
+    Directive{"profile", kWords},
+    Directive{"spread-job", kSwitch},
+    Directive{
+        "switches",
+        {"[0-9]{1,6}(@[0-9:-]{1,20})?", "must be a number, or with the longest wait: 1@01:00:00"}},
+    Directive{"thread-spec", kCount},
+    Directive{"threads-per-core", kCount},
+    Directive{"tmp", kSize},
+    Directive{"wckey", {"[A-Za-z0-9_*][A-Za-z0-9_.-]{0,63}", kName.rule}},
+};
+
+struct Managed {
+    const char* option;
+    const char* use;
+};
+
+constexpr const char* kLogs =
+    "is Lockstep's own: output is in the attempt's directory and under /v1/jobs/{id}/logs";
+constexpr const char* kRanks = "is Lockstep's own: use /resources/ranks_per_node";
+constexpr const char* kCpus = "is Lockstep's own: use /resources/cpus_per_rank";
+constexpr const char* kGpus = "is Lockstep's own: use /resources/gpus_per_node";
+constexpr const char* kMemory = "is Lockstep's own: use /resources/memory_mb_per_node";
+constexpr const char* kTimeLimit = "is Lockstep's own: use /resources/time_limit";
+constexpr const char* kEnvironment = "is Lockstep's own: use /environment";
+constexpr const char* kRequeue =
+    "is Lockstep's own: every attempt is a new Slurm job, see /recovery/max_attempts";
+constexpr const char* kIdentity = "is Lockstep's own: the job runs as the user of the daemon";
+constexpr const char* kCommand = "is Lockstep's own: use /command";
+
+// What decides which processes run where, as whom, with which files: a second word on it would
+// contradict the spec.
+constexpr std::array kManaged{
+    Managed{"account", "has a field of its own: use /slurm/account"},
+    Managed{"array", "is Lockstep's own: use /sweep"},
+    Managed{"chdir", "is Lockstep's own: use /working_directory"},
+    Managed{"constraint", "has a field of its own: use /slurm/constraint"},
+    Managed{"container", "is Lockstep's own: use /container"},
+    Managed{"cpus-per-gpu", kCpus},
+    Managed{"cpus-per-task", kCpus},
+    Managed{"dependency", "is Lockstep's own: use /after"},
+    Managed{"error", kLogs},
+    Managed{"exclude", "has a field of its own: use /slurm/exclude"},
+    Managed{"exclusive", "has a field of its own: use /slurm/exclusive"},
+    Managed{"export", kEnvironment},
+    Managed{"export-file", kEnvironment},
+    Managed{"get-user-env", kEnvironment},
+    Managed{"gid", kIdentity},
+    Managed{"gpu-bind", kGpus},
+    Managed{"gpus", kGpus},
+    Managed{"gpus-per-node", kGpus},
+    Managed{"gpus-per-socket", kGpus},
+    Managed{"gpus-per-task", kGpus},
+    Managed{"hold", "is Lockstep's own: use /submission"},
+    Managed{"input", kLogs},
+    Managed{"job-name", "is Lockstep's own: use /name"},
+    Managed{"kill-on-invalid-dep", "is Lockstep's own: use /after"},
+    Managed{"mem", kMemory},
+    Managed{"mem-per-cpu", kMemory},
+    Managed{"mem-per-gpu", kMemory},
+    Managed{"mincpus", kCpus},
+    Managed{"no-kill", kRequeue},
+    Managed{"no-requeue", kRequeue},
+    Managed{"nodefile", "has a field of its own: use /slurm/nodelist"},
+    Managed{"nodelist", "has a field of its own: use /slurm/nodelist"},
+    Managed{"nodes", "is Lockstep's own: use /resources/nodes"},
+    Managed{"ntasks", kRanks},
+    Managed{"ntasks-per-core", kRanks},
+    Managed{"ntasks-per-gpu", kRanks},
+    Managed{"ntasks-per-node", kRanks},
+    Managed{"ntasks-per-socket", kRanks},
+    Managed{"open-mode", kLogs},
+    Managed{"output", kLogs},
+    Managed{"parsable", "is Lockstep's own: it reads what sbatch answers"},
+    Managed{"partition", "has a field of its own: use /slurm/partition"},
+    Managed{"qos", "has a field of its own: use /slurm/qos"},
+    Managed{"quiet", "is Lockstep's own: it reads what sbatch answers"},
+    Managed{"requeue", kRequeue},
+    Managed{"reservation", "has a field of its own: use /slurm/reservation"},
+    Managed{"signal",
+            "is Lockstep's own: use /checkpoint/signal and /checkpoint/seconds_before_timeout"},
+    Managed{"time", kTimeLimit},
+    Managed{"time-min", kTimeLimit},
+    Managed{"uid", kIdentity},
+    Managed{"wrap", kCommand},
+};
+
+template <class Table>
+auto find_option(const Table& table, std::string_view option) {
+    return std::find_if(table.begin(), table.end(),
+                        [&](const auto& entry) { return option == entry.option; });
+}
+
+// Compiled once: a pattern of counted repetitions takes RE2 longer than the rest of a spec.
+const RE2& compiled(const char* expression) {
+    static std::mutex mutex;
+    static std::map<const char*, std::unique_ptr<RE2>> all;
+    const std::lock_guard lock{mutex};
+    auto& found = all[expression];
+    if (!found) {
+        found = std::make_unique<RE2>(expression, RE2::Quiet);
+        LOCKSTEP_CHECK(found->ok());
+    }
+    return *found;
+}
+
+bool matches(std::string_view text, const Pattern& pattern) {
+    return RE2::FullMatch(re2::StringPiece{text.data(), text.size()}, compiled(pattern.expression));
+}
+
+void read_text(ObjectReader& in, std::string_view key, std::string& target, std::size_t max_bytes,
+               const Pattern& pattern) {
+    std::string text;
+    in.string(key, text, max_bytes);
+    if (text.empty()) {
+        return;
+    }
+    if (matches(text, pattern)) {
+        target = std::move(text);
+    } else {
+        in.error(key, pattern.rule);
+    }
+}
+
+bool brackets_pair(std::string_view hosts) {
+    bool open = false;
+    for (const char c : hosts) {
+        if ((c == '[' && open) || (c == ']' && !open)) {
+            return false;
+        }
+        open = c == '[' || (open && c != ']');
+    }
+    return !open;
+}
+
+void read_hosts(ObjectReader& in, std::string_view key, std::string& target) {
+    read_text(in, key, target, limits::kHostListBytes, kHosts);
+    if (!brackets_pair(target)) {
+        in.error(key, kHosts.rule);
+    }
+}
+
+std::string unknown_option(std::string_view option) {
+    if (option.starts_with('-')) {
+        return "must be a long option without its dashes";
+    }
+    std::string text = "is not an option that Lockstep passes on; these are:";
+    for (const auto& directive : kDirectives) {
+        text += std::string{" "} + directive.option;
+    }
+    return text;
+}
+
+// "gpu:4,lustre:1" asks for GPUs beside /resources/gpus_per_node.
+bool asks_for_gpus(std::string_view gres) {
+    return matches(gres, {"(?i)(.*,)?gpu:.*", ""});
+}
+
+void read_directives(ObjectReader& slurm, SlurmSpec& out, std::vector<FieldError>& errors) {
+    const Json* object = slurm.raw("directives");
+    if (object == nullptr) {
+        return;
+    }
+    if (!object->is_object()) {
+        slurm.error("directives", "must be an object");
+        return;
+    }
+    ObjectReader in{*object, slurm.pointer("directives"), errors};
+    for (const auto& [option, value] : object->items()) {
+        const auto known = find_option(kDirectives, option);
+        if (known == kDirectives.end()) {
+            const auto managed = find_option(kManaged, option);
+            in.error(option.substr(0, limits::kTextBytes),
+                     managed != kManaged.end() ? managed->use : unknown_option(option));
+            continue;
+        }
+        std::string text;
+        const auto before = errors.size();
+        in.string(option, text, limits::kTextBytes);
+        if (errors.size() != before) {
+            continue;
+        }
+        if (!matches(text, known->pattern)) {
+            in.error(option, known->pattern.rule);
+        } else if (option == "gres" && asks_for_gpus(text)) {
+            in.error(option, kGpus);
+        } else {
+            out.directives[option] = std::move(text);
+        }
+    }
+}
+
+}  // namespace
+
+void read_slurm(const Json& json, const std::string& pointer, SlurmSpec& out,
+                std::vector<FieldError>& errors) {
+    ObjectReader in{json, pointer, errors};
+    read_text(in, "partition", out.partition, limits::kHostListBytes, kNames);
+    read_text(in, "account", out.account, limits::kTextBytes, kName);
+    read_text(in, "qos", out.qos, limits::kTextBytes, kName);
+    read_text(in, "constraint", out.constraint, limits::kTextBytes, kConstraint);
+    read_text(in, "reservation", out.reservation, limits::kHostListBytes, kNames);
+    read_hosts(in, "nodelist", out.nodelist);
+    read_hosts(in, "exclude", out.exclude);
+    in.boolean("exclusive", out.exclusive);
+    read_directives(in, out, errors);
+    in.finish();
+}
+
+Json to_json(const SlurmSpec& slurm) {
+    Json out = Json::object();
+    const auto put = [&](const char* key, const std::string& value) {
+        if (!value.empty()) {
+            out[key] = value;
+        }
+    };
+    put("partition", slurm.partition);
+    put("account", slurm.account);
+    put("qos", slurm.qos);
+    put("constraint", slurm.constraint);
+    put("reservation", slurm.reservation);
+    put("nodelist", slurm.nodelist);
+    put("exclude", slurm.exclude);
+    if (slurm.exclusive) {
+        out["exclusive"] = true;
+    }
+    if (!slurm.directives.empty()) {
+        out["directives"] = Json::object();
+        for (const auto& [option, value] : slurm.directives) {
+            out["directives"][option] = value;
+        }
+    }
+    return out;
+}
+
+std::vector<std::string_view> slurm_directives() {
+    std::vector<std::string_view> out;
+    out.reserve(kDirectives.size());
+    for (const auto& directive : kDirectives) {
+        out.emplace_back(directive.option);
+    }
+    return out;
+}
+
+}  // namespace lockstep
