@@ -22,7 +22,7 @@ std::filesystem::path default_checkpoint_directory(const std::filesystem::path& 
 
 Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt, std::int32_t nodes,
-                                        const std::string& url) {
+                                        const AgentsListener& listener) {
     const auto directory = attempt_directory(runs, job, attempt);
     if (auto made = make_private_directories(directory); !made) {
         return fail(made.error());
@@ -37,7 +37,8 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
     if (file.ticket.empty()) {
         file.ticket = random_secret();
     }
-    file.url = url;
+    file.url = listener.url;
+    file.fingerprint = listener.fingerprint;
     file.job_id = job.value;
     file.attempt = attempt;
     file.nodes = nodes;
@@ -47,7 +48,7 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
     return PreparedAttempt{directory.string(), sha256_hex(file.ticket)};
 }
 
-Status refresh_attempt_url(const std::filesystem::path& directory, const std::string& url) {
+Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener) {
     const auto path = directory / wire::kAttemptFileName;
     const auto text = read_file(path, kAttemptFileBytes);
     if (!text) {
@@ -57,10 +58,11 @@ Status refresh_attempt_url(const std::filesystem::path& directory, const std::st
     if (!file) {
         return fail(file.error());
     }
-    if (file->url == url) {
+    if (file->url == listener.url && file->fingerprint == listener.fingerprint) {
         return {};
     }
-    file->url = url;
+    file->url = listener.url;
+    file->fingerprint = listener.fingerprint;
     return write_file_atomic(path, wire::encode_attempt_file(*file), 0600);
 }
 

@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+// Where the agents find the daemon.
+struct AgentsListener {
+    std::string url;
+    std::string fingerprint{};  // of its certificate; "" = plain HTTP
+};
 struct PreparedAttempt {
     std::string directory;
     std::string ticket_hash;
@@ -27,9 +32,9 @@ std::filesystem::path default_checkpoint_directory(const std::filesystem::path& 
 // between it and its event) is kept, so the ticket stays good.
 Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt, std::int32_t nodes,
-                                        const std::string& url);
+                                        const AgentsListener& listener);
 // Tells the agents of an attempt where the daemon listens now.
-Status refresh_attempt_url(const std::filesystem::path& directory, const std::string& url);
+Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener);
 // What the agent of a node left behind; nothing if it left none that reads back.
 std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
                                             std::int32_t node_rank);

@@ -6,7 +6,6 @@
 #include "job/base/version.hpp"
 
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -31,7 +30,7 @@ constexpr std::size_t kReasonBytes = 123;
 }  // namespace
 
 struct AgentSocket::Impl {
-    using Stream = websocket::stream<beast::tcp_stream>;
+    using Stream = websocket::stream<NetStream>;
     std::unique_ptr<Stream> stream;
     bool open = false;     // upgraded, not yet ended
     bool writing = false;  // a write or a close is in flight
@@ -72,7 +71,7 @@ void AgentSocket::abort() {
     impl_->ended = true;
     impl_->closing = true;
     if (impl_->stream) {
-        beast::get_lowest_layer(*impl_->stream).close();
+        impl_->stream->next_layer().close();
     }
 }
 
@@ -133,7 +132,7 @@ Task<void> AgentSocket::read_all(AgentSession& session) {
     }
 }
 
-Task<void> AgentSocket::run([[maybe_unused]] std::shared_ptr<AgentSocket> self, tcp::socket socket,
+Task<void> AgentSocket::run([[maybe_unused]] std::shared_ptr<AgentSocket> self, NetStream socket,
                             std::string received, std::shared_ptr<AgentSession> session) {
     const auto place = server_.enter(*this);
     impl_->stream = std::make_unique<Impl::Stream>(std::move(socket));

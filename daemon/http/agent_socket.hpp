@@ -5,6 +5,7 @@
 
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/http/server.hpp"
+#include "job/async/net_stream.hpp"
 
 #include <memory>
 #include <string>
@@ -23,7 +24,7 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
 
     // Upgrades (`received` begins with the request) and serves until the connection ends; then
     // session->on_closed(), once.
-    Task<void> run(std::shared_ptr<AgentSocket> self, tcp::socket socket, std::string received,
+    Task<void> run(std::shared_ptr<AgentSocket> self, NetStream socket, std::string received,
                    std::shared_ptr<AgentSession> session);
 
   private:

@@ -196,24 +196,8 @@ Task<HttpResponse> spec(Control& control, HttpRequest request) {
 Task<HttpResponse> script(Control& control, HttpRequest request) {
     const Caller caller = caller_of(request);
     std::string id{request.param()};
-    const auto text = co_await control.spec(caller, std::move(id));
-    if (!text) {
-        co_return problem(text.error());
-    }
-    const auto json = parse_json(*text);
-    const auto parsed = json ? parse_spec(*json) : Result<JobSpec>{fail(json.error())};
-    if (!parsed) {
-        co_return problem(Error{Errc::corrupt, "stored spec: " + parsed.error().message});
-    }
-    const auto rendered = control.render(caller, *parsed);
-    if (!rendered) {
-        co_return problem(rendered.error());
-    }
-    const auto found = rendered->find("script");
-    if (found == rendered->end() || !found->is_string()) {
-        co_return problem(Error{Errc::not_found, "the local scheduler uses no batch script"});
-    }
-    co_return text_response(found->get<std::string>());
+    auto text = co_await control.script(caller, std::move(id));
+    co_return text ? text_response(std::move(*text)) : problem(text.error());
 }
 
 // A coroutine that outlives its lambda keeps only its parameters: the lambdas here are no
@@ -300,9 +284,11 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route.scope = Scope::read;
     route.handler = waiting(control, script);
     route.operation = "getJobScript";
-    route.summary = "The batch script of the job; 404 with the local scheduler, which uses none.";
+    route.summary =
+        "The batch script of the newest attempt as it was submitted; 404 with the local scheduler, "
+        "which uses none; 503 while it is not written.";
     route.response_type = content_type::kText;
-    route.failures = {404};
+    route.failures = {404, 503};
     router.add(std::move(route));
 }
 

@@ -56,7 +56,7 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
 HttpServer::~HttpServer() = default;
 
 Result<tcp::endpoint> HttpServer::listen(const std::string& address, std::uint16_t port,
-                                         Surface surface) {
+                                         Surface surface, std::shared_ptr<TlsContext> tls) {
     const std::string where = address + ":" + std::to_string(port);
     ErrorCode ec;
     const auto ip = net::ip::make_address(address == "localhost" ? "127.0.0.1" : address, ec);
@@ -66,6 +66,7 @@ Result<tcp::endpoint> HttpServer::listen(const std::string& address, std::uint16
     const tcp::endpoint endpoint{ip, port};
     Listener listener{io_};
     listener.surface = surface;
+    listener.tls = std::move(tls);
     listener.acceptor.open(endpoint.protocol(), ec);
     if (!ec) {
         listener.acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
@@ -98,7 +99,7 @@ Task<void> HttpServer::accept(Listener& listener) {
         co_await listener.acceptor.async_accept(socket, into(ec));
         // Take everything that waits: one wake-up serves a whole herd of agents.
         while (!ec && !stopping_) {
-            admit(std::move(socket), listener.surface);
+            admit(std::move(socket), listener);
             socket = tcp::socket{io_};
             listener.acceptor.accept(socket, ec);
         }
@@ -112,16 +113,19 @@ Task<void> HttpServer::accept(Listener& listener) {
     }
 }
 
-void HttpServer::admit(tcp::socket socket, Surface surface) {
+void HttpServer::admit(tcp::socket socket, const Listener& listener) {
     if (sessions_.size() >= settings_.limits.connections) {
         ++counters_.refused;
-        refuse(socket);
+        if (!listener.tls) {  // a handshake is what there is no room for
+            refuse(socket);
+        }
         return;
     }
     ErrorCode ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.non_blocking(true, ignored);
-    auto session = std::make_shared<Session>(*this, std::move(socket), surface);
+    auto session =
+        std::make_shared<Session>(*this, std::move(socket), listener.surface, listener.tls);
     tasks_.spawn("http session", session->run(session));
 }
 

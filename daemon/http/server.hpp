@@ -22,6 +22,7 @@ namespace lockstep {
 
 class Session;
 class AgentSocket;
+struct TlsContext;
 
 // Caps and patience; limits.hpp unless a test shortens them.
 struct HttpLimits {
@@ -47,7 +48,7 @@ enum class Surface : std::uint8_t {
 
 struct HttpSettings {
     std::vector<std::string> allowed_hosts{};  // names besides localhost and the addresses
-    bool metrics_open = false;                 // routes of scope metrics need no token
+    bool metrics_open = false;  // routes of scope metrics need no token from this machine
     HttpLimits limits{};
 };
 
@@ -69,8 +70,10 @@ class HttpServer {
     HttpServer(const HttpServer&) = delete;
     HttpServer& operator=(const HttpServer&) = delete;
 
-    // Binds and accepts from now on; port 0 takes a free one. The bound endpoint, or unavailable.
-    Result<tcp::endpoint> listen(const std::string& address, std::uint16_t port, Surface surface);
+    // Binds and accepts from now on; port 0 takes a free one. With `tls` every connection has to
+    // begin with its handshake. The bound endpoint, or unavailable.
+    Result<tcp::endpoint> listen(const std::string& address, std::uint16_t port, Surface surface,
+                                 std::shared_ptr<TlsContext> tls = nullptr);
     // Stops accepting, ends streams and idle connections, lets requests in flight finish for at
     // most `patience`, closes what is left and waits for it.
     Task<void> stop(std::chrono::milliseconds patience);
@@ -103,9 +106,10 @@ class HttpServer {
         tcp::acceptor acceptor;
         net::steady_timer retry;
         Surface surface = Surface::all;
+        std::shared_ptr<TlsContext> tls{};  // null: plain HTTP
     };
     Task<void> accept(Listener& listener);
-    void admit(tcp::socket socket, Surface surface);
+    void admit(tcp::socket socket, const Listener& listener);
     Task<void> sweep();
     void update_date();
 

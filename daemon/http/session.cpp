@@ -17,6 +17,7 @@ constexpr std::size_t kFirstBuffer = 2048;     // most requests fit; grows to li
 constexpr std::size_t kKeepBody = 64U << 10U;  // a larger body's buffer is given back
 constexpr std::size_t kLingerBytes = 16U << 20U;
 constexpr std::size_t kNoRoute = SIZE_MAX;
+constexpr std::string_view kNothing;  // out_ is all there is to send
 
 std::string address_text(const tcp::endpoint& endpoint) {
     auto address = endpoint.address();
@@ -41,17 +42,23 @@ void append_safe(std::string& out, std::string_view value) {
 
 }  // namespace
 
-Session::Session(HttpServer& server, tcp::socket socket, Surface surface)
-    : server_(server), socket_(std::move(socket)), surface_(surface), place_(server.enter(*this)) {
+Session::Session(HttpServer& server, tcp::socket socket, Surface surface,
+                 std::shared_ptr<TlsContext> tls)
+    : server_(server),
+      socket_(std::move(socket)),
+      tls_(std::move(tls)),
+      surface_(surface),
+      place_(server.enter(*this)) {
     ErrorCode ec;
-    const auto peer = socket_.remote_endpoint(ec);
+    const auto peer = socket_.socket().remote_endpoint(ec);
     if (!ec) {
         remote_ = address_text(peer);
     }
-    const auto local = socket_.local_endpoint(ec);
+    const auto local = socket_.socket().local_endpoint(ec);
     if (!ec) {
         const auto text = address_text(local);
         local_ = text.find(':') == std::string::npos ? text : "[" + text + "]";
+        near_ = remote_ == text || peer.address().is_loopback();
     }
     wait_at_most(server_.limits().header_timeout);
 }
@@ -62,8 +69,7 @@ Session::~Session() {
 
 void Session::close() {
     deadline_ = Instant::max();
-    ErrorCode ignored;
-    socket_.close(ignored);
+    socket_.close();
     if (const auto body = stream_) {
         body->close();
     }
@@ -82,6 +88,41 @@ void Session::wait_at_most(std::chrono::milliseconds time) {
 }
 
 Task<void> Session::run(std::shared_ptr<Session> self) {
+    const bool ready = co_await secure();
+    if (!ready) {
+        co_return;
+    }
+    co_await serve_all(self);
+    if (socket_.secure() && socket_.is_open()) {
+        // What the peer reads at the end tells it that nothing was cut off.
+        phase_ = Phase::idle;
+        wait_at_most(server_.limits().linger_timeout);
+        co_await socket_.finish();
+    }
+}
+
+Task<bool> Session::secure() {
+    if (!tls_) {
+        co_return true;
+    }
+    const Status shaken = co_await socket_.accept_tls(std::exchange(tls_, nullptr));
+    if (shaken) {
+        wait_at_most(server_.limits().header_timeout);
+        co_return true;
+    }
+    log::debug("no TLS handshake", {{"peer", remote_}, {"what", shaken.error().message}});
+    if (shaken.error().code == Errc::invalid) {
+        // Who types http:// is told so. Best effort: these bytes fit a fresh socket's buffer.
+        constexpr std::string_view kAnswer =
+            "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+            "Content-Length: 35\r\n\r\nthis port speaks TLS: use https://\n";
+        ErrorCode ignored;
+        socket_.socket().write_some(net::buffer(kAnswer), ignored);
+    }
+    co_return false;
+}
+
+Task<void> Session::serve_all(std::shared_ptr<Session> self) {
     while (socket_.is_open()) {
         phase_ = Phase::idle;
         bool begun = false;
@@ -220,9 +261,14 @@ Task<bool> Session::read_body() {
     if (request_.head.has("expect") && !request_.head.http_10) {
         out_ = "HTTP/1.1 100 Continue\r\n\r\n";
         std::size_t sent = 0;
-        if (!write_now({}, sent) || sent < out_.size()) {
-            co_return false;  // 25 bytes that do not fit: not a client worth serving
+        bool good = write_now(kNothing, sent);
+        if (good && sent < out_.size()) {
+            good = co_await write_rest(kNothing, sent);
         }
+        if (!good) {
+            co_return false;
+        }
+        wait_at_most(server_.limits().body_timeout);
     }
     body.resize(length);
     std::size_t have = here;
@@ -297,7 +343,7 @@ bool Session::write_now(std::string_view body, std::size_t& sent) {
     const std::array<net::const_buffer, 2> pieces{net::buffer(out_),
                                                   net::buffer(body.data(), body.size())};
     ErrorCode ec;
-    sent = socket_.write_some(pieces, ec);
+    sent = socket_.write_some_now(pieces, ec);
     return !ec || ec == net::error::would_block || ec == net::error::try_again;
 }
 
@@ -333,7 +379,7 @@ Task<bool> Session::answer(const HttpResponse& response, bool keep, bool head_on
 
 Task<void> Session::linger() {
     ErrorCode ec;
-    socket_.shutdown(tcp::socket::shutdown_send, ec);
+    socket_.socket().shutdown(tcp::socket::shutdown_send, ec);
     wait_at_most(server_.limits().linger_timeout);
     drop_.resize(16U << 10U);
     std::size_t dropped = 0;

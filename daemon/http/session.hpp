@@ -5,6 +5,7 @@
 
 #include "daemon/http/request_head.hpp"
 #include "daemon/http/server.hpp"
+#include "job/async/net_stream.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -17,7 +18,9 @@ namespace lockstep {
 
 class Session {
   public:
-    Session(HttpServer& server, tcp::socket socket, Surface surface);
+    // `tls` null: plain HTTP.
+    Session(HttpServer& server, tcp::socket socket, Surface surface,
+            std::shared_ptr<TlsContext> tls);
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -42,6 +45,9 @@ class Session {
         bool close = false;
     };
 
+    // The TLS handshake, where the listener asks for one.
+    Task<bool> secure();
+    Task<void> serve_all(std::shared_ptr<Session> self);
     Task<bool> serve(std::shared_ptr<Session> self);
     Task<void> refuse_and_close(HeadProblem problem);
     Verdict judge();
@@ -73,10 +79,12 @@ class Session {
     void wait_at_most(std::chrono::milliseconds time);
 
     HttpServer& server_;
-    tcp::socket socket_;
+    NetStream socket_;
+    std::shared_ptr<TlsContext> tls_;
     Surface surface_;
     std::string remote_;  // addresses as text
     std::string local_;   // in [] when IPv6, as in a Host header
+    bool near_ = false;   // the peer is on this machine
     HttpServer::Sessions::iterator place_;
     Instant deadline_ = Instant::max();
     Phase phase_ = Phase::idle;

@@ -105,7 +105,7 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         return std::nullopt;  // an agent's ticket is checked by the gate
     }
     const auto token = bearer_token(request_.header("authorization"));
-    if (route.scope == Scope::metrics && server_.settings().metrics_open &&
+    if (route.scope == Scope::metrics && server_.settings().metrics_open && near_ &&
         request_.header("authorization").empty()) {
         return std::nullopt;  // Prometheus without credentials; a wrong token is still refused
     }

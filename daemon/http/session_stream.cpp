@@ -29,10 +29,10 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
     const bool chunked = !request_.head.http_10;
     build_head(response, false, chunked);
     std::size_t sent = 0;
-    constexpr std::string_view kNone;
-    bool good = write_now(kNone, sent);
+    constexpr std::string_view kNothing;
+    bool good = write_now(kNothing, sent);
     if (good) {
-        good = co_await write_rest(kNone, sent);
+        good = co_await write_rest(kNothing, sent);
     }
     if (head_only) {
         body->close();
@@ -63,7 +63,10 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
     }
     if (good && chunked && socket_.is_open()) {
         out_ = "0\r\n\r\n";
-        write_now({}, sent);
+        good = write_now(kNothing, sent);
+        if (good && sent < out_.size()) {
+            good = co_await write_rest(kNothing, sent);
+        }
     }
     using End = telemetry::StreamEnd;
     const bool slow = body->lagged() || (!good && !socket_.is_open());

@@ -1,5 +1,7 @@
 #include "job/async/connect.hpp"
 
+#include "job/async/tls.hpp"
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -90,6 +92,37 @@ Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
     attempt->socket.set_option(tcp::no_delay(true), ignored);
     attempt->socket.set_option(net::socket_base::keep_alive(true), ignored);
     co_return std::move(attempt->socket);
+}
+
+Task<Result<NetStream>> connect_stream(Endpoint endpoint,
+                                       std::chrono::steady_clock::time_point deadline) {
+    auto socket = co_await connect_tcp(endpoint, deadline);
+    if (!socket) {
+        co_return fail(std::move(socket.error()));
+    }
+    NetStream stream{std::move(*socket)};
+    if (!endpoint.tls) {
+        co_return stream;
+    }
+    auto context = client_tls(!endpoint.fingerprint.empty());
+    if (!context) {
+        co_return fail(std::move(context.error()));
+    }
+    StreamDeadline until{stream};
+    until.expires_at(deadline);
+    const Status shaken =
+        co_await stream.connect_tls(std::move(*context), endpoint.host, endpoint.fingerprint);
+    until.cancel();
+    if (shaken) {
+        co_return stream;
+    }
+    const Errc code = shaken.error().code;
+    const std::string& what = shaken.error().message;
+    if (code == Errc::denied) {
+        co_return fail(code, "the daemon at " + endpoint.authority() + " " + what);
+    }
+    co_return fail(code, "no TLS with " + endpoint.authority() + ": " +
+                             (until.passed() ? std::string{"no answer in time"} : what));
 }
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
-// Opening a TCP connection to a daemon with a deadline; shared by the HTTP and WebSocket clients.
-// Call from the io_context's thread.
+// Opening a connection to a daemon, TCP or TLS, with a deadline; shared by the HTTP and WebSocket
+// clients. Call from the io_context's thread.
 #pragma once
 
 #include "job/async/asio.hpp"
 #include "job/async/http_client.hpp"
+#include "job/async/net_stream.hpp"
 #include "job/base/result.hpp"
 
 #include <chrono>
@@ -15,5 +16,9 @@ namespace lockstep {
 // has been sent, so nothing can have happened).
 Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
                                       std::chrono::steady_clock::time_point deadline);
+// The same and, for https, the TLS handshake. denied: the daemon shows another certificate than the
+// endpoint's, or one that nobody vouches for.
+Task<Result<NetStream>> connect_stream(Endpoint endpoint,
+                                       std::chrono::steady_clock::time_point deadline);
 
 }  // namespace lockstep

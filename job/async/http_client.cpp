@@ -1,11 +1,12 @@
 #include "job/async/http_client.hpp"
 
 #include "job/async/connect.hpp"
+#include "job/async/net_stream.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
 
+#include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -32,22 +33,23 @@ constexpr std::uint32_t kAnswerHeaderBytes = 64U << 10U;
 
 // One exchange. Lives in the coroutine's frame; everything that refers to it ends before it.
 struct Exchange {
-    explicit Exchange(tcp::socket socket) : stream(std::move(socket)) {
+    explicit Exchange(NetStream connected) : stream(std::move(connected)) {
         parser.header_limit(kAnswerHeaderBytes);
         parser.body_limit(kAnswerBytes);
     }
-    beast::tcp_stream stream;
+    NetStream stream;
+    StreamDeadline deadline{stream};
     beast::flat_buffer buffer;
     HttpParser parser;
 };
 
-Error exchange_error(const ErrorCode& ec, const Endpoint& endpoint) {
+Error exchange_error(const Exchange& exchange, const ErrorCode& ec, const Endpoint& endpoint) {
     const std::string who = endpoint.authority();
-    if (ec == beast::error::timeout) {
+    if (exchange.deadline.passed()) {
         return Error{Errc::timed_out, who + " did not answer in time"};
     }
     if (ec == http::error::end_of_stream || ec == net::error::eof ||
-        ec == http::error::partial_message) {
+        ec == http::error::partial_message || ec == net::ssl::error::stream_truncated) {
         return Error{Errc::unavailable, who + " closed the connection"};
     }
     if (ec == http::error::body_limit || ec == http::error::header_limit) {
@@ -88,25 +90,25 @@ ClientResponse from_beast(http::response<http::string_body>& message) {
 // Connects, sends the request and reads the header of the answer.
 Task<Result<std::unique_ptr<Exchange>>> begin(Endpoint endpoint, ClientRequest request) {
     const auto deadline = Clock::now() + request.deadline;
-    auto socket = co_await connect_tcp(endpoint, deadline);
-    if (!socket) {
-        co_return fail(std::move(socket.error()));
+    auto connected = co_await connect_stream(endpoint, deadline);
+    if (!connected) {
+        co_return fail(std::move(connected.error()));
     }
-    auto exchange = std::make_unique<Exchange>(std::move(*socket));
+    auto exchange = std::make_unique<Exchange>(std::move(*connected));
     exchange->parser.skip(request.method == "HEAD");
-    exchange->stream.expires_at(deadline);
+    exchange->deadline.expires_at(deadline);
     const auto message = to_beast(endpoint, request);
     ErrorCode ec;
     co_await http::async_write(exchange->stream, message, into(ec));
-    if (ec == beast::error::timeout) {
-        co_return fail(exchange_error(ec, endpoint));
+    if (exchange->deadline.passed()) {
+        co_return fail(exchange_error(*exchange, ec, endpoint));
     }
     // A server that refuses a body early answers and closes; that answer is worth reading.
     ErrorCode read_ec;
     co_await http::async_read_header(exchange->stream, exchange->buffer, exchange->parser,
                                      into(read_ec));
     if (read_ec) {
-        co_return fail(exchange_error(ec ? ec : read_ec, endpoint));
+        co_return fail(exchange_error(*exchange, ec ? ec : read_ec, endpoint));
     }
     co_return exchange;
 }
@@ -118,7 +120,7 @@ Task<Result<ClientResponse>> finish(Exchange& exchange, Endpoint endpoint) {
         co_await http::async_read(exchange.stream, exchange.buffer, exchange.parser, into(ec));
     }
     if (ec) {
-        co_return fail(exchange_error(ec, endpoint));
+        co_return fail(exchange_error(exchange, ec, endpoint));
     }
     co_return from_beast(exchange.parser.get());
 }
@@ -158,19 +160,20 @@ std::string Endpoint::authority() const {
 
 Result<Endpoint> parse_endpoint(std::string_view url) {
     constexpr std::string_view kHttp = "http://";
-    if (url.starts_with("https://")) {
-        return fail(Errc::invalid, "https is not supported: use http:// and a tunnel");
-    }
-    if (url.starts_with(kHttp)) {
+    constexpr std::string_view kHttps = "https://";
+    Endpoint out;
+    if (url.starts_with(kHttps)) {
+        out.tls = true;
+        url.remove_prefix(kHttps.size());
+    } else if (url.starts_with(kHttp)) {
         url.remove_prefix(kHttp.size());
     } else if (url.find("://") != std::string_view::npos) {
-        return fail(Errc::invalid, "not an http:// URL: " + printable(url));
+        return fail(Errc::invalid, "not an http:// or https:// URL: " + printable(url));
     }
     url = url.substr(0, url.find_first_of("/?#"));
     if (url.find('@') != std::string_view::npos) {
         return fail(Errc::invalid, "a URL with a user name is not supported");
     }
-    Endpoint out;
     std::string_view port = "8470";
     if (url.starts_with('[')) {
         const auto end = url.find(']');
@@ -231,7 +234,7 @@ Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest reques
         co_return co_await finish(exchange, endpoint);
     }
     // A stream is silent for as long as there is nothing to say; TCP keep-alive finds a dead peer.
-    exchange.stream.expires_never();
+    exchange.deadline.cancel();
     exchange.parser.body_limit(boost::none);
     std::string& body = exchange.parser.get().body();
     while (!exchange.parser.is_done()) {
@@ -245,7 +248,7 @@ Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest reques
             }
         }
         if (ec) {
-            co_return fail(exchange_error(ec, endpoint));
+            co_return fail(exchange_error(exchange, ec, endpoint));
         }
     }
     co_return from_beast(exchange.parser.get());

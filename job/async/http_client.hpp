@@ -1,5 +1,5 @@
 // One HTTP request with one deadline, and line streams for server-sent events and followed logs.
-// Plain TCP. Beast stays in the .cpp. One object per thread; calls block the coroutine only.
+// TCP or TLS. Beast stays in the .cpp. One object per thread; calls block the coroutine only.
 #pragma once
 
 #include "job/async/asio.hpp"
@@ -14,14 +14,17 @@
 
 namespace lockstep {
 
-// http://host:port of a daemon; the path of the URL is not used.
+// http[s]://host:port of a daemon; the path of the URL is not used.
 struct Endpoint {
     std::string host;
     std::string port;
+    bool tls = false;
+    // "sha256:…" of the certificate it must show; "" = the system's authorities vouch for it.
+    std::string fingerprint{};
     // "host:port", with [] around an IPv6 address; what the Host header carries.
     std::string authority() const;
 };
-// Accepts "http://127.0.0.1:8470", "127.0.0.1:8470", "localhost"; https is refused by name.
+// Accepts "http://127.0.0.1:8470", "127.0.0.1:8470", "localhost", "https://host".
 Result<Endpoint> parse_endpoint(std::string_view url);
 
 struct ClientRequest {
@@ -38,7 +41,8 @@ struct ClientResponse {
     std::string header(std::string_view name) const;  // case-insensitive; "" if absent
 };
 
-// unavailable: cannot connect; timed_out: the deadline passed (whether it was done is unknown).
+// unavailable: cannot connect; denied: it shows another certificate; timed_out: the deadline passed
+// (whether it was done is unknown).
 Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest request);
 
 // Reads a body piece by piece as it arrives, until it ends or `on_bytes` returns false. A status

@@ -5,7 +5,6 @@
 #include "job/base/version.hpp"
 
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/field.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <boost/beast/websocket/stream.hpp>
@@ -28,8 +27,8 @@ struct WsClient::Impl {
     // One connection; coroutines that wait on it share it, so connect() may replace it and the
     // client may go while they unwind.
     struct Connection {
-        explicit Connection(tcp::socket socket) : stream(std::move(socket)) {}
-        websocket::stream<beast::tcp_stream> stream;
+        explicit Connection(NetStream connected) : stream(std::move(connected)) {}
+        websocket::stream<NetStream> stream;
         beast::flat_buffer buffer;
     };
     std::shared_ptr<Connection> connection;
@@ -47,14 +46,14 @@ Task<Status> WsClient::connect(Endpoint endpoint, std::string target, std::strin
     close();
     impl_->closed = false;
     const auto until = std::chrono::steady_clock::now() + deadline;
-    auto socket = co_await connect_tcp(endpoint, until);
-    if (!socket) {
-        co_return fail(std::move(socket.error()));
+    auto connected = co_await connect_stream(endpoint, until);
+    if (!connected) {
+        co_return fail(std::move(connected.error()));
     }
     if (impl_->closed) {
         co_return fail(Errc::unavailable, "closed while connecting");
     }
-    auto connection = std::make_shared<Impl::Connection>(std::move(*socket));
+    auto connection = std::make_shared<Impl::Connection>(std::move(*connected));
     impl_->connection = connection;
     auto& stream = connection->stream;
     stream.read_message_max(limits::kAgentFrameBytes);
@@ -128,15 +127,14 @@ std::string WsClient::local_address() const {
         return {};
     }
     ErrorCode ec;
-    const auto local =
-        beast::get_lowest_layer(impl_->connection->stream).socket().local_endpoint(ec);
+    const auto local = impl_->connection->stream.next_layer().socket().local_endpoint(ec);
     return ec ? std::string{} : local.address().to_string();
 }
 
 void WsClient::close() {
     impl_->closed = true;
     if (const auto connection = std::exchange(impl_->connection, nullptr)) {
-        beast::get_lowest_layer(connection->stream).close();
+        connection->stream.next_layer().close();
     }
 }
 

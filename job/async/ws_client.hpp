@@ -25,7 +25,8 @@ class WsClient {
     WsClient& operator=(const WsClient&) = delete;
 
     // Connects and upgrades with `Authorization: Bearer <ticket>`. denied: 401 or 403 (the ticket
-    // is not good, or another agent has this node); unavailable: anything that may pass.
+    // is not good, or another agent has this node) or another certificate; unavailable: anything
+    // that may pass.
     Task<Status> connect(Endpoint endpoint, std::string target, std::string bearer,
                          std::chrono::milliseconds deadline);
     // The next message, at most limits::kAgentFrameBytes. unavailable: closed or broken.

@@ -80,6 +80,7 @@ Result<Client> Client::connect(const Access& access) {
     if (!endpoint) {
         return fail(std::move(endpoint).error());
     }
+    endpoint->fingerprint = access.fingerprint;
     Send send = [endpoint = *endpoint](ClientRequest request) {
         return http_request_now(endpoint, std::move(request));
     };

@@ -281,9 +281,18 @@ Result<Access> find_access(const Options& options) {
                                  : options.data_dir;
     Access access;
     access.url = !options.url.empty() ? options.url : file->url;
+    bool own = is_loopback(access.url);
     if (access.url.empty()) {
         const auto local = read_file(data + "/url", kSmallFile);
         access.url = local ? std::string(trim(*local)) : kDefaultUrl;
+        own = true;
+    }
+    if (access.url.starts_with("https://")) {
+        access.fingerprint = environment("LOCKSTEP_FINGERPRINT");
+        const auto kept = read_file(data + "/fingerprint", kSmallFile);
+        if (access.fingerprint.empty() && own && kept) {
+            access.fingerprint = trim(*kept);
+        }
     }
     std::string token_file = options.token_file;
     if (token_file.empty()) {
@@ -299,7 +308,7 @@ Result<Access> find_access(const Options& options) {
             return fail(std::move(token).error());
         }
         access.token = std::move(*token);
-    } else if (is_loopback(access.url) && std::filesystem::exists(data + "/token")) {
+    } else if (own && std::filesystem::exists(data + "/token")) {
         auto token = read_token(data + "/token");
         if (!token) {
             return fail(std::move(token).error());
@@ -322,6 +331,10 @@ ManualText manual_text() {
         "restarts they connect again by themselves."};
     text.environment = {{"LOCKSTEP_URL", "Address of lockstepd, like --url."},
                         {"LOCKSTEP_TOKEN", "Access token itself."},
+                        {"LOCKSTEP_FINGERPRINT",
+                         "What an https daemon's certificate must hash to (sha256:…); lockstepd "
+                         "logs it. Default: the local lockstepd's, else the system's authorities "
+                         "decide."},
                         {"LOCKSTEP_DATA_DIR", "Like --data-dir."},
                         {"NO_COLOR", "When set to anything, no colours."},
                         {"COLUMNS, LINES", "Size of the output when it is no terminal."}};
@@ -330,7 +343,8 @@ ManualText manual_text() {
          "Settings: url and token-file. Flags and variables win."},
         {"~/.local/share/lockstep/token",
          "Token of the lockstepd that runs as you. Used for addresses of this machine only."},
-        {"~/.local/share/lockstep/url", "Address of the lockstepd that runs as you."}};
+        {"~/.local/share/lockstep/url", "Address of the lockstepd that runs as you."},
+        {"~/.local/share/lockstep/fingerprint", "Of its TLS certificate."}};
     text.exits = {{"0", "Done; with --wait or --follow: the job succeeded."},
                   {"1", "The job failed (submit --wait, submit --follow, follow)."},
                   {"2", "Wrong arguments, or the specification was refused."},

@@ -71,10 +71,14 @@ ManualText manual_text();
 struct Access {
     std::string url;
     std::string token;  // "" = none found
+    // https: what the daemon's certificate must hash to; "" = the system's authorities decide.
+    std::string fingerprint{};
 };
 // flag or LOCKSTEP_URL > configuration file > <data-dir>/url > http://127.0.0.1:8470; and
 // --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token, the last only for a
-// daemon on this machine: a local token is not shown to another host unasked.
+// daemon on this machine, or the one that <data-dir>/url names: a local token is not shown to
+// another host unasked. For https, LOCKSTEP_FINGERPRINT > <data-dir>/fingerprint under the same
+// rule.
 Result<Access> find_access(const Options& options);
 
 }  // namespace lockstep::cli

@@ -71,21 +71,22 @@ TEST(Endpoint, IsReadFromUrlsAndBareAddresses) {
         {"localhost", "localhost:8470"},
         {"http://[::1]:99/path", "[::1]:99"},
         {"http://host/", "host:8470"},
+        {"https://host", "host:8470"},
         {"http://host:5?x=1", "host:5"}};
     for (const auto& [url, authority] : table) {
         const auto endpoint = parse_endpoint(url);
         ASSERT_TRUE(endpoint) << url;
         EXPECT_EQ(endpoint->authority(), authority);
+        EXPECT_EQ(endpoint->tls, url.starts_with("https"));
     }
 }
 
 TEST(Endpoint, RefusesWhatItCannotReach) {
     for (const char* url :
-         {"", "http://", "https://host", "ftp://host", "host:", "host:0", "host:99999", "host:x",
+         {"", "http://", "https://", "ftp://host", "host:", "host:0", "host:99999", "host:x",
           "[::1", "[::1]x", "http://user@host", "ho st"}) {
         EXPECT_FALSE(parse_endpoint(url)) << url;
     }
-    EXPECT_NE(parse_endpoint("https://host").error().message.find("https"), std::string::npos);
 }
 
 TEST(HttpClient, SendsWhatItIsGivenAndReadsTheAnswer) {
@@ -160,6 +161,32 @@ TEST(HttpClient, SilenceIsTimedOut) {
     done.set_value();
     ASSERT_FALSE(response);
     EXPECT_EQ(response.error().code, Errc::timed_out);
+}
+
+TEST(HttpRequest, ATlsHandshakeThatNobodyAnswersIsBounded) {
+    OneShot server{[](int fd) {
+        char byte = 0;
+        while (::recv(fd, &byte, 1, 0) == 1) {  // the ClientHello; nothing comes back
+        }
+    }};
+    Endpoint endpoint = server.endpoint();
+    endpoint.tls = true;
+    ClientRequest request;
+    request.deadline = 50ms;
+    const auto response = http_request_now(endpoint, request);
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().code, Errc::unavailable);
+    EXPECT_NE(response.error().message.find("no answer in time"), std::string::npos);
+}
+
+TEST(HttpRequest, APlainServerIsNoTlsServer) {
+    OneShot server{[](int fd) { write_all(fd, "HTTP/1.1 400 Bad Request\r\n\r\n"); }};
+    Endpoint endpoint = server.endpoint();
+    endpoint.tls = true;
+    const auto response = http_request_now(endpoint, {});
+    ASSERT_FALSE(response);
+    EXPECT_EQ(response.error().code, Errc::unavailable);
+    EXPECT_NE(response.error().message.find("no TLS with 127.0.0.1:"), std::string::npos);
 }
 
 TEST(HttpStream, HandsOverPiecesAsTheyCome) {

@@ -23,7 +23,7 @@ class CliAccess : public testing::Test {
         std::filesystem::create_directories(home_ + "/.config/lockstep");
         ::setenv("HOME", home_.c_str(), 1);
         for (const char* name : {"XDG_DATA_HOME", "XDG_CONFIG_HOME", "LOCKSTEP_URL",
-                                 "LOCKSTEP_TOKEN", "LOCKSTEP_DATA_DIR"}) {
+                                 "LOCKSTEP_TOKEN", "LOCKSTEP_DATA_DIR", "LOCKSTEP_FINGERPRINT"}) {
             ::unsetenv(name);
         }
     }
@@ -68,6 +68,20 @@ TEST_F(CliAccess, ALocalTokenIsNotShownToAnotherHost) {
     EXPECT_EQ(access("--url http://cluster:8470")->token, "");
     EXPECT_EQ(access("--url http://127.0.0.1@cluster:1")->token, "");
     EXPECT_EQ(access("--url http://127.0.0.1.evil.example")->token, "");
+}
+
+TEST_F(CliAccess, TheFingerprintIsTheVariablesOrTheLocalDaemons) {
+    write(".local/share/lockstep/fingerprint", "sha256:local\n");
+    write(".local/share/lockstep/url", "https://10.0.0.1:9000\n");
+    write(".local/share/lockstep/token", "abc\n");
+    EXPECT_EQ(access("")->fingerprint, "sha256:local");
+    EXPECT_EQ(access("")->token, "abc");
+    EXPECT_EQ(access("--url https://127.0.0.1:1")->fingerprint, "sha256:local");
+    EXPECT_EQ(access("--url http://127.0.0.1:1")->fingerprint, "");
+    EXPECT_EQ(access("--url https://cluster:1")->fingerprint, "");
+    ::setenv("LOCKSTEP_FINGERPRINT", "sha256:told", 1);
+    EXPECT_EQ(access("--url https://cluster:1")->fingerprint, "sha256:told");
+    ::unsetenv("LOCKSTEP_FINGERPRINT");
 }
 
 TEST_F(CliAccess, FlagBeatsVariableBeatsFile) {

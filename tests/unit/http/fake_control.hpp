@@ -75,6 +75,12 @@ class FakeControl final : public Control {
     Answer<std::string> spec(Caller, std::string) override {
         co_return std::string{R"({"name":"a","framework":"command","command":["true"]})"};
     }
+    Answer<std::string> script(Caller, std::string) override {
+        if (script_text.empty()) {
+            co_return fail(Errc::not_found, "the local scheduler uses no batch script");
+        }
+        co_return script_text;
+    }
     Answer<std::string> events(Caller, std::string id, std::int64_t after,
                                std::size_t limit) override {
         co_return text(id + " " + std::to_string(after) + " " + std::to_string(limit));
@@ -144,6 +150,7 @@ class FakeControl final : public Control {
     std::map<int, Sink> sinks;
     std::shared_ptr<const std::string> job = std::make_shared<const std::string>(R"({"id":"y"})");
     std::optional<Error> submit_error, place_error, ready_error;
+    std::string script_text;  // "" = the scheduler uses none
     LogPlace place;
     bool repeated = false;
     bool in_memory = true;

@@ -1,5 +1,7 @@
 #include "daemon/http/rank_log_reader.hpp"
 
+#include "tests/support/temporary_folder.hpp"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,13 +15,6 @@ namespace {
 
 class RankLogReaderTest : public testing::Test {
   protected:
-    void SetUp() override {
-        std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-log-XXXXXX");
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
-        path_ = (folder_ / "rank-00000.log").string();
-    }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
     void write(const std::string& text) { std::ofstream{path_, std::ios::binary} << text; }
     // Frees [from, to) of the file, as the agent does; false where the file system cannot.
     bool punch(std::int64_t from, std::int64_t to) {
@@ -27,8 +22,8 @@ class RankLogReaderTest : public testing::Test {
         return ::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, to - from) ==
                0;
     }
-    std::filesystem::path folder_;
-    std::string path_;
+    const test::TemporaryFolder folder_;
+    const std::string path_ = (folder_ / "rank-00000.log").string();
 };
 
 TEST_F(RankLogReaderTest, ReadsFromAnOffset) {
@@ -144,7 +139,7 @@ TEST_F(RankLogReaderTest, OpensNothingButRegularFiles) {
     const auto by_pipe = RankLogReader::open(pipe);
     ASSERT_FALSE(by_pipe);
     EXPECT_EQ(by_pipe.error().code, Errc::denied);
-    EXPECT_FALSE(RankLogReader::open(folder_.string()));
+    EXPECT_FALSE(RankLogReader::open(folder_.path().string()));
     const auto none = RankLogReader::open((folder_ / "none").string());
     ASSERT_FALSE(none);
     EXPECT_EQ(none.error().code, Errc::not_found);

@@ -67,6 +67,7 @@ class RawClient {
     }
     bool timed_out() const { return timed_out_; }
     void finish_sending() { ::shutdown(fd_.get(), SHUT_WR); }
+    int descriptor() const { return fd_.get(); }
 
   private:
     UniqueFd fd_;

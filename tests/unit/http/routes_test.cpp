@@ -3,6 +3,8 @@
 
 #include "daemon/http/openapi.hpp"
 #include "job/base/json.hpp"
+#include "job/model/spec_slurm.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/unit/http/fake_control.hpp"
 #include "tests/unit/http/server_fixture.hpp"
 
@@ -23,12 +25,6 @@ class RoutesTest : public testing::Test {
         add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
-        std::string pattern = (std::filesystem::temp_directory_path() / "lockstep-http-XXXXXX");
-        folder_ = ::mkdtemp(pattern.data());
-    }
-    ~RoutesTest() override {
-        server_.reset();
-        std::filesystem::remove_all(folder_);
     }
     ClientResponse call(const std::string& method, const std::string& target,
                         const std::string& token = "user-token", const std::string& body = "",
@@ -55,13 +51,13 @@ class RoutesTest : public testing::Test {
         std::ofstream{control_.place.path, std::ios::binary | std::ios::app} << text;
     }
 
+    const test::TemporaryFolder folder_;
     net::io_context io_{1};
     FakeControl control_;
     telemetry::DaemonMetrics metrics_;
     RouteContext context_;
     Router router_;
     std::unique_ptr<TestServer> server_;
-    std::filesystem::path folder_;
 };
 
 std::string concrete(std::string path) {
@@ -233,6 +229,25 @@ TEST_F(RoutesTest, EventsAndSeriesPassTheirParametersOn) {
 
 TEST_F(RoutesTest, ScriptIsNotThereWithTheLocalScheduler) {
     EXPECT_EQ(get(of_job("/script")).status, 404);
+}
+
+TEST(OpenApi, NamesTheDirectivesThatAreTaken) {
+    const Json schemas = parse_json(openapi_schemas()).value();
+    const Json& names =
+        schemas["SlurmOptions"]["properties"]["directives"]["propertyNames"]["enum"];
+    std::vector<std::string> taken;
+    for (const auto option : slurm_directives()) {
+        taken.emplace_back(option);
+    }
+    EXPECT_EQ(names.get<std::vector<std::string>>(), taken);
+}
+
+TEST_F(RoutesTest, ScriptIsPlainText) {
+    control_.script_text = "#!/bin/bash\nexit 0\n";
+    const auto response = get(of_job("/script"));
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, control_.script_text);
+    EXPECT_EQ(response.header("Content-Type"), "text/plain; charset=utf-8");
 }
 
 TEST_F(RoutesTest, LogsComeInSlices) {

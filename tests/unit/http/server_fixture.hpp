@@ -33,10 +33,11 @@ inline Authenticator test_authenticator() {
 class TestServer {
   public:
     TestServer(Router& router, AgentGate* gate, HttpSettings settings,
-               Surface surface = Surface::all, net::io_context* io = nullptr)
+               Surface surface = Surface::all, net::io_context* io = nullptr,
+               std::shared_ptr<TlsContext> tls = nullptr)
         : io_(io != nullptr ? *io : own_io_),
           server_(io_, router, test_authenticator(), gate, metrics_, std::move(settings)) {
-        auto bound = server_.listen("127.0.0.1", 0, surface);
+        auto bound = server_.listen("127.0.0.1", 0, surface, std::move(tls));
         EXPECT_TRUE(bound.has_value());
         port_ = bound ? bound->port() : std::uint16_t{0};
         guard_.emplace(io_.get_executor());

@@ -43,7 +43,8 @@ class TwoPieces final : public BodyStream {
 
 class SessionTest : public testing::Test {
   protected:
-    void start(HttpSettings settings = {}, Surface surface = Surface::all) {
+    void start(HttpSettings settings = {}, Surface surface = Surface::all,
+               std::shared_ptr<TlsContext> tls = nullptr) {
         settings.allowed_hosts.emplace_back("train.example.org");
         add("GET", "/open", Scope::open, [](const HttpRequest&) { return json_response("{}"); });
         add("GET", "/private", Scope::read,
@@ -69,7 +70,8 @@ class SessionTest : public testing::Test {
         agent.operation = "agent";
         agent.handler = AgentUpgrade{};
         router_.add(agent);
-        server_ = std::make_unique<TestServer>(router_, &gate_, std::move(settings), surface, &io_);
+        server_ = std::make_unique<TestServer>(router_, &gate_, std::move(settings), surface, &io_,
+                                               std::move(tls));
     }
     void TearDown() override { server_.reset(); }
 

@@ -1,0 +1,158 @@
+#include "job/async/net_stream.hpp"
+
+#include "job/async/tls.hpp"
+#include "job/base/digest.hpp"
+
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/sslerr.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+
+namespace lockstep {
+namespace {
+
+struct FreeX509 {
+    void operator()(X509* certificate) const { X509_free(certificate); }
+};
+using CertificatePtr = std::unique_ptr<X509, FreeX509>;
+
+// Whom the certificate must name: an address as such, a name also in the ClientHello (RFC 6066 §3).
+bool expect_host(SSL* ssl, const std::string& host) {
+    X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
+    ErrorCode not_an_address;
+    net::ip::make_address(host, not_an_address);
+    if (!not_an_address) {
+        return X509_VERIFY_PARAM_set1_ip_asc(parameters, host.c_str()) == 1;
+    }
+    return X509_VERIFY_PARAM_set1_host(parameters, host.c_str(), host.size()) == 1 &&
+           SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+}
+
+}  // namespace
+
+struct NetStream::Tls {
+    Tls(tcp::socket socket, std::shared_ptr<TlsContext> with)
+        : context(std::move(with)), stream(std::move(socket), context->context) {}
+    std::shared_ptr<TlsContext> context;
+    net::ssl::stream<tcp::socket> stream;
+};
+
+NetStream::NetStream(tcp::socket socket) : plain_(std::move(socket)) {}
+NetStream::~NetStream() = default;
+NetStream::NetStream(NetStream&& other) noexcept = default;
+
+tcp::socket& NetStream::tls_socket() const {
+    return tls_->stream.next_layer();
+}
+
+Status NetStream::start_tls(std::shared_ptr<TlsContext> context) {
+    try {
+        tls_ = std::make_shared<Tls>(std::move(plain_), std::move(context));
+    } catch (const std::exception& error) {  // Asio's stream allocates OpenSSL's objects
+        return fail(Errc::exhausted, std::string{"cannot begin TLS: "} + error.what());
+    }
+    return {};
+}
+
+Task<Status> NetStream::accept_tls(std::shared_ptr<TlsContext> context) {
+    Status begun = start_tls(std::move(context));
+    if (!begun) {
+        co_return begun;
+    }
+    ErrorCode ec;
+    co_await tls_->stream.async_handshake(net::ssl::stream_base::server, into(ec));
+    if (!ec) {
+        co_return Status{};
+    }
+    const bool plain = ec.category() == net::error::get_ssl_category() &&
+                       ERR_GET_REASON(static_cast<unsigned long>(ec.value())) == SSL_R_HTTP_REQUEST;
+    co_return fail(plain ? Errc::invalid : Errc::unavailable, ec.message());
+}
+
+Task<Status> NetStream::connect_tls(std::shared_ptr<TlsContext> context, std::string host,
+                                    std::string fingerprint) {
+    Status begun = start_tls(std::move(context));
+    if (!begun) {
+        co_return begun;
+    }
+    SSL* const ssl = tls_->stream.native_handle();
+    if (fingerprint.empty() && !expect_host(ssl, host)) {
+        co_return fail(Errc::invalid, "a certificate cannot name " + host);
+    }
+    ErrorCode ec;
+    co_await tls_->stream.async_handshake(net::ssl::stream_base::client, into(ec));
+    if (ec) {
+        const long verdict = SSL_get_verify_result(ssl);
+        if (fingerprint.empty() && verdict != X509_V_OK) {
+            co_return fail(Errc::denied, std::string{"its certificate is not trusted: "} +
+                                             X509_verify_cert_error_string(verdict));
+        }
+        co_return fail(Errc::unavailable, ec.message());
+    }
+    if (fingerprint.empty()) {
+        co_return Status{};
+    }
+    // The handshake has proven that the peer holds the certificate's key, whoever issued it.
+    const CertificatePtr certificate{SSL_get1_peer_certificate(ssl)};
+    const std::string shown = certificate ? fingerprint_of(certificate.get()) : "none";
+    if (!equal_secret(shown, fingerprint)) {
+        close();
+        co_return fail(Errc::denied,
+                       "shows certificate " + shown + " but " + fingerprint + " is expected");
+    }
+    co_return Status{};
+}
+
+Task<void> NetStream::finish() {
+    ErrorCode ec;
+    if (tls_ && is_open()) {
+        co_await tls_->stream.async_shutdown(into(ec));
+    }
+    socket().shutdown(tcp::socket::shutdown_send, ec);
+}
+
+void NetStream::close() {
+    ErrorCode ignored;
+    socket().close(ignored);
+}
+
+void NetStream::tls_read(net::mutable_buffer buffer, std::unique_ptr<Done> done) {
+    tls_->stream.async_read_some(buffer, [keep = tls_, done = std::move(done)](
+                                             const ErrorCode& ec, std::size_t size) mutable {
+        const auto last = std::move(done);
+        last->call(ec, size);
+    });
+}
+
+void NetStream::tls_write(net::const_buffer buffer, std::unique_ptr<Done> done) {
+    tls_->stream.async_write_some(buffer, [keep = tls_, done = std::move(done)](
+                                              const ErrorCode& ec, std::size_t size) mutable {
+        const auto last = std::move(done);
+        last->call(ec, size);
+    });
+}
+
+StreamDeadline::StreamDeadline(NetStream& stream)
+    : state_(std::make_shared<State>(stream, stream.get_executor())) {}
+
+void StreamDeadline::expires_at(std::chrono::steady_clock::time_point when) {
+    state_->timer.expires_at(when);
+    state_->timer.async_wait([state = state_](const ErrorCode& ec) {
+        // A handler that was queued before cancel() comes without an error.
+        if (!ec && state->stream != nullptr &&
+            state->timer.expiry() <= std::chrono::steady_clock::now()) {
+            state->passed = true;
+            state->stream->close();
+        }
+    });
+}
+
+void StreamDeadline::cancel() {
+    state_->stream = nullptr;
+    state_->timer.cancel();
+}
+
+}  // namespace lockstep
