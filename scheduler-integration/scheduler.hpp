@@ -8,8 +8,10 @@
 #include "job/async/asio.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/result.hpp"
+#include "job/model/event.hpp"
 #include "job/model/placement.hpp"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +22,7 @@ namespace lockstep {
 enum class AllocationState {
     pending,  // the scheduler has it; `reason` says in plain words why it waits
     running,  // allocated; agents were started on `nodes`
-    ended,    // over; `message` says how
+    ended,    // over; `message` and `cause` say how
 };
 
 struct Observation {
@@ -32,30 +34,83 @@ struct Observation {
     // ended only: per node rank whether its agent is known to have ended without a result
     std::vector<std::int32_t> lost_nodes;
     std::string message;
+    std::string id{};               // the scheduler's own number of it; "" if it has none
+    bool held = false;              // pending only: it waits for a person
+    UnixMillis expected_start = 0;  // pending only: as the scheduler estimates; 0 = unknown
+    // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
+    // node that failed, cancelled outside Lockstep); none = it just ended
+    Cause cause{};
 };
 
 struct Admission {
     std::vector<std::string> warnings;  // the job will run, but the user should know
 };
 
+// What became of handing an attempt over.
+struct Handover {
+    enum class Kind {
+        placed,   // the scheduler has it as `id`
+        refused,  // it never will: `reason`
+        wait,     // not known, or not reachable: call again later; `reason` in plain words
+        again,  // nothing of an earlier try can come any more: append an intent, then call with it
+    };
+    Kind kind = Kind::wait;
+    std::string id;
+    std::string reason;
+};
+
 class Scheduler {
   public:
+    using Changed = std::function<void(JobId job, std::int32_t attempt)>;
+
     virtual ~Scheduler() = default;
+    // Once, before anything else but admit() and on_change(); an error ends the daemon's start.
+    virtual Task<Status> begin() { co_return Status{}; }
+    // Stops watching; what runs goes on. The object may go once it has finished.
+    virtual Task<void> stop() = 0;
+    // Called soon after poll() of the attempt may have changed.
+    virtual void on_change(Changed changed) = 0;
     // "local", "slurm", "slurmrestd".
     virtual std::string_view name() const = 0;
     // Refuses what can never run here: invalid, with the pointer of the field to change.
     virtual Result<Admission> admit(const JobSpec& spec) const = 0;
-    // Hands the attempt over; idempotent per (job, attempt). Returns the scheduler's id for it.
-    virtual Task<Result<std::string>> submit(AttemptRequest request) = 0;
+    // Hands the attempt over; idempotent per (job, attempt). A scheduler that could have taken an
+    // attempt without our hearing of it answers `again` first: an attempt goes there only with
+    // request.intent_is_fresh, and each intent is good for one try.
+    virtual Task<Handover> submit(AttemptRequest request) = 0;
     // Takes up an attempt that an earlier daemon handed over, and starts nothing: for one that is
-    // to end. False: the scheduler has nothing of it. unavailable: it does not answer.
+    // to end. False: the scheduler has nothing of it, and nothing can come any more. unavailable:
+    // not known yet.
     virtual Task<Result<bool>> adopt(AttemptRequest request) = 0;
     // By (job, attempt), not by id: an id may never have reached us.
     virtual Task<Observation> poll(JobId job, std::int32_t attempt) = 0;
+    // The attempt belongs to this allocation from now on; any other of its name is to end.
+    virtual void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) {
+        static_cast<void>(job);
+        static_cast<void>(attempt);
+        static_cast<void>(allocation);
+    }
+    // Its ranks have ended, or are being ended: how the allocation ends is wanted soon.
+    virtual void expect_end(const JobId& job, std::int32_t attempt) {
+        static_cast<void>(job);
+        static_cast<void>(attempt);
+    }
+    // The job has ended: what is left of the attempt is to end by itself, and is ended if it does
+    // not. Nothing is asked about it any more.
+    virtual void over(const JobId& job, std::int32_t attempt) {
+        static_cast<void>(job);
+        static_cast<void>(attempt);
+    }
     // Asks the allocation to end, by force if it must. Absent is success.
     virtual Task<Status> cancel(JobId job, std::int32_t attempt) = 0;
     // Whether it answers at the moment; for /readyz.
     virtual Task<Status> ping() = 0;
+    // The batch script of an attempt, if this scheduler runs one; byte for byte what would be
+    // submitted. invalid: it cannot be made, with the pointer of the field to change.
+    virtual Result<std::optional<std::string>> script(const AttemptRequest& request) const {
+        static_cast<void>(request);
+        return std::optional<std::string>{};
+    }
 };
 
 }  // namespace lockstep

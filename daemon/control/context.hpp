@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include "daemon/control/attempt_files.hpp"
 #include "daemon/control/event_bus.hpp"
 #include "daemon/store/store.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
@@ -20,7 +21,7 @@ namespace lockstep {
 
 struct ControlSettings {
     std::filesystem::path runs_dir;  // absolute; attempts, logs and checkpoints
-    std::string agent_url;           // http://host:port the agents dial
+    AgentsListener agents{};         // what the agents dial
     std::string daemon_id;           // random per start
     std::size_t window = 64;         // attempts handed to the scheduler at a time
 };

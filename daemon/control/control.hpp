@@ -95,6 +95,9 @@ class Control {
     virtual Task<Result<std::string>> list(Caller caller, JobQuery query) = 0;
     virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;  // the job's JSON
     virtual Task<Result<std::string>> spec(Caller caller, std::string id) = 0;
+    // The batch script of the newest attempt as it was submitted. not_found: its scheduler uses
+    // none; unavailable: not written yet.
+    virtual Task<Result<std::string>> script(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
                                              std::size_t limit) = 0;  // {items, next_cursor}
     virtual Task<Result<std::string>> ranks(Caller caller, std::string id) = 0;  // {items}

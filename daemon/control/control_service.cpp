@@ -12,6 +12,19 @@
 namespace lockstep {
 namespace {
 
+JobRow first_row(const Job& job, const std::string& view) {
+    JobRow row;
+    row.id = job.id;
+    row.user = job.user;
+    row.name = job.spec.name;
+    row.state = job.state;
+    row.submitted_at = job.submitted_at;
+    row.last_seq = job.last_seq;
+    row.view = view;
+    row.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
+    return row;
+}
+
 // An agent that was away when its job ended may come back this much later and deliver the rest.
 constexpr auto kTicketPatience = std::chrono::seconds{60};
 constexpr std::size_t kStoredSeriesBytes = 64U << 20U;  // read back for one job
@@ -143,13 +156,14 @@ Task<Status> ControlService::load_jobs() {
     co_return Status{};
 }
 
-void ControlService::begin(const std::string& agent_url) {
-    context_.settings.agent_url = agent_url;
+void ControlService::begin(const std::string& agent_url, const std::string& fingerprint) {
+    context_.settings.agents = {agent_url, fingerprint};
     for (const std::string& id : loaded_) {
         const ActorPtr actor = find(id);
         const Attempt* attempt = actor->job().attempt();
         if (attempt != nullptr) {
-            if (const Status told = refresh_attempt_url(attempt->directory, agent_url); !told) {
+            if (const Status told = refresh_attempt(attempt->directory, context_.settings.agents);
+                !told) {
                 log::warn("cannot tell the agents of an attempt where the daemon is",
                           {{"job", id}, {"what", told.error().message}});
             }
@@ -264,13 +278,8 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     if (!admission) {
         co_return fail(admission.error());
     }
-    if (!request.if_match.empty()) {
-        const Json rendered = render_json(request.spec, context_.scheduler, admission->warnings);
-        if (rendered["render_hash"].get<std::string>() != request.if_match) {
-            co_return fail(Errc::conflict,
-                           "render: the submission would run something else than "
-                           "was rendered; render it again");
-        }
+    if (const Status same = check_rendered(request, admission->warnings); !same) {
+        co_return fail(same.error());
     }
     if (jobs_.size() >= limits::kActiveJobs) {
         co_return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
@@ -299,15 +308,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     auto view = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
     SubmitWrite write;
     write.append.events.push_back(event);
-    JobRow& row = write.append.row;
-    row.id = job->id;
-    row.user = job->user;
-    row.name = job->spec.name;
-    row.state = job->state;
-    row.submitted_at = job->submitted_at;
-    row.last_seq = event.seq;
-    row.view = *view;
-    row.labels.assign(job->spec.labels.begin(), job->spec.labels.end());
+    write.append.row = first_row(*job, *view);
     write.idempotency_key = request.idempotency_key;
     write.body_sha256 = request.body_sha256;
     const auto done = co_await context_.store.submit(std::move(write));
@@ -347,12 +348,31 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     co_return out;
 }
 
+// With If-Match: whether it would run exactly what was rendered.
+Status ControlService::check_rendered(const SubmitRequest& request,
+                                      const std::vector<std::string>& warnings) const {
+    if (request.if_match.empty()) {
+        return {};
+    }
+    const auto rendered =
+        render_json(request.spec, context_.scheduler, context_.settings.runs_dir, warnings);
+    if (!rendered) {
+        return fail(rendered.error());
+    }
+    if ((*rendered)["render_hash"].get<std::string>() != request.if_match) {
+        return fail(Errc::conflict,
+                    "render: the submission would run something else than was rendered; render "
+                    "it again");
+    }
+    return {};
+}
+
 Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
     const auto admission = context_.scheduler.admit(spec);
     if (!admission) {
         return fail(admission.error());
     }
-    return render_json(spec, context_.scheduler, admission->warnings);
+    return render_json(spec, context_.scheduler, context_.settings.runs_dir, admission->warnings);
 }
 
 Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {

@@ -32,7 +32,7 @@ class ControlService final : public Control, public AgentGate {
     // read: do not start.
     Task<Status> load_jobs();
     // Takes it up again; once the listeners are open and the agents' URL is known.
-    void begin(const std::string& agent_url);
+    void begin(const std::string& agent_url, const std::string& fingerprint = "");
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
     // The scheduler has news of an attempt; a hint, control polls anyway.
@@ -46,6 +46,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> list(Caller caller, JobQuery query) override;
     Task<Result<std::string>> cancel(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
+    Task<Result<std::string>> script(Caller caller, std::string id) override;
     Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
                                      std::size_t limit) override;
     Task<Result<std::string>> ranks(Caller caller, std::string id) override;
@@ -64,6 +65,8 @@ class ControlService final : public Control, public AgentGate {
                                                std::string remote) override;
 
   private:
+    Status check_rendered(const SubmitRequest& request,
+                          const std::vector<std::string>& warnings) const;
     struct Finished {
         std::string user;
         std::shared_ptr<const std::string> view;

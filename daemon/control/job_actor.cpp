@@ -1,7 +1,5 @@
-// size: the actor's loop and every action due() can ask for, which share its private state
 #include "daemon/control/job_actor.hpp"
 
-#include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_metrics.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/check.hpp"
@@ -12,8 +10,6 @@ namespace lockstep {
 namespace {
 
 constexpr auto kTick = std::chrono::seconds{1};
-// A full disk is looked at again this often; nothing of the job is lost meanwhile.
-constexpr auto kRetry = std::chrono::seconds{1};
 constexpr auto kViewAge = std::chrono::milliseconds{250};
 
 }  // namespace
@@ -139,6 +135,7 @@ JobRow JobActor::row(const Job& job) const {
     LiveView at_end = live();
     if (is_final(job.state)) {
         at_end.pending_reason.clear();
+        at_end.expected_start = 0;
     }
     out.view = dump_json(job_json(job, at_end));
     return out;
@@ -163,8 +160,12 @@ Task<bool> JobActor::commit(Draft draft) {
             }
             co_return false;
         }
+        const bool was_waiting = job_.attempt() == nullptr || job_.attempt()->placed_at == 0;
         job_ = std::move(draft.job);
         view_.reset();
+        if (was_waiting && job_.attempt() != nullptr && job_.attempt()->placed_at != 0) {
+            set_pending_reason("");  // of the queue, whoever told that it is over
+        }
         hooks_.on_events(*this, draft.events);
     }
     for (const auto& effect : draft.effects) {
@@ -183,7 +184,7 @@ Task<void> JobActor::commit_and_look(Draft draft) {
     if (stored) {
         inputs_.emplace_back(LookInput{});
     } else {
-        co_await sleep_on(retry_, kRetry);
+        co_await sleep_on(retry_, kStoreRetry);
     }
 }
 
@@ -210,7 +211,7 @@ Task<void> JobActor::take_inputs() {
             std::erase_if(taken, [](const JobInput& input) {
                 return std::holds_alternative<CancelInput>(input);
             });
-            co_await sleep_on(retry_, kRetry);
+            co_await sleep_on(retry_, kStoreRetry);
         }
     }
 }
@@ -238,161 +239,15 @@ Task<void> JobActor::act() {
         case ActionKind::stop:
             co_await stop_attempt(action.cause);
             break;
-        case ActionKind::conclude:
-            co_await conclude();
+        case ActionKind::conclude: {
+            const bool known = co_await verdict();
+            if (known) {
+                co_await conclude();
+            }
             break;
+        }
         case ActionKind::none:
             break;
-    }
-}
-
-AttemptRequest JobActor::request() const {
-    const Attempt& attempt = *job_.attempt();
-    AttemptRequest out;
-    out.job = job_.id;
-    out.attempt = attempt.number;
-    out.name = job_.spec.name;
-    out.resources = job_.spec.resources;
-    out.directory = attempt.directory;
-    return out;
-}
-
-Task<void> JobActor::create_attempt() {
-    const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
-    const std::function<Result<PreparedAttempt>()> prepare =
-        [runs = context_.settings.runs_dir, id = job_.id, number, nodes = job_.spec.resources.nodes,
-         url = context_.settings.agent_url] {
-            return prepare_attempt(runs, id, number, nodes, url);
-        };
-    const auto prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
-    if (!prepared) {
-        set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
-        log::warn("cannot prepare an attempt",
-                  {{"job", job_.id.value}, {"what", prepared.error().message}});
-        co_return;  // tried again at the next tick
-    }
-    event::AttemptCreated created;
-    created.attempt = number;
-    created.ticket_hash = prepared->ticket_hash;
-    created.directory = prepared->directory;
-    Draft next = draft();
-    add(next, std::move(created));
-    const bool stored = co_await commit(std::move(next));
-    if (stored) {
-        set_pending_reason("");
-        hooks_.on_attempt(*this);
-        inputs_.emplace_back(LookInput{});
-    }
-}
-
-Task<void> JobActor::place() {
-    const std::int32_t number = job_.attempt()->number;
-    if (!submitted_) {
-        const auto placed = co_await context_.scheduler.submit(request());
-        if (!placed && placed.error().code == Errc::unavailable) {
-            set_pending_reason("the scheduler does not answer: " + placed.error().message);
-            co_return;
-        }
-        if (!placed) {
-            event::FaultSeen fault;
-            fault.attempt = number;
-            fault.cause_class = to_string(CauseClass::scheduler);
-            fault.message = placed.error().message;
-            fault.at = context_.clock.wall();
-            Draft next = draft();
-            add(next, std::move(fault));
-            co_await commit_and_look(std::move(next));
-            co_return;
-        }
-        submitted_ = true;
-    }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, number);
-    if (seen.kind == Observation::Kind::absent) {
-        submitted_ = false;  // forgotten: hand it over again
-    } else if (seen.kind == Observation::Kind::state && seen.state == AllocationState::pending) {
-        set_pending_reason(seen.reason);
-    } else if (seen.kind == Observation::Kind::state) {
-        event::AttemptPlaced placed;
-        placed.attempt = number;
-        placed.scheduler_id = std::string{context_.scheduler.name()} + "-" + job_.id.value + "-a" +
-                              std::to_string(number);
-        Draft next = draft();
-        add(next, std::move(placed));
-        const bool stored = co_await commit(std::move(next));
-        if (stored) {
-            set_pending_reason("");
-            inputs_.emplace_back(LookInput{});
-        }
-    }
-}
-
-Task<void> JobActor::look_at_allocation() {
-    if (!submitted_) {
-        // After a restart of the daemon: the driver adopts what it finds of the attempt.
-        const auto adopted = co_await context_.scheduler.submit(request());
-        submitted_ = adopted.has_value();
-    }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
-    Draft next = draft();
-    if (seen.kind == Observation::Kind::state) {
-        read_results(next, seen);
-    }
-    note_lost_agents(next);
-    if (!next.events.empty()) {
-        co_await commit_and_look(std::move(next));
-    }
-}
-
-// Ends what runs: STOP to every agent, then by force. What the ranks did is heard as usual; this is
-// called again with every input and tick until due() says conclude.
-Task<void> JobActor::stop_attempt(Cause cause) {
-    const auto now = context_.clock.steady();
-    if (!stop_sent_) {
-        stop_sent_ = now;
-        log::info(
-            "stopping job",
-            {{"job", job_.id.value}, {"class", to_string(cause.kind)}, {"why", cause.message}});
-    }
-    for (const auto& [node_rank, link] : links_) {
-        if (!link->stop_sent) {
-            link->stop_sent = true;
-            wire::Stop stop;
-            stop.reason = cause.message;
-            stop.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
-            link->send(stop);
-        }
-    }
-    const std::int32_t number = job_.attempt()->number;
-    if (!submitted_) {
-        // The daemon was restarted while it was stopping this attempt: the driver must know its
-        // agents before it can end them. What was not started must not start now.
-        const auto adopted = co_await context_.scheduler.adopt(request());
-        if (!adopted) {
-            set_pending_reason("the scheduler does not answer: " + adopted.error().message);
-            co_return;
-        }
-        submitted_ = true;
-    }
-    const bool overdue = now - *stop_sent_ > limits::kStopGrace + std::chrono::seconds{5};
-    if ((links_.empty() || overdue) && !cancel_sent_) {
-        const Status cancelled = co_await context_.scheduler.cancel(job_.id, number);
-        cancel_sent_ = cancelled.has_value();
-    }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, number);
-    const bool over =
-        seen.kind == Observation::Kind::absent ||
-        (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended);
-    Draft next = draft();
-    if (over) {
-        read_results(next, seen);
-    }
-    const bool stored = co_await commit(std::move(next));
-    if (!stored) {
-        co_await sleep_on(retry_, kRetry);  // what the ranks did is not lost: their files are there
-        co_return;
-    }
-    if (over && inputs_.empty()) {
-        co_await conclude();
     }
 }
 
@@ -418,11 +273,11 @@ Task<void> JobActor::conclude() {
         ended.cause = end.cause;
         add(next, std::move(ended));
     }
-    pending_reason_.clear();
+    set_pending_reason("");
     LOCKSTEP_CHECK(add(next, end));
     const bool stored = co_await commit(std::move(next));
     if (!stored) {
-        co_await sleep_on(retry_, kRetry);
+        co_await sleep_on(retry_, kStoreRetry);
         co_return;
     }
     finished_ = true;
@@ -443,12 +298,16 @@ Task<void> JobActor::conclude() {
     for (JobInput& input : late) {
         post(std::move(input));
     }
+    if (job_.attempt() != nullptr) {
+        context_.scheduler.over(job_.id, job_.attempt()->number);
+    }
     hooks_.on_finished(*this);
 }
 
-void JobActor::set_pending_reason(std::string reason) {
-    if (reason != pending_reason_) {
+void JobActor::set_pending_reason(std::string reason, UnixMillis expected_start) {
+    if (reason != pending_reason_ || expected_start != expected_start_) {
         pending_reason_ = std::move(reason);
+        expected_start_ = expected_start;
         view_.reset();
     }
 }
@@ -456,6 +315,7 @@ void JobActor::set_pending_reason(std::string reason) {
 LiveView JobActor::live() const {
     LiveView out;
     out.pending_reason = pending_reason_;
+    out.expected_start = expected_start_;
     if (stats_) {
         out.step = stats_->step;
         out.total_steps = stats_->total_steps;

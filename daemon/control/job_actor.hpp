@@ -39,6 +39,9 @@ struct CancelInput {
 struct LookInput {};  // the scheduler may have news
 using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, LookInput>;
 
+// A full disk is looked at again this often; nothing of the job is lost meanwhile.
+inline constexpr auto kStoreRetry = std::chrono::seconds{1};
+
 class JobActor : public std::enable_shared_from_this<JobActor> {
   public:
     struct Hooks {
@@ -72,7 +75,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::int64_t pid(std::int32_t rank) const;
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
 
-    void set_pending_reason(std::string reason);
+    void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
 
   private:
     struct Draft {
@@ -116,11 +119,18 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
 
     // What due() asks for.
     Task<void> act();
+    Task<void> conclude();
+
+    // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
     Task<void> place();
+    Task<bool> hand_over();
+    Task<void> wait_in_queue(Observation seen);
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);
-    Task<void> conclude();
+    Task<bool> verdict();
+    bool wants_verdict() const;
+    void add_verdict(Draft& draft, const Observation& seen);
     static bool node_ended(const Job& job, std::int32_t node_rank);
     bool gone_for_good(std::int32_t node_rank) const;
     void note_lost_agents(Draft& draft);
@@ -146,7 +156,11 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<KeyExchange> exchange_;
     std::int32_t exchange_generation_ = 0;
     std::string pending_reason_;
-    bool submitted_ = false;  // the scheduler has this attempt, in this daemon's life
+    UnixMillis expected_start_ = 0;
+    bool submitted_ = false;     // the scheduler has this attempt, in this daemon's life
+    bool intent_fresh_ = false;  // an intent is on disk that no try has used yet
+    std::optional<std::chrono::steady_clock::time_point> verdict_since_;
+    std::optional<std::chrono::steady_clock::time_point> alone_since_;  // stopping, no agent here
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
     bool cancel_sent_ = false;
 

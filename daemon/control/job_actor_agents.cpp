@@ -7,8 +7,13 @@
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace lockstep {
+namespace {
+// A node's times go into the events of its job, and TLS certificates have dates.
+constexpr UnixMillis kClockTolerance = 5 * 60'000;
+}  // namespace
 
 bool JobActor::current(const AgentLink& link, std::int32_t generation) const {
     const Generation* now = job_.generation();
@@ -100,16 +105,35 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
     }
     if (attempt == nullptr || attempt->number != link->attempt() || attempt->finished_at != 0 ||
         hello.node_rank < 0 || hello.node_rank >= job_.spec.resources.nodes ||
-        hello.incarnation.empty() || hello.incarnation.size() > limits::kTextBytes) {
+        hello.incarnation.empty() || hello.incarnation.size() > limits::kTextBytes ||
+        hello.allocation.size() > limits::kTextBytes) {
         fence(link, "not a node of the current attempt");
         return;
     }
-    if (draft.job.state == JobState::queued) {
+    // Ranks that train already are not stopped for it.
+    const UnixMillis now = context_.clock.wall();
+    const UnixMillis behind = now - std::clamp<UnixMillis>(hello.time, 0, 2 * now);
+    if (hello.time != 0 && !hello.ranks_running && std::abs(behind) > kClockTolerance) {
+        set_pending_reason("the clock of " + printable(hello.node) + " is " +
+                           std::to_string(std::abs(behind) / 1000) + " s " +
+                           (behind > 0 ? "behind" : "ahead"));
+        fence(link, pending_reason_);
+        return;
+    }
+    if (!attempt->claims.empty() && attempt->allocation != hello.allocation) {
+        // A second copy of the attempt: the scheduler took it twice. The first claim has it.
+        fence(link, "attempt " + std::to_string(attempt->number) + " runs in allocation " +
+                        attempt->allocation + ", this is " + printable(hello.allocation));
+        return;
+    }
+    if (draft.job.state == JobState::queued || draft.job.state == JobState::held) {
         // The scheduler has started it and we hear of it from the agent first.
         event::AttemptPlaced placed;
         placed.attempt = attempt->number;
-        placed.scheduler_id = std::string{context_.scheduler.name()} + "-" + job_.id.value + "-a" +
-                              std::to_string(attempt->number);
+        placed.scheduler_id = !hello.allocation.empty()
+                                  ? hello.allocation
+                                  : std::string{context_.scheduler.name()} + "-" + job_.id.value +
+                                        "-a" + std::to_string(attempt->number);
         add(draft, std::move(placed));
     }
     const auto claim = attempt->claims.find(hello.node_rank);
@@ -126,12 +150,19 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         claimed.node = link->node;
         claimed.incarnation = hello.incarnation;
         claimed.pid = hello.pid;
+        claimed.allocation = hello.allocation;
         if (!add(draft, std::move(claimed))) {
             fence(link, "the job is not waiting for agents");
             return;
         }
     }
     link->hello_pending = true;
+    if (!hello.allocation.empty()) {
+        const std::int32_t number = attempt->number;
+        draft.effects.push_back([this, number, allocation = hello.allocation] {
+            context_.scheduler.claimed(job_.id, number, allocation);
+        });
+    }
     const bool running = hello.ranks_running;
     draft.effects.push_back([this, link, running] {
         link->hello_pending = false;

@@ -4,8 +4,11 @@
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/job_metrics.hpp"
 #include "daemon/telemetry/series_query.hpp"
+#include "job/async/on_thread.hpp"
+#include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr auto kPublishEvery = std::chrono::milliseconds{200};
+constexpr std::size_t kScriptBytes = 4U << 20U;  // the most that Slurm takes (max_script_size)
 
 bool may_see(const Caller& caller, const std::string& owner) {
     return caller.admin || caller.user == owner;
@@ -181,6 +185,31 @@ Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std
         co_return fail(no_job(id));
     }
     co_return std::make_shared<const Job>(std::move(*job));
+}
+
+Task<Result<std::string>> ControlService::script(Caller caller, std::string id) {
+    const auto loaded = co_await load(caller, id);
+    if (!loaded) {
+        co_return fail(loaded.error());
+    }
+    const Attempt* attempt = (*loaded)->attempt();
+    const std::function<Result<std::string>()> read =
+        [directory = attempt == nullptr ? std::string{} : attempt->directory] {
+            return directory.empty()
+                       ? Result<std::string>{fail(Errc::not_found, "no attempt")}
+                       : read_file(std::filesystem::path{directory} / slurm::kBatchFileName,
+                                   kScriptBytes);
+        };
+    auto text = co_await on_thread<Result<std::string>>(context_.files, read);
+    if (text || text.error().code != Errc::not_found) {
+        co_return text;
+    }
+    if (context_.scheduler.name() == "local") {
+        co_return fail(Errc::not_found, "the local scheduler uses no batch script");
+    }
+    const bool over = is_final((*loaded)->state);
+    co_return fail(over ? Errc::not_found : Errc::unavailable,
+                   over ? "the job has no batch script" : "the batch script is not written yet");
 }
 
 Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {

@@ -5,12 +5,12 @@
 #include "daemon/http/routes.hpp"
 #include "daemon/http/server.hpp"
 #include "daemon/lockstepd/data_directory.hpp"
+#include "daemon/lockstepd/listeners.hpp"
+#include "daemon/lockstepd/make_scheduler.hpp"
 #include "daemon/lockstepd/settings.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
-#include "job/base/text.hpp"
 #include "job/base/version.hpp"
-#include "scheduler-integration/local/local_scheduler.hpp"
 
 #include <malloc.h>
 #include <sys/resource.h>
@@ -32,49 +32,6 @@ namespace {
 constexpr int kCannotStart = 1;
 constexpr int kBadSettings = 2;
 constexpr int kStoreBroken = 70;  // EX_SOFTWARE
-
-struct HostPort {
-    std::string host;
-    std::uint16_t port = 0;
-};
-
-// "127.0.0.1:8470", "[::1]:8470". Only loopback: beyond it TLS would be needed.
-Result<HostPort> parse_listen(const std::string& text) {
-    const auto colon = text.rfind(':');
-    const auto port = colon == std::string::npos ? std::nullopt : to_int(text.substr(colon + 1));
-    if (!port || *port < 0 || *port > 65'535) {
-        return fail(Errc::invalid, text + ": must be address:port");
-    }
-    HostPort out{text.substr(0, colon), static_cast<std::uint16_t>(*port)};
-    if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
-        out.host = out.host.substr(1, out.host.size() - 2);
-    }
-    ErrorCode ec;
-    const auto address =
-        net::ip::make_address(out.host == "localhost" ? "127.0.0.1" : out.host, ec);
-    if (ec) {
-        return fail(Errc::invalid, text + ": must be an IP address and a port");
-    }
-    if (!address.is_loopback()) {
-        return fail(Errc::invalid, text +
-                                       ": only loopback addresses are served; beyond them TLS "
-                                       "is needed, which is not available yet");
-    }
-    out.host = address.to_string();
-    return out;
-}
-
-std::string url_of(const tcp::endpoint& endpoint) {
-    const std::string host = endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]"
-                                                        : endpoint.address().to_string();
-    return "http://" + host + ":" + std::to_string(endpoint.port());
-}
-
-std::filesystem::path beside_this_program(const char* name) {
-    std::error_code ec;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
-    return self.parent_path() / name;
-}
 
 // As many descriptors as the system lets us have: one per agent and client.
 void raise_descriptor_limit() {
@@ -111,29 +68,6 @@ class Daemon {
     }
 
   private:
-    Status make_scheduler() {
-        LocalScheduler::Options options;
-        options.agent_program = settings_.agent_path.empty()
-                                    ? beside_this_program("lockstep-agent").string()
-                                    : settings_.agent_path;
-        if (::access(options.agent_program.c_str(), X_OK) != 0) {
-            return fail(errno_error("lockstep-agent at " + options.agent_program, errno));
-        }
-        Machine machine = read_machine();
-        if (settings_.local_cores > 0) {
-            machine.cores = settings_.local_cores;
-        }
-        if (settings_.local_memory_mb > 0) {
-            machine.memory_mb = settings_.local_memory_mb;
-        }
-        if (settings_.local_gpus >= 0) {
-            machine.gpus = settings_.local_gpus;
-        }
-        options.capacity = machine;
-        scheduler_ = std::make_unique<LocalScheduler>(io_, std::move(options));
-        return {};
-    }
-
     Task<void> start() {
         const Status started = co_await start_parts();
         if (!started) {
@@ -143,14 +77,23 @@ class Daemon {
     }
 
     Task<Status> start_parts() {
-        if (const Status made = make_scheduler(); !made) {
-            co_return made;
+        auto made = make_scheduler(io_, clock_, settings_, slurm_metrics_);
+        if (!made) {
+            co_return fail(made.error());
+        }
+        scheduler_ = std::move(*made);
+        const Status begun = co_await scheduler_->begin();
+        if (!begun) {
+            co_return begun;
         }
         ControlSettings control;
         control.runs_dir = settings_.runs_dir.empty()
                                ? data_.path() / "runs"
                                : std::filesystem::absolute(settings_.runs_dir);
         control.daemon_id = random_secret().substr(0, 16);
+        if (settings_.scheduler != "local") {
+            control.window = static_cast<std::size_t>(settings_.slurm_queue);
+        }
         context_ = std::make_unique<ControlContext>(io_, clock_, *store_, *scheduler_, metrics_,
                                                     std::move(control));
         control_ = std::make_unique<ControlService>(*context_);
@@ -164,45 +107,62 @@ class Daemon {
         }
         add_routes(router_, RouteContext{io_, *control_, metrics_});
         HttpSettings http;
-        http.allowed_hosts = settings_.allowed_hosts;
+        http.allowed_hosts = own_names(settings_);
         http.metrics_open = !settings_.metrics_auth;
         auto authenticate = [this](const std::string& hash) { return principal(hash); };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
-        const auto api = listen(settings_.listen, Surface::all);
-        if (!api) {
-            co_return fail(api.error());
+        if (const Status open = open_listeners(); !open) {
+            co_return open;
         }
-        std::string agent_url = url_of(*api);
-        if (!settings_.agent_listen.empty()) {
-            const auto agents = listen(settings_.agent_listen, Surface::agents);
-            if (!agents) {
-                co_return fail(agents.error());
-            }
-            agent_url = url_of(*agents);
-        }
-        if (!settings_.metrics_listen.empty()) {
-            if (const auto extra = listen(settings_.metrics_listen, Surface::metrics); !extra) {
-                co_return fail(extra.error());
-            }
-        }
-        control_->begin(agent_url);
-        if (const Status written = data_.write_url(url_of(*api)); !written) {
-            co_return written;
-        }
-        log::info(
-            "lockstepd is up",
-            {{"version", kVersion}, {"url", url_of(*api)}, {"data_dir", data_.path().string()}});
         ::malloc_trim(0);  // what start-up needed and a daemon at rest does not
         co_return Status{};
     }
 
-    Result<tcp::endpoint> listen(const std::string& text, Surface surface) {
-        const auto where = parse_listen(text);
-        if (!where) {
-            return fail(where.error());
+    Status open_listeners() {
+        const auto plan = plan_listeners(settings_);
+        if (!plan) {
+            return fail(plan.error());
         }
-        return server_->listen(where->host, where->port, surface);
+        TlsSetup tls;
+        if (plan->tls()) {
+            auto made = set_up_tls(settings_, *plan, data_.path(), clock_.wall());
+            if (!made) {
+                return fail(made.error());
+            }
+            tls = std::move(*made);
+        }
+        const auto listen = [&](const ListenAddress& where, Surface surface) {
+            return server_->listen(where.host, where.port, surface,
+                                   where.tls ? tls.context : nullptr);
+        };
+        const auto api = listen(plan->api, Surface::all);
+        if (!api) {
+            return fail(api.error());
+        }
+        const ListenAddress& for_agents = plan->agents ? *plan->agents : plan->api;
+        const auto agents = plan->agents ? listen(for_agents, Surface::agents) : api;
+        if (!agents) {
+            return fail(agents.error());
+        }
+        if (plan->metrics) {
+            if (const auto extra = listen(*plan->metrics, Surface::metrics); !extra) {
+                return fail(extra.error());
+            }
+        }
+        const std::string agent_url = settings_.agent_url.empty()
+                                          ? url_for_others(*agents, for_agents.tls)
+                                          : settings_.agent_url;
+        control_->begin(agent_url, for_agents.tls ? tls.fingerprint : "");
+        const std::string url = url_for_us(*api, plan->api.tls);
+        if (const Status written = data_.write_url(url); !written) {
+            return written;
+        }
+        log::info("lockstepd is up", {{"version", kVersion},
+                                      {"url", url},
+                                      {"agents", agent_url},
+                                      {"data_dir", data_.path().string()}});
+        return {};
     }
 
     std::optional<Principal> principal(const std::string& hash) const {
@@ -237,6 +197,7 @@ class Daemon {
             if (!slept) {
                 break;
             }
+            slurm_metrics_.refresh();
             metrics_.event_loop_lag.Observe(
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - due).count());
         }
@@ -274,9 +235,10 @@ class Daemon {
     net::steady_timer lag_timer_{io_};
     TaskGroup tasks_{io_};
     telemetry::DaemonMetrics metrics_;
+    telemetry::SlurmMetrics slurm_metrics_{metrics_};
     std::unordered_map<std::string, TokenRow> tokens_;  // by hash
     std::unique_ptr<Store> store_;
-    std::unique_ptr<LocalScheduler> scheduler_;
+    std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;
     Router router_;
@@ -289,15 +251,9 @@ int start(const DaemonSettings& settings) {
     log::Level level = log::Level::info;
     log::parse_level(settings.log_level, level);
     log::start("lockstepd", level, std::getenv("JOURNAL_STREAM") != nullptr);
-    for (const std::string& listen :
-         {settings.listen, settings.agent_listen, settings.metrics_listen}) {
-        if (listen.empty()) {
-            continue;
-        }
-        if (const auto good = parse_listen(listen); !good) {
-            log::error("bad setting", {{"what", good.error().message}});
-            return kBadSettings;
-        }
+    if (const auto good = plan_listeners(settings); !good) {
+        log::error("bad setting", {{"what", good.error().message}});
+        return kBadSettings;
     }
     ::umask(077);
     // A peer that hangs up and a file that may not grow are errors of the call, not ends of the

@@ -3,7 +3,63 @@
 #include "job/base/version.hpp"
 #include "job/cli/manual.hpp"
 
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
 namespace lockstep {
+namespace {
+
+void declare_listeners(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--listen", settings.listen,
+                   "Address and port of the HTTP API; port 0 takes a free one. Beyond loopback it "
+                   "speaks TLS")
+        ->envname("LOCKSTEP_LISTEN");
+    app.add_option("--agent-listen", settings.agent_listen,
+                   "Address and port for agents alone; default: the same listener, with Slurm a "
+                   "free port of this machine's first address")
+        ->envname("LOCKSTEP_AGENT_LISTEN");
+    app.add_option("--agent-url", settings.agent_url,
+                   "What agents are told to connect to; default: where they are listened for")
+        ->envname("LOCKSTEP_AGENT_URL");
+    app.add_option("--metrics-listen", settings.metrics_listen,
+                   "Address and port for /metrics alone; default: the same listener")
+        ->envname("LOCKSTEP_METRICS_LISTEN");
+    app.add_option("--tls", settings.tls, "auto: TLS beyond loopback; always: on loopback too")
+        ->envname("LOCKSTEP_TLS")
+        ->check(CLI::IsMember({"auto", "always"}));
+    app.add_option("--tls-certificate", settings.tls_certificate,
+                   "File of the certificate chain (PEM); default: lockstepd makes its own")
+        ->envname("LOCKSTEP_TLS_CERTIFICATE");
+    app.add_option("--tls-key", settings.tls_key, "File of the certificate's key (PEM)")
+        ->envname("LOCKSTEP_TLS_KEY");
+}
+
+}  // namespace
+
+namespace {
+
+// CLI11 asks the environment only for what the file left open; here the environment goes before the
+// file.
+class BelowEnvironment final : public CLI::ConfigINI {
+  public:
+    explicit BelowEnvironment(const CLI::App& app) : app_(app) {}
+    std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+        std::vector<CLI::ConfigItem> found = CLI::ConfigINI::from_config(input);
+        std::erase_if(found, [this](const CLI::ConfigItem& item) {
+            const CLI::Option* option =
+                item.parents.empty() ? app_.get_option_no_throw("--" + item.name) : nullptr;
+            return option != nullptr && !option->get_envname().empty() &&
+                   std::getenv(option->get_envname().c_str()) != nullptr;
+        });
+        return found;
+    }
+
+  private:
+    const CLI::App& app_;
+};
+
+}  // namespace
 
 void declare(CLI::App& app, DaemonSettings& settings) {
     app.description(
@@ -11,16 +67,9 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.set_version_flag("--version", std::string{kVersion});
     app.set_config("--config", "", "Read settings from this file (key = value)");
     app.allow_config_extras(false);
+    app.config_formatter(std::make_shared<BelowEnvironment>(app));
     app.option_defaults()->always_capture_default();
-    app.add_option("--listen", settings.listen,
-                   "Address and port of the HTTP API; port 0 takes a free one")
-        ->envname("LOCKSTEP_LISTEN");
-    app.add_option("--agent-listen", settings.agent_listen,
-                   "Address and port for agents alone; default: the same listener")
-        ->envname("LOCKSTEP_AGENT_LISTEN");
-    app.add_option("--metrics-listen", settings.metrics_listen,
-                   "Address and port for /metrics alone; default: the same listener")
-        ->envname("LOCKSTEP_METRICS_LISTEN");
+    declare_listeners(app, settings);
     app.add_option("--data-dir", settings.data_dir,
                    "Where the event log, the first token and runs are kept; default: "
                    "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
@@ -33,7 +82,31 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_AGENT_PATH");
     app.add_option("--scheduler", settings.scheduler, "Where jobs run")
         ->envname("LOCKSTEP_SCHEDULER")
-        ->check(CLI::IsMember({"local"}));
+        ->check(CLI::IsMember({"local", "slurm"}));
+    app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
+                   "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
+                   "lockstepd's environment is passed on to them, nothing else of it")
+        ->envname("LOCKSTEP_SLURM_BIN_DIR");
+    app.add_option("--slurm-poll-seconds", settings.slurm_poll_seconds,
+                   "Least time between two looks at the queue while something is about to change")
+        ->envname("LOCKSTEP_SLURM_POLL_SECONDS")
+        ->check(CLI::Range(0.5, 3600.0));
+    app.add_option("--slurm-quarantine-seconds", settings.slurm_quarantine_seconds,
+                   "How long a submission of unknown outcome is looked for before it is repeated; "
+                   "0: the credential's lifetime (munge: 300) and 60 more")
+        ->envname("LOCKSTEP_SLURM_QUARANTINE_SECONDS")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--slurm-submit-rate", settings.slurm_submit_rate,
+                   "Most submissions to Slurm per second")
+        ->envname("LOCKSTEP_SLURM_SUBMIT_RATE")
+        ->check(CLI::Range(0.01, 1000.0));
+    app.add_option("--slurm-queue", settings.slurm_queue,
+                   "Most jobs that are in Slurm's queue at a time; the others wait in Lockstep")
+        ->envname("LOCKSTEP_SLURM_QUEUE")
+        ->check(CLI::Range(1, 100'000));
+    app.add_flag("--slurm-gres", settings.slurm_gres,
+                 "Ask for GPUs with --gres=gpu:N, as Slurms without --gpus-per-node want it")
+        ->envname("LOCKSTEP_SLURM_GRES");
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST");
@@ -69,10 +142,15 @@ std::string manual(const CLI::App& app) {
         "together and keeps what they report. A job that was answered with 201 is on disk: the "
         "daemon may be killed at any moment, training goes on, and the next start takes the jobs "
         "up again.",
-        "Only loopback addresses are served. The first start writes an administrator's token to "
-        "the data directory."};
+        "Loopback is served over plain HTTP, any other address over TLS only, with the certificate "
+        "of --tls-certificate or one that lockstepd makes at its first start. Agents pin that "
+        "certificate; its fingerprint is logged and kept in the data directory, for lockstep(1) on "
+        "other machines: LOCKSTEP_FINGERPRINT.",
+        "The first start writes an administrator's token to the data directory."};
     text.files = {{"<data-dir>/token", "the first token, mode 0600"},
                   {"<data-dir>/url", "where the API listens"},
+                  {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},
+                  {"<data-dir>/tls/", "lockstepd's own certificate and its key, mode 0600"},
                   {"<data-dir>/lockstep.db", "event log, fold, telemetry (SQLite, WAL)"},
                   {"<data-dir>/runs/<job>/a<k>/", "files and rank logs of an attempt"},
                   {"<data-dir>/runs/<job>/checkpoints/", "checkpoints, unless the job says where"}};
@@ -80,7 +158,9 @@ std::string manual(const CLI::App& app) {
                   {"1", "could not start"},
                   {"2", "a setting is unknown or wrong"},
                   {"70", "the store cannot be trusted any more; start again to recover"}};
-    text.examples = {{"lockstepd --listen 127.0.0.1:8470", "serve this machine"}};
+    text.examples = {{"lockstepd --listen 127.0.0.1:8470", "serve this machine"},
+                     {"lockstepd --scheduler slurm --listen 10.0.0.1:8470",
+                      "serve people and agents of the network, over TLS"}};
     text.see_also = {"lockstep(1)"};
     return cli::man_page(app, text, kVersion, "2026-11-21");
 }

@@ -12,20 +12,30 @@ namespace lockstep {
 
 struct DaemonSettings {
     std::string listen = "127.0.0.1:8470";
-    std::string agent_listen;    // "" = the same listener
-    std::string metrics_listen;  // "" = the same listener
-    std::string data_dir;        // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
-    std::string runs_dir;        // "" = <data-dir>/runs
-    std::string agent_path;      // "" = lockstep-agent beside lockstepd
+    std::string agent_listen;     // "" = the same listener
+    std::string metrics_listen;   // "" = the same listener
+    std::string agent_url;        // "" = where the agents' listener is
+    std::string tls = "auto";     // or always: on loopback too
+    std::string tls_certificate;  // "" = one of lockstepd's own
+    std::string tls_key;
+    std::string data_dir;    // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
+    std::string runs_dir;    // "" = <data-dir>/runs
+    std::string agent_path;  // "" = lockstep-agent beside lockstepd
     std::string scheduler = "local";
     std::vector<std::string> allowed_hosts;
     bool metrics_auth = false;  // /metrics needs a token too
     std::string log_level = "info";
-    std::int32_t local_cores = 0;      // 0 = as the machine has
-    std::int64_t local_memory_mb = 0;  // 0 = as the machine has
-    std::int32_t local_gpus = -1;      // -1 = as the machine has
-    bool print_manual = false;         // hidden: for the build
-    std::string print_completion;      // hidden: bash, zsh or fish
+    std::string slurm_bin_dir;                  // "" = found on PATH
+    double slurm_poll_seconds = 5;              // while something is about to change
+    std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s
+    double slurm_submit_rate = 20;              // submissions per second
+    std::int32_t slurm_queue = 1000;            // attempts handed to Slurm at a time
+    bool slurm_gres = false;                    // --gres=gpu:N instead of --gpus-per-node
+    std::int32_t local_cores = 0;               // 0 = as the machine has
+    std::int64_t local_memory_mb = 0;           // 0 = as the machine has
+    std::int32_t local_gpus = -1;               // -1 = as the machine has
+    bool print_manual = false;                  // hidden: for the build
+    std::string print_completion;               // hidden: bash, zsh or fish
 };
 
 // Adds every setting to `app` (flag, environment variable, key of the file).

@@ -74,6 +74,8 @@ class DaemonMetrics {
     prometheus::Gauge& exposition_bytes;
 
     void write(MetricText& text) const;
+    // For parts that have families of their own; write() shows them too.
+    prometheus::Registry& registry() { return *registry_; }
 
   private:
     DaemonMetrics(std::string_view revision, std::shared_ptr<prometheus::Registry> registry);

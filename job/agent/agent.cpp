@@ -45,6 +45,7 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     config.nodes = file.nodes;
     config.name = options.node_name.empty() ? host_name() : options.node_name;
     config.incarnation = random_secret().substr(0, 32);
+    config.allocation = options.allocation;
     const auto program = own_program();
     const auto folder = program.parent_path();
     config.agent_program = program.string();
@@ -75,6 +76,10 @@ Task<void> obey_signals(net::signal_set& signals, Node& node) {
         if (ec) {
             co_return;
         }
+        if (number == SIGURG) {  // what the batch script asks Slurm for, before the time limit
+            node.warn_ranks();
+            continue;
+        }
         log::info("told to end", {{"signal", number}});
         node.shut_down(limits::kStopGrace);
     }
@@ -101,6 +106,7 @@ int run_agent(const AgentOptions& given) {
     content.pid = ::getpid();
     content.incarnation = config.incarnation;
     content.node = config.name;
+    content.allocation = config.allocation;
     const auto claim = Claim::take(options.attempt_directory, options.node_rank, content);
     if (!claim) {
         log::error("not starting", {{"why", claim.error().message}});
@@ -119,7 +125,7 @@ int run_agent(const AgentOptions& given) {
     Node node{tasks, std::move(config), std::move(*sockets)};
     Session session{tasks, node, options.attempt_directory / wire::kAttemptFileName,
                     options.session};
-    net::signal_set signals{io, SIGTERM, SIGINT};
+    net::signal_set signals{io, SIGTERM, SIGINT, SIGURG};
     std::optional<int> code;
     node.on_wake([&session] { session.wake(); });
     node.on_finished([&](int result) {

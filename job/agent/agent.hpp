@@ -14,6 +14,7 @@ struct AgentOptions {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
     std::string node_name;      // "" = the host's name
+    std::string allocation;     // number of the Slurm job it runs in; "" = none
     std::string train_program;  // "" = lockstep-train beside this program
     Session::Timing session;
     RankGroup::Timing ranks;

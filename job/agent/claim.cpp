@@ -11,7 +11,8 @@ namespace lockstep {
 
 Result<Claim> Claim::take(const std::filesystem::path& attempt_directory, std::int32_t node_rank,
                           const wire::ClaimFile& content) {
-    const std::filesystem::path path = attempt_directory / wire::claim_file_name(node_rank);
+    const std::filesystem::path path =
+        attempt_directory / wire::claim_file_name(node_rank, content.allocation);
     // Written and locked under a name of its own, then given the real name by link(2), which fails
     // if that exists: O_EXCL's guarantee, without the moment in which the claim is empty and
     // unlocked and would read as "its agent died".

@@ -33,6 +33,12 @@ void declare_run(CLI::App& app, Arguments& arguments) {
     const char* slurm = std::getenv("SLURM_NODEID");
     const auto node = slurm == nullptr ? std::nullopt : to_int(slurm);
     arguments.agent.node_rank = static_cast<std::int32_t>(node.value_or(0));
+    if (const char* id = std::getenv("SLURM_JOB_ID"); id != nullptr && to_int(id)) {
+        arguments.agent.allocation = id;
+    }
+    if (const char* name = std::getenv("SLURMD_NODENAME"); name != nullptr) {
+        arguments.agent.node_name = name;
+    }
     run->add_option("--attempt-dir", arguments.agent.attempt_directory,
                     "Directory of the attempt; holds agent.json")
         ->required();
@@ -40,7 +46,7 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "Number of this node in the attempt (default: SLURM_NODEID, else 0)")
         ->check(CLI::NonNegativeNumber);
     run->add_option("--node-name", arguments.agent.node_name,
-                    "Name of this node (default: the host's name)");
+                    "Name of this node (default: SLURMD_NODENAME, else the host's name)");
     run->add_option("--train-program", arguments.agent.train_program,
                     "The native trainer (default: lockstep-train beside this program)");
     run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")

@@ -8,9 +8,12 @@
 #include "job/base/version.hpp"
 #include "job/model/state.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -57,9 +60,11 @@ wire::Hello Node::hello() const {
     hello.node = config_.name;
     hello.pid = ::getpid();
     hello.incarnation = config_.incarnation;
+    hello.allocation = config_.allocation;
     hello.version = kVersion;
     hello.generation = world_ ? world_->generation : 0;
     hello.ranks_running = group_.running();
+    hello.time = SystemClock{}.wall();
     return hello;
 }
 
@@ -249,6 +254,23 @@ void Node::save_result() {
         return;
     }
     result_saved_ = true;
+}
+
+void Node::warn_ranks() {
+    if (!spec_ || !group_.running()) {
+        return;
+    }
+    constexpr std::array<std::pair<std::string_view, int>, 5> kSignals{{{"USR2", SIGUSR2},
+                                                                        {"USR1", SIGUSR1},
+                                                                        {"TERM", SIGTERM},
+                                                                        {"INT", SIGINT},
+                                                                        {"HUP", SIGHUP}}};
+    for (const auto& [name, number] : kSignals) {
+        if (name == spec_->checkpoint.signal) {
+            log::info("the time limit is near", {{"signal", name}});
+            group_.signal_ranks(number);
+        }
+    }
 }
 
 void Node::shut_down(std::chrono::milliseconds grace) {

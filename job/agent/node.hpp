@@ -37,6 +37,7 @@ struct NodeConfig {
     std::int32_t nodes = 1;
     std::string name;           // of the node
     std::string incarnation;    // random per process
+    std::string allocation;     // see wire::Hello
     std::string agent_program;  // this program, for ranks' shims and their use
     std::string train_program;  // lockstep-train
     std::string python_path;    // of the Python package, "" if it is not installed
@@ -73,6 +74,8 @@ class Node {
     // Kill everything and exit with kAgentFenced.
     void fence(const std::string& why);
     // Stop the ranks, report, exit 0: STOP and SIGTERM.
+    // The scheduler says that the time limit is near: ranks get the signal their job asked for.
+    void warn_ranks();
     void shut_down(std::chrono::milliseconds grace);
     // No daemon for too long and no ranks: exit.
     void give_up();

@@ -258,6 +258,14 @@ Task<void> RankGroup::enforce(std::int32_t generation) {
     }
 }
 
+void RankGroup::signal_ranks(int number) {
+    for (const auto& rank : ranks_) {
+        if (!rank->ended) {
+            ::kill(rank->pid, number);
+        }
+    }
+}
+
 void RankGroup::signal_all(int number) {
     for (const auto& rank : ranks_) {
         if (!rank->ended) {

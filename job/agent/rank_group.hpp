@@ -51,6 +51,8 @@ class RankGroup {
                                                  std::vector<RankPlan> plans);
     // SIGTERM now, SIGKILL after `grace`; a shorter grace than before wins.
     void stop(std::chrono::milliseconds grace);
+    // To each rank's own process, not to its group: what has no handler there would die of it.
+    void signal_ranks(int number);
     bool running() const { return running_ > 0; }
 
   private:

@@ -51,6 +51,7 @@ Task<void> Session::run() {
             denied_since_.reset();
         } else if (!denied_since_) {
             denied_since_ = SteadyClock::now();
+            log::warn("no good connection to the daemon yet", {{"why", ended.error().message}});
         } else if (SteadyClock::now() - *denied_since_ >=
                    (node_.ranks_running() ? timing_.denied_running : timing_.denied)) {
             node_.fence(ended.error().message);
@@ -83,10 +84,11 @@ Task<Status> Session::connect_once() {
     if (!file) {
         co_return fail(file.error().in(attempt_file_.string()));
     }
-    const auto endpoint = parse_endpoint(file->url);
+    auto endpoint = parse_endpoint(file->url);
     if (!endpoint) {
         co_return fail(endpoint.error());
     }
+    endpoint->fingerprint = file->fingerprint;
     Status status = co_await client_.connect(*endpoint, "/v1/agent", file->ticket, timing_.connect);
     if (!status) {
         co_return status;

@@ -71,6 +71,16 @@ Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
     if (!warnings) {
         return fail(warnings.error());
     }
+    if (spec.submission == Submission::manual) {
+        return fail(field_errors(
+            {{"/submission", "manual needs Slurm: this daemon starts jobs on its own machine"}}));
+    }
+    if (!spec.slurm.empty()) {
+        warnings->push_back("slurm has no effect: jobs run on this machine, not on Slurm");
+    }
+    if (spec.checkpoint.seconds_before_timeout > 0) {
+        warnings->push_back("checkpoint.seconds_before_timeout has no effect without Slurm");
+    }
     return Admission{std::move(*warnings)};
 }
 
@@ -96,20 +106,22 @@ std::pair<LocalScheduler::AttemptPointer, std::vector<ClaimState>> LocalSchedule
     return {std::move(attempt), std::move(claims)};
 }
 
-Task<Result<std::string>> LocalScheduler::submit(AttemptRequest request) {
-    const std::string id = id_of(request.job, request.attempt);
-    if (attempts_.count(id) != 0) {
-        co_return id;
+Task<Handover> LocalScheduler::submit(AttemptRequest request) {
+    Handover out;
+    out.kind = Handover::Kind::placed;
+    out.id = id_of(request.job, request.attempt);
+    if (attempts_.count(out.id) != 0) {
+        co_return out;
     }
     const auto [attempt, claims] = make(std::move(request));
-    attempts_[id] = attempt;
+    attempts_[out.id] = attempt;
     if (std::any_of(claims.begin(), claims.end(), is_claimed)) {
         take_up(*attempt, claims, true);
     } else {
-        ledger_.enqueue(id, ledger_.need(attempt->request.resources));
+        ledger_.enqueue(out.id, ledger_.need(attempt->request.resources));
     }
     start_waiting();
-    co_return id;
+    co_return out;
 }
 
 Task<Result<bool>> LocalScheduler::adopt(AttemptRequest request) {

@@ -33,23 +33,21 @@ class LocalScheduler final : public Scheduler {
         // SIGTERM to SIGKILL of an agent: its ranks' grace and time to say so.
         std::chrono::milliseconds kill_after = limits::kStopGrace + std::chrono::seconds{5};
     };
-    using Changed = std::function<void(JobId job, std::int32_t attempt)>;
-
     LocalScheduler(net::io_context& io, Options options);
     ~LocalScheduler() override;
 
     std::string_view name() const override { return "local"; }
     Result<Admission> admit(const JobSpec& spec) const override;
-    Task<Result<std::string>> submit(AttemptRequest request) override;
+    Task<Handover> submit(AttemptRequest request) override;
     Task<Result<bool>> adopt(AttemptRequest request) override;
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     Task<Status> ping() override;
 
     // Called soon after an attempt started or one of its agents ended; poll() tells what it is.
-    void on_change(Changed changed) { changed_ = std::move(changed); }
+    void on_change(Changed changed) override { changed_ = std::move(changed); }
     // Stops watching. The agents go on.
-    Task<void> stop();
+    Task<void> stop() override;
 
   private:
     struct Agent;

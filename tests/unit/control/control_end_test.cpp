@@ -1,4 +1,7 @@
+#include "daemon/control/attempt_files.hpp"
 #include "tests/unit/control/control_fixture.hpp"
+
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -121,6 +124,59 @@ TEST_F(ControlTest, AnAgentThatComesBackAfterTheEndIsHeardAndSentHome) {
         read_file(std::filesystem::path{scheduler_.last.directory} / wire::kAttemptFileName, 10'000)
             .value());
     EXPECT_FALSE(control_->open(sha256_hex(file->ticket), peer, "x").has_value());
+}
+
+TEST_F(ControlTest, AnAgentWhoseClockIsWrongIsFencedAndTheJobSaysSo) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    const auto call_in = [this](UnixMillis time, bool running) {
+        TestAgent agent = connect();
+        wire::Hello hello;
+        hello.node = "n1";
+        hello.incarnation = "i0";
+        hello.time = time;
+        hello.ranks_running = running;
+        agent.say(hello);
+        until([&] { return !agent.peer->received.empty(); }, "an answer");
+        return agent;
+    };
+    const std::vector<std::pair<UnixMillis, std::string>> wrong{
+        {clock_.wall() - 3'600'000, "the clock of n1 is 3600 s behind"},
+        {clock_.wall() + 301'000, "the clock of n1 is 301 s ahead"}};
+    for (const auto& [time, why] : wrong) {
+        const TestAgent agent = call_in(time, false);
+        ASSERT_NE(agent.peer->last<wire::Fenced>(), nullptr);
+        EXPECT_EQ(agent.peer->last<wire::Fenced>()->message, why);
+        EXPECT_EQ(agent.peer->closed, "fenced");
+        EXPECT_EQ(show(id).value("pending_reason", ""), why);
+    }
+    // A number that only a broken or hostile agent sends.
+    EXPECT_NE(call_in(std::numeric_limits<UnixMillis>::min(), false).peer->last<wire::Fenced>(),
+              nullptr);
+    EXPECT_NE(call_in(clock_.wall() - 299'000, false).peer->last<wire::Welcome>(), nullptr);
+    // One that says nothing about its clock, and one that has ranks to lose.
+    EXPECT_NE(call_in(0, false).peer->last<wire::Welcome>(), nullptr);
+    EXPECT_NE(call_in(clock_.wall() - 3'600'000, true).peer->last<wire::Welcome>(), nullptr);
+}
+
+TEST_F(ControlTest, AgentsLearnTheCertificateFromTheAttemptsFileAlsoANewOne) {
+    const auto fingerprint = [this] {
+        return wire::decode_attempt_file(
+                   read_file(
+                       std::filesystem::path{scheduler_.last.directory} / wire::kAttemptFileName,
+                       10'000)
+                       .value())
+            ->fingerprint;
+    };
+    context_->settings.agents = {"https://127.0.0.1:1", "sha256:one"};
+    submit();
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    EXPECT_EQ(fingerprint(), "sha256:one");
+    ASSERT_TRUE(refresh_attempt(scheduler_.last.directory, {"https://127.0.0.1:1", "sha256:two"}));
+    EXPECT_EQ(fingerprint(), "sha256:two");
+    shut_down();
+    boot();
+    EXPECT_EQ(fingerprint(), "");  // this one listens without TLS
 }
 
 TEST_F(ControlTest, ABatchBeforeWelcomeEndsTheConnection) {
@@ -257,6 +313,50 @@ TEST_F(ControlTest, RenderHashesPinWhatRuns) {
     };
     wait(run());
     EXPECT_EQ(code, Errc::conflict);
+}
+
+TEST_F(ControlTest, RenderShowsTheScriptThatWillBeSubmittedButForTheId) {
+    slurm::BatchSite site;
+    site.agent_path = "/usr/bin/lockstep-agent";
+    site.default_time_limit_seconds = 3600;
+    scheduler_.batch_site = site;
+    const auto json = parse_json(R"({"name":"t","framework":"command","command":["x"]})");
+    const JobSpec spec = parse_spec(*json).value();
+    const Json rendered = control_->render(ada_, spec).value();
+    const std::string id = "ls-01J3ZQ5T8W9XKCD2E4F6G8H0JK";
+    const AttemptRequest request = attempt_request(
+        JobId{id}, 1, spec, attempt_directory(folder_ / "runs", JobId{id}, 1).string());
+    std::string text = rendered["script"].get<std::string>();
+    const std::string zeros(26, '0');
+    const std::string lower = "01j3zq5t8w9xkcd2e4f6g8h0jk";
+    for (auto at = text.find(zeros); at != std::string::npos; at = text.find(zeros)) {
+        const bool whole = at >= 3 && text.compare(at - 3, 3, "ls-") == 0;
+        text.replace(at, zeros.size(), whole ? id.substr(3) : lower);
+    }
+    EXPECT_EQ(text, scheduler_.script(request).value().value());
+
+    scheduler_.batch_site->default_time_limit_seconds = 60;  // the site has changed since
+    EXPECT_NE(control_->render(ada_, spec).value()["render_hash"], rendered["render_hash"]);
+    scheduler_.batch_site->default_time_limit_seconds = 0;
+    EXPECT_EQ(control_->render(ada_, spec).error().fields.at(0).pointer, "/resources/time_limit");
+}
+
+TEST_F(ControlTest, TheScriptIsTheFileThatWasSubmitted) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    Result<std::string> text = fail(Errc::internal, "not run");
+    auto run = [&]() -> Task<void> { text = co_await control_->script(ada_, id); };
+    wait(run());
+    EXPECT_EQ(text.error().code, Errc::not_found);
+    const auto path = std::filesystem::path{scheduler_.last.directory} / slurm::kBatchFileName;
+    ASSERT_TRUE(write_file_atomic(path, "#!/bin/bash\n", 0600).has_value());
+    wait(run());
+    EXPECT_EQ(text.value_or(""), "#!/bin/bash\n");
+    const Caller eve{"eve", false, true};
+    auto ask = [&]() -> Task<void> { text = co_await control_->script(eve, id); };
+    wait(ask());
+    EXPECT_EQ(text.error().code, Errc::not_found);
 }
 
 TEST_F(ControlTest, TheStreamCarriesEventsInOrderAndCanBeReplayed) {

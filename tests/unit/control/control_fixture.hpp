@@ -6,10 +6,11 @@
 #include "job/base/digest.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 
 namespace lockstep {
@@ -29,16 +30,39 @@ class TestClock final : public Clock {
 class TestScheduler final : public Scheduler {
   public:
     std::string_view name() const override { return "local"; }
+    Task<void> stop() override { co_return; }
+    void on_change(Changed) override {}
     Result<Admission> admit(const JobSpec& spec) const override {
         if (spec.resources.gpus_per_node > 0) {
             return fail(field_errors({{"/resources/gpus_per_node", "this machine has 0"}}));
         }
         return Admission{};
     }
-    Task<Result<std::string>> submit(AttemptRequest request) override {
+    Result<std::optional<std::string>> script(const AttemptRequest& request) const override {
+        if (!batch_site) {
+            return std::optional<std::string>{};
+        }
+        auto made = slurm::make_batch_script(request, *batch_site);
+        if (!made) {
+            return fail(made.error());
+        }
+        return std::optional<std::string>{std::move(made->text)};
+    }
+    Task<Handover> submit(AttemptRequest request) override {
+        Handover out;
+        if (needs_intent && !request.intent_is_fresh) {
+            out.kind = request.intent_at == 0 ? Handover::Kind::again : unsure;
+            out.reason = "looking for it";
+            out.id = "17";
+            co_return out;
+        }
         ++submissions;
         last = std::move(request);
-        co_return "local-1";
+        out = handover;
+        co_return out;
+    }
+    void claimed(const JobId&, std::int32_t, const std::string& allocation) override {
+        claimed_by = allocation;
     }
     Task<Result<bool>> adopt(AttemptRequest) override {
         ++adoptions;
@@ -54,9 +78,15 @@ class TestScheduler final : public Scheduler {
         co_return Status{};
     }
     Task<Status> ping() override { co_return Status{}; }
+    std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
 
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     AttemptRequest last;
+    // As a scheduler that may take an attempt without our hearing of it.
+    bool needs_intent = false;
+    Handover::Kind unsure = Handover::Kind::wait;  // what it says of an intent that is not fresh
+    Handover handover{Handover::Kind::placed, "local-1", ""};
+    std::string claimed_by;
     int submissions = 0;
     int adoptions = 0;
     bool answers = true;  // adopt() does
@@ -92,16 +122,8 @@ struct TestAgent {
 
 class ControlTest : public ::testing::Test {
   protected:
-    void SetUp() override {
-        std::string pattern = ::testing::TempDir() + "lockstep-control-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
-        boot();
-    }
-    void TearDown() override {
-        shut_down();
-        std::filesystem::remove_all(folder_);
-    }
+    void SetUp() override { boot(); }
+    void TearDown() override { shut_down(); }
 
     void boot() {
         io_ = std::make_unique<net::io_context>(1);
@@ -268,9 +290,9 @@ class ControlTest : public ::testing::Test {
         return encode_batch(out);
     }
 
+    const test::TemporaryFolder folder_;
     std::vector<std::unique_ptr<net::io_context>> old_contexts_;
     const Caller ada_{"ada", false, true};
-    std::filesystem::path folder_;
     TestClock clock_;
     TestScheduler scheduler_;
     std::unique_ptr<net::io_context> io_;

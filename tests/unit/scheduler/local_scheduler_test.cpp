@@ -114,9 +114,9 @@ class LocalSchedulerTest : public testing::Test {
         return out;
     }
     std::string submit(const AttemptRequest& what) {
-        const auto id = await(io, scheduler->submit(what));
-        EXPECT_TRUE(id);
-        return id.value_or("");
+        const Handover done = await(io, scheduler->submit(what));
+        EXPECT_EQ(done.kind, Handover::Kind::placed);
+        return done.id;
     }
     Observation poll(const std::string& job) { return await(io, scheduler->poll(JobId{job}, 1)); }
     void cancel(const std::string& job) {
@@ -354,6 +354,19 @@ TEST_F(LocalSchedulerTest, AdmitWarnsAndRefuses) {
                 ElementsAre("4 ranks × 1 CPU on 2 cores: ranks will share cores"));
     spec.resources.gpus_per_node = 1;
     EXPECT_EQ(scheduler->admit(spec).error().fields.at(0).pointer, "/resources/gpus_per_node");
+}
+
+TEST_F(LocalSchedulerTest, AdmitSaysWhatNeedsSlurm) {
+    JobSpec spec;
+    spec.slurm.partition = "gpu";
+    spec.checkpoint.seconds_before_timeout = 60;
+    const auto admitted = scheduler->admit(spec);
+    ASSERT_TRUE(admitted);
+    EXPECT_THAT(admitted->warnings,
+                ElementsAre(HasSubstr("slurm has no effect"),
+                            HasSubstr("checkpoint.seconds_before_timeout has no effect")));
+    spec.submission = Submission::manual;
+    EXPECT_EQ(scheduler->admit(spec).error().fields.at(0).pointer, "/submission");
 }
 
 }  // namespace

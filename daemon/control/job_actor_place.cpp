@@ -1,0 +1,327 @@
+// What a job asks of the scheduler: to take it, how it is doing, to end it, and how it ended.
+#include "daemon/control/attempt_files.hpp"
+#include "daemon/control/job_actor.hpp"
+#include "job/async/on_thread.hpp"
+#include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <csignal>
+
+namespace lockstep {
+namespace {
+
+// How long the scheduler's word on an end is waited for before the ranks' own stands.
+constexpr auto kVerdictPatience = std::chrono::seconds{60};
+// Agents that were told to stop take their allocation with them; it is ended by force after this.
+constexpr auto kLeavePatience = std::chrono::seconds{5};
+
+}  // namespace
+
+AttemptRequest JobActor::request() const {
+    const Attempt& attempt = *job_.attempt();
+    AttemptRequest out = attempt_request(job_.id, attempt.number, job_.spec, attempt.directory);
+    out.intent_at = attempt.submitting_at;
+    out.intent_is_fresh = intent_fresh_;
+    out.scheduler_id = attempt.scheduler_id;
+    out.allocation = attempt.allocation;
+    return out;
+}
+
+Task<void> JobActor::create_attempt() {
+    const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
+    const std::function<Result<PreparedAttempt>()> prepare =
+        [runs = context_.settings.runs_dir, id = job_.id, number, nodes = job_.spec.resources.nodes,
+         listener = context_.settings.agents] {
+            return prepare_attempt(runs, id, number, nodes, listener);
+        };
+    const auto prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
+    if (!prepared) {
+        set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
+        log::warn("cannot prepare an attempt",
+                  {{"job", job_.id.value}, {"what", prepared.error().message}});
+        co_return;  // tried again at the next tick
+    }
+    event::AttemptCreated created;
+    created.attempt = number;
+    created.ticket_hash = prepared->ticket_hash;
+    created.directory = prepared->directory;
+    Draft next = draft();
+    add(next, std::move(created));
+    const bool stored = co_await commit(std::move(next));
+    if (stored) {
+        set_pending_reason("");
+        hooks_.on_attempt(*this);
+        inputs_.emplace_back(LookInput{});
+    }
+}
+
+// True once the scheduler has the attempt. An intent is on disk before each try: whatever comes of
+// the try, the next daemon knows that there may be something to find.
+Task<bool> JobActor::hand_over() {
+    const AttemptRequest asked = request();
+    intent_fresh_ = false;
+    const Handover done = co_await context_.scheduler.submit(asked);
+    Draft next = draft();
+    switch (done.kind) {
+        case Handover::Kind::placed:
+            submitted_ = true;
+            if (job_.attempt()->submissions > 0 && job_.attempt()->scheduler_id != done.id &&
+                job_.attempt()->placed_at == 0) {
+                event::AttemptSubmitted submitted;
+                submitted.attempt = job_.attempt()->number;
+                submitted.scheduler_id = done.id;
+                add(next, std::move(submitted));
+                set_pending_reason("");
+            }
+            break;
+        case Handover::Kind::wait:
+            if (job_.attempt()->placed_at == 0) {
+                set_pending_reason(done.reason);
+            }
+            break;
+        case Handover::Kind::again: {
+            event::AttemptSubmitting intent;
+            intent.attempt = job_.attempt()->number;
+            intent.number = job_.attempt()->submissions + 1;
+            if (add(next, std::move(intent))) {
+                next.effects.push_back([this] { intent_fresh_ = true; });
+            }
+            break;
+        }
+        case Handover::Kind::refused: {
+            event::FaultSeen fault;
+            fault.attempt = job_.attempt()->number;
+            fault.cause_class = to_string(CauseClass::scheduler);
+            fault.message = done.reason;
+            fault.at = context_.clock.wall();
+            add(next, std::move(fault));
+            break;
+        }
+    }
+    if (!next.events.empty()) {
+        co_await commit_and_look(std::move(next));
+        co_return false;
+    }
+    co_return submitted_;
+}
+
+Task<void> JobActor::place() {
+    if (!submitted_) {
+        const bool there = co_await hand_over();
+        if (!there) {
+            co_return;
+        }
+    }
+    const std::int32_t number = job_.attempt()->number;
+    const Observation seen = co_await context_.scheduler.poll(job_.id, number);
+    if (seen.kind == Observation::Kind::absent) {
+        submitted_ = false;  // forgotten: hand it over again
+        inputs_.emplace_back(LookInput{});
+    } else if (seen.kind == Observation::Kind::unreachable) {
+        set_pending_reason(seen.message.empty() ? "the scheduler does not answer" : seen.message);
+    } else if (seen.state == AllocationState::pending) {
+        co_await wait_in_queue(seen);
+    } else if (seen.state == AllocationState::ended && seen.cause.kind != CauseClass::none) {
+        Draft next = draft();
+        event::FaultSeen fault;
+        fault.attempt = number;
+        fault.cause_class = to_string(seen.cause.kind);
+        fault.message = seen.cause.message;
+        fault.node = seen.cause.node;
+        fault.at = context_.clock.wall();
+        add(next, std::move(fault));
+        co_await commit_and_look(std::move(next));
+    } else {
+        event::AttemptPlaced placed;
+        placed.attempt = number;
+        placed.scheduler_id = !seen.id.empty() ? seen.id
+                                               : std::string{context_.scheduler.name()} + "-" +
+                                                     job_.id.value + "-a" + std::to_string(number);
+        Draft next = draft();
+        add(next, std::move(placed));
+        const bool stored = co_await commit(std::move(next));
+        if (stored) {
+            set_pending_reason("");
+            inputs_.emplace_back(LookInput{});
+        }
+    }
+}
+
+Task<void> JobActor::wait_in_queue(Observation seen) {
+    set_pending_reason(seen.reason, seen.expected_start);
+    Draft next = draft();
+    if (seen.held && job_.state == JobState::queued) {
+        event::Held held;
+        held.attempt = job_.attempt()->number;
+        held.reason = seen.reason;
+        add(next, std::move(held));
+    } else if (!seen.held && job_.state == JobState::held) {
+        event::Released released;
+        released.attempt = job_.attempt()->number;
+        add(next, released);
+    }
+    if (!next.events.empty()) {
+        const bool stored = co_await commit(std::move(next));
+        static_cast<void>(stored);  // said again at the next tick
+    }
+}
+
+Task<void> JobActor::look_at_allocation() {
+    if (!submitted_) {
+        // After a restart of the daemon: the driver adopts what it finds of the attempt. What it
+        // cannot find although it was placed is forgotten; with nobody in it, it starts anew.
+        const bool there = co_await hand_over();
+        if (!there && job_.attempt()->claims.empty()) {
+            co_return;
+        }
+    }
+    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    if (seen.kind == Observation::Kind::absent && job_.attempt()->claims.empty()) {
+        submitted_ = false;
+        co_return;
+    }
+    Draft next = draft();
+    if (seen.kind == Observation::Kind::state) {
+        read_results(next, seen);
+    }
+    note_lost_agents(next);
+    if (!next.events.empty()) {
+        co_await commit_and_look(std::move(next));
+    }
+}
+
+// Ends what runs: STOP to every agent, then by force. What the ranks did is heard as usual; this is
+// called again with every input and tick until due() says conclude.
+Task<void> JobActor::stop_attempt(Cause cause) {
+    const auto now = context_.clock.steady();
+    if (!stop_sent_) {
+        stop_sent_ = now;
+        log::info(
+            "stopping job",
+            {{"job", job_.id.value}, {"class", to_string(cause.kind)}, {"why", cause.message}});
+    }
+    for (const auto& [node_rank, link] : links_) {
+        if (!link->stop_sent) {
+            link->stop_sent = true;
+            wire::Stop stop;
+            stop.reason = cause.message;
+            stop.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
+            link->send(stop);
+        }
+    }
+    const std::int32_t number = job_.attempt()->number;
+    if (!submitted_) {
+        // The daemon was restarted while it was stopping this attempt: the driver must know its
+        // agents before it can end them. What was not started must not start now.
+        const auto adopted = co_await context_.scheduler.adopt(request());
+        if (!adopted) {
+            set_pending_reason("cannot end yet: " + adopted.error().message);
+            co_return;
+        }
+        submitted_ = true;
+    }
+    context_.scheduler.expect_end(job_.id, number);
+    if (!links_.empty()) {
+        alone_since_.reset();
+    } else if (!alone_since_) {
+        alone_since_ = now;
+    }
+    const bool overdue = now - *stop_sent_ > limits::kStopGrace + kLeavePatience;
+    const bool left_behind =
+        alone_since_ && (job_.attempt()->claims.empty() || now - *alone_since_ >= kLeavePatience);
+    if ((left_behind || overdue) && !cancel_sent_) {
+        const Status cancelled = co_await context_.scheduler.cancel(job_.id, number);
+        cancel_sent_ = cancelled.has_value();
+    }
+    const Observation seen = co_await context_.scheduler.poll(job_.id, number);
+    const bool over =
+        seen.kind == Observation::Kind::absent ||
+        (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended);
+    Draft next = draft();
+    if (over) {
+        read_results(next, seen);
+        add_verdict(next, seen);
+    }
+    const bool stored = co_await commit(std::move(next));
+    if (!stored) {
+        co_await sleep_on(retry_, kStoreRetry);  // nothing is lost: the ranks' files are there
+        co_return;
+    }
+    if (over && inputs_.empty()) {
+        co_await conclude();
+    }
+}
+
+// Whether somebody outside may have ended the ranks: then the scheduler knows why, and the ranks
+// only that a signal came.
+bool JobActor::wants_verdict() const {
+    const Generation* generation = job_.generation();
+    if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
+        job_.cancel_requested_at != 0) {
+        return false;
+    }
+    if (!generation->first_failure) {
+        return !generation->stopped.empty();
+    }
+    const Cause& first = *generation->first_failure;
+    return first.kind == CauseClass::node_lost ||
+           (first.kind == CauseClass::rank_signal &&
+            (first.signal == SIGTERM || first.signal == SIGKILL));
+}
+
+// The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
+// and keeps its rank.
+void JobActor::add_verdict(Draft& draft, const Observation& seen) {
+    if (!wants_verdict() || seen.cause.kind == CauseClass::none ||
+        draft.job.generation() == nullptr) {
+        return;
+    }
+    const Generation& generation = *draft.job.generation();
+    event::FaultSeen fault;
+    fault.attempt = draft.job.attempt()->number;
+    fault.generation = generation.number;
+    fault.cause_class = to_string(seen.cause.kind);
+    fault.message = seen.cause.message;
+    fault.node = seen.cause.node;
+    fault.at = context_.clock.wall();
+    if (generation.first_failure) {
+        fault.at = generation.first_failure_at - 1;
+        if (seen.cause.kind == CauseClass::oom || fault.node.empty()) {
+            fault.rank = generation.first_failure->rank;
+            fault.node = generation.first_failure->node;
+        }
+    }
+    add(draft, std::move(fault));
+}
+
+// True once it is known how the attempt ended, as far as it can be.
+Task<bool> JobActor::verdict() {
+    if (!wants_verdict()) {
+        co_return true;
+    }
+    const auto now = context_.clock.steady();
+    if (!verdict_since_) {
+        verdict_since_ = now;
+        context_.scheduler.expect_end(job_.id, job_.attempt()->number);
+    }
+    if (!submitted_) {
+        const auto adopted = co_await context_.scheduler.adopt(request());
+        submitted_ = adopted.has_value();
+    }
+    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const bool ended =
+        seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    Draft next = draft();
+    if (ended) {
+        add_verdict(next, seen);
+    }
+    if (!next.events.empty()) {
+        co_await commit_and_look(std::move(next));
+        co_return false;
+    }
+    co_return ended || seen.kind == Observation::Kind::absent ||
+        now - *verdict_since_ >= kVerdictPatience;
+}
+
+}  // namespace lockstep

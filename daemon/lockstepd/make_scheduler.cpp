@@ -1,0 +1,103 @@
+#include "daemon/lockstepd/make_scheduler.hpp"
+
+#include "scheduler-integration/local/local_scheduler.hpp"
+#include "scheduler-integration/slurm/slurm_cli.hpp"
+#include "scheduler-integration/slurm/slurm_scheduler.hpp"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Scheduler> make_local(net::io_context& io, const DaemonSettings& settings,
+                                      std::string agent) {
+    LocalScheduler::Options options;
+    options.agent_program = std::move(agent);
+    Machine machine = read_machine();
+    if (settings.local_cores > 0) {
+        machine.cores = settings.local_cores;
+    }
+    if (settings.local_memory_mb > 0) {
+        machine.memory_mb = settings.local_memory_mb;
+    }
+    if (settings.local_gpus >= 0) {
+        machine.gpus = settings.local_gpus;
+    }
+    options.capacity = machine;
+    return std::make_unique<LocalScheduler>(io, std::move(options));
+}
+
+telemetry::SlurmValues values_of(const SlurmCounters& counters) {
+    telemetry::SlurmValues out;
+    out.submitted = counters.submitted;
+    out.refused = counters.refused;
+    out.unclear = counters.unclear;
+    out.adopted = counters.adopted;
+    out.forgotten = counters.forgotten;
+    out.surplus = counters.surplus;
+    out.malformed_rows = counters.malformed;
+    out.attempts = counters.attempts;
+    out.sending = counters.sending;
+    out.reachable = counters.reachable;
+    return out;
+}
+
+std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
+                                      const DaemonSettings& settings, std::string agent,
+                                      telemetry::SlurmMetrics& metrics) {
+    SlurmCli::Options cli;
+    cli.bin_directory = settings.slurm_bin_dir;
+    if (const char* conf = std::getenv("SLURM_CONF")) {
+        cli.slurm_conf = conf;
+    }
+    cli.uid = ::getuid();
+    cli.user = std::to_string(cli.uid);
+    if (const passwd* entry = ::getpwuid(::getuid())) {
+        cli.user = entry->pw_name;
+        cli.home = entry->pw_dir;
+    }
+    auto backend = std::make_unique<SlurmCli>(
+        io, std::move(cli), [&metrics](std::string_view program, bool good, double seconds) {
+            metrics.called(program, good, seconds);
+        });
+    SlurmScheduler::Options options;
+    options.agent_path = std::move(agent);
+    options.slurm_bin = settings.slurm_bin_dir;
+    options.poll_min =
+        std::chrono::milliseconds{static_cast<std::int64_t>(settings.slurm_poll_seconds * 1000)};
+    options.poll_max = std::max(options.poll_max, options.poll_min);
+    options.submissions_per_second = settings.slurm_submit_rate;
+    options.quarantine = std::chrono::seconds{settings.slurm_quarantine_seconds};
+    options.gpus_as_gres = settings.slurm_gres;
+    auto scheduler =
+        std::make_unique<SlurmScheduler>(io, clock, std::move(backend), std::move(options));
+    metrics.follow([slurm = scheduler.get()] { return values_of(slurm->counters()); });
+    return scheduler;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
+                                                  const DaemonSettings& settings,
+                                                  telemetry::SlurmMetrics& metrics) {
+    std::string agent = settings.agent_path;
+    if (agent.empty()) {
+        std::error_code ec;
+        const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
+        agent = (self.parent_path() / "lockstep-agent").string();
+    }
+    if (settings.scheduler == "slurm") {
+        // The agent's path is the nodes' business: here it may not be there.
+        return make_slurm(io, clock, settings, std::move(agent), metrics);
+    }
+    if (::access(agent.c_str(), X_OK) != 0) {
+        return fail(errno_error("lockstep-agent at " + agent, errno));
+    }
+    return make_local(io, settings, std::move(agent));
+}
+
+}  // namespace lockstep

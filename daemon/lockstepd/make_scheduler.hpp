@@ -1,0 +1,19 @@
+// The scheduler that the settings ask for. Start-up only.
+#pragma once
+
+#include "daemon/lockstepd/settings.hpp"
+#include "daemon/telemetry/slurm_metrics.hpp"
+#include "job/base/clock.hpp"
+#include "scheduler-integration/scheduler.hpp"
+
+#include <memory>
+
+namespace lockstep {
+
+// not_found: lockstep-agent is not there. The arguments outlive the scheduler; `metrics` is told of
+// every call to Slurm.
+Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
+                                                  const DaemonSettings& settings,
+                                                  telemetry::SlurmMetrics& metrics);
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "daemon/telemetry/slurm_metrics.hpp"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+namespace lockstep::telemetry {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Registry;
+
+const Histogram::BucketBoundaries kCallBuckets{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                               1,     2.5,  5,     10,   30,  120};
+
+Counter& counter(Registry& registry, const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+}
+Gauge& gauge(Registry& registry, const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+}
+
+}  // namespace
+
+struct SlurmMetrics::Families {
+    explicit Families(Registry& registry)
+        : calls(prometheus::BuildCounter()
+                    .Name("lockstep_slurm_calls_total")
+                    .Help("Runs of Slurm's programs.")
+                    .Register(registry)),
+          durations(prometheus::BuildHistogram()
+                        .Name("lockstep_slurm_call_duration_seconds")
+                        .Help("How long Slurm's programs took.")
+                        .Register(registry)),
+          submitted(counter(registry, "lockstep_slurm_submitted_total",
+                            "Attempts that Slurm acknowledged.")),
+          refused(counter(registry, "lockstep_slurm_refused_total",
+                          "Attempts that Slurm refused for good.")),
+          unclear(counter(registry, "lockstep_slurm_unclear_total",
+                          "Submissions of which it was not known whether Slurm took them.")),
+          adopted(counter(registry, "lockstep_slurm_adopted_total",
+                          "Unclear submissions that were found in Slurm by name.")),
+          forgotten(counter(registry, "lockstep_slurm_forgotten_total",
+                            "Jobs that Slurm acknowledged and then did not know any more.")),
+          surplus(counter(registry, "lockstep_slurm_surplus_total",
+                          "Further copies of an attempt in Slurm that were cancelled.")),
+          malformed(counter(registry, "lockstep_slurm_malformed_rows_total",
+                            "Rows of Slurm's answers that did not parse.")),
+          attempts(gauge(registry, "lockstep_slurm_attempts",
+                         "Attempts that are followed in Slurm now.")),
+          sending(gauge(registry, "lockstep_slurm_sending", "Submissions in flight now.")),
+          reachable(gauge(registry, "lockstep_slurm_reachable",
+                          "Whether Slurm answered the last query.")) {}
+
+    prometheus::Family<Counter>& calls;
+    prometheus::Family<Histogram>& durations;
+    Counter& submitted;
+    Counter& refused;
+    Counter& unclear;
+    Counter& adopted;
+    Counter& forgotten;
+    Counter& surplus;
+    Counter& malformed;
+    Gauge& attempts;
+    Gauge& sending;
+    Gauge& reachable;
+};
+
+void SlurmMetrics::called(std::string_view program, bool good, double seconds) {
+    if (!families_) {
+        return;
+    }
+    const std::string name{program};
+    families_->calls.Add({{"program", name}, {"result", good ? "ok" : "failed"}}).Increment();
+    families_->durations.Add({{"program", name}}, kCallBuckets).Observe(seconds);
+}
+
+void SlurmMetrics::follow(std::function<SlurmValues()> source) {
+    source_ = std::move(source);
+    families_ = std::make_shared<Families>(metrics_.registry());
+}
+
+void SlurmMetrics::refresh() {
+    if (!families_) {
+        return;
+    }
+    const SlurmValues now = source_();
+    const auto add = [](Counter& to, std::uint64_t value, std::uint64_t& before) {
+        to.Increment(static_cast<double>(value - before));
+        before = value;
+    };
+    add(families_->submitted, now.submitted, last_.submitted);
+    add(families_->refused, now.refused, last_.refused);
+    add(families_->unclear, now.unclear, last_.unclear);
+    add(families_->adopted, now.adopted, last_.adopted);
+    add(families_->forgotten, now.forgotten, last_.forgotten);
+    add(families_->surplus, now.surplus, last_.surplus);
+    add(families_->malformed, now.malformed_rows, last_.malformed_rows);
+    families_->attempts.Set(static_cast<double>(now.attempts));
+    families_->sending.Set(static_cast<double>(now.sending));
+    families_->reachable.Set(now.reachable ? 1 : 0);
+}
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,47 @@
+// What lockstepd tells about its dealings with Slurm: lockstep_slurm_*. Counting is safe on any
+// thread; refresh() and follow() on the control thread. The DaemonMetrics it registers with must
+// outlive it. Without follow() there are no such series: only a daemon that uses Slurm has them.
+#pragma once
+
+#include "daemon/telemetry/daemon_metrics.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+namespace lockstep::telemetry {
+
+// Counted since the start, or as it is now.
+struct SlurmValues {
+    std::uint64_t submitted = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t unclear = 0;
+    std::uint64_t adopted = 0;
+    std::uint64_t forgotten = 0;
+    std::uint64_t surplus = 0;
+    std::uint64_t malformed_rows = 0;
+    std::uint64_t attempts = 0;
+    std::uint64_t sending = 0;
+    bool reachable = false;
+};
+
+class SlurmMetrics {
+  public:
+    explicit SlurmMetrics(DaemonMetrics& metrics) : metrics_(metrics) {}
+
+    // One of Slurm's programs was run. Before follow() it counts nothing.
+    void called(std::string_view program, bool good, double seconds);
+    void follow(std::function<SlurmValues()> source);
+    // Takes the values over; before each scrape, or often enough.
+    void refresh();
+
+  private:
+    struct Families;
+    DaemonMetrics& metrics_;
+    std::function<SlurmValues()> source_;
+    std::shared_ptr<Families> families_;
+    SlurmValues last_;
+};
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,337 @@
+#include "scheduler-integration/slurm/slurm_attempt.hpp"
+
+#include "job/base/text.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/hostlist.hpp"
+#include "scheduler-integration/slurm/slurm_reason.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// A job that accounting still calls alive and the controller does not know: forgotten, unless the
+// controller is only coming back.
+constexpr auto kStaleAccounting = std::chrono::seconds{60};
+
+std::int64_t number_in(const std::string& text) {
+    return to_int(text).value_or(0);
+}
+
+bool is_claimed(const SlurmAttempt& attempt) {
+    return attempt.claimed != 0;
+}
+
+std::string job_words(const SlurmAttempt& attempt) {
+    return "Slurm job " + std::to_string(attempt.id);
+}
+
+// Which of several jobs of the name is the attempt's: the claimed one, the one we know, else the
+// oldest that was not cancelled.
+const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>& rows) {
+    const SlurmJob* best = nullptr;
+    for (const SlurmJob& row : rows) {
+        if (row.id == attempt.claimed) {
+            return &row;
+        }
+        if (is_claimed(attempt)) {
+            continue;
+        }
+        if (row.id == attempt.id) {
+            best = &row;
+            continue;
+        }
+        const auto rank = [&](const SlurmJob& job) {
+            return std::pair{job.id != attempt.id && job.verdict().terminal, job.id};
+        };
+        if (best == nullptr || (best->id != attempt.id && rank(row) < rank(*best))) {
+            best = &row;
+        }
+    }
+    return best;
+}
+
+void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
+    const SlurmVerdict verdict = row.verdict();
+    attempt.confirmed = verdict.terminal &&
+                        (!verdict.confirm ||
+                         (attempt.seen && attempt.id == row.id && attempt.last_verdict == verdict));
+    attempt.id = row.id;
+    attempt.seen = row;
+    attempt.seen_at = at;
+    attempt.last_verdict = verdict;
+    attempt.empty_answers = 0;
+    if (attempt.stage != SlurmAttempt::Stage::sending) {
+        attempt.stage = SlurmAttempt::Stage::known;
+    }
+}
+
+Observation pending(std::string reason, bool held = false) {
+    Observation out;
+    out.kind = Observation::Kind::state;
+    out.state = AllocationState::pending;
+    out.reason = std::move(reason);
+    out.held = held;
+    return out;
+}
+
+// Slurm put a job whose ranks had started back into its queue.
+bool was_requeued(const SlurmAttempt& attempt) {
+    const SlurmPhase phase = attempt.last_verdict.phase;
+    return is_claimed(attempt) && (phase == SlurmPhase::requeueing || phase == SlurmPhase::queued ||
+                                   phase == SlurmPhase::held || phase == SlurmPhase::blocked);
+}
+
+Observation ended(const SlurmAttempt& attempt) {
+    const SlurmJob& job = *attempt.seen;
+    Observation out;
+    out.kind = Observation::Kind::state;
+    out.state = AllocationState::ended;
+    SlurmEnd end = attempt.preempted ? SlurmEnd::preempted : attempt.last_verdict.end;
+    std::string how = std::string{plain_words(end)};
+    if (was_requeued(attempt)) {
+        how = (how.empty() ? "" : how + " and ") +
+              std::string{"was put back into the queue; its ranks are gone"};
+    } else if (end == SlurmEnd::cancelled && attempt.cancelled) {
+        how = "was cancelled by Lockstep";
+        end = SlurmEnd::none;
+    } else if (end == SlurmEnd::cancelled) {
+        how = "was cancelled outside Lockstep";
+        if (job.state.cancelled_by) {
+            how += " by uid " + std::to_string(*job.state.cancelled_by);
+        }
+    }
+    out.message = job_words(attempt) + " " + how;
+    if (job.exit_code && *job.exit_code != 0) {
+        out.message += " (exit code " + std::to_string(*job.exit_code) + ")";
+    }
+    const bool of_itself = end == SlurmEnd::none || end == SlurmEnd::ok || end == SlurmEnd::failed;
+    if (is_claimed(attempt) && of_itself && !was_requeued(attempt)) {
+        return out;  // the ranks know better
+    }
+    SlurmEndFacts facts;
+    facts.signal = job.signal;
+    facts.cancelled_by = job.state.cancelled_by;
+    facts.owner = job.uid;
+    facts.reason = job.reason;
+    out.cause.kind = of_itself ? CauseClass::scheduler : cause_of(end, facts);
+    if (out.cause.kind == CauseClass::none) {
+        out.cause.kind = CauseClass::scheduler;
+    }
+    out.cause.message = out.message;
+    if (!is_claimed(attempt)) {
+        out.cause.message += " before any agent had called in";
+        if (of_itself) {
+            out.cause.message +=
+                "; see " + attempt.request.directory + "/" + std::string{slurm::kBatchLogName};
+        }
+    }
+    return out;
+}
+
+Observation in_slurm(const SlurmAttempt& attempt) {
+    const SlurmJob& job = *attempt.seen;
+    const SlurmPhase phase = attempt.last_verdict.phase;
+    if (attempt.ended() || was_requeued(attempt)) {
+        return ended(attempt);
+    }
+    if (phase == SlurmPhase::queued || phase == SlurmPhase::held || phase == SlurmPhase::blocked ||
+        phase == SlurmPhase::requeueing) {
+        const Explanation why = explain_reason(job.reason, job);
+        std::string text = why.text + (why.change.empty() ? "" : ": " + why.change);
+        Observation out =
+            pending(std::move(text), phase == SlurmPhase::held || phase == SlurmPhase::blocked ||
+                                         why.reason_class == ReasonClass::never);
+        out.expected_start = job.estimated_start * 1000;
+        return out;
+    }
+    if (phase == SlurmPhase::starting) {
+        return pending("Slurm has given it nodes, which are starting up");
+    }
+    Observation out;
+    out.kind = Observation::Kind::state;
+    out.state = AllocationState::running;
+    out.nodes = expand_hostlist(job.nodes).value_or(std::vector<std::string>{});
+    if (phase == SlurmPhase::paused) {
+        out.message = job_words(attempt) + " is suspended: its ranks do not move";
+    }
+    return out;
+}
+
+}  // namespace
+
+SlurmAttempt take_up(AttemptRequest request, SteadyTime now) {
+    SlurmAttempt out;
+    out.name = slurm::batch_job_name(request.name, request.job, request.attempt);
+    out.id = number_in(request.scheduler_id);
+    out.claimed = number_in(request.allocation);
+    if (out.claimed != 0) {
+        out.id = out.claimed;
+    }
+    if (out.id != 0) {
+        out.stage = SlurmAttempt::Stage::known;
+    } else if (request.intent_at != 0 && !request.intent_is_fresh) {
+        out.stage = SlurmAttempt::Stage::in_doubt;
+        out.message = "lockstepd was restarted while it handed the job to Slurm";
+    }
+    out.last_try_end = now;
+    out.request = std::move(request);
+    return out;
+}
+
+bool may_send(const SlurmAttempt& attempt) {
+    return attempt.request.submission == Submission::automatic && !attempt.cancel_wanted &&
+           !attempt.over && attempt.claimed == 0 &&
+           (attempt.stage == SlurmAttempt::Stage::idle ||
+            attempt.stage == SlurmAttempt::Stage::safe ||
+            attempt.stage == SlurmAttempt::Stage::gone);
+}
+
+Handover handover(const SlurmAttempt& attempt) {
+    Handover out;
+    const bool manual = attempt.request.submission == Submission::manual;
+    if (attempt.id != 0 && attempt.stage != SlurmAttempt::Stage::gone) {
+        out.kind = Handover::Kind::placed;
+        out.id = std::to_string(attempt.id);
+    } else if (attempt.stage == SlurmAttempt::Stage::refused) {
+        out.kind = Handover::Kind::refused;
+        out.reason = attempt.message;
+    } else if (attempt.stage == SlurmAttempt::Stage::sending) {
+        out.reason = "being handed to Slurm";
+    } else if (attempt.stage == SlurmAttempt::Stage::in_doubt) {
+        out.reason = "whether Slurm has it is not known yet: " + attempt.message;
+    } else if (manual) {
+        out.kind = Handover::Kind::placed;  // everything is prepared; a person does the rest
+    } else if (may_send(attempt)) {
+        out.kind = Handover::Kind::again;
+    } else {
+        out.reason = "it is being ended";
+    }
+    return out;
+}
+
+void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now) {
+    attempt.last_try_end = now;
+    attempt.empty_answers = 0;
+    if (attempt.id != 0) {  // squeue was faster
+        attempt.stage = SlurmAttempt::Stage::known;
+        return;
+    }
+    attempt.message = reply.message;
+    switch (reply.kind) {
+        case SubmitReply::Kind::accepted:
+            attempt.stage = SlurmAttempt::Stage::known;
+            attempt.id = reply.id;
+            break;
+        case SubmitReply::Kind::rejected:
+            attempt.stage = SlurmAttempt::Stage::refused;
+            break;
+        case SubmitReply::Kind::not_submitted:
+            attempt.stage = SlurmAttempt::Stage::safe;
+            break;
+        case SubmitReply::Kind::ambiguous:
+            attempt.stage = SlurmAttempt::Stage::in_doubt;
+            break;
+    }
+}
+
+void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,
+               const SlurmPatience& patience) {
+    attempt.surplus.clear();
+    if (attempt.stage == SlurmAttempt::Stage::refused) {
+        return;  // Slurm keeps a FAILED record of some that it refuses
+    }
+    if (const SlurmJob* chosen = choose(attempt, rows)) {
+        see(attempt, *chosen, asked);
+    }
+    for (const SlurmJob& row : rows) {
+        if (row.id != attempt.id && !row.verdict().terminal) {
+            attempt.surplus.push_back(row.id);
+        }
+    }
+    if (was_requeued(attempt)) {
+        attempt.surplus.push_back(attempt.id);
+    }
+    const bool there = std::any_of(rows.begin(), rows.end(),
+                                   [&](const SlurmJob& row) { return row.id == attempt.id; });
+    if (there || asked < attempt.last_try_end) {
+        return;
+    }
+    if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended()) {
+        if (attempt.empty_answers == 0) {
+            attempt.first_empty = asked;
+            attempt.empty_answers = 1;
+        } else if (asked - attempt.first_empty >= patience.between_empty) {
+            ++attempt.empty_answers;
+        }
+    } else if (attempt.stage == SlurmAttempt::Stage::in_doubt &&
+               asked >= attempt.last_try_end + patience.quarantine) {
+        attempt.first_empty = attempt.last_try_end;
+        attempt.empty_answers = 2;
+    }
+}
+
+bool wants_history(const SlurmAttempt& attempt, SteadyTime asked) {
+    return attempt.empty_answers >= 2 && asked >= attempt.last_try_end &&
+           (attempt.stage == SlurmAttempt::Stage::known ||
+            attempt.stage == SlurmAttempt::Stage::in_doubt) &&
+           !attempt.ended();
+}
+
+void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked) {
+    const SlurmJob* chosen = choose(attempt, rows);
+    if (chosen != nullptr && chosen->verdict().terminal) {
+        see(attempt, *chosen, attempt.seen_at);
+        attempt.confirmed = true;  // the controller has let go of it: nothing follows
+        return;
+    }
+    if (chosen != nullptr && asked - attempt.first_empty < kStaleAccounting) {
+        return;
+    }
+    attempt.stage = SlurmAttempt::Stage::gone;
+    attempt.message = attempt.id != 0 ? job_words(attempt) + " is not in Slurm any more"
+                                      : "it never reached Slurm";
+    if (!is_claimed(attempt)) {
+        attempt.id = 0;
+        attempt.seen.reset();
+        attempt.last_verdict = {};
+        attempt.confirmed = false;
+    }
+}
+
+Observation observe(const SlurmAttempt& attempt, bool reachable, const std::string& why) {
+    Observation out;
+    if (attempt.stage == SlurmAttempt::Stage::gone) {
+        out.kind = Observation::Kind::absent;
+        out.message = attempt.message;
+        return out;
+    }
+    if (attempt.seen) {
+        out = in_slurm(attempt);
+        const bool waiting = out.state == AllocationState::pending;
+        if (!reachable && waiting) {
+            out.kind = Observation::Kind::unreachable;
+            out.message = why;
+        }
+    } else if (attempt.id != 0) {
+        out = pending("Slurm has it as job " + std::to_string(attempt.id));
+        if (!reachable) {
+            out.kind = Observation::Kind::unreachable;
+            out.message = why;
+        }
+    } else if (attempt.request.submission == Submission::manual) {
+        out = pending("submission is manual: run  sbatch " + attempt.request.directory + "/" +
+                          std::string{slurm::kBatchFileName},
+                      true);
+    } else if (attempt.nothing_left()) {
+        out.kind = Observation::Kind::absent;
+    } else {
+        out = pending(handover(attempt).reason);
+    }
+    if (attempt.id != 0) {
+        out.id = std::to_string(attempt.id);
+    }
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// What lockstepd knows of one attempt in Slurm, and what that allows: the algorithm that loses no
+// accepted job and starts none twice, without any I/O. A submission's end may be unknown (a lost
+// reply, a killed sbatch, a restarted daemon) and an acknowledged job may be forgotten (slurmctld
+// killed within its 5 s of saving); a job is found again by its unique name, and "not there" is
+// believed only when nothing of an earlier try can come any more.
+//
+//   idle ──intent──▶ sending ──id──▶ known ──two empty answers, never claimed──▶ gone
+//     ▲                 │                                                          │
+//     │   not submitted │ unclear                                                  │
+//     └──── safe ◀──────┴──▶ in doubt ──found──▶ known                             │
+//     ▲                        └──empty after the credential's lifetime──▶ gone ───┘ new intent
+//
+// Values and pure functions of them; time is handed in. Control thread.
+#pragma once
+
+#include "job/model/placement.hpp"
+#include "scheduler-integration/scheduler.hpp"
+#include "scheduler-integration/slurm/slurm_text.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// How long "not there" must be asked before it is believed.
+struct SlurmPatience {
+    // After the end of a try whose outcome is unknown: the credential's lifetime and the clocks'
+    // difference. A request that slurmctld had not read by then is refused as expired.
+    std::chrono::seconds quarantine{360};
+    std::chrono::seconds between_empty{5};  // two empty answers in a row, this far apart
+};
+
+struct SlurmAttempt {
+    enum class Stage : std::uint8_t {
+        idle,      // nothing was tried
+        sending,   // sbatch runs, or is about to
+        safe,      // the last try certainly did not reach Slurm
+        in_doubt,  // it may have; or an earlier daemon's try, of which we know nothing
+        known,     // Slurm has it as `id`
+        gone,      // it had it and forgot, or it never came: positively absent
+        refused,   // it will never take it: `message`
+    };
+    AttemptRequest request;
+    std::string name;  // unique in Slurm
+    Stage stage = Stage::idle;
+    std::int64_t id = 0;       // known (and, while sending, found already)
+    std::int64_t claimed = 0;  // the allocation its agents run in; the only one that may live
+    std::string message;       // safe, in_doubt: why; refused: Slurm's words
+    SteadyTime last_try_end;   // in_doubt: nothing was sent after this
+    std::optional<SlurmJob> seen;
+    SteadyTime seen_at;
+    int empty_answers = 0;
+    SteadyTime first_empty;
+    SlurmVerdict last_verdict;
+    bool confirmed = false;      // the end was said twice, or needs no second word
+    bool cancel_wanted = false;  // scancel what is there, or comes
+    bool cancelled = false;      // scancel was sent: CANCELLED is ours
+    bool ending = false;         // its ranks have ended: Slurm's record of it will end too
+    bool detail_wanted =
+        false;  // whether it was preempted is to be asked before it counts as ended
+    bool detail_known = false;
+    bool preempted = false;
+    bool over = false;  // the job has ended; only what is left matters
+    SteadyTime over_at;
+    std::vector<std::int64_t> surplus;  // other live copies of the name: to be cancelled
+
+    bool ended() const {
+        return stage == Stage::known && confirmed && last_verdict.terminal &&
+               (!detail_wanted || detail_known);
+    }
+    // Nothing of it is in Slurm, and nothing can come.
+    bool nothing_left() const {
+        return stage == Stage::idle || stage == Stage::safe || stage == Stage::gone ||
+               stage == Stage::refused || ended();
+    }
+};
+
+// Takes up the attempt of a request: in a new daemon's life what was tried before is in doubt until
+// it is found, and `now` is the latest that an earlier daemon's sbatch can have lived.
+SlurmAttempt take_up(AttemptRequest request, SteadyTime now);
+
+// What to answer to submit(): `again` asks for an intent. The caller sends if it has a fresh one
+// and may_send() holds.
+Handover handover(const SlurmAttempt& attempt);
+bool may_send(const SlurmAttempt& attempt);
+
+// sbatch ended like this.
+void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now);
+
+// One complete answer of squeue that was asked for at `asked`: the rows of this attempt's name.
+// Changes nothing if the answer is older than the last try.
+void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,
+               const SlurmPatience& patience);
+// Whether accounting must be asked before the attempt may count as absent.
+bool wants_history(const SlurmAttempt& attempt, SteadyTime asked);
+// What accounting says (nothing: it does not know the name, or there is none to ask).
+void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked);
+
+// What to say to poll(). `reachable` false: the last query failed with `why`.
+Observation observe(const SlurmAttempt& attempt, bool reachable, const std::string& why);
+
+}  // namespace lockstep

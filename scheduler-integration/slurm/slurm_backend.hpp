@@ -1,0 +1,49 @@
+// The questions lockstepd asks a Slurm, whichever way they get there: by Slurm's own programs
+// (slurm_cli.hpp) or by slurmrestd. Control thread; every call has a deadline of its own.
+#pragma once
+
+#include "job/async/asio.hpp"
+#include "job/base/result.hpp"
+#include "scheduler-integration/slurm/slurm_info.hpp"
+#include "scheduler-integration/slurm/slurm_text.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// What a Slurm is and can do, as found at start.
+struct SlurmFacts {
+    SlurmVersion version;
+    SlurmConfig config;
+    std::vector<SlurmPartition> partitions;
+
+    const SlurmPartition* default_partition() const;
+    const SlurmPartition* partition(std::string_view name) const;
+};
+
+class SlurmBackend {
+  public:
+    virtual ~SlurmBackend() = default;
+    virtual std::string_view name() const = 0;  // "slurm", "slurmrestd"
+    // unavailable: no answer. not_found: Slurm's programs are not there. invalid: too old.
+    virtual Task<Result<SlurmFacts>> probe() = 0;
+    // Hands in the script at `path`, once.
+    virtual Task<SubmitReply> submit(std::string path) = 0;
+    // Every job of our user that the controller still knows, in any state. One request.
+    virtual Task<Result<JobTable>> jobs() = 0;
+    // What accounting knows of a name since a time in Unix seconds.
+    virtual Task<Result<JobTable>> history(std::string job_name, std::int64_t since) = 0;
+    virtual Task<Status> cancel(std::int64_t id) = 0;
+    // Whether Slurm told the job to make room for another one. Its state does not: a job that ends
+    // within its grace time is FAILED or COMPLETED.
+    virtual Task<Result<bool>> was_preempted(std::int64_t id) = 0;
+    virtual Task<Status> ping() = 0;
+    virtual Task<Result<NodeTable>> nodes() = 0;
+    // Ends what is in flight: an order that was on its way may or may not have arrived.
+    virtual void stop() = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+#include "scheduler-integration/slurm/slurm_cli.hpp"
+
+#include "job/base/ids.hpp"
+#include "job/base/text.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<const char*, 5> kPrograms{"sbatch", "squeue", "scancel", "scontrol", "sinfo"};
+constexpr SlurmVersion kOldest{22, 5, 0};
+
+ProgramOutput output_of(const ProcessResult& result) {
+    ProgramOutput out;
+    out.exit_status = result.exit_status;
+    out.signal = result.signal;
+    out.timed_out = result.timed_out;
+    out.out = result.out;
+    out.err = result.err;
+    return out;
+}
+
+template <class Range>
+std::vector<std::string> strings(const Range& texts) {
+    return {texts.begin(), texts.end()};
+}
+
+}  // namespace
+
+const SlurmPartition* SlurmFacts::default_partition() const {
+    const auto found = std::find_if(partitions.begin(), partitions.end(),
+                                    [](const SlurmPartition& one) { return one.is_default; });
+    return found == partitions.end() ? nullptr : &*found;
+}
+
+const SlurmPartition* SlurmFacts::partition(std::string_view name) const {
+    const auto found = std::find_if(partitions.begin(), partitions.end(),
+                                    [&](const SlurmPartition& one) { return one.name == name; });
+    return found == partitions.end() ? nullptr : &*found;
+}
+
+SlurmCli::SlurmCli(net::io_context& io, Options options, Called called)
+    : options_(std::move(options)), called_(std::move(called)), runner_(io) {}
+
+Status SlurmCli::find_programs() {
+    std::vector<std::string> folders{options_.bin_directory};
+    if (options_.bin_directory.empty()) {
+        const char* path = std::getenv("PATH");
+        folders = split(path != nullptr ? path : "/usr/bin:/bin", ':');
+    }
+    for (const std::string& folder : folders) {
+        if (!folder.empty() && ::access((folder + "/sbatch").c_str(), X_OK) == 0) {
+            bin_ = folder;
+            break;
+        }
+    }
+    for (const char* program : kPrograms) {
+        if (bin_.empty() || ::access((bin_ + "/" + program).c_str(), X_OK) != 0) {
+            return fail(
+                Errc::not_found,
+                std::string{bin_.empty() ? "sbatch" : program} + " of Slurm was not found " +
+                    (bin_.empty() ? options_.bin_directory.empty() ? "on PATH"
+                                                                   : "in " + options_.bin_directory
+                                  : "beside sbatch in " + bin_));
+        }
+    }
+    return {};
+}
+
+std::vector<std::string> SlurmCli::environment(std::string_view program) const {
+    std::vector<std::string> out{"PATH=/usr/bin:/bin", "HOME=" + options_.home,
+                                 "USER=" + options_.user, "LOGNAME=" + options_.user};
+    if (!options_.slurm_conf.empty()) {
+        out.push_back("SLURM_CONF=" + options_.slurm_conf);
+    }
+    if (program != "sbatch") {  // what sbatch has, the job may get
+        for (const std::string_view entry : kSlurmTextEnvironment) {
+            out.emplace_back(entry);
+        }
+    }
+    return out;
+}
+
+Task<Result<ProcessResult>> SlurmCli::call(std::string program, std::vector<std::string> arguments,
+                                           std::chrono::milliseconds timeout) {
+    ProcessCommand command;
+    command.argv.push_back(bin_ + "/" + program);
+    command.argv.insert(command.argv.end(), std::make_move_iterator(arguments.begin()),
+                        std::make_move_iterator(arguments.end()));
+    command.environment = environment(program);
+    command.timeout = timeout;
+    auto result = co_await runner_.run(std::move(command));
+    if (called_) {
+        const bool good = result && !result->timed_out && result->exit_status == 0;
+        called_(program, good, result ? std::chrono::duration<double>(result->took).count() : 0.0);
+    }
+    co_return result;
+}
+
+Task<Result<SlurmFacts>> SlurmCli::probe() {
+    if (const Status there = find_programs(); !there) {
+        co_return fail(there.error());
+    }
+    SlurmFacts facts;
+    std::vector<std::string> arguments{"--version"};
+    const auto version = co_await call("sbatch", std::move(arguments), options_.query_timeout);
+    if (!version) {
+        co_return fail(version.error());
+    }
+    auto parsed = parse_slurm_version(version->out);
+    if (!parsed) {
+        co_return fail(parsed.error());
+    }
+    facts.version = *parsed;
+    if (facts.version < kOldest) {
+        co_return fail(Errc::invalid, "Slurm " + to_string(facts.version) +
+                                          " is too old; 22.05 is the oldest that is supported");
+    }
+    arguments = strings(kShowConfigArguments);
+    const auto config = co_await call("scontrol", std::move(arguments), options_.query_timeout);
+    if (!config) {
+        co_return fail(config.error());
+    }
+    auto known = parse_show_config(output_of(*config));
+    if (!known) {
+        co_return fail(known.error());
+    }
+    facts.config = std::move(*known);
+    arguments = strings(kShowPartitionArguments);
+    const auto partitions = co_await call("scontrol", std::move(arguments), options_.query_timeout);
+    if (!partitions) {
+        co_return fail(partitions.error());
+    }
+    auto listed = parse_show_partitions(output_of(*partitions));
+    if (!listed) {
+        co_return fail(listed.error());
+    }
+    facts.partitions = std::move(*listed);
+    co_return facts;
+}
+
+Task<SubmitReply> SlurmCli::submit(std::string path) {
+    std::vector<std::string> arguments{"--parsable", std::move(path)};
+    const auto result = co_await call("sbatch", std::move(arguments), options_.submit_timeout);
+    if (!result) {
+        SubmitReply reply;
+        reply.kind = SubmitReply::Kind::not_submitted;  // it never ran
+        reply.message = result.error().message;
+        co_return reply;
+    }
+    co_return parse_sbatch(output_of(*result));
+}
+
+Task<Result<JobTable>> SlurmCli::jobs() {
+    const std::string fence = random_secret().substr(0, 24);
+    std::vector<std::string> arguments = squeue_arguments(fence, options_.user);
+    const auto result = co_await call("squeue", std::move(arguments), options_.query_timeout);
+    if (!result) {
+        co_return fail(result.error());
+    }
+    co_return parse_squeue(output_of(*result), fence);
+}
+
+Task<Result<JobTable>> SlurmCli::history(std::string job_name, std::int64_t since) {
+    std::vector<std::string> arguments = sacct_arguments(options_.user, since, job_name);
+    const auto result = co_await call("sacct", std::move(arguments), options_.query_timeout);
+    if (!result) {
+        co_return fail(result.error());
+    }
+    co_return parse_sacct(output_of(*result), options_.uid);
+}
+
+Task<Status> SlurmCli::cancel(std::int64_t id) {
+    std::vector<std::string> arguments{std::to_string(id)};
+    const auto result = co_await call("scancel", std::move(arguments), options_.query_timeout);
+    if (!result) {
+        co_return fail(result.error());
+    }
+    const ProgramOutput output = output_of(*result);
+    // Without -Q it says so when the job is over already: that is what was wanted.
+    if (!output.succeeded() && output.err.find("already completed") == std::string_view::npos &&
+        output.err.find("Invalid job id") == std::string_view::npos) {
+        co_return fail(slurm_failure("scancel", output));
+    }
+    co_return Status{};
+}
+
+Task<Result<bool>> SlurmCli::was_preempted(std::int64_t id) {
+    std::vector<std::string> arguments{"-o", "show", "job", std::to_string(id)};
+    const auto result = co_await call("scontrol", std::move(arguments), options_.query_timeout);
+    if (!result) {
+        co_return fail(result.error());
+    }
+    const ProgramOutput output = output_of(*result);
+    if (!output.succeeded()) {
+        co_return fail(slurm_failure("scontrol", output));
+    }
+    constexpr std::string_view kField = " PreemptTime=";
+    const auto at = output.out.find(kField);
+    const std::string_view value =
+        at == std::string_view::npos ? "" : output.out.substr(at + kField.size());
+    co_return !value.empty() && value.front() >= '0' && value.front() <= '9';
+}
+
+Task<Status> SlurmCli::ping() {
+    std::vector<std::string> arguments{"ping"};
+    const auto result = co_await call("scontrol", std::move(arguments), options_.query_timeout);
+    if (!result) {
+        co_return fail(result.error());
+    }
+    const auto controllers = parse_ping(output_of(*result));
+    if (!controllers) {
+        co_return fail(controllers.error());
+    }
+    const bool up = std::any_of(controllers->begin(), controllers->end(),
+                                [](const ControllerPing& one) { return one.up; });
+    if (!up) {
+        co_return fail(Errc::unavailable, "slurmctld does not answer");
+    }
+    co_return Status{};
+}
+
+Task<Result<NodeTable>> SlurmCli::nodes() {
+    std::vector<std::string> arguments = sinfo_node_arguments();
+    const auto result = co_await call("sinfo", std::move(arguments), options_.query_timeout);
+    if (!result) {
+        co_return fail(result.error());
+    }
+    co_return parse_sinfo_nodes(output_of(*result));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+// The Slurm scheduler: hands attempts to Slurm, follows them with one batched query for all of
+// them, and finds them again after anything may have gone wrong (slurm_attempt.hpp has the rules).
+// Reads of the API never reach Slurm: poll() answers from the last query. Control thread only.
+// Call stop() and let it finish before the object goes.
+#pragma once
+
+#include "job/async/task_group.hpp"
+#include "scheduler-integration/scheduler.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/slurm_attempt.hpp"
+#include "scheduler-integration/slurm/slurm_backend.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Counted since the start; for the daemon's metrics.
+struct SlurmCounters {
+    std::uint64_t polls = 0;
+    std::uint64_t polls_failed = 0;
+    std::uint64_t submitted = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t unclear = 0;    // submissions of unknown outcome
+    std::uint64_t adopted = 0;    // found by name after an unknown outcome
+    std::uint64_t forgotten = 0;  // acknowledged by Slurm, then not there
+    std::uint64_t surplus = 0;    // copies of an attempt that were cancelled
+    std::uint64_t malformed = 0;  // rows that did not parse
+    std::uint64_t attempts = 0;   // followed now
+    std::uint64_t sending = 0;    // submissions in flight now
+    bool reachable = false;
+    double last_poll_seconds = 0;  // how long the last query took
+};
+
+class SlurmScheduler final : public Scheduler {
+  public:
+    struct Options {
+        std::string agent_path;
+        std::string slurm_bin;                       // for the script; "" = system's
+        std::chrono::milliseconds poll_min{5'000};   // while something is about to change
+        std::chrono::milliseconds poll_max{60'000};  // while everything only runs
+        double reads_per_second = 0.5;               // budget of queries, with a burst of 4
+        double submissions_per_second = 20;
+        std::size_t submissions_at_once = 4;
+        std::chrono::seconds quarantine{0};      // 0 = the credential's lifetime + 60 s
+        std::chrono::seconds over_patience{60};  // what is left after a job's end is cancelled
+        bool gpus_as_gres = false;
+    };
+    SlurmScheduler(net::io_context& io, const Clock& clock, std::unique_ptr<SlurmBackend> backend,
+                   Options options);
+    ~SlurmScheduler() override;
+
+    // Asks Slurm what it is. not_found and invalid end the daemon's start; with unavailable it
+    // starts all the same and asks again until Slurm answers.
+    Task<Status> begin() override;
+
+    std::string_view name() const override { return backend_->name(); }
+    Result<Admission> admit(const JobSpec& spec) const override;
+    Task<Handover> submit(AttemptRequest request) override;
+    Task<Result<bool>> adopt(AttemptRequest request) override;
+    Task<Observation> poll(JobId job, std::int32_t attempt) override;
+    void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
+    void expect_end(const JobId& job, std::int32_t attempt) override;
+    Task<Status> cancel(JobId job, std::int32_t attempt) override;
+    void over(const JobId& job, std::int32_t attempt) override;
+    Task<Status> ping() override;
+    Result<std::optional<std::string>> script(const AttemptRequest& request) const override;
+
+    void on_change(Changed changed) override { changed_ = std::move(changed); }
+    const SlurmCounters& counters();
+    // What Slurm told of itself; nullptr before it has answered once.
+    const SlurmFacts* facts() const { return facts_ ? &*facts_ : nullptr; }
+    SlurmBackend& backend() { return *backend_; }
+    Task<void> stop() override;
+
+  private:
+    struct Tracked {
+        SlurmAttempt attempt;
+        bool has_turn = false;  // counted against submissions_at_once
+        bool in_line = false;   // in turn_
+        std::string key;        // in tracked_
+        std::string told;       // what was last announced
+    };
+    using TrackedPointer = std::shared_ptr<Tracked>;
+
+    TrackedPointer track(const AttemptRequest& request);
+    TrackedPointer find(const JobId& job, std::int32_t attempt) const;
+    slurm::BatchSite site(const SlurmSpec& spec) const;
+    bool take_turn(Tracked& tracked);
+    void give_turn_back(Tracked& tracked);
+    Task<void> send(TrackedPointer tracked);
+    Task<Status> write_script(const AttemptRequest& request);
+    Task<void> poll_loop();
+    Task<void> query();
+    Task<void> settle(TrackedPointer tracked, SteadyTime asked);
+    Task<void> end(TrackedPointer tracked, std::int64_t id);
+    void take_answer(const JobTable& table, SteadyTime asked);
+    void tell(Tracked& tracked);
+    void forget_ended();
+    std::chrono::milliseconds next_pause() const;
+    SteadyTime next_query();
+    void hurry();
+    SlurmPatience patience() const;
+
+    net::io_context& io_;
+    const Clock& clock_;
+    std::unique_ptr<SlurmBackend> backend_;
+    Options options_;
+    std::optional<SlurmFacts> facts_;
+    Changed changed_;
+    std::map<std::string, TrackedPointer> tracked_;  // by key_of()
+    std::deque<std::string> turn_;                   // keys of those that wait for their turn
+    std::size_t turns_taken_ = 0;
+    SteadyTime next_send_;
+    bool reachable_ = true;
+    std::string unreachable_why_;
+    int failures_ = 0;  // queries in a row
+    double read_tokens_ = 4;
+    SteadyTime tokens_at_;
+    SteadyTime last_query_;
+    SlurmCounters counters_;
+    bool stopped_ = false;
+    bool hurried_ = false;
+    net::steady_timer poll_timer_;
+    TaskGroup tasks_;
+};
+
+}  // namespace lockstep
