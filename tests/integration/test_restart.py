@@ -89,6 +89,62 @@ class Restart(harness.TestCase):
         self._check_complete(folder, job_id, 50)
 
 
+class RestartWhileStopping(harness.TestCase):
+    """The daemon dies between a cancel and the end of a rank that ignores SIGTERM: it lives until
+    its agent sends SIGKILL, 10 s later."""
+
+    def setUp(self):
+        super().setUp()
+        self.mark = f"rank of {self.root}"
+        deaf = f": {self.mark}; trap '' TERM; echo deaf; while :; do sleep 0.05; done"
+        self.job = self.daemon.submit(harness.command_job("deaf", "/bin/sh", "-c", deaf))["id"]
+        self.daemon.wait_state(self.job, "running")
+        harness.wait_until(lambda: "deaf" in self.daemon.rank_log(self.job), 20, "the rank is deaf")
+        # Until it is `sleep`, a child of the shell has the shell's command line: ask again.
+        harness.wait_until(lambda: len(harness.processes_with(self.mark)) == 1, 20, "it is one process")
+
+    def cancel(self):
+        self.assertIn(self.daemon.api("POST", f"/v1/jobs/{self.job}/cancel")[0], (200, 202))
+
+    def check_it_ends_with_its_rank(self):
+        seen = []  # states while the rank lived
+
+        def ended():
+            job = self.daemon.job(self.job)
+            if harness.processes_with(self.mark):  # now, so it lived when the daemon answered
+                self.assertNotIn(job["state"], harness.FINAL, "its rank lives")
+                seen.append(job["state"])
+                return None
+            return job if job["state"] in harness.FINAL else None
+
+        done = harness.wait_until(ended, 45, "the job ends")
+        self.assertTrue(seen, "the rank was gone before the daemon was back")
+        self.assertEqual(done["state"], "cancelled", done)
+        self.assertEqual(done["cause"]["class"], "cancelled_by_user")
+        self.assertEqual(len(done["attempts"]), 1)
+        self.assertEqual(len(done["attempts"][0]["generations"]), 1)
+        harness.wait_until(lambda: not harness.processes_with(f"runs/{self.job}"), 20, "its agent is gone")
+        self.assertEqual(harness.processes_with(self.mark), [])
+
+    def test_killed_when_the_agent_has_heard_of_the_stop(self):
+        self.cancel()
+        log = self.daemon.data / "runs" / self.job / "a1" / "agent-00000.log"
+        harness.wait_until(lambda: "attempt is over" in log.read_text(), 20, "the agent was told to stop")
+        self.daemon.restart()
+        self.check_it_ends_with_its_rank()
+
+    def test_killed_when_the_cancel_was_answered(self):
+        self.cancel()
+        self.daemon.restart()
+        self.check_it_ends_with_its_rank()
+
+    def test_killed_twice(self):
+        self.cancel()
+        self.daemon.restart()
+        self.daemon.restart()
+        self.check_it_ends_with_its_rank()
+
+
 class SubmitUnderKills(harness.TestCase):
     JOBS = 40
     KILLS = 6

@@ -73,16 +73,20 @@ class Daemon:
         self.url = None
         self.token = None
 
+    def command(self):
+        return [BIN / "lockstepd", "--listen", "127.0.0.1:0", "--data-dir", self.data,
+                "--scheduler", "local", *self.arguments]
+
+    def environment(self):
+        return {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
+
     # --- life -------------------------------------------------------------------------------
     def start(self, seconds=20):
         url_file = self.data / "url"
         url_file.unlink(missing_ok=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                [BIN / "lockstepd", "--listen", "127.0.0.1:0", "--data-dir", self.data,
-                 "--scheduler", "local", *self.arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env=self.environment())
 
         def listening():
             if self.process.poll() is not None:

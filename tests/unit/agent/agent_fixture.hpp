@@ -7,7 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace lockstep::test {
 
@@ -28,13 +32,32 @@ inline FakeDaemon::Options ranks(std::int32_t count) {
 
 class AgentTest : public testing::Test {
   protected:
-    // Runs the job to its end and returns the agent's exit code.
-    int run(FakeDaemon& daemon) {
+    // An agent that finds the daemon's address in the attempt directory.
+    std::unique_ptr<AgentProcess> start(const FakeDaemon& daemon, int node = 0,
+                                        const std::vector<std::string>& more = {}) const {
         daemon.write_attempt_file(folder.path());
-        AgentProcess agent{folder.path()};
-        EXPECT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
-        return agent.ended() ? agent.code() : -1000;
+        return std::make_unique<AgentProcess>(folder.path(), node, more);
     }
+    // The same, once `ready` holds. Throws, which fails and ends the test, if it never does.
+    std::unique_ptr<AgentProcess> start_until(FakeDaemon& daemon,
+                                              const std::function<bool()>& ready) const {
+        auto agent = start(daemon);
+        if (!daemon.run_until(ready)) {
+            throw std::runtime_error("the agent did not get there:\n" + agent->log());
+        }
+        return agent;
+    }
+    // The exit code once the agent has ended; kNoEnd, and a failed test, if it does not.
+    static int code_of(FakeDaemon& daemon, AgentProcess& agent) {
+        EXPECT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
+        return agent.ended() ? agent.code() : kNoEnd;
+    }
+    // Runs the job to its end and returns the agent's exit code.
+    int run(FakeDaemon& daemon) const {
+        const auto agent = start(daemon);
+        return code_of(daemon, *agent);
+    }
+    static constexpr int kNoEnd = -1000;
     std::string rank_log(std::int32_t rank) const {
         return text_of(folder.path() / wire::rank_log_name(rank));
     }

@@ -114,12 +114,9 @@ TEST_F(RanksTest, ARankThatIgnoresTermIsKilledAfterTheGrace) {
     FakeDaemon::Options options;
     options.stop_when_done = false;
     FakeDaemon daemon{shell("trap '' TERM; echo ready; while :; do sleep 0.1; done"), options};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path()};
-    ASSERT_TRUE(daemon.run_until([&] { return rank_log(0) == "ready\n"; }));
+    const auto agent = start_until(daemon, [&] { return rank_log(0) == "ready\n"; });
     daemon.send(0, wire::Stop{"enough", 300});
-    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
-    EXPECT_EQ(agent.code(), 0);
+    ASSERT_EQ(code_of(daemon, *agent), 0);
     const auto exits = daemon.all<wire::Exited>();
     ASSERT_THAT(exits, SizeIs(1));
     EXPECT_EQ(exits[0].signal, SIGKILL);
@@ -148,9 +145,8 @@ TEST_F(RanksTest, TheNativeTrainerFindsItsConfigurationAndACheckpointFolder) {
     spec.train->epochs = 7;
     FakeDaemon daemon{spec, {}};
     daemon.welcome.checkpoint_directory = (folder / "deep/checkpoints").string();
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path(), 0, {"--train-program", trainer.string()}};
-    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
+    const auto agent = start(daemon, 0, {"--train-program", trainer.string()});
+    ASSERT_EQ(code_of(daemon, *agent), 0);
     EXPECT_EQ(rank_log(0), "loss: 5\n");
     EXPECT_EQ(daemon.values("loss").size(), 0U) << "what the trainer prints is not captured";
     const auto config = parse_json(text_of(folder / "config.json"));
@@ -178,12 +174,11 @@ TEST_F(RanksTest, AnUnmodifiedTorchScriptTrainsOnTwoNodesOfTwoRanks) {
     options.nodes = 2;
     options.ranks_per_node = 2;
     FakeDaemon daemon{spec, options};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess zero{folder.path(), 0};
-    AgentProcess one{folder.path(), 1};
+    const auto zero = start(daemon, 0);
+    const auto one = start(daemon, 1);
     ASSERT_TRUE(
-        daemon.run_until([&] { return zero.ended() && one.ended(); }, std::chrono::seconds{100}))
-        << zero.log();
+        daemon.run_until([&] { return zero->ended() && one->ended(); }, std::chrono::seconds{100}))
+        << zero->log();
     for (const auto& exit : daemon.all<wire::Exited>()) {
         EXPECT_EQ(exit.exit_code, 0) << exit.log_tail;
     }
@@ -199,17 +194,16 @@ TEST_F(RanksTest, AnEndlesslyPrintingRankStaysWithinDiskAndMemory) {
     FakeDaemon daemon{shell("yes 'step 1 lost 0123456789012345678901234567890123456789012345678' |"
                             "head -c 1073741824; echo; echo step=7 loss=0.25"),
                       {}};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path()};
+    const auto agent = start(daemon);
     long memory = 0;
     ASSERT_TRUE(daemon.run_until(
         [&] {
-            memory = std::max(memory, agent.peak_memory_mib());
-            return agent.ended();
+            memory = std::max(memory, agent->peak_memory_mib());
+            return agent->ended();
         },
         std::chrono::seconds{90}))
-        << agent.log();
-    EXPECT_EQ(agent.code(), 0);
+        << agent->log();
+    EXPECT_EQ(agent->code(), 0);
     EXPECT_LT(memory, 64);
     struct stat info {};
     ASSERT_EQ(::stat((folder.path() / wire::rank_log_name(0)).c_str(), &info), 0);

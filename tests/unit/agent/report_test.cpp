@@ -1,7 +1,6 @@
 // What ranks say over LOCKSTEP_SOCKET, through a real agent, and what comes out at the daemon.
 #include "job/base/text.hpp"
-#include "tests/support/fake_daemon.hpp"
-#include "tests/unit/agent/agent_process.hpp"
+#include "tests/unit/agent/agent_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,19 +34,17 @@ JobSpec python(const std::string& body) {
     return spec;
 }
 
-class ReportTest : public testing::Test {
+class ReportTest : public AgentTest {
   protected:
-    void run(FakeDaemon& daemon) {
-        daemon.write_attempt_file(folder.path());
-        AgentProcess agent{folder.path()};
-        ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); })) << agent.log();
-        EXPECT_EQ(agent.code(), 0) << agent.log();
+    // Runs the job to its end: agent and ranks end with 0.
+    void run_well(FakeDaemon& daemon) {
+        const auto agent = start(daemon);
+        ASSERT_EQ(code_of(daemon, *agent), 0) << agent->log();
         for (const auto& exit : daemon.all<wire::Exited>()) {
             EXPECT_EQ(exit.exit_code, 0) << exit.log_tail;
         }
-        log = agent.log();
+        log = agent->log();
     }
-    TemporaryFolder folder;
     std::string log;
 };
 
@@ -58,7 +55,7 @@ TEST_F(ReportTest, ReportsBecomeRowsInOrderAlsoTheLastBeforeTheEnd) {
                              "          'comm_wait_seconds': 0.125, 'total_steps': 1000})\n"
                              "os._exit(0)\n"),
                       {}};
-    run(daemon);
+    run_well(daemon);
     const auto losses = daemon.values("loss");
     ASSERT_THAT(losses, SizeIs(1000));
     EXPECT_EQ(losses[999], 0.001);
@@ -74,7 +71,7 @@ TEST_F(ReportTest, ALossThatIsNotFiniteArrivesAsItIs) {
     FakeDaemon daemon{python("for x in ('nan', 'inf', '-inf'):\n"
                              "    send({'op': 'report', 'step': 1, 'loss': x})\n"),
                       {}};
-    run(daemon);
+    run_well(daemon);
     const auto losses = daemon.values("loss");
     ASSERT_THAT(losses, SizeIs(3));
     EXPECT_TRUE(std::isnan(losses[0]));
@@ -94,7 +91,7 @@ TEST_F(ReportTest, WhatIsNotAReportIsCountedAndHarmsNothing) {
                              "send(json.dumps({'op': 'report', 'pad': 'x' * 100000}).encode())\n"
                              "send({'op': 'report', 'step': 2, 'loss': 2})\n"),
                       {}};
-    run(daemon);
+    run_well(daemon);
     EXPECT_THAT(daemon.values("loss"), ElementsAre(1, 2));
     EXPECT_THAT(daemon.values("bad_reports"), ElementsAre(8));
     EXPECT_THAT(log, HasSubstr("a report was refused; further ones of this rank are only counted"));
@@ -116,7 +113,7 @@ TEST_F(ReportTest, AReportOfTenMegabytesIsRefusedWithoutHarm) {
                "arrived = attempt(10_000_000) + attempt(3_000_000) + attempt(150_000)\n"
                "send({'op': 'report', 'step': 2, 'loss': 2, 'arrived': arrived})\n"),
         {}};
-    run(daemon);
+    run_well(daemon);
     EXPECT_THAT(daemon.values("loss"), ElementsAre(1, 2));
     ASSERT_THAT(daemon.values("arrived"), SizeIs(1));
     EXPECT_GE(daemon.values("arrived")[0], 1);
@@ -131,7 +128,7 @@ TEST_F(ReportTest, PrintedLossesAreIgnoredOnceTheRankReportsItself) {
                              "print('step=2 loss=20', flush=True)\n"
                              "send({'op': 'report', 'step': 2, 'loss': 2})\n"),
                       {}};
-    run(daemon);
+    run_well(daemon);
     const auto losses = daemon.values("loss");
     EXPECT_THAT(losses, Not(testing::Contains(20)));
     EXPECT_THAT(losses, testing::IsSupersetOf({1.0, 2.0}));
@@ -141,7 +138,7 @@ TEST_F(ReportTest, PhasesAndCheckpointsReachTheDaemon) {
     FakeDaemon daemon{python("send({'op': 'phase', 'phase': 'train'})\n"
                              "send({'op': 'checkpoint', 'step': 200, 'path': '/c/step-200'})\n"),
                       {}};
-    run(daemon);
+    run_well(daemon);
     EXPECT_THAT(daemon.values("phase_code"), ElementsAre(1));
     const auto saved = daemon.all<wire::CheckpointSaved>();
     ASSERT_THAT(saved, SizeIs(1));
@@ -159,8 +156,7 @@ TEST_F(ReportTest, KeyOperationsAreForwardedAndAnswered) {
                              "f = ask({'op': 'set', 'id': 12, 'key': 'k', 'value': '%%%'})\n"
                              "print(json.dumps([a, b, c, d, e, f]))\n"),
                       {}};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path()};
+    const auto agent = start(daemon);
     std::size_t answered = 0;
     ASSERT_TRUE(daemon.run_until([&] {
         const auto requests = daemon.all<wire::KeyRequest>();
@@ -176,8 +172,8 @@ TEST_F(ReportTest, KeyOperationsAreForwardedAndAnswered) {
             reply.message = reply.ok ? "" : "x is missing";
             daemon.send(0, reply);
         }
-        return agent.ended();
-    })) << agent.log();
+        return agent->ended();
+    })) << agent->log();
     const auto requests = daemon.all<wire::KeyRequest>();
     ASSERT_THAT(requests, SizeIs(5)) << "the malformed value is refused by the agent itself";
     EXPECT_EQ(requests[0].op, "set");
@@ -187,7 +183,7 @@ TEST_F(ReportTest, KeyOperationsAreForwardedAndAnswered) {
     EXPECT_EQ(requests[3].timeout_ms, 5);
     EXPECT_THAT(requests[4].keys, ElementsAre("b"));
     EXPECT_EQ(
-        text_of(folder / wire::rank_log_name(0)),
+        rank_log(0),
         "[{\"id\": 7, \"ok\": true}, {\"id\": 8, \"ok\": true, \"value\": \"aGk=\"}, "
         "{\"id\": 9, \"ok\": true, \"value\": 5}, "
         "{\"id\": 10, \"ok\": false, \"error\": \"timed_out\", \"message\": \"x is missing\"}, "
@@ -200,9 +196,7 @@ TEST_F(ReportTest, AnUnansweredKeyRequestAndWhatWasSetSurviveTheDaemon) {
     FakeDaemon daemon{python("ask({'op': 'set', 'id': 1, 'key': 'k', 'value': 'aGk='})\n"
                              "print(ask({'op': 'wait', 'id': 2, 'keys': ['x']})['ok'])\n"),
                       {}};
-    daemon.write_attempt_file(folder.path());
-    AgentProcess agent{folder.path()};
-    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::KeyRequest>() == 1; }));
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::KeyRequest>() == 1; });
     wire::KeyReply yes;
     yes.ok = true;
     yes.id = daemon.all<wire::KeyRequest>()[0].id;
@@ -221,8 +215,8 @@ TEST_F(ReportTest, AnUnansweredKeyRequestAndWhatWasSetSurviveTheDaemon) {
     EXPECT_EQ(requests[3].id, requests[1].id);
     yes.id = requests[3].id;
     daemon.send(0, yes);
-    ASSERT_TRUE(daemon.run_until([&] { return agent.ended(); }));
-    EXPECT_EQ(text_of(folder / wire::rank_log_name(0)), "True\n");
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+    EXPECT_EQ(rank_log(0), "True\n");
 }
 
 TEST_F(ReportTest, TheShellCommandReports) {
@@ -233,13 +227,13 @@ TEST_F(ReportTest, TheShellCommandReports) {
                     "\"$LOCKSTEP_AGENT\" report step=3 loss=0.5 tokens_per_second=1e3 &&"
                     "\"$LOCKSTEP_AGENT\" report loss=nan && ! \"$LOCKSTEP_AGENT\" report loss=x"};
     FakeDaemon daemon{spec, {}};
-    run(daemon);
+    run_well(daemon);
     const auto losses = daemon.values("loss");
     ASSERT_THAT(losses, SizeIs(2));
     EXPECT_EQ(losses[0], 0.5);
     EXPECT_TRUE(std::isnan(losses[1]));
     EXPECT_THAT(daemon.values("tokens_per_second"), ElementsAre(1000));
-    EXPECT_THAT(text_of(folder / wire::rank_log_name(0)), HasSubstr("\"x\" is not a number"));
+    EXPECT_THAT(rank_log(0), HasSubstr("\"x\" is not a number"));
 }
 
 TEST_F(ReportTest, ThePythonPackageIsOnThePathOfTheRank) {
@@ -249,7 +243,7 @@ TEST_F(ReportTest, ThePythonPackageIsOnThePathOfTheRank) {
     spec.command = {"/usr/bin/python3", "-c",
                     "import lockstep\nlockstep.report(step=4, loss=0.25)\n"};
     FakeDaemon daemon{spec, {}};
-    run(daemon);
+    run_well(daemon);
     EXPECT_THAT(daemon.values("loss"), ElementsAre(0.25));
 }
 
@@ -261,7 +255,7 @@ TEST_F(ReportTest, EveryRankHasItsOwnSocketAndTheFolderGoesWithTheAgent) {
     FakeDaemon::Options options;
     options.ranks_per_node = 2;
     FakeDaemon daemon{spec, options};
-    run(daemon);
+    run_well(daemon);
     for (const Batch& batch : daemon.batches) {
         const BatchColumn* loss = batch.find("loss");
         for (std::size_t i = 0; loss != nullptr && i < batch.rows(); ++i) {
@@ -269,7 +263,7 @@ TEST_F(ReportTest, EveryRankHasItsOwnSocketAndTheFolderGoesWithTheAgent) {
         }
     }
     EXPECT_THAT(daemon.values("loss"), SizeIs(2));
-    const std::string socket{trim(text_of(folder / wire::rank_log_name(0)))};
+    const std::string socket{trim(rank_log(0))};
     EXPECT_LE(socket.size(), 100U);
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::path{socket}.parent_path()));
 }

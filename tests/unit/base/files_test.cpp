@@ -1,9 +1,10 @@
 #include "job/base/files.hpp"
 
+#include "tests/support/temporary_folder.hpp"
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <fstream>
 
 namespace lockstep {
@@ -11,13 +12,7 @@ namespace {
 
 class Files : public ::testing::Test {
   protected:
-    void SetUp() override {
-        std::string pattern = ::testing::TempDir() + "lockstep-files-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
-    }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
-    std::filesystem::path folder_;
+    const test::TemporaryFolder folder_;
 };
 
 TEST_F(Files, AreReplacedAsAWholeWithTheModeAskedFor) {
@@ -28,7 +23,7 @@ TEST_F(Files, AreReplacedAsAWholeWithTheModeAskedFor) {
     struct stat info {};
     ASSERT_EQ(::stat(path.c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777U, 0600U);
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator{folder_}, {}), 1);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator{folder_.path()}, {}), 1);
 }
 
 TEST_F(Files, LargerThanTheCapAreNotRead) {

@@ -2,6 +2,7 @@
 
 #include "job/base/text.hpp"
 #include "job/rank/report.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -9,7 +10,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
 #include <future>
 #include <limits>
 #include <string>
@@ -24,9 +24,6 @@ using namespace std::chrono_literals;
 class FakeAgent {
   public:
     FakeAgent() {
-        std::string pattern = (std::filesystem::temp_directory_path() / "rankXXXXXX").string();
-        folder_ = ::mkdtemp(pattern.data());
-        path_ = folder_ + "/s";
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         std::memcpy(address.sun_path, path_.data(), path_.size());
@@ -39,10 +36,6 @@ class FakeAgent {
         EXPECT_TRUE(made.has_value()) << made.error().text();
         client_ = std::move(*made);
         connection_.reset(::accept(listener_.get(), nullptr, nullptr));
-    }
-    ~FakeAgent() {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
     }
     FakeAgent(const FakeAgent&) = delete;
     FakeAgent& operator=(const FakeAgent&) = delete;
@@ -79,8 +72,8 @@ class FakeAgent {
     }
 
   private:
-    std::string folder_;
-    std::string path_;
+    const test::TemporaryFolder folder_;
+    const std::string path_ = (folder_ / "s").string();
     UniqueFd listener_;
     UniqueFd connection_;
     std::unique_ptr<RankClient> client_;

@@ -1,25 +1,16 @@
 #include "daemon/store/database.hpp"
 
+#include "tests/support/temporary_folder.hpp"
+
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 namespace lockstep {
 namespace {
 
 class DatabaseTest : public ::testing::Test {
   protected:
-    void SetUp() override {
-        std::string pattern = ::testing::TempDir() + "lockstep-db-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
-        db_ = std::move(Database::open(file()).value());
-    }
-    void TearDown() override {
-        db_.reset();
-        std::filesystem::remove_all(folder_);
-    }
+    void SetUp() override { db_ = std::move(Database::open(file()).value()); }
     std::filesystem::path file() const { return folder_ / "lockstep.db"; }
 
     static SubmitWrite submission(int number, const std::string& key = "",
@@ -54,7 +45,7 @@ class DatabaseTest : public ::testing::Test {
         return *done;
     }
 
-    std::filesystem::path folder_;
+    const test::TemporaryFolder folder_;
     std::unique_ptr<Database> db_;
 };
 

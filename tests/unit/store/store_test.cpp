@@ -1,10 +1,9 @@
 #include "daemon/store/store.hpp"
 
 #include "job/async/task_group.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 namespace lockstep {
 namespace {
@@ -12,9 +11,6 @@ namespace {
 class StoreTest : public ::testing::Test {
   protected:
     void SetUp() override {
-        std::string pattern = ::testing::TempDir() + "lockstep-store-XXXXXX";
-        ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
         Store::Hooks hooks;
         hooks.on_commit = [this](std::chrono::nanoseconds, std::size_t writes) {
             ++commits_;
@@ -23,10 +19,6 @@ class StoreTest : public ::testing::Test {
         hooks.on_fatal = [this](const Error&) { ++fatal_; };
         store_ = std::make_unique<Store>(io_, std::move(Database::open(folder_ / "db").value()),
                                          std::move(hooks));
-    }
-    void TearDown() override {
-        store_.reset();
-        std::filesystem::remove_all(folder_);
     }
     SubmitWrite submission(Seq seq) const {
         SubmitWrite write;
@@ -51,12 +43,12 @@ class StoreTest : public ::testing::Test {
         io_.run();
     }
 
+    const test::TemporaryFolder folder_;
     net::io_context io_{1};
-    std::filesystem::path folder_;
-    std::unique_ptr<Store> store_;
     std::size_t commits_ = 0;
     std::size_t largest_ = 0;
     int fatal_ = 0;
+    std::unique_ptr<Store> store_;  // goes first: its hooks write to what is above
 };
 
 TEST_F(StoreTest, SharesOneCommitBetweenWritesThatWait) {

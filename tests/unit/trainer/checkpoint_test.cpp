@@ -1,7 +1,7 @@
 #include "job/trainer/checkpoint.hpp"
 
 #include "job/base/files.hpp"
-#include "tests/unit/trainer/temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,8 @@
 
 namespace lockstep {
 namespace {
+
+using test::TemporaryFolder;
 
 Checkpoint sample(std::int64_t step) {
     Checkpoint out;

@@ -3,7 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/trainer/digits.hpp"
 #include "job/trainer/idx_file.hpp"
-#include "tests/unit/trainer/temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,6 +16,8 @@
 
 namespace lockstep {
 namespace {
+
+using test::TemporaryFolder;
 
 TEST(IdxFile, WhatIsWrittenReadsBack) {
     const TemporaryFolder folder;

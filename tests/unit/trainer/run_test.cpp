@@ -2,8 +2,8 @@
 
 #include "job/base/files.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/unit/trainer/ranks.hpp"
-#include "tests/unit/trainer/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,6 +19,8 @@
 
 namespace lockstep {
 namespace {
+
+using test::TemporaryFolder;
 
 // One data set for all tests of this file; made once.
 const Dataset& digits() {

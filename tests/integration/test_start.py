@@ -1,0 +1,155 @@
+"""Starting lockstepd: one per data directory, and only with settings that it knows."""
+
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+BAD_SETTINGS = 2  # lockstepd(8), exit status
+
+
+class DataDirectory(harness.TestCase):
+    DAEMON_ARGUMENTS = ("--local-cores", "4")  # room for a job beside the one that runs
+
+    def start_second(self):
+        return subprocess.run(self.daemon.command(), env=self.daemon.environment(), capture_output=True, text=True,
+                              timeout=20, check=False)
+
+    def running_job(self):
+        """A job of two nodes whose ranks run until the file `go` is there."""
+        job = self.daemon.submit(harness.command_job(
+            "holder", "/bin/sh", "-c", f"until [ -e {self.root}/go ]; do sleep 0.05; done",
+            resources={"nodes": 2, "ranks_per_node": 1}))
+        self.daemon.wait_state(job["id"], "running")
+        return job["id"]
+
+    def finish(self, job_id):
+        (self.root / "go").touch()
+        done = self.daemon.wait_state(job_id, harness.FINAL)
+        self.assertEqual(done["state"], "succeeded", done)
+        self.assertEqual(len(done["attempts"]), 1)
+
+    def agents_of(self, job_id):
+        """Ids of the agents, both alive."""
+        claims = (self.daemon.data / "runs" / job_id / "a1").glob("*.claim")
+        agents = {json.loads(claim.read_text())["pid"] for claim in claims}
+        self.assertEqual(len(agents), 2)
+        self.assertLessEqual(agents, set(harness.processes_with(f"runs/{job_id}")))
+        return agents
+
+    def test_a_second_daemon_is_refused_and_harms_nothing_of_the_first(self):
+        job_id = self.running_job()
+        agents = self.agents_of(job_id)
+        files = {name: (self.daemon.data / name).read_bytes() for name in ("url", "token")}
+        for _ in range(2):  # the end of the first that was refused frees nothing
+            second = self.start_second()
+            self.assertEqual(second.returncode, 1, second.stderr)
+            self.assertIn(f"another lockstepd is using {self.daemon.data}", second.stderr)
+        self.assertIsNone(self.daemon.process.poll(), "the first lives")
+        for name, content in files.items():
+            self.assertEqual((self.daemon.data / name).read_bytes(), content, name)
+        self.assertTrue(self.daemon.reachable("/readyz"))
+        self.assertEqual(self.daemon.job(job_id)["state"], "running")
+        self.assertEqual(self.agents_of(job_id), agents)
+        later = self.daemon.submit(harness.command_job("later", "/bin/true"))
+        self.assertEqual(self.daemon.wait_state(later["id"], harness.FINAL)["state"], "succeeded")
+        self.finish(job_id)
+
+    def test_after_a_kill_the_next_starts_at_once_although_agents_live(self):
+        job_id = self.running_job()
+        agents = self.agents_of(job_id)
+        self.daemon.kill9()
+        self.daemon.start()  # one try; start() fails if it ends
+        self.assertEqual(self.agents_of(job_id), agents, "the agents of the killed one go on")
+        second = self.start_second()
+        self.assertEqual(second.returncode, 1, "the new one holds the directory as the old one did")
+        self.finish(job_id)
+
+
+class Settings(unittest.TestCase):
+    """What is wrong in a setting stops the start before anything is made."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def refused(self, *arguments, config=None, environment=None):
+        """What lockstepd prints when it does not start."""
+        if config is not None:
+            (self.root / "lockstepd.conf").write_text(config)
+            arguments = ("--config", self.root / "lockstepd.conf", *arguments)
+        daemon = harness.Daemon(self.root, *arguments)
+        done = subprocess.run(daemon.command(), env={**daemon.environment(), **(environment or {})},
+                              capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, BAD_SETTINGS, done.stderr)
+        self.assertFalse(daemon.data.exists(), "nothing is made")
+        return done.stdout + done.stderr
+
+    def test_an_unknown_key_of_the_file_is_named(self):
+        self.assertIn("listne", self.refused(config="metrics-auth = true\nlistne = 127.0.0.1:0\n"))
+
+    def test_an_unknown_section_of_the_file_is_named(self):
+        self.assertIn("slurm", self.refused(config="[slurm]\nqueue = 3\n"))
+
+    def test_a_line_that_is_no_setting_is_named(self):
+        self.assertIn("no setting at all", self.refused(config="no setting at all\n"))
+
+    def test_a_file_that_is_not_there_is_named(self):
+        missing = self.root / "missing.conf"
+        self.assertIn(str(missing), self.refused("--config", missing))
+
+    def test_a_wrong_value_is_named_wherever_it_comes_from(self):
+        for output in (self.refused(config="slurm-queue = many\n"), self.refused("--slurm-queue", "many"),
+                       self.refused(environment={"LOCKSTEP_SLURM_QUEUE": "many"})):
+            self.assertIn("--slurm-queue", output)
+            self.assertIn("many", output)
+
+    def test_an_unknown_flag_is_named(self):
+        self.assertIn("--bogus", self.refused("--bogus"))
+
+    def test_an_address_that_cannot_be_served_is_named(self):
+        for address in ("127.0.0.1", "nowhere:80", "127.0.0.1:99999"):
+            self.assertIn(address, self.refused("--metrics-listen", address))
+
+
+class Precedence(harness.TestCase):
+    """Default, then the file, then LOCKSTEP_*, then the flag: the later one is obeyed."""
+
+    def start_with(self, config, *arguments, **environment):
+        self.daemon.stop()
+        file = self.root / "lockstepd.conf"
+        file.write_text(config)
+        merged = {**self.daemon.environment(), **environment}
+        self.daemon.environment = lambda: merged
+        self.daemon.arguments = ("--config", file, *arguments)
+        self.daemon.start()
+
+    def check_memory(self, megabytes):
+        too_large = harness.command_job("large", "/bin/true", resources={"memory_mb_per_node": megabytes + 1})
+        self.assert_problem(self.daemon.api("POST", "/v1/jobs", too_large), 400, "/resources/memory_mb_per_node",
+                            f"there are {megabytes} MiB")
+
+    def test_the_file_is_obeyed(self):
+        self.start_with("local-memory-mb = 1000\nmetrics-auth = true\n")
+        self.check_memory(1000)
+        self.assertEqual(self.daemon.api("GET", "/metrics", headers={"Authorization": None})[0], 401)
+
+    def test_a_flag_goes_before_the_file(self):
+        self.start_with("local-memory-mb = 1000\n", "--local-memory-mb", "3000")
+        self.check_memory(3000)
+
+    def test_a_flag_goes_before_the_environment(self):
+        self.start_with("", "--local-memory-mb", "3000", LOCKSTEP_LOCAL_MEMORY_MB="2000")
+        self.check_memory(3000)
+
+    def test_the_environment_goes_before_the_file(self):
+        self.start_with("local-memory-mb = 1000\n", LOCKSTEP_LOCAL_MEMORY_MB="2000")
+        self.check_memory(2000)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,219 @@
+"""Jobs on a real Slurm of four hosts: how they run, how they end, what is said of them meanwhile."""
+
+import re
+import subprocess
+
+import harness
+from harness import BIN, wait_until
+from lockstep_slurm import SlurmTestCase, command_spec, main
+
+
+class Run(SlurmTestCase):
+    def test_eight_ranks_train_on_four_hosts_and_every_ranks_loss_is_seen(self):
+        job = self.daemon.submit({
+            "name": "demo", "framework": "native",
+            "resources": {"nodes": 4, "ranks_per_node": 2, "time_limit": "00:10:00"},
+            "train": {"train_samples": 5120, "test_samples": 128, "batch_size": 32, "epochs": 1,
+                      "loader_workers": 0}})
+        done = self.daemon.wait_state(job["id"], "succeeded", 180)
+        self.assertEqual(done["attempts"][0]["nodes"], ["n1", "n2", "n3", "n4"])
+        ranks = self.daemon.get(f"/v1/jobs/{job['id']}/ranks")["items"]
+        self.assertEqual([rank["node"] for rank in ranks],
+                         ["n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4"])
+        self.assertEqual([rank["address"] for rank in ranks],
+                         [self.cluster.addresses[rank["node"]] for rank in ranks])
+        losses = self.daemon.series(job["id"])
+        self.assertEqual(sorted(losses), list(range(8)))
+        for points in losses.values():
+            self.assertGreaterEqual(len(points), 15)
+            self.assertLess(points[-1][3], points[0][3])
+        self.wait_slurm(job["id"], "COMPLETED")
+
+    def test_the_script_is_what_was_rendered_and_holds_nothing_of_the_user(self):
+        secret = "$(touch /tmp/never)`id`'\""
+        spec = command_spec("echo \"$WORD\"; hostname", nodes=2,
+                            environment={"WORD": secret}, slurm={"partition": "main"})
+        status, rendered = self.daemon.api("POST", "/v1/jobs/render", spec)
+        self.assertEqual(status, 200, rendered)
+        status, job = self.daemon.api("POST", "/v1/jobs", spec,
+                                      {"If-Match": f'"{rendered["render_hash"]}"'})
+        self.assertEqual(status, 201, job)
+        self.daemon.wait_state(job["id"], "succeeded")
+        self.assertEqual(self.daemon.rank_log(job["id"], 1), f"{secret}\nn2\n")
+        script = self.daemon.text(f"/v1/jobs/{job['id']}/script")
+        self.assertNotIn("never", script)
+        ulid = job["id"].removeprefix("ls-")
+        there = rendered["script"].replace("0" * 26, ulid)
+        self.assertEqual(there.replace(ulid, ulid.lower()), script.replace(ulid, ulid.lower()))
+        self.assertEqual(self.daemon.api("POST", "/v1/jobs", spec, {"If-Match": '"other"'})[0], 412)
+
+    def test_a_rank_that_fails_is_the_cause_and_slurm_says_failed_or_completed_only(self):
+        job = self.daemon.submit(command_spec('[ "$RANK" != 3 ] || exit 7; sleep 600', 2, 2))
+        done = self.daemon.wait_state(job["id"], "failed")
+        self.assertEqual(done["cause"]["class"], "rank_exit")
+        self.assertEqual((done["cause"]["rank"], done["cause"]["node"], done["cause"]["exit_code"]),
+                         (3, "n2", 7))
+        # The allocation goes with its agents, nobody has to cancel it.
+        self.wait_slurm(job["id"], "COMPLETED", "FAILED")
+
+    def test_logs_are_read_by_rank_while_it_runs(self):
+        job = self.daemon.submit(command_spec("echo begin $RANK; sleep 600", 2, 1))
+        self.daemon.wait_state(job["id"], "running")
+        wait_until(lambda: self.daemon.rank_log(job["id"], 1) == "begin 1\n", 20, "the log")
+        self.assertEqual(self.daemon.api("POST", f"/v1/jobs/{job['id']}/cancel")[0], 200)
+        done = self.daemon.wait_state(job["id"], "cancelled")
+        self.assertEqual(done["cause"]["class"], "cancelled_by_user")
+        self.assertEqual(self.daemon.rank_log(job["id"], 1), "begin 1\n")
+
+    def test_a_cancelled_job_that_waits_never_starts(self):
+        first = self.daemon.submit(command_spec("sleep 600", 4, resources={"cpus_per_rank": 8}))
+        self.daemon.wait_state(first["id"], "running")
+        second = self.daemon.submit(command_spec("sleep 600", 4, resources={"cpus_per_rank": 8}))
+        waiting = self.daemon.wait_pending(second["id"], "nodes are free")
+        self.assertEqual(waiting["state"], "queued")
+        self.daemon.api("POST", f"/v1/jobs/{second['id']}/cancel")
+        self.daemon.wait_state(second["id"], "cancelled")
+        self.assertEqual(list(self.daemon.attempt_folder(second["id"]).glob("*.claim")), [])
+        self.wait_slurm(second["id"], "CANCELLED")
+
+
+class Ends(SlurmTestCase):
+    settings = {"nodes": 2, "options": {"KillWait": "5"}}
+
+    def running(self, script="sleep 600", **more):
+        job = self.daemon.submit(command_spec(script, 2, 1, **more))
+        self.daemon.wait_state(job["id"], "running")
+        return job["id"], self.slurm_id(job["id"])
+
+    def test_the_time_limit_is_the_cause_and_not_the_signal_it_sends(self):
+        job, number = self.running()
+        self.cluster.run("scontrol", "update", f"JobId={number}", "TimeLimit=1")
+        # Slurm looks once a minute at most: both nodes' jobs end at 60 to 120 s.
+        done = self.daemon.wait_state(job, "failed", 150)
+        self.assertEqual(done["cause"]["class"], "time_limit", done["cause"])
+
+    def test_ranks_are_warned_before_the_time_limit_and_can_finish(self):
+        # Slurm warns up to a minute early: with a limit of a minute, soon after the start.
+        job = self.daemon.submit(command_spec(
+            "trap 'echo saved; exit 0' USR2; while :; do sleep 0.1; done", 2, 2,
+            resources={"time_limit": "00:02:00"},
+            checkpoint={"signal": "USR2", "seconds_before_timeout": 60}))
+        done = self.daemon.wait_state(job["id"], "succeeded", 120)
+        self.assertEqual(done["cause"] if "cause" in done else None, None)
+        self.assertEqual(self.daemon.rank_log(job["id"], 3), "saved\n")
+
+    def test_a_scancel_by_hand_is_told_as_such(self):
+        job, number = self.running()
+        self.cluster.run("scancel", number)
+        done = self.daemon.wait_state(job, ("cancelled", "failed"), 60)
+        self.assertEqual(done["state"], "cancelled", done["cause"])
+        self.assertIn("outside Lockstep", done["cause"]["message"])
+
+    def test_a_hold_is_a_state_and_a_release_ends_it(self):
+        blocker, _ = self.running(resources={"cpus_per_rank": 8})
+        job = self.daemon.submit(command_spec("true", 2, resources={"cpus_per_rank": 8}))
+        number = self.slurm_id(job["id"])
+        self.cluster.run("scontrol", "hold", number)
+        held = self.daemon.wait_state(job["id"], "held")
+        self.assertIn("hold", held["pending_reason"])
+        self.cluster.run("scontrol", "release", number)
+        self.daemon.wait_state(job["id"], "queued")
+        self.daemon.api("POST", f"/v1/jobs/{blocker}/cancel")
+        self.daemon.wait_state(job["id"], "succeeded")
+
+    def test_an_admins_requeue_of_a_running_job_starts_no_rank_twice(self):
+        job, number = self.running("echo started >> \"$LOCKSTEP_CHECKPOINT_DIR/../starts\"; sleep 600")
+        self.cluster.run("scontrol", "update", f"JobId={number}", "Requeue=1")
+        self.cluster.run("scontrol", "requeue", number)
+        done = self.daemon.wait_state(job, "failed", 60)
+        self.assertIn("queue", done["cause"]["message"], done["cause"])
+        self.wait_slurm(job, "CANCELLED", "FAILED", "COMPLETED", seconds=90)
+        starts = self.daemon.data / "runs" / job / "starts"
+        self.assertEqual(starts.read_text(), "started\n" * 2)
+
+    def test_a_node_that_is_cut_off_is_named(self):
+        job, _ = self.running()
+        self.cluster.cut("n2")
+        self.addCleanup(self.cluster.wait_node, "n2", "idle", seconds=60)
+        self.addCleanup(self.cluster.start_slurmd, "n2")
+        self.addCleanup(self.cluster.kill_slurmd, "n2")
+        self.addCleanup(self.cluster.join, "n2")
+        done = self.daemon.wait_state(job, "failed", 90)
+        self.assertEqual(done["cause"]["class"], "node_lost", done["cause"])
+
+    def test_what_slurm_refuses_ends_the_job_in_slurms_words(self):
+        job = self.daemon.submit(command_spec("true", slurm={"account": "nobody", "qos": "gold"}))
+        done = self.daemon.wait_state(job["id"], ("failed", "succeeded"))
+        if done["state"] == "failed":  # without accounting Slurm does not look at them
+            self.assertEqual(done["cause"]["class"], "scheduler")
+
+    def test_what_can_never_run_is_refused_with_the_field(self):
+        for field, pointer, text in (
+                ({"slurm": {"partition": "nowhere"}}, "/slurm/partition", "nowhere"),
+                ({"resources": {"nodes": 99}}, "/resources/nodes", "more than"),
+                ({"slurm": {"directives": {"wrap": "id"}}}, "/slurm/directives/wrap", "")):
+            with self.subTest(field=field):
+                status, problem = self.daemon.api("POST", "/v1/jobs", command_spec("true", **field))
+                self.assertEqual(status, 400, problem)
+                errors = {error["pointer"]: error["message"] for error in problem["errors"]}
+                self.assertIn(pointer, errors)
+                self.assertIn(text, errors[pointer])
+
+    def test_a_script_handed_in_by_a_person_runs_like_any_other(self):
+        job = self.daemon.submit(command_spec("hostname", 2, submission="manual"))
+        held = self.daemon.wait_state(job["id"], "held")
+        script = re.search(r"sbatch (\S+)", held["pending_reason"]).group(1)
+        self.assertEqual(self.slurm_states(job["id"]), {})
+        self.cluster.run("sbatch", script)
+        self.daemon.wait_state(job["id"], "succeeded")
+        self.assertEqual(self.daemon.rank_log(job["id"], 1), "n2\n")
+
+
+class Preemption(SlurmTestCase):
+    settings = {"nodes": 1, "preemption": True}
+
+    def test_a_preempted_job_says_so(self):
+        job = self.daemon.submit(command_spec("sleep 600", 1, slurm={"partition": "low"},
+                                              resources={"cpus_per_rank": 8}))
+        self.daemon.wait_state(job["id"], "running")
+        self.daemon.submit(command_spec("true", 1, slurm={"partition": "main"},
+                                        resources={"cpus_per_rank": 8}))
+        done = self.daemon.wait_state(job["id"], "failed", 90)
+        self.assertEqual(done["cause"]["class"], "preempted", done["cause"])
+
+
+class Start(SlurmTestCase):
+    settings = {"nodes": 1}
+
+    def start_with(self, *arguments, **environment):
+        return subprocess.run(
+            [BIN / "lockstepd", "--listen", "127.0.0.1:0", "--data-dir", self.daemon.root / "other",
+             "--scheduler", "slurm", *arguments], capture_output=True, text=True, timeout=30,
+            env={**self.daemon.environment(), **environment}, check=False)
+
+    def test_without_slurms_programs_the_start_says_what_is_missing(self):
+        ended = self.start_with("--slurm-bin-dir", "/nonexistent")
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertIn("sbatch of Slurm was not found in /nonexistent", ended.stderr)
+
+    def test_an_old_slurm_is_refused_with_its_version(self):
+        folder = self.daemon.root / "old"
+        folder.mkdir()
+        for program in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
+            (folder / program).write_text("#!/bin/sh\necho slurm 20.11.9\n")
+            (folder / program).chmod(0o755)
+        ended = self.start_with("--slurm-bin-dir", str(folder))
+        self.assertEqual(ended.returncode, 2, ended.stderr)
+        self.assertIn("20.11.9 is too old", ended.stderr)
+
+    def test_the_metrics_tell_of_slurm(self):
+        job = self.daemon.submit(command_spec("true"))
+        self.daemon.wait_state(job["id"], "succeeded")
+        wait_until(lambda: self.daemon.metric("lockstep_slurm_submitted_total") == 1, 10, "counted")
+        self.assertEqual(self.daemon.metric("lockstep_slurm_reachable"), 1)
+        wait_until(lambda: 'lockstep_slurm_calls_total{program="squeue",result="ok"}' in
+                   self.daemon.text("/metrics"), 10, "squeue is counted")
+
+
+if __name__ == "__main__":
+    main()
