@@ -108,9 +108,12 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
     }
     SlurmFacts facts;
     std::vector<std::string> arguments{"--version"};
-    const auto version = co_await call("sbatch", std::move(arguments), options_.query_timeout);
+    const auto version = co_await call("sbatch", std::move(arguments), options_.probe_timeout);
     if (!version) {
         co_return fail(version.error());
+    }
+    if (version->timed_out) {
+        co_return fail(Errc::unavailable, "sbatch --version does not end");
     }
     auto parsed = parse_slurm_version(version->out);
     if (!parsed) {
@@ -122,7 +125,7 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
                                           " is too old; 22.05 is the oldest that is supported");
     }
     arguments = strings(kShowConfigArguments);
-    const auto config = co_await call("scontrol", std::move(arguments), options_.query_timeout);
+    const auto config = co_await call("scontrol", std::move(arguments), options_.probe_timeout);
     if (!config) {
         co_return fail(config.error());
     }
@@ -132,7 +135,7 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
     }
     facts.config = std::move(*known);
     arguments = strings(kShowPartitionArguments);
-    const auto partitions = co_await call("scontrol", std::move(arguments), options_.query_timeout);
+    const auto partitions = co_await call("scontrol", std::move(arguments), options_.probe_timeout);
     if (!partitions) {
         co_return fail(partitions.error());
     }

@@ -26,6 +26,8 @@ class SlurmCli final : public SlurmBackend {
         // sooner makes duplicates.
         std::chrono::milliseconds submit_timeout{180'000};
         std::chrono::milliseconds query_timeout{60'000};
+        // Each question of probe(): the daemon's start must not wait for a Slurm that hangs.
+        std::chrono::milliseconds probe_timeout{5'000};
     };
     // After each call of a program: its name, how it went, how long it took.
     using Called = std::function<void(std::string_view program, bool good, double seconds)>;

@@ -22,9 +22,11 @@ class SlurmDaemon(harness.Daemon):
 
     def command(self):
         more = ["--slurm-bin-dir", self.bin_dir] if self.bin_dir else []
+        if "--slurm-poll-seconds" not in self.arguments:
+            more += ["--slurm-poll-seconds", "1"]
         return [BIN / "lockstepd", "--listen", "127.0.0.1:0",
                 "--agent-listen", f"{self.cluster.host_address}:0", "--data-dir", self.data,
-                "--scheduler", "slurm", "--slurm-poll-seconds", "1", *more, *self.arguments]
+                "--scheduler", "slurm", *more, *self.arguments]
 
     def environment(self):
         return {**super().environment(), **self.cluster.env()}

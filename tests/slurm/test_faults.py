@@ -1,0 +1,161 @@
+"""Nothing accepted is lost and nothing starts twice: sbatch that lies, lockstepd and slurmctld that are
+killed. Every job's rank writes a line when it starts; there must be exactly one of each job."""
+
+import collections
+import pathlib
+import time
+
+from harness import wait_until
+from lockstep_slurm import SlurmTestCase, command_spec, main
+
+# What stands for sbatch: hands the job in, then behaves as told in the file `mode` beside it.
+SBATCH = """#!/bin/bash
+folder=$(dirname "$0")
+mode=$(cat "$folder/mode")
+[ "$1" != --version ] || exec {real} --version
+if [ "$mode" = refuse-connection ]; then
+    echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)" >&2
+    echo honest > "$folder/mode"
+    exit 1
+fi
+id=$({real} "$@") || exit
+case $mode in
+    silent) ;;
+    timeout) echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1 ;;
+    hang) sleep 120; echo "$id" ;;
+    die) kill -9 $$ ;;
+    banner) echo "*** Welcome to the cluster ***"; echo "$id"; echo "Have a nice day" ;;
+    semicolon) echo "$id;test" ;;
+    comma) echo "$id,test" ;;
+    *) echo "$id" ;;
+esac
+"""
+
+
+class Faults(SlurmTestCase):
+    settings = {"nodes": 2, "cpus": 64, "options": {"MessageTimeout": "3"}}
+    arguments = ("--slurm-quarantine-seconds", "15", "--slurm-submit-rate", "200")
+
+    def setUp(self):
+        super().setUp()
+        self.starts = self.daemon.root / "starts"
+
+    def spec(self, name):
+        spec = command_spec(f"echo {name} >> {self.starts}")
+        return {**spec, "name": name}
+
+    def started(self):
+        text = self.starts.read_text() if self.starts.exists() else ""
+        return collections.Counter(text.split())
+
+    def accept(self, name, key=None):
+        """Submits until lockstepd has answered, however often it is killed meanwhile."""
+        def ask():
+            try:
+                status, job = self.daemon.api("POST", "/v1/jobs", self.spec(name),
+                                              {"Idempotency-Key": key or name})
+            except Exception:  # it is down
+                return None
+            return job if status in (200, 201) else None
+        return wait_until(ask, 60, f"{name} is accepted")["id"]
+
+    def all_done(self, jobs, seconds=120):
+        for job in jobs.values():
+            self.daemon.wait_state(job, "succeeded", seconds)
+        self.assertEqual(self.started(), {name: 1 for name in jobs})
+
+    def lie(self):
+        """A folder of Slurm's programs with our sbatch in it."""
+        folder = pathlib.Path(self.daemon.root) / "bin"
+        folder.mkdir()
+        for program in ("squeue", "sacct", "scancel", "scontrol", "sinfo"):
+            (folder / program).symlink_to(f"/usr/bin/{program}")
+        (folder / "sbatch").write_text(SBATCH.replace("{real}", "/usr/bin/sbatch"))
+        (folder / "sbatch").chmod(0o755)
+        self.mode = folder / "mode"
+        self.mode.write_text("honest")
+        self.daemon.bin_dir = folder
+        self.daemon.restart()
+
+    def test_whatever_sbatch_says_a_job_is_in_slurm_once(self):
+        self.lie()
+        jobs = {}
+        for mode in ("silent", "timeout", "die", "banner", "semicolon", "comma", "hang",
+                     "refuse-connection"):
+            self.mode.write_text(mode)
+            jobs[mode] = self.accept(mode)
+            self.daemon.wait_state(jobs[mode], ("starting", "running", "succeeded"), 40)
+        self.all_done(jobs)
+        for mode, job in jobs.items():
+            self.assertEqual(len(self.slurm_states(job)), 1, mode)
+
+    def test_a_daemon_killed_while_sbatch_hangs_finds_the_job_by_its_name(self):
+        self.lie()
+        self.mode.write_text("hang")
+        job = self.accept("hang")
+        wait_until(lambda: self.slurm_states(job), 20, "Slurm has it")
+        self.daemon.restart()
+        self.all_done({"hang": job})
+        self.assertEqual(len(self.slurm_states(job)), 1)
+
+    def test_lockstepd_killed_again_and_again_loses_nothing_and_starts_nothing_twice(self):
+        jobs = {}
+        for number in range(40):
+            jobs[f"j{number}"] = self.accept(f"j{number}")
+            if number % 3 == 0:
+                self.daemon.restart()
+        self.all_done(jobs, 180)
+        for name, job in jobs.items():
+            self.assertEqual(len(self.slurm_states(job)), 1, name)
+
+    def test_jobs_that_slurmctld_acknowledged_and_forgot_run_once(self):
+        # Long enough that none has started: what runs is another matter, its agents are claimed.
+        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
+        self.cluster.wait_job(blocker, "RUNNING")
+        wait_until(lambda: "sbatch" in (self.cluster.folder / "state" / "job_state").read_bytes()
+                   .decode(errors="replace"), 20, "the blocker is saved")
+        jobs = {f"j{number}": self.accept(f"j{number}") for number in range(10)}
+        for job in jobs.values():
+            self.slurm_id(job)
+        self.cluster.kill_slurmctld()
+        self.cluster.start_slurmctld()
+        self.cluster.run("scancel", str(blocker))
+        self.all_done(jobs, 120)
+
+    def test_a_controller_that_stops_answering_while_jobs_come_in_gets_each_once(self):
+        self.cluster.stop_slurmctld()
+        jobs = {f"j{number}": self.accept(f"j{number}") for number in range(3)}
+        self.daemon.wait_for(jobs["j0"], lambda job: "not known yet" in job.get("pending_reason", "")
+                             or "does not answer" in job.get("pending_reason", ""), 30,
+                             "the doubt is told")
+        self.cluster.cont_slurmctld()
+        self.all_done(jobs, 120)
+        for name, job in jobs.items():
+            self.assertEqual(len(self.slurm_states(job)), 1, name)
+
+    def test_a_controller_that_is_down_ends_nothing(self):
+        job = self.daemon.submit({**command_spec(f"echo run >> {self.starts}; sleep 12"),
+                                  "name": "run"})["id"]
+        self.daemon.wait_state(job, "running")
+        self.cluster.kill_slurmctld()
+        waiting = self.accept("later")
+        self.daemon.wait_pending(waiting, "does not answer")
+        self.daemon.wait_state(job, "succeeded", 40)
+        self.assertEqual(self.daemon.api("GET", "/readyz")[0], 503)
+        self.cluster.start_slurmctld()
+        self.daemon.wait_state(waiting, "succeeded", 60)
+        self.assertEqual(self.started(), {"run": 1, "later": 1})
+
+
+class ForgottenSoon(SlurmTestCase):
+    settings = {"nodes": 1, "min_job_age": 2}
+    arguments = ("--slurm-poll-seconds", "30")
+
+    def test_a_job_that_left_squeue_before_it_was_looked_at_ends_by_its_ranks_word(self):
+        job = self.daemon.submit(command_spec("exit 3"))["id"]
+        done = self.daemon.wait_state(job, "failed", 60)
+        self.assertEqual((done["cause"]["class"], done["cause"]["exit_code"]), ("rank_exit", 3))
+
+
+if __name__ == "__main__":
+    main()
