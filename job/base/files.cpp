@@ -32,7 +32,10 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap
     }
 }
 
-Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
+namespace {
+
+Status write_and_rename(const std::filesystem::path& path, std::string_view bytes, unsigned mode,
+                        bool durable) {
     const std::string temporary = path.string() + ".tmp." + std::to_string(::getpid());
     UniqueFd fd{
         ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode)};
@@ -51,18 +54,31 @@ Status write_file_atomic(const std::filesystem::path& path, std::string_view byt
         }
         bytes.remove_prefix(static_cast<std::size_t>(put));
     }
-    if (::fchmod(fd.get(), mode) != 0 || ::fsync(fd.get()) != 0) {
+    if (::fchmod(fd.get(), mode) != 0 || (durable && ::fsync(fd.get()) != 0)) {
         return give_up("sync");
     }
     fd.reset();
     if (::rename(temporary.c_str(), path.c_str()) != 0) {
         return give_up("rename");
     }
+    if (!durable) {
+        return {};
+    }
     const UniqueFd folder{::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!folder || ::fsync(folder.get()) != 0) {
         return fail(errno_error("sync folder of " + path.string(), errno));
     }
     return {};
+}
+
+}  // namespace
+
+Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
+    return write_and_rename(path, bytes, mode, true);
+}
+
+Status replace_file(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
+    return write_and_rename(path, bytes, mode, false);
 }
 
 Status make_private_directories(const std::filesystem::path& path) {

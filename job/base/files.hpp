@@ -16,6 +16,9 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap
 // readers see the old or the new content, also after a power cut. `mode` as in chmod(2).
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes,
                          unsigned mode = 0644);
+// The same without fsync, for what can be made again: after a power cut the old content, or none.
+Status replace_file(const std::filesystem::path& path, std::string_view bytes,
+                    unsigned mode = 0644);
 // mkdir -p with mode 0700 for what it creates.
 Status make_private_directories(const std::filesystem::path& path);
 

@@ -103,6 +103,7 @@ struct Applier {
         current->submissions = e.number;
         current->submitting_at = event.time;
         current->scheduler_id.clear();  // what the scheduler had is gone for good
+        current->placed_at = 0;
         return {};
     }
     Status operator()(const event::AttemptSubmitted& e) const {

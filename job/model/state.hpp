@@ -98,6 +98,8 @@ inline constexpr std::array kTransitions{
     Transition{JobState::held, EventKind::attempt_placed, JobState::starting},
     Transition{JobState::held, EventKind::fault, JobState::held},
     Transition{JobState::held, EventKind::attempt_ended, JobState::requeued},
+    // The scheduler forgot what it had started before any agent called in.
+    Transition{JobState::starting, EventKind::attempt_submitting, JobState::queued},
     Transition{JobState::starting, EventKind::agent_claimed, JobState::starting},
     Transition{JobState::starting, EventKind::generation_started, JobState::starting},
     Transition{JobState::starting, EventKind::ranks_started, JobState::running},

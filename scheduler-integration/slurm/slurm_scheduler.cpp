@@ -1,6 +1,7 @@
 // size: one coroutine class: turns, sending, the poll loop and the answers share its private state
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
+#include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr auto kClockSkew = std::chrono::seconds{60};
 constexpr double kReadBurst = 4;
+constexpr auto kLastSends = std::chrono::seconds{3};
 // What was acknowledged is looked at this soon: slurmctld saves its state within 5 s, and what it
 // had not saved when it died is forgotten.
 constexpr auto kFirstAudit = std::chrono::seconds{10};
@@ -50,10 +52,12 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
       clock_(clock),
       backend_(std::move(backend)),
       options_(std::move(options)),
+      files_(options_.submissions_at_once),
       poll_timer_(io),
       tasks_(io) {
     tokens_at_ = clock_.steady();
     last_query_ = tokens_at_;
+    last_change_ = tokens_at_;
 }
 
 SlurmScheduler::~SlurmScheduler() = default;
@@ -184,7 +188,11 @@ Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     if (!made) {
         co_return fail(made.error());
     }
-    co_return write_file_atomic(made->path, made->text, 0700);
+    // The directory may be on a file server that takes its time.
+    const std::function<Status()> write = [script = std::move(*made)] {
+        return replace_file(script.path, script.text, 0700);
+    };
+    co_return co_await on_thread<Status>(files_, write);
 }
 
 Task<void> SlurmScheduler::send(TrackedPointer tracked) {
@@ -361,8 +369,8 @@ void SlurmScheduler::hurry() {
     }
 }
 
-// 5 s while something is about to change, up to a minute while everything only runs or waits; never
-// longer than a third of the time that slurmctld remembers a finished job.
+// 5 s after a change and while something is about to change, then a tenth of the time since, up to
+// a minute; never longer than a third of the time that slurmctld remembers a finished job.
 std::chrono::milliseconds SlurmScheduler::next_pause() const {
     if (failures_ > 0) {
         const auto factor = std::min(failures_ - 1, 6);
@@ -374,10 +382,18 @@ std::chrono::milliseconds SlurmScheduler::next_pause() const {
         const SlurmAttempt& attempt = tracked->attempt;
         const bool runs = attempt.seen && attempt.last_verdict.phase == SlurmPhase::running &&
                           !attempt.cancel_wanted && !attempt.ending && !attempt.over;
-        const bool recent = now - attempt.last_try_end < kFirstAudit * 3;
-        if (!runs || recent) {
+        const bool awaited = attempt.stage == SlurmAttempt::Stage::in_doubt ||
+                             attempt.cancel_wanted || attempt.ending || attempt.over ||
+                             attempt.empty_answers > 0 ||
+                             now - attempt.last_try_end < kFirstAudit * 3;
+        if (awaited) {
             pause = options_.poll_min;
             break;
+        }
+        if (!runs) {
+            const auto quiet =
+                std::chrono::duration_cast<std::chrono::milliseconds>(now - last_change_);
+            pause = std::min(pause, std::max(options_.poll_min, quiet / 10));
         }
     }
     if (facts_ && facts_->config.min_job_age > 0) {
@@ -553,6 +569,7 @@ void SlurmScheduler::tell(Tracked& tracked) {
     std::string now = signature(seen);
     if (now != tracked.told) {
         tracked.told = std::move(now);
+        last_change_ = clock_.steady();
         if (changed_ && !stopped_) {
             changed_(tracked.attempt.request.job, tracked.attempt.request.attempt);
         }
@@ -579,6 +596,13 @@ const SlurmCounters& SlurmScheduler::counters() {
 Task<void> SlurmScheduler::stop() {
     stopped_ = true;
     poll_timer_.cancel();
+    // An sbatch that is let finish leaves its job to be found at once; one that is killed leaves a
+    // doubt that only the credential's lifetime ends.
+    net::steady_timer pause{io_};
+    const auto until = clock_.steady() + kLastSends;
+    while (counters_.sending > 0 && clock_.steady() < until) {
+        co_await sleep_on(pause, std::chrono::milliseconds{20});
+    }
     backend_->stop();
     co_await tasks_.join();
 }

@@ -4,6 +4,7 @@
 // Call stop() and let it finish before the object goes.
 #pragma once
 
+#include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
@@ -125,9 +126,11 @@ class SlurmScheduler final : public Scheduler {
     double read_tokens_ = 4;
     SteadyTime tokens_at_;
     SteadyTime last_query_;
+    SteadyTime last_change_;
     SlurmCounters counters_;
     bool stopped_ = false;
     bool hurried_ = false;
+    net::thread_pool files_;  // writes batch scripts
     net::steady_timer poll_timer_;
     TaskGroup tasks_;
 };

@@ -45,5 +45,14 @@ TEST_F(Files, DirectoriesAreMadePrivate) {
     EXPECT_FALSE(make_private_directories(folder_ / "file/below").has_value());
 }
 
+TEST_F(Files, ReplacesWithoutWaitingForTheDisk) {
+    const auto path = folder_ / "script";
+    ASSERT_TRUE(replace_file(path, "one", 0700).has_value());
+    ASSERT_TRUE(replace_file(path, "two", 0700).has_value());
+    EXPECT_EQ(read_file(path, 100).value_or(""), "two");
+    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
+    EXPECT_FALSE(replace_file(folder_ / "no/such/folder", "x").has_value());
+}
+
 }  // namespace
 }  // namespace lockstep

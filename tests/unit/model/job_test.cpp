@@ -150,7 +150,7 @@ Job job_in(JobState state) {
     if (state == JobState::requeued || state == JobState::accepted) {
         history.must(event::AttemptEnded{1, {}});
     }
-    if (state == JobState::queued) {
+    if (state == JobState::queued || state == JobState::starting) {
         history.job.attempts.back().claims.clear();
     }
     history.job.state = state;
@@ -315,6 +315,20 @@ TEST(JobLife, AnAttemptIsSubmittedAgainOnlyWhileNobodyHasClaimedIt) {
     EXPECT_EQ(h.job.attempt()->scheduler_id, "") << "17 is gone";
     EXPECT_EQ(h.job.attempt()->submissions, 2);
     EXPECT_EQ(h.job.attempt()->submitting_at, h.now);
+}
+
+TEST(JobLife, AnAllocationThatIsForgottenBeforeAnybodyCalledInGoesBackIntoTheQueue) {
+    History h;
+    h.attempt();
+    h.must(event::AttemptSubmitting{1, 1});
+    h.placed();
+    EXPECT_EQ(h.job.state, JobState::starting);
+    h.must(event::AttemptSubmitting{1, 2});
+    EXPECT_EQ(h.job.state, JobState::queued);
+    EXPECT_EQ(h.job.attempt()->placed_at, 0);
+    h.placed();
+    h.claims();
+    EXPECT_FALSE(h.add(event::AttemptSubmitting{1, 3}).has_value()) << "it is somebody's now";
 }
 
 TEST(JobLife, AHeldJobWaitsAndGoesOn) {

@@ -1,0 +1,256 @@
+// The Slurm scheduler with a Slurm of the test's own: turns, the budget of queries, what is asked
+// when.
+#include "scheduler-integration/slurm/slurm_scheduler.hpp"
+
+#include "job/async/sleep.hpp"
+#include "job/base/ids.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+class FakeSlurm final : public SlurmBackend {
+  public:
+    explicit FakeSlurm(net::io_context& io) : io_(io) {}
+    std::string_view name() const override { return "slurm"; }
+    Task<Result<SlurmFacts>> probe() override {
+        SlurmFacts facts;
+        facts.version = {22, 5, 8};
+        SlurmPartition main;
+        main.name = "main";
+        main.state = "UP";
+        main.is_default = true;
+        main.total_nodes = 4;
+        main.max_time = 3600;
+        facts.partitions.push_back(main);
+        if (!answers) {
+            co_return fail(Errc::unavailable, "no controller");
+        }
+        co_return facts;
+    }
+    Task<SubmitReply> submit(std::string path) override {
+        ++now_sending;
+        most_sending = std::max(most_sending, now_sending);
+        net::steady_timer pause{io_};
+        co_await sleep_on(pause, 1ms);
+        --now_sending;
+        SubmitReply reply;
+        reply.kind = SubmitReply::Kind::accepted;
+        reply.id = ++ids;
+        // The script's path ends in <job>/a1/batch.sh.
+        const std::filesystem::path file{path};
+        names[reply.id] = file.parent_path().parent_path().filename().string();
+        co_return reply;
+    }
+    Task<Result<JobTable>> jobs() override {
+        ++queries;
+        if (!answers) {
+            co_return fail(Errc::unavailable, "no controller");
+        }
+        JobTable table;
+        for (const auto& [id, job] : names) {
+            SlurmJob row;
+            row.id = id;
+            row.name = slurm::batch_job_name("t", JobId{job}, 1);
+            row.state = parse_slurm_state(state);
+            row.reason = "Resources";
+            row.nodes = "n1";
+            table.jobs.push_back(row);
+        }
+        co_return table;
+    }
+    Task<Result<JobTable>> history(std::string, std::int64_t) override { co_return JobTable{}; }
+    Task<Status> cancel(std::int64_t id) override {
+        cancelled.push_back(id);
+        co_return Status{};
+    }
+    Task<Result<bool>> was_preempted(std::int64_t) override { co_return false; }
+    Task<Status> ping() override { co_return Status{}; }
+    Task<Result<NodeTable>> nodes() override { co_return NodeTable{}; }
+    void stop() override {}
+
+    bool answers = true;
+    std::string state = "PENDING";
+    std::map<std::int64_t, std::string> names;
+    std::vector<std::int64_t> cancelled;
+    std::int64_t ids = 0;
+    int queries = 0;
+    int now_sending = 0;
+    int most_sending = 0;
+
+  private:
+    net::io_context& io_;
+};
+
+class SlurmSchedulerTest : public testing::Test {
+  protected:
+    void start(SlurmScheduler::Options options = {}) {
+        options.agent_path = "/usr/bin/lockstep-agent";
+        options.poll_min = 10ms;
+        options.poll_max = 50ms;
+        auto backend = std::make_unique<FakeSlurm>(io_);
+        slurm_ = backend.get();
+        slurm_->answers = answers_;
+        scheduler_ = std::make_unique<SlurmScheduler>(io_, clock_, std::move(backend), options);
+        scheduler_->on_change([this](const JobId& job, std::int32_t) { ++changes_[job.value]; });
+        begun_ = wait<Status>(scheduler_->begin());
+    }
+    void TearDown() override {
+        auto stop = [this]() -> Task<Status> {
+            co_await scheduler_->stop();
+            co_return Status{};
+        };
+        wait<Status>(stop());
+    }
+    template <class T>
+    T wait(Task<T> task) {
+        std::optional<T> out;
+        auto run = [&out](Task<T> inner) -> Task<void> { out.emplace(co_await std::move(inner)); };
+        net::co_spawn(io_, run(std::move(task)), net::detached);
+        io_.restart();
+        while (!out) {
+            io_.run_one();
+        }
+        return std::move(*out);
+    }
+    void until(const std::function<bool()>& condition) {
+        const auto deadline = std::chrono::steady_clock::now() + 20s;
+        while (!condition()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+            io_.restart();
+            io_.run_one_for(5ms);
+        }
+    }
+    AttemptRequest request(const std::string& job) {
+        AttemptRequest out;
+        out.job = JobId{job};
+        out.name = "t";
+        out.resources.time_limit_seconds = 600;
+        out.directory = (folder_ / (job + "/a1")).string();
+        std::filesystem::create_directories(out.directory);
+        return out;
+    }
+    // What control does: asks, writes the intent down, asks with it, asks until it is placed.
+    bool hand_over(AttemptRequest& what) {
+        const Handover answer = wait<Handover>(scheduler_->submit(what));
+        what.intent_is_fresh = false;
+        if (answer.kind == Handover::Kind::again) {
+            what.intent_at = clock_.wall();
+            what.intent_is_fresh = true;
+        }
+        last_ = answer;
+        return answer.kind == Handover::Kind::placed;
+    }
+    static std::string job_name(int number) {
+        std::string digits = std::to_string(number);
+        return "ls-01J" + std::string(23 - digits.size(), '0') + digits;
+    }
+
+    net::io_context io_{1};
+    SystemClock clock_;
+    test::TemporaryFolder folder_;
+    bool answers_ = true;
+    Status begun_;
+    FakeSlurm* slurm_ = nullptr;
+    std::unique_ptr<SlurmScheduler> scheduler_;
+    std::map<std::string, int> changes_;
+    Handover last_;
+};
+
+TEST_F(SlurmSchedulerTest, AThousandJobsAreFollowedByOneQueryACycleWithinTheBudget) {
+    SlurmScheduler::Options options;
+    options.submissions_per_second = 1e6;
+    options.reads_per_second = 20;
+    start(options);
+    std::vector<AttemptRequest> jobs;
+    for (int number = 0; number < 1000; ++number) {
+        jobs.push_back(request(job_name(number)));
+    }
+    std::set<std::size_t> open;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+        open.insert(i);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (!open.empty()) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+        // The first in line: those behind them would only hear that it is not their turn.
+        std::size_t asked = 0;
+        for (auto at = open.begin(); at != open.end() && asked < 8; ++asked) {
+            at = hand_over(jobs[*at]) ? open.erase(at) : std::next(at);
+        }
+        io_.restart();
+        io_.run_for(1ms);
+    }
+    EXPECT_EQ(slurm_->ids, 1000);
+    EXPECT_LE(slurm_->most_sending, 4);
+    const int before = slurm_->queries;
+    const auto begun = std::chrono::steady_clock::now();
+    until([&] { return slurm_->queries >= before + 20; });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    EXPECT_LE(20, took.count() * 20 + 4 + 1) << "queries in " << took.count() << " s";
+    changes_.clear();
+    slurm_->state = "RUNNING";
+    const int queries = slurm_->queries;
+    until([&] { return changes_.size() == 1000; });
+    EXPECT_LE(slurm_->queries - queries, 2) << "seen within one cycle";
+}
+
+TEST_F(SlurmSchedulerTest, NothingIsHandedToASlurmThatDoesNotAnswer) {
+    answers_ = false;
+    start();
+    ASSERT_TRUE(begun_.has_value()) << "the daemon starts all the same";
+    AttemptRequest job = request(job_name(1));
+    EXPECT_FALSE(hand_over(job));
+    EXPECT_EQ(last_.kind, Handover::Kind::wait);
+    EXPECT_THAT(last_.reason, HasSubstr("no controller"));
+    EXPECT_EQ(slurm_->ids, 0);
+    slurm_->answers = true;
+    until([&] { return hand_over(job); });
+    EXPECT_EQ(slurm_->ids, 1);
+}
+
+TEST_F(SlurmSchedulerTest, WhatIsLeftOfAJobThatIsOverIsEndedAfterAWhile) {
+    SlurmScheduler::Options options;
+    options.over_patience = 0s;
+    options.reads_per_second = 1000;
+    start(options);
+    slurm_->state = "RUNNING";
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    scheduler_->over(job.job, 1);
+    until([&] { return !slurm_->cancelled.empty(); });
+    slurm_->state = "CANCELLED";
+    until([&] { return scheduler_->counters().attempts == 0; });
+}
+
+TEST_F(SlurmSchedulerTest, AdmissionNamesTheFieldThatCanNeverFit) {
+    start();
+    const auto refused = [&](const char* text) {
+        const auto spec = parse_spec(*parse_json(text));
+        EXPECT_TRUE(spec.has_value()) << text;
+        const auto admitted = scheduler_->admit(*spec);
+        return admitted ? std::string{} : admitted.error().fields.at(0).pointer;
+    };
+    EXPECT_EQ(refused(R"({"name":"t","framework":"native"})"), "");
+    EXPECT_EQ(refused(R"({"name":"t","framework":"native","slurm":{"partition":"x"}})"),
+              "/slurm/partition");
+    EXPECT_EQ(refused(R"({"name":"t","framework":"native","resources":{"nodes":5}})"),
+              "/resources/nodes");
+    EXPECT_EQ(refused(R"({"name":"t","framework":"native","resources":{"time_limit":"02:00:00"}})"),
+              "/resources/time_limit");
+}
+
+}  // namespace
+}  // namespace lockstep
