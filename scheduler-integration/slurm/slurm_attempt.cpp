@@ -75,11 +75,15 @@ Observation pending(std::string reason, bool held = false) {
     return out;
 }
 
+bool waits(const SlurmAttempt& attempt) {
+    const SlurmPhase phase = attempt.last_verdict.phase;
+    return phase == SlurmPhase::requeueing || phase == SlurmPhase::queued ||
+           phase == SlurmPhase::held || phase == SlurmPhase::blocked;
+}
+
 // Slurm put a job whose ranks had started back into its queue.
 bool was_requeued(const SlurmAttempt& attempt) {
-    const SlurmPhase phase = attempt.last_verdict.phase;
-    return is_claimed(attempt) && (phase == SlurmPhase::requeueing || phase == SlurmPhase::queued ||
-                                   phase == SlurmPhase::held || phase == SlurmPhase::blocked);
+    return is_claimed(attempt) && attempt.seen_at >= attempt.claimed_at && waits(attempt);
 }
 
 Observation ended(const SlurmAttempt& attempt) {
@@ -135,8 +139,7 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     if (attempt.ended() || was_requeued(attempt)) {
         return ended(attempt);
     }
-    if (phase == SlurmPhase::queued || phase == SlurmPhase::held || phase == SlurmPhase::blocked ||
-        phase == SlurmPhase::requeueing) {
+    if (waits(attempt) && !is_claimed(attempt)) {
         const Explanation why = explain_reason(job.reason, job);
         std::string text = why.text + (why.change.empty() ? "" : ": " + why.change);
         Observation out =
@@ -145,7 +148,7 @@ Observation in_slurm(const SlurmAttempt& attempt) {
         out.expected_start = job.estimated_start * 1000;
         return out;
     }
-    if (phase == SlurmPhase::starting) {
+    if (phase == SlurmPhase::starting && !is_claimed(attempt)) {
         return pending("Slurm has given it nodes, which are starting up");
     }
     Observation out;
@@ -167,6 +170,7 @@ SlurmAttempt take_up(AttemptRequest request, SteadyTime now) {
     out.claimed = number_in(request.allocation);
     if (out.claimed != 0) {
         out.id = out.claimed;
+        out.claimed_at = now;
     }
     if (out.id != 0) {
         out.stage = SlurmAttempt::Stage::known;

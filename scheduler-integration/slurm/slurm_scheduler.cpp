@@ -1,4 +1,3 @@
-// size: one coroutine class: turns, sending, the poll loop and the answers share its private state
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include "job/async/on_thread.hpp"
@@ -14,18 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kClockSkew = std::chrono::seconds{60};
-constexpr double kReadBurst = 4;
 constexpr auto kLastSends = std::chrono::seconds{3};
-// What was acknowledged is looked at this soon: slurmctld saves its state within 5 s, and what it
-// had not saved when it died is forgotten.
-constexpr auto kFirstAudit = std::chrono::seconds{10};
-
-std::string signature(const Observation& seen) {
-    return std::to_string(static_cast<int>(seen.kind)) + "/" +
-           std::to_string(static_cast<int>(seen.state)) + "/" + seen.id + "/" + seen.reason + "/" +
-           seen.message;
-}
 
 // The part of an attempt's Slurm name that no other attempt has: <ulid>-a<attempt>.
 std::string key_of(const JobId& job, std::int32_t attempt) {
@@ -33,15 +21,6 @@ std::string key_of(const JobId& job, std::int32_t attempt) {
     std::transform(out.begin(), out.end(), out.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return out;
-}
-
-// The same of a job's name in Slurm; "" if it is not one of ours.
-std::string key_of(const std::string& name) {
-    constexpr std::size_t kUlid = 26;
-    if (!is_slurm_job_name(name)) {
-        return "";
-    }
-    return name.substr(name.rfind("-a") - kUlid);
 }
 
 }  // namespace
@@ -289,6 +268,7 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
         return;
     }
     tracked->attempt.claimed = *id;
+    tracked->attempt.claimed_at = clock_.steady();
     if (tracked->attempt.id != *id) {
         log::warn("an attempt runs in another Slurm job than the one that was acknowledged",
                   {{"name", tracked->attempt.name},
@@ -348,243 +328,6 @@ Task<Status> SlurmScheduler::ping() {
         co_return fail(Errc::unavailable, unreachable_why_);
     }
     co_return Status{};
-}
-
-// --- following -----------------------------------------------------------------------------------
-
-SlurmPatience SlurmScheduler::patience() const {
-    SlurmPatience out;
-    if (options_.quarantine.count() > 0) {
-        out.quarantine = options_.quarantine;
-    } else {
-        out.quarantine =
-            std::chrono::seconds{facts_ ? facts_->config.credential_lifetime() : 300} + kClockSkew;
-    }
-    return out;
-}
-
-void SlurmScheduler::hurry() {
-    if (!std::exchange(hurried_, true)) {
-        poll_timer_.cancel();
-    }
-}
-
-// 5 s after a change and while something is about to change, then a tenth of the time since, up to
-// a minute; never longer than a third of the time that slurmctld remembers a finished job.
-std::chrono::milliseconds SlurmScheduler::next_pause() const {
-    if (failures_ > 0) {
-        const auto factor = std::min(failures_ - 1, 6);
-        return std::min(options_.poll_max, options_.poll_min * (1 << factor));
-    }
-    std::chrono::milliseconds pause = options_.poll_max;
-    const auto now = clock_.steady();
-    for (const auto& [name, tracked] : tracked_) {
-        const SlurmAttempt& attempt = tracked->attempt;
-        const bool runs = attempt.seen && attempt.last_verdict.phase == SlurmPhase::running &&
-                          !attempt.cancel_wanted && !attempt.ending && !attempt.over;
-        const bool awaited = attempt.stage == SlurmAttempt::Stage::in_doubt ||
-                             attempt.cancel_wanted || attempt.ending || attempt.over ||
-                             attempt.empty_answers > 0 ||
-                             now - attempt.last_try_end < kFirstAudit * 3;
-        if (awaited) {
-            pause = options_.poll_min;
-            break;
-        }
-        if (!runs) {
-            const auto quiet =
-                std::chrono::duration_cast<std::chrono::milliseconds>(now - last_change_);
-            pause = std::min(pause, std::max(options_.poll_min, quiet / 10));
-        }
-    }
-    if (facts_ && facts_->config.min_job_age > 0) {
-        const std::chrono::milliseconds third =
-            std::chrono::seconds{facts_->config.min_job_age} / 3;
-        pause = std::min(pause, std::max(third, std::chrono::milliseconds{1'000}));
-    }
-    return pause;
-}
-
-// When the next query may be made: counted from the last one, so that being woken, however often,
-// never puts it off; and not before the budget has room for it.
-SteadyTime SlurmScheduler::next_query() {
-    constexpr auto kAtLeast = std::chrono::milliseconds{250};
-    const auto now = clock_.steady();
-    read_tokens_ = std::min(kReadBurst,
-                            read_tokens_ + std::chrono::duration<double>(now - tokens_at_).count() *
-                                               options_.reads_per_second);
-    tokens_at_ = now;
-    SteadyTime due = last_query_ + (hurried_ ? kAtLeast : next_pause());
-    if (read_tokens_ < 1) {
-        const auto refill = std::chrono::duration_cast<std::chrono::milliseconds>(
-            std::chrono::duration<double>((1 - read_tokens_) / options_.reads_per_second));
-        due = std::max(due, now + refill + std::chrono::milliseconds{1});
-    }
-    return due;
-}
-
-Task<void> SlurmScheduler::poll_loop() {
-    while (!stopped_) {
-        const auto rest = next_query() - clock_.steady();
-        if (rest.count() > 0) {
-            co_await sleep_on(poll_timer_, rest);  // ended by hurry(): looked at anew
-            continue;
-        }
-        hurried_ = false;
-        last_query_ = clock_.steady();
-        if (!facts_ || !tracked_.empty() || !reachable_) {
-            co_await query();
-        }
-    }
-}
-
-Task<void> SlurmScheduler::query() {
-    const SteadyTime asked = clock_.steady();
-    read_tokens_ -= 1;
-    ++counters_.polls;
-    if (!facts_) {
-        auto facts = co_await backend_->probe();
-        if (facts) {
-            facts_ = std::move(*facts);
-            log::info("Slurm answers", {{"version", to_string(facts_->version)}});
-        }
-    }
-    const auto table = co_await backend_->jobs();
-    counters_.last_poll_seconds = std::chrono::duration<double>(clock_.steady() - asked).count();
-    if (!table) {
-        ++counters_.polls_failed;
-        ++failures_;
-        unreachable_why_ = "Slurm does not answer: " + table.error().message;
-        if (std::exchange(reachable_, false)) {
-            log::warn("Slurm does not answer", {{"what", table.error().message}});
-        }
-        for (const auto& [name, tracked] : tracked_) {
-            tell(*tracked);
-        }
-        co_return;
-    }
-    failures_ = 0;
-    if (!std::exchange(reachable_, true)) {
-        log::info("Slurm answers again");
-    }
-    take_answer(*table, asked);
-    // A copy: what is settled may be forgotten meanwhile.
-    const std::map<std::string, TrackedPointer> all = tracked_;
-    for (const auto& [name, tracked] : all) {
-        co_await settle(tracked, asked);
-        tell(*tracked);
-    }
-    forget_ended();
-    while (!turn_.empty() && turns_taken_ < options_.submissions_at_once) {
-        const auto next = tracked_.find(turn_.front());
-        if (next != tracked_.end()) {
-            const AttemptRequest& request = next->second->attempt.request;
-            if (changed_) {
-                changed_(request.job, request.attempt);
-            }
-            break;  // it takes its turn, and gives it to the next one after it
-        }
-        turn_.pop_front();
-    }
-}
-
-void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
-    counters_.malformed += table.malformed;
-    std::map<std::string, std::vector<SlurmJob>> rows;
-    for (const SlurmJob& job : table.jobs) {
-        const auto found = tracked_.find(key_of(job.name));
-        if (found != tracked_.end() && found->second->attempt.name == job.name) {
-            rows[found->first].push_back(job);
-        }
-    }
-    const std::vector<SlurmJob> none;
-    for (const auto& [key, tracked] : tracked_) {
-        const auto found = rows.find(key);
-        const bool was_in_doubt = tracked->attempt.stage == SlurmAttempt::Stage::in_doubt;
-        take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
-        if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::known) {
-            ++counters_.adopted;
-            log::info("found in Slurm and taken up",
-                      {{"name", tracked->attempt.name}, {"slurm_job", tracked->attempt.id}});
-        }
-    }
-}
-
-// What one answer asks for: a look into accounting, the end of surplus copies and of what is left.
-Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
-    SlurmAttempt& attempt = tracked->attempt;
-    if (wants_history(attempt, asked)) {
-        std::vector<SlurmJob> rows;
-        bool known = true;
-        if (facts_ && facts_->config.has_accounting()) {
-            const std::int64_t since = attempt.request.intent_at / 1000 - 24L * 3600;
-            auto history =
-                co_await backend_->history(attempt.name, std::max<std::int64_t>(since, 0));
-            known = history.has_value();  // without an answer absence is not proven
-            if (known) {
-                rows = std::move(history->jobs);
-            }
-        }
-        if (known && wants_history(attempt, asked)) {
-            const bool acknowledged = attempt.stage == SlurmAttempt::Stage::known;
-            take_history(attempt, rows, asked);
-            if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
-                ++counters_.forgotten;
-                log::warn("Slurm has forgotten a job that it had acknowledged",
-                          {{"name", attempt.name}, {"claimed", attempt.claimed}});
-            }
-        }
-    }
-    if (attempt.detail_wanted && !attempt.detail_known && attempt.confirmed &&
-        attempt.last_verdict.terminal) {
-        const auto preempted = co_await backend_->was_preempted(attempt.id);
-        attempt.preempted = preempted.value_or(false);
-        attempt.detail_known = true;
-    }
-    for (const std::int64_t id : attempt.surplus) {
-        ++counters_.surplus;
-        log::warn("ending a surplus copy of an attempt",
-                  {{"name", attempt.name}, {"slurm_job", id}, {"kept", attempt.id}});
-        co_await end(tracked, id);
-    }
-    const bool left_over =
-        attempt.over && clock_.steady() - attempt.over_at >= options_.over_patience;
-    if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended() && !attempt.cancelled &&
-        (attempt.cancel_wanted || left_over)) {
-        co_await end(tracked, attempt.id);
-    }
-}
-
-Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
-    const Status done = co_await backend_->cancel(id);
-    if (!done) {
-        log::warn("cannot cancel a Slurm job", {{"slurm_job", id}, {"what", done.error().message}});
-    } else if (id == tracked->attempt.id) {
-        tracked->attempt.cancelled = true;
-        hurry();
-    }
-}
-
-void SlurmScheduler::tell(Tracked& tracked) {
-    const Observation seen = observe(tracked.attempt, reachable_, unreachable_why_);
-    std::string now = signature(seen);
-    if (now != tracked.told) {
-        tracked.told = std::move(now);
-        last_change_ = clock_.steady();
-        if (changed_ && !stopped_) {
-            changed_(tracked.attempt.request.job, tracked.attempt.request.attempt);
-        }
-    }
-}
-
-void SlurmScheduler::forget_ended() {
-    for (auto at = tracked_.begin(); at != tracked_.end();) {
-        if (at->second->attempt.over && at->second->attempt.nothing_left()) {
-            std::erase(turn_, at->first);
-            at = tracked_.erase(at);
-        } else {
-            ++at;
-        }
-    }
 }
 
 const SlurmCounters& SlurmScheduler::counters() {

@@ -46,8 +46,20 @@ class Clients:
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait_job(self, job_id, *states, seconds=30):
-        return until(lambda: (found := self.job(job_id)).get("JobState") in states and found,
-                     seconds, f"state {'/'.join(states)} of job {job_id}", pause=0.1)
+        try:
+            return until(lambda: (found := self.job(job_id)).get("JobState") in states and found,
+                         seconds, f"state {'/'.join(states)} of job {job_id}", pause=0.1)
+        except TimeoutError as error:
+            steps = self.run("squeue", "--steps", check=False)
+            raise TimeoutError(f"{error}\n{self.job(job_id)}\n{self.node_states()}\n"
+                               f"{steps.stdout}{steps.stderr}{self.log_tails()}") from error
+
+    def log_tails(self, lines=15):
+        text = ""
+        for log in sorted((self.folder / "log").glob("*.log")):
+            tail = log.read_text(errors="replace").splitlines()[-lines:]
+            text += "".join(f"{log.stem}: {line}\n" for line in tail)
+        return text
 
     def node_states(self):
         """{"n1": "idle", …}; a star at the end: not responding."""

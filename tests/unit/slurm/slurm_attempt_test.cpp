@@ -1,3 +1,4 @@
+// size: one table of what may happen to an attempt, with the simulation that puts it together
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 
 #include <gmock/gmock.h>
@@ -227,6 +228,25 @@ TEST(SlurmAttempt, ARequeuedJobWhoseRanksHadStartedIsOverAndEnded) {
     EXPECT_EQ(seen.state, AllocationState::ended);
     EXPECT_THAT(seen.message, HasSubstr("put back into the queue"));
     EXPECT_THAT(one.surplus, ElementsAre(17)) << "the second run must not start";
+}
+
+// Seen on a real Slurm: the agents called in within a second of their release, before the poll that
+// had last seen the job wait was repeated; it was taken for requeued and cancelled.
+TEST(SlurmAttempt, AnAnswerFromBeforeTheClaimIsNoRequeue) {
+    for (const char* state : {"PENDING", "CONFIGURING"}) {
+        SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+        take_rows(one, {row(17, state, "JobHeldUser")}, kStart + 1s, kPatience);
+        one.claimed = 17;
+        one.claimed_at = kStart + 2s;
+        EXPECT_EQ(observe(one, true, "").state, AllocationState::running) << state;
+        // Asked for before the claim, answered after it.
+        take_rows(one, {row(17, "PENDING", "JobHeldUser")}, kStart + 1500ms, kPatience);
+        EXPECT_EQ(observe(one, true, "").state, AllocationState::running) << state;
+        EXPECT_THAT(one.surplus, IsEmpty()) << state;
+        take_rows(one, {row(17, "PENDING", "JobHeldUser")}, kStart + 3s, kPatience);
+        EXPECT_EQ(observe(one, true, "").state, AllocationState::ended) << state;
+        EXPECT_THAT(one.surplus, ElementsAre(17)) << state;
+    }
 }
 
 TEST(SlurmAttempt, WhoCancelledDecidesWhatItMeans) {
