@@ -59,6 +59,11 @@ Task<Result<std::vector<tcp::endpoint>>> addresses_of(std::shared_ptr<Attempt> a
     co_return out;
 }
 
+Error no_tls(const Endpoint& endpoint, bool late, const Error& error) {
+    return Error{error.code, "no TLS with " + endpoint.authority() + ": " +
+                                 (late ? std::string{"no answer in time"} : error.message)};
+}
+
 }  // namespace
 
 Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
@@ -117,12 +122,33 @@ Task<Result<NetStream>> connect_stream(Endpoint endpoint,
         co_return stream;
     }
     const Errc code = shaken.error().code;
-    const std::string& what = shaken.error().message;
     if (code == Errc::denied) {
-        co_return fail(code, "the daemon at " + endpoint.authority() + " " + what);
+        co_return fail(code,
+                       "the daemon at " + endpoint.authority() + " " + shaken.error().message);
     }
-    co_return fail(code, "no TLS with " + endpoint.authority() + ": " +
-                             (until.passed() ? std::string{"no answer in time"} : what));
+    co_return fail(no_tls(endpoint, until.passed(), shaken.error()));
+}
+
+Task<Result<std::string>> look_at_certificate(Endpoint endpoint,
+                                              std::chrono::steady_clock::time_point deadline) {
+    auto socket = co_await connect_tcp(endpoint, deadline);
+    if (!socket) {
+        co_return fail(std::move(socket.error()));
+    }
+    NetStream stream{std::move(*socket)};
+    auto context = client_tls(true);
+    if (!context) {
+        co_return fail(std::move(context.error()));
+    }
+    StreamDeadline until{stream};
+    until.expires_at(deadline);
+    auto shown = co_await stream.look_tls(std::move(*context), endpoint.host);
+    until.cancel();
+    stream.close();
+    if (!shown) {
+        co_return fail(no_tls(endpoint, until.passed(), shown.error()));
+    }
+    co_return shown;
 }
 
 }  // namespace lockstep

@@ -21,4 +21,8 @@ Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
 Task<Result<NetStream>> connect_stream(Endpoint endpoint,
                                        std::chrono::steady_clock::time_point deadline);
 
+// The fingerprint of the certificate that is shown there, trusted or not.
+Task<Result<std::string>> look_at_certificate(Endpoint endpoint,
+                                              std::chrono::steady_clock::time_point deadline);
+
 }  // namespace lockstep

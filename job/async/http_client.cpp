@@ -126,14 +126,15 @@ Task<Result<ClientResponse>> finish(Exchange& exchange, Endpoint endpoint) {
 }
 
 // co_spawn wants a default for its result; an optional has one.
-Task<void> run_into(Task<Result<ClientResponse>> task,
-                    std::optional<Result<ClientResponse>>& result) {
+template <class T>
+Task<void> run_into(Task<Result<T>> task, std::optional<Result<T>>& result) {
     result.emplace(co_await std::move(task));
 }
 
-Result<ClientResponse> run_now(Task<Result<ClientResponse>> task) {
+template <class T>
+Result<T> run_now(Task<Result<T>> task) {
     net::io_context io{1};
-    std::optional<Result<ClientResponse>> result;
+    std::optional<Result<T>> result;
     std::exception_ptr problem;
     net::co_spawn(io, run_into(std::move(task), result),
                   [&problem](const std::exception_ptr& error) { problem = error; });
@@ -206,6 +207,20 @@ Result<Endpoint> parse_endpoint(std::string_view url) {
     return out;
 }
 
+Result<std::string> parse_fingerprint(std::string_view text) {
+    constexpr std::string_view kScheme = "sha256:";
+    std::string out;
+    for (const char c : trim(text)) {
+        out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    std::string digits = out.starts_with(kScheme) ? out.substr(kScheme.size()) : out;
+    std::erase(digits, ':');
+    if (digits.size() != 64 || digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+        return fail(Errc::invalid, "not a fingerprint (sha256:…): " + printable(text));
+    }
+    return std::string{kScheme} + digits;
+}
+
 std::string ClientResponse::header(std::string_view name) const {
     for (const auto& [key, value] : headers) {
         if (same_name(key, name)) {
@@ -252,6 +267,10 @@ Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest reques
         }
     }
     co_return from_beast(exchange.parser.get());
+}
+
+Result<std::string> certificate_now(const Endpoint& endpoint, std::chrono::milliseconds deadline) {
+    return run_now(look_at_certificate(endpoint, Clock::now() + deadline));
 }
 
 Result<ClientResponse> http_request_now(const Endpoint& endpoint, ClientRequest request) {

@@ -27,6 +27,10 @@ struct Endpoint {
 // Accepts "http://127.0.0.1:8470", "127.0.0.1:8470", "localhost", "https://host".
 Result<Endpoint> parse_endpoint(std::string_view url);
 
+// "sha256:" and 64 lower-case hexadecimal characters, from that or from what others print:
+// capitals, colons, no "sha256:" (openssl x509 -fingerprint). invalid: not a fingerprint.
+Result<std::string> parse_fingerprint(std::string_view text);
+
 struct ClientRequest {
     std::string method = "GET";
     std::string target = "/";
@@ -51,6 +55,8 @@ Task<Result<ClientResponse>> http_stream(Endpoint endpoint, ClientRequest reques
                                          std::function<bool(std::string_view)> on_bytes);
 
 // Blocking forms for the command line: run an io_context of their own until done.
+// The fingerprint of the certificate that is shown there, trusted or not: for a person to judge.
+Result<std::string> certificate_now(const Endpoint& endpoint, std::chrono::milliseconds deadline);
 Result<ClientResponse> http_request_now(const Endpoint& endpoint, ClientRequest request);
 Result<ClientResponse> http_stream_now(const Endpoint& endpoint, ClientRequest request,
                                        std::function<bool(std::string_view)> on_bytes);

@@ -19,16 +19,28 @@ struct FreeX509 {
 };
 using CertificatePtr = std::unique_ptr<X509, FreeX509>;
 
-// Whom the certificate must name: an address as such, a name also in the ClientHello (RFC 6066 §3).
+bool is_address(const std::string& host) {
+    ErrorCode ec;
+    net::ip::make_address(host, ec);
+    return !ec;
+}
+
+// A name goes into the ClientHello, an address does not (RFC 6066 §3).
+bool announce_host(SSL* ssl, const std::string& host) {
+    return is_address(host) || SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+}
+
+// Whom the certificate must name.
 bool expect_host(SSL* ssl, const std::string& host) {
     X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl);
-    ErrorCode not_an_address;
-    net::ip::make_address(host, not_an_address);
-    if (!not_an_address) {
-        return X509_VERIFY_PARAM_set1_ip_asc(parameters, host.c_str()) == 1;
-    }
-    return X509_VERIFY_PARAM_set1_host(parameters, host.c_str(), host.size()) == 1 &&
-           SSL_set_tlsext_host_name(ssl, host.c_str()) == 1;
+    return is_address(host)
+               ? X509_VERIFY_PARAM_set1_ip_asc(parameters, host.c_str()) == 1
+               : X509_VERIFY_PARAM_set1_host(parameters, host.c_str(), host.size()) == 1;
+}
+
+std::string shown_by(const SSL* ssl) {
+    const CertificatePtr certificate{SSL_get1_peer_certificate(ssl)};
+    return certificate ? fingerprint_of(certificate.get()) : std::string{};
 }
 
 }  // namespace
@@ -79,7 +91,7 @@ Task<Status> NetStream::connect_tls(std::shared_ptr<TlsContext> context, std::st
         co_return begun;
     }
     SSL* const ssl = tls_->stream.native_handle();
-    if (fingerprint.empty() && !expect_host(ssl, host)) {
+    if (!announce_host(ssl, host) || (fingerprint.empty() && !expect_host(ssl, host))) {
         co_return fail(Errc::invalid, "a certificate cannot name " + host);
     }
     ErrorCode ec;
@@ -96,14 +108,32 @@ Task<Status> NetStream::connect_tls(std::shared_ptr<TlsContext> context, std::st
         co_return Status{};
     }
     // The handshake has proven that the peer holds the certificate's key, whoever issued it.
-    const CertificatePtr certificate{SSL_get1_peer_certificate(ssl)};
-    const std::string shown = certificate ? fingerprint_of(certificate.get()) : "none";
+    const std::string shown = shown_by(ssl);
     if (!equal_secret(shown, fingerprint)) {
         close();
         co_return fail(Errc::denied,
                        "shows certificate " + shown + " but " + fingerprint + " is expected");
     }
     co_return Status{};
+}
+
+Task<Result<std::string>> NetStream::look_tls(std::shared_ptr<TlsContext> context,
+                                              std::string host) {
+    Status begun = start_tls(std::move(context));
+    if (!begun) {
+        co_return fail(std::move(begun.error()));
+    }
+    SSL* const ssl = tls_->stream.native_handle();
+    if (!announce_host(ssl, host)) {
+        co_return fail(Errc::invalid, "a certificate cannot name " + host);
+    }
+    ErrorCode ec;
+    co_await tls_->stream.async_handshake(net::ssl::stream_base::client, into(ec));
+    std::string shown = ec ? std::string{} : shown_by(ssl);
+    if (shown.empty()) {
+        co_return fail(Errc::unavailable, ec ? ec.message() : "no certificate");
+    }
+    co_return shown;
 }
 
 Task<void> NetStream::finish() {

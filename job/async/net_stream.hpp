@@ -44,6 +44,9 @@ class NetStream {
     // matter. denied: not the certificate that is expected.
     Task<Status> connect_tls(std::shared_ptr<TlsContext> context, std::string host,
                              std::string fingerprint);
+    // The handshake alone, with whomever is there, and the fingerprint of the certificate they
+    // show. To be shown to a person: nothing may be sent afterwards.
+    Task<Result<std::string>> look_tls(std::shared_ptr<TlsContext> context, std::string host);
     // Says that no more is sent: close_notify, then the end of the TCP stream. With TLS it waits
     // for the peer to say the same, until close().
     Task<void> finish();

@@ -1,7 +1,9 @@
 #include "job/async/ws_client.hpp"
 
 #include "job/async/connect.hpp"
+#include "job/base/json.hpp"
 #include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 #include "job/base/version.hpp"
 
 #include <boost/beast/core/flat_buffer.hpp>
@@ -20,6 +22,21 @@ namespace websocket = beast::websocket;
 
 // Without a word from the daemon for this long (half of it brings a ping) the connection is dead.
 constexpr auto kSilence = std::chrono::seconds{20};
+constexpr std::size_t kDetailBytes = 256;
+
+// ": " and what an RFC 9457 answer gives as the reason.
+std::string detail_of(const std::string& body) {
+    const auto problem = parse_json(body);
+    if (!problem || !problem->is_object()) {
+        return {};
+    }
+    const auto detail = problem->find("detail");
+    if (detail == problem->end() || !detail->is_string()) {
+        return {};
+    }
+    const auto& text = detail->get_ref<const std::string&>();
+    return ": " + printable(std::string_view{text}.substr(0, kDetailBytes));
+}
 
 }  // namespace
 
@@ -81,9 +98,9 @@ Task<Status> WsClient::connect(Endpoint endpoint, std::string target, std::strin
     if (ec == websocket::error::upgrade_declined) {
         const unsigned status = answer.result_int();
         const bool denied = status == 401 || status == 403;
-        co_return fail(
-            denied ? Errc::denied : Errc::unavailable,
-            host + " refused the agent connection with status " + std::to_string(status));
+        co_return fail(denied ? Errc::denied : Errc::unavailable,
+                       host + " refused the agent connection with status " +
+                           std::to_string(status) + detail_of(answer.body()));
     }
     co_return fail(Errc::unavailable, host + ": " + ec.message());
 }

@@ -5,7 +5,7 @@
 #include "job/async/http_client.hpp"
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
-#include "job/cli/options.hpp"
+#include "job/cli/access.hpp"
 
 #include <functional>
 #include <string>

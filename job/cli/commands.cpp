@@ -282,7 +282,12 @@ Exit report(Context& context, const Error& error) {
                     << "? Start it with: lockstepd\n"
                        "Another address: --url or LOCKSTEP_URL.\n";
     } else if (error.code == Errc::denied) {
-        context.err << "The token comes from --token-file, LOCKSTEP_TOKEN or <data-dir>/token.\n";
+        context.err << "The token comes from --token-file, LOCKSTEP_TOKEN or <data-dir>/token"
+                    << (context.client.where().starts_with("https://")
+                            ? ", what\nthe certificate must be from --fingerprint, "
+                              "LOCKSTEP_FINGERPRINT or <data-dir>/fingerprint;\nboth from lockstep "
+                              "login.\n"
+                            : ".\n");
     }
     return exit_code(error.code);
 }

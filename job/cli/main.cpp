@@ -2,6 +2,7 @@
 #include "job/base/check.hpp"
 #include "job/base/version.hpp"
 #include "job/cli/commands.hpp"
+#include "job/cli/login.hpp"
 #include "job/cli/manual.hpp"
 
 #include <unistd.h>
@@ -96,6 +97,9 @@ int run(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
     std::signal(SIGPIPE, SIG_DFL);
+    if (verb == "login") {
+        return static_cast<int>(log_in(options, terminal_dialog(std::cerr), std::cout, std::cerr));
+    }
     const bool local = verb == "manual" || verb == "completion";
     const Exit end = local ? without_daemon(app, options, verb) : with_daemon(options, verb);
     return static_cast<int>(end);

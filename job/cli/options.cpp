@@ -1,33 +1,15 @@
 #include "job/cli/options.hpp"
 
-#include "job/base/files.hpp"
-#include "job/base/text.hpp"
 #include "job/base/version.hpp"
+#include "job/cli/access.hpp"
 
-#include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <optional>
 
 namespace lockstep::cli {
 namespace {
-
-constexpr std::size_t kSmallFile = 64U << 10U;
-constexpr const char* kDefaultUrl = "http://127.0.0.1:8470";
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value == nullptr ? "" : value;
-}
-
-std::string home_path(const char* variable, const char* fallback) {
-    const std::string base = environment(variable);
-    return base.empty() ? environment("HOME") + fallback : base;
-}
 
 // Help as people read it: the type of a value, no REQUIRED or Env in between (the man page has
 // them), descriptions wrapped so that 80 columns are enough.
@@ -68,13 +50,18 @@ void declare_access(CLI::App& app, Options& options) {
     app.add_option("--token-file", options.token_file,
                    "File that holds the access token (default: <data-dir>/token)")
         ->type_name("FILE");
+    app.add_option("--fingerprint", options.fingerprint,
+                   "What an https daemon's certificate must hash to (default: what login stored or "
+                   "the local lockstepd's, else the system's authorities decide)")
+        ->envname("LOCKSTEP_FINGERPRINT")
+        ->type_name("HASH");
     app.add_option("--data-dir", options.data_dir,
                    "Where a lockstepd of this machine keeps its token (default: "
                    "~/.local/share/lockstep)")
         ->envname("LOCKSTEP_DATA_DIR")
         ->type_name("DIR");
     app.add_option("--config", options.config,
-                   "Settings: lines url = \"…\" and token-file = \"…\" (default: "
+                   "Settings: lines url, token-file, fingerprint = \"…\" (default: "
                    "~/.config/lockstep/config.toml)")
         ->type_name("FILE");
     app.add_flag("--json", options.json, "Print the daemon's answer as JSON");
@@ -177,57 +164,6 @@ void declare_one_job(CLI::App& app, Options& options) {
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 
-bool is_loopback(std::string_view url) {
-    const std::size_t scheme = url.find("://");
-    if (scheme != std::string_view::npos) {
-        url.remove_prefix(scheme + 3);
-    }
-    std::string_view host = url.substr(0, url.find('/'));
-    const bool bracketed = host.substr(0, 1) == "[";
-    host = bracketed ? host.substr(0, host.find(']') + 1) : host.substr(0, host.find(':'));
-    // Names that only begin like an address (127.0.0.1.example) or hide one (a@b) are no loopback.
-    const bool numeric = host.find_first_not_of("0123456789.") == std::string_view::npos;
-    return host == "localhost" || host == "[::1]" || (numeric && host.substr(0, 4) == "127.");
-}
-
-struct FileSettings {
-    std::string url;
-    std::string token_file;
-};
-
-Result<FileSettings> read_config(const Options& options) {
-    FileSettings settings;
-    const std::string path =
-        options.config.empty() ? home_path("XDG_CONFIG_HOME", "/.config") + "/lockstep/config.toml"
-                               : options.config;
-    if (options.config.empty() && !std::filesystem::exists(path)) {
-        return settings;
-    }
-    try {
-        for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
-            const std::string value = item.inputs.empty() ? "" : item.inputs.front();
-            if (item.fullname() == "url") {
-                settings.url = value;
-            } else if (item.fullname() == "token-file") {
-                settings.token_file = value;
-            } else {
-                return fail(Errc::invalid, path + ": unknown setting " + item.fullname());
-            }
-        }
-    } catch (const CLI::Error& error) {
-        return fail(Errc::invalid, path + ": " + error.what());
-    }
-    return settings;
-}
-
-Result<std::string> read_token(const std::string& path) {
-    auto text = read_file(path, kSmallFile);
-    if (!text) {
-        return fail(std::move(text).error().in("token file " + path));
-    }
-    return std::string(trim(*text));
-}
-
 }  // namespace
 
 Exit exit_code(Errc code) {
@@ -263,59 +199,16 @@ void declare(CLI::App& app, Options& options) {
     declare_submit(app, options);
     declare_jobs(app, options);
     declare_one_job(app, options);
+    verb(app, "login", "Remember a daemon, its certificate and a token")
+        ->add_option("URL", options.login_url, "Where it is: https://host:port")
+        ->required()
+        ->type_name("URL");
     verb(app, "completion", "Print a completion script: eval \"$(lockstep completion bash)\"")
         ->add_option("SHELL", options.shell, "bash, zsh or fish")
         ->required()
         ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
         ->type_name("bash|zsh|fish");
     verb(app, "manual", "Print the man page")->group("");  // for the build; not listed
-}
-
-Result<Access> find_access(const Options& options) {
-    const auto file = read_config(options);
-    if (!file) {
-        return fail(file.error());
-    }
-    const std::string data = options.data_dir.empty()
-                                 ? home_path("XDG_DATA_HOME", "/.local/share") + "/lockstep"
-                                 : options.data_dir;
-    Access access;
-    access.url = !options.url.empty() ? options.url : file->url;
-    bool own = is_loopback(access.url);
-    if (access.url.empty()) {
-        const auto local = read_file(data + "/url", kSmallFile);
-        access.url = local ? std::string(trim(*local)) : kDefaultUrl;
-        own = true;
-    }
-    if (access.url.starts_with("https://")) {
-        access.fingerprint = environment("LOCKSTEP_FINGERPRINT");
-        const auto kept = read_file(data + "/fingerprint", kSmallFile);
-        if (access.fingerprint.empty() && own && kept) {
-            access.fingerprint = trim(*kept);
-        }
-    }
-    std::string token_file = options.token_file;
-    if (token_file.empty()) {
-        access.token = environment("LOCKSTEP_TOKEN");
-        if (!access.token.empty()) {
-            return access;
-        }
-        token_file = file->token_file;
-    }
-    if (!token_file.empty()) {
-        auto token = read_token(token_file);
-        if (!token) {
-            return fail(std::move(token).error());
-        }
-        access.token = std::move(*token);
-    } else if (own && std::filesystem::exists(data + "/token")) {
-        auto token = read_token(data + "/token");
-        if (!token) {
-            return fail(std::move(token).error());
-        }
-        access.token = std::move(*token);
-    }
-    return access;
 }
 
 ManualText manual_text() {
@@ -329,18 +222,18 @@ ManualText manual_text() {
         "On a terminal, follow and submit --follow draw one line a rank and a progress bar; in a "
         "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
         "restarts they connect again by themselves."};
-    text.environment = {{"LOCKSTEP_URL", "Address of lockstepd, like --url."},
-                        {"LOCKSTEP_TOKEN", "Access token itself."},
-                        {"LOCKSTEP_FINGERPRINT",
-                         "What an https daemon's certificate must hash to (sha256:…); lockstepd "
-                         "logs it. Default: the local lockstepd's, else the system's authorities "
-                         "decide."},
-                        {"LOCKSTEP_DATA_DIR", "Like --data-dir."},
-                        {"NO_COLOR", "When set to anything, no colours."},
-                        {"COLUMNS, LINES", "Size of the output when it is no terminal."}};
+    text.environment = {
+        {"LOCKSTEP_URL", "Address of lockstepd, like --url."},
+        {"LOCKSTEP_TOKEN", "Access token itself."},
+        {"LOCKSTEP_FINGERPRINT", "Like --fingerprint; lockstepd logs its own at the start."},
+        {"LOCKSTEP_DATA_DIR", "Like --data-dir."},
+        {"NO_COLOR", "When set to anything, no colours."},
+        {"COLUMNS, LINES", "Size of the output when it is no terminal."}};
     text.files = {
         {"~/.config/lockstep/config.toml",
-         "Settings: url and token-file. Flags and variables win."},
+         "Settings: url, token-file and fingerprint, as login writes them. Flags and variables "
+         "win; for another url they are not used."},
+        {"~/.config/lockstep/token", "The token that login was given, mode 0600."},
         {"~/.local/share/lockstep/token",
          "Token of the lockstepd that runs as you. Used for addresses of this machine only."},
         {"~/.local/share/lockstep/url", "Address of the lockstepd that runs as you."},
@@ -355,6 +248,7 @@ ManualText manual_text() {
                   {"7", "The job was cancelled (submit --wait, submit --follow, follow)."},
                   {"130", "Interrupted; the job goes on."}};
     text.examples = {{"lockstep submit train.json --follow", "Submit a job and watch it."},
+                     {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
                      {"lockstep series ls-01JCXW loss", "Plot the loss of every rank."},
                      {"lockstep jobs --state running --json", "What runs, for a program."}};
     text.see_also = {"lockstepd(8)"};

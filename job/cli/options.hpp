@@ -31,6 +31,7 @@ struct Options {
     // where the daemon is and who asks
     std::string url;
     std::string token_file;
+    std::string fingerprint;  // of an https daemon's certificate, as given
     std::string config;
     std::string data_dir;
     // submit
@@ -50,6 +51,8 @@ struct Options {
     std::string ranks;
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
+    // login
+    std::string login_url;
     // completion
     std::string shell;
     // flags, together because each alone costs 7 bytes of padding
@@ -66,19 +69,5 @@ struct Options {
 void declare(CLI::App& app, Options& options);
 // What the man page says beyond the options.
 ManualText manual_text();
-
-// Where requests go and with which token.
-struct Access {
-    std::string url;
-    std::string token;  // "" = none found
-    // https: what the daemon's certificate must hash to; "" = the system's authorities decide.
-    std::string fingerprint{};
-};
-// flag or LOCKSTEP_URL > configuration file > <data-dir>/url > http://127.0.0.1:8470; and
-// --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token, the last only for a
-// daemon on this machine, or the one that <data-dir>/url names: a local token is not shown to
-// another host unasked. For https, LOCKSTEP_FINGERPRINT > <data-dir>/fingerprint under the same
-// rule.
-Result<Access> find_access(const Options& options);
 
 }  // namespace lockstep::cli

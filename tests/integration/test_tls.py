@@ -12,19 +12,6 @@ import urllib.parse
 import harness
 
 
-class TlsDaemon(harness.Daemon):
-    """One whose API is spoken to over TLS, its own certificate trusted and nothing else."""
-
-    def connect(self, timeout=20):
-        address = urllib.parse.urlsplit(self.url)
-        context = ssl.create_default_context(cafile=self.data / "tls" / "certificate.pem")
-        return http.client.HTTPSConnection(address.hostname, address.port, timeout=timeout, context=context)
-
-    @property
-    def fingerprint(self):
-        return (self.data / "fingerprint").read_text().strip()
-
-
 def other_address():
     """An address of this machine that is not loopback; None without one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -40,7 +27,7 @@ class Always(harness.TestCase):
     """--tls always: the API and the agents on one loopback listener."""
 
     def setUp(self):
-        original, harness.Daemon = harness.Daemon, TlsDaemon
+        original, harness.Daemon = harness.Daemon, harness.TlsDaemon
         self.addCleanup(setattr, harness, "Daemon", original)
         super().setUp()
 
@@ -163,7 +150,7 @@ class Settings(harness.TestCase):
                                                   "--tls-key", self.root / "missing.key"))
         self.assertIn("agent-url", self.refused("--agent-url", "ftp://x"))
         self.assertIn("agent-url: https", self.refused("--agent-url", "http://127.0.0.1:1"))
-        daemon = TlsDaemon(self.root / "configured", "--tls", "always", "--tls-certificate", certificate,
+        daemon = harness.TlsDaemon(self.root / "configured", "--tls", "always", "--tls-certificate", certificate,
                            "--tls-key", key)
         daemon.root.mkdir()
         self.addCleanup(daemon.clean_up)

@@ -20,6 +20,7 @@ import os
 import pathlib
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -241,6 +242,19 @@ class Daemon:
         for log in sorted(self.data.glob("runs/**/*.log"))[-12:]:
             text = log.read_bytes()[-2000:].decode(errors="replace") if log.stat().st_size < 1 << 30 else "(large)"
             print(f"===== {log.relative_to(self.data)}\n{text}")
+
+
+class TlsDaemon(Daemon):
+    """One whose API is spoken to over TLS, its own certificate trusted and nothing else."""
+
+    def connect(self, timeout=20):
+        address = urllib.parse.urlsplit(self.url)
+        context = ssl.create_default_context(cafile=self.data / "tls" / "certificate.pem")
+        return http.client.HTTPSConnection(address.hostname, address.port, timeout=timeout, context=context)
+
+    @property
+    def fingerprint(self):
+        return (self.data / "fingerprint").read_text().strip()
 
 
 class Stream:

@@ -163,6 +163,22 @@ TEST(HttpClient, SilenceIsTimedOut) {
     EXPECT_EQ(response.error().code, Errc::timed_out);
 }
 
+TEST(Fingerprint, IsReadInTheFormsPeopleHaveIt) {
+    const std::string wanted = "sha256:" + std::string(32, 'a') + std::string(32, '1');
+    std::string colons;
+    for (int i = 0; i < 32; ++i) {
+        colons += i < 16 ? "AA:" : "11:";
+    }
+    colons.pop_back();
+    EXPECT_EQ(parse_fingerprint(wanted + "\n").value(), wanted);
+    EXPECT_EQ(parse_fingerprint("SHA256:" + colons).value(), wanted);
+    EXPECT_EQ(parse_fingerprint(colons).value(), wanted);
+    for (const std::string& bad : {std::string{}, std::string{"sha256:"}, std::string{"*"},
+                                   wanted + "a", std::string(64, 'g'), "md5:" + wanted}) {
+        EXPECT_FALSE(parse_fingerprint(bad).has_value()) << bad;
+    }
+}
+
 TEST(HttpRequest, ATlsHandshakeThatNobodyAnswersIsBounded) {
     OneShot server{[](int fd) {
         char byte = 0;

@@ -1,5 +1,7 @@
 #include "job/cli/options.hpp"
 
+#include "job/cli/access.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,17 +73,39 @@ TEST_F(CliAccess, ALocalTokenIsNotShownToAnotherHost) {
 }
 
 TEST_F(CliAccess, TheFingerprintIsTheVariablesOrTheLocalDaemons) {
-    write(".local/share/lockstep/fingerprint", "sha256:local\n");
+    const std::string local = "sha256:" + std::string(64, 'a');
+    const std::string told = "sha256:" + std::string(64, 'b');
+    write(".local/share/lockstep/fingerprint", local + "\n");
     write(".local/share/lockstep/url", "https://10.0.0.1:9000\n");
     write(".local/share/lockstep/token", "abc\n");
-    EXPECT_EQ(access("")->fingerprint, "sha256:local");
+    EXPECT_EQ(access("")->fingerprint, local);
     EXPECT_EQ(access("")->token, "abc");
-    EXPECT_EQ(access("--url https://127.0.0.1:1")->fingerprint, "sha256:local");
+    EXPECT_EQ(access("--url https://127.0.0.1:1")->fingerprint, local);
     EXPECT_EQ(access("--url http://127.0.0.1:1")->fingerprint, "");
     EXPECT_EQ(access("--url https://cluster:1")->fingerprint, "");
-    ::setenv("LOCKSTEP_FINGERPRINT", "sha256:told", 1);
-    EXPECT_EQ(access("--url https://cluster:1")->fingerprint, "sha256:told");
+    EXPECT_EQ(access("--url https://cluster:1 --fingerprint " + told)->fingerprint, told);
+    ::setenv("LOCKSTEP_FINGERPRINT", told.c_str(), 1);
+    EXPECT_EQ(access("--url https://cluster:1")->fingerprint, told);
+    ::setenv("LOCKSTEP_FINGERPRINT", "sha256:short", 1);
+    EXPECT_THAT(access("--url https://cluster:1").error().message, HasSubstr("not a fingerprint"));
     ::unsetenv("LOCKSTEP_FINGERPRINT");
+}
+
+TEST_F(CliAccess, WhatLoginKeptIsForThatDaemonAlone) {
+    const std::string kept = "sha256:" + std::string(64, 'c');
+    write("token", "secret\n");
+    write(".config/lockstep/config.toml", "url = \"https://cluster:8470\"\ntoken-file = \"" +
+                                              home_ + "/token\"\nfingerprint = \"" + kept + "\"\n");
+    EXPECT_EQ(access("")->url, "https://cluster:8470");
+    for (const char* same : {"", "--url https://cluster:8470", "--url https://cluster/"}) {
+        EXPECT_EQ(access(same)->token, "secret") << same;
+        EXPECT_EQ(access(same)->fingerprint, kept) << same;
+    }
+    for (const char* other : {"--url https://cluster:1", "--url http://cluster:8470",
+                              "--url https://other:8470", "--url http://127.0.0.1:8470"}) {
+        EXPECT_EQ(access(other)->token, "") << other;
+        EXPECT_EQ(access(other)->fingerprint, "") << other;
+    }
 }
 
 TEST_F(CliAccess, FlagBeatsVariableBeatsFile) {

@@ -146,6 +146,16 @@ TEST_F(TlsTest, WithoutAFingerprintSomebodyKnownHasToVouch) {
     EXPECT_THAT(got.error().message, HasSubstr("is not trusted"));
 }
 
+TEST_F(TlsTest, AStrangersCertificateCanBeLookedAt) {
+    start_tls();
+    Endpoint anybody = endpoint();
+    anybody.fingerprint.clear();
+    const auto shown = certificate_now(anybody, 10s);
+    ASSERT_TRUE(shown) << shown.error().text();
+    EXPECT_EQ(*shown, fingerprint_);
+    EXPECT_EQ(server_->on_thread([this] { return server_->server().counters().timed_out; }), 0U);
+}
+
 TEST_F(TlsTest, APinnedCertificateMayHaveExpired) {
     start_tls({}, -3'600'000);
     const auto got = ask(endpoint(), "GET", "/private");

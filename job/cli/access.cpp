@@ -1,0 +1,149 @@
+#include "job/cli/access.hpp"
+
+#include "job/async/http_client.hpp"
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+
+#include <CLI/Config.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::size_t kSmallFile = 64U << 10U;
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+std::string home_path(const char* variable, const char* fallback) {
+    const std::string base = environment(variable);
+    return base.empty() ? environment("HOME") + fallback : base;
+}
+
+std::string data_directory(const Options& options) {
+    return options.data_dir.empty() ? home_path("XDG_DATA_HOME", "/.local/share") + "/lockstep"
+                                    : options.data_dir;
+}
+
+Result<std::string> read_token(const std::string& path) {
+    auto text = read_file(path, kSmallFile);
+    if (!text) {
+        return fail(std::move(text).error().in("token file " + path));
+    }
+    return std::string(trim(*text));
+}
+
+// "" = nobody told one.
+Result<std::string> find_fingerprint(const Options& options, const std::string& configured,
+                                     bool own) {
+    if (!options.fingerprint.empty()) {
+        return parse_fingerprint(options.fingerprint);
+    }
+    if (!configured.empty()) {
+        return parse_fingerprint(configured);
+    }
+    const auto kept = read_file(data_directory(options) + "/fingerprint", kSmallFile);
+    return own && kept ? parse_fingerprint(*kept) : std::string{};
+}
+
+}  // namespace
+
+bool is_loopback(std::string_view url) {
+    const std::size_t scheme = url.find("://");
+    if (scheme != std::string_view::npos) {
+        url.remove_prefix(scheme + 3);
+    }
+    std::string_view host = url.substr(0, url.find('/'));
+    const bool bracketed = host.substr(0, 1) == "[";
+    host = bracketed ? host.substr(0, host.find(']') + 1) : host.substr(0, host.find(':'));
+    // Names that only begin like an address (127.0.0.1.example) or hide one (a@b) are no loopback.
+    const bool numeric = host.find_first_not_of("0123456789.") == std::string_view::npos;
+    return host == "localhost" || host == "[::1]" || (numeric && host.substr(0, 4) == "127.");
+}
+
+bool same_daemon(std::string_view one, std::string_view other) {
+    const auto a = parse_endpoint(one);
+    const auto b = parse_endpoint(other);
+    return a && b && a->tls == b->tls && a->authority() == b->authority();
+}
+
+std::string config_path(const Options& options) {
+    return options.config.empty()
+               ? home_path("XDG_CONFIG_HOME", "/.config") + "/lockstep/config.toml"
+               : options.config;
+}
+
+Result<FileSettings> read_config(const Options& options) {
+    FileSettings settings;
+    const std::string path = config_path(options);
+    if (options.config.empty() && !std::filesystem::exists(path)) {
+        return settings;
+    }
+    try {
+        for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_file(path)) {
+            const std::string value = item.inputs.empty() ? "" : item.inputs.front();
+            if (item.fullname() == "url") {
+                settings.url = value;
+            } else if (item.fullname() == "token-file") {
+                settings.token_file = value;
+            } else if (item.fullname() == "fingerprint") {
+                settings.fingerprint = value;
+            } else {
+                return fail(Errc::invalid, path + ": unknown setting " + item.fullname());
+            }
+        }
+    } catch (const CLI::Error& error) {
+        return fail(Errc::invalid, path + ": " + error.what());
+    }
+    return settings;
+}
+
+Result<std::string> given_token(const Options& options) {
+    if (!options.token_file.empty()) {
+        return read_token(options.token_file);
+    }
+    return environment("LOCKSTEP_TOKEN");
+}
+
+Result<Access> find_access(const Options& options) {
+    auto file = read_config(options);
+    if (!file) {
+        return fail(file.error());
+    }
+    const std::string data = data_directory(options);
+    Access access;
+    access.url = !options.url.empty() ? options.url : file->url;
+    bool own = is_loopback(access.url);
+    if (access.url.empty()) {
+        const auto local = read_file(data + "/url", kSmallFile);
+        access.url = local ? std::string(trim(*local)) : std::string(kDefaultUrl);
+        own = true;
+    }
+    if (!file->url.empty() && !same_daemon(file->url, access.url)) {
+        *file = {};  // it speaks of another daemon
+    }
+    if (access.url.starts_with("https://")) {
+        auto fingerprint = find_fingerprint(options, file->fingerprint, own);
+        if (!fingerprint) {
+            return fail(std::move(fingerprint.error()));
+        }
+        access.fingerprint = std::move(*fingerprint);
+    }
+    auto token = given_token(options);
+    if (token && token->empty() && !file->token_file.empty()) {
+        token = read_token(file->token_file);
+    } else if (token && token->empty() && own && std::filesystem::exists(data + "/token")) {
+        token = read_token(data + "/token");
+    }
+    if (!token) {
+        return fail(std::move(token.error()));
+    }
+    access.token = std::move(*token);
+    return access;
+}
+
+}  // namespace lockstep::cli

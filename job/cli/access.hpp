@@ -1,0 +1,45 @@
+// Where the daemon is, who asks, and which certificate it has to show. Reads small files; the main
+// thread.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/cli/options.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::cli {
+
+inline constexpr std::string_view kDefaultUrl = "http://127.0.0.1:8470";
+
+// Where requests go and with which token.
+struct Access {
+    std::string url;
+    std::string token;  // "" = none found
+    // https: what the daemon's certificate must hash to; "" = the system's authorities decide.
+    std::string fingerprint{};
+};
+// url: --url or LOCKSTEP_URL > configuration file > <data-dir>/url > kDefaultUrl.
+// token: --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token.
+// fingerprint, for https: --fingerprint or LOCKSTEP_FINGERPRINT > configuration file >
+// <data-dir>/fingerprint.
+// A configuration file with a url speaks of that daemon alone, the data directory of the daemon of
+// this machine or the one that <data-dir>/url names: no token is shown to another host unasked.
+Result<Access> find_access(const Options& options);
+
+struct FileSettings {
+    std::string url;
+    std::string token_file;
+    std::string fingerprint;
+};
+std::string config_path(const Options& options);
+// All empty when there is no file and none was named.
+Result<FileSettings> read_config(const Options& options);
+// Whether two URLs name the same host, port and scheme.
+bool same_daemon(std::string_view one, std::string_view other);
+// Whether a URL names this machine by a loopback address or as localhost.
+bool is_loopback(std::string_view url);
+// LOCKSTEP_TOKEN and --token-file in find_access()'s order; "" = neither.
+Result<std::string> given_token(const Options& options);
+
+}  // namespace lockstep::cli

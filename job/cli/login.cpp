@@ -1,0 +1,220 @@
+#include "job/cli/login.hpp"
+
+#include "job/async/http_client.hpp"
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+#include "job/cli/client.hpp"
+#include "job/cli/fields.hpp"
+#include "job/cli/terminal.hpp"
+
+#include <termios.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+
+namespace lockstep::cli {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds{10};
+
+// What standard input was like before its echo was switched off.
+termios before_silence{};
+
+extern "C" void on_interrupt_in_silence(int /*signal*/) {
+    ::tcsetattr(STDIN_FILENO, TCSANOW, &before_silence);
+    ::_exit(static_cast<int>(Exit::interrupted));
+}
+
+class Silence {
+  public:
+    Silence() : on_(::tcgetattr(STDIN_FILENO, &before_silence) == 0) {
+        if (!on_) {
+            return;
+        }
+        interrupt_ = std::signal(SIGINT, on_interrupt_in_silence);
+        terminate_ = std::signal(SIGTERM, on_interrupt_in_silence);
+        termios quiet = before_silence;
+        quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+        ::tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
+    }
+    ~Silence() {
+        if (on_) {
+            ::tcsetattr(STDIN_FILENO, TCSANOW, &before_silence);
+            std::signal(SIGINT, interrupt_);
+            std::signal(SIGTERM, terminate_);
+        }
+    }
+    Silence(const Silence&) = delete;
+    Silence& operator=(const Silence&) = delete;
+    bool on() const { return on_; }
+
+  private:
+    bool on_;
+    void (*interrupt_)(int) = SIG_DFL;
+    void (*terminate_)(int) = SIG_DFL;
+};
+
+// Where to log in, in the form that is kept.
+Result<std::string> login_url(const std::string& given) {
+    std::string url = given;
+    if (url.find("://") == std::string::npos) {
+        url = (is_loopback(url) ? "http://" : "https://") + url;
+    }
+    const auto endpoint = parse_endpoint(url);
+    if (!endpoint) {
+        return fail(endpoint.error());
+    }
+    if (!endpoint->tls && !is_loopback(url)) {
+        return fail(Errc::invalid, "a token does not go over the network in the clear: https://" +
+                                       endpoint->authority());
+    }
+    if (endpoint->authority().find_first_of("\"'\\") != std::string::npos) {
+        return fail(Errc::invalid, "the URL names no host");
+    }
+    return (endpoint->tls ? "https://" : "http://") + endpoint->authority();
+}
+
+// What to pin; "" = nothing, for plain HTTP on loopback and for what the authorities vouch for.
+Result<std::string> settle_certificate(const Options& options, const std::string& url,
+                                       const Dialog& dialog, std::ostream& err) {
+    const auto endpoint = parse_endpoint(url);
+    if (!endpoint || !endpoint->tls) {
+        return std::string{};
+    }
+    if (!options.fingerprint.empty()) {
+        return parse_fingerprint(options.fingerprint);
+    }
+    ClientRequest request;
+    request.target = "/healthz";
+    request.deadline = kPatience;
+    const auto vouched = http_request_now(*endpoint, std::move(request));
+    if (vouched) {
+        return std::string{};
+    }
+    if (vouched.error().code != Errc::denied) {
+        return fail(vouched.error());
+    }
+    auto shown = certificate_now(*endpoint, kPatience);
+    if (!shown) {
+        return shown;
+    }
+    err << url << " shows a certificate that no authority of this system vouches for:\n  " << *shown
+        << "\n";
+    const auto known = read_config(options);
+    if (known && !known->fingerprint.empty() && same_daemon(known->url, url) &&
+        known->fingerprint != *shown) {
+        err << "It is ANOTHER one than before:\n  " << known->fingerprint << "\n";
+    }
+    err << "lockstepd logs its own at the start and keeps it in <data-dir>/fingerprint.\n";
+    const auto yes = dialog.confirm("Are they the same? [y/N] ");
+    if (!yes) {
+        return fail(yes.error());
+    }
+    if (!*yes) {
+        return fail(Errc::denied, "not logged in");
+    }
+    return shown;
+}
+
+Result<std::string> settle_token(const Options& options, const Dialog& dialog) {
+    auto token = given_token(options);
+    if (token && token->empty()) {
+        token = dialog.secret("Token: ");
+    }
+    if (token && trim(*token).empty()) {
+        return fail(Errc::invalid, "no token: LOCKSTEP_TOKEN, --token-file or a line of input");
+    }
+    return token ? Result<std::string>{std::string{trim(*token)}} : token;
+}
+
+Status keep(const Options& options, const Access& access) {
+    const std::filesystem::path config = config_path(options);
+    const auto token = std::filesystem::absolute(config).parent_path() / "token";
+    if (token.string().find_first_of("\"\n") != std::string::npos) {
+        return fail(Errc::invalid, "a quote in the path " + printable(token.string()));
+    }
+    if (Status made = make_private_directories(token.parent_path()); !made) {
+        return made;
+    }
+    if (Status written = write_file_atomic(token, access.token + "\n", 0600); !written) {
+        return written;
+    }
+    std::string text = "# written by lockstep login\nurl = \"" + access.url +
+                       "\"\ntoken-file = \"" + token.string() + "\"\n";
+    if (!access.fingerprint.empty()) {
+        text += "fingerprint = \"" + access.fingerprint + "\"\n";
+    }
+    return write_file_atomic(config, text, 0600);
+}
+
+// Who the daemon says we are.
+Result<std::string> try_and_keep(const Options& options, const Dialog& dialog, std::ostream& err) {
+    const auto url = login_url(options.login_url);
+    if (!url) {
+        return url;
+    }
+    const auto fingerprint = settle_certificate(options, *url, dialog, err);
+    if (!fingerprint) {
+        return fingerprint;
+    }
+    const auto token = settle_token(options, dialog);
+    if (!token) {
+        return token;
+    }
+    const Access access{*url, *token, *fingerprint};
+    const auto client = Client::connect(access);
+    if (!client) {
+        return fail(client.error());
+    }
+    const auto who = client->get_json("/v1/whoami");
+    if (!who) {
+        return fail(who.error());
+    }
+    if (const Status kept = keep(options, access); !kept) {
+        return fail(kept.error());
+    }
+    return "logged in to " + *url + " as " + one_line(text_at(*who, "user")) + " (" +
+           one_line(text_at(*who, "role")) + ")";
+}
+
+}  // namespace
+
+Dialog terminal_dialog(std::ostream& err) {
+    Dialog out;
+    out.confirm = [&err](const std::string& question) -> Result<bool> {
+        if (::isatty(STDIN_FILENO) == 0) {
+            return fail(Errc::invalid, "nobody can be asked: give --fingerprint");
+        }
+        err << question << std::flush;
+        std::string line;
+        std::getline(std::cin, line);
+        return line == "y" || line == "Y" || line == "yes";
+    };
+    out.secret = [&err](const std::string& prompt) -> Result<std::string> {
+        const Silence silence;
+        if (silence.on()) {
+            err << prompt << std::flush;
+        }
+        std::string line;
+        std::getline(std::cin, line);
+        if (silence.on()) {
+            err << "\n";
+        }
+        return line;
+    };
+    return out;
+}
+
+Exit log_in(const Options& options, const Dialog& dialog, std::ostream& out, std::ostream& err) {
+    const auto done = try_and_keep(options, dialog, err);
+    if (!done) {
+        err << "error: " << one_line(done.error().message) << "\n";
+        return exit_code(done.error().code);
+    }
+    out << *done << "\n";
+    return Exit::ok;
+}
+
+}  // namespace lockstep::cli
