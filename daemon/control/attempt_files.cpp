@@ -4,11 +4,13 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
 
 namespace lockstep {
 namespace {
 constexpr std::size_t kAttemptFileBytes = 64U << 10U;
-}
+constexpr std::size_t kReasonBytes = 1024;
+}  // namespace
 
 std::filesystem::path attempt_directory(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt) {
@@ -79,6 +81,19 @@ std::optional<wire::ResultFile> read_result(const std::filesystem::path& directo
                                                          {"what", file.error().message}});
         return std::nullopt;
     }
+    return std::move(*file);
+}
+
+std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,
+                                             std::int32_t node_rank,
+                                             const std::string& incarnation) {
+    const auto text = read_file(directory / wire::gave_up_file_name(node_rank), kAttemptFileBytes);
+    auto file = text ? wire::decode_gave_up_file(*text) : fail(text.error());
+    if (!file || (!incarnation.empty() && file->incarnation != incarnation)) {
+        return std::nullopt;
+    }
+    file->node = printable(std::string_view{file->node}.substr(0, limits::kTextBytes));
+    file->reason = printable(std::string_view{file->reason}.substr(0, kReasonBytes));
     return std::move(*file);
 }
 

@@ -38,5 +38,10 @@ Status refresh_attempt(const std::filesystem::path& directory, const AgentsListe
 // What the agent of a node left behind; nothing if it left none that reads back.
 std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
                                             std::int32_t node_rank);
+// Why the agent of a node left without a result, in its own words; nothing if it did not say. What
+// another agent than `incarnation` said does not count, unless that is "" (none has claimed it).
+std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,
+                                             std::int32_t node_rank,
+                                             const std::string& incarnation);
 
 }  // namespace lockstep

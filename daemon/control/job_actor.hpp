@@ -116,6 +116,10 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     wire::Welcome welcome(const AgentLink& link) const;
     bool current(const AgentLink& link, std::int32_t generation) const;
     void fence(const std::shared_ptr<AgentLink>& link, std::string why);
+    std::string unwelcome(const Job& job, const AgentLink& link, const wire::Hello& hello);
+    // The same as fence() for one that has just called in; its job's events say so.
+    void refuse(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello,
+                std::string why);
 
     // What due() asks for.
     Task<void> act();
@@ -126,6 +130,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> place();
     Task<bool> hand_over();
     Task<void> wait_in_queue(Observation seen);
+    std::optional<wire::GaveUpFile> first_last_words() const;
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);
     Task<bool> verdict();

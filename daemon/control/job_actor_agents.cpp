@@ -96,19 +96,32 @@ void JobActor::take(Draft& draft, CancelInput& input) {
 
 void JobActor::take(Draft&, LookInput&) {}
 
-void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
-                     const wire::Hello& hello) {
+void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                      const wire::Hello& hello, std::string why) {
+    link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     const Attempt* attempt = draft.job.attempt();
-    if (hello.protocol != wire::kProtocol) {
-        fence(link, "this daemon speaks protocol " + std::to_string(wire::kProtocol));
-        return;
+    if (attempt != nullptr && attempt->refused < limits::kRefusalEvents) {
+        event::AgentRefused refused;
+        refused.attempt = attempt->number;
+        refused.node_rank = hello.node_rank;
+        refused.node = link->node;
+        refused.reason = why;
+        add(draft, std::move(refused));  // a finished job takes no events: then the log has it
     }
-    if (attempt == nullptr || attempt->number != link->attempt() || attempt->finished_at != 0 ||
-        hello.node_rank < 0 || hello.node_rank >= job_.spec.resources.nodes ||
+    fence(link, std::move(why));
+}
+
+// Why an agent cannot be had; "" if it can.
+std::string JobActor::unwelcome(const Job& job, const AgentLink& link, const wire::Hello& hello) {
+    const Attempt* attempt = job.attempt();
+    if (hello.protocol != wire::kProtocol) {
+        return "this daemon speaks protocol " + std::to_string(wire::kProtocol);
+    }
+    if (attempt == nullptr || attempt->number != link.attempt() || attempt->finished_at != 0 ||
+        hello.node_rank < 0 || hello.node_rank >= job.spec.resources.nodes ||
         hello.incarnation.empty() || hello.incarnation.size() > limits::kTextBytes ||
         hello.allocation.size() > limits::kTextBytes) {
-        fence(link, "not a node of the current attempt");
-        return;
+        return "not a node of the current attempt";
     }
     // Ranks that train already are not stopped for it.
     const UnixMillis now = context_.clock.wall();
@@ -117,13 +130,23 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         set_pending_reason("the clock of " + printable(hello.node) + " is " +
                            std::to_string(std::abs(behind) / 1000) + " s " +
                            (behind > 0 ? "behind" : "ahead"));
-        fence(link, pending_reason_);
+        return pending_reason_;
+    }
+    return "";
+}
+
+void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                     const wire::Hello& hello) {
+    if (std::string why = unwelcome(draft.job, *link, hello); !why.empty()) {
+        refuse(draft, link, hello, std::move(why));
         return;
     }
+    const Attempt* attempt = draft.job.attempt();
     if (!attempt->claims.empty() && attempt->allocation != hello.allocation) {
         // A second copy of the attempt: the scheduler took it twice. The first claim has it.
-        fence(link, "attempt " + std::to_string(attempt->number) + " runs in allocation " +
-                        attempt->allocation + ", this is " + printable(hello.allocation));
+        refuse(draft, link, hello,
+               "attempt " + std::to_string(attempt->number) + " runs in allocation " +
+                   attempt->allocation + ", this is " + printable(hello.allocation));
         return;
     }
     if (draft.job.state == JobState::queued || draft.job.state == JobState::held) {
@@ -138,7 +161,8 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
     }
     const auto claim = attempt->claims.find(hello.node_rank);
     if (claim != attempt->claims.end() && claim->second.incarnation != hello.incarnation) {
-        fence(link, "node " + std::to_string(hello.node_rank) + " was claimed by another agent");
+        refuse(draft, link, hello,
+               "node " + std::to_string(hello.node_rank) + " was claimed by another agent");
         return;
     }
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
@@ -152,7 +176,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         claimed.pid = hello.pid;
         claimed.allocation = hello.allocation;
         if (!add(draft, std::move(claimed))) {
-            fence(link, "the job is not waiting for agents");
+            refuse(draft, link, hello, "the job is not waiting for agents");
             return;
         }
     }
@@ -486,10 +510,15 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
             event::FaultSeen fault;
             fault.attempt = attempt->number;
             fault.generation = generation != nullptr ? generation->number : 0;
-            fault.node = name;
+            const auto words = read_gave_up(
+                attempt->directory, node,
+                claim == attempt->claims.end() ? std::string{} : claim->second.incarnation);
+            fault.node = words ? words->node : name;
             fault.cause_class = to_string(CauseClass::node_lost);
-            fault.message = "the agent of " + name + " ended without a result" +
-                            (seen.message.empty() ? "" : ": " + seen.message);
+            fault.message = "the agent of " + fault.node + " ended without a result";
+            for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
+                fault.message += why.empty() ? "" : ": " + why;
+            }
             fault.at = context_.clock.wall();
             add(draft, std::move(fault));
             return;

@@ -130,6 +130,9 @@ Task<void> JobActor::place() {
         fault.message = seen.cause.message;
         fault.node = seen.cause.node;
         fault.at = context_.clock.wall();
+        if (const auto words = first_last_words()) {
+            fault.message += "; the agent of " + words->node + ": " + words->reason;
+        }
         add(next, std::move(fault));
         co_await commit_and_look(std::move(next));
     } else {
@@ -146,6 +149,16 @@ Task<void> JobActor::place() {
             inputs_.emplace_back(LookInput{});
         }
     }
+}
+
+// Of the agents that came with nobody hearing them: the daemon's certificate was another one, say.
+std::optional<wire::GaveUpFile> JobActor::first_last_words() const {
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        if (auto words = read_gave_up(job_.attempt()->directory, node, "")) {
+            return words;
+        }
+    }
+    return std::nullopt;
 }
 
 Task<void> JobActor::wait_in_queue(Observation seen) {

@@ -256,6 +256,16 @@ void Node::save_result() {
     result_saved_ = true;
 }
 
+// Where the daemon finds them, whatever keeps the two from talking.
+void Node::save_last_words(const std::string& reason) const {
+    const auto path = config_.attempt_directory / wire::gave_up_file_name(config_.node_rank);
+    const wire::GaveUpFile file{config_.incarnation, config_.name, reason};
+    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), 0600);
+    if (!saved) {
+        log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
+    }
+}
+
 void Node::warn_ranks() {
     if (!spec_ || !group_.running()) {
         return;
@@ -321,6 +331,7 @@ void Node::fence(const std::string& why) {
     }
     stopping_ = true;
     log::error("the daemon does not want this agent", {{"why", why}});
+    save_last_words(why);
     next_world_.reset();
     group_.stop(std::chrono::milliseconds{0});
     tasks_.spawn("fenced", exit_fenced());
@@ -337,8 +348,9 @@ Task<void> Node::exit_fenced() {
     finish(kAgentFenced);
 }
 
-void Node::give_up() {
-    log::error("no daemon for too long", {{"result", result_saved_}});
+void Node::give_up(const std::string& why) {
+    log::error("no daemon for too long", {{"result", result_saved_}, {"why", why}});
+    save_last_words("no daemon for too long: " + why);
     finish(result_saved_ ? kAgentDone : kAgentLonely);
 }
 

@@ -78,7 +78,7 @@ class Node {
     void warn_ranks();
     void shut_down(std::chrono::milliseconds grace);
     // No daemon for too long and no ranks: exit.
-    void give_up();
+    void give_up(const std::string& why);
 
   private:
     enum class Phase { waiting, ready, running };
@@ -130,6 +130,7 @@ class Node {
     Task<void> tick();
     Task<void> settle();
     Task<void> exit_fenced();
+    void save_last_words(const std::string& reason) const;
     void finish(int code);
 
     TaskGroup& tasks_;

@@ -58,7 +58,7 @@ Task<void> Session::run() {
             break;
         }
         if (!node_.ranks_running() && SteadyClock::now() - lost_at_ >= timing_.orphan) {
-            node_.give_up();
+            node_.give_up(ended.error().message);
             break;
         }
         co_await sleep_on(retry_timer_, next_delay());

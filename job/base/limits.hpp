@@ -86,6 +86,8 @@ inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed 
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
+// Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
+inline constexpr std::int32_t kRefusalEvents = 16;                 // of an attempt
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
 inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
 

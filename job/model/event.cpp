@@ -49,6 +49,11 @@ void fields(V& visit, M& m) {
         visit("incarnation", m.incarnation);
         visit("pid", m.pid);
         visit.optional("allocation", m.allocation);
+    } else if constexpr (Is<M, event::AgentRefused>) {
+        visit("attempt", m.attempt);
+        visit("node_rank", m.node_rank);
+        visit("node", m.node);
+        visit("reason", m.reason);
     } else if constexpr (Is<M, event::GenerationStarted>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

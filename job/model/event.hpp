@@ -71,6 +71,12 @@ struct AgentClaimed {
     // the first claim of an attempt fixes it for all of its nodes.
     std::string allocation{};
 };
+struct AgentRefused {  // called in with the attempt's ticket and was sent away
+    std::int32_t attempt = 0;
+    std::int32_t node_rank = -1;  // as it says
+    std::string node;             // as it says
+    std::string reason;
+};
 struct GenerationStarted {  // on disk before WORLD leaves: its number is a fence
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
@@ -136,7 +142,7 @@ using EventData =
                  event::GenerationStarted, event::RanksStarted, event::RankExited, event::FaultSeen,
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
-                 event::AttemptSubmitted, event::Held, event::Released>;
+                 event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

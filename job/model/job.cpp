@@ -152,6 +152,14 @@ struct Applier {
         current->claimed_at = event.time;
         return {};
     }
+    Status operator()(const event::AgentRefused& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr) {
+            return stale("refusal");
+        }
+        ++current->refused;
+        return {};
+    }
     Status operator()(const event::GenerationStarted& e) const {
         Attempt* current = attempt(e.attempt);
         if (current == nullptr ||

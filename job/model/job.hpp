@@ -56,6 +56,7 @@ struct Attempt {
     UnixMillis finished_at = 0;
     std::map<std::int32_t, NodeClaim> claims;  // by node rank
     UnixMillis claimed_at = 0;                 // the last node called in
+    std::int32_t refused = 0;                  // agents that were sent away
     std::vector<Generation> generations;
     std::optional<Cause> fault;  // of the attempt, outside any generation
     Cause cause;

@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "generation_started", "ranks_started",      "rank_exited",       "fault",
     "checkpoint_saved",   "generation_ended",   "attempt_ended",     "cancel_requested",
     "finished",           "attempt_submitting", "attempt_submitted", "held",
-    "released",
+    "released",           "agent_refused",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",      "user_error", "rank_exit", "rank_signal",       "oom",

@@ -41,8 +41,9 @@ enum class EventKind : std::uint8_t {
     attempt_submitted,
     held,
     released,
+    agent_refused,
 };
-inline constexpr std::size_t kEventKinds = 17;
+inline constexpr std::size_t kEventKinds = 18;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -121,9 +122,12 @@ inline constexpr std::array kTransitions{
 };
 
 // The state after the event, or nothing when the event has no place in `from`. cancel_requested
-// changes no state: the job goes on until what runs has stopped.
+// changes no state: the job goes on until what runs has stopped. Nor does agent_refused: the agents
+// that are welcome go on; between attempts there is none to refuse.
 constexpr std::optional<JobState> next(JobState from, EventKind on) {
-    if (on == EventKind::cancel_requested && !is_final(from)) {
+    if ((on == EventKind::cancel_requested && !is_final(from)) ||
+        (on == EventKind::agent_refused && !is_final(from) && from != JobState::accepted &&
+         from != JobState::requeued)) {
         return from;
     }
     for (const auto& transition : kTransitions) {

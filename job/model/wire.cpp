@@ -195,6 +195,14 @@ void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, GaveUpFile>
+void fields(V& visit, M& m) {
+    visit("incarnation", m.incarnation);
+    visit("node", m.node);
+    visit("reason", m.reason);
+}
+
 template <class M>
 Json write(const M& message) {
     FieldWriter writer;
@@ -340,6 +348,13 @@ Result<ClaimFile> decode_claim_file(std::string_view text) {
     return decode_file<ClaimFile>(text);
 }
 
+std::string encode_gave_up_file(const GaveUpFile& file) {
+    return dump_json(write(file)) + "\n";
+}
+Result<GaveUpFile> decode_gave_up_file(std::string_view text) {
+    return decode_file<GaveUpFile>(text);
+}
+
 std::string encode_result_file(const ResultFile& file) {
     Json json = write(file);
     json["exits"] = write_list(file.exits);
@@ -370,6 +385,9 @@ std::string claim_file_name(std::int32_t node_rank, const std::string& allocatio
 }
 std::string result_file_name(std::int32_t node_rank) {
     return numbered("node-%05d.result.json", node_rank);
+}
+std::string gave_up_file_name(std::int32_t node_rank) {
+    return numbered("node-%05d.gave-up.json", node_rank);
 }
 std::string rank_log_name(std::int32_t rank) {
     return numbered("rank-%05d.log", rank);

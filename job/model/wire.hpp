@@ -218,6 +218,18 @@ struct ResultFile {
 std::string encode_result_file(const ResultFile& file);
 Result<ResultFile> decode_result_file(std::string_view text);
 
+// <attempt directory>/node-00000.gave-up.json: why an agent left although nothing was settled: the
+// daemon refused it, it refused the daemon's certificate, or it never reached it. The daemon cannot
+// know this otherwise, so the agent's last words go into the job's events.
+std::string gave_up_file_name(std::int32_t node_rank);
+struct GaveUpFile {
+    std::string incarnation;
+    std::string node;
+    std::string reason;
+};
+std::string encode_gave_up_file(const GaveUpFile& file);
+Result<GaveUpFile> decode_gave_up_file(std::string_view text);
+
 // <attempt directory>/rank-00000.log: stdout and stderr of a rank, in order.
 std::string rank_log_name(std::int32_t rank);
 

@@ -33,7 +33,8 @@ std::vector<EventData> samples() {
             event::AttemptSubmitting{1, 2},
             event::AttemptSubmitted{1, "17"},
             event::Held{1, "by the administrator"},
-            event::Released{1}};
+            event::Released{1},
+            event::AgentRefused{1, 2, "n", "its clock"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -134,6 +134,8 @@ EventData fitting(EventKind kind) {
             return event::Held{1, "why"};
         case EventKind::released:
             return event::Released{1};
+        case EventKind::agent_refused:
+            return event::AgentRefused{1, 1, "n1", "its clock"};
     }
     return event::Submitted{};
 }
@@ -187,8 +189,9 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
             }
         }
     }
-    // The table, plus cancel_requested and finished in each of the seven states that are not final.
-    EXPECT_EQ(legal, kTransitions.size() + 14);
+    // The table, plus cancel_requested and finished in each of the seven states that are not final,
+    // agent_refused in those with an attempt.
+    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5);
 }
 
 TEST(JobFold, FinalStatesTakeNothing) {

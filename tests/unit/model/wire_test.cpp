@@ -84,6 +84,11 @@ TEST(Wire, FilesReadBack) {
     EXPECT_EQ(again->exits[0].signal, 9);
     EXPECT_EQ(again->faults[0].message, "why");
     EXPECT_FALSE(decode_result_file("{\"incarnation\":").has_value());
+    const auto words = decode_gave_up_file(encode_gave_up_file({"abc", "n1", "another clock"}));
+    ASSERT_TRUE(words.has_value()) << words.error().message;
+    EXPECT_EQ(words->incarnation, "abc");
+    EXPECT_EQ(words->node, "n1");
+    EXPECT_EQ(words->reason, "another clock");
 }
 
 }  // namespace
