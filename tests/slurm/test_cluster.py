@@ -105,7 +105,7 @@ class FourNodes(unittest.TestCase):
     def test_a_batch_job_runs_to_its_end(self):
         begun = time.monotonic()
         job = self.cluster.sbatch('#!/bin/sh\nsrun sh -c \'hostname >"$OUT.$SLURM_PROCID"\'\n'
-                                  "exit 3\n", "-N3", f"--export=ALL,OUT={self.cluster.shared}/out")
+                                  "exit 3\n", "-N3", env={"OUT": f"{self.cluster.shared}/out"})
         found = self.cluster.wait_job(job, "FAILED", "COMPLETED")
         say(f"batch job of 3 nodes: {timed(begun)}")
         self.assertEqual((found["JobState"], found["ExitCode"]), ("FAILED", "3:0"))
