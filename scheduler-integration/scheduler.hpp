@@ -10,6 +10,7 @@
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
 #include "job/model/placement.hpp"
+#include "scheduler-integration/cluster.hpp"
 
 #include <functional>
 #include <optional>
@@ -103,6 +104,8 @@ class Scheduler {
     }
     // Asks the allocation to end, by force if it must. Absent is success.
     virtual Task<Status> cancel(JobId job, std::int32_t attempt) = 0;
+    // Its machines as it last told of them; asks nothing. The first call may find nothing yet.
+    virtual Cluster cluster() = 0;
     // Whether it answers at the moment; for /readyz.
     virtual Task<Status> ping() = 0;
     // The batch script of an attempt, if this scheduler runs one; byte for byte what would be

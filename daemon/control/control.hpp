@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/agent_gate.hpp"
+#include "daemon/control/cluster_view.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
@@ -104,6 +105,10 @@ class Control {
     virtual Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
+
+    // The scheduler's machines as last heard of (cluster_view.hpp). Waits for nothing.
+    virtual Json cluster() = 0;
+    virtual Result<Json> nodes(const Caller& caller, const NodeQuery& query) = 0;
 
     // Stream. subscribe() calls `sink` on the control thread for every new message until the
     // returned handle is destroyed. replay() hands out the stored events after `seq`, oldest first.

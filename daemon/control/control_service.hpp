@@ -52,6 +52,8 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> ranks(Caller caller, std::string id) override;
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
+    Json cluster() override;
+    Result<Json> nodes(const Caller& caller, const NodeQuery& query) override;
     std::shared_ptr<void> subscribe(Sink sink) override;
     Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
     std::int64_t last_seq() const override;

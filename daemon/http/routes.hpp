@@ -22,9 +22,10 @@ struct RouteContext {
 // All of them, /openapi.json included.
 void add_routes(Router& router, const RouteContext& context);
 
-void add_job_routes(Router& router, const RouteContext& context);     // submit, render, list, …
-void add_view_routes(Router& router, const RouteContext& context);    // logs, series, ranks, events
-void add_system_routes(Router& router, const RouteContext& context);  // health, metrics, whoami
+void add_job_routes(Router& router, const RouteContext& context);   // submit, render, list, …
+void add_view_routes(Router& router, const RouteContext& context);  // logs, series, ranks, events
+void add_cluster_routes(Router& router, const RouteContext& context);  // cluster, nodes
+void add_system_routes(Router& router, const RouteContext& context);   // health, metrics, whoami
 
 Caller caller_of(const HttpRequest& request);
 // A problem document in which "name: message" about a query parameter also has its pointer.

@@ -101,6 +101,7 @@ void add_system_routes(Router& router, const RouteContext& context) {
 void add_routes(Router& router, const RouteContext& context) {
     add_job_routes(router, context);
     add_view_routes(router, context);
+    add_cluster_routes(router, context);
     add_system_routes(router, context);
     // Last: the document describes every route, itself included.
     const auto text = std::make_shared<std::string>();

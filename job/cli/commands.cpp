@@ -270,6 +270,51 @@ Exit script(Context& context) {
     return Exit::ok;
 }
 
+Exit nodes(Context& context) {
+    const Options& options = context.options;
+    Json all = Json::object();
+    all["items"] = Json::array();
+    std::string cursor;
+    do {
+        std::string query = "?limit=1000";
+        for (const auto& [name, value] :
+             {std::pair<const char*, const std::string&>{"partition", options.partition},
+              {"state", options.state},
+              {"cursor", cursor}}) {
+            query += value.empty() ? "" : std::string("&") + name + "=" + query_encode(value);
+        }
+        const auto page = context.client.get_json("/v1/nodes" + query);
+        if (!page) {
+            return report(context, page.error());
+        }
+        for (const Json& node : items_at(*page, "items")) {
+            all["items"].push_back(node);
+        }
+        cursor = text_at(*page, "next_cursor");
+    } while (!cursor.empty());
+    if (options.json) {
+        print_json(context, all);
+    } else if (all["items"].empty()) {
+        context.err << "no nodes\n";
+    } else {
+        print(context, nodes_table(context.terminal, all));
+    }
+    return Exit::ok;
+}
+
+Exit cluster(Context& context) {
+    const auto answer = context.client.get_json("/v1/cluster");
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    if (context.options.json) {
+        print_json(context, *answer);
+    } else {
+        print(context, cluster_view(context.terminal, *answer));
+    }
+    return Exit::ok;
+}
+
 }  // namespace
 
 Exit report(Context& context, const Error& error) {
@@ -305,7 +350,8 @@ void print_json(Context& context, const Json& json) {
 
 Exit run_verb(Context& context, const std::string& verb) {
     static const std::map<std::string, Exit (*)(Context&)> kPlain{
-        {"submit", submit}, {"render", render}, {"script", script}, {"jobs", jobs}};
+        {"submit", submit}, {"render", render}, {"script", script},
+        {"jobs", jobs},     {"nodes", nodes},   {"cluster", cluster}};
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

@@ -129,6 +129,15 @@ void declare_jobs(CLI::App& app, Options& options) {
     jobs->add_flag("-q,--quiet", options.quiet, "Ids only, one a line");
 }
 
+void declare_cluster(CLI::App& app, Options& options) {
+    CLI::App* nodes = verb(app, "nodes", "List the scheduler's nodes and what runs on them");
+    nodes->add_option("--partition", options.partition, "Only nodes of this partition")
+        ->type_name("NAME");
+    nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")
+        ->type_name("STATE");
+    verb(app, "cluster", "Show the scheduler, its partitions and what is free");
+}
+
 void declare_one_job(CLI::App& app, Options& options) {
     job_verb(app, options, "show", "Show one job: state, attempts, cause");
     CLI::App* follow = job_verb(app, options, "follow", "Show every rank until the job has ended");
@@ -199,6 +208,7 @@ void declare(CLI::App& app, Options& options) {
     declare_submit(app, options);
     declare_jobs(app, options);
     declare_one_job(app, options);
+    declare_cluster(app, options);
     verb(app, "login", "Remember a daemon, its certificate and a token")
         ->add_option("URL", options.login_url, "Where it is: https://host:port")
         ->required()

@@ -49,6 +49,7 @@ struct Options {
     std::int64_t tail = 0;  // 0 = from the beginning
     std::string metric;
     std::string ranks;
+    std::string partition;
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
     // login

@@ -24,6 +24,10 @@ Lines cause_view(const Terminal& terminal, const Json& cause);
 std::string event_line(const Terminal& terminal, const Json& event);
 // The ranks' table of GET …/ranks.
 Lines ranks_table(const Terminal& terminal, const Json& ranks);
+// The nodes of GET /v1/nodes.
+Lines nodes_table(const Terminal& terminal, const Json& nodes);
+// The answer of GET /v1/cluster.
+Lines cluster_view(const Terminal& terminal, const Json& cluster);
 // "exited 0", "signal 9", or "".
 std::string rank_end(const Json& rank);
 

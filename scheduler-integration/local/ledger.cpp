@@ -69,16 +69,23 @@ void Ledger::occupy(const std::string& name, const LocalNeed& need) {
     held_[name] = need;
 }
 
-Machine Ledger::free() const {
-    Machine left = capacity_;
+Machine Ledger::used() const {
+    Machine out;
+    out.cores = 0;
     for (const auto& [name, need] : held_) {
-        left.cores -= need.cores;
-        left.memory_mb -= need.memory_mb;
-        left.gpus -= need.gpus;
+        out.cores += need.cores;
+        out.memory_mb += need.memory_mb;
+        out.gpus += need.gpus;
     }
-    left.cores = std::max(left.cores, 0);
-    left.memory_mb = std::max<std::int64_t>(left.memory_mb, 0);
-    left.gpus = std::max(left.gpus, 0);
+    return out;
+}
+
+Machine Ledger::free() const {
+    const Machine taken = used();
+    Machine left = capacity_;
+    left.cores = std::max(left.cores - taken.cores, 0);
+    left.memory_mb = std::max<std::int64_t>(left.memory_mb - taken.memory_mb, 0);
+    left.gpus = std::max(left.gpus - taken.gpus, 0);
     return left;
 }
 

@@ -51,6 +51,8 @@ class Ledger {
     std::string reason(const std::string& name) const;
 
     const Machine& capacity() const { return capacity_; }
+    // What is taken of it, by what runs and not by what waits.
+    Machine used() const;
     bool queued(const std::string& name) const;
 
   private:

@@ -355,6 +355,25 @@ void LocalScheduler::signal_all(Attempt& attempt, int number) {
     }
 }
 
+Cluster LocalScheduler::cluster() {
+    const Machine all = ledger_.capacity();
+    const Machine used = ledger_.used();
+    Cluster out;
+    out.name = host_;
+    out.seen_at = SystemClock{}.wall();
+    ClusterNode node;
+    node.name = host_;
+    node.idle = used.cores == 0 && used.memory_mb == 0 && used.gpus == 0;
+    node.state = node.idle ? "idle" : used.cores >= all.cores ? "allocated" : "mixed";
+    node.cpus = all.cores;
+    node.cpus_used = std::min(used.cores, all.cores);
+    node.memory_mb = all.memory_mb;
+    node.gpus = all.gpus;
+    node.gpus_used = used.gpus;
+    out.nodes.push_back(std::move(node));
+    return out;
+}
+
 Task<Status> LocalScheduler::ping() {
     if (::access(options_.agent_program.c_str(), X_OK) != 0) {
         co_return fail(Errc::unavailable,

@@ -43,6 +43,7 @@ class LocalScheduler final : public Scheduler {
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     Task<Status> ping() override;
+    Cluster cluster() override;  // this machine
 
     // Called soon after an attempt started or one of its agents ended; poll() tells what it is.
     void on_change(Changed changed) override { changed_ = std::move(changed); }

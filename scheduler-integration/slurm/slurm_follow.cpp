@@ -16,6 +16,26 @@ constexpr double kReadBurst = 4;
 // had not saved when it died is forgotten.
 constexpr auto kFirstAudit = std::chrono::seconds{10};
 
+constexpr auto kFactsAge = std::chrono::minutes{10};
+constexpr auto kNodesAge = std::chrono::seconds{30};
+constexpr auto kNodesWanted = std::chrono::minutes{5};  // after the last reader
+
+ClusterNode as_cluster_node(SlurmNode node) {
+    ClusterNode out;
+    out.usable = node.usable();
+    out.idle = out.usable && node.state == "idle";
+    out.state = node.state + node.flags;
+    out.cpus = node.cpus;
+    out.cpus_used = node.cpus_allocated;
+    out.memory_mb = node.memory_mb;
+    out.gpus = node.gpus();
+    out.gpus_used = node.gpus_used();
+    out.name = std::move(node.name);
+    out.reason = std::move(node.reason);
+    out.partitions = std::move(node.partitions);
+    return out;
+}
+
 std::string signature(const Observation& seen) {
     return std::to_string(static_cast<int>(seen.kind)) + "/" +
            std::to_string(static_cast<int>(seen.state)) + "/" + seen.id + "/" + seen.reason + "/" +
@@ -94,13 +114,52 @@ SteadyTime SlurmScheduler::next_query() {
                             read_tokens_ + std::chrono::duration<double>(now - tokens_at_).count() *
                                                options_.reads_per_second);
     tokens_at_ = now;
-    SteadyTime due = last_query_ + (hurried_ ? kAtLeast : next_pause());
+    SteadyTime due = last_query_ + (hurried_ || nodes_are_wanted() ? kAtLeast : next_pause());
     if (read_tokens_ < 1) {
         const auto refill = std::chrono::duration_cast<std::chrono::milliseconds>(
             std::chrono::duration<double>((1 - read_tokens_) / options_.reads_per_second));
         due = std::max(due, now + refill + std::chrono::milliseconds{1});
     }
     return due;
+}
+
+// Partitions and limits change without anybody telling us.
+bool SlurmScheduler::facts_are_old() const {
+    return !facts_ || clock_.steady() - facts_at_ >= kFactsAge;
+}
+
+bool SlurmScheduler::nodes_are_wanted() const {
+    const auto now = clock_.steady();
+    return cluster_asked_ && now - *cluster_asked_ < kNodesWanted &&
+           (nodes_seen_ == 0 || now - nodes_at_ >= kNodesAge);
+}
+
+Task<void> SlurmScheduler::look_around() {
+    if (facts_are_old() && reachable_) {
+        read_tokens_ -= 1;
+        auto facts = co_await backend_->probe();
+        if (facts) {
+            if (!facts_) {
+                log::info("Slurm answers", {{"version", to_string(facts->version)}});
+            }
+            facts_ = std::move(*facts);
+            facts_at_ = clock_.steady();
+        }
+    }
+    if (nodes_are_wanted() && reachable_) {
+        read_tokens_ -= 1;
+        nodes_at_ = clock_.steady();
+        auto table = co_await backend_->nodes();
+        if (table) {
+            nodes_.clear();
+            for (SlurmNode& node : table->nodes) {
+                nodes_.push_back(as_cluster_node(std::move(node)));
+            }
+            nodes_seen_ = clock_.wall();
+        } else {
+            log::warn("Slurm does not tell of its nodes", {{"what", table.error().message}});
+        }
+    }
 }
 
 Task<void> SlurmScheduler::poll_loop() {
@@ -115,6 +174,7 @@ Task<void> SlurmScheduler::poll_loop() {
         if (!facts_ || !tracked_.empty() || !reachable_) {
             co_await query();
         }
+        co_await look_around();
     }
 }
 
@@ -122,13 +182,6 @@ Task<void> SlurmScheduler::query() {
     const SteadyTime asked = clock_.steady();
     read_tokens_ -= 1;
     ++counters_.polls;
-    if (!facts_) {
-        auto facts = co_await backend_->probe();
-        if (facts) {
-            facts_ = std::move(*facts);
-            log::info("Slurm answers", {{"version", to_string(facts_->version)}});
-        }
-    }
     const auto table = co_await backend_->jobs();
     counters_.last_poll_seconds = std::chrono::duration<double>(clock_.steady() - asked).count();
     if (!table) {

@@ -45,6 +45,7 @@ Task<Status> SlurmScheduler::begin() {
     auto facts = co_await backend_->probe();
     if (facts) {
         facts_ = std::move(*facts);
+        facts_at_ = clock_.steady();
         for (const std::string& warning : version_warnings(facts_->version)) {
             log::warn("about this Slurm", {{"what", warning}});
         }
@@ -62,6 +63,32 @@ Task<Status> SlurmScheduler::begin() {
     }
     tasks_.spawn("slurm poll", poll_loop());
     co_return Status{};
+}
+
+Cluster SlurmScheduler::cluster() {
+    cluster_asked_ = clock_.steady();
+    if (nodes_seen_ == 0) {
+        hurry();
+    } else {
+        poll_timer_.cancel();  // the loop looks again at what is wanted
+    }
+    Cluster out;
+    out.reachable = reachable_;
+    out.problem = reachable_ ? "" : unreachable_why_;
+    if (facts_) {
+        out.name = facts_->config.cluster;
+        out.version = to_string(facts_->version);
+        for (const SlurmPartition& partition : facts_->partitions) {
+            if (!partition.hidden) {
+                out.partitions.push_back({partition.name, partition.state, partition.is_default,
+                                          partition.total_nodes, partition.max_time,
+                                          partition.default_time, partition.max_nodes});
+            }
+        }
+    }
+    out.nodes = nodes_;
+    out.seen_at = nodes_seen_;
+    return out;
 }
 
 // --- attempts ------------------------------------------------------------------------------------

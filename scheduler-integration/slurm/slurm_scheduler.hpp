@@ -72,6 +72,7 @@ class SlurmScheduler final : public Scheduler {
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     void over(const JobId& job, std::int32_t attempt) override;
     Task<Status> ping() override;
+    Cluster cluster() override;
     Result<std::optional<std::string>> script(const AttemptRequest& request) const override;
 
     void on_change(Changed changed) override { changed_ = std::move(changed); }
@@ -100,6 +101,9 @@ class SlurmScheduler final : public Scheduler {
     Task<Status> write_script(const AttemptRequest& request);
     Task<void> poll_loop();
     Task<void> query();
+    Task<void> look_around();
+    bool facts_are_old() const;
+    bool nodes_are_wanted() const;
     Task<void> settle(TrackedPointer tracked, SteadyTime asked);
     Task<void> end(TrackedPointer tracked, std::int64_t id);
     void take_answer(const JobTable& table, SteadyTime asked);
@@ -115,6 +119,11 @@ class SlurmScheduler final : public Scheduler {
     std::unique_ptr<SlurmBackend> backend_;
     Options options_;
     std::optional<SlurmFacts> facts_;
+    SteadyTime facts_at_;
+    std::vector<ClusterNode> nodes_;  // for cluster(), asked for only while somebody reads it
+    UnixMillis nodes_seen_ = 0;       // 0 = not yet
+    SteadyTime nodes_at_;
+    std::optional<SteadyTime> cluster_asked_;
     Changed changed_;
     std::map<std::string, TrackedPointer> tracked_;  // by key_of()
     std::deque<std::string> turn_;                   // keys of those that wait for their turn

@@ -56,6 +56,26 @@ class Run(SlurmTestCase):
         # The allocation goes with its agents, nobody has to cancel it.
         self.wait_slurm(job["id"], "COMPLETED", "FAILED")
 
+    def test_nodes_and_partitions_are_told_with_the_jobs_on_them(self):
+        job = self.daemon.submit(command_spec("sleep 60", nodes=2))["id"]
+        self.daemon.wait_state(job, "running")
+
+        def seen():
+            found = self.daemon.get("/v1/nodes")["items"]
+            return found if sum(node["cpus_used"] > 0 for node in found) == 2 else None
+        nodes = {node["name"]: node for node in wait_until(seen, 60, "two nodes in use")}
+        self.assertEqual(set(nodes), set(self.cluster.nodes))
+        busy = [node for node in nodes.values() if node["jobs"]]
+        self.assertEqual([node["jobs"] for node in busy], [[job], [job]])
+        self.assertTrue(all(node["cpus_used"] > 0 and node["usable"] for node in busy))
+        cluster = self.daemon.get("/v1/cluster")
+        self.assertEqual((cluster["scheduler"], cluster["reachable"]), ("slurm", True))
+        main = next(one for one in cluster["partitions"] if one["default"])
+        self.assertEqual(main["nodes"]["total"], len(nodes))
+        self.assertEqual(main["nodes"]["idle"], len(nodes) - 2)
+        shown = self.daemon.cli("nodes", "--state", "idle").stdout
+        self.assertEqual(len(shown.splitlines()), 1 + len(nodes) - 2, shown)
+
     def test_logs_are_read_by_rank_while_it_runs(self):
         job = self.daemon.submit(command_spec("echo begin $RANK; sleep 600", 2, 1))
         self.daemon.wait_state(job["id"], "running")

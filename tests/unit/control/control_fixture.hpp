@@ -31,6 +31,7 @@ class TestScheduler final : public Scheduler {
   public:
     std::string_view name() const override { return "local"; }
     Task<void> stop() override { co_return; }
+    Cluster cluster() override { return machines; }
     void on_change(Changed) override {}
     Result<Admission> admit(const JobSpec& spec) const override {
         if (spec.resources.gpus_per_node > 0) {
@@ -78,6 +79,7 @@ class TestScheduler final : public Scheduler {
         co_return Status{};
     }
     Task<Status> ping() override { co_return Status{}; }
+    Cluster machines;
     std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
 
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};

@@ -99,6 +99,12 @@ class FakeControl final : public Control {
         }
         co_return place;
     }
+    Json cluster() override { return cluster_json(machines, "local"); }
+    Result<Json> nodes(const Caller& caller, const NodeQuery& query) override {
+        callers.push_back(caller);
+        return nodes_json(machines, query, {});
+    }
+    Cluster machines;
     std::shared_ptr<void> subscribe(Sink sink) override {
         const int key = next_sink++;
         sinks[key] = std::move(sink);

@@ -76,6 +76,7 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         {"cancelJob", Scope::write},    {"getJobRanks", Scope::read},
         {"getJobLogs", Scope::read},    {"getJobSeries", Scope::read},
         {"getJobEvents", Scope::read},  {"streamEvents", Scope::read},
+        {"getCluster", Scope::read},    {"listNodes", Scope::read},
         {"whoAmI", Scope::read},        {"connectAgent", Scope::agent},
         {"getHealth", Scope::open},     {"getReadiness", Scope::open},
         {"getMetrics", Scope::metrics}, {"getOpenApi", Scope::open}};

@@ -78,7 +78,18 @@ class FakeSlurm final : public SlurmBackend {
     }
     Task<Result<bool>> was_preempted(std::int64_t) override { co_return false; }
     Task<Status> ping() override { co_return Status{}; }
-    Task<Result<NodeTable>> nodes() override { co_return NodeTable{}; }
+    Task<Result<NodeTable>> nodes() override {
+        ++node_queries;
+        NodeTable table;
+        SlurmNode down;
+        down.name = "n1";
+        down.state = "down";
+        down.flags = "*";
+        down.reason = "Not responding";
+        down.cpus = 8;
+        table.nodes.push_back(down);
+        co_return table;
+    }
     void stop() override {}
 
     bool answers = true;
@@ -87,6 +98,7 @@ class FakeSlurm final : public SlurmBackend {
     std::vector<std::int64_t> cancelled;
     std::int64_t ids = 0;
     int queries = 0;
+    int node_queries = 0;
     int now_sending = 0;
     int most_sending = 0;
 
@@ -250,6 +262,24 @@ TEST_F(SlurmSchedulerTest, AdmissionNamesTheFieldThatCanNeverFit) {
               "/resources/nodes");
     EXPECT_EQ(refused(R"({"name":"t","framework":"native","resources":{"time_limit":"02:00:00"}})"),
               "/resources/time_limit");
+}
+
+TEST_F(SlurmSchedulerTest, NodesAreAskedForWhenSomebodyReadsThemAndNotAtEachReading) {
+    start();
+    ASSERT_TRUE(begun_);
+    EXPECT_EQ(slurm_->node_queries, 0);
+    EXPECT_EQ(scheduler_->cluster().seen_at, 0);
+    until([&] { return slurm_->node_queries > 0; });
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_EQ(scheduler_->cluster().nodes.size(), 1U);
+    }
+    const Cluster cluster = scheduler_->cluster();
+    EXPECT_EQ(cluster.nodes[0].state, "down*");
+    EXPECT_FALSE(cluster.nodes[0].usable);
+    EXPECT_EQ(cluster.nodes[0].reason, "Not responding");
+    ASSERT_EQ(cluster.partitions.size(), 1U);
+    EXPECT_EQ(cluster.partitions[0].max_time_seconds, 3600);
+    EXPECT_EQ(slurm_->node_queries, 1);
 }
 
 }  // namespace

@@ -1,0 +1,69 @@
+#include "daemon/http/problem.hpp"
+#include "daemon/http/query_reader.hpp"
+#include "daemon/http/routes.hpp"
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kCursorBytes = 512;
+
+HttpResponse cluster(Control& control, const HttpRequest& request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        return problem(*error);
+    }
+    return json_response(dump_json(control.cluster()));
+}
+
+HttpResponse nodes(Control& control, const HttpRequest& request) {
+    QueryReader in{request.query};
+    NodeQuery query;
+    std::int64_t limit = static_cast<std::int64_t>(query.limit);
+    in.text("partition", query.partition, limits::kTextBytes);
+    in.text("state", query.state, limits::kTextBytes);
+    in.text("cursor", query.cursor, kCursorBytes);
+    in.integer("limit", limit, 1, limits::kPage);
+    if (const auto error = in.finish()) {
+        return problem(*error);
+    }
+    query.limit = static_cast<std::size_t>(limit);
+    const auto found = control.nodes(caller_of(request), query);
+    return found ? json_response(dump_json(*found)) : query_problem(found.error());
+}
+
+}  // namespace
+
+void add_cluster_routes(Router& router, const RouteContext& context) {
+    Control& control = context.control;
+    Route route;
+    route.path = "/v1/cluster";
+    route.scope = Scope::read;
+    route.handler =
+        FastHandler{[&control](const HttpRequest& request) { return cluster(control, request); }};
+    route.operation = "getCluster";
+    route.summary =
+        "The scheduler, its partitions, and how many nodes, CPUs and GPUs are free; as last asked, "
+        "the scheduler is not waited for.";
+    route.response_schema = "Cluster";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/nodes";
+    route.scope = Scope::read;
+    route.handler =
+        FastHandler{[&control](const HttpRequest& request) { return nodes(control, request); }};
+    route.operation = "listNodes";
+    route.summary = "The scheduler's nodes by name, with the caller's jobs on them.";
+    route.query = {{"partition", "string", "Only nodes of this partition."},
+                   {"state", "string", "usable, unusable, idle, or the scheduler's own word."},
+                   {"limit", "integer", "Items in one answer, 1..1000; 500 if not given."},
+                   {"cursor", "string", "next_cursor of the answer before."}};
+    route.response_schema = "NodePage";
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep
