@@ -10,6 +10,7 @@
 #include "job/model/event.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
+#include "job/model/sweep.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -29,21 +30,26 @@ struct Caller {
 };
 
 struct SubmitRequest {
-    JobSpec spec;
+    JobSpec spec;                 // of the first job, when it is a sweep
+    std::optional<Sweep> sweep;   // all of them
     std::string idempotency_key;  // "" = none
     std::string body_sha256;      // of the request's body, to tell a repeat from another request
     std::string if_match;         // render_hash the submission must have, "" = any
 };
 struct Submitted {
-    std::shared_ptr<const std::string> job_json;  // the job as GET shows it
+    std::shared_ptr<const std::string> job_json;  // the (first) job as GET shows it
     std::string id;
     bool repeated = false;  // an earlier submission with this key
 };
+
+// Under this name the store finds the jobs of a sweep; no label of a user's can have it.
+inline constexpr const char* kSweepLabel = "lockstep:sweep";
 
 struct JobQuery {
     std::optional<JobState> state;
     std::string user, name;               // "" = any
     std::string label_name, label_value;  // label=name:value; "" = any
+    std::string sweep;                    // id of a sweep's first job; "" = any
     std::size_t limit = 50;
     std::string cursor;  // opaque; "" = from the newest
 };
@@ -95,6 +101,8 @@ class Control {
     // {items, next_cursor} as text.
     virtual Task<Result<std::string>> list(Caller caller, JobQuery query) = 0;
     virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;  // the job's JSON
+    // Every unfinished job of the sweep that the job is of: {"cancelled": n}. invalid: of none.
+    virtual Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> spec(Caller caller, std::string id) = 0;
     // The batch script of the newest attempt as it was submitted. not_found: its scheduler uses
     // none; unavailable: not written yet.

@@ -3,7 +3,6 @@
 
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_metrics.hpp"
-#include "daemon/control/render.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -11,19 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-JobRow first_row(const Job& job, const std::string& view) {
-    JobRow row;
-    row.id = job.id;
-    row.user = job.user;
-    row.name = job.spec.name;
-    row.state = job.state;
-    row.submitted_at = job.submitted_at;
-    row.last_seq = job.last_seq;
-    row.view = view;
-    row.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
-    return row;
-}
 
 // An agent that was away when its job ended may come back this much later and deliver the rest.
 constexpr auto kTicketPatience = std::chrono::seconds{60};
@@ -58,16 +44,33 @@ ControlService::ActorPtr ControlService::make_actor(Job job) {
     return actor;
 }
 
-// Hands jobs to the scheduler in the order they came, at most `window` at a time: what the
-// scheduler cannot start yet costs it nothing and waits here.
+// Hands jobs to the scheduler as the line has them, at most `window` at a time.
 void ControlService::admit_next() {
-    while (!waiting_.empty() && admitted_.size() < context_.settings.window && !stopping_) {
-        const std::string id = waiting_.front();
-        waiting_.pop_front();
+    while (!line_.empty() && admitted_.size() < context_.settings.window && !stopping_) {
+        const std::string id = line_.take_next();
         if (const ActorPtr actor = find(id)) {
             admitted_.insert(id);
             actor->set_pending_reason("");
             actor->start();
+        }
+    }
+}
+
+void ControlService::move_on(const std::string& id, bool succeeded) {
+    const WaitingLine::Settled settled = line_.finished(id, succeeded);
+    for (const std::string& ready : settled.ready) {
+        if (const ActorPtr actor = find(ready)) {
+            actor->set_pending_reason("");
+        }
+    }
+    for (const auto& [waiting, why] : settled.waiting) {
+        if (const ActorPtr actor = find(waiting)) {
+            actor->set_pending_reason(why);
+        }
+    }
+    for (const std::string& failed : settled.failed) {
+        if (const ActorPtr actor = find(failed)) {
+            actor->post(DependencyInput{id});
         }
     }
 }
@@ -102,7 +105,7 @@ void ControlService::on_finished(JobActor& actor) {
     }
     jobs_.erase(job.id.value);
     admitted_.erase(job.id.value);
-    std::erase(waiting_, job.id.value);
+    move_on(job.id.value, job.state == JobState::succeeded);
     net::post(context_.io, [this] { admit_next(); });
 }
 
@@ -153,6 +156,17 @@ Task<Status> ControlService::load_jobs() {
             co_return fail(restored.error().in(id.value));
         }
     }
+    for (const std::string& id : loaded_) {
+        const Job& job = find(id)->job();
+        if (job.spec.after.empty() || job.attempt() != nullptr) {
+            continue;
+        }
+        auto after = co_await look_at_after(job.spec.after);
+        if (!after) {
+            co_return fail(after.error().in(id));
+        }
+        loaded_after_[id] = std::move(*after);
+    }
     co_return Status{};
 }
 
@@ -168,13 +182,21 @@ void ControlService::begin(const std::string& agent_url, const std::string& fing
                           {{"job", id}, {"what", told.error().message}});
             }
             admitted_.insert(id);
+            line_.occupy(entry(actor->job(), {}));
             actor->start();
-        } else if (actor->job().cancel_requested_at != 0) {
+        } else if (actor->job().cancel_requested_at != 0 || actor->job().blocked) {
             actor->start();
+        } else if (const auto after = loaded_after_.find(id); after != loaded_after_.end()) {
+            if (!after->second.failed.empty()) {
+                actor->post(DependencyInput{after->second.failed});
+            } else {
+                actor->set_pending_reason(line_.add(entry(actor->job(), after->second.waiting)));
+            }
         } else {
-            waiting_.push_back(id);
+            actor->set_pending_reason(line_.add(entry(actor->job(), {})));
         }
     }
+    loaded_after_.clear();
     if (!loaded_.empty()) {
         log::info("unfinished jobs taken up again", {{"jobs", loaded_.size()}});
     }
@@ -273,108 +295,6 @@ ControlService::ActorPtr ControlService::find(std::string_view id) const {
     return found == jobs_.end() ? nullptr : found->second;
 }
 
-Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
-    const auto admission = context_.scheduler.admit(request.spec);
-    if (!admission) {
-        co_return fail(admission.error());
-    }
-    if (const Status same = check_rendered(request, admission->warnings); !same) {
-        co_return fail(same.error());
-    }
-    if (jobs_.size() >= limits::kActiveJobs) {
-        co_return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
-                                            " jobs are unfinished; try again later");
-    }
-    const auto key = std::make_pair(caller.user, request.idempotency_key);
-    if (!request.idempotency_key.empty() && !in_flight_.insert(key).second) {
-        co_return fail(Errc::conflict,
-                       "in flight: a submission with this Idempotency-Key is being stored");
-    }
-
-    Event event;
-    event.time = context_.clock.wall();
-    event.job = make_job_id(event.time);
-    event.seq = context_.store.next_seq();
-    event::Submitted data;
-    data.user = caller.user;
-    data.spec = to_json(request.spec);
-    data.warnings = admission->warnings;
-    event.data = std::move(data);
-    auto job = start_job(event);
-    if (!job) {
-        in_flight_.erase(key);
-        co_return fail(Errc::internal, "the canonical spec does not parse: " + job.error().message);
-    }
-    auto view = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
-    SubmitWrite write;
-    write.append.events.push_back(event);
-    write.append.row = first_row(*job, *view);
-    write.idempotency_key = request.idempotency_key;
-    write.body_sha256 = request.body_sha256;
-    const auto done = co_await context_.store.submit(std::move(write));
-    in_flight_.erase(key);
-    if (!done) {
-        co_return fail(done.error());
-    }
-    if (done->other_body) {
-        co_return fail(
-            Errc::conflict,
-            "reused: this Idempotency-Key belongs to another submission, " + done->id.value);
-    }
-    Submitted out;
-    out.id = done->id.value;
-    out.repeated = done->repeated;
-    if (done->repeated) {
-        auto earlier = co_await show(caller, out.id);
-        if (!earlier) {
-            co_return fail(earlier.error());
-        }
-        out.job_json = *earlier;
-        co_return out;
-    }
-    ++submitted_total_;
-    const ActorPtr actor = make_actor(std::move(*job));
-    if (waiting_.size() + admitted_.size() >= context_.settings.window) {
-        actor->set_pending_reason(
-            "waiting for its turn: " + std::to_string(waiting_.size() + admitted_.size()) +
-            " jobs were ahead when it came");
-    }
-    waiting_.push_back(out.id);
-    if (context_.bus.has_subscribers()) {
-        context_.bus.publish(stream_message(event, caller.user));
-    }
-    out.job_json = std::move(view);
-    admit_next();
-    co_return out;
-}
-
-// With If-Match: whether it would run exactly what was rendered.
-Status ControlService::check_rendered(const SubmitRequest& request,
-                                      const std::vector<std::string>& warnings) const {
-    if (request.if_match.empty()) {
-        return {};
-    }
-    const auto rendered =
-        render_json(request.spec, context_.scheduler, context_.settings.runs_dir, warnings);
-    if (!rendered) {
-        return fail(rendered.error());
-    }
-    if ((*rendered)["render_hash"].get<std::string>() != request.if_match) {
-        return fail(Errc::conflict,
-                    "render: the submission would run something else than was rendered; render "
-                    "it again");
-    }
-    return {};
-}
-
-Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
-    const auto admission = context_.scheduler.admit(spec);
-    if (!admission) {
-        return fail(admission.error());
-    }
-    return render_json(spec, context_.scheduler, context_.settings.runs_dir, admission->warnings);
-}
-
 Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
     const ActorPtr actor = find(id);
     if (!actor) {
@@ -405,6 +325,34 @@ Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) 
         co_return fail(done.error());
     }
     co_return *actor->view();
+}
+
+Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    if (!(*job)->sweep) {
+        co_return fail(Errc::invalid, "sweep: " + id + " is not of one");
+    }
+    std::vector<std::string> members;
+    for (const auto& [other, actor] : jobs_) {
+        if (actor->job().sweep && actor->job().sweep->id == (*job)->sweep->id) {
+            members.push_back(other);
+        }
+    }
+    std::sort(members.rbegin(), members.rend());  // the last ones first: none of them starts yet
+    std::int64_t count = 0;
+    for (const std::string& member : members) {
+        const auto done = co_await cancel(caller, member);
+        if (!done) {
+            co_return fail(done.error());
+        }
+        ++count;
+    }
+    Json out = Json::object();
+    out["cancelled"] = count;
+    co_return dump_json(out);
 }
 
 Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ticket_sha256,

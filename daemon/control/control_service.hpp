@@ -6,6 +6,7 @@
 #include "daemon/control/control.hpp"
 #include "daemon/control/ingest.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/waiting_line.hpp"
 #include "daemon/telemetry/exposition.hpp"
 
 #include <array>
@@ -45,6 +46,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::shared_ptr<const std::string>>> show(Caller caller, std::string id) override;
     Task<Result<std::string>> list(Caller caller, JobQuery query) override;
     Task<Result<std::string>> cancel(Caller caller, std::string id) override;
+    Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;
     Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
@@ -67,18 +69,29 @@ class ControlService final : public Control, public AgentGate {
                                                std::string remote) override;
 
   private:
+    using ActorPtr = std::shared_ptr<JobActor>;
+    // submission.cpp
     Status check_rendered(const SubmitRequest& request,
                           const std::vector<std::string>& warnings) const;
+    Result<std::vector<Event>> make_jobs(const Caller& caller, const SubmitRequest& request);
+    // How the jobs stand that one is to run after; true at the moment it returns.
+    struct After {
+        std::set<std::string> waiting;  // not over
+        std::string failed;             // one that did not succeed; "" = none
+    };
+    Task<Result<After>> look_at_after(std::vector<std::string> ids);
+    Task<Status> check_after(Caller caller, std::vector<std::string> ids);
+    static WaitingLine::Entry entry(const Job& job, std::set<std::string> after);
+    Task<Status> stand_in_line(std::vector<ActorPtr> actors);
     struct Finished {
         std::string user;
         std::shared_ptr<const std::string> view;
         std::list<std::string>::iterator age;
     };
-    using ActorPtr = std::shared_ptr<JobActor>;
-
     ActorPtr make_actor(Job job);
     JobActor::Hooks hooks();
     void admit_next();
+    void move_on(const std::string& id, bool succeeded);
     void forget_retired();
     void on_events(JobActor& actor, const std::vector<Event>& events);
     void on_finished(JobActor& actor);
@@ -101,8 +114,9 @@ class ControlService final : public Control, public AgentGate {
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt
     // Tickets of jobs that are over, oldest first: their agents may still be on their way out.
     std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> retired_;
-    std::deque<std::string> waiting_;                          // accepted, oldest first
+    WaitingLine line_;                                         // accepted
     std::vector<std::string> loaded_;                          // to be taken up by begin()
+    std::map<std::string, After> loaded_after_;                // of these, those with `after`
     std::set<std::string> admitted_;                           // counted against the window
     std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)
     std::unordered_map<std::string, Finished> finished_;       // newest used first in ages_

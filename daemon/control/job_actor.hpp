@@ -36,8 +36,11 @@ struct CancelInput {
     std::string by;
     std::function<void(Status)> done;  // after it is durable (or could not be made so)
 };
+struct DependencyInput {
+    std::string after;  // a job that it was to run after, and that has not succeeded
+};
 struct LookInput {};  // the scheduler may have news
-using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, LookInput>;
+using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, DependencyInput, LookInput>;
 
 // A full disk is looked at again this often; nothing of the job is lost meanwhile.
 inline constexpr auto kStoreRetry = std::chrono::seconds{1};
@@ -98,6 +101,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void take(Draft& draft, AgentInput& input);
     void take(Draft& draft, AgentGoneInput& input);
     void take(Draft& draft, CancelInput& input);
+    void take(Draft& draft, DependencyInput& input);
     void take(Draft& draft, LookInput& input);
     void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
     void join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);

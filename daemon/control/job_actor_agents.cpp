@@ -94,6 +94,13 @@ void JobActor::take(Draft& draft, CancelInput& input) {
     draft.answers.push_back(input.done);
 }
 
+void JobActor::take(Draft& draft, DependencyInput& input) {
+    event::DependencyFailed failed;
+    failed.after = input.after;
+    failed.message = input.after + ", which it was to run after, has not succeeded";
+    add(draft, std::move(failed));
+}
+
 void JobActor::take(Draft&, LookInput&) {}
 
 void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,

@@ -115,8 +115,8 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
         rows.user = caller.user;
     }
     rows.name = query.name;
-    rows.label_name = query.label_name;
-    rows.label_value = query.label_value;
+    rows.label_name = query.sweep.empty() ? query.label_name : kSweepLabel;
+    rows.label_value = query.sweep.empty() ? query.label_value : query.sweep;
     if (!query.cursor.empty()) {
         const auto before = base64_decode(query.cursor);
         if (!before || !is_job_id(*before)) {

@@ -15,12 +15,28 @@ namespace {
 constexpr std::size_t kKeyBytes = 255;
 constexpr std::size_t kCursorBytes = 256;
 
-Result<JobSpec> spec_of(const HttpRequest& request) {
+// Spec and sweep of a submission; the rest is empty.
+Result<SubmitRequest> asked_of(const HttpRequest& request) {
     auto json = parse_json(request.body);
     if (!json) {
         return fail(std::move(json.error()));
     }
-    return parse_spec(*json);
+    SubmitRequest out;
+    if (has_sweep(*json)) {
+        auto sweep = parse_sweep(*json);
+        if (!sweep) {
+            return fail(std::move(sweep.error()));
+        }
+        out.spec = sweep->points.front().spec;
+        out.sweep = std::move(*sweep);
+        return out;
+    }
+    auto spec = parse_spec(*json);
+    if (!spec) {
+        return fail(std::move(spec.error()));
+    }
+    out.spec = std::move(*spec);
+    return out;
 }
 
 // "<hash>" with its quotes, as an ETag; "" when the header is absent.
@@ -67,12 +83,14 @@ Task<HttpResponse> submit(Control& control, HttpRequest request) {
     if (!key || !hash) {
         co_return problem(!key ? key.error() : hash.error());
     }
-    auto spec = spec_of(request);
-    if (!spec) {
-        co_return problem(spec.error());
+    auto asked = asked_of(request);
+    if (!asked) {
+        co_return problem(asked.error());
     }
-    SubmitRequest submission;
-    submission.spec = std::move(*spec);
+    SubmitRequest submission = std::move(*asked);
+    if (submission.sweep && !hash->empty()) {
+        co_return problem(Error{Errc::invalid, "If-Match: a sweep runs more than was rendered"});
+    }
     submission.idempotency_key = std::move(*key);
     submission.if_match = std::move(*hash);
     if (!submission.idempotency_key.empty()) {
@@ -91,13 +109,20 @@ Task<HttpResponse> submit(Control& control, HttpRequest request) {
 }
 
 HttpResponse render(Control& control, const HttpRequest& request) {
-    const auto spec = spec_of(request);
-    if (!spec) {
-        return problem(spec.error());
+    const auto asked = asked_of(request);
+    if (!asked) {
+        return problem(asked.error());
     }
-    const auto rendered = control.render(caller_of(request), *spec);
+    auto rendered = control.render(caller_of(request), asked->spec);
     if (!rendered) {
         return problem(rendered.error());
+    }
+    if (asked->sweep) {
+        Json sweep = Json::object();
+        sweep["size"] = asked->sweep->points.size();
+        sweep["parameters"] = asked->sweep->points.front().parameters;
+        (*rendered)["sweep"] = std::move(sweep);  // this is the first of them
+        rendered->erase("render_hash");
     }
     HttpResponse response = json_response(dump_json(*rendered));
     if (const auto hash = rendered->find("render_hash"); hash != rendered->end()) {
@@ -129,6 +154,7 @@ Result<JobQuery> job_query(const HttpRequest& request) {
     in.text("state", state, limits::kTextBytes);
     in.text("user", query.user, limits::kTextBytes);
     in.text("name", query.name, limits::kTextBytes);
+    in.text("sweep", query.sweep, limits::kTextBytes);
     in.integer("limit", limit, 1, limits::kPage);
     in.text("cursor", query.cursor, kCursorBytes);
     read_label(in, query);
@@ -137,6 +163,9 @@ Result<JobQuery> job_query(const HttpRequest& request) {
         if (!query.state) {
             in.error("state", "is no state of a job");
         }
+    }
+    if (!query.sweep.empty() && !query.label_name.empty()) {
+        in.error("sweep", "not together with label");
     }
     query.limit = static_cast<std::size_t>(limit);
     if (auto error = in.finish()) {
@@ -185,6 +214,12 @@ Task<HttpResponse> cancel(Control& control, HttpRequest request) {
     std::string id{request.param()};
     auto job = co_await control.cancel(caller_of(request), std::move(id));
     co_return json_or_problem(std::move(job));
+}
+
+Task<HttpResponse> cancel_sweep(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto count = co_await control.cancel_sweep(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(count));
 }
 
 Task<HttpResponse> spec(Control& control, HttpRequest request) {
@@ -252,6 +287,7 @@ void add_read_routes(Router& router, const RouteContext& context) {
                    {"user", "string", "Only this user's."},
                    {"name", "string", "Only jobs of this name."},
                    {"label", "string", "Only jobs with this label, as name:value."},
+                   {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
                    {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
                    {"cursor", "string", "next_cursor of the answer before."}};
     route.response_schema = "JobPage";
@@ -325,6 +361,17 @@ void add_job_routes(Router& router, const RouteContext& context) {
     route.operation = "cancelJob";
     route.summary = "Ask a job to stop; again is no error.";
     route.response_schema = "Job";
+    route.failures = {404, 409};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::post;
+    route.path = "/v1/sweeps/{id}/cancel";
+    route.scope = Scope::write;
+    route.handler = waiting(context.control, cancel_sweep);
+    route.operation = "cancelSweep";
+    route.summary = "Ask every unfinished job of a sweep to stop; the id of any of its jobs.";
+    route.response_schema = "SweepCancelled";
     route.failures = {404, 409};
     router.add(std::move(route));
 }

@@ -48,7 +48,20 @@ constexpr std::string_view kSchemas = R"json({
         "enum": ["auto", "none", "paddle", "keras", "huggingface", "lightning", "pytorch"]},
       "loss": {"type": "string", "maxLength": 1024,
         "description": "RE2 pattern with the named group loss and optionally step and epoch."}}},
+    "after": {"type": "array", "maxItems": 64, "items": {"type": "string"},
+      "description": "Ids of jobs that must have succeeded first; if one does not, this job fails without a start (cause.class dependency)."},
+    "sweep": {"type": "object", "additionalProperties": false, "required": ["parameters"],
+      "description": "One job for each combination of the values, at most 1000. The answer is the first job; its id names the sweep.",
+      "properties": {
+        "parameters": {"type": "object", "minProperties": 1, "maxProperties": 16,
+          "description": "By the path of a field, keys and indices with dots between them.",
+          "additionalProperties": {"type": "array", "minItems": 1},
+          "examples": [{"train.learning_rate": [0.1, 0.01], "train.seed": [1, 2, 3]}]},
+        "max_parallel": {"type": "integer", "minimum": 1, "maximum": 1000,
+          "description": "Jobs of it that may be with the scheduler at once; all if not given."}}},
     "labels": {"type": "object", "maxProperties": 32, "additionalProperties": {"type": "string"}}}},
+"SweepCancelled": {"type": "object", "required": ["cancelled"], "properties": {
+    "cancelled": {"type": "integer", "description": "Jobs that were not over yet."}}},
 "SlurmOptions": {"type": "object", "additionalProperties": false,
   "description": "Where and how Slurm places the job: sbatch's options of these names. No effect with the local scheduler.",
   "properties": {
@@ -118,7 +131,7 @@ constexpr std::string_view kSchemas = R"json({
   "properties": {
     "class": {"type": "string", "enum": ["user_error", "rank_exit", "rank_signal", "oom", "node_lost",
       "gpu_fault", "hang", "nonfinite_loss", "rendezvous_timeout", "preempted", "time_limit",
-      "scheduler", "cancelled_by_user", "internal"]},
+      "scheduler", "cancelled_by_user", "internal", "dependency"]},
     "message": {"type": "string"}, "rank": {"type": "integer"}, "node": {"type": "string"},
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"},
     "log_tail": {"type": "string"}}},
@@ -157,6 +170,11 @@ constexpr std::string_view kSchemas = R"json({
     "checkpoint_step": {"type": "integer"},
     "ettr": {"type": "number", "minimum": 0, "maximum": 1,
       "description": "Productive time / wall time since start."},
+    "sweep": {"type": "object", "description": "Of which sweep it is one.", "properties": {
+      "id": {"type": "string", "description": "Its first job."},
+      "index": {"type": "integer", "description": "From 0."}, "size": {"type": "integer"},
+      "max_parallel": {"type": "integer"}, "parameters": {"type": "object"}}},
+    "after": {"type": "array", "items": {"type": "string"}},
     "pending_reason": {"type": "string"},
     "expected_start": {"type": "string", "format": "date-time",
       "description": "As the scheduler estimates it."},

@@ -233,6 +233,11 @@ Result<SubmitDone> Database::submit(const SubmitWrite& write) {
     if (auto appended = append(write.append); !appended) {
         return fail(appended.error());
     }
+    for (const Append& one : write.more) {
+        if (auto appended = append(one); !appended) {
+            return fail(appended.error());
+        }
+    }
     return done;
 }
 

@@ -38,6 +38,7 @@ struct Append {
 
 struct SubmitWrite {
     Append append;                // one `submitted` event
+    std::vector<Append> more;     // jobs that come with it (a sweep's), each like `append`
     std::string idempotency_key;  // "" = none
     std::string body_sha256;
 };

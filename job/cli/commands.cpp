@@ -20,7 +20,8 @@ Exit jobs(Context& context) {
          {std::pair<const char*, const std::string&>{"state", options.state},
           {"user", options.user},
           {"name", options.name},
-          {"label", options.label}}) {
+          {"label", options.label},
+          {"sweep", options.sweep}}) {
         query += value.empty() ? "" : std::string("&") + name + "=" + query_encode(value);
     }
     std::vector<Json> found;
@@ -162,7 +163,23 @@ Exit series(Context& context, const std::string& id) {
     return Exit::ok;
 }
 
+Exit cancel_sweep(Context& context, const std::string& id) {
+    const auto answer = context.client.post_json("/v1/sweeps/" + id + "/cancel", "");
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    if (context.options.json) {
+        print_json(context, *answer);
+    } else {
+        context.out << integer_text(*answer, "cancelled") << " jobs are being cancelled\n";
+    }
+    return Exit::ok;
+}
+
 Exit cancel(Context& context, const std::string& id) {
+    if (context.options.whole_sweep) {
+        return cancel_sweep(context, id);
+    }
     const auto job = context.client.post_json("/v1/jobs/" + id + "/cancel", "");
     if (!job) {
         return report(context, job.error());

@@ -121,6 +121,7 @@ void declare_jobs(CLI::App& app, Options& options) {
     jobs->add_option("--name", options.name, "Only jobs with this name")->type_name("NAME");
     jobs->add_option("--label", options.label, "Only jobs with this label")
         ->type_name("NAME:VALUE");
+    jobs->add_option("--sweep", options.sweep, "Only the jobs of this sweep")->type_name("ID");
     jobs->add_option("-n,--limit", options.limit, "At most so many")
         ->check(CLI::Range(1, 1'000'000).description(""))
         ->type_name("N")
@@ -169,7 +170,8 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->check(CLI::IsMember({"step", "time"}).description(""))
         ->type_name("step|time")
         ->capture_default_str();
-    job_verb(app, options, "cancel", "End a job");
+    CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
+    cancel->add_flag("--sweep", options.whole_sweep, "Every job of the sweep it is of");
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 

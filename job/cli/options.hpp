@@ -42,6 +42,7 @@ struct Options {
     std::string user;
     std::string name;
     std::string label;
+    std::string sweep;
     std::int64_t limit = 20;
     // one job
     std::string id;
@@ -57,13 +58,14 @@ struct Options {
     // completion
     std::string shell;
     // flags, together because each alone costs 7 bytes of padding
-    bool json = false;        // every read
-    bool wait = false;        // submit, follow
-    bool follow = false;      // submit
-    bool all = false;         // jobs
-    bool quiet = false;       // jobs
-    bool log_follow = false;  // logs, events
-    bool watch = false;       // ranks
+    bool json = false;         // every read
+    bool wait = false;         // submit, follow
+    bool follow = false;       // submit
+    bool all = false;          // jobs
+    bool whole_sweep = false;  // cancel
+    bool quiet = false;        // jobs
+    bool log_follow = false;   // logs, events
+    bool watch = false;        // ranks
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

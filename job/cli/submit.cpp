@@ -4,6 +4,8 @@
 #include "job/cli/follow.hpp"
 #include "job/cli/spec_file.hpp"
 
+#include <algorithm>
+
 namespace lockstep::cli {
 namespace {
 
@@ -25,6 +27,28 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
         context.sleep(pause);
         pause *= 2;
     }
+}
+
+// One after the other, in the order of the sweep; the first bad end counts.
+Exit follow_sweep(Context& context, const std::string& first) {
+    const auto page = context.client.get_json("/v1/jobs?limit=1000&sweep=" + first);
+    if (!page) {
+        return report(context, page.error());
+    }
+    std::vector<std::string> ids;
+    for (const Json& job : items_at(*page, "items")) {
+        ids.push_back(text_at(job, "id"));
+    }
+    std::sort(ids.begin(), ids.end());
+    Exit end = Exit::ok;
+    for (const std::string& id : ids) {
+        const Exit one = follow_job(context, id, context.options.wait);
+        if (one == Exit::interrupted) {
+            return one;
+        }
+        end = end == Exit::ok ? one : end;
+    }
+    return end;
 }
 
 }  // namespace
@@ -61,6 +85,12 @@ Exit submit(Context& context) {
     }
     // The id alone, so that ID=$(lockstep submit FILE) works; what to do next for people only.
     context.out << id << std::endl;
+    const Json& sweep = at(*job, "sweep");
+    if (sweep.is_object()) {
+        context.err << "the first of " << integer_text(sweep, "size")
+                    << " jobs; all of them: lockstep jobs --sweep " << id << "\n";
+        return stay ? follow_sweep(context, id) : Exit::ok;
+    }
     if (!stay) {
         if (context.terminal.interactive) {
             context.err << "follow it: lockstep follow " << id << "\n";

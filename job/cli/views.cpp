@@ -190,6 +190,34 @@ Lines cause_view(const Terminal& terminal, const Json& cause) {
     return lines;
 }
 
+namespace {
+
+// "2 of 6 (train.learning_rate 0.1, train.seed 3), all: --sweep ls-…"
+std::string sweep_text(const Json& job) {
+    const Json& sweep = at(job, "sweep");
+    if (!sweep.is_object()) {
+        return "";
+    }
+    std::string values;
+    for (const auto& [name, value] : at(sweep, "parameters").items()) {
+        values += (values.empty() ? "" : ", ") + one_line(name) + " " + one_line(dump_json(value));
+    }
+    return std::to_string(integer_at(sweep, "index").value_or(0) + 1) + " of " +
+           integer_text(sweep, "size") + " (" + values + "), of " + text_at(sweep, "id");
+}
+
+std::string after_text(const Json& job) {
+    std::string out;
+    for (const Json& id : items_at(job, "after")) {
+        out += id.is_string()
+                   ? (out.empty() ? "" : ", ") + one_line(id.get_ref<const std::string&>())
+                   : "";
+    }
+    return out;
+}
+
+}  // namespace
+
 Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     Lines lines;
     const std::string state = text_at(job, "state");
@@ -203,6 +231,8 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     facts.add("resources", resources_text(job));
     facts.add("user", text_at(job, "user"));
     facts.add("labels", labels_text(job));
+    facts.add("sweep", sweep_text(job));
+    facts.add("after", after_text(job));
     facts.add("submitted", short_time(job, "submitted_at"));
     facts.add("started", short_time(job, "started_at"));
     facts.add("finished", short_time(job, "finished_at"));

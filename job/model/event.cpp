@@ -29,6 +29,11 @@ void fields(V& visit, M& m) {
         visit("user", m.user);
         visit("spec", m.spec);
         visit("warnings", m.warnings);
+        visit.optional("sweep", m.sweep);
+        visit.optional("sweep_index", m.sweep_index);
+        visit.optional("sweep_size", m.sweep_size);
+        visit.optional("sweep_parallel", m.sweep_parallel);
+        visit.optional("sweep_parameters", m.sweep_parameters);
     } else if constexpr (Is<M, event::AttemptCreated>) {
         visit("attempt", m.attempt);
         visit("ticket_hash", m.ticket_hash);
@@ -54,6 +59,9 @@ void fields(V& visit, M& m) {
         visit("node_rank", m.node_rank);
         visit("node", m.node);
         visit("reason", m.reason);
+    } else if constexpr (Is<M, event::DependencyFailed>) {
+        visit("after", m.after);
+        visit("message", m.message);
     } else if constexpr (Is<M, event::GenerationStarted>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

@@ -33,6 +33,12 @@ struct Submitted {
     std::string user;
     Json spec;                          // canonical
     std::vector<std::string> warnings;  // from the scheduler's admission
+    // A job of a sweep (sweep.hpp); "" = it is of none.
+    std::string sweep{};
+    std::int64_t sweep_index = 0;
+    std::int64_t sweep_size = 0;
+    std::int64_t sweep_parallel = 0;
+    Json sweep_parameters{};
 };
 struct AttemptCreated {  // the intent: on disk before the scheduler is asked
     std::int32_t attempt = 0;
@@ -76,6 +82,10 @@ struct AgentRefused {  // called in with the attempt's ticket and was sent away
     std::int32_t node_rank = -1;  // as it says
     std::string node;             // as it says
     std::string reason;
+};
+struct DependencyFailed {  // a job that it was to run after has not succeeded
+    std::string after;
+    std::string message;
 };
 struct GenerationStarted {  // on disk before WORLD leaves: its number is a fence
     std::int32_t attempt = 0;
@@ -142,7 +152,8 @@ using EventData =
                  event::GenerationStarted, event::RanksStarted, event::RankExited, event::FaultSeen,
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
-                 event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused>;
+                 event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
+                 event::DependencyFailed>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -27,6 +27,12 @@ class FieldWriter {
             json[key] = value;
         }
     }
+    // Left out when it is null.
+    void optional(const char* key, const Json& value) {
+        if (!value.is_null()) {
+            json[key] = value;
+        }
+    }
     // Left out when it is 0.
     void optional(const char* key, std::int64_t value) {
         if (value != 0) {
@@ -63,6 +69,11 @@ class FieldTaker {
     // Newer than the first version of what is read: may be absent, stays empty then.
     void optional(const char* key, std::string& value) {
         in_.string(key, value, limits::kAgentFrameBytes);
+    }
+    void optional(const char* key, Json& value) {
+        if (const Json* raw = in_.raw(key)) {
+            value = *raw;
+        }
     }
     void optional(const char* key, std::int64_t& value) {
         in_.integer(key, value, INT64_MIN, INT64_MAX);

@@ -160,6 +160,15 @@ struct Applier {
         ++current->refused;
         return {};
     }
+    Status operator()(const event::DependencyFailed& e) const {
+        if (job.blocked) {
+            return stale("cause");
+        }
+        job.blocked = Cause{};
+        job.blocked->kind = CauseClass::dependency;
+        job.blocked->message = e.message;
+        return {};
+    }
     Status operator()(const event::GenerationStarted& e) const {
         Attempt* current = attempt(e.attempt);
         if (current == nullptr ||
@@ -354,6 +363,15 @@ Result<Job> start_job(const Event& submitted) {
     job.user = data->user;
     job.spec = std::move(*spec);
     job.warnings = data->warnings;
+    if (!data->sweep.empty()) {
+        SweepMember member;
+        member.id = data->sweep;
+        member.index = static_cast<std::int32_t>(data->sweep_index);
+        member.size = static_cast<std::int32_t>(data->sweep_size);
+        member.max_parallel = static_cast<std::int32_t>(data->sweep_parallel);
+        member.parameters = data->sweep_parameters;
+        job.sweep = std::move(member);
+    }
     job.submitted_at = submitted.time;
     job.last_seq = submitted.seq;
     return job;
@@ -389,7 +407,7 @@ Action due(const Job& job, UnixMillis now) {
     const Attempt* attempt = job.attempt();
     if (attempt == nullptr || attempt->finished_at != 0) {
         // Between attempts: either nothing was asked for yet, or what was asked for is over.
-        const bool first = attempt == nullptr && job.cancel_requested_at == 0;
+        const bool first = attempt == nullptr && job.cancel_requested_at == 0 && !job.blocked;
         action.kind = first ? ActionKind::create_attempt : ActionKind::conclude;
         return action;
     }
@@ -440,6 +458,8 @@ event::Finished outcome(const Job& job) {
         reason = Cause{};
         reason->kind = CauseClass::cancelled_by_user;
         reason->message = "cancelled by " + job.cancel_requested_by;
+    } else {
+        reason = job.blocked;
     }
     if (!reason && complete && !generation->failed.empty()) {
         // All failures were ranks stopped from outside (somebody signalled the agent).

@@ -6,6 +6,7 @@
 #include "job/model/event.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
+#include "job/model/sweep.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -73,6 +74,8 @@ struct Job {
     UnixMillis finished_at = 0;
     UnixMillis cancel_requested_at = 0;
     std::string cancel_requested_by;
+    std::optional<SweepMember> sweep;
+    std::optional<Cause> blocked;  // it will never start: a job it waited for has not succeeded
     std::int64_t checkpoint_step = -1;  // newest complete one
     std::string checkpoint_path;
     UnixMillis checkpoint_at = 0;

@@ -89,6 +89,20 @@ Json job_json(const Job& job, const LiveView& live) {
         out["labels"][name] = value;
     }
     out["resources"] = resources_json(job.spec.resources);
+    if (job.sweep) {
+        Json sweep = Json::object();
+        sweep["id"] = job.sweep->id;
+        sweep["index"] = job.sweep->index;
+        sweep["size"] = job.sweep->size;
+        if (job.sweep->max_parallel > 0) {
+            sweep["max_parallel"] = job.sweep->max_parallel;
+        }
+        sweep["parameters"] = job.sweep->parameters;
+        out["sweep"] = std::move(sweep);
+    }
+    if (!job.spec.after.empty()) {
+        out["after"] = job.spec.after;
+    }
     put_time(out, "submitted_at", job.submitted_at);
     put_time(out, "started_at", job.started_at);
     put_time(out, "finished_at", job.finished_at);

@@ -214,6 +214,7 @@ Result<JobSpec> parse_spec(const Json& json) {
         read_checkpoint(*checkpoint, in.pointer("checkpoint"), spec.checkpoint, errors);
     }
     read_placement(in, spec, errors);
+    read_after(in, spec.after, errors);
     refuse_later_fields(in, errors);
     in.finish();
     if (!errors.empty()) {
@@ -264,6 +265,9 @@ Json to_json(const JobSpec& spec) {
     out["capture"]["preset"] = spec.capture.preset;
     if (!spec.capture.loss.empty()) {
         out["capture"]["loss"] = spec.capture.loss;
+    }
+    if (!spec.after.empty()) {
+        out["after"] = spec.after;
     }
     out["labels"] = Json::object();
     for (const auto& [name, value] : spec.labels) {

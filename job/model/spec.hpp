@@ -91,6 +91,8 @@ struct JobSpec {
     std::string working_directory;  // "" = the attempt directory
     CheckpointSpec checkpoint;
     CaptureSpec capture;
+    // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
+    std::vector<std::string> after;
     std::map<std::string, std::string> labels;
 };
 

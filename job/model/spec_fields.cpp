@@ -1,7 +1,9 @@
 #include "job/model/spec_fields.hpp"
 
+#include "job/base/ids.hpp"
 #include "job/base/limits.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace lockstep {
@@ -84,6 +86,19 @@ Json to_json(const CheckpointSpec& checkpoint) {
     return out;
 }
 
+void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<FieldError>& errors) {
+    in.strings("after", out, limits::kAfter, limits::kTextBytes);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const std::string pointer = in.pointer("after") + "/" + std::to_string(i);
+        if (!is_job_id(out[i])) {
+            errors.push_back({pointer, "is not the id of a job: ls-…"});
+        } else if (std::find(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(i), out[i]) !=
+                   out.begin() + static_cast<std::ptrdiff_t>(i)) {
+            errors.push_back({pointer, "is there already"});
+        }
+    }
+}
+
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
     std::size_t launch = 0;
     in.word("launch", launch, {"rank", "node", "task"});
@@ -94,8 +109,7 @@ void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
     refuse_if_filled(in, "secrets", kNotYet);
     refuse_if_filled(in, "container", kNotYet);
     refuse_if_filled(in, "watch", kNotYet);
-    refuse_if_filled(in, "sweep", kNotYet);
-    refuse_if_filled(in, "after", kNotYet);
+    refuse_if_filled(in, "sweep", "is several jobs: only where a job is submitted or rendered");
     if (const Json* recovery = in.raw("recovery")) {
         read_recovery(*recovery, in.pointer("recovery"), errors);
     }

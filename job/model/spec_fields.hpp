@@ -14,7 +14,10 @@ void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpe
 // What differs from the defaults.
 Json to_json(const CheckpointSpec& checkpoint);
 
-// launch, roles, secrets, container, recovery, watch, sweep, after: the value that describes what
+// Ids of jobs, each once.
+void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<FieldError>& errors);
+
+// launch, roles, secrets, container, recovery, watch, sweep: the value that describes what
 // this version does anyway is accepted, every other one is refused by name.
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors);
 

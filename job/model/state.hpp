@@ -42,8 +42,9 @@ enum class EventKind : std::uint8_t {
     held,
     released,
     agent_refused,
+    dependency_failed,
 };
-inline constexpr std::size_t kEventKinds = 18;
+inline constexpr std::size_t kEventKinds = 19;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -62,8 +63,9 @@ enum class CauseClass : std::uint8_t {
     scheduler,
     cancelled_by_user,
     internal,
+    dependency,  // a job that it was to run after did not succeed
 };
-inline constexpr std::size_t kCauseClasses = 15;
+inline constexpr std::size_t kCauseClasses = 16;
 
 std::string_view to_string(JobState state);
 std::string_view to_string(EventKind kind);
@@ -87,6 +89,7 @@ struct Transition {
 
 inline constexpr std::array kTransitions{
     Transition{JobState::accepted, EventKind::attempt_created, JobState::queued},
+    Transition{JobState::accepted, EventKind::dependency_failed, JobState::accepted},
     Transition{JobState::requeued, EventKind::attempt_created, JobState::queued},
     Transition{JobState::queued, EventKind::attempt_submitting, JobState::queued},
     Transition{JobState::queued, EventKind::attempt_submitted, JobState::queued},

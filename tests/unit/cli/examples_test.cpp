@@ -1,6 +1,7 @@
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
 #include "job/model/spec.hpp"
+#include "job/model/sweep.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,6 +23,11 @@ TEST(Examples, EverySpecificationThatIsShippedIsAccepted) {
         ASSERT_TRUE(text.has_value()) << entry.path();
         const auto json = parse_json(*text);
         ASSERT_TRUE(json.has_value()) << entry.path() << ": " << json.error().text();
+        if (has_sweep(*json)) {
+            const auto sweep = parse_sweep(*json);
+            EXPECT_TRUE(sweep.has_value()) << entry.path() << ": " << sweep.error().text();
+            continue;
+        }
         const auto spec = parse_spec(*json);
         EXPECT_TRUE(spec.has_value()) << entry.path() << ": " << spec.error().text();
     }

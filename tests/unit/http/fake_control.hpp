@@ -72,6 +72,9 @@ class FakeControl final : public Control {
         co_return std::string{R"({"items":[]})"};
     }
     Answer<std::string> cancel(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> cancel_sweep(Caller, std::string) override {
+        co_return std::string{R"({"cancelled":3})"};
+    }
     Answer<std::string> spec(Caller, std::string) override {
         co_return std::string{R"({"name":"a","framework":"command","command":["true"]})"};
     }

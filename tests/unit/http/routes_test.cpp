@@ -73,13 +73,14 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         {"submitJob", Scope::write},    {"renderJob", Scope::write},
         {"listJobs", Scope::read},      {"getJob", Scope::read},
         {"getJobSpec", Scope::read},    {"getJobScript", Scope::read},
-        {"cancelJob", Scope::write},    {"getJobRanks", Scope::read},
-        {"getJobLogs", Scope::read},    {"getJobSeries", Scope::read},
-        {"getJobEvents", Scope::read},  {"streamEvents", Scope::read},
-        {"getCluster", Scope::read},    {"listNodes", Scope::read},
-        {"whoAmI", Scope::read},        {"connectAgent", Scope::agent},
-        {"getHealth", Scope::open},     {"getReadiness", Scope::open},
-        {"getMetrics", Scope::metrics}, {"getOpenApi", Scope::open}};
+        {"cancelJob", Scope::write},    {"cancelSweep", Scope::write},
+        {"getJobRanks", Scope::read},   {"getJobLogs", Scope::read},
+        {"getJobSeries", Scope::read},  {"getJobEvents", Scope::read},
+        {"streamEvents", Scope::read},  {"getCluster", Scope::read},
+        {"listNodes", Scope::read},     {"whoAmI", Scope::read},
+        {"connectAgent", Scope::agent}, {"getHealth", Scope::open},
+        {"getReadiness", Scope::open},  {"getMetrics", Scope::metrics},
+        {"getOpenApi", Scope::open}};
     ASSERT_EQ(router_.routes().size(), expected.size());
     const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
         {"", std::nullopt},

@@ -34,7 +34,8 @@ std::vector<EventData> samples() {
             event::AttemptSubmitted{1, "17"},
             event::Held{1, "by the administrator"},
             event::Released{1},
-            event::AgentRefused{1, 2, "n", "its clock"}};
+            event::AgentRefused{1, 2, "n", "its clock"},
+            event::DependencyFailed{"ls-1", "it failed"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -136,6 +136,8 @@ EventData fitting(EventKind kind) {
             return event::Released{1};
         case EventKind::agent_refused:
             return event::AgentRefused{1, 1, "n1", "its clock"};
+        case EventKind::dependency_failed:
+            return event::DependencyFailed{"ls-1", "why"};
     }
     return event::Submitted{};
 }

@@ -1,0 +1,310 @@
+// The writing half of ControlService: what is asked for is checked, stored as one transaction and
+// put in line.
+#include "daemon/control/control_service.hpp"
+#include "daemon/control/render.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+JobRow first_row(const Job& job, const std::string& view) {
+    JobRow row;
+    row.id = job.id;
+    row.user = job.user;
+    row.name = job.spec.name;
+    row.state = job.state;
+    row.submitted_at = job.submitted_at;
+    row.last_seq = job.last_seq;
+    row.view = view;
+    row.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
+    if (job.sweep) {
+        row.labels.emplace_back(kSweepLabel, job.sweep->id);
+    }
+    return row;
+}
+
+// What the scheduler says of each job; the warnings of all, each once.
+Result<std::vector<std::string>> admit_all(const Scheduler& scheduler,
+                                           const SubmitRequest& request) {
+    if (!request.sweep) {
+        auto one = scheduler.admit(request.spec);
+        return one ? Result<std::vector<std::string>>{std::move(one->warnings)}
+                   : fail(std::move(one.error()));
+    }
+    std::vector<std::string> warnings;
+    for (const SweepPoint& point : request.sweep->points) {
+        auto one = scheduler.admit(point.spec);
+        if (!one) {
+            Error error = std::move(one.error());
+            for (FieldError& field : error.fields) {
+                field.message += " (with " + dump_json(point.parameters) + ")";
+            }
+            return fail(std::move(error));
+        }
+        for (std::string& warning : one->warnings) {
+            if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
+                warnings.push_back(std::move(warning));
+            }
+        }
+    }
+    return warnings;
+}
+
+}  // namespace
+
+WaitingLine::Entry ControlService::entry(const Job& job, std::set<std::string> after) {
+    WaitingLine::Entry out;
+    out.id = job.id.value;
+    out.after = std::move(after);
+    if (job.sweep) {
+        out.sweep = job.sweep->id;
+        out.max_parallel = job.sweep->max_parallel;
+    }
+    return out;
+}
+
+// Jobs may end while the store is read; what is returned has been looked at after the last wait.
+Task<Result<ControlService::After>> ControlService::look_at_after(std::vector<std::string> ids) {
+    std::map<std::string, JobState> over;
+    for (;;) {
+        After out;
+        std::string unknown;
+        for (const std::string& id : ids) {
+            if (find(id)) {
+                out.waiting.insert(id);
+                continue;
+            }
+            const auto known = over.find(id);
+            if (known == over.end()) {
+                unknown = id;
+                break;
+            }
+            if (known->second != JobState::succeeded) {
+                out.failed = id;
+            }
+        }
+        if (unknown.empty()) {
+            co_return out;
+        }
+        const std::function<Result<std::optional<JobRow>>(Database&)> read =
+            [unknown](Database& db) { return db.job(JobId{unknown}); };
+        const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
+        if (!row) {
+            co_return fail(row.error());
+        }
+        if (!*row) {
+            co_return fail(Errc::not_found, "no job " + unknown);
+        }
+        if (is_final((*row)->state)) {
+            over[unknown] = (*row)->state;
+        }
+    }
+}
+
+// Every one exists, the caller may see it, and none has failed already.
+Task<Status> ControlService::check_after(Caller caller, std::vector<std::string> ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const std::string pointer = "/after/" + std::to_string(i);
+        const auto job = co_await show(caller, ids[i]);
+        if (!job) {
+            if (job.error().code != Errc::not_found) {
+                co_return fail(job.error());
+            }
+            co_return fail(field_errors({{pointer, "there is no job " + ids[i]}}));
+        }
+        const std::vector<std::string> one{ids[i]};
+        const auto stands = co_await look_at_after(one);
+        if (!stands) {
+            co_return fail(stands.error());
+        }
+        if (!stands->failed.empty()) {
+            co_return fail(field_errors({{pointer, ids[i] + " has ended and did not succeed"}}));
+        }
+    }
+    co_return Status{};
+}
+
+// One `submitted` event a job, in the order of the sweep.
+Result<std::vector<Event>> ControlService::make_jobs(const Caller& caller,
+                                                     const SubmitRequest& request) {
+    auto warnings = admit_all(context_.scheduler, request);
+    if (!warnings) {
+        return fail(std::move(warnings.error()));
+    }
+    if (const Status same = check_rendered(request, *warnings); !same) {
+        return fail(same.error());
+    }
+    const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
+    if (jobs_.size() + count > limits::kActiveJobs) {
+        return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
+                                         " jobs are unfinished; try again later");
+    }
+    std::vector<Event> events;
+    for (std::size_t i = 0; i < count; ++i) {
+        Event event;
+        event.time = context_.clock.wall();
+        event.job = make_job_id(event.time);
+        event.seq = context_.store.next_seq();
+        event::Submitted data;
+        data.user = caller.user;
+        data.warnings = *warnings;
+        if (request.sweep) {
+            const SweepPoint& point = request.sweep->points[i];
+            data.spec = to_json(point.spec);
+            data.sweep = i == 0 ? event.job.value : events.front().job.value;
+            data.sweep_index = static_cast<std::int64_t>(i);
+            data.sweep_size = static_cast<std::int64_t>(count);
+            data.sweep_parallel = request.sweep->max_parallel;
+            data.sweep_parameters = point.parameters;
+        } else {
+            data.spec = to_json(request.spec);
+        }
+        event.data = std::move(data);
+        events.push_back(std::move(event));
+    }
+    return events;
+}
+
+// The jobs are stored; each takes its place, or ends at once if what it was to run after has
+// failed meanwhile. All of them have the same `after`.
+Task<Status> ControlService::stand_in_line(std::vector<ActorPtr> actors) {
+    After after;
+    const std::vector<std::string> ids = actors.front()->job().spec.after;
+    if (!ids.empty()) {
+        auto stands = co_await look_at_after(ids);
+        if (!stands) {
+            co_return fail(stands.error());
+        }
+        after = std::move(*stands);
+    }
+    for (const ActorPtr& actor : actors) {
+        if (actor->over() || actor->started()) {
+            continue;  // cancelled while we looked
+        }
+        if (!after.failed.empty()) {
+            actor->post(DependencyInput{after.failed});
+            continue;
+        }
+        const std::size_t ahead = line_.size() + admitted_.size();
+        std::string why = line_.add(entry(actor->job(), after.waiting));
+        if (why.empty() && ahead >= context_.settings.window) {
+            why =
+                "waiting for its turn: " + std::to_string(ahead) + " jobs were ahead when it came";
+        }
+        actor->set_pending_reason(std::move(why));
+    }
+    admit_next();
+    co_return Status{};
+}
+
+Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
+    if (!request.spec.after.empty()) {
+        if (const Status good = co_await check_after(caller, request.spec.after); !good) {
+            co_return fail(good.error());
+        }
+    }
+    auto events = make_jobs(caller, request);
+    if (!events) {
+        co_return fail(events.error());
+    }
+    const auto key = std::make_pair(caller.user, request.idempotency_key);
+    if (!request.idempotency_key.empty() && !in_flight_.insert(key).second) {
+        co_return fail(Errc::conflict,
+                       "in flight: a submission with this Idempotency-Key is being stored");
+    }
+    SubmitWrite write;
+    write.idempotency_key = request.idempotency_key;
+    write.body_sha256 = request.body_sha256;
+    std::vector<Job> jobs;
+    std::shared_ptr<const std::string> view;
+    for (const Event& event : *events) {
+        auto job = start_job(event);
+        if (!job) {
+            in_flight_.erase(key);
+            co_return fail(Errc::internal,
+                           "the canonical spec does not parse: " + job.error().message);
+        }
+        auto text = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
+        Append append;
+        append.events.push_back(event);
+        append.row = first_row(*job, *text);
+        if (jobs.empty()) {
+            write.append = std::move(append);
+            view = std::move(text);
+        } else {
+            write.more.push_back(std::move(append));
+        }
+        jobs.push_back(std::move(*job));
+    }
+    const auto done = co_await context_.store.submit(std::move(write));
+    in_flight_.erase(key);
+    if (!done) {
+        co_return fail(done.error());
+    }
+    if (done->other_body) {
+        co_return fail(
+            Errc::conflict,
+            "reused: this Idempotency-Key belongs to another submission, " + done->id.value);
+    }
+    Submitted out;
+    out.id = done->id.value;
+    out.repeated = done->repeated;
+    if (done->repeated) {
+        auto earlier = co_await show(caller, out.id);
+        if (!earlier) {
+            co_return fail(earlier.error());
+        }
+        out.job_json = *earlier;
+        co_return out;
+    }
+    submitted_total_ += jobs.size();
+    std::vector<ActorPtr> actors;
+    for (Job& job : jobs) {
+        actors.push_back(make_actor(std::move(job)));
+    }
+    if (context_.bus.has_subscribers()) {
+        for (const Event& event : *events) {
+            context_.bus.publish(stream_message(event, caller.user));
+        }
+    }
+    out.job_json = std::move(view);
+    // Accepted, whatever comes: a store that cannot be read now is looked at again at the start.
+    const Status placed = co_await stand_in_line(std::move(actors));
+    if (!placed) {
+        log::error("cannot put a job in line", {{"job", out.id}, {"what", placed.error().message}});
+    }
+    co_return out;
+}
+
+// With If-Match: whether it would run exactly what was rendered.
+Status ControlService::check_rendered(const SubmitRequest& request,
+                                      const std::vector<std::string>& warnings) const {
+    if (request.if_match.empty()) {
+        return {};
+    }
+    const auto rendered =
+        render_json(request.spec, context_.scheduler, context_.settings.runs_dir, warnings);
+    if (!rendered) {
+        return fail(rendered.error());
+    }
+    if ((*rendered)["render_hash"].get<std::string>() != request.if_match) {
+        return fail(Errc::conflict,
+                    "render: the submission would run something else than was rendered; render "
+                    "it again");
+    }
+    return {};
+}
+
+Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
+    const auto admission = context_.scheduler.admit(spec);
+    if (!admission) {
+        return fail(admission.error());
+    }
+    return render_json(spec, context_.scheduler, context_.settings.runs_dir, admission->warnings);
+}
+
+}  // namespace lockstep

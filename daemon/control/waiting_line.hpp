@@ -1,0 +1,59 @@
+// Which accepted job goes to the scheduler next: in the order they came, after the jobs each is to
+// run after, and no more of a sweep at once than it allows. What waits here costs the scheduler
+// nothing. Control thread; no I/O.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class WaitingLine {
+  public:
+    struct Entry {
+        std::string id;
+        std::set<std::string> after;    // jobs that are not over yet
+        std::string sweep;              // "" = of none
+        std::int32_t max_parallel = 0;  // of the sweep; 0 = no limit
+    };
+    // Takes its place; returns why it waits although the line may be empty, or "".
+    std::string add(Entry entry);
+    // It is with the scheduler already (an earlier daemon brought it there): counts for its sweep.
+    void occupy(const Entry& entry);
+
+    struct Settled {
+        std::vector<std::string> ready;  // came into the line proper
+        // Still wait, for something else now: id and reason.
+        std::vector<std::pair<std::string, std::string>> waiting;
+        std::vector<std::string> failed;  // were to run after it, and it did not succeed
+    };
+    // A job is over, wherever it stood. What it held up moves on.
+    Settled finished(const std::string& id, bool succeeded);
+
+    // The next for the scheduler; "" = none. It counts for its sweep until finished().
+    std::string take_next();
+    bool empty() const { return ready_.empty(); }
+    std::size_t size() const { return ready_.size() + held_up_.size() + in_sweeps_; }
+
+  private:
+    struct Sweep {
+        std::set<std::string> active;  // in the line proper or with the scheduler
+        std::deque<std::string> waiting;
+        std::int32_t max_parallel = 0;
+    };
+    std::string enter(const Entry& entry);
+    void leave_sweep(const std::string& id, Settled& settled);
+
+    std::deque<std::string> ready_;
+    std::map<std::string, Entry> held_up_;                    // by id; wait for other jobs
+    std::map<std::string, std::set<std::string>> followers_;  // by the job they wait for
+    std::map<std::string, Sweep> sweeps_;                     // those with a limit
+    std::map<std::string, std::string> sweep_of_;             // of jobs in sweeps_
+    std::size_t in_sweeps_ = 0;                               // waiting there
+};
+
+}  // namespace lockstep

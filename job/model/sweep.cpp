@@ -1,0 +1,194 @@
+#include "job/model/sweep.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <array>
+#include <optional>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 3> kNotSwept{"sweep", "after", "submission"};
+
+struct Parameter {
+    std::string path;
+    std::vector<std::string> keys;
+    Json values;
+};
+
+std::optional<std::size_t> index_in(const Json& array, const std::string& key) {
+    const auto index = to_int(key);
+    if (!index || *index < 0 || static_cast<std::size_t>(*index) >= array.size()) {
+        return std::nullopt;
+    }
+    return static_cast<std::size_t>(*index);
+}
+
+// "" or why the path leads nowhere.
+std::string set(Json& document, const Parameter& parameter, const Json& value) {
+    Json* at = &document;
+    for (std::size_t i = 0; i + 1 < parameter.keys.size(); ++i) {
+        const std::string& key = parameter.keys[i];
+        if (at->is_array()) {
+            const auto index = index_in(*at, key);
+            if (!index) {
+                return "has no item " + key;
+            }
+            at = &(*at)[*index];
+        } else {
+            Json& next = (*at)[key];
+            if (next.is_null()) {
+                next = Json::object();
+            }
+            at = &next;
+        }
+        if (!at->is_object() && !at->is_array()) {
+            return key + " is neither an object nor an array";
+        }
+    }
+    const std::string& last = parameter.keys.back();
+    if (at->is_array()) {
+        const auto index = index_in(*at, last);
+        if (!index) {
+            return "has no item " + last;
+        }
+        (*at)[*index] = value;
+    } else {
+        (*at)[last] = value;
+    }
+    return "";
+}
+
+std::vector<Parameter> read_parameters(const Json& json, const std::string& pointer,
+                                       std::vector<FieldError>& errors) {
+    std::vector<Parameter> out;
+    if (!json.is_object() || json.empty() || json.size() > limits::kSweepParameters) {
+        errors.push_back({pointer, "must be an object of 1.." +
+                                       std::to_string(limits::kSweepParameters) +
+                                       " arrays of values"});
+        return out;
+    }
+    std::size_t points = 1;
+    for (const auto& [path, values] : json.items()) {
+        const std::string where = pointer + "/" + pointer_token(path.substr(0, limits::kTextBytes));
+        Parameter parameter{path, split(path, '.'), values};
+        bool good = path.size() <= limits::kTextBytes;
+        for (const std::string& key : parameter.keys) {
+            good = good && !key.empty();
+        }
+        for (const std::string_view own : kNotSwept) {
+            if (good && parameter.keys.front() == own) {
+                errors.push_back(
+                    {where, std::string{own} + " is the same for all jobs of a sweep"});
+            }
+        }
+        if (!good) {
+            errors.push_back({where, "must name a field, as in train.learning_rate"});
+        } else if (!values.is_array() || values.empty()) {
+            errors.push_back({where, "must be an array of values"});
+        } else {
+            points *= std::min(values.size(), limits::kSweepPoints + 1);
+        }
+        if (points > limits::kSweepPoints) {
+            errors.push_back(
+                {pointer, "makes more than " + std::to_string(limits::kSweepPoints) + " jobs"});
+            return out;
+        }
+        out.push_back(std::move(parameter));
+    }
+    return out;
+}
+
+std::string describe(const Json& parameters) {
+    std::string out;
+    for (const auto& [path, value] : parameters.items()) {
+        out += (out.empty() ? "" : ", ") + path + " = " + dump_json(value);
+    }
+    return out.substr(0, limits::kTextBytes);
+}
+
+// The point whose number it is: the last parameter changes fastest.
+Result<SweepPoint> make_point(const Json& base, const std::vector<Parameter>& parameters,
+                              std::size_t number) {
+    SweepPoint point;
+    point.parameters = Json::object();
+    Json document = base;
+    std::vector<std::size_t> chosen(parameters.size());
+    for (std::size_t i = parameters.size(); i-- > 0;) {
+        chosen[i] = number % parameters[i].values.size();
+        number /= parameters[i].values.size();
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const Json& value = parameters[i].values[chosen[i]];
+        if (std::string why = set(document, parameters[i], value); !why.empty()) {
+            return fail(field_errors(
+                {{"/sweep/parameters/" + pointer_token(parameters[i].path), std::move(why)}}));
+        }
+        point.parameters[parameters[i].path] = value;
+    }
+    auto spec = parse_spec(document);
+    if (!spec) {
+        Error error = std::move(spec.error());
+        for (FieldError& field : error.fields) {
+            field.message += " (with " + describe(point.parameters) + ")";
+        }
+        return fail(std::move(error));
+    }
+    point.spec = std::move(*spec);
+    return point;
+}
+
+}  // namespace
+
+bool has_sweep(const Json& document) {
+    if (!document.is_object()) {
+        return false;
+    }
+    const auto found = document.find("sweep");
+    return found != document.end() && !(found->is_object() && found->empty());
+}
+
+Result<Sweep> parse_sweep(const Json& document) {
+    Sweep out;
+    std::vector<FieldError> errors;
+    Json base = document;
+    const Json json = base["sweep"];
+    base.erase("sweep");
+    if (!json.is_object()) {
+        return fail(field_errors({{"/sweep", "must be an object"}}));
+    }
+    ObjectReader in{json, "/sweep", errors};
+    std::vector<Parameter> parameters;
+    if (const Json* found = in.raw("parameters")) {
+        parameters = read_parameters(*found, in.pointer("parameters"), errors);
+    } else {
+        in.error("parameters", "is required");
+    }
+    in.integer("max_parallel", out.max_parallel, 1,
+               static_cast<std::int64_t>(limits::kSweepPoints));
+    in.finish();
+    std::size_t points = 1;
+    for (const Parameter& parameter : parameters) {
+        points *= parameter.values.is_array() ? parameter.values.size() : 0;
+    }
+    if (errors.empty() && points * dump_json(document).size() > limits::kSweepBytes) {
+        errors.push_back({"/sweep/parameters", "makes jobs of more than " +
+                                                   std::to_string(limits::kSweepBytes >> 20U) +
+                                                   " MiB in all"});
+    }
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
+    out.points.reserve(points);
+    for (std::size_t number = 0; number < points; ++number) {
+        auto point = make_point(base, parameters, number);
+        if (!point) {
+            return fail(std::move(point.error()));
+        }
+        out.points.push_back(std::move(*point));
+    }
+    return out;
+}
+
+}  // namespace lockstep

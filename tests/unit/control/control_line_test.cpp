@@ -1,0 +1,227 @@
+// Jobs that wait for other jobs, and jobs of a sweep: what control makes of waiting_line.hpp.
+#include "tests/unit/control/control_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class ControlLineTest : public ControlTest {
+  protected:
+    Result<Submitted> after(const std::string& ids) {
+        return submit("", "body", R"(},"after":[)" + ids + R"(],"labels":{)");
+    }
+    static std::string quoted(const std::string& id) { return "\"" + id + "\""; }
+    void cancel(const std::string& id) {
+        auto run = [&]() -> Task<void> {
+            const auto done = co_await control_->cancel(ada_, id);
+            EXPECT_TRUE(done.has_value());
+        };
+        wait(run());
+    }
+    void succeed(TestAgent& first, TestAgent& second) {
+        first.say(exit(1, 0, 0));
+        second.say(exit(1, 1, 0));
+    }
+    std::vector<Json> sweep(std::int32_t size, std::int32_t parallel, const std::string& key = "") {
+        std::string values;
+        for (std::int32_t i = 0; i < size; ++i) {
+            values += (i > 0 ? "," : "") + quoted(std::to_string(i));
+        }
+        const auto json = parse_json(
+            R"({"name":"s","framework":"command","command":["x","0"],"resources":{"nodes":2},
+                "sweep":{"max_parallel":)" +
+            std::to_string(parallel) + R"(,"parameters":{"command.1":[)" + values + "]}}}");
+        SubmitRequest request;
+        request.sweep = parse_sweep(*json).value();
+        request.spec = request.sweep->points.front().spec;
+        request.idempotency_key = key;
+        request.body_sha256 = "b";
+        auto run = [&]() -> Task<void> {
+            SubmitRequest copy = request;
+            const auto done = co_await control_->submit(ada_, std::move(copy));
+            EXPECT_TRUE(done.has_value()) << done.error().text();
+            first_ = done ? done->id : "";
+            repeated_ = done && done->repeated;
+        };
+        wait(run());
+        return list(first_);
+    }
+    std::vector<Json> list(const std::string& sweep) {
+        std::vector<Json> out;
+        auto run = [&]() -> Task<void> {
+            JobQuery query;
+            query.sweep = sweep;
+            const auto page = co_await control_->list(ada_, std::move(query));
+            EXPECT_TRUE(page.has_value());
+            const Json json = *parse_json(*page);
+            out.assign(json["items"].rbegin(), json["items"].rend());
+        };
+        wait(run());
+        return out;
+    }
+
+    std::string first_;
+    bool repeated_ = false;
+};
+
+TEST_F(ControlLineTest, AJobStartsOnceWhatItRunsAfterHasSucceeded) {
+    TestAgent first;
+    TestAgent second;
+    const std::string a = start_job_with(first, second);
+    const auto b = after(quoted(a));
+    ASSERT_TRUE(b) << b.error().text();
+    EXPECT_EQ(show(b->id)["pending_reason"], "waits for " + a + " to succeed");
+    EXPECT_EQ(show(b->id)["after"][0], a);
+    EXPECT_EQ(scheduler_.submissions, 1);
+    succeed(first, second);
+    until([&] { return scheduler_.submissions == 2; }, "the second goes to the scheduler");
+    EXPECT_EQ(state(a), "succeeded");
+    // And one that comes when it is over already.
+    const auto c = after(quoted(a));
+    ASSERT_TRUE(c) << c.error().text();
+    until([&] { return scheduler_.submissions == 3; }, "the third goes to the scheduler");
+}
+
+TEST_F(ControlLineTest, WhenItDoesNotSucceedWhatFollowsFailsWithoutAStart) {
+    TestAgent first;
+    TestAgent second;
+    const std::string a = start_job_with(first, second);
+    const std::string b = after(quoted(a))->id;
+    const std::string c = after(quoted(b))->id;
+    first.say(exit(1, 0, 3));
+    second.say(exit(1, 1, 0));
+    until([&] { return state(c) == "failed"; }, "the chain ends");
+    for (const auto& [id, why] : {std::pair{b, a}, std::pair{c, b}}) {
+        const Json job = show(id);
+        EXPECT_EQ(job["state"], "failed");
+        EXPECT_EQ(job["cause"]["class"], "dependency");
+        EXPECT_EQ(job["cause"]["message"], why + ", which it was to run after, has not succeeded");
+        EXPECT_THAT(job["attempts"], SizeIs(0));
+    }
+    EXPECT_EQ(scheduler_.submissions, 1);
+    const auto late = after(quoted(a));
+    ASSERT_FALSE(late);
+    EXPECT_EQ(late.error().fields.at(0).pointer, "/after/0");
+    EXPECT_THAT(late.error().message, HasSubstr("did not succeed"));
+}
+
+TEST_F(ControlLineTest, OnlyAJobThatTheCallerSeesCanBeWaitedFor) {
+    const std::string a = submit()->id;
+    const auto unknown = after(R"("ls-00000000000000000000000000")");
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(unknown.error().fields.at(0).pointer, "/after/0");
+    SubmitRequest request;
+    request.spec = parse_spec(*parse_json(R"({"name":"t","framework":"command","command":["x"],
+                                              "after":[)" +
+                                          quoted(a) + "]}"))
+                       .value();
+    Result<Submitted> out = Submitted{};
+    auto run = [&]() -> Task<void> {
+        const Caller bob{"bob", false, true};
+        SubmitRequest copy = request;
+        out = co_await control_->submit(bob, std::move(copy));
+    };
+    wait(run());
+    ASSERT_FALSE(out);
+    EXPECT_THAT(out.error().message, HasSubstr("there is no job"));
+}
+
+TEST_F(ControlLineTest, ARestartedDaemonGoesOnWaitingAndHearsOfAnEndItMissed) {
+    const std::string a = submit()->id;
+    const std::string b = after(quoted(a))->id;
+    shut_down();
+    boot();
+    EXPECT_EQ(show(b)["pending_reason"], "waits for " + a + " to succeed");
+    EXPECT_EQ(state(b), "accepted");
+    cancel(a);
+    until([&] { return state(a) == "cancelled"; }, "cancelled");
+    shut_down();
+    boot();
+    until([&] { return state(b) == "failed"; }, "the follower fails");
+    EXPECT_EQ(show(b)["cause"]["class"], "dependency");
+}
+
+TEST_F(ControlLineTest, AWaitingJobCanBeCancelled) {
+    const std::string a = submit()->id;
+    const std::string b = after(quoted(a))->id;
+    cancel(b);
+    until([&] { return state(b) == "cancelled"; }, "cancelled");
+    EXPECT_THAT(show(b)["attempts"], SizeIs(0));
+    EXPECT_NE(state(a), "cancelled");
+}
+
+TEST_F(ControlLineTest, ASweepIsOneSubmissionOfManyJobs) {
+    const auto jobs = sweep(3, 1, "key");
+    ASSERT_THAT(jobs, SizeIs(3));
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+        EXPECT_EQ(jobs[i]["sweep"]["id"], first_);
+        EXPECT_EQ(jobs[i]["sweep"]["index"], i);
+        EXPECT_EQ(jobs[i]["sweep"]["size"], 3);
+        EXPECT_EQ(jobs[i]["sweep"]["parameters"]["command.1"], std::to_string(i));
+    }
+    EXPECT_EQ(jobs[0]["id"], first_);
+    EXPECT_THAT(jobs[1]["pending_reason"].get<std::string>(), HasSubstr("1 of it may run at once"));
+    EXPECT_FALSE(repeated_);
+    EXPECT_THAT(sweep(3, 1, "key"), SizeIs(3));
+    EXPECT_TRUE(repeated_);
+}
+
+TEST_F(ControlLineTest, NoMoreOfASweepThanAllowedAlsoAfterARestart) {
+    const auto jobs = sweep(3, 1);
+    until([&] { return scheduler_.submissions == 1; }, "the first goes to the scheduler");
+    EXPECT_EQ(scheduler_.last.job.value, first_);
+    shut_down();
+    boot();
+    EXPECT_THAT(list(first_)[1]["pending_reason"].get<std::string>(), HasSubstr("its sweep"));
+    EXPECT_EQ(scheduler_.last.job.value, first_);
+    cancel(first_);
+    const std::string second = jobs[1]["id"].get<std::string>();
+    until([&] { return scheduler_.last.job.value == second; }, "the second goes to the scheduler");
+    EXPECT_EQ(state(jobs[2]["id"].get<std::string>()), "accepted");
+}
+
+TEST_F(ControlLineTest, ASweepIsCancelledAsAWhole) {
+    const auto jobs = sweep(4, 2);
+    std::string answer;
+    auto run = [&]() -> Task<void> {
+        std::string id = jobs[2]["id"].get<std::string>();
+        const auto done = co_await control_->cancel_sweep(ada_, std::move(id));
+        EXPECT_TRUE(done.has_value());
+        answer = done.value_or("");
+    };
+    wait(run());
+    EXPECT_EQ(answer, R"({"cancelled":4})");
+    for (const Json& job : jobs) {
+        const std::string id = job["id"].get<std::string>();
+        until([&] { return state(id) == "cancelled"; }, "cancelled");
+    }
+}
+
+TEST_F(ControlLineTest, AFullDiskTakesNothingOfASweep) {
+    limit_store(1);
+    Json json = *parse_json(R"({"name":"s","framework":"command","command":["x"]})");
+    Json values = Json::array();
+    for (int i = 0; i < 100; ++i) {
+        values.push_back(std::string(4000, 'x'));
+    }
+    json["sweep"]["parameters"]["environment.A"] = std::move(values);
+    SubmitRequest request;
+    request.sweep = parse_sweep(json).value();
+    request.spec = request.sweep->points.front().spec;
+    Result<Submitted> out = Submitted{};
+    auto run = [&]() -> Task<void> {
+        SubmitRequest copy = request;
+        out = co_await control_->submit(ada_, std::move(copy));
+    };
+    wait(run());
+    ASSERT_FALSE(out);
+    EXPECT_EQ(out.error().code, Errc::exhausted);
+    EXPECT_THAT(list(""), SizeIs(0));
+}
+
+}  // namespace
+}  // namespace lockstep

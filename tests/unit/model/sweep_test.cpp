@@ -1,0 +1,106 @@
+#include "job/model/sweep.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+Json document(const char* sweep) {
+    Json out = *parse_json(R"({"name":"s","framework":"native","train":{"epochs":1},
+                              "labels":{"team":"v"}})");
+    out["sweep"] = *parse_json(sweep);
+    return out;
+}
+
+std::string pointer_of(const Result<Sweep>& result) {
+    EXPECT_FALSE(result.has_value());
+    return result.has_value() || result.error().fields.empty() ? ""
+                                                               : result.error().fields[0].pointer;
+}
+
+TEST(Sweep, IsTheProductWithTheLastParameterFastest) {
+    const auto sweep = parse_sweep(document(
+        R"({"parameters":{"train.learning_rate":[0.1,0.01],"train.seed":[1,2,3]},
+            "max_parallel":2})"));
+    ASSERT_TRUE(sweep) << sweep.error().text();
+    EXPECT_EQ(sweep->max_parallel, 2);
+    ASSERT_EQ(sweep->points.size(), 6U);
+    EXPECT_EQ(dump_json(sweep->points[0].parameters),
+              R"({"train.learning_rate":0.1,"train.seed":1})");
+    EXPECT_EQ(dump_json(sweep->points[5].parameters),
+              R"({"train.learning_rate":0.01,"train.seed":3})");
+    EXPECT_DOUBLE_EQ(sweep->points[4].spec.train->learning_rate, 0.01);
+    EXPECT_EQ(sweep->points[4].spec.train->seed, 2);
+    EXPECT_EQ(sweep->points[4].spec.train->epochs, 1);
+    EXPECT_EQ(sweep->points[4].spec.labels.at("team"), "v");
+}
+
+TEST(Sweep, ReachesArgumentsAndMakesObjectsThatAreNotThere) {
+    Json json = *parse_json(R"({"name":"s","framework":"command","command":["a","--lr","0"],
+        "sweep":{"parameters":{"command.2":["1","2"],"environment.SEED":["7"]}}})");
+    const auto sweep = parse_sweep(json);
+    ASSERT_TRUE(sweep) << sweep.error().text();
+    ASSERT_EQ(sweep->points.size(), 2U);
+    EXPECT_EQ(sweep->points[1].spec.command[2], "2");
+    EXPECT_EQ(sweep->points[1].spec.environment.at("SEED"), "7");
+}
+
+TEST(Sweep, APointThatIsNoJobIsNamedWithItsValues) {
+    const auto sweep = parse_sweep(document(R"({"parameters":{"train.learning_rate":[0.1,-1]}})"));
+    EXPECT_EQ(pointer_of(sweep), "/train/learning_rate");
+    EXPECT_THAT(sweep.error().fields[0].message, HasSubstr("train.learning_rate = -1"));
+}
+
+TEST(Sweep, WhatCannotBeSweptIsRefusedAtItsPointer) {
+    const std::vector<std::pair<const char*, std::string>> bad{
+        {R"([])", "/sweep"},
+        {R"({})", "/sweep/parameters"},
+        {R"({"parameters":{}})", "/sweep/parameters"},
+        {R"({"parameters":[1]})", "/sweep/parameters"},
+        {R"({"parameters":{"train.seed":[]}})", "/sweep/parameters/train.seed"},
+        {R"({"parameters":{"train.seed":3}})", "/sweep/parameters/train.seed"},
+        {R"({"parameters":{"train..seed":[1]}})", "/sweep/parameters/train..seed"},
+        {R"({"parameters":{"":[1]}})", "/sweep/parameters/"},
+        {R"({"parameters":{"sweep.max_parallel":[1]}})", "/sweep/parameters/sweep.max_parallel"},
+        {R"({"parameters":{"after":[["ls-1"]]}})", "/sweep/parameters/after"},
+        {R"({"parameters":{"name.x":[1]}})", "/sweep/parameters/name.x"},
+        {R"({"parameters":{"train.seed":[1]},"max_parallel":0})", "/sweep/max_parallel"},
+        {R"({"parameters":{"train.seed":[1]},"grid":true})", "/sweep/grid"},
+        {R"({"parameters":{"command.9":["x"]}})", "/command"},
+        {R"({"parameters":{"train.nothing":[1]}})", "/train/nothing"}};
+    for (const auto& [sweep, pointer] : bad) {
+        EXPECT_EQ(pointer_of(parse_sweep(document(sweep))), pointer) << sweep;
+    }
+}
+
+TEST(Sweep, OfTooManyJobsOrTooLargeOnesIsRefusedBeforeItIsMade) {
+    Json json = document(R"({"parameters":{}})");
+    Json many = Json::array();
+    for (int i = 0; i < 100; ++i) {
+        many.push_back(i);
+    }
+    for (const char* path : {"train.seed", "train.epochs", "train.batch_size"}) {
+        json["sweep"]["parameters"][path] = many;
+    }
+    auto refused = parse_sweep(json);
+    EXPECT_EQ(pointer_of(refused), "/sweep/parameters");
+    EXPECT_THAT(refused.error().message, HasSubstr("more than 1000 jobs"));
+    json = document(R"({"parameters":{}})");
+    json["environment"]["BIG"] = std::string(900'000, 'x');
+    json["sweep"]["parameters"]["train.seed"] = many;
+    refused = parse_sweep(json);
+    EXPECT_THAT(refused.error().message, HasSubstr("64 MiB"));
+}
+
+TEST(Sweep, AnEmptyOneAsksForNothing) {
+    EXPECT_FALSE(has_sweep(document("{}")));
+    EXPECT_TRUE(has_sweep(document(R"({"parameters":{}})")));
+    EXPECT_TRUE(has_sweep(document("[1]")));
+    EXPECT_FALSE(has_sweep(Json::array()));
+}
+
+}  // namespace
+}  // namespace lockstep
