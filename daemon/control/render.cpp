@@ -23,6 +23,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     place.master_addr = "<address of node 0>";
     place.address = "<address of the node>";
     place.socket_path = "<socket of the rank>";
+    place.attempt_directory = "<attempt directory>";
     place.error_file = "<attempt directory>/rank-00000.error.json";
     place.checkpoint_directory = spec.checkpoint.directory.empty()
                                      ? "<runs directory>/<job id>/checkpoints"

@@ -53,6 +53,7 @@ RankPlace Node::place_of(std::int32_t local_rank) const {
     place.socket_path = sockets_.socket_path(local_rank);
     place.error_file =
         (config_.attempt_directory / numbered("rank-%05d.error.json", place.rank)).string();
+    place.attempt_directory = config_.attempt_directory.string();
     place.checkpoint_directory = welcome_->checkpoint_directory;
     place.train_config_file =
         (config_.attempt_directory / numbered("train-%05d.json", config_.node_rank)).string();

@@ -42,6 +42,7 @@ inline constexpr std::size_t kLabels = 32;
 inline constexpr std::size_t kSweepParameters = 16;
 inline constexpr std::size_t kSweepPoints = 1000;       // jobs of one sweep
 inline constexpr std::size_t kSweepBytes = 64U << 20U;  // document × jobs
+inline constexpr std::size_t kMounts = 64;              // of a container
 inline constexpr std::size_t kAfter = 64;               // jobs that one waits for
 inline constexpr std::size_t kTextBytes = 256;          // label values, names of other things
 inline constexpr std::size_t kPathBytes = 4096;         // PATH_MAX

@@ -23,6 +23,7 @@ struct AttemptRequest {
     std::string name;  // the job's
     Resources resources;
     SlurmSpec slurm{};
+    ContainerSpec container{};  // pyxis alone: others are the agent's affair
     Submission submission = Submission::automatic;
     std::int32_t signal_seconds = 0;  // warn the ranks so long before the time limit; 0 = never
     std::string directory;            // attempt directory, absolute; holds agent.json
@@ -44,6 +45,14 @@ inline AttemptRequest attempt_request(const JobId& job, std::int32_t attempt, co
     out.name = spec.name;
     out.resources = spec.resources;
     out.slurm = spec.slurm;
+    if (spec.container.runtime == ContainerRuntime::pyxis) {
+        out.container = spec.container;
+        for (const std::string& path : {spec.working_directory, spec.checkpoint.directory}) {
+            if (!path.empty()) {
+                out.container.mounts.push_back(path + ":" + path);
+            }
+        }
+    }
     out.submission = spec.submission;
     out.signal_seconds = spec.checkpoint.seconds_before_timeout;
     out.directory = std::move(directory);

@@ -163,6 +163,42 @@ std::map<std::string, std::string> rank_environment(
     return out;
 }
 
+namespace {
+
+std::string folder_of(const std::string& path) {
+    return path.substr(0, path.rfind('/'));
+}
+
+// apptainer(1) exec: the environment goes in as it is, signals reach the program.
+std::vector<std::string> apptainer_words(const JobSpec& spec, const RankPlace& place) {
+    std::vector<std::string> out{"apptainer", "exec"};
+    if (spec.resources.gpus_per_node > 0) {
+        out.emplace_back("--nv");
+    }
+    std::vector<std::string> binds{place.attempt_directory, folder_of(place.socket_path),
+                                   place.checkpoint_directory};
+    if (!spec.working_directory.empty()) {
+        binds.push_back(spec.working_directory);
+    }
+    if (!place.python_path.empty()) {
+        binds.push_back(place.python_path + ":" + place.python_path + ":ro");
+    }
+    binds.insert(binds.end(), spec.container.mounts.begin(), spec.container.mounts.end());
+    for (const std::string& bind : binds) {
+        if (!bind.empty()) {
+            out.emplace_back("--bind");
+            out.push_back(bind);
+        }
+    }
+    out.emplace_back("--pwd");
+    out.push_back(spec.working_directory.empty() ? place.attempt_directory
+                                                 : spec.working_directory);
+    out.push_back(spec.container.image);
+    return out;
+}
+
+}  // namespace
+
 std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& place,
                                       const std::string& train_program) {
     if (spec.framework == Framework::native) {
@@ -171,7 +207,10 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
     const Placeholders values{place.rank,       place.local_rank,  place.node_rank,
                               place.world_size, place.master_addr, place.master_port};
     std::vector<std::string> out;
-    out.reserve(spec.command.size());
+    if (spec.container.runtime == ContainerRuntime::apptainer) {
+        out = apptainer_words(spec, place);
+    }
+    out.reserve(out.size() + spec.command.size());
     for (const auto& argument : spec.command) {
         out.push_back(expand_placeholders(argument, values));
     }

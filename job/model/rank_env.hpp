@@ -32,6 +32,7 @@ struct RankPlace {
     std::string error_file;          // where a torch script's @record may write
     std::string checkpoint_directory;
     std::string train_config_file;  // native only
+    std::string attempt_directory;  // what a container must see beside the checkpoints
     std::string agent_program;      // path of lockstep-agent, for `lockstep-agent report`
     std::string python_path;        // directory of the Python package, "" if not installed
 };
@@ -44,7 +45,9 @@ std::map<std::string, std::string> rank_environment(
     const JobSpec& spec, const RankPlace& place,
     const std::map<std::string, std::string>& inherited);
 
-// argv after placeholder expansion; for native: {train_program}.
+// argv after placeholder expansion; for native: {train_program}. With apptainer:
+// apptainer exec --pwd … --bind … [--nv] <image> <argv>; what the rank needs of Lockstep is bound
+// under its own path.
 std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& place,
                                       const std::string& train_program);
 

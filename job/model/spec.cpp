@@ -214,6 +214,7 @@ Result<JobSpec> parse_spec(const Json& json) {
         read_checkpoint(*checkpoint, in.pointer("checkpoint"), spec.checkpoint, errors);
     }
     read_placement(in, spec, errors);
+    read_container(in, spec, errors);
     read_after(in, spec.after, errors);
     refuse_later_fields(in, errors);
     in.finish();
@@ -257,6 +258,9 @@ Json to_json(const JobSpec& spec) {
     }
     if (!spec.working_directory.empty()) {
         out["working_directory"] = spec.working_directory;
+    }
+    if (Json container = to_json(spec.container); !container.empty()) {
+        out["container"] = std::move(container);
     }
     if (Json checkpoint = to_json(spec.checkpoint); !checkpoint.empty()) {
         out["checkpoint"] = std::move(checkpoint);

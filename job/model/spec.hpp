@@ -74,6 +74,21 @@ struct SlurmSpec {
     bool empty() const { return *this == SlurmSpec{}; }
 };
 
+enum class ContainerRuntime : std::uint8_t {
+    none,
+    pyxis,      // NVIDIA's plugin of Slurm: the agent runs in the container, and its ranks with it
+    apptainer,  // on every scheduler: the agent starts each rank with `apptainer exec`
+};
+std::string_view to_string(ContainerRuntime runtime);
+
+// In what the ranks run. Every text has passed an allow-list of characters (spec_container.cpp).
+struct ContainerSpec {
+    ContainerRuntime runtime = ContainerRuntime::none;
+    std::string image;                // as the runtime takes it
+    std::vector<std::string> mounts;  // "/source:/destination[:ro|:rw]"
+    bool operator==(const ContainerSpec&) const = default;
+};
+
 enum class Submission : std::uint8_t {
     automatic,
     manual,  // everything is prepared; the job is held until a person hands in the script
@@ -89,6 +104,7 @@ struct JobSpec {
     Submission submission = Submission::automatic;
     std::map<std::string, std::string> environment;
     std::string working_directory;  // "" = the attempt directory
+    ContainerSpec container;
     CheckpointSpec checkpoint;
     CaptureSpec capture;
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.

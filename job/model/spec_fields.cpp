@@ -107,7 +107,6 @@ void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
     }
     refuse_if_filled(in, "roles", "roles are not available yet: every rank is a worker");
     refuse_if_filled(in, "secrets", kNotYet);
-    refuse_if_filled(in, "container", kNotYet);
     refuse_if_filled(in, "watch", kNotYet);
     refuse_if_filled(in, "sweep", "is several jobs: only where a job is submitted or rendered");
     if (const Json* recovery = in.raw("recovery")) {

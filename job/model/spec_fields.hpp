@@ -14,10 +14,14 @@ void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpe
 // What differs from the defaults.
 Json to_json(const CheckpointSpec& checkpoint);
 
+// After framework, working_directory and checkpoint have been read.
+void read_container(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors);
+Json to_json(const ContainerSpec& container);
+
 // Ids of jobs, each once.
 void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<FieldError>& errors);
 
-// launch, roles, secrets, container, recovery, watch, sweep: the value that describes what
+// launch, roles, secrets, recovery, watch, sweep: the value that describes what
 // this version does anyway is accepted, every other one is refused by name.
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors);
 

@@ -1,13 +1,16 @@
+// size: one class from submit() to the end of every agent; ledger.hpp has what is pure
 #include "scheduler-integration/local/local_scheduler.hpp"
 
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -23,6 +26,14 @@ std::string id_of(const JobId& job, std::int32_t attempt) {
 
 bool is_claimed(const ClaimState& claim) {
     return claim.kind != ClaimState::Kind::unclaimed;
+}
+
+bool is_on_path(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    const std::vector<std::string> folders = split(path != nullptr ? path : "/usr/bin:/bin", ':');
+    return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
+        return !folder.empty() && ::access((folder + "/" + program).c_str(), X_OK) == 0;
+    });
 }
 
 std::string how_it_ended(const siginfo_t& info) {
@@ -74,6 +85,13 @@ Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
     if (spec.submission == Submission::manual) {
         return fail(field_errors(
             {{"/submission", "manual needs Slurm: this daemon starts jobs on its own machine"}}));
+    }
+    if (spec.container.runtime == ContainerRuntime::pyxis) {
+        return fail(field_errors({{"/container/runtime", "pyxis needs Slurm: use apptainer"}}));
+    }
+    if (spec.container.runtime == ContainerRuntime::apptainer && !is_on_path("apptainer")) {
+        return fail(
+            field_errors({{"/container/runtime", "apptainer is not installed on this machine"}}));
     }
     if (!spec.slurm.empty()) {
         warnings->push_back("slurm has no effect: jobs run on this machine, not on Slurm");

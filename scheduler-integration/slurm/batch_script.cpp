@@ -157,6 +157,29 @@ std::string notice(const AttemptRequest& request) {
     return text;
 }
 
+std::string parent_of(const std::string& path) {
+    return path.substr(0, path.rfind('/'));
+}
+
+// pyxis (its README, srun's options): the agent runs inside, so it and the job's folder are there
+// under their own paths. The entrypoint of an image is not for programs that are given.
+std::vector<std::string> container_options(const AttemptRequest& request, const BatchSite& site,
+                                           const Identity& identity) {
+    if (request.container.runtime != ContainerRuntime::pyxis) {
+        return {};
+    }
+    // The job's folder, above the attempt's, has the checkpoints too.
+    const std::string folder =
+        identity.directory.front() == '/' ? parent_of(identity.directory) : identity.directory;
+    std::string mounts =
+        folder + ":" + folder + "," + site.agent_path + ":" + site.agent_path + ":ro";
+    for (const std::string& mount : request.container.mounts) {
+        mounts += "," + mount;
+    }
+    return {"--container-image=" + request.container.image, "--container-mounts=" + mounts,
+            "--container-workdir=" + identity.directory + " --no-container-entrypoint"};
+}
+
 // What bash runs. The comments of the script say why.
 std::string body(const AttemptRequest& request, const BatchSite& site, const Identity& identity) {
     const Resources& resources = request.resources;
@@ -201,6 +224,9 @@ srun \
     }
     option("--mpi=none --kill-on-bad-exit=0 --wait=0 --export=ALL --input=none");
     option("--open-mode=append --output=" + identity.directory + "/agent-%5n.log");
+    for (const std::string& words : container_options(request, site, identity)) {
+        option(words);
+    }
     return text + "    " + site.agent_path + " run --attempt-dir " + identity.directory + "\n";
 }
 
@@ -242,6 +268,16 @@ Status check(const AttemptRequest& request, const BatchSite& site) {
         }
     }
     std::vector<FieldError> errors;
+    if (request.container.runtime == ContainerRuntime::pyxis) {
+        // As with the options: holds for every spec that parsed.
+        bool plain = only(request.container.image, "/_.+@:#-");
+        for (const std::string& mount : request.container.mounts) {
+            plain = plain && only(mount, "/_.+@:-");
+        }
+        if (!plain) {
+            errors.push_back({"/container", "cannot stand in a batch script"});
+        }
+    }
     if (cpus_per_node(request.resources) > kCpusPerTask) {
         errors.push_back({"/resources/cpus_per_rank",
                           "needs " + std::to_string(cpus_per_node(request.resources)) +

@@ -58,6 +58,10 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         return fail(
             field_errors({{"/slurm", "the batch script would be larger than Slurm takes"}}));
     }
+    if (spec.container.runtime == ContainerRuntime::pyxis && facts_->has_pyxis == false) {
+        return fail(field_errors(
+            {{"/container/runtime", "this Slurm has no pyxis: srun takes no --container-image"}}));
+    }
     std::vector<FieldError> errors;
     bool fits_time = false;
     bool fits_nodes = false;

@@ -8,6 +8,7 @@
 #include "scheduler-integration/slurm/slurm_text.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ struct SlurmFacts {
     SlurmVersion version;
     SlurmConfig config;
     std::vector<SlurmPartition> partitions;
+    std::optional<bool> has_pyxis{};  // srun takes --container-image; none = not known
 
     const SlurmPartition* default_partition() const;
     const SlurmPartition* partition(std::string_view name) const;

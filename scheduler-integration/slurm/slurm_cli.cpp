@@ -144,6 +144,13 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
         co_return fail(listed.error());
     }
     facts.partitions = std::move(*listed);
+    if (::access((bin_ + "/srun").c_str(), X_OK) == 0) {
+        arguments = {"--help"};
+        const auto help = co_await call("srun", std::move(arguments), options_.probe_timeout);
+        if (help && !help->timed_out && help->exit_status == 0) {
+            facts.has_pyxis = help->out.find("--container-image") != std::string::npos;
+        }
+    }
     co_return facts;
 }
 

@@ -181,6 +181,24 @@ TEST(RankEnvironment, ProxiesAreKeptButNotBetweenRanks) {
     EXPECT_EQ(out.at("NO_PROXY"), out.at("no_proxy"));
 }
 
+TEST(RankCommand, InApptainerSeesWhatLockstepGivesItAndTheMounts) {
+    JobSpec mine = spec(Framework::command);
+    mine.command = {"train", "{rank}"};
+    mine.container = {ContainerRuntime::apptainer, "docker://torch:2", {"/data:/data:ro"}};
+    mine.working_directory = "/srv/a";
+    mine.resources.gpus_per_node = 2;
+    RankPlace here = place();
+    here.attempt_directory = "/runs/j/a1";
+    here.checkpoint_directory = "/runs/j/checkpoints";
+    here.socket_path = "/tmp/x/rank.sock";
+    here.python_path = "/usr/share/lockstep/python";
+    EXPECT_THAT(rank_command(mine, here, "/t"),
+                ElementsAre("apptainer", "exec", "--nv", "--bind", "/runs/j/a1", "--bind", "/tmp/x",
+                            "--bind", "/runs/j/checkpoints", "--bind", "/srv/a", "--bind",
+                            "/usr/share/lockstep/python:/usr/share/lockstep/python:ro", "--bind",
+                            "/data:/data:ro", "--pwd", "/srv/a", "docker://torch:2", "train", "5"));
+}
+
 TEST(RankCommand, ExpandsPlaceholdersInEveryArgument) {
     JobSpec mine = spec(Framework::command);
     mine.command = {"train", "--rank={rank}", "{local_rank}/{node_rank}/{world_size}",

@@ -158,6 +158,46 @@ TEST(Spec, WhatComesLaterIsRefusedByName) {
               10U);
 }
 
+TEST(Spec, AContainerIsReadAndWrittenBack) {
+    const auto spec = parse(R"({"name":"a","framework":"command","command":["x"],
+        "container":{"runtime":"pyxis","image":"nvcr.io#nvidia/pytorch:24.01-py3",
+                     "mounts":["/data:/data:ro","/scratch:/s"]}})");
+    ASSERT_TRUE(spec) << spec.error().message;
+    EXPECT_EQ(spec->container.runtime, ContainerRuntime::pyxis);
+    EXPECT_EQ(spec->container.mounts.size(), 2U);
+    const auto again = parse_spec(to_json(*spec));
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(again->container, spec->container);
+}
+
+TEST(Spec, AContainerOfOtherCharactersIsRefused) {
+    const auto errors = [](const std::string& container, const std::string& more = "") {
+        return wrong(R"({"name":"a","framework":"command","command":["x"],"container":)" +
+                     container + more + "}");
+    };
+    EXPECT_EQ(errors(R"({"image":"a"})"),
+              (Errors{"/container/runtime: is required: pyxis or apptainer"}));
+    for (const char* image : {"", "a b", "$(id)", "a;b", "-x", "a\\nb", "a\\u0000b", "a,b", "ä"}) {
+        EXPECT_GE(errors(std::string{R"({"runtime":"pyxis","image":")"} + image + "\"}").size(), 1U)
+            << image;
+    }
+    for (const char* mount : {"", "/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/b:ro:ro", "/a,/c:/b",
+                              "/a:/b\\n", "/a b:/c", "/:/b"}) {
+        EXPECT_EQ(errors(std::string{R"({"runtime":"apptainer","image":"a","mounts":[")"} + mount +
+                         "\"]}")
+                      .size(),
+                  1U)
+            << mount;
+    }
+    EXPECT_EQ(errors(R"({"runtime":"apptainer","image":"a"})", R"(,"working_directory":"/a b")"),
+              (Errors{"/working_directory: with a container: letters, digits and / _ . + @ - "
+                      "only"}));
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"native",
+                        "container":{"runtime":"apptainer","image":"a"}})")
+                  .size(),
+              1U);
+}
+
 TEST(Spec, CommandsMustNameAProgram) {
     EXPECT_EQ(
         wrong(R"({"name":"a","framework":"command"})"),

@@ -60,6 +60,22 @@ TEST(BatchScript, OfAnOldSiteAsksForGpusAsGres) {
     expect_golden("gres.sh", text_of(request_of(kEverything), where));
 }
 
+TEST(BatchScript, InAContainerOfPyxisIsAsWritten) {
+    const auto request = request_of(
+        R"({"name":"boxed","framework":"command","command":["x"],"working_directory":"/srv/ada",
+            "checkpoint":{"directory":"/ckpt"},
+            "container":{"runtime":"pyxis","image":"nvcr.io#nvidia/pytorch:24.01-py3",
+                         "mounts":["/data:/data:ro"]}})");
+    expect_golden("pyxis.sh", text_of(request, site({24, 5})));
+}
+
+TEST(BatchScript, OfApptainerIsAsWithoutAContainer) {
+    const char* const plain = R"({"name":"boxed","framework":"command","command":["x"])";
+    EXPECT_EQ(text_of(request_of(std::string{plain} +
+                                 R"(,"container":{"runtime":"apptainer","image":"/a.sif"}})")),
+              text_of(request_of(std::string{plain} + "}")));
+}
+
 TEST(BatchScript, StatesEveryOptionOnce) {
     EXPECT_THAT(sbatch_lines(text_of(request_of(kSmallest))),
                 ElementsAre("--job-name=first-01j3zq5t8w9xkcd2e4f6g8h0jk-a1", "--nodes=1",
