@@ -113,6 +113,13 @@ bool JobActor::add(Draft& draft, EventData data) {
     event.job = job_.id;
     event.time = context_.clock.wall();
     event.data = std::move(data);
+    if (const auto broken = broken_by(draft.job, event.data)) {
+        Job tried = draft.job;
+        if (apply(tried, event)) {  // else it is stale, and nothing is wrong
+            report_broken(*broken, event);
+        }
+        return false;
+    }
     if (const auto applied = apply(draft.job, event); !applied) {
         log::debug("event has no place", {{"job", job_.id.value},
                                           {"event", to_string(event.kind())},
@@ -121,6 +128,18 @@ bool JobActor::add(Draft& draft, EventData data) {
     }
     draft.events.push_back(std::move(event));
     return true;
+}
+
+void JobActor::report_broken(Invariant invariant, const Event& event) {
+    const auto index = static_cast<std::size_t>(invariant);
+    if (!std::exchange(broken_reported_[index], true)) {
+        context_.metrics.invariant_broken(index);
+        log::error("a step was not taken: it would break a promise",
+                   {{"job", job_.id.value},
+                    {"invariant", kInvariantNames[index]},
+                    {"event", to_string(event.kind())},
+                    {"data", encode_event_data(event.data)}});
+    }
 }
 
 JobRow JobActor::row(const Job& job) const {
@@ -274,7 +293,12 @@ Task<void> JobActor::conclude() {
         add(next, std::move(ended));
     }
     set_pending_reason("");
-    LOCKSTEP_CHECK(add(next, end));
+    if (!add(next, end)) {
+        // Silence is no end: somebody has to look at it, or to cancel it.
+        set_pending_reason("it seems to have ended, and nothing says how");
+        co_await sleep_on(retry_, kStoreRetry);
+        co_return;
+    }
     const bool stored = co_await commit(std::move(next));
     if (!stored) {
         co_await sleep_on(retry_, kStoreRetry);

@@ -9,9 +9,11 @@
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
 #include "daemon/telemetry/job_stats.hpp"
+#include "job/model/invariants.hpp"
 #include "job/model/job.hpp"
 #include "job/model/job_view.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -95,6 +97,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> commit_and_look(Draft draft);
     Draft draft() const;
     bool add(Draft& draft, EventData data);
+    void report_broken(Invariant invariant, const Event& event);
     JobRow row(const Job& job) const;
 
     // job_actor_agents.cpp
@@ -173,6 +176,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
     bool cancel_sent_ = false;
 
+    std::array<bool, kInvariants> broken_reported_{};
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;

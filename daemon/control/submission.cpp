@@ -271,6 +271,10 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
             context_.bus.publish(stream_message(event, caller.user));
         }
     }
+    if (!find(out.id)) {
+        context_.metrics.invariant_broken(static_cast<std::size_t>(Invariant::accepted_is_kept));
+        log::error("a job was stored and is not among the jobs", {{"job", out.id}});
+    }
     out.job_json = std::move(view);
     // Accepted, whatever comes: a store that cannot be read now is looked at again at the start.
     const Status placed = co_await stand_in_line(std::move(actors));

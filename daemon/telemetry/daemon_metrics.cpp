@@ -172,6 +172,11 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
     for (std::size_t i = 0; i < kStreamEnds; ++i) {
         stream_ends_[i] = &ended.Add({{"reason", kEnds[i]}});
     }
+    auto& broken = counters(*registry_, "lockstep_invariant_violations_total",
+                            "Steps not taken because they would have broken a promise; always 0.");
+    for (std::size_t i = 0; i < kInvariants; ++i) {
+        invariants_[i] = &broken.Add({{"invariant", std::string{kInvariantNames[i]}}});
+    }
     prometheus::Labels build{{"version", std::string{kVersion}}};
     if (!revision.empty()) {
         build.emplace("revision", std::string{revision});

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "daemon/telemetry/metric_text.hpp"
+#include "job/model/invariants.hpp"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -59,6 +60,8 @@ class DaemonMetrics {
     prometheus::Counter& stream_events(std::string_view topic);
     // The oldest heartbeat and the largest clock offset of the agents connected, seconds.
     void agents(std::size_t connected, double heartbeat_age_max, double clock_offset_max);
+    // A promise would have been broken; `index` of kInvariantNames.
+    void invariant_broken(std::size_t index) { invariants_[index]->Increment(); }
     // History in memory.
     void memory_tier(std::size_t series, std::size_t bytes);
 
@@ -90,6 +93,7 @@ class DaemonMetrics {
     prometheus::Gauge& memory_series_;
     prometheus::Gauge& memory_bytes_;
     std::array<prometheus::Counter*, kDropReasons> dropped_{};
+    std::array<prometheus::Counter*, kInvariants> invariants_{};
     std::array<prometheus::Counter*, kStreamEnds> stream_ends_{};
     std::map<std::pair<std::string, std::string>, std::unique_ptr<RouteMetrics>> routes_;
 };

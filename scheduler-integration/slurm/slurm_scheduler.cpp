@@ -2,6 +2,7 @@
 
 #include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
+#include "job/base/check.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -183,6 +184,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     if (!request.intent_is_fresh) {
         co_return out;  // again: the intent first
     }
+    LOCKSTEP_CHECK(request.intent_at != 0);
     tracked->attempt.stage = SlurmAttempt::Stage::sending;
     tracked->attempt.id = 0;
     tasks_.spawn("sbatch", send(tracked));
