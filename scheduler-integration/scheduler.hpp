@@ -35,8 +35,10 @@ struct Observation {
     // ended only: per node rank whether its agent is known to have ended without a result
     std::vector<std::int32_t> lost_nodes;
     std::string message;
-    std::string id{};               // the scheduler's own number of it; "" if it has none
-    bool held = false;              // pending only: it waits for a person
+    std::string id{};   // the scheduler's own number of it; "" if it has none
+    bool held = false;  // pending only: it waits for a person
+    // running only: it has its nodes and does not move, agents included; `message` says why
+    bool paused = false;
     UnixMillis expected_start = 0;  // pending only: as the scheduler estimates; 0 = unknown
     // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
     // node that failed, cancelled outside Lockstep); none = it just ended

@@ -6,10 +6,45 @@
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+
 namespace lockstep {
 namespace {
 constexpr std::size_t kAttemptFileBytes = 64U << 10U;
 constexpr std::size_t kReasonBytes = 1024;
+constexpr std::size_t kLogTailBytes = 8U << 10U;
+constexpr std::int32_t kLogsRead = 512;
+
+std::string read_tail(const std::filesystem::path& path, std::size_t bytes) {
+    std::ifstream file{path, std::ios::binary | std::ios::ate};
+    if (!file) {
+        return "";
+    }
+    const auto size = static_cast<std::size_t>(file.tellg());
+    std::string out(std::min(size, bytes), '\0');
+    file.seekg(static_cast<std::streamoff>(size - out.size()));
+    file.read(out.data(), static_cast<std::streamsize>(out.size()));
+    out.resize(static_cast<std::size_t>(file.gcount()));
+    return out;
+}
+
+// slurmd's and slurmstepd's words: jobacct_gather's limit, the kernel's killer through cgroups.
+std::string memory_line(const std::filesystem::path& log) {
+    const std::string tail = read_tail(log, kLogTailBytes);
+    for (const std::string& line : split(tail, '\n')) {
+        for (const char* words : {"exceeded memory limit", "Exceeded job memory limit", "oom_kill",
+                                  "oom-kill", "OUT_OF_MEMORY", "Out Of Memory"}) {
+            if (line.find(words) != std::string::npos && line.find("slurm") != std::string::npos) {
+                return printable(std::string_view{line}.substr(0, kReasonBytes));
+            }
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 std::filesystem::path attempt_directory(const std::filesystem::path& runs, const JobId& job,
@@ -82,6 +117,22 @@ std::optional<wire::ResultFile> read_result(const std::filesystem::path& directo
         return std::nullopt;
     }
     return std::move(*file);
+}
+
+std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
+                                                   std::int32_t nodes) {
+    MemoryEvidence out;
+    out.line = memory_line(directory / "batch.log");
+    for (std::int32_t node = 0; node < std::min(nodes, kLogsRead); ++node) {
+        std::array<char, 32> name{};
+        std::snprintf(name.data(), name.size(), "agent-%05d.log", node);
+        if (std::string line = memory_line(directory / name.data()); !line.empty()) {
+            out.node_rank = node;
+            out.line = std::move(line);
+            return out;
+        }
+    }
+    return out.line.empty() ? std::nullopt : std::optional{std::move(out)};
 }
 
 std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,

@@ -147,6 +147,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool gone_for_good(std::int32_t node_rank) const;
     void note_lost_agents(Draft& draft);
     void read_results(Draft& draft, const Observation& seen);
+    void blame_memory(const Attempt& attempt, event::FaultSeen& fault) const;
     AttemptRequest request() const;
 
     ControlContext& context_;
@@ -175,6 +176,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> alone_since_;  // stopping, no agent here
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
     bool cancel_sent_ = false;
+    bool was_paused_ = false;  // the scheduler had suspended it when it was last asked
 
     std::array<bool, kInvariants> broken_reported_{};
     std::shared_ptr<const std::string> view_;

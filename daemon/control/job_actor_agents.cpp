@@ -526,10 +526,28 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
             for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
                 fault.message += why.empty() ? "" : ": " + why;
             }
+            if (!attempt->allocation.empty()) {
+                blame_memory(*attempt, fault);
+            }
             fault.at = context_.clock.wall();
             add(draft, std::move(fault));
             return;
         }
+    }
+}
+
+// Slurm ends all of a job that passes its memory and calls it failed; only its logs say of what.
+void JobActor::blame_memory(const Attempt& attempt, event::FaultSeen& fault) const {
+    const auto found = find_memory_evidence(attempt.directory, job_.spec.resources.nodes);
+    if (!found) {
+        return;
+    }
+    fault.cause_class = to_string(CauseClass::oom);
+    fault.message = "Slurm ended the job for its memory: " + found->line;
+    const auto claim = attempt.claims.find(found->node_rank);
+    if (claim != attempt.claims.end()) {
+        fault.node = claim->second.node;
+        fault.rank = job_.spec.resources.ranks_per_node == 1 ? found->node_rank : -1;
     }
 }
 

@@ -194,11 +194,19 @@ Task<void> JobActor::look_at_allocation() {
         submitted_ = false;
         co_return;
     }
+    const bool paused = seen.kind == Observation::Kind::state && seen.paused;
+    if (paused || was_paused_) {
+        set_pending_reason(paused ? seen.message : "");
+        gone_.clear();  // agents that stand still say nothing; their patience starts anew
+        was_paused_ = paused;
+    }
     Draft next = draft();
     if (seen.kind == Observation::Kind::state) {
         read_results(next, seen);
     }
-    note_lost_agents(next);
+    if (!paused) {
+        note_lost_agents(next);
+    }
     if (!next.events.empty()) {
         co_await commit_and_look(std::move(next));
     }

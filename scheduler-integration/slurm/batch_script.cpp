@@ -123,7 +123,8 @@ std::vector<Line> options(const AttemptRequest& request, const BatchSite& site,
     }
     // The site's JobRequeue is 1 by default: Slurm would start the script again by itself.
     lines.push_back({"no-requeue", ""});
-    lines.push_back({"kill-on-invalid-dep", "yes"});
+    // A dependency that somebody gave it later and that fails is told as such, not as a cancel.
+    lines.push_back({"kill-on-invalid-dep", "no"});
     lines.push_back({"export", has_nil(site) ? "NIL" : "ALL"});
     lines.push_back({"chdir", identity.directory});
     lines.push_back({"output", identity.directory + "/" + std::string{kBatchLogName}});

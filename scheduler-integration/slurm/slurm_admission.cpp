@@ -3,6 +3,7 @@
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -42,6 +43,39 @@ Result<std::optional<std::string>> SlurmScheduler::script(const AttemptRequest& 
     return std::optional<std::string>{std::move(made->text)};
 }
 
+// What no node of the partitions could ever give, as far as the nodes are known.
+void SlurmScheduler::check_node(const Resources& resources, const std::vector<std::string>& names,
+                                const std::string& where, std::vector<FieldError>& errors) const {
+    ClusterNode most;
+    bool known = false;
+    for (const ClusterNode& node : nodes_) {
+        if (std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+                return std::find(node.partitions.begin(), node.partitions.end(), name) !=
+                       node.partitions.end();
+            })) {
+            known = true;
+            most.cpus = std::max(most.cpus, node.cpus);
+            most.gpus = std::max(most.gpus, node.gpus);
+            most.memory_mb = std::max(most.memory_mb, node.memory_mb);
+        }
+    }
+    if (!known) {
+        return;
+    }
+    const auto no_more = [&](std::int64_t number) {
+        return "no node of " + where + " has so many: at most " + std::to_string(number);
+    };
+    if (resources.gpus_per_node > most.gpus) {
+        errors.push_back({"/resources/gpus_per_node", no_more(most.gpus)});
+    }
+    if (std::int64_t{resources.ranks_per_node} * resources.cpus_per_rank > most.cpus) {
+        errors.push_back({"/resources/cpus_per_rank", no_more(most.cpus) + " for all its ranks"});
+    }
+    if (most.memory_mb > 0 && resources.memory_mb_per_node > most.memory_mb) {
+        errors.push_back({"/resources/memory_mb_per_node", no_more(most.memory_mb)});
+    }
+}
+
 Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
     const AttemptRequest template_request =
         attempt_request(JobId{std::string{kTemplateJob}}, 1, spec, "/attempt");
@@ -55,16 +89,18 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         return out;
     }
     if (static_cast<std::int64_t>(made->text.size()) > facts_->config.max_script_bytes) {
-        return fail(
-            field_errors({{"/slurm", "the batch script would be larger than Slurm takes"}}));
+        return fail(field_errors(
+            {{"/slurm", "the batch script would be larger than Slurm takes: " +
+                            std::to_string(made->text.size()) + " of " +
+                            std::to_string(facts_->config.max_script_bytes) + " bytes"}}));
     }
     if (spec.container.runtime == ContainerRuntime::pyxis && facts_->has_pyxis == false) {
         return fail(field_errors(
             {{"/container/runtime", "this Slurm has no pyxis: srun takes no --container-image"}}));
     }
     std::vector<FieldError> errors;
-    bool fits_time = false;
-    bool fits_nodes = false;
+    std::optional<std::int64_t> longest = 0;  // none = no limit
+    std::int64_t most_nodes = 0;
     std::vector<std::string> names = split(spec.slurm.partition, ',');
     if (spec.slurm.partition.empty()) {
         const SlurmPartition* usual = facts_->default_partition();
@@ -83,18 +119,26 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         if (partition->state != "UP") {
             out.warnings.push_back("partition " + name + " is " + partition->state);
         }
-        fits_time = fits_time || !partition->max_time ||
-                    spec.resources.time_limit_seconds <= *partition->max_time;
-        const std::int64_t most = partition->max_nodes
-                                      ? std::min(*partition->max_nodes, partition->total_nodes)
-                                      : partition->total_nodes;
-        fits_nodes = fits_nodes || spec.resources.nodes <= most;
+        longest = !longest || !partition->max_time ? std::optional<std::int64_t>{}
+                                                   : std::max(*longest, *partition->max_time);
+        most_nodes = std::max(most_nodes, partition->max_nodes ? std::min(*partition->max_nodes,
+                                                                          partition->total_nodes)
+                                                               : partition->total_nodes);
     }
-    if (errors.empty() && !fits_time) {
-        errors.push_back({"/resources/time_limit", "longer than the partition allows"});
-    }
-    if (errors.empty() && !fits_nodes) {
-        errors.push_back({"/resources/nodes", "more than the partition has"});
+    if (errors.empty()) {
+        const std::string where =
+            names.size() == 1 ? "partition " + names.front() : "these partitions";
+        if (longest && spec.resources.time_limit_seconds > *longest) {
+            errors.push_back(
+                {"/resources/time_limit",
+                 "longer than " + where + " allows: at most " + format_time_limit(*longest)});
+        }
+        if (spec.resources.nodes > most_nodes) {
+            errors.push_back(
+                {"/resources/nodes",
+                 "more than " + where + " has or allows: at most " + std::to_string(most_nodes)});
+        }
+        check_node(spec.resources, names, where, errors);
     }
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));

@@ -14,6 +14,9 @@ namespace {
 // controller is only coming back.
 constexpr auto kStaleAccounting = std::chrono::seconds{60};
 
+// At the limit of submitted jobs it is tried again this often.
+constexpr auto kQuotaPause = std::chrono::seconds{15};
+
 std::int64_t number_in(const std::string& text) {
     return to_int(text).value_or(0);
 }
@@ -156,6 +159,7 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     out.state = AllocationState::running;
     out.nodes = expand_hostlist(job.nodes).value_or(std::vector<std::string>{});
     if (phase == SlurmPhase::paused) {
+        out.paused = true;
         out.message = job_words(attempt) + " is suspended: its ranks do not move";
     }
     return out;
@@ -199,7 +203,8 @@ Handover handover(const SlurmAttempt& attempt) {
         out.id = std::to_string(attempt.id);
     } else if (attempt.stage == SlurmAttempt::Stage::refused) {
         out.kind = Handover::Kind::refused;
-        out.reason = attempt.message;
+        const std::string_view field = field_of_refusal(attempt.message);
+        out.reason = (field.empty() ? "" : std::string{field} + ": ") + attempt.message;
     } else if (attempt.stage == SlurmAttempt::Stage::sending) {
         out.reason = "being handed to Slurm";
     } else if (attempt.stage == SlurmAttempt::Stage::in_doubt) {
@@ -229,6 +234,10 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
             break;
         case SubmitReply::Kind::rejected:
             attempt.stage = SlurmAttempt::Stage::refused;
+            break;
+        case SubmitReply::Kind::later:
+            attempt.stage = SlurmAttempt::Stage::safe;
+            attempt.not_before = now + kQuotaPause;
             break;
         case SubmitReply::Kind::not_submitted:
             attempt.stage = SlurmAttempt::Stage::safe;

@@ -52,6 +52,7 @@ struct SlurmAttempt {
     std::int64_t claimed = 0;  // the allocation its agents run in; the only one that may live
     SteadyTime claimed_at;     // what was asked for earlier does not know that it has started
     std::string message;       // safe, in_doubt: why; refused: Slurm's words
+    SteadyTime not_before;     // safe: Slurm takes none of this user before
     SteadyTime last_try_end;   // in_doubt: nothing was sent after this
     std::optional<SlurmJob> seen;
     SteadyTime seen_at;

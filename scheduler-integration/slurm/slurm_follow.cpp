@@ -146,20 +146,24 @@ Task<void> SlurmScheduler::look_around() {
             facts_at_ = clock_.steady();
         }
     }
-    if (nodes_are_wanted() && reachable_) {
+    if ((nodes_are_wanted() || clock_.steady() - nodes_at_ >= kFactsAge) && reachable_) {
         read_tokens_ -= 1;
-        nodes_at_ = clock_.steady();
-        auto table = co_await backend_->nodes();
-        if (table) {
-            nodes_.clear();
-            for (SlurmNode& node : table->nodes) {
-                nodes_.push_back(as_cluster_node(std::move(node)));
-            }
-            nodes_seen_ = clock_.wall();
-        } else {
-            log::warn("Slurm does not tell of its nodes", {{"what", table.error().message}});
-        }
+        co_await ask_nodes();
     }
+}
+
+Task<void> SlurmScheduler::ask_nodes() {
+    nodes_at_ = clock_.steady();
+    auto table = co_await backend_->nodes();
+    if (!table) {
+        log::warn("Slurm does not tell of its nodes", {{"what", table.error().message}});
+        co_return;
+    }
+    nodes_.clear();
+    for (SlurmNode& node : table->nodes) {
+        nodes_.push_back(as_cluster_node(std::move(node)));
+    }
+    nodes_seen_ = clock_.wall();
 }
 
 Task<void> SlurmScheduler::poll_loop() {

@@ -55,6 +55,7 @@ Task<Status> SlurmScheduler::begin() {
                                     {"partitions", facts_->partitions.size()},
                                     {"accounting", facts_->config.has_accounting()},
                                     {"min_job_age", facts_->config.min_job_age}});
+        co_await ask_nodes();
     } else if (facts.error().code == Errc::not_found || facts.error().code == Errc::invalid) {
         co_return fail(facts.error());
     } else {
@@ -176,6 +177,12 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     if (out.kind != Handover::Kind::again) {
         co_return out;
     }
+    if (clock_.steady() < tracked->attempt.not_before) {
+        out.kind = Handover::Kind::wait;
+        out.reason = "at Slurm's limit of submitted jobs, waits until others have ended: " +
+                     tracked->attempt.message;
+        co_return out;
+    }
     if (!take_turn(*tracked)) {
         out.kind = Handover::Kind::wait;
         out.reason = reachable_ ? "waiting for its turn to be handed to Slurm" : unreachable_why_;
@@ -246,6 +253,11 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
                       {{"name", attempt.name}, {"what", reply.message}});
             hurry();
             break;
+        case SlurmAttempt::Stage::safe:
+            if (reply.kind == SubmitReply::Kind::later) {
+                break;
+            }
+            [[fallthrough]];
         default:
             // Slurm is not there: nobody else tries until it answers.
             if (reachable_ && !stopped_) {

@@ -95,6 +95,9 @@ class SlurmScheduler final : public Scheduler {
     TrackedPointer track(const AttemptRequest& request);
     TrackedPointer find(const JobId& job, std::int32_t attempt) const;
     slurm::BatchSite site(const SlurmSpec& spec) const;
+    void check_node(const Resources& resources, const std::vector<std::string>& names,
+                    const std::string& where, std::vector<FieldError>& errors) const;
+    Task<void> ask_nodes();
     bool take_turn(Tracked& tracked);
     void give_turn_back(Tracked& tracked);
     Task<void> send(TrackedPointer tracked);

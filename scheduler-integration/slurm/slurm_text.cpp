@@ -1,3 +1,4 @@
+// size: squeue, sacct and sbatch: what Slurm prints, one rule a line
 #include "scheduler-integration/slurm/slurm_text.hpp"
 
 #include "job/base/text.hpp"
@@ -224,9 +225,34 @@ SubmitReply parse_sbatch(const ProgramOutput& output) {
                         : "sbatch printed several numbers that may be the job id"};
 }
 
+// Slurm's sentences: slurm_strerror() (src/common/slurm_errno.c).
+std::string_view field_of_refusal(std::string_view text) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kFields{{
+        {"nvalid account", "/slurm/account"},
+        {"nvalid qos", "/slurm/qos"},
+        {"nvalid partition", "/slurm/partition"},
+        {"Requested partition", "/slurm/partition"},
+        {"nvalid feature", "/slurm/constraint"},
+        {"eservation is invalid", "/slurm/reservation"},
+        {"nvalid node name", "/slurm/nodelist"},
+        {"time limit is invalid", "/resources/time_limit"},
+        {"node configuration is not available", "/resources"},
+    }};
+    for (const auto& [sentence, pointer] : kFields) {
+        if (text.find(sentence) != std::string_view::npos) {
+            return pointer;
+        }
+    }
+    return "";
+}
+
 SubmitReply::Kind classify_submit_error(std::string_view text) {
     if (rows::contains_any(text, kAmbiguousTexts)) {
         return SubmitReply::Kind::ambiguous;
+    }
+    // AssocMaxSubmitJobLimit, QOSGrpSubmitJobsLimit, …: printed before the sentence that all share.
+    if (rows::contains_any(text, {"MaxSubmitJob", "GrpSubmitJob"})) {
+        return SubmitReply::Kind::later;
     }
     if (rows::contains_any(text, kNotSubmittedTexts)) {
         return SubmitReply::Kind::not_submitted;

@@ -43,6 +43,7 @@ struct SubmitReply {
     enum class Kind {
         accepted,       // `id` and maybe `cluster`
         rejected,       // Slurm read it and refused: the same request will be refused again
+        later,          // at a limit of submitted jobs: taken when others have ended
         not_submitted,  // it never reached Slurm, or Slurm was not ready: safe to repeat
         ambiguous,      // it may be queued: look it up by name, never repeat blindly
     };
@@ -51,6 +52,9 @@ struct SubmitReply {
     std::string cluster;
     std::string message;  // Slurm's own lines, cleaned for a person; empty when accepted
 };
+
+// The field of the spec that a refusal is about, as a pointer; "" if it does not say.
+std::string_view field_of_refusal(std::string_view text);
 
 // `sbatch --parsable`: the last line of stdout that is `id`, `id;cluster` or `id,cluster`, whatever
 // a site's wrapper prints around it. A status other than 0 is `rejected` only for messages that

@@ -2,34 +2,10 @@
 killed. Every job's rank writes a line when it starts; there must be exactly one of each job."""
 
 import collections
-import pathlib
-import time
 
 from harness import wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
-
-# What stands for sbatch: hands the job in, then behaves as told in the file `mode` beside it.
-SBATCH = """#!/bin/bash
-folder=$(dirname "$0")
-mode=$(cat "$folder/mode")
-[ "$1" != --version ] || exec {real} --version
-if [ "$mode" = refuse-connection ]; then
-    echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)" >&2
-    echo honest > "$folder/mode"
-    exit 1
-fi
-id=$({real} "$@") || exit
-case $mode in
-    silent) ;;
-    timeout) echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1 ;;
-    hang) sleep 120; echo "$id" ;;
-    die) kill -9 $$ ;;
-    banner) echo "*** Welcome to the cluster ***"; echo "$id"; echo "Have a nice day" ;;
-    semicolon) echo "$id;test" ;;
-    comma) echo "$id,test" ;;
-    *) echo "$id" ;;
-esac
-"""
+from lying_sbatch import MODES, LyingSbatch
 
 
 class Faults(SlurmTestCase):
@@ -65,24 +41,15 @@ class Faults(SlurmTestCase):
         self.assertEqual(self.started(), {name: 1 for name in jobs})
 
     def lie(self):
-        """A folder of Slurm's programs with our sbatch in it."""
-        folder = pathlib.Path(self.daemon.root) / "bin"
-        folder.mkdir()
-        for program in ("squeue", "sacct", "scancel", "scontrol", "sinfo"):
-            (folder / program).symlink_to(f"/usr/bin/{program}")
-        (folder / "sbatch").write_text(SBATCH.replace("{real}", "/usr/bin/sbatch"))
-        (folder / "sbatch").chmod(0o755)
-        self.mode = folder / "mode"
-        self.mode.write_text("honest")
-        self.daemon.bin_dir = folder
+        self.sbatch = LyingSbatch(self.daemon.root / "bin")
+        self.daemon.bin_dir = self.sbatch.folder
         self.daemon.restart()
 
     def test_whatever_sbatch_says_a_job_is_in_slurm_once(self):
         self.lie()
         jobs = {}
-        for mode in ("silent", "timeout", "die", "banner", "semicolon", "comma", "hang",
-                     "refuse-connection"):
-            self.mode.write_text(mode)
+        for mode in MODES:
+            self.sbatch.mode = mode
             jobs[mode] = self.accept(mode)
             self.daemon.wait_state(jobs[mode], ("starting", "running", "succeeded"), 40)
         self.all_done(jobs)
@@ -91,7 +58,7 @@ class Faults(SlurmTestCase):
 
     def test_a_daemon_killed_while_sbatch_hangs_finds_the_job_by_its_name(self):
         self.lie()
-        self.mode.write_text("hang")
+        self.sbatch.mode = "hang"
         job = self.accept("hang")
         wait_until(lambda: self.slurm_states(job), 20, "Slurm has it")
         self.daemon.restart()

@@ -72,7 +72,10 @@ class TestScheduler final : public Scheduler {
         }
         co_return seen.kind == Observation::Kind::state;
     }
-    Task<Observation> poll(JobId, std::int32_t) override { co_return seen; }
+    Task<Observation> poll(JobId, std::int32_t) override {
+        ++polls;
+        co_return seen;
+    }
     Task<Status> cancel(JobId, std::int32_t) override {
         ++cancels;
         seen.state = obeys ? AllocationState::ended : seen.state;
@@ -90,6 +93,7 @@ class TestScheduler final : public Scheduler {
     Handover handover{Handover::Kind::placed, "local-1", ""};
     std::string claimed_by;
     int submissions = 0;
+    int polls = 0;
     int adoptions = 0;
     bool answers = true;  // adopt() does
     int cancels = 0;

@@ -213,5 +213,57 @@ TEST_F(ControlSlurmTest, ASchedulerThatNeverSaysWhyIsNotWaitedForForEver) {
     EXPECT_EQ(show(id)["cause"]["message"], "rank 0 on n0 was ended by SIGTERM");
 }
 
+// Seen on a real Slurm: a suspension stops the agents too, their connections end, and a minute
+// later the job was over.
+TEST_F(ControlSlurmTest, ASuspendedJobIsNotLostHoweverLongItStandsStill) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    scheduler_.seen.paused = true;
+    scheduler_.seen.message = "Slurm job 17 is suspended: its ranks do not move";
+    until([&] { return show(id).contains("pending_reason"); }, "it is told");
+    EXPECT_EQ(show(id)["pending_reason"], scheduler_.seen.message);
+    agents[0].session->on_closed();
+    agents[1].session->on_closed();
+    clock_.advance(limits::kAgentLost * 5);
+    const auto looked = scheduler_.polls;
+    until([&] { return scheduler_.polls > looked + 1; }, "two looks");
+    EXPECT_EQ(state(id), "running");
+    scheduler_.seen.paused = false;
+    until([&] { return !show(id).contains("pending_reason"); }, "it goes on");
+    EXPECT_EQ(state(id), "running");
+    // Who does not come back is lost, in the usual time.
+    clock_.advance(limits::kAgentLost / 2);
+    const auto later = scheduler_.polls;
+    until([&] { return scheduler_.polls > later + 1; }, "two looks");
+    EXPECT_EQ(state(id), "running");
+    clock_.advance(limits::kAgentLost);
+    until([&] { return kinds(id).back() == "fault"; }, "lost");
+    clock_.advance(limits::kStopGrace * 2);
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "node_lost");
+}
+
+TEST_F(ControlSlurmTest, AnEndForMemoryIsFoundInTheWordsThatSlurmLeft) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    const std::filesystem::path folder = scheduler_.last.directory;
+    ASSERT_TRUE(write_file_atomic(folder / "agent-00000.log",
+                                  "slurmstepd-n0: error: *** STEP 2.0 "
+                                  "ON n0 CANCELLED AT … ***\n"));
+    ASSERT_TRUE(write_file_atomic(folder / "agent-00001.log",
+                                  "a rank that says oom-kill\nslurmstepd-n1: error: StepId=2.0 "
+                                  "exceeded memory limit (600 > 300), being killed\n"));
+    agents[0].session->on_closed();
+    agents[1].session->on_closed();
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.message = "Slurm job 17 failed";
+    until([&] { return state(id) == "failed"; }, "failed");
+    const Json cause = show(id)["cause"];
+    EXPECT_EQ(cause["class"], "oom");
+    EXPECT_EQ(cause["node"], "n1");
+    EXPECT_EQ(cause["rank"], 1);
+    EXPECT_THAT(cause["message"].get<std::string>(), HasSubstr("exceeded memory limit"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -80,7 +80,7 @@ TEST(BatchScript, StatesEveryOptionOnce) {
     EXPECT_THAT(sbatch_lines(text_of(request_of(kSmallest))),
                 ElementsAre("--job-name=first-01j3zq5t8w9xkcd2e4f6g8h0jk-a1", "--nodes=1",
                             "--ntasks-per-node=1", "--cpus-per-task=1", "--time=01:00:00",
-                            "--no-requeue", "--kill-on-invalid-dep=yes", "--export=ALL",
+                            "--no-requeue", "--kill-on-invalid-dep=no", "--export=ALL",
                             "--chdir=/shared/runs/ls-01J3ZQ5T8W9XKCD2E4F6G8H0JK/a1",
                             "--output=/shared/runs/ls-01J3ZQ5T8W9XKCD2E4F6G8H0JK/a1/batch.log",
                             "--open-mode=append"));

@@ -131,11 +131,25 @@ TEST(SlurmAttempt, ARefusalIsFinalAndInSlurmsWords) {
     one.stage = Stage::sending;
     take_reply(one, reply(SubmitReply::Kind::rejected, 0, "Invalid account"), kStart);
     EXPECT_EQ(handover(one).kind, Handover::Kind::refused);
-    EXPECT_EQ(handover(one).reason, "Invalid account");
+    EXPECT_EQ(handover(one).reason, "/slurm/account: Invalid account");
     EXPECT_TRUE(one.nothing_left());
     // Slurm 22.05 leaves a record of what it refuses for its constraints.
     take_rows(one, {row(17, "FAILED", "BadConstraints")}, kStart + 1s, kPatience);
     EXPECT_EQ(handover(one).kind, Handover::Kind::refused);
+}
+
+TEST(SlurmAttempt, AtTheLimitOfSubmittedJobsItIsTriedAgainLater) {
+    SlurmAttempt one = sent(SubmitReply::Kind::later);
+    EXPECT_EQ(one.stage, Stage::safe);
+    EXPECT_GT(one.not_before, kStart);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
+}
+
+TEST(SlurmAttempt, ARefusalNamesTheFieldItIsAbout) {
+    SlurmAttempt one = take_up(request(), kStart);
+    one.stage = Stage::sending;
+    take_reply(one, reply(SubmitReply::Kind::rejected, 0, "Invalid feature specification"), kStart);
+    EXPECT_EQ(handover(one).reason, "/slurm/constraint: Invalid feature specification");
 }
 
 TEST(SlurmAttempt, ARestartedDaemonDoubtsWhatItHasNoIdOf) {

@@ -154,7 +154,7 @@ const std::vector<Told> kDocumented{
      ""},
     {1, Kind::rejected, "sbatch: error: Batch job submission failed: Invalid qos specification\n",
      ""},
-    {1, Kind::rejected,
+    {1, Kind::later,
      "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job "
      "violates accounting/QOS policy (job submit limit, user's size and/or time limits)\n",
      ""},

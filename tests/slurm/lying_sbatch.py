@@ -1,0 +1,65 @@
+"""What stands for sbatch in the tests of faults: hands the job in, then says something else than the
+truth, or nothing, as the file `mode` beside it tells.
+
+    lie = LyingSbatch(folder)
+    daemon.bin_dir = lie.folder
+    lie.mode = "timeout"
+"""
+
+import pathlib
+
+# Each hands the job in and then says or does what its name is; refuse-connection hands nothing in,
+# once, and is honest from then on.
+MODES = ("silent", "timeout", "die", "banner", "semicolon", "comma", "hang", "refuse-connection")
+
+SBATCH = """#!/bin/bash
+folder=$(dirname "$0")
+mode=$(cat "$folder/mode")
+[ "$1" != --version ] || exec {real} --version
+if [ "$mode" = refuse-connection ]; then
+    echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)" >&2
+    echo honest > "$folder/mode"
+    exit 1
+fi
+id=$({real} "$@") || exit
+case $mode in
+    silent) ;;
+    timeout) echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1 ;;
+    hang) sleep 120; echo "$id" ;;
+    die) kill -9 $$ ;;
+    banner) echo "*** Welcome to the cluster ***"; echo "$id"; echo "Have a nice day" ;;
+    semicolon) echo "$id;test" ;;
+    comma) echo "$id,test" ;;
+    *) echo "$id" ;;
+esac
+"""
+
+
+def programs_with_sbatch(folder, script):
+    """A folder of Slurm's programs with this script in sbatch's place."""
+    folder = pathlib.Path(folder)
+    folder.mkdir()
+    for program in ("squeue", "sacct", "scancel", "scontrol", "sinfo"):
+        (folder / program).symlink_to(f"/usr/bin/{program}")
+    (folder / "sbatch").write_text(script)
+    (folder / "sbatch").chmod(0o755)
+    return folder
+
+
+class LyingSbatch:
+    """A folder for --slurm-bin-dir."""
+
+    def __init__(self, folder):
+        self.folder = programs_with_sbatch(folder, SBATCH.replace("{real}", "/usr/bin/sbatch"))
+        self.mode = "honest"
+
+    @property
+    def mode(self):
+        return (self.folder / "mode").read_text().strip()
+
+    @mode.setter
+    def mode(self, mode):
+        """In one step: an sbatch that reads it meanwhile finds the old one or the new one."""
+        new = self.folder / "mode.new"
+        new.write_text(mode)
+        new.rename(self.folder / "mode")
