@@ -153,15 +153,15 @@ Status keep(const Options& options, const Access& access) {
 Result<std::string> try_and_keep(const Options& options, const Dialog& dialog, std::ostream& err) {
     const auto url = login_url(options.login_url);
     if (!url) {
-        return url;
+        return fail(url.error());
     }
     const auto fingerprint = settle_certificate(options, *url, dialog, err);
     if (!fingerprint) {
-        return fingerprint;
+        return fail(fingerprint.error());
     }
     const auto token = settle_token(options, dialog);
     if (!token) {
-        return token;
+        return fail(token.error());
     }
     const Access access{*url, *token, *fingerprint};
     const auto client = Client::connect(access);
