@@ -79,6 +79,11 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
     close();
 }
 
+bool Session::stream_forbidden() const {
+    return phase_ == Phase::streaming && with_token_ &&
+           !server_.authenticator()(token_.last_hash());
+}
+
 void Session::watch_for_end(const std::shared_ptr<Session>& self,
                             const std::shared_ptr<BodyStream>& body) {
     drop_.resize(512);
