@@ -75,6 +75,7 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
                                                       : End::client);
     server_.metrics().stream_clients.Set(static_cast<double>(--streams));
     stream_.reset();
+    phase_ = Phase::idle;  // the pending read keeps the session a little longer: see wind_up()
     body->close();
     close();
 }
