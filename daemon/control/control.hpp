@@ -27,6 +27,9 @@ struct Caller {
     std::string user;
     bool admin = false;  // sees and may change every job; others only their own
     bool may_write = true;
+    bool reads_all = false;  // sees every job
+
+    bool sees(const std::string& owner) const { return admin || reads_all || user == owner; }
 };
 
 struct SubmitRequest {

@@ -19,10 +19,6 @@ namespace {
 constexpr auto kPublishEvery = std::chrono::milliseconds{200};
 constexpr std::size_t kScriptBytes = 4U << 20U;  // the most that Slurm takes (max_script_size)
 
-bool may_see(const Caller& caller, const std::string& owner) {
-    return caller.admin || caller.user == owner;
-}
-
 Error no_job(std::string_view id) {
     return Error{Errc::not_found, "no job " + printable(id.substr(0, 64))};
 }
@@ -61,7 +57,7 @@ Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller
                                                                     std::string_view id) {
     const std::string key{id};
     if (const auto active = jobs_.find(key); active != jobs_.end()) {
-        if (!may_see(caller, active->second->job().user)) {
+        if (!caller.sees(active->second->job().user)) {
             return fail(no_job(id));
         }
         return active->second->view();
@@ -70,7 +66,7 @@ Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller
     if (known == finished_.end()) {
         return std::shared_ptr<const std::string>{};
     }
-    if (!may_see(caller, known->second.user)) {
+    if (!caller.sees(known->second.user)) {
         return fail(no_job(id));
     }
     ages_.splice(ages_.begin(), ages_, known->second.age);
@@ -94,7 +90,7 @@ Task<Result<std::shared_ptr<const std::string>>> ControlService::show(Caller cal
     if (!row) {
         co_return fail(row.error());
     }
-    if (!row->has_value() || !may_see(caller, (*row)->user)) {
+    if (!row->has_value() || !caller.sees((*row)->user)) {
         co_return fail(no_job(id));
     }
     auto view = std::make_shared<const std::string>((*row)->view);
@@ -108,7 +104,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     RowQuery rows;
     rows.state = query.state;
     rows.user = query.user;
-    if (!caller.admin) {
+    if (!caller.admin && !caller.reads_all) {
         if (!query.user.empty() && query.user != caller.user) {
             co_return page({}, "");
         }
@@ -152,7 +148,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
 
 Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std::string id) {
     if (const ActorPtr actor = find(id)) {
-        if (!may_see(caller, actor->job().user)) {
+        if (!caller.sees(actor->job().user)) {
             co_return fail(no_job(id));
         }
         // The actor lives as long as whoever holds this.
@@ -181,7 +177,7 @@ Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std
             co_return fail(Errc::corrupt, applied.error().message);
         }
     }
-    if (!may_see(caller, job->user)) {
+    if (!caller.sees(job->user)) {
         co_return fail(no_job(id));
     }
     co_return std::make_shared<const Job>(std::move(*job));
@@ -474,7 +470,7 @@ Result<Json> ControlService::nodes(const Caller& caller, const NodeQuery& query)
     std::map<std::string, std::vector<std::string>> jobs;
     for (const auto& [id, actor] : jobs_) {
         const Attempt* attempt = actor->job().attempt();
-        if (attempt == nullptr || !may_see(caller, actor->job().user)) {
+        if (attempt == nullptr || !caller.sees(actor->job().user)) {
             continue;
         }
         for (const auto& [rank, claim] : attempt->claims) {

@@ -1,6 +1,6 @@
-// Bearer tokens. A token is looked up by its SHA-256 in a table the caller owns, so nothing here
-// depends on the secret's bytes in time: who tries tokens learns at most how hashes compare, and
-// hashes cannot be steered. Expiry and revocation are the table's. Control thread.
+// Bearer tokens. A token is looked up by its SHA-256 in a table the caller owns (token_table.hpp),
+// so nothing here depends on the secret's bytes in time: who tries tokens learns at most how hashes
+// compare, and hashes cannot be steered. Expiry and revocation are the table's. Control thread.
 #pragma once
 
 #include "daemon/http/message.hpp"
@@ -23,6 +23,7 @@ std::string_view bearer_token(std::string_view authorization);
 class TokenMemo {
   public:
     const std::string& hash(std::string_view token);
+    const std::string& last_hash() const { return hash_; }
 
   private:
     std::string token_;

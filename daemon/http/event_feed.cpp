@@ -68,7 +68,7 @@ std::shared_ptr<EventFeed> EventFeed::start(net::io_context& io, Control& contro
 }
 
 bool EventFeed::wants(const StreamMessage& message) const {
-    return (caller_.admin || message.user == caller_.user) && topics_.wants(message.topic);
+    return caller_.sees(message.user) && topics_.wants(message.topic);
 }
 
 void EventFeed::receive(const StreamMessage& message) {

@@ -335,6 +335,7 @@ Caller caller_of(const HttpRequest& request) {
     caller.user = request.principal.user;
     caller.admin = request.principal.role == Role::admin;
     caller.may_write = request.principal.role != Role::viewer;
+    caller.reads_all = caller.admin || request.principal.role == Role::viewer;
     return caller;
 }
 

@@ -34,6 +34,15 @@ std::string_view to_string(Role role) {
     return kWords[static_cast<std::size_t>(role)];
 }
 
+std::optional<Role> parse_role(std::string_view word) {
+    for (const Role role : {Role::viewer, Role::user, Role::admin}) {
+        if (to_string(role) == word) {
+            return role;
+        }
+    }
+    return std::nullopt;
+}
+
 const RequestHead::Field* RequestHead::find(std::string_view name) const {
     for (const auto& field : fields) {
         if (same_token(std::string_view{bytes}.substr(field.name_at, field.name_size), name)) {

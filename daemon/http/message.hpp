@@ -32,11 +32,15 @@ std::string_view to_string(Method method);
 
 enum class Role : std::uint8_t { viewer, user, admin };
 std::string_view to_string(Role role);
+std::optional<Role> parse_role(std::string_view word);
 
 // Who asks. `user` is empty on public routes.
 struct Principal {
     std::string user;
     Role role = Role::viewer;
+    std::uint8_t scopes = 0xFF;   // ScopeSet (router.hpp) that the token is narrowed to
+    std::string token{};          // its id
+    std::int64_t expires_at = 0;  // milliseconds since the epoch; 0 = never
 };
 
 // Decoded query parameters in the order they were given.

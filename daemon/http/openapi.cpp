@@ -49,7 +49,9 @@ Json parameters(const Route& route) {
     for (auto open = rest.find('{'); open != std::string_view::npos; open = rest.find('{')) {
         const auto close = rest.find('}');
         const std::string name{rest.substr(open + 1, close - open - 1)};
-        list.push_back(parameter({name, "string", "The job's id, ls-…"}, "path"));
+        const bool token = route.path.starts_with("/v1/tokens/");
+        list.push_back(parameter(
+            {name, "string", token ? "The token's id, tk-…" : "The job's id, ls-…"}, "path"));
         rest.remove_prefix(close + 1);
     }
     for (const auto& doc : route.query) {

@@ -272,7 +272,37 @@ constexpr std::string_view kSchemas = R"json({
           "description": "Unfinished jobs here that the caller may see."}}}}}},
 "Identity": {"type": "object", "required": ["user", "role", "scopes"], "properties": {
     "user": {"type": "string"}, "role": {"type": "string", "enum": ["viewer", "user", "admin"]},
-    "scopes": {"type": "array", "items": {"type": "string"}}}},
+    "scopes": {"type": "array", "items": {"type": "string"}},
+    "token": {"type": "string", "description": "Its id."},
+    "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."}}},
+"TokenRequest": {"type": "object", "required": ["name"], "additionalProperties": false,
+  "properties": {
+    "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+      "description": "What it is for; need not be unique."},
+    "user": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9._@-]{0,63}$",
+      "description": "Whose it is; the caller if not given. Others': admins only."},
+    "role": {"type": "string", "enum": ["viewer", "user", "admin"], "default": "user",
+      "description": "user: own jobs; viewer: reads every job, changes none; admin: all. Another than one's own: admins only."},
+    "scopes": {"type": "array", "minItems": 1, "maxItems": 4,
+      "description": "Less than the role has; all of it if not given.",
+      "items": {"type": "string", "enum": ["metrics", "read", "write", "admin"]}},
+    "expires_in": {"type": "integer", "minimum": 1, "maximum": 315360000, "default": 2592000,
+      "description": "Seconds. A token that ends makes none that ends later, an admin's excepted."}}},
+"Token": {"type": "object",
+  "required": ["id", "name", "user", "role", "scopes", "created_at"], "properties": {
+    "id": {"type": "string"}, "name": {"type": "string"}, "user": {"type": "string"},
+    "role": {"type": "string", "enum": ["viewer", "user", "admin"]},
+    "scopes": {"type": "array", "items": {"type": "string"}},
+    "created_at": {"type": "string", "format": "date-time"},
+    "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."},
+    "last_used_at": {"type": "string", "format": "date-time", "description": "To the minute."},
+    "revoked_at": {"type": "string", "format": "date-time"}}},
+"NewToken": {"allOf": [{"$ref": "#/components/schemas/Token"}, {"type": "object",
+  "required": ["token"], "properties": {
+    "token": {"type": "string", "description": "The secret; it is not kept and not shown again."}}}]},
+"TokenPage": {"type": "object", "required": ["items"], "properties": {
+    "items": {"type": "array", "items": {"$ref": "#/components/schemas/Token"}},
+    "next_cursor": {"type": "string"}}},
 "Health": {"type": "object", "required": ["status"], "properties": {
     "status": {"type": "string"}, "version": {"type": "string"}}}
 })json";

@@ -36,6 +36,19 @@ bool allows(Role role, Scope scope) {
     return false;
 }
 
+bool allows(const Principal& who, Scope scope) {
+    return allows(who.role, scope) && (scope == Scope::open || (who.scopes & bit(scope)) != 0);
+}
+
+std::optional<Scope> parse_token_scope(std::string_view word) {
+    for (const Scope scope : kTokenScopes) {
+        if (to_string(scope) == word) {
+            return scope;
+        }
+    }
+    return std::nullopt;
+}
+
 void Router::add(Route route) {
     LOCKSTEP_CHECK(route.path.starts_with('/'));
     for (const auto& other : routes_) {

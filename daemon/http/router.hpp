@@ -6,6 +6,7 @@
 #include "daemon/http/message.hpp"
 #include "job/base/limits.hpp"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -21,6 +22,17 @@ enum class Scope : std::uint8_t { open, metrics, read, write, admin, agent };
 std::string_view to_string(Scope scope);
 // viewer: metrics, read; user: and write; admin: everything but agent.
 bool allows(Role role, Scope scope);
+// And the token is not narrowed to others.
+bool allows(const Principal& who, Scope scope);
+
+// A bit for each scope.
+using ScopeSet = std::uint8_t;
+constexpr ScopeSet bit(Scope scope) {
+    return static_cast<ScopeSet>(1U << static_cast<unsigned>(scope));
+}
+// What a token can be narrowed to.
+inline constexpr std::array kTokenScopes{Scope::metrics, Scope::read, Scope::write, Scope::admin};
+std::optional<Scope> parse_token_scope(std::string_view word);
 
 // For hot reads that need nothing to wait for: no coroutine frame.
 using FastHandler = std::function<HttpResponse(const HttpRequest&)>;

@@ -13,10 +13,13 @@
 
 namespace lockstep {
 
+class TokenTable;
+
 struct RouteContext {
     net::io_context& io;
     Control& control;
     telemetry::DaemonMetrics& metrics;
+    TokenTable& tokens;
 };
 
 // All of them, /openapi.json included.
@@ -25,7 +28,8 @@ void add_routes(Router& router, const RouteContext& context);
 void add_job_routes(Router& router, const RouteContext& context);   // submit, render, list, …
 void add_view_routes(Router& router, const RouteContext& context);  // logs, series, ranks, events
 void add_cluster_routes(Router& router, const RouteContext& context);  // cluster, nodes
-void add_system_routes(Router& router, const RouteContext& context);   // health, metrics, whoami
+void add_token_routes(Router& router, const RouteContext& context);    // tokens, whoami
+void add_system_routes(Router& router, const RouteContext& context);   // health, metrics
 
 Caller caller_of(const HttpRequest& request);
 // A problem document in which "name: message" about a query parameter also has its pointer.

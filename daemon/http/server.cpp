@@ -155,6 +155,9 @@ Task<void> HttpServer::sweep() {
             if (session->overdue(now)) {
                 ++counters_.timed_out;
                 session->close();
+            } else if (session->stream_forbidden()) {
+                // Cut, not ended: nobody takes what came for all there was.
+                session->close();
             }
         }
     }

@@ -35,7 +35,7 @@ struct HttpLimits {
     // After a refused request its rest is read and dropped for this long, so that the answer is
     // not lost to a reset.
     std::chrono::milliseconds linger_timeout{2000};
-    // One timer for all deadlines: how late one may be noticed.
+    // One timer for all deadlines: how late one, or the end of a stream's token, may be noticed.
     std::chrono::milliseconds sweep{500};
 };
 

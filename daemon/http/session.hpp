@@ -30,6 +30,8 @@ class Session {
     bool overdue(std::chrono::steady_clock::time_point now) const { return now >= deadline_; }
     // At once; what waits on the socket ends.
     void close();
+    // A stream whose token has ended since it was opened.
+    bool stream_forbidden() const;
     // The daemon stops: ends a stream or a pause now, a request in flight after its answer.
     void wind_up();
 
@@ -93,6 +95,7 @@ class Session {
     std::size_t head_size_ = 0;  // of the request at the front of in_
     HttpRequest request_;
     TokenMemo token_;
+    bool with_token_ = false;  // this request needed it
     std::string out_;
     std::shared_ptr<BodyStream> stream_;
     std::string drop_;  // where bytes go that nobody wants

@@ -92,6 +92,7 @@ bool Session::surface_serves(const Route& route) const {
 
 std::optional<HttpResponse> Session::check_caller(const Route& route) {
     request_.principal = {};
+    with_token_ = false;
     request_.remote.assign(remote_);
     const auto origin = request_.header("origin");
     if (!origin.empty() && route.method != Method::get) {
@@ -118,12 +119,13 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         response.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"lockstep\"");
         return response;
     }
-    if (!allows(principal->role, route.scope)) {
+    if (!allows(*principal, route.scope)) {
         return problem(Error{Errc::denied, "this needs the scope " +
                                                std::string{to_string(route.scope)} + "; the role " +
                                                std::string{to_string(principal->role)} +
-                                               " does not have it"});
+                                               " or this token does not have it"});
     }
+    with_token_ = true;
     request_.principal = std::move(*principal);
     return std::nullopt;
 }

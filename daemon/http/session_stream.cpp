@@ -75,8 +75,14 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
                                                       : End::client);
     server_.metrics().stream_clients.Set(static_cast<double>(--streams));
     stream_.reset();
+    phase_ = Phase::idle;  // the pending read keeps the session a little longer: see wind_up()
     body->close();
     close();
+}
+
+bool Session::stream_forbidden() const {
+    return phase_ == Phase::streaming && with_token_ &&
+           !server_.authenticator()(token_.last_hash());
 }
 
 void Session::watch_for_end(const std::shared_ptr<Session>& self,

@@ -28,34 +28,11 @@ HttpResponse metrics(Control& control, const HttpRequest& request) {
     return response;
 }
 
-HttpResponse whoami(const HttpRequest& request) {
-    const Principal& who = request.principal;
-    Json json = Json::object();
-    json["user"] = who.user;
-    json["role"] = to_string(who.role);
-    json["scopes"] = Json::array();
-    for (const Scope scope : {Scope::metrics, Scope::read, Scope::write, Scope::admin}) {
-        if (allows(who.role, scope)) {
-            json["scopes"].push_back(to_string(scope));
-        }
-    }
-    return json_response(dump_json(json));
-}
-
 }  // namespace
 
 void add_system_routes(Router& router, const RouteContext& context) {
     Control& control = context.control;
     Route route;
-    route.path = "/v1/whoami";
-    route.scope = Scope::read;
-    route.handler = FastHandler{whoami};
-    route.operation = "whoAmI";
-    route.summary = "Whose token this is and what it may do.";
-    route.response_schema = "Identity";
-    router.add(std::move(route));
-
-    route = Route{};
     route.path = "/v1/agent";
     route.scope = Scope::agent;
     route.handler = AgentUpgrade{};
@@ -102,6 +79,7 @@ void add_routes(Router& router, const RouteContext& context) {
     add_job_routes(router, context);
     add_view_routes(router, context);
     add_cluster_routes(router, context);
+    add_token_routes(router, context);
     add_system_routes(router, context);
     // Last: the document describes every route, itself included.
     const auto text = std::make_shared<std::string>();

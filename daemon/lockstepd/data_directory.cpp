@@ -48,14 +48,17 @@ Status DataDirectory::ensure_token(Database& database, const std::string& user, 
     }
     if (const auto text = read_file(file, 4096)) {
         const std::string hash = sha256_hex(trim(*text));
-        if (std::any_of(known->begin(), known->end(),
-                        [&](const TokenRow& row) { return row.sha256 == hash; })) {
+        if (std::any_of(known->begin(), known->end(), [&](const TokenRow& row) {
+                return row.sha256 == hash && row.revoked_at == 0;
+            })) {
             return {};
         }
     }
     const std::string token = "lks_" + random_secret();
     TokenRow row;
+    row.id = "tk-" + random_secret().substr(0, 12);
     row.sha256 = sha256_hex(token);
+    row.name = "first";
     row.user = user;
     row.role = "admin";
     row.created_at = now;

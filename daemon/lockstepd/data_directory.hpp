@@ -21,7 +21,7 @@ class DataDirectory {
     std::filesystem::path database() const { return path_ / "lockstep.db"; }
 
     // The first token, in <data-dir>/token (0600): kept if the file's token is known to the
-    // database, made anew otherwise. Belongs to `user`, role admin, never expires.
+    // database and not revoked, made anew otherwise. Belongs to `user`, role admin, never expires.
     Status ensure_token(Database& database, const std::string& user, UnixMillis now);
     // Writes <data-dir>/url: where the API listens, for the command line and for scripts.
     Status write_url(const std::string& url);

@@ -4,11 +4,13 @@
 #include "daemon/control/control_service.hpp"
 #include "daemon/http/routes.hpp"
 #include "daemon/http/server.hpp"
+#include "daemon/http/token_table.hpp"
 #include "daemon/lockstepd/data_directory.hpp"
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
 #include "daemon/lockstepd/settings.hpp"
 #include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/version.hpp"
 
@@ -24,7 +26,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -46,15 +48,14 @@ class Daemon {
   public:
     Daemon(DaemonSettings settings, DataDirectory data, std::unique_ptr<Database> database)
         : settings_(std::move(settings)), data_(std::move(data)) {
-        for (const TokenRow& token : database->tokens().value_or(std::vector<TokenRow>{})) {
-            tokens_[token.sha256] = token;
-        }
+        auto tokens = database->tokens().value_or(std::vector<TokenRow>{});
         Store::Hooks hooks;
         hooks.on_fatal = [this](const Error&) { finish(kStoreBroken); };
         hooks.on_commit = [this](std::chrono::nanoseconds took, std::size_t) {
             metrics_.fsync_duration.Observe(std::chrono::duration<double>(took).count());
         };
         store_ = std::make_unique<Store>(io_, std::move(database), std::move(hooks));
+        tokens_ = std::make_unique<TokenTable>(*store_, clock_, tasks_, std::move(tokens));
     }
 
     int run() {
@@ -105,11 +106,11 @@ class Daemon {
         if (finishing_) {
             co_return Status{};  // asked to stop while the jobs were loading
         }
-        add_routes(router_, RouteContext{io_, *control_, metrics_});
+        add_routes(router_, RouteContext{io_, *control_, metrics_, *tokens_});
         HttpSettings http;
         http.allowed_hosts = own_names(settings_);
         http.metrics_open = !settings_.metrics_auth;
-        auto authenticate = [this](const std::string& hash) { return principal(hash); };
+        auto authenticate = [this](const std::string& hash) { return tokens_->authenticate(hash); };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
         if (const Status open = open_listeners(); !open) {
@@ -163,20 +164,6 @@ class Daemon {
                                       {"agents", agent_url},
                                       {"data_dir", data_.path().string()}});
         return {};
-    }
-
-    std::optional<Principal> principal(const std::string& hash) const {
-        const auto found = tokens_.find(hash);
-        if (found == tokens_.end() ||
-            (found->second.expires_at != 0 && found->second.expires_at <= clock_.wall())) {
-            return std::nullopt;
-        }
-        Principal out;
-        out.user = found->second.user;
-        out.role = found->second.role == "admin"  ? Role::admin
-                   : found->second.role == "user" ? Role::user
-                                                  : Role::viewer;
-        return out;
     }
 
     Task<void> wait_for_signal() {
@@ -236,8 +223,8 @@ class Daemon {
     TaskGroup tasks_{io_};
     telemetry::DaemonMetrics metrics_;
     telemetry::SlurmMetrics slurm_metrics_{metrics_};
-    std::unordered_map<std::string, TokenRow> tokens_;  // by hash
     std::unique_ptr<Store> store_;
+    std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;
@@ -274,7 +261,13 @@ int start(const DaemonSettings& settings) {
         return kCannotStart;
     }
     const SystemClock clock;
-    if (auto token = data->ensure_token(**database, user_name(), clock.wall()); !token) {
+    const UnixMillis forgotten =
+        clock.wall() - std::chrono::milliseconds{limits::kTokensRemembered}.count();
+    auto token = (*database)->remove_ended_tokens(forgotten);
+    if (token) {
+        token = data->ensure_token(**database, user_name(), clock.wall());
+    }
+    if (!token) {
         log::error("cannot make the first token", {{"what", token.error().message}});
         return kCannotStart;
     }

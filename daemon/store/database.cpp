@@ -258,14 +258,58 @@ Status Database::add_batch(const BatchWrite& batch) {
 Status Database::add_token(const TokenRow& token) {
     return guarded("token", [&] {
         const auto insert = impl_->statement(
-            "INSERT OR REPLACE INTO tokens (sha256, user, role, created_at, expires_at) "
-            "VALUES (?, ?, ?, ?, ?)");
-        insert->bindNoCopy(1, token.sha256);
-        insert->bindNoCopy(2, token.user);
-        insert->bindNoCopy(3, token.role);
-        insert->bind(4, token.created_at);
-        insert->bind(5, token.expires_at);
+            "INSERT INTO tokens (id, sha256, name, user, role, scopes, created_at, expires_at, "
+            "last_used_at, revoked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+        insert->bindNoCopy(1, token.id);
+        insert->bindNoCopy(2, token.sha256);
+        insert->bindNoCopy(3, token.name);
+        insert->bindNoCopy(4, token.user);
+        insert->bindNoCopy(5, token.role);
+        insert->bindNoCopy(6, token.scopes);
+        insert->bind(7, token.created_at);
+        insert->bind(8, token.expires_at);
+        insert->bind(9, token.last_used_at);
+        insert->bind(10, token.revoked_at);
         insert->exec();
+    });
+}
+
+Status Database::use_token(const std::string& id, UnixMillis at) {
+    return guarded("token", [&] {
+        const auto update =
+            impl_->statement("UPDATE tokens SET last_used_at = max(last_used_at, ?) WHERE id = ?");
+        update->bind(1, at);
+        update->bindNoCopy(2, id);
+        update->exec();
+    });
+}
+
+Status Database::revoke_token(const std::string& id, UnixMillis at) {
+    return guarded("token", [&] {
+        const auto update =
+            impl_->statement("UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at = 0");
+        update->bind(1, at);
+        update->bindNoCopy(2, id);
+        update->exec();
+    });
+}
+
+Status Database::remove_token(const std::string& id) {
+    return guarded("token", [&] {
+        const auto remove = impl_->statement("DELETE FROM tokens WHERE id = ?");
+        remove->bindNoCopy(1, id);
+        remove->exec();
+    });
+}
+
+Status Database::remove_ended_tokens(UnixMillis before) {
+    return guarded("token", [&] {
+        const auto remove = impl_->statement(
+            "DELETE FROM tokens WHERE (revoked_at != 0 AND revoked_at < ?) "
+            "OR (expires_at != 0 AND expires_at < ?)");
+        remove->bind(1, before);
+        remove->bind(2, before);
+        remove->exec();
     });
 }
 
@@ -438,14 +482,20 @@ Result<std::vector<TokenRow>> Database::tokens() {
     return guarded("tokens", [&] {
         std::vector<TokenRow> out;
         const auto query = impl_->statement(
-            "SELECT sha256, user, role, created_at, expires_at FROM tokens ORDER BY created_at");
+            "SELECT id, sha256, name, user, role, scopes, created_at, expires_at, last_used_at, "
+            "revoked_at FROM tokens ORDER BY created_at, id");
         while (query->executeStep()) {
             TokenRow token;
-            token.sha256 = query->getColumn(0).getString();
-            token.user = query->getColumn(1).getString();
-            token.role = query->getColumn(2).getString();
-            token.created_at = query->getColumn(3).getInt64();
-            token.expires_at = query->getColumn(4).getInt64();
+            token.id = query->getColumn(0).getString();
+            token.sha256 = query->getColumn(1).getString();
+            token.name = query->getColumn(2).getString();
+            token.user = query->getColumn(3).getString();
+            token.role = query->getColumn(4).getString();
+            token.scopes = query->getColumn(5).getString();
+            token.created_at = query->getColumn(6).getInt64();
+            token.expires_at = query->getColumn(7).getInt64();
+            token.last_used_at = query->getColumn(8).getInt64();
+            token.revoked_at = query->getColumn(9).getInt64();
             out.push_back(std::move(token));
         }
         return out;

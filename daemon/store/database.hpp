@@ -63,12 +63,18 @@ struct RowQuery {
     std::size_t limit = 50;
 };
 
+// See schema/0002_tokens.sql.
 struct TokenRow {
+    std::string id;
     std::string sha256;
+    std::string name;
     std::string user;
     std::string role;
+    std::string scopes;  // words with spaces; "" = all that the role has
     UnixMillis created_at = 0;
-    UnixMillis expires_at = 0;
+    UnixMillis expires_at = 0;  // 0 = never, as in the next two
+    UnixMillis last_used_at = 0;
+    UnixMillis revoked_at = 0;
 };
 
 class Database {
@@ -88,6 +94,11 @@ class Database {
     Result<SubmitDone> submit(const SubmitWrite& write);
     Status add_batch(const BatchWrite& batch);  // a repeated one is ignored
     Status add_token(const TokenRow& token);
+    Status use_token(const std::string& id, UnixMillis at);
+    Status revoke_token(const std::string& id, UnixMillis at);
+    Status remove_token(const std::string& id);
+    // Those that ended, either way, before.
+    Status remove_ended_tokens(UnixMillis before);
     Status touch();  // writes a row that means nothing: does writing work?
 
     // Reads.
@@ -100,7 +111,7 @@ class Database {
     Result<std::int64_t> count(JobState state);
     // The stored batches of an attempt in order; at most `max_bytes` of the newest.
     Result<std::vector<BatchWrite>> batches(const JobId& job, std::size_t max_bytes);
-    Result<std::vector<TokenRow>> tokens();
+    Result<std::vector<TokenRow>> tokens();  // oldest first
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);
 

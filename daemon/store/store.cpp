@@ -183,10 +183,25 @@ Task<Status> Store::add_batches(std::vector<BatchWrite> batches) {
     co_return co_await write(std::move(work));
 }
 
-Task<Status> Store::add_token(TokenRow token) {
+Task<Status> Store::add_token(TokenRow token, std::string instead_of) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
-    std::function<Status(Database&)> work = [shared](Database& db) {
-        return db.add_token(*shared);
+    std::function<Status(Database&)> work = [shared, old = std::move(instead_of)](Database& db) {
+        const Status removed = old.empty() ? Status{} : db.remove_token(old);
+        return removed ? db.add_token(*shared) : removed;
+    };
+    co_return co_await write(std::move(work));
+}
+
+Task<Status> Store::use_token(std::string id, UnixMillis at) {
+    std::function<Status(Database&)> work = [id = std::move(id), at](Database& db) {
+        return db.use_token(id, at);
+    };
+    co_return co_await write(std::move(work));
+}
+
+Task<Status> Store::revoke_token(std::string id, UnixMillis at) {
+    std::function<Status(Database&)> work = [id = std::move(id), at](Database& db) {
+        return db.revoke_token(id, at);
     };
     co_return co_await write(std::move(work));
 }

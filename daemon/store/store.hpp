@@ -42,7 +42,10 @@ class Store {
     Task<Status> append(Append append);
     Task<Result<SubmitDone>> submit(SubmitWrite write);
     Task<Status> add_batches(std::vector<BatchWrite> batches);
-    Task<Status> add_token(TokenRow token);
+    // With the removal of another one that makes room, "" = none.
+    Task<Status> add_token(TokenRow token, std::string instead_of = "");
+    Task<Status> use_token(std::string id, UnixMillis at);
+    Task<Status> revoke_token(std::string id, UnixMillis at);
     // Whether a transaction can be committed at the moment.
     Task<Status> probe();
 

@@ -64,6 +64,12 @@ inline constexpr std::size_t kSeriesRanks = 256;      // ranks in one answer
 inline constexpr std::size_t kMetricsPerJob = 64;     // names one job may report
 inline constexpr std::size_t kStoreQueue = 100'000;   // writes waiting for the store thread
 
+inline constexpr std::size_t kTokens = 10'000;     // valid at a time; 0.5 KiB each
+inline constexpr std::size_t kTokensOfUser = 100;  // valid ones, and as many that have ended
+inline constexpr std::int64_t kTokenDefaultSeconds = 30 * 86'400LL;
+inline constexpr std::int64_t kTokenSeconds = 3'650 * 86'400LL;         // only the first has no end
+inline constexpr auto kTokensRemembered = std::chrono::hours{30 * 24};  // after their end
+
 inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting for the store
 
 // --- agents and ranks ------------------------------------------------------------------------

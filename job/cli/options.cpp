@@ -175,6 +175,33 @@ void declare_one_job(CLI::App& app, Options& options) {
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 
+void declare_identity(CLI::App& app, Options& options) {
+    CLI::App* token = verb(
+        app, "token", "Make, list or revoke access tokens; only a new one's secret is printed");
+    token->add_option("ACTION", options.token_action, "What to do")
+        ->required()
+        ->check(CLI::IsMember({"create", "list", "revoke"}).description(""))
+        ->type_name("create|list|revoke");
+    token->add_option("NAME|ID", options.token, "create: what it is for; revoke: its id")
+        ->type_name("NAME|ID");
+    token->add_option("--user", options.user, "create: whose it is (default: yourself)")
+        ->type_name("USER");
+    token->add_option("--role", options.role, "create: own jobs, read all jobs, or everything")
+        ->check(CLI::IsMember({"user", "viewer", "admin"}).description(""))
+        ->type_name("user|viewer|admin");
+    token->add_option("--scope", options.scopes, "create: only this; may be given again")
+        ->check(CLI::IsMember({"metrics", "read", "write", "admin"}).description(""))
+        ->type_name("metrics|read|write|admin")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    token
+        ->add_option("--expires", options.expires,
+                     "create: when it ends, as in 30m, 12h, 30d (default: 30d)")
+        ->type_name("TIME");
+    token->add_flag("-a,--all", options.all, "list: with those that have ended");
+    verb(app, "whoami", "Show whose token is used and what it may do");
+}
+
 }  // namespace
 
 Exit exit_code(Errc code) {
@@ -211,6 +238,7 @@ void declare(CLI::App& app, Options& options) {
     declare_jobs(app, options);
     declare_one_job(app, options);
     declare_cluster(app, options);
+    declare_identity(app, options);
     verb(app, "login", "Remember a daemon, its certificate and a token")
         ->add_option("URL", options.login_url, "Where it is: https://host:port")
         ->required()
@@ -262,6 +290,8 @@ ManualText manual_text() {
     text.examples = {{"lockstep submit train.json --follow", "Submit a job and watch it."},
                      {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
                      {"lockstep series ls-01JCXW loss", "Plot the loss of every rank."},
+                     {"lockstep token create laptop --expires 12h > token",
+                      "A token of your own that ends in the evening."},
                      {"lockstep jobs --state running --json", "What runs, for a program."}};
     text.see_also = {"lockstepd(8)"};
     return text;

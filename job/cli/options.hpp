@@ -53,6 +53,12 @@ struct Options {
     std::string partition;
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
+    // token; the user is `user`
+    std::string token_action;
+    std::string token;  // name or id
+    std::string role;
+    std::vector<std::string> scopes;
+    std::string expires;
     // login
     std::string login_url;
     // completion
@@ -61,7 +67,7 @@ struct Options {
     bool json = false;         // every read
     bool wait = false;         // submit, follow
     bool follow = false;       // submit
-    bool all = false;          // jobs
+    bool all = false;          // jobs, token
     bool whole_sweep = false;  // cancel
     bool quiet = false;        // jobs
     bool log_follow = false;   // logs, events

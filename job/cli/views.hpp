@@ -28,6 +28,8 @@ Lines ranks_table(const Terminal& terminal, const Json& ranks);
 Lines nodes_table(const Terminal& terminal, const Json& nodes);
 // The answer of GET /v1/cluster.
 Lines cluster_view(const Terminal& terminal, const Json& cluster);
+// The tokens of GET /v1/tokens.
+Lines tokens_table(const Terminal& terminal, const std::vector<Json>& tokens, UnixMillis now);
 // "exited 0", "signal 9", or "".
 std::string rank_end(const Json& rank);
 

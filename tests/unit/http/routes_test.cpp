@@ -2,6 +2,7 @@
 #include "daemon/http/routes.hpp"
 
 #include "daemon/http/openapi.hpp"
+#include "daemon/http/token_table.hpp"
 #include "job/base/json.hpp"
 #include "job/model/spec_slurm.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -21,10 +22,13 @@ constexpr const char* kSpec = R"({"name":"first","framework":"command","command"
 
 class RoutesTest : public testing::Test {
   protected:
-    RoutesTest() : metrics_(), context_{io_, control_, metrics_} {
+    RoutesTest() : context_{io_, control_, metrics_, tokens_} {
         add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
+    }
+    ~RoutesTest() override {
+        store_.stop();  // it keeps the server's thread at work
     }
     ClientResponse call(const std::string& method, const std::string& target,
                         const std::string& token = "user-token", const std::string& body = "",
@@ -55,6 +59,10 @@ class RoutesTest : public testing::Test {
     net::io_context io_{1};
     FakeControl control_;
     telemetry::DaemonMetrics metrics_;
+    Store store_{io_, std::move(Database::open(folder_ / "db").value()), Store::Hooks{}};
+    const SystemClock clock_;
+    TaskGroup tasks_{io_};
+    TokenTable tokens_{store_, clock_, tasks_, {}};
     RouteContext context_;
     Router router_;
     std::unique_ptr<TestServer> server_;
@@ -80,7 +88,8 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         {"listNodes", Scope::read},     {"whoAmI", Scope::read},
         {"connectAgent", Scope::agent}, {"getHealth", Scope::open},
         {"getReadiness", Scope::open},  {"getMetrics", Scope::metrics},
-        {"getOpenApi", Scope::open}};
+        {"getOpenApi", Scope::open},    {"createToken", Scope::write},
+        {"listTokens", Scope::read},    {"revokeToken", Scope::write}};
     ASSERT_EQ(router_.routes().size(), expected.size());
     const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
         {"", std::nullopt},
@@ -97,7 +106,8 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         }
         for (const auto& [token, role] : tokens) {
             // HEAD: a stream must not hold the test up.
-            const std::string method = route.method == Method::get ? "HEAD" : "POST";
+            const std::string method{route.method == Method::get ? "HEAD"
+                                                                 : to_string(route.method)};
             const int status = call(method, concrete(route.path), token).status;
             const bool refused = status == 401 || status == 403;
             const bool good = scope == Scope::open || (role && allows(*role, scope));

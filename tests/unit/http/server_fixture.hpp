@@ -13,20 +13,23 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 namespace lockstep {
 
-inline Authenticator test_authenticator() {
+// `ended`: hashes that are refused from now on.
+inline Authenticator test_authenticator(const std::set<std::string>& ended) {
     std::map<std::string, Principal> table{
         {sha256_hex("admin-token"), Principal{"ada", Role::admin}},
         {sha256_hex("user-token"), Principal{"uma", Role::user}},
         {sha256_hex("viewer-token"), Principal{"vic", Role::viewer}}};
-    return [table](const std::string& hash) -> std::optional<Principal> {
+    return [table, &ended](const std::string& hash) -> std::optional<Principal> {
         const auto found = table.find(hash);
-        return found == table.end() ? std::nullopt : std::optional{found->second};
+        return found == table.end() || ended.contains(hash) ? std::nullopt
+                                                            : std::optional{found->second};
     };
 }
 
@@ -36,7 +39,7 @@ class TestServer {
                Surface surface = Surface::all, net::io_context* io = nullptr,
                std::shared_ptr<TlsContext> tls = nullptr)
         : io_(io != nullptr ? *io : own_io_),
-          server_(io_, router, test_authenticator(), gate, metrics_, std::move(settings)) {
+          server_(io_, router, test_authenticator(ended_), gate, metrics_, std::move(settings)) {
         auto bound = server_.listen("127.0.0.1", 0, surface, std::move(tls));
         EXPECT_TRUE(bound.has_value());
         port_ = bound ? bound->port() : std::uint16_t{0};
@@ -62,6 +65,9 @@ class TestServer {
         auto result = task.get_future();
         net::post(io_, [&task] { task(); });
         return result.get();
+    }
+    void end_token(const std::string& token) {
+        on_thread([&] { ended_.insert(sha256_hex(token)); });
     }
     std::uint16_t port() const { return port_; }
     std::string host() const { return "127.0.0.1:" + std::to_string(port_); }
@@ -91,6 +97,7 @@ class TestServer {
     net::io_context own_io_{1};
     net::io_context& io_;
     telemetry::DaemonMetrics metrics_;
+    std::set<std::string> ended_;  // of the server's thread
     HttpServer server_;
     std::optional<net::executor_work_guard<net::io_context::executor_type>> guard_;
     std::thread thread_;

@@ -57,6 +57,7 @@ class SessionTest : public testing::Test {
             [](const HttpRequest&) { return text_response(std::string(8U << 20U, 'x')); });
         add("GET", "/stream", Scope::open, [this](const HttpRequest&) { return stream(false); });
         add("GET", "/endless", Scope::open, [this](const HttpRequest&) { return stream(true); });
+        add("GET", "/watch", Scope::read, [this](const HttpRequest&) { return stream(true); });
         Route slow;
         slow.path = "/slow";
         slow.scope = Scope::open;

@@ -111,6 +111,30 @@ TEST_F(SessionTest, StreamsOverTheCapAreRefusedAndAClientThatGoesFreesItsPlace) 
     EXPECT_EQ(open(), 0U);
 }
 
+TEST_F(SessionTest, AStreamIsCutWhenItsTokenEndsAndNoOther) {
+    HttpSettings settings;
+    settings.limits.sweep = 20ms;
+    start(settings);
+    const auto watch = [this](RawClient& client, const std::string& token) {
+        client.send("GET /watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
+                    "\r\n\r\n");
+        EXPECT_EQ(status_in(client.read_until("piece 2\n\r\n")), 200);
+    };
+    RawClient revoked{server_->port()};
+    RawClient other{server_->port()};
+    RawClient open{server_->port()};
+    watch(revoked, "user-token");
+    watch(other, "viewer-token");
+    open.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(open.read_until("piece 2\n\r\n")), 200);
+    server_->end_token("user-token");
+    // No last chunk: the client does not take it for the end of what there was.
+    EXPECT_EQ(revoked.read_to_end(), "");
+    EXPECT_FALSE(revoked.timed_out());
+    EXPECT_EQ(status_in(get("/private", "Authorization: Bearer user-token\r\n")), 401);
+    EXPECT_EQ(server_->on_thread([this] { return server_->server().counters().streams; }), 2U);
+}
+
 TEST_F(SessionTest, StoppingEndsStreamsAndIdleConnectionsAtOnce) {
     start();
     RawClient idle{server_->port()};

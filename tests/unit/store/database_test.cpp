@@ -4,6 +4,9 @@
 
 #include <SQLiteCpp/SQLiteCpp.h>
 #include <gtest/gtest.h>
+#include <lockstep_migrations.hpp>
+
+#include <set>
 
 namespace lockstep {
 namespace {
@@ -147,6 +150,53 @@ TEST_F(DatabaseTest, RefusesWhatIsNoDatabase) {
     std::fputs("this is not a database, but it is long enough to be taken for one", out);
     std::fclose(out);
     EXPECT_EQ(Database::open(path).error().code, Errc::corrupt);
+}
+
+TEST_F(DatabaseTest, TokensOfVersion1AreKept) {
+    const auto old = folder_ / "old.db";
+    {
+        SQLite::Database raw{old.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE};
+        raw.exec(kMigrations[0].sql);
+        raw.exec("PRAGMA user_version = 1");
+        raw.exec("INSERT INTO tokens VALUES ('h1','ada','admin',5,0), ('h2','bob','admin',6,90)");
+    }
+    const auto db = std::move(Database::open(old).value());
+    const auto rows = db->tokens();
+    ASSERT_TRUE(rows.has_value());
+    ASSERT_EQ(rows->size(), 2U);
+    EXPECT_EQ((*rows)[0].sha256, "h1");
+    EXPECT_EQ((*rows)[0].user, "ada");
+    EXPECT_EQ((*rows)[0].role, "admin");
+    EXPECT_EQ((*rows)[0].scopes, "");
+    EXPECT_EQ((*rows)[0].expires_at, 0);
+    EXPECT_EQ((*rows)[0].revoked_at, 0);
+    EXPECT_EQ((*rows)[1].created_at, 6);
+    EXPECT_EQ((*rows)[1].expires_at, 90);
+    EXPECT_EQ((*rows)[0].id.size(), 15U);
+    EXPECT_NE((*rows)[0].id, (*rows)[1].id);
+}
+
+TEST_F(DatabaseTest, EndedTokensAreForgottenAfterAWhile) {
+    const auto add = [&](const std::string& id, UnixMillis expires, UnixMillis revoked) {
+        TokenRow row;
+        row.id = id;
+        row.sha256 = "h" + id;
+        row.expires_at = expires;
+        row.revoked_at = revoked;
+        EXPECT_TRUE(db_->add_token(row).has_value());
+    };
+    add("endless", 0, 0);
+    add("expired-long-ago", 99, 0);
+    add("expired", 100, 0);
+    add("revoked-long-ago", 0, 99);
+    add("revoked", 0, 100);
+    EXPECT_TRUE(db_->remove_ended_tokens(100).has_value());
+    std::set<std::string> left;
+    const auto rows = db_->tokens();
+    for (const TokenRow& row : rows.value()) {
+        left.insert(row.id);
+    }
+    EXPECT_EQ(left, (std::set<std::string>{"endless", "expired", "revoked"}));
 }
 
 TEST_F(DatabaseTest, AFullDiskIsExhaustedAndHeals) {

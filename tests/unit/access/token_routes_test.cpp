@@ -1,0 +1,175 @@
+// POST, GET and DELETE /v1/tokens: who may give which rights to whom.
+#include "tests/unit/access/access_fixture.hpp"
+
+#include <set>
+
+namespace lockstep {
+namespace {
+
+class TokenRoutesTest : public AccessTest {
+  protected:
+    // Status and the pointer of the first error.
+    std::pair<int, std::string> refusal(const std::string& secret, const std::string& body) {
+        const auto answer = call(secret, "POST /v1/tokens", body);
+        if (answer.status < 300) {
+            return {answer.status, ""};
+        }
+        EXPECT_EQ(answer.content_type, content_type::kProblem);
+        const Json problem = json(answer);
+        const bool named = problem.contains("errors");
+        return {answer.status, named ? problem["errors"][0]["pointer"].get<std::string>() : ""};
+    }
+    std::set<std::string> listed(const std::string& secret, const std::string& query = "") {
+        std::set<std::string> out;
+        const Json page = json(call(secret, "GET /v1/tokens" + query));
+        for (const Json& item : page["items"]) {
+            EXPECT_FALSE(item.contains("token"));
+            EXPECT_FALSE(item.contains("sha256"));
+            out.insert(item["user"].get<std::string>() + "/" + item["name"].get<std::string>());
+        }
+        return out;
+    }
+    std::string id_of(const std::string& secret) { return who(secret).token; }
+};
+
+using Refusal = std::pair<int, std::string>;
+
+TEST_F(TokenRoutesTest, AUserMakesTokensOfTheirOwnAndNoMore) {
+    const Json own = json(call(uma_, "POST /v1/tokens", R"({"name":"laptop"})"));
+    EXPECT_EQ(own["user"], "uma");
+    EXPECT_EQ(own["role"], "user");
+    EXPECT_EQ(own["scopes"], Json::array({"metrics", "read", "write"}));
+    EXPECT_EQ(who(own["token"]).user, "uma");
+    EXPECT_EQ(refusal(uma_, R"({"name":"x","user":"eve"})"), Refusal(403, "/user"));
+    EXPECT_EQ(refusal(uma_, R"({"name":"x","role":"admin"})"), Refusal(403, "/role"));
+    // A viewer reads everybody's jobs: more than a user does.
+    EXPECT_EQ(refusal(uma_, R"({"name":"x","role":"viewer"})"), Refusal(403, "/role"));
+    EXPECT_EQ(refusal(uma_, R"({"name":"x","scopes":["admin"]})"), Refusal(400, "/scopes"));
+    EXPECT_EQ(refusal(vic_, R"({"name":"x"})").first, 403);
+    EXPECT_EQ(refusal("lks_guessed", R"({"name":"x"})").first, 401);
+    EXPECT_EQ(refusal(admin_, R"({"name":"x","user":"eve","role":"admin"})"), Refusal(201, ""));
+}
+
+TEST_F(TokenRoutesTest, ANarrowTokenMakesNoWiderOne) {
+    const std::string narrow =
+        json(call(admin_, "POST /v1/tokens",
+                  R"({"name":"n","role":"admin","scopes":["write"],"expires_in":3600})"))["token"];
+    EXPECT_EQ(call(narrow, "GET /v1/jobs").status, 403);
+    EXPECT_EQ(refusal(narrow, R"({"name":"x","role":"admin","scopes":["read"]})"),
+              Refusal(403, "/scopes"));
+    const Json child = json(call(narrow, "POST /v1/tokens", R"({"name":"x","role":"admin"})"));
+    EXPECT_EQ(child["scopes"], Json::array({"write"}));
+    const std::string reader =
+        json(call(uma_, "POST /v1/tokens", R"({"name":"r","scopes":["read"]})"))["token"];
+    EXPECT_EQ(refusal(reader, R"({"name":"x"})").first, 403);
+    EXPECT_EQ(call(reader, "DELETE /v1/tokens/" + id_of(uma_)).status, 403);
+    EXPECT_EQ(call(reader, "POST /v1/jobs", "{}").status, 403);
+    EXPECT_EQ(call(reader, "GET /metrics").status, 403);
+}
+
+TEST_F(TokenRoutesTest, AUsersTokenMakesNoneThatOutlivesIt) {
+    const std::string day = secret_of(root_, R"({"name":"day","user":"bob","expires_in":86400})");
+    const auto end = who(day).expires_at;
+    EXPECT_EQ(refusal(day, R"({"name":"x","expires_in":86401})"), Refusal(403, "/expires_in"));
+    EXPECT_EQ(refusal(day, R"({"name":"x","expires_in":86400})"), Refusal(201, ""));
+    EXPECT_EQ(json(call(day, "POST /v1/tokens", R"({"name":"x"})"))["expires_at"], to_rfc3339(end));
+}
+
+TEST_F(TokenRoutesTest, WhatIsMalformedIsNamed) {
+    for (const auto& [body, pointer] : std::vector<std::pair<std::string, std::string>>{
+             {R"({})", "/name"},
+             {R"({"name":""})", "/name"},
+             {R"({"name":"a b"})", "/name"},
+             {R"({"name":"-a"})", "/name"},
+             {R"({"name":7})", "/name"},
+             {R"({"name":"a","user":""})", "/user"},
+             {R"({"name":"a","user":"../eve"})", "/user"},
+             {R"({"name":"a","role":"root"})", "/role"},
+             {R"({"name":"a","scopes":[]})", "/scopes"},
+             {R"({"name":"a","scopes":["agent"]})", "/scopes"},
+             {R"({"name":"a","scopes":["open"]})", "/scopes"},
+             {R"({"name":"a","expires_in":0})", "/expires_in"},
+             {R"({"name":"a","expires_in":315360001})", "/expires_in"},
+             {R"({"name":"a","expires_in":"1d"})", "/expires_in"},
+             {R"({"name":"a","sha256":"00"})", "/sha256"}}) {
+        EXPECT_EQ(refusal(admin_, body), Refusal(400, pointer)) << body;
+    }
+    EXPECT_EQ(refusal(admin_, "[]").first, 400);
+    EXPECT_EQ(refusal(admin_, "").first, 400);
+    EXPECT_EQ(call(admin_, "GET /v1/tokens?cursor=eA").status, 400);
+    EXPECT_EQ(call(admin_, "GET /v1/tokens?limit=0").status, 400);
+}
+
+TEST_F(TokenRoutesTest, AnAdminListsAllAndOthersTheirOwn) {
+    const std::set<std::string> all{"ada/a", "uma/u", "eve/e", "vic/v"};
+    EXPECT_EQ(listed(admin_), all);
+    EXPECT_EQ(listed(uma_), std::set<std::string>{"uma/u"});
+    EXPECT_EQ(listed(vic_), std::set<std::string>{"vic/v"});
+    const Json extra = make(root_, R"({"name":"short","user":"uma","expires_in":60})");
+    EXPECT_EQ(listed(uma_), (std::set<std::string>{"uma/u", "uma/short"}));
+    clock_.advance(std::chrono::seconds{60});
+    EXPECT_EQ(listed(uma_), std::set<std::string>{"uma/u"});
+    EXPECT_EQ(listed(uma_, "?all=true"), (std::set<std::string>{"uma/u", "uma/short"}));
+}
+
+TEST_F(TokenRoutesTest, PagesHoldEveryTokenOnce) {
+    for (int i = 0; i < 7; ++i) {
+        make(root_, R"({"name":"x","user":"bob"})");
+        clock_.advance(std::chrono::milliseconds{i % 2});  // some in the same millisecond
+    }
+    std::set<std::string> seen;
+    std::string cursor;
+    int pages = 0;
+    do {
+        const Json page = json(call(admin_, "GET /v1/tokens?limit=3" + cursor));
+        for (const Json& item : page["items"]) {
+            EXPECT_TRUE(seen.insert(item["id"]).second);
+        }
+        cursor =
+            page.contains("next_cursor") ? "&cursor=" + page["next_cursor"].get<std::string>() : "";
+        // + and = of base 64 mean something else in a query.
+        for (const auto& [from, to] : {std::pair{"+", "%2B"}, {"=", "%3D"}}) {
+            for (auto at = cursor.find(from, 8); at != std::string::npos && !cursor.empty();
+                 at = cursor.find(from, at + 1)) {
+                cursor.replace(at, 1, to);
+            }
+        }
+        ASSERT_LT(++pages, 10);
+    } while (!cursor.empty());
+    EXPECT_EQ(seen.size(), 11U);
+}
+
+TEST_F(TokenRoutesTest, OnlyTheOwnerAndAnAdminRevokeAndOthersDoNotLearnThatItExists) {
+    const std::string target = "DELETE /v1/tokens/" + id_of(uma_);
+    const auto foreign = call(eve_, target);
+    const auto unknown = call(eve_, "DELETE /v1/tokens/tk-000000000000");
+    EXPECT_EQ(foreign.status, 404);
+    EXPECT_EQ(unknown.status, 404);
+    std::string same{unknown.text()};
+    same.replace(same.find("tk-000000000000"), 15, id_of(uma_));
+    EXPECT_EQ(foreign.text(), same);
+    EXPECT_EQ(call(vic_, target).status, 403);
+    EXPECT_EQ(call(uma_, target).status, 204);
+    EXPECT_EQ(call(uma_, target).status, 401);
+    EXPECT_EQ(call(admin_, target).status, 204);  // again is no error
+    EXPECT_EQ(call(admin_, "DELETE /v1/tokens/" + id_of(eve_)).status, 204);
+    EXPECT_EQ(call(eve_, "GET /v1/whoami").status, 401);
+}
+
+TEST_F(TokenRoutesTest, AUsersTokenDoesNotEndAnAdminsOfTheSamePerson) {
+    const std::string small = secret_of(root_, R"({"name":"s","user":"ada"})");
+    EXPECT_EQ(call(small, "DELETE /v1/tokens/" + id_of(admin_)).status, 403);
+    EXPECT_EQ(who(admin_).role, Role::admin);
+}
+
+TEST_F(TokenRoutesTest, WhoAmITellsWhatTheTokenMayDo) {
+    const Json me = json(call(uma_, "GET /v1/whoami"));
+    EXPECT_EQ(me["user"], "uma");
+    EXPECT_EQ(me["role"], "user");
+    EXPECT_EQ(me["scopes"], Json::array({"metrics", "read", "write"}));
+    EXPECT_EQ(me["token"], id_of(uma_));
+    EXPECT_TRUE(me.contains("expires_at"));
+}
+
+}  // namespace
+}  // namespace lockstep
