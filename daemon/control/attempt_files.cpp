@@ -103,6 +103,20 @@ Status refresh_attempt(const std::filesystem::path& directory, const AgentsListe
     return write_file_atomic(path, wire::encode_attempt_file(*file), 0600);
 }
 
+void refresh_attempts_of(const std::filesystem::path& job_directory,
+                         const AgentsListener& listener) {
+    for (std::int32_t attempt = 1;; ++attempt) {
+        const auto directory = job_directory / ("a" + std::to_string(attempt));
+        std::error_code ec;
+        if (!std::filesystem::exists(directory / wire::kAttemptFileName, ec)) {
+            return;
+        }
+        if (const Status told = refresh_attempt(directory, listener); !told) {
+            log::debug("cannot tell agents of an end", {{"what", told.error().message}});
+        }
+    }
+}
+
 std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
                                             std::int32_t node_rank) {
     const auto text = read_file(directory / wire::result_file_name(node_rank), 64U << 20U);

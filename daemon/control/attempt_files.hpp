@@ -35,6 +35,10 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
                                         const AgentsListener& listener);
 // Tells the agents of an attempt where the daemon listens now.
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener);
+// The same for every attempt of a job that is over: agents that have not heard of its end come, are
+// told, and go. What cannot be rewritten is left.
+void refresh_attempts_of(const std::filesystem::path& job_directory,
+                         const AgentsListener& listener);
 // What the agent of a node left behind; nothing if it left none that reads back.
 std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
                                             std::int32_t node_rank);

@@ -13,6 +13,7 @@ namespace {
 
 // An agent that was away when its job ended may come back this much later and deliver the rest.
 constexpr auto kTicketPatience = std::chrono::seconds{60};
+constexpr std::size_t kRecentJobs = 1000;  // looked at for ends that agents did not hear of
 constexpr std::size_t kStoredSeriesBytes = 64U << 20U;  // read back for one job
 
 }  // namespace
@@ -156,6 +157,23 @@ Task<Status> ControlService::load_jobs() {
             co_return fail(restored.error().in(id.value));
         }
     }
+    // An agent may not have heard that its job is over: it looks for us where we are now.
+    const std::function<Result<std::vector<JobRow>>(Database&)> recent = [](Database& db) {
+        RowQuery query;
+        query.limit = kRecentJobs;
+        return db.jobs(query);
+    };
+    const auto rows = co_await context_.store.read<std::vector<JobRow>>(recent);
+    if (!rows) {
+        co_return fail(rows.error());
+    }
+    const UnixMillis since =
+        context_.clock.wall() - std::chrono::milliseconds{limits::kOrphanPatience}.count();
+    for (const JobRow& row : *rows) {
+        if (is_final(row.state) && row.finished_at >= since) {
+            ended_lately_.push_back(row.id);
+        }
+    }
     for (const std::string& id : loaded_) {
         const Job& job = find(id)->job();
         if (job.spec.after.empty() || job.attempt() != nullptr) {
@@ -172,6 +190,10 @@ Task<Status> ControlService::load_jobs() {
 
 void ControlService::begin(const std::string& agent_url, const std::string& fingerprint) {
     context_.settings.agents = {agent_url, fingerprint};
+    for (const JobId& id : ended_lately_) {
+        refresh_attempts_of(context_.settings.runs_dir / id.value, context_.settings.agents);
+    }
+    ended_lately_.clear();
     for (const std::string& id : loaded_) {
         const ActorPtr actor = find(id);
         const Attempt* attempt = actor->job().attempt();

@@ -116,6 +116,7 @@ class ControlService final : public Control, public AgentGate {
     std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> retired_;
     WaitingLine line_;                                         // accepted
     std::vector<std::string> loaded_;                          // to be taken up by begin()
+    std::vector<JobId> ended_lately_;                          // their agents may still be there
     std::map<std::string, After> loaded_after_;                // of these, those with `after`
     std::set<std::string> admitted_;                           // counted against the window
     std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)

@@ -38,7 +38,9 @@ class SlurmBackend {
     virtual Task<Result<JobTable>> jobs() = 0;
     // What accounting knows of a name since a time in Unix seconds.
     virtual Task<Result<JobTable>> history(std::string job_name, std::int64_t since) = 0;
-    virtual Task<Status> cancel(std::int64_t id) = 0;
+    // Only if it has this name: after a crash slurmctld gives numbers out again, and then the job
+    // that has the number is somebody else's. Success if there is none.
+    virtual Task<Status> cancel(std::int64_t id, std::string name) = 0;
     // Whether Slurm told the job to make room for another one. Its state does not: a job that ends
     // within its grace time is FAILED or COMPLETED.
     virtual Task<Result<bool>> was_preempted(std::int64_t id) = 0;

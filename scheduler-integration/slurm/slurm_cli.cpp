@@ -185,8 +185,8 @@ Task<Result<JobTable>> SlurmCli::history(std::string job_name, std::int64_t sinc
     co_return parse_sacct(output_of(*result), options_.uid);
 }
 
-Task<Status> SlurmCli::cancel(std::int64_t id) {
-    std::vector<std::string> arguments{std::to_string(id)};
+Task<Status> SlurmCli::cancel(std::int64_t id, std::string name) {
+    std::vector<std::string> arguments{"--name=" + name, std::to_string(id)};
     const auto result = co_await call("scancel", std::move(arguments), options_.query_timeout);
     if (!result) {
         co_return fail(result.error());

@@ -293,7 +293,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
 }
 
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {
-    const Status done = co_await backend_->cancel(id);
+    const Status done = co_await backend_->cancel(id, tracked->attempt.name);
     if (!done) {
         log::warn("cannot cancel a Slurm job", {{"slurm_job", id}, {"what", done.error().message}});
     } else if (id == tracked->attempt.id) {

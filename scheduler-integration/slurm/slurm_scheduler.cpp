@@ -343,7 +343,7 @@ Task<Status> SlurmScheduler::cancel(JobId job, std::int32_t attempt) {
         give_turn_back(*tracked);
     }
     if (tracked->attempt.id != 0 && !tracked->attempt.ended() && !tracked->attempt.cancelled) {
-        const Status done = co_await backend_->cancel(tracked->attempt.id);
+        const Status done = co_await backend_->cancel(tracked->attempt.id, tracked->attempt.name);
         if (!done) {
             co_return done;  // asked again
         }

@@ -114,6 +114,28 @@ class Faults(SlurmTestCase):
         self.assertEqual(self.started(), {"run": 1, "later": 1})
 
 
+class NumbersGivenAgain(SlurmTestCase):
+    settings = {"nodes": 1}
+    arguments = ("--slurm-quarantine-seconds", "15")
+
+    def test_a_cancel_never_ends_somebody_elses_job_that_got_the_same_number(self):
+        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N1", "--exclusive")
+        self.cluster.wait_job(blocker, "RUNNING")
+        wait_until(lambda: "sbatch" in (self.cluster.folder / "state" / "job_state").read_bytes()
+                   .decode(errors="replace"), 20, "the blocker is saved")
+        job = self.daemon.submit(command_spec("true"))["id"]
+        number = int(self.slurm_id(job))
+        self.cluster.kill_slurmctld()
+        self.cluster.start_slurmctld()
+        victim = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "--job-name=victim")
+        if victim != number:
+            self.skipTest(f"slurmctld had saved our job: the victim is {victim}, ours {number}")
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+        self.daemon.wait_state(job, "cancelled", 60)
+        self.assertEqual(self.cluster.job(victim)["JobState"], "PENDING")
+        self.cluster.run("scancel", str(blocker), str(victim))
+
+
 class ForgottenSoon(SlurmTestCase):
     settings = {"nodes": 1, "min_job_age": 2}
     arguments = ("--slurm-poll-seconds", "30")

@@ -1,3 +1,4 @@
+// size: the ends of jobs, one test a way
 #include "daemon/control/attempt_files.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
@@ -381,6 +382,27 @@ TEST_F(ControlTest, TheStreamCarriesEventsInOrderAndCanBeReplayed) {
     };
     wait(run());
     EXPECT_EQ(stored, live);
+}
+
+// Found by killing lockstepd at every system call: an agent that had not heard of its job's end
+// waited half an hour for a daemon that had another port by then, and held its allocation.
+TEST_F(ControlTest, AfterARestartTheAgentsOfAJobThatEndedLatelyFindTheDaemon) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    first.say(exit(1, 0, 0));
+    second.say(exit(1, 1, 0));
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    const auto file = std::filesystem::path{scheduler_.last.directory} / wire::kAttemptFileName;
+    shut_down();
+    boot("http://127.0.0.1:2");
+    EXPECT_EQ(wire::decode_attempt_file(read_file(file, 10'000).value())->url,
+              "http://127.0.0.1:2");
+    clock_.advance(limits::kOrphanPatience + std::chrono::seconds{1});
+    shut_down();
+    boot("http://127.0.0.1:3");
+    EXPECT_EQ(wire::decode_attempt_file(read_file(file, 10'000).value())->url, "http://127.0.0.1:2")
+        << "nobody waits any more";
 }
 
 }  // namespace

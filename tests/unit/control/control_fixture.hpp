@@ -131,7 +131,7 @@ class ControlTest : public ::testing::Test {
     void SetUp() override { boot(); }
     void TearDown() override { shut_down(); }
 
-    void boot() {
+    void boot(const std::string& url = "http://127.0.0.1:1") {
         io_ = std::make_unique<net::io_context>(1);
         store_ = std::make_unique<Store>(*io_, std::move(Database::open(folder_ / "db").value()),
                                          Store::Hooks{});
@@ -148,7 +148,7 @@ class ControlTest : public ::testing::Test {
             EXPECT_TRUE(loaded.has_value());
         };
         wait(load());
-        control_->begin("http://127.0.0.1:1");
+        control_->begin(url);
     }
     // Everything in memory goes; what the store has stays.
     void shut_down() {

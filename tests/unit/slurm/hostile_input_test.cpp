@@ -99,7 +99,7 @@ TEST(HostileInput, MutatedRowsAreNeverAttributedToAnotherJob) {
     Mutator mutate{1};
     std::size_t jobs = 0;
     std::size_t malformed = 0;
-    for (int i = 0; i < 50'000; ++i) {
+    for (int i = 0; i < 20'000; ++i) {
         const std::string rows = mutate(squeue);
         const auto queue = parse_squeue(said(rows), kFixtureFence);
         ASSERT_TRUE(queue);
@@ -116,8 +116,8 @@ TEST(HostileInput, MutatedRowsAreNeverAttributedToAnotherJob) {
         jobs += queue->jobs.size() + accounted->jobs.size();
         malformed += queue->malformed + accounted->malformed;
     }
-    EXPECT_GT(jobs, 500'000U);
-    EXPECT_GT(malformed, 200'000U);
+    EXPECT_GT(jobs, 200'000U);
+    EXPECT_GT(malformed, 80'000U);
 }
 
 bool same(const Json& record, const SlurmJob& job) {

@@ -72,7 +72,8 @@ class FakeSlurm final : public SlurmBackend {
         co_return table;
     }
     Task<Result<JobTable>> history(std::string, std::int64_t) override { co_return JobTable{}; }
-    Task<Status> cancel(std::int64_t id) override {
+    Task<Status> cancel(std::int64_t id, std::string name) override {
+        EXPECT_TRUE(is_slurm_job_name(name)) << name;
         cancelled.push_back(id);
         co_return Status{};
     }
