@@ -13,6 +13,7 @@ class TokenTableTest : public AccessTest {
 
 TEST_F(TokenTableTest, OnlyTheHashOfASecretIsStored) {
     const Json made = make(root_, R"({"name":"ci","user":"bob","scopes":["read"]})");
+    const std::string id = made["id"];
     const std::string secret = made["token"];
     EXPECT_TRUE(secret.starts_with("lks_"));
     EXPECT_EQ(secret.size(), 4U + 64U);  // 256 bits
@@ -21,7 +22,7 @@ TEST_F(TokenTableTest, OnlyTheHashOfASecretIsStored) {
         for (const std::string& text : {row.id, row.sha256, row.name, row.user, row.scopes}) {
             EXPECT_EQ(text.find(secret.substr(4)), std::string::npos);
         }
-        found = found || (row.id == made["id"] && row.sha256 == sha256_hex(secret));
+        found = found || (row.id == id && row.sha256 == sha256_hex(secret));
     }
     EXPECT_TRUE(found);
     EXPECT_FALSE(tokens_->authenticate(sha256_hex(secret + "x")));
