@@ -17,6 +17,10 @@ constexpr auto kStaleAccounting = std::chrono::seconds{60};
 // At the limit of submitted jobs it is tried again this often.
 constexpr auto kQuotaPause = std::chrono::seconds{15};
 
+// A node that refuses an allocation does so when it is told of it, within slurmctld's
+// MessageTimeout and its repetition; seconds.
+constexpr std::int64_t kStillbornAge = 30;
+
 std::int64_t number_in(const std::string& text) {
     return to_int(text).value_or(0);
 }
@@ -29,6 +33,13 @@ std::string job_words(const SlurmAttempt& attempt) {
     return "Slurm job " + std::to_string(attempt.id);
 }
 
+bool is_stillborn(const SlurmAttempt& attempt, const SlurmJob& row) {
+    return row.id != attempt.claimed &&
+           std::any_of(attempt.stillborn.begin(), attempt.stillborn.end(), [&](const auto& one) {
+               return one.id == row.id && one.submitted_at == row.submitted_at;
+           });
+}
+
 // Which of several jobs of the name is the attempt's: the claimed one, the one we know, else the
 // oldest that was not cancelled.
 const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>& rows) {
@@ -37,7 +48,7 @@ const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>&
         if (row.id == attempt.claimed) {
             return &row;
         }
-        if (is_claimed(attempt)) {
+        if (is_claimed(attempt) || is_stillborn(attempt, row)) {
             continue;
         }
         if (row.id == attempt.id) {
@@ -54,6 +65,32 @@ const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>&
     return best;
 }
 
+// Whether Slurm itself ended the allocation as it gave it. A slurmctld that was killed gives
+// numbers out again; a node that still has the old job of the number refuses the new one, and
+// slurmd cancels it as root (squeue does not say who). Nobody of ours ran, and no person had time
+// to.
+bool was_stillborn(const SlurmAttempt& attempt) {
+    if (!attempt.seen || !attempt.ended() || is_claimed(attempt) || attempt.cancelled ||
+        attempt.cancel_wanted || attempt.over || attempt.request.submission == Submission::manual) {
+        return false;
+    }
+    const SlurmJob& job = *attempt.seen;
+    return attempt.last_verdict.end == SlurmEnd::cancelled && job.started_at > 0 &&
+           job.ended_at >= job.started_at && job.ended_at - job.started_at <= kStillbornAge &&
+           job.state.cancelled_by.value_or(0) == 0;
+}
+
+// As if the job had never been. What was found in doubt may be an earlier try's, and the last one
+// may still come.
+void let_go(SlurmAttempt& attempt) {
+    attempt.stage =
+        attempt.was_in_doubt ? SlurmAttempt::Stage::in_doubt : SlurmAttempt::Stage::gone;
+    attempt.id = 0;
+    attempt.seen.reset();
+    attempt.last_verdict = {};
+    attempt.confirmed = false;
+}
+
 void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     const SlurmVerdict verdict = row.verdict();
     attempt.confirmed = verdict.terminal &&
@@ -65,6 +102,8 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     attempt.last_verdict = verdict;
     attempt.empty_answers = 0;
     if (attempt.stage != SlurmAttempt::Stage::sending) {
+        attempt.was_in_doubt =
+            attempt.was_in_doubt || attempt.stage == SlurmAttempt::Stage::in_doubt;
         attempt.stage = SlurmAttempt::Stage::known;
     }
 }
@@ -222,6 +261,7 @@ Handover handover(const SlurmAttempt& attempt) {
 void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now) {
     attempt.last_try_end = now;
     attempt.empty_answers = 0;
+    attempt.was_in_doubt = false;
     if (attempt.id != 0) {  // squeue was faster
         attempt.stage = SlurmAttempt::Stage::known;
         return;
@@ -265,6 +305,12 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
     if (was_requeued(attempt)) {
         attempt.surplus.push_back(attempt.id);
     }
+    if (was_stillborn(attempt) && attempt.stillborn.size() < patience.stillborn) {
+        attempt.message = job_words(attempt) + " was ended by Slurm as soon as it had started";
+        attempt.stillborn.push_back({attempt.id, attempt.seen->submitted_at});
+        let_go(attempt);
+        return;
+    }
     const bool there = std::any_of(rows.begin(), rows.end(),
                                    [&](const SlurmJob& row) { return row.id == attempt.id; });
     if (there || asked < attempt.last_try_end) {
@@ -301,15 +347,12 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
     if (chosen != nullptr && asked - attempt.first_empty < kStaleAccounting) {
         return;
     }
-    attempt.stage = SlurmAttempt::Stage::gone;
     attempt.message = attempt.id != 0 ? job_words(attempt) + " is not in Slurm any more"
                                       : "it never reached Slurm";
     if (!is_claimed(attempt)) {
-        attempt.id = 0;
-        attempt.seen.reset();
-        attempt.last_verdict = {};
-        attempt.confirmed = false;
+        let_go(attempt);
     }
+    attempt.stage = SlurmAttempt::Stage::gone;
 }
 
 Observation observe(const SlurmAttempt& attempt, bool reachable, const std::string& why) {

@@ -33,6 +33,8 @@ struct SlurmPatience {
     // difference. A request that slurmctld had not read by then is refused as expired.
     std::chrono::seconds quarantine{360};
     std::chrono::seconds between_empty{5};  // two empty answers in a row, this far apart
+    // So often an allocation that Slurm ends at its start is asked for anew.
+    std::size_t stillborn = 3;
 };
 
 struct SlurmAttempt {
@@ -70,6 +72,14 @@ struct SlurmAttempt {
     bool over = false;  // the job has ended; only what is left matters
     SteadyTime over_at;
     std::vector<std::int64_t> surplus;  // other live copies of the name: to be cancelled
+    // Jobs of the name that Slurm itself ended as soon as it had given them nodes: as if they had
+    // never been, unless their agents claim the attempt after all.
+    struct Stillborn {
+        std::int64_t id = 0;
+        std::int64_t submitted_at = 0;  // Unix seconds; tells it from a later job of its number
+    };
+    std::vector<Stillborn> stillborn;
+    bool was_in_doubt = false;  // its job was found by name: an earlier try's, perhaps
 
     bool ended() const {
         return stage == Stage::known && confirmed && last_verdict.terminal &&

@@ -287,6 +287,82 @@ TEST(SlurmAttempt, AnEndBeforeAnyAgentCalledInIsTheSchedulersFault) {
     EXPECT_THAT(seen.cause.message, HasSubstr("/runs/x/a1/batch.log"));
 }
 
+SlurmJob ended_at_its_start(std::int64_t id, const char* state = "CANCELLED") {
+    SlurmJob out = row(id, state);
+    out.submitted_at = 900 + id;
+    out.started_at = 1'000;
+    out.ended_at = 1'001;
+    return out;
+}
+
+// Seen with a slurmctld that was killed: it gave a number out again whose old job was still on the
+// node; slurmd refused the new one and cancelled it as root, before any agent had called in.
+TEST(SlurmAttempt, WhatSlurmItselfEndsAtItsStartIsHandedInAgain) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    take_rows(one, {ended_at_its_start(17)}, kStart + 1s, kPatience);
+    EXPECT_EQ(observe(one, true, "").kind, Observation::Kind::absent);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
+    // Its record is still there while the next one is on its way, and after that.
+    one.stage = Stage::sending;
+    take_rows(one, {ended_at_its_start(17)}, kStart + 2s, kPatience);
+    EXPECT_EQ(one.id, 0);
+    take_reply(one, reply(SubmitReply::Kind::accepted, 18), kStart + 2s);
+    take_rows(one, {ended_at_its_start(17), row(18, "RUNNING")}, kStart + 3s, kPatience);
+    EXPECT_EQ(one.id, 18);
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
+    EXPECT_THAT(one.surplus, IsEmpty());
+}
+
+TEST(SlurmAttempt, TheNumberOfAStillbornJobMayComeAgain) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    take_rows(one, {ended_at_its_start(17)}, kStart + 1s, kPatience);
+    one.stage = Stage::sending;
+    take_reply(one, reply(SubmitReply::Kind::accepted, 17), kStart + 2s);
+    SlurmJob again = row(17, "RUNNING");
+    again.submitted_at = 2'000;
+    take_rows(one, {again}, kStart + 3s, kPatience);
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
+}
+
+TEST(SlurmAttempt, SlurmIsAskedForAStillbornJobOnlyThreeTimesMore) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    auto now = kStart;
+    std::vector<SlurmJob> rows;
+    for (std::int64_t id = 17; id < 20; ++id) {
+        rows.push_back(ended_at_its_start(id));
+        take_rows(one, rows, now += 1s, kPatience);
+        ASSERT_EQ(handover(one).kind, Handover::Kind::again) << id;
+        one.stage = Stage::sending;
+        take_reply(one, reply(SubmitReply::Kind::accepted, id + 1), now);
+    }
+    rows.push_back(ended_at_its_start(20));
+    take_rows(one, rows, now += 1s, kPatience);
+    ASSERT_TRUE(one.ended());
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::ended);
+    EXPECT_THAT(observe(one, true, "").message, HasSubstr("cancelled outside Lockstep"));
+}
+
+TEST(SlurmAttempt, ACancelThatAPersonMayHaveMeantStands) {
+    const auto stands = [](const SlurmJob& job, bool claimed = false, bool ours = false) {
+        SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+        one.claimed = claimed ? 17 : 0;
+        one.cancelled = ours;
+        take_rows(one, {job}, kStart + 1s, kPatience);
+        return one.ended();
+    };
+    EXPECT_FALSE(stands(ended_at_its_start(17))) << "the case that is Slurm's";
+    EXPECT_FALSE(stands(ended_at_its_start(17, "CANCELLED by 0")));
+    EXPECT_TRUE(stands(ended_at_its_start(17, "CANCELLED by 1000"))) << "the owner";
+    EXPECT_TRUE(stands(ended_at_its_start(17), true)) << "its ranks had started";
+    EXPECT_TRUE(stands(ended_at_its_start(17), false, true)) << "we asked for it";
+    SlurmJob queued = ended_at_its_start(17);
+    queued.started_at = 0;
+    EXPECT_TRUE(stands(queued)) << "it had no nodes yet";
+    SlurmJob old = ended_at_its_start(17);
+    old.ended_at = old.started_at + 31;
+    EXPECT_TRUE(stands(old)) << "long enough for a person to look and end it";
+}
+
 TEST(SlurmAttempt, AManualOneIsHeldUntilAPersonHandsItIn) {
     AttemptRequest asked = request();
     asked.submission = Submission::manual;
@@ -325,6 +401,7 @@ struct World {
         SteadyTime appears;  // when slurmctld reads the request
         bool gone = false;
         bool started = false;
+        bool refused = false;  // by its node, as it started
     };
     std::mt19937_64 random;
     SteadyTime now = kStart;
@@ -364,7 +441,8 @@ struct World {
         std::vector<SlurmJob> out;
         for (const Copy& copy : copies) {
             if (!copy.gone && copy.appears <= now) {
-                out.push_back(row(copy.id, copy.started ? "RUNNING" : "PENDING"));
+                out.push_back(copy.refused ? ended_at_its_start(copy.id)
+                                           : row(copy.id, copy.started ? "RUNNING" : "PENDING"));
             }
         }
         return out;
@@ -377,6 +455,7 @@ TEST(SlurmAttempt, NothingIsLostAndNothingIsClaimedTwiceWhateverSlurmDoes) {
         world.random.seed(seed);
         SlurmAttempt attempt = take_up(request(), world.now);
         std::set<std::string> claims;
+        int refusals = 0;
         for (int round = 0; round < 2'000 && world.claimed.empty(); ++round) {
             world.now += std::chrono::seconds{1 + world.random() % 8};
             // A restart begins the quarantine anew: a daemon that never lives so long never sends.
@@ -405,7 +484,12 @@ TEST(SlurmAttempt, NothingIsLostAndNothingIsClaimedTwiceWhateverSlurmDoes) {
                 }
             }
             for (auto& copy : world.copies) {
-                if (!copy.gone && copy.appears <= world.now && world.chance(10)) {
+                if (!copy.gone && !copy.refused && copy.appears <= world.now && world.chance(10)) {
+                    if (!copy.started && refusals < 3 && world.chance(30)) {
+                        copy.refused = true;
+                        ++refusals;
+                        continue;
+                    }
                     copy.started = true;
                     // The agent's HELLO: the daemon takes one allocation and fences the others.
                     if (world.claimed.empty()) {
@@ -419,8 +503,9 @@ TEST(SlurmAttempt, NothingIsLostAndNothingIsClaimedTwiceWhateverSlurmDoes) {
         ASSERT_EQ(claims.size(), 1U)
             << "seed " << seed << ": lost; stage " << static_cast<int>(attempt.stage) << " id "
             << attempt.id << " " << attempt.message;
-        const auto alive = std::count_if(world.copies.begin(), world.copies.end(),
-                                         [](const auto& copy) { return !copy.gone; });
+        const auto alive =
+            std::count_if(world.copies.begin(), world.copies.end(),
+                          [](const auto& copy) { return !copy.gone && !copy.refused; });
         ASSERT_EQ(alive, 1) << "seed " << seed;
         EXPECT_FALSE(may_send(attempt)) << "seed " << seed;
     }
