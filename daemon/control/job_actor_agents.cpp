@@ -483,12 +483,13 @@ void JobActor::note_lost_agents(Draft& draft) {
 void JobActor::read_results(Draft& draft, const Observation& seen) {
     const Attempt* attempt = draft.job.attempt();
     const Generation* generation = draft.job.generation();
-    const bool over =
-        seen.kind == Observation::Kind::absent || seen.state == AllocationState::ended;
+    // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
+    const bool absent = seen.kind == Observation::Kind::absent;
+    const bool over = !absent && seen.state == AllocationState::ended;
     for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
         const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), node) !=
                           seen.lost_nodes.end();
-        if ((!over && !lost && !gone_for_good(node)) || links_.contains(node)) {
+        if ((!over && !absent && !lost && !gone_for_good(node)) || links_.contains(node)) {
             continue;
         }
         const auto claim = attempt->claims.find(node);

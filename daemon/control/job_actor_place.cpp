@@ -201,7 +201,7 @@ Task<void> JobActor::look_at_allocation() {
         was_paused_ = paused;
     }
     Draft next = draft();
-    if (seen.kind == Observation::Kind::state) {
+    if (seen.kind != Observation::Kind::unreachable) {
         read_results(next, seen);
     }
     if (!paused) {

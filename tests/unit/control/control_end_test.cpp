@@ -209,22 +209,49 @@ TEST_F(ControlTest, ANodeWhoseAgentIsSilentForTooLongIsLost) {
     EXPECT_EQ(show(id)["cause"]["node"], "n1");
 }
 
+void leave_results(const std::string& directory) {
+    for (std::int32_t node = 0; node < 2; ++node) {
+        wire::ResultFile result;
+        result.generation = 1;
+        wire::Exited done;
+        done.event = 1;
+        done.generation = 1;
+        done.rank = node;
+        done.exit_code = 0;
+        done.time = 1001;
+        result.exits.push_back(done);
+        ASSERT_TRUE(
+            write_file_atomic(std::filesystem::path{directory} / wire::result_file_name(node),
+                              wire::encode_result_file(result))
+                .has_value());
+    }
+}
+
 TEST_F(ControlTest, WhatAgentsLeftBehindIsReadWhenTheyAreGone) {
     TestAgent first;
     TestAgent second;
     const std::string id = start_job_with(first, second);
     first.session->on_closed();
     second.session->on_closed();
-    for (std::int32_t node = 0; node < 2; ++node) {
-        wire::ResultFile result;
-        result.generation = 1;
-        result.exits.push_back(exit(1, node, 0));
-        ASSERT_TRUE(write_file_atomic(std::filesystem::path{scheduler_.last.directory} /
-                                          wire::result_file_name(node),
-                                      wire::encode_result_file(result))
-                        .has_value());
-    }
+    leave_results(scheduler_.last.directory);
     scheduler_.seen.state = AllocationState::ended;
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+}
+
+// Slurm purges a job after MinJobAge and may have no accounting: its silence says nothing, the
+// files do, and without waiting for the minute after which an agent counts as lost.
+TEST_F(ControlTest, ResultsAreReadAlsoWhenTheSchedulerHasForgottenTheJob) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    first.session->on_closed();
+    second.session->on_closed();
+    scheduler_.seen = {};
+    scheduler_.seen.kind = Observation::Kind::absent;
+    const int polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "the absence was seen");
+    EXPECT_EQ(state(id), "running") << "absence alone ends nothing";
+    leave_results(scheduler_.last.directory);
     until([&] { return state(id) == "succeeded"; }, "succeeded");
 }
 
