@@ -279,7 +279,8 @@ TEST_F(ControlTest, OnlyAWindowOfJobsIsHandedToTheScheduler) {
     EXPECT_EQ(scheduler_.submissions, 2);
     auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, ids[0]); };
     wait(cancel());
-    until([&] { return state(ids[2]) == "queued"; }, "the third moves up");
+    // This scheduler ends all it has at once, so the third may be over before anybody looks.
+    until([&] { return state(ids[2]) != "accepted"; }, "the third moves up");
 }
 
 TEST_F(ControlTest, IdempotencyKeysGiveTheSameJobAlsoAfterARestart) {

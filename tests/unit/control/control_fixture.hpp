@@ -174,12 +174,12 @@ class ControlTest : public ::testing::Test {
         };
         net::co_spawn(*io_, run(std::move(task)), net::detached);
         while (!done) {
-            ASSERT_GT(io_->run_one_for(std::chrono::seconds{20}), 0U);
+            ASSERT_GT(io_->run_one_for(std::chrono::seconds{60}), 0U);
         }
     }
-    // Runs the control thread until the condition holds; fails after 20 s without it.
+    // Runs the control thread until the condition holds; fails after 60 s without it.
     void until(const std::function<bool()>& condition, const char* what) {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
         while (!condition()) {
             ASSERT_LT(std::chrono::steady_clock::now(), deadline) << what;
             io_->run_one_for(std::chrono::milliseconds{100});
