@@ -1,5 +1,6 @@
 #include "daemon/control/attempt_files.hpp"
 
+#include "daemon/control/shared_folder.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
 
 namespace lockstep {
 namespace {
@@ -18,22 +18,38 @@ constexpr std::size_t kReasonBytes = 1024;
 constexpr std::size_t kLogTailBytes = 8U << 10U;
 constexpr std::int32_t kLogsRead = 512;
 
-std::string read_tail(const std::filesystem::path& path, std::size_t bytes) {
-    std::ifstream file{path, std::ios::binary | std::ios::ate};
-    if (!file) {
-        return "";
+// Whose agents run as another user reads it through the folder's access control list, which the
+// mode's group bits bound.
+Status write_attempt_file(const std::filesystem::path& path, const wire::AttemptFile& file) {
+    return write_file_atomic(path, wire::encode_attempt_file(file), file.shared ? 0640 : 0600);
+}
+
+// Only the attempt's folder and the checkpoints' are the user's to write: one that could rename
+// the attempt's folder could lead lockstepd elsewhere.
+Status share_with(const std::filesystem::path& runs, const JobId& job,
+                  const std::filesystem::path& directory, const std::string& user) {
+    const auto uid = unix_user(user);
+    if (!uid) {
+        return fail(uid.error());
     }
-    const auto size = static_cast<std::size_t>(file.tellg());
-    std::string out(std::min(size, bytes), '\0');
-    file.seekg(static_cast<std::streamoff>(size - out.size()));
-    file.read(out.data(), static_cast<std::streamsize>(out.size()));
-    out.resize(static_cast<std::size_t>(file.gcount()));
-    return out;
+    const auto checkpoints = default_checkpoint_directory(runs, job);
+    if (const Status made = make_private_directories(checkpoints); !made) {
+        return made;
+    }
+    if (const Status passes = let_pass(runs / job.value, *uid); !passes) {
+        return passes;
+    }
+    for (const auto& folder : {directory, checkpoints}) {
+        if (const Status shared = share_folder(folder, *uid); !shared) {
+            return shared;
+        }
+    }
+    return {};
 }
 
 // slurmd's and slurmstepd's words: jobacct_gather's limit, the kernel's killer through cgroups.
 std::string memory_line(const std::filesystem::path& log) {
-    const std::string tail = read_tail(log, kLogTailBytes);
+    const std::string tail = read_plain_tail(log, kLogTailBytes).value_or("");
     for (const std::string& line : split(tail, '\n')) {
         for (const char* words : {"exceeded memory limit", "Exceeded job memory limit", "oom_kill",
                                   "oom-kill", "OUT_OF_MEMORY", "Out Of Memory"}) {
@@ -59,14 +75,21 @@ std::filesystem::path default_checkpoint_directory(const std::filesystem::path& 
 
 Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt, std::int32_t nodes,
-                                        const AgentsListener& listener) {
+                                        const AgentsListener& listener,
+                                        const std::string& runs_as) {
     const auto directory = attempt_directory(runs, job, attempt);
     if (auto made = make_private_directories(directory); !made) {
         return fail(made.error());
     }
+    if (!runs_as.empty()) {
+        if (const Status shared = share_with(runs, job, directory, runs_as); !shared) {
+            return fail(shared.error());
+        }
+    }
     wire::AttemptFile file;
+    file.shared = !runs_as.empty();
     const auto path = directory / wire::kAttemptFileName;
-    if (const auto old = read_file(path, kAttemptFileBytes)) {
+    if (const auto old = read_plain_file(path, kAttemptFileBytes)) {
         if (auto known = wire::decode_attempt_file(*old)) {
             file.ticket = known->ticket;
         }
@@ -79,7 +102,7 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
     file.job_id = job.value;
     file.attempt = attempt;
     file.nodes = nodes;
-    if (auto written = write_file_atomic(path, wire::encode_attempt_file(file), 0600); !written) {
+    if (auto written = write_attempt_file(path, file); !written) {
         return fail(written.error());
     }
     return PreparedAttempt{directory.string(), sha256_hex(file.ticket)};
@@ -87,7 +110,7 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
 
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener) {
     const auto path = directory / wire::kAttemptFileName;
-    const auto text = read_file(path, kAttemptFileBytes);
+    const auto text = read_plain_file(path, kAttemptFileBytes);
     if (!text) {
         return fail(text.error());
     }
@@ -100,7 +123,7 @@ Status refresh_attempt(const std::filesystem::path& directory, const AgentsListe
     }
     file->url = listener.url;
     file->fingerprint = listener.fingerprint;
-    return write_file_atomic(path, wire::encode_attempt_file(*file), 0600);
+    return write_attempt_file(path, *file);
 }
 
 void refresh_attempts_of(const std::filesystem::path& job_directory,
@@ -119,7 +142,7 @@ void refresh_attempts_of(const std::filesystem::path& job_directory,
 
 std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
                                             std::int32_t node_rank) {
-    const auto text = read_file(directory / wire::result_file_name(node_rank), 64U << 20U);
+    const auto text = read_plain_file(directory / wire::result_file_name(node_rank), 64U << 20U);
     if (!text) {
         return std::nullopt;
     }
@@ -152,7 +175,8 @@ std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& 
 std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,
                                              std::int32_t node_rank,
                                              const std::string& incarnation) {
-    const auto text = read_file(directory / wire::gave_up_file_name(node_rank), kAttemptFileBytes);
+    const auto text =
+        read_plain_file(directory / wire::gave_up_file_name(node_rank), kAttemptFileBytes);
     auto file = text ? wire::decode_gave_up_file(*text) : fail(text.error());
     if (!file || (!incarnation.empty() && file->incarnation != incarnation)) {
         return std::nullopt;

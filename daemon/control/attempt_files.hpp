@@ -29,10 +29,12 @@ std::filesystem::path default_checkpoint_directory(const std::filesystem::path& 
                                                    const JobId& job);
 
 // Makes the directory and agent.json with a fresh ticket; one that is there already (a crash came
-// between it and its event) is kept, so the ticket stays good.
+// between it and its event) is kept, so the ticket stays good. `runs_as`: the Unix user whom the
+// agents run as, who is given what they need and no more; "" = lockstepd's own.
 Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt, std::int32_t nodes,
-                                        const AgentsListener& listener);
+                                        const AgentsListener& listener,
+                                        const std::string& runs_as = "");
 // Tells the agents of an attempt where the daemon listens now.
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener);
 // The same for every attempt of a job that is over: agents that have not heard of its end come, are

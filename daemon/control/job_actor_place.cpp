@@ -21,6 +21,7 @@ constexpr auto kLeavePatience = std::chrono::seconds{5};
 AttemptRequest JobActor::request() const {
     const Attempt& attempt = *job_.attempt();
     AttemptRequest out = attempt_request(job_.id, attempt.number, job_.spec, attempt.directory);
+    out.user = job_.user;
     out.intent_at = attempt.submitting_at;
     out.intent_is_fresh = intent_fresh_;
     out.scheduler_id = attempt.scheduler_id;
@@ -32,8 +33,9 @@ Task<void> JobActor::create_attempt() {
     const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
     const std::function<Result<PreparedAttempt>()> prepare =
         [runs = context_.settings.runs_dir, id = job_.id, number, nodes = job_.spec.resources.nodes,
-         listener = context_.settings.agents] {
-            return prepare_attempt(runs, id, number, nodes, listener);
+         listener = context_.settings.agents,
+         runs_as = context_.scheduler.identities() != nullptr ? job_.user : std::string{}] {
+            return prepare_attempt(runs, id, number, nodes, listener, runs_as);
         };
     const auto prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
     if (!prepared) {

@@ -193,8 +193,8 @@ Task<Result<std::string>> ControlService::script(Caller caller, std::string id) 
         [directory = attempt == nullptr ? std::string{} : attempt->directory] {
             return directory.empty()
                        ? Result<std::string>{fail(Errc::not_found, "no attempt")}
-                       : read_file(std::filesystem::path{directory} / slurm::kBatchFileName,
-                                   kScriptBytes);
+                       : read_plain_file(std::filesystem::path{directory} / slurm::kBatchFileName,
+                                         kScriptBytes);
         };
     auto text = co_await on_thread<Result<std::string>>(context_.files, read);
     if (text || text.error().code != Errc::not_found) {

@@ -131,6 +131,9 @@ Task<Status> ControlService::check_after(Caller caller, std::vector<std::string>
 // One `submitted` event a job, in the order of the sweep.
 Result<std::vector<Event>> ControlService::make_jobs(const Caller& caller,
                                                      const SubmitRequest& request) {
+    if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
+        return fail(may.error());
+    }
     auto warnings = admit_all(context_.scheduler, request);
     if (!warnings) {
         return fail(std::move(warnings.error()));

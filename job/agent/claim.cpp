@@ -18,7 +18,7 @@ Result<Claim> Claim::take(const std::filesystem::path& attempt_directory, std::i
     // unlocked and would read as "its agent died".
     const std::string temporary = path.string() + "." + content.incarnation;
     UniqueFd fd{
-        ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600)};
+        ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0660)};
     if (!fd) {
         return fail(errno_error("create " + temporary, errno));
     }

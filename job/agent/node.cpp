@@ -19,6 +19,10 @@
 namespace lockstep {
 namespace {
 
+// The daemon may be another Unix user: then the folder's access control list says who reads it, and
+// the mode's group bits bound that.
+constexpr unsigned kFileMode = 0660;
+
 std::chrono::milliseconds grace_of(std::int64_t milliseconds) {
     return std::chrono::milliseconds{std::clamp<std::int64_t>(milliseconds, 0, 600'000)};
 }
@@ -249,7 +253,8 @@ void Node::done() {
 
 void Node::save_result() {
     const auto path = config_.attempt_directory / wire::result_file_name(config_.node_rank);
-    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), 0600); !saved) {
+    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), kFileMode);
+        !saved) {
         log::error("cannot write the node's result", {{"why", saved.error().message}});
         return;
     }
@@ -260,7 +265,7 @@ void Node::save_result() {
 void Node::save_last_words(const std::string& reason) const {
     const auto path = config_.attempt_directory / wire::gave_up_file_name(config_.node_rank);
     const wire::GaveUpFile file{config_.incarnation, config_.name, reason};
-    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), 0600);
+    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kFileMode);
     if (!saved) {
         log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
     }

@@ -5,15 +5,17 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace lockstep {
 
-Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap) {
-    const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (!fd) {
-        return fail(errno_error("open " + path.string(), errno));
-    }
+namespace {
+
+constexpr std::size_t kGrowth = 1U << 20U;  // of a log while it is read
+
+Result<std::string> read_all(const UniqueFd& fd, const std::filesystem::path& path,
+                             std::size_t cap) {
     std::string bytes;
     for (;;) {
         const std::size_t before = bytes.size();
@@ -32,13 +34,27 @@ Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap
     }
 }
 
-namespace {
+Result<UniqueFd> open_plain(const std::filesystem::path& path) {
+    UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+    if (!fd && (errno == ELOOP || errno == ENXIO)) {
+        return fail(Errc::denied, path.string() + ": not a regular file");
+    }
+    if (!fd) {
+        return fail(errno_error("open " + path.string(), errno));
+    }
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+        return fail(Errc::denied, path.string() + ": not a regular file");
+    }
+    return fd;
+}
 
 Status write_and_rename(const std::filesystem::path& path, std::string_view bytes, unsigned mode,
                         bool durable) {
     const std::string temporary = path.string() + ".tmp." + std::to_string(::getpid());
-    UniqueFd fd{
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode)};
+    // Never into what is there: in a folder that is shared it may be another's, or a pipe.
+    ::unlink(temporary.c_str());
+    UniqueFd fd{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
     if (!fd) {
         return fail(errno_error("create " + temporary, errno));
     }
@@ -72,6 +88,33 @@ Status write_and_rename(const std::filesystem::path& path, std::string_view byte
 }
 
 }  // namespace
+
+Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap) {
+    const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    return fd ? read_all(fd, path, cap) : fail(errno_error("open " + path.string(), errno));
+}
+
+Result<std::string> read_plain_file(const std::filesystem::path& path, std::size_t cap) {
+    const auto fd = open_plain(path);
+    return fd ? read_all(*fd, path, cap) : fail(fd.error());
+}
+
+Result<std::string> read_plain_tail(const std::filesystem::path& path, std::size_t bytes) {
+    const auto fd = open_plain(path);
+    if (!fd) {
+        return fail(fd.error());
+    }
+    const auto size = ::lseek(fd->get(), 0, SEEK_END);
+    const auto from = std::max<off_t>(0, size - static_cast<off_t>(bytes));
+    if (size < 0 || ::lseek(fd->get(), from, SEEK_SET) < 0) {
+        return fail(errno_error("read " + path.string(), errno));
+    }
+    auto text = read_all(*fd, path, bytes + kGrowth);
+    if (text && text->size() > bytes) {
+        text->resize(bytes);  // it grew meanwhile
+    }
+    return text;
+}
 
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes, unsigned mode) {
     return write_and_rename(path, bytes, mode, true);

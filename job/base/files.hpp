@@ -12,6 +12,11 @@ namespace lockstep {
 
 // The file's bytes; exhausted if it is larger than `cap` bytes.
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap);
+// The same of a file in a folder that somebody else may write to: a link is not followed, and what
+// is no regular file is denied without waiting for it.
+Result<std::string> read_plain_file(const std::filesystem::path& path, std::size_t cap);
+// Its last bytes, at most so many.
+Result<std::string> read_plain_tail(const std::filesystem::path& path, std::size_t bytes);
 // Writes a temporary file beside `path`, fsyncs it, renames it over `path` and fsyncs the folder:
 // readers see the old or the new content, also after a power cut. `mode` as in chmod(2).
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes,

@@ -34,6 +34,11 @@ class FieldWriter {
         }
     }
     // Left out when it is 0.
+    void optional(const char* key, bool value) {
+        if (value) {
+            (*this)(key, value);
+        }
+    }
     void optional(const char* key, std::int64_t value) {
         if (value != 0) {
             json[key] = value;
@@ -75,6 +80,7 @@ class FieldTaker {
             value = *raw;
         }
     }
+    void optional(const char* key, bool& value) { in_.boolean(key, value); }
     void optional(const char* key, std::int64_t& value) {
         in_.integer(key, value, INT64_MIN, INT64_MAX);
     }

@@ -21,6 +21,7 @@ struct AttemptRequest {
     JobId job;
     std::int32_t attempt = 1;
     std::string name;  // the job's
+    std::string user;  // whose it is, in Lockstep's words
     Resources resources;
     SlurmSpec slurm{};
     ContainerSpec container{};  // pyxis alone: others are the agent's affair

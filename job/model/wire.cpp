@@ -180,6 +180,7 @@ void fields(V& visit, M& m) {
     visit("attempt", m.attempt);
     visit("nodes", m.nodes);
     visit.optional("fingerprint", m.fingerprint);
+    visit.optional("shared", m.shared);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, ClaimFile>

@@ -186,6 +186,7 @@ struct AttemptFile {
     std::int32_t attempt = 0;
     std::int32_t nodes = 1;
     std::string fingerprint{};  // "sha256:…" of the certificate the listener shows; "" = no TLS
+    bool shared = false;        // the agents run as another Unix user than the daemon
 };
 inline constexpr std::string_view kAttemptFileName = "agent.json";
 std::string encode_attempt_file(const AttemptFile& file);

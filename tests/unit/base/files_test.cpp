@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -52,6 +53,33 @@ TEST_F(Files, ReplacesWithoutWaitingForTheDisk) {
     EXPECT_EQ(read_file(path, 100).value_or(""), "two");
     EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
     EXPECT_FALSE(replace_file(folder_ / "no/such/folder", "x").has_value());
+}
+
+TEST_F(Files, InASharedFolderNoLinkIsFollowedAndNoPipeWaitedFor) {
+    std::ofstream{folder_ / "secret"} << "mine";
+    std::filesystem::create_symlink(folder_ / "secret", folder_ / "link");
+    ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+    for (const char* name : {"link", "pipe"}) {
+        EXPECT_EQ(read_plain_file(folder_ / name, 100).error().code, Errc::denied) << name;
+        EXPECT_EQ(read_plain_tail(folder_ / name, 100).error().code, Errc::denied) << name;
+    }
+    EXPECT_FALSE(read_plain_file(folder_.path(), 100).has_value()) << "a folder";
+    EXPECT_EQ(read_plain_file(folder_ / "secret", 100).value_or(""), "mine");
+    EXPECT_EQ(read_plain_tail(folder_ / "secret", 2).value_or(""), "ne");
+    EXPECT_EQ(read_plain_tail(folder_ / "secret", 9).value_or(""), "mine");
+}
+
+TEST_F(Files, NothingIsWrittenIntoWhatAnotherLaidInTheWay) {
+    const auto path = folder_ / "agent.json";
+    const auto in_the_way = path.string() + ".tmp." + std::to_string(::getpid());
+    std::ofstream{folder_ / "victim"} << "untouched";
+    std::filesystem::create_symlink(folder_ / "victim", in_the_way);
+    ASSERT_TRUE(write_file_atomic(path, "new", 0600).has_value());
+    EXPECT_EQ(read_file(path, 100).value_or(""), "new");
+    EXPECT_EQ(read_file(folder_ / "victim", 100).value_or(""), "untouched");
+    std::filesystem::create_hard_link(folder_ / "victim", in_the_way);
+    ASSERT_TRUE(write_file_atomic(path, "newer", 0600).has_value());
+    EXPECT_EQ(read_file(folder_ / "victim", 100).value_or(""), "untouched");
 }
 
 }  // namespace
