@@ -11,6 +11,7 @@
 #include "job/model/event.hpp"
 #include "job/model/placement.hpp"
 #include "scheduler-integration/cluster.hpp"
+#include "scheduler-integration/identities.hpp"
 
 #include <functional>
 #include <optional>
@@ -77,6 +78,14 @@ class Scheduler {
     virtual std::string_view name() const = 0;
     // Refuses what can never run here: invalid, with the pointer of the field to change.
     virtual Result<Admission> admit(const JobSpec& spec) const = 0;
+    // Whether it can run anything for this user of Lockstep; denied says why not and what to do.
+    virtual Status admit_user(const std::string& user) const {
+        static_cast<void>(user);
+        return {};
+    }
+    // Where users hand over what lets it act in their name; nullptr: it acts in lockstepd's, and
+    // jobs run as lockstepd's own Unix user.
+    virtual Identities* identities() { return nullptr; }
     // Hands the attempt over; idempotent per (job, attempt). A scheduler that could have taken an
     // attempt without our hearing of it answers `again` first: an attempt goes there only with
     // request.intent_is_fresh, and each intent is good for one try.

@@ -274,7 +274,12 @@ constexpr std::string_view kSchemas = R"json({
     "user": {"type": "string"}, "role": {"type": "string", "enum": ["viewer", "user", "admin"]},
     "scopes": {"type": "array", "items": {"type": "string"}},
     "token": {"type": "string", "description": "Its id."},
-    "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."}}},
+    "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."},
+    "slurm_token": {"type": "object", "description": "The Slurm token that lockstepd has of the user.",
+      "properties": {"expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."}}}}},
+"SlurmToken": {"type": "object", "required": ["token"], "additionalProperties": false, "properties": {
+    "token": {"type": "string", "maxLength": 8192,
+      "description": "As `scontrol token` prints it, with or without SLURM_JWT= before it. It must be the caller's own: where it names a user, the caller."}}},
 "TokenRequest": {"type": "object", "required": ["name"], "additionalProperties": false,
   "properties": {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",

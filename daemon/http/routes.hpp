@@ -13,6 +13,7 @@
 
 namespace lockstep {
 
+class Identities;
 class TokenTable;
 
 struct RouteContext {
@@ -20,6 +21,7 @@ struct RouteContext {
     Control& control;
     telemetry::DaemonMetrics& metrics;
     TokenTable& tokens;
+    Identities* identities = nullptr;  // the scheduler's; nullptr: it acts in lockstepd's name
 };
 
 // All of them, /openapi.json included.
@@ -27,9 +29,10 @@ void add_routes(Router& router, const RouteContext& context);
 
 void add_job_routes(Router& router, const RouteContext& context);   // submit, render, list, …
 void add_view_routes(Router& router, const RouteContext& context);  // logs, series, ranks, events
-void add_cluster_routes(Router& router, const RouteContext& context);  // cluster, nodes
-void add_token_routes(Router& router, const RouteContext& context);    // tokens, whoami
-void add_system_routes(Router& router, const RouteContext& context);   // health, metrics
+void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes
+void add_token_routes(Router& router, const RouteContext& context);     // tokens
+void add_identity_routes(Router& router, const RouteContext& context);  // whoami, Slurm token
+void add_system_routes(Router& router, const RouteContext& context);    // health, metrics
 
 Caller caller_of(const HttpRequest& request);
 // A problem document in which "name: message" about a query parameter also has its pointer.

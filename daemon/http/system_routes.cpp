@@ -80,6 +80,7 @@ void add_routes(Router& router, const RouteContext& context) {
     add_view_routes(router, context);
     add_cluster_routes(router, context);
     add_token_routes(router, context);
+    add_identity_routes(router, context);
     add_system_routes(router, context);
     // Last: the document describes every route, itself included.
     const auto text = std::make_shared<std::string>();

@@ -121,40 +121,11 @@ Task<HttpResponse> revoke(TokenTable& tokens, HttpRequest request) {
     co_return response;
 }
 
-HttpResponse whoami(const HttpRequest& request) {
-    const Principal& who = request.principal;
-    Json json = Json::object();
-    json["user"] = who.user;
-    json["role"] = to_string(who.role);
-    json["scopes"] = Json::array();
-    for (const Scope scope : kTokenScopes) {
-        if (allows(who, scope)) {
-            json["scopes"].push_back(to_string(scope));
-        }
-    }
-    if (!who.token.empty()) {
-        json["token"] = who.token;
-    }
-    if (who.expires_at != 0) {
-        json["expires_at"] = to_rfc3339(who.expires_at);
-    }
-    return json_response(dump_json(json));
-}
-
 }  // namespace
 
 void add_token_routes(Router& router, const RouteContext& context) {
     TokenTable& tokens = context.tokens;
     Route route;
-    route.path = "/v1/whoami";
-    route.scope = Scope::read;
-    route.handler = FastHandler{whoami};
-    route.operation = "whoAmI";
-    route.summary = "Whose token this is and what it may do.";
-    route.response_schema = "Identity";
-    router.add(std::move(route));
-
-    route = Route{};
     route.method = Method::post;
     route.path = "/v1/tokens";
     route.scope = Scope::write;

@@ -367,8 +367,9 @@ void print_json(Context& context, const Json& json) {
 
 Exit run_verb(Context& context, const std::string& verb) {
     static const std::map<std::string, Exit (*)(Context&)> kPlain{
-        {"submit", submit}, {"render", render},   {"script", script}, {"jobs", jobs},
-        {"nodes", nodes},   {"cluster", cluster}, {"token", token},   {"whoami", whoami}};
+        {"submit", submit}, {"render", render}, {"script", script},
+        {"jobs", jobs},     {"nodes", nodes},   {"cluster", cluster},
+        {"token", token},   {"whoami", whoami}, {"slurm-token", slurm_token}};
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

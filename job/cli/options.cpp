@@ -199,6 +199,10 @@ void declare_identity(CLI::App& app, Options& options) {
                      "create: when it ends, as in 30m, 12h, 30d (default: 30d)")
         ->type_name("TIME");
     token->add_flag("-a,--all", options.all, "list: with those that have ended");
+    CLI::App* slurm = verb(app, "slurm-token",
+                           "Hand over your Slurm token, read from standard input, as in: scontrol "
+                           "token lifespan=86400 | lockstep slurm-token");
+    slurm->add_flag("--forget", options.forget, "Have the one that was handed over forgotten");
     verb(app, "whoami", "Show whose token is used and what it may do");
 }
 

@@ -55,7 +55,8 @@ struct Options {
     std::int64_t points = 0;  // 0 = what fits
     // token; the user is `user`
     std::string token_action;
-    std::string token;  // name or id
+    std::string token;    // name or id
+    bool forget = false;  // slurm-token
     std::string role;
     std::vector<std::string> scopes;
     std::string expires;

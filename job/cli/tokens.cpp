@@ -1,9 +1,10 @@
-// The verbs token and whoami: access tokens, and whose is used.
+// The verbs token, slurm-token and whoami: access tokens, and whose is used.
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/views.hpp"
 
+#include <iostream>
 #include <optional>
 
 namespace lockstep::cli {
@@ -157,6 +158,43 @@ Exit token(Context& context) {
                                                    : "token revoke ID: see lockstep token list"});
     }
     return action == "create" ? create(context) : revoke(context);
+}
+
+Exit slurm_token(Context& context) {
+    ClientRequest asked;
+    asked.target = "/v1/whoami/slurm-token";
+    asked.method = context.options.forget ? "DELETE" : "PUT";
+    if (!context.options.forget) {
+        std::string line;
+        std::getline(std::cin, line);
+        if (trim(line).empty()) {
+            return report(context, {Errc::invalid,
+                                    "standard input holds no token; run: scontrol token "
+                                    "lifespan=86400 | lockstep slurm-token"});
+        }
+        Json body = Json::object();
+        body["token"] = std::string{trim(line)};
+        asked.body = dump_json(body);
+        asked.headers.emplace_back("Content-Type", "application/json");
+    }
+    const auto done = context.client.request(std::move(asked));
+    if (!done) {
+        return report(context, done.error());
+    }
+    if (context.options.forget) {
+        context.err << "the Slurm token is forgotten\n";
+        return Exit::ok;
+    }
+    const auto answer = parse_json(done->body);
+    if (!answer) {
+        return report(context, answer.error());
+    }
+    const auto slurm = answer->find("slurm_token");
+    context.err << "jobs of " << text_at(*answer, "user") << " run with this Slurm token until "
+                << (slurm != answer->end() ? time_or(*slurm, "expires_at", "it is forgotten")
+                                           : std::string{"it is forgotten"})
+                << "\n";
+    return Exit::ok;
 }
 
 Exit whoami(Context& context) {

@@ -111,13 +111,14 @@ class AccessTest : public ControlTest {
     std::unique_ptr<TaskGroup> tasks_;
     std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<Router> router_;
+    Identities* identities_ = nullptr;  // set before SetUp(), by a test of them
 
   private:
     void open_api() {
         tasks_ = std::make_unique<TaskGroup>(*io_);
         tokens_ = std::make_unique<TokenTable>(*store_, clock_, *tasks_, stored());
         router_ = std::make_unique<Router>();
-        add_routes(*router_, RouteContext{*io_, *control_, *metrics_, *tokens_});
+        add_routes(*router_, RouteContext{*io_, *control_, *metrics_, *tokens_, identities_});
     }
     void close_api() {
         wait(tasks_->join());

@@ -137,13 +137,15 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
         {"getCluster", Kind::tells_no_jobs},
         {"whoAmI", Kind::tells_no_jobs},
         {"listTokens", Kind::tells_no_jobs},
-        {"createToken", Kind::tested_elsewhere},   // token_routes_test.cpp
-        {"revokeToken", Kind::tested_elsewhere},   // token_routes_test.cpp
-        {"submitJob", Kind::tested_elsewhere},     // below
-        {"renderJob", Kind::tested_elsewhere},     // below
-        {"streamEvents", Kind::tested_elsewhere},  // below
-        {"connectAgent", Kind::no_user},           // a job's ticket, by its hash
-        {"getMetrics", Kind::no_user},             // the site's: every job by its id
+        {"putSlurmToken", Kind::tested_elsewhere},     // identity_routes_test.cpp
+        {"forgetSlurmToken", Kind::tested_elsewhere},  // identity_routes_test.cpp
+        {"createToken", Kind::tested_elsewhere},       // token_routes_test.cpp
+        {"revokeToken", Kind::tested_elsewhere},       // token_routes_test.cpp
+        {"submitJob", Kind::tested_elsewhere},         // below
+        {"renderJob", Kind::tested_elsewhere},         // below
+        {"streamEvents", Kind::tested_elsewhere},      // below
+        {"connectAgent", Kind::no_user},               // a job's ticket, by its hash
+        {"getMetrics", Kind::no_user},                 // the site's: every job by its id
         {"getHealth", Kind::no_user},
         {"getReadiness", Kind::no_user},
         {"getOpenApi", Kind::no_user}};

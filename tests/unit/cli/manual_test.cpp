@@ -49,6 +49,14 @@ class Manual : public testing::Test {
     std::string folder_;
 };
 
+std::string roff_of(const std::string& name) {
+    std::string out;
+    for (const char c : name) {
+        out += c == '-' ? "\\-" : std::string(1, c);
+    }
+    return out;
+}
+
 TEST_F(Manual, EveryVerbAndOptionIsOnThePageAndInEveryCompletion) {
     const std::string page = man_page(app_, manual_text(), "1.2.3", "2026-11-21");
     for (const Shell shell : {Shell::bash, Shell::zsh, Shell::fish}) {
@@ -57,7 +65,7 @@ TEST_F(Manual, EveryVerbAndOptionIsOnThePageAndInEveryCompletion) {
         EXPECT_GE(apps.size(), 12U);
         for (const CLI::App* verb : apps) {
             EXPECT_THAT(script, HasSubstr(verb->get_name()));
-            EXPECT_THAT(page, HasSubstr(".SS " + verb->get_name() + "\n"));
+            EXPECT_THAT(page, HasSubstr(".SS " + roff_of(verb->get_name()) + "\n"));
         }
         apps.push_back(&app_);
         for (const CLI::App* app : apps) {
@@ -66,11 +74,7 @@ TEST_F(Manual, EveryVerbAndOptionIsOnThePageAndInEveryCompletion) {
                     if (option.positional) {
                         continue;
                     }
-                    std::string roff;
-                    for (const char c : name) {
-                        roff += c == '-' ? "\\-" : std::string(1, c);
-                    }
-                    EXPECT_THAT(page, HasSubstr("\\fB" + roff + "\\fR"));
+                    EXPECT_THAT(page, HasSubstr("\\fB" + roff_of(name) + "\\fR"));
                     const std::string bare = name.substr(name.find_first_not_of('-'));
                     EXPECT_THAT(script, HasSubstr(shell == Shell::fish ? " " + bare : name));
                 }

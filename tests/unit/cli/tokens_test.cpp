@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
+#include <sstream>
+
 namespace lockstep::cli {
 namespace {
 
@@ -86,6 +89,50 @@ TEST(CliToken, RevokeNamesTheTokenAndARefusalEndsSo) {
     EXPECT_EQ(type(run, "token revoke tk-0123456789ab"), Exit::ok);
     EXPECT_EQ(type(run, "token revoke a/b"), Exit::not_found);
     EXPECT_EQ(daemon.asked.back().target, "/v1/tokens/a%2Fb");
+}
+
+// Standard input as a person's pipe would fill it, for as long as it lives.
+class Typed {
+  public:
+    explicit Typed(const std::string& text) : text_(text), before_(std::cin.rdbuf(text_.rdbuf())) {}
+    ~Typed() { std::cin.rdbuf(before_); }
+    Typed(const Typed&) = delete;
+    Typed& operator=(const Typed&) = delete;
+
+  private:
+    std::istringstream text_;
+    std::streambuf* before_;
+};
+
+TEST(CliSlurmToken, IsReadFromStandardInputAndNeverPrinted) {
+    FakeDaemon daemon;
+    daemon.on("PUT /v1/whoami/slurm-token", 200,
+              R"({"user":"bob","role":"user","scopes":["read"],)"
+              R"("slurm_token":{"expires_at":"2026-11-22T10:00:00.000Z"}})");
+    Cli run(daemon);
+    const Typed typed{"SLURM_JWT=abc.def.ghi\n"};
+    EXPECT_EQ(type(run, "slurm-token"), Exit::ok);
+    EXPECT_EQ(daemon.asked.back().body, R"({"token":"SLURM_JWT=abc.def.ghi"})");
+    EXPECT_EQ(run.err.str(),
+              "jobs of bob run with this Slurm token until 2026-11-22T10:00:00.000Z\n");
+    EXPECT_EQ(run.out.str(), "");
+}
+
+TEST(CliSlurmToken, NothingOnStandardInputIsAnErrorThatSaysWhatToDo) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    const Typed typed{"\n"};
+    EXPECT_EQ(type(run, "slurm-token"), Exit::usage);
+    EXPECT_NE(run.err.str().find("scontrol token"), std::string::npos);
+    EXPECT_TRUE(daemon.asked.empty());
+}
+
+TEST(CliSlurmToken, IsForgottenOnRequest) {
+    FakeDaemon daemon;
+    daemon.on("DELETE /v1/whoami/slurm-token", 204, "");
+    Cli run(daemon);
+    EXPECT_EQ(type(run, "slurm-token --forget"), Exit::ok);
+    EXPECT_EQ(daemon.asked.back().method, "DELETE");
 }
 
 TEST(CliWhoAmI, SaysUserRoleAndWhere) {

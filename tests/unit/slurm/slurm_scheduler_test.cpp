@@ -5,6 +5,7 @@
 #include "job/async/sleep.hpp"
 #include "job/base/ids.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/unit/slurm/fake_slurm.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,92 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-class FakeSlurm final : public SlurmBackend {
-  public:
-    explicit FakeSlurm(net::io_context& io) : io_(io) {}
-    std::string_view name() const override { return "slurm"; }
-    Task<Result<SlurmFacts>> probe() override {
-        SlurmFacts facts;
-        facts.version = {22, 5, 8};
-        SlurmPartition main;
-        main.name = "main";
-        main.state = "UP";
-        main.is_default = true;
-        main.total_nodes = 4;
-        main.max_time = 3600;
-        facts.partitions.push_back(main);
-        if (!answers) {
-            co_return fail(Errc::unavailable, "no controller");
-        }
-        co_return facts;
-    }
-    Task<SubmitReply> submit(std::string path) override {
-        ++now_sending;
-        most_sending = std::max(most_sending, now_sending);
-        net::steady_timer pause{io_};
-        co_await sleep_on(pause, 1ms);
-        --now_sending;
-        SubmitReply reply;
-        reply.kind = SubmitReply::Kind::accepted;
-        reply.id = ++ids;
-        // The script's path ends in <job>/a1/batch.sh.
-        const std::filesystem::path file{path};
-        names[reply.id] = file.parent_path().parent_path().filename().string();
-        co_return reply;
-    }
-    Task<Result<JobTable>> jobs() override {
-        ++queries;
-        if (!answers) {
-            co_return fail(Errc::unavailable, "no controller");
-        }
-        JobTable table;
-        for (const auto& [id, job] : names) {
-            SlurmJob row;
-            row.id = id;
-            row.name = slurm::batch_job_name("t", JobId{job}, 1);
-            row.state = parse_slurm_state(state);
-            row.reason = "Resources";
-            row.nodes = "n1";
-            table.jobs.push_back(row);
-        }
-        co_return table;
-    }
-    Task<Result<JobTable>> history(std::string, std::int64_t) override { co_return JobTable{}; }
-    Task<Status> cancel(std::int64_t id, std::string name) override {
-        EXPECT_TRUE(is_slurm_job_name(name)) << name;
-        cancelled.push_back(id);
-        co_return Status{};
-    }
-    Task<Result<bool>> was_preempted(std::int64_t) override { co_return false; }
-    Task<Status> ping() override { co_return Status{}; }
-    Task<Result<NodeTable>> nodes() override {
-        ++node_queries;
-        NodeTable table;
-        SlurmNode down;
-        down.name = "n1";
-        down.state = "down";
-        down.flags = "*";
-        down.reason = "Not responding";
-        down.cpus = 8;
-        table.nodes.push_back(down);
-        co_return table;
-    }
-    void stop() override {}
-
-    bool answers = true;
-    std::string state = "PENDING";
-    std::map<std::int64_t, std::string> names;
-    std::vector<std::int64_t> cancelled;
-    std::int64_t ids = 0;
-    int queries = 0;
-    int node_queries = 0;
-    int now_sending = 0;
-    int most_sending = 0;
-
-  private:
-    net::io_context& io_;
-};
 
 class SlurmSchedulerTest : public testing::Test {
   protected:

@@ -1,0 +1,134 @@
+// Who the caller is, and in whose name their jobs run.
+#include "daemon/http/problem.hpp"
+#include "daemon/http/routes.hpp"
+#include "job/base/json.hpp"
+#include "scheduler-integration/identities.hpp"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kSlurmTokenBytes = 8U << 10U;
+
+HttpResponse whoami(const Identities* identities, const HttpRequest& request) {
+    const Principal& who = request.principal;
+    Json json = Json::object();
+    json["user"] = who.user;
+    json["role"] = to_string(who.role);
+    json["scopes"] = Json::array();
+    for (const Scope scope : kTokenScopes) {
+        if (allows(who, scope)) {
+            json["scopes"].push_back(to_string(scope));
+        }
+    }
+    if (!who.token.empty()) {
+        json["token"] = who.token;
+    }
+    if (who.expires_at != 0) {
+        json["expires_at"] = to_rfc3339(who.expires_at);
+    }
+    if (const auto until =
+            identities != nullptr ? identities->good_until(who.user) : std::nullopt) {
+        Json slurm = Json::object();
+        if (*until != 0) {
+            slurm["expires_at"] = to_rfc3339(*until);
+        }
+        json["slurm_token"] = std::move(slurm);
+    }
+    return json_response(dump_json(json));
+}
+
+Error acts_as_itself() {
+    return {Errc::not_found,
+            "this lockstepd acts in its own name; it takes users' Slurm tokens when it is started "
+            "with --scheduler slurmrestd"};
+}
+
+HttpResponse put_token(Identities* identities, const HttpRequest& request) {
+    if (identities == nullptr) {
+        return problem(acts_as_itself());
+    }
+    const auto json = parse_json(request.body);
+    if (!json) {
+        return problem(json.error());
+    }
+    if (!json->is_object()) {
+        return problem({Errc::invalid, "the body must be an object"});
+    }
+    std::vector<FieldError> errors;
+    ObjectReader in{*json, "", errors};
+    std::string token;
+    if (!in.has("token")) {
+        in.error("token", "is missing");
+    }
+    in.string("token", token, kSlurmTokenBytes);
+    in.finish();
+    if (!errors.empty()) {
+        return problem(field_errors(std::move(errors)));
+    }
+    if (const Status kept = identities->put(request.principal.user, token); !kept) {
+        return problem(kept.error().code == Errc::invalid
+                           ? field_errors({{"/token", kept.error().message}})
+                           : kept.error());
+    }
+    return whoami(identities, request);
+}
+
+HttpResponse forget_token(Identities* identities, const HttpRequest& request) {
+    const Status done = identities == nullptr ? Status{fail(acts_as_itself())}
+                                              : identities->forget(request.principal.user);
+    if (!done) {
+        return problem(done.error());
+    }
+    HttpResponse response;
+    response.status = 204;
+    return response;
+}
+
+}  // namespace
+
+void add_identity_routes(Router& router, const RouteContext& context) {
+    Identities* const identities = context.identities;
+    Route route;
+    route.path = "/v1/whoami";
+    route.scope = Scope::read;
+    route.handler = FastHandler{
+        [identities](const HttpRequest& request) { return whoami(identities, request); }};
+    route.operation = "whoAmI";
+    route.summary = "Whose token this is and what it may do.";
+    route.response_schema = "Identity";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::put;
+    route.path = "/v1/whoami/slurm-token";
+    route.scope = Scope::write;
+    route.handler = FastHandler{
+        [identities](const HttpRequest& request) { return put_token(identities, request); }};
+    route.operation = "putSlurmToken";
+    route.summary =
+        "Hand over one's own Slurm token, with which one's jobs are submitted, followed and ended "
+        "from now on; it takes the place of the one before. Only with --scheduler slurmrestd.";
+    route.request_schema = "SlurmToken";
+    route.response_schema = "Identity";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::delete_;
+    route.path = "/v1/whoami/slurm-token";
+    route.scope = Scope::write;
+    route.handler = FastHandler{
+        [identities](const HttpRequest& request) { return forget_token(identities, request); }};
+    route.operation = "forgetSlurmToken";
+    route.summary =
+        "Have one's Slurm token forgotten. What runs goes on; what waits is not handed in, and "
+        "nothing is known of its end, until there is a new one.";
+    route.response_type = "";
+    route.success = 204;
+    route.failures = {404};
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep
