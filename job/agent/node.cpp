@@ -115,18 +115,17 @@ void Node::handle(const wire::DaemonMessage& message) {
 }
 
 void Node::send_join() {
-    if (!port_ || !port_->held()) {
-        auto port = HeldPort::hold(address_);
-        if (!port) {
-            log::error("cannot hold a port", {{"why", port.error().message}});
-            return;
-        }
-        port_.emplace(std::move(*port));
+    if (const Status held = hold_ports(); !held) {
+        log::error("cannot hold a port", {{"why", held.error().message}});
+        return;
     }
     const Machine machine = read_machine();
     wire::Join join;
     join.address = address_;
     join.port = port_->number();
+    for (const HeldPort& port : rank_ports_) {
+        join.ports.push_back(port.number());
+    }
     join.cores = machine.cores;
     join.gpus = machine.gpus;
     join.memory_mb = machine.memory_mb;

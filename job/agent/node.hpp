@@ -100,6 +100,7 @@ class Node {
     void on(const wire::Fenced& fenced);
 
     void prepare(const wire::World& world);
+    Status check_endpoints() const;
     Status prepare_ranks();
     Result<std::string> prepare_folders();
     Status listen_for(std::int32_t local_rank);
@@ -107,6 +108,9 @@ class Node {
     Result<RankGroup::RankPlan> plan_of(std::int32_t local_rank,
                                         const std::string& directory) const;
     void start_ranks();
+    Status hold_ports();
+    void hold_ports_again();
+    void release_ports();
     void send_join();
     void send_started();
     void fault(std::int32_t rank, std::string_view cause, std::string message);
@@ -156,6 +160,7 @@ class Node {
     std::optional<wire::World> world_;
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
     std::optional<HeldPort> port_;
+    std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints
     std::vector<RankGroup::RankPlan> plans_;  // made before READY, used by START
     std::vector<RankState> ranks_;            // by local rank
     wire::ResultFile result_;

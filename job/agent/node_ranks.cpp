@@ -3,6 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "job/model/framework_env.hpp"
 #include "job/model/state.hpp"
 
 #include <sys/stat.h>
@@ -49,6 +50,10 @@ RankPlace Node::place_of(std::int32_t local_rank) const {
     place.master_addr = world_->master_address;
     place.master_port = world_->master_port;
     place.hosts = world_->hosts;
+    for (std::size_t rank = 0; rank < world_->ports.size(); ++rank) {
+        const std::size_t node = rank / static_cast<std::size_t>(world_->local_ranks);
+        place.endpoints.push_back(host_and_port(world_->addresses.at(node), world_->ports[rank]));
+    }
     place.address = address_;
     place.socket_path = sockets_.socket_path(local_rank);
     place.error_file =
@@ -151,6 +156,9 @@ Status Node::listen_for(std::int32_t local_rank) {
 
 // Everything that can be wrong is found here, before any rank starts anywhere.
 Status Node::prepare_ranks() {
+    if (auto good = check_endpoints(); !good) {
+        return good;
+    }
     const auto directory = prepare_folders();
     if (!directory) {
         return fail(directory.error());
@@ -176,13 +184,7 @@ Status Node::prepare_ranks() {
 void Node::start_ranks() {
     phase_ = Phase::running;
     result_saved_ = false;
-    if (port_) {
-        if (world_->first_rank == 0 && port_->number() != world_->master_port) {
-            log::warn("the master port of this generation is not held",
-                      {{"port", world_->master_port}});
-        }
-        port_->release();
-    }
+    release_ports();
     auto started = group_.start(world_->generation, std::exchange(plans_, {}));
     if (!started) {
         fault(-1, to_string(CauseClass::user_error), started.error().message);
@@ -312,11 +314,8 @@ void Node::on_all_ended() {
     flush_rows();
     save_result();
     done();
-    if (port_ && !port_->held() && !stopping_) {
-        // The daemon knows this number; a next generation may be given it again.
-        if (auto port = HeldPort::hold(address_, port_->number())) {
-            port_.emplace(std::move(*port));
-        }
+    if (!stopping_) {
+        hold_ports_again();
     }
     if (settling_) {
         settle_timer_.cancel();
