@@ -41,6 +41,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
               },
               [this] { on_all_ended(); }},
              config_.timing),
+      runner_(tasks.io()),
       tick_timer_(tasks.io()),
       settle_timer_(tasks.io()) {
     result_.incarnation = config_.incarnation;
@@ -358,6 +359,8 @@ void Node::finish(int code) {
         return;
     }
     ranks_.clear();
+    gate_.reset();
+    runner_.kill_all();
     tick_timer_.cancel();
     settle_timer_.cancel();
     finished_(code);

@@ -99,8 +99,8 @@ Result<std::string> Node::prepare_folders() {
     return directory;
 }
 
-Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank,
-                                          const std::string& directory) const {
+Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::string& directory,
+                                          std::map<std::string, std::string> inherited) const {
     const RankPlace place = place_of(local_rank);
     RankGroup::RankPlan plan;
     plan.rank = place.rank;
@@ -108,7 +108,6 @@ Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank,
     plan.process.agent_program = config_.agent_program;
     plan.process.directory = directory;
     plan.process.argv = rank_command(*spec_, place, config_.train_program);
-    auto inherited = config_.inherited;
     // Gloo listens on what this machine's name resolves to, and a node's name need not resolve;
     // the interface of the address that reached the daemon is known to work.
     if (const auto name = interface_of(address_); !name.empty()) {
@@ -163,11 +162,15 @@ Status Node::prepare_ranks() {
     if (!directory) {
         return fail(directory.error());
     }
+    directory_ = *directory;
+    if (auto open = open_gate(); !open) {
+        return open;
+    }
     plans_.clear();
     ranks_.clear();
     ranks_.resize(static_cast<std::size_t>(world_->local_ranks));
     for (std::int32_t local = 0; local < world_->local_ranks; ++local) {
-        auto plan = plan_of(local, *directory);
+        auto plan = plan_of(local, *directory, config_.inherited);
         if (!plan) {
             return fail(plan.error());
         }
@@ -185,6 +188,10 @@ void Node::start_ranks() {
     phase_ = Phase::running;
     result_saved_ = false;
     release_ports();
+    if (spec_->launch == Launch::task) {
+        expect_tasks();
+        return;
+    }
     auto started = group_.start(world_->generation, std::exchange(plans_, {}));
     if (!started) {
         fault(-1, to_string(CauseClass::user_error), started.error().message);
