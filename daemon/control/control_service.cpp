@@ -267,7 +267,7 @@ Task<Status> ControlService::restore_series(const Job& job) {
     const std::function<Result<std::vector<BatchWrite>>(Database&)> read = [id](Database& db) {
         return db.batches(id, kStoredSeriesBytes);
     };
-    const auto ranks = static_cast<std::size_t>(job.spec.resources.world_size());
+    const auto ranks = static_cast<std::size_t>(job.spec.world_size());
     const auto stored = co_await context_.store.read<std::vector<BatchWrite>>(read);
     if (!stored) {
         co_return fail(stored.error());

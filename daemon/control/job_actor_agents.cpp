@@ -237,6 +237,12 @@ wire::Welcome JobActor::welcome(const AgentLink& link) const {
 }
 
 void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
+    const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
+    if (join.ports.size() != static_cast<std::size_t>(ports)) {
+        fence(link, "JOIN with " + std::to_string(join.ports.size()) + " ports, not " +
+                        std::to_string(ports));
+        return;
+    }
     link->join = join;
     link->phase = AgentLink::Phase::joined;
     if (draft.job.generation() != nullptr) {
@@ -264,6 +270,7 @@ void JobActor::form_generation(Draft& draft) {
     started.master_port = links_.at(0)->join.port;
     for (const auto& [node_rank, link] : links_) {
         started.addresses.push_back(link->join.address);
+        started.ports.insert(started.ports.end(), link->join.ports.begin(), link->join.ports.end());
     }
     started.resumed_from_step = draft.job.checkpoint_step;
     if (!add(draft, std::move(started))) {
@@ -283,17 +290,20 @@ void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
     if (generation == nullptr || stop_sent_) {
         return;
     }
-    const Resources& resources = job_.spec.resources;
     wire::World world;
     world.generation = generation->number;
-    world.world_size = resources.world_size();
+    world.world_size = job_.spec.world_size();
     world.node_rank = link->node_rank;
-    world.first_rank = link->node_rank * resources.ranks_per_node;
-    world.local_ranks = resources.ranks_per_node;
+    world.first_rank = link->node_rank * job_.spec.processes_per_node();
+    world.local_ranks = job_.spec.processes_per_node();
     world.master_address = generation->master_address;
     world.master_port = generation->master_port;
     for (const auto& [node_rank, claim] : job_.attempt()->claims) {
         world.hosts.push_back(claim.node);
+    }
+    if (!generation->ports.empty()) {
+        world.addresses = generation->addresses;
+        world.ports = generation->ports;
     }
     world.resume_step = generation->resumed_from_step;
     link->send(world);
@@ -348,7 +358,7 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
 void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Exited& exited) {
     const Generation* generation = draft.job.generation();
-    const std::int32_t per_node = job_.spec.resources.ranks_per_node;
+    const std::int32_t per_node = job_.spec.processes_per_node();
     const bool mine = exited.rank >= 0 && exited.rank / per_node == link->node_rank;
     if (!mine || generation == nullptr || generation->number != exited.generation) {
         fence(link, "EXITED of a rank that is not this agent's");
@@ -408,7 +418,7 @@ void JobActor::checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
 
 void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request) {
     if (!current(*link, request.generation) || request.rank < 0 ||
-        request.rank / job_.spec.resources.ranks_per_node != link->node_rank) {
+        request.rank / job_.spec.processes_per_node() != link->node_rank) {
         wire::KeyReply refusal;
         refusal.id = request.id;
         refusal.error = to_string(Errc::conflict);
@@ -417,7 +427,7 @@ void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyReque
         return;
     }
     if (!exchange_ || exchange_generation_ != request.generation) {
-        exchange_.emplace(job_.spec.resources.world_size());
+        exchange_.emplace(job_.spec.world_size());
         exchange_generation_ = request.generation;
     }
     send_answers(exchange_->request(link->node_rank, request, context_.clock.steady()));
@@ -435,7 +445,7 @@ void JobActor::send_answers(const std::vector<KeyExchange::Answer>& answers) {
 // Whether every rank of the node has ended: its agent may leave then.
 bool JobActor::node_ended(const Job& job, std::int32_t node_rank) {
     const Generation* generation = job.generation();
-    const std::int32_t per_node = job.spec.resources.ranks_per_node;
+    const std::int32_t per_node = job.spec.processes_per_node();
     for (std::int32_t local = 0; generation != nullptr && local < per_node; ++local) {
         if (!generation->exited[static_cast<std::size_t>(node_rank * per_node + local)]) {
             return false;
@@ -548,7 +558,7 @@ void JobActor::blame_memory(const Attempt& attempt, event::FaultSeen& fault) con
     const auto claim = attempt.claims.find(found->node_rank);
     if (claim != attempt.claims.end()) {
         fault.node = claim->second.node;
-        fault.rank = job_.spec.resources.ranks_per_node == 1 ? found->node_rank : -1;
+        fault.rank = job_.spec.processes_per_node() == 1 ? found->node_rank : -1;
     }
 }
 

@@ -281,7 +281,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
 bool JobActor::wants_verdict() const {
     const Generation* generation = job_.generation();
     if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
-        job_.cancel_requested_at != 0) {
+        job_.cancel_requested_at != 0 || work_done(job_)) {
         return false;
     }
     if (!generation->first_failure) {

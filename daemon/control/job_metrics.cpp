@@ -88,7 +88,7 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
     view.user = job.user;
     view.framework = to_string(job.spec.framework);
     view.state = job.state;
-    view.ranks_expected = job.spec.resources.world_size();
+    view.ranks_expected = job.spec.world_size();
     view.phase_seconds = phase_seconds(job, series, now);
     view.series = series;
     if (job.checkpoint_at != 0) {
@@ -99,7 +99,7 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
         return view;
     }
     view.nodes = static_cast<std::int32_t>(attempt->claims.size());
-    const std::int32_t per_node = job.spec.resources.ranks_per_node;
+    const std::int32_t per_node = job.spec.processes_per_node();
     ranks.clear();
     if (attempt->generations.empty()) {
         return view;

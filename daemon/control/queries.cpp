@@ -240,7 +240,7 @@ Task<Result<std::string>> ControlService::events(Caller caller, std::string id, 
 
 std::string ControlService::ranks_text(const Job& job, const telemetry::JobSeries* series,
                                        const JobActor* actor, std::size_t most) const {
-    const auto world = static_cast<std::size_t>(job.spec.resources.world_size());
+    const auto world = static_cast<std::size_t>(job.spec.world_size());
     const double now = context_.now_seconds();
     std::vector<std::string> texts;
     for (std::size_t rank = 0; rank < std::min(world, most); ++rank) {
@@ -301,10 +301,10 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
         co_return fail(job.error());
     }
     for (const std::int32_t rank : query.ranks) {
-        if (rank >= (*job)->spec.resources.world_size()) {
+        if (rank >= (*job)->spec.world_size()) {
             co_return fail(Errc::invalid,
                            "ranks: the job has ranks 0-" +
-                               std::to_string((*job)->spec.resources.world_size() - 1));
+                               std::to_string((*job)->spec.world_size() - 1));
         }
     }
     const auto series = co_await load_series(**job);
@@ -331,9 +331,9 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
         co_return fail(loaded.error());
     }
     const Job& job = **loaded;
-    if (rank < 0 || rank >= job.spec.resources.world_size()) {
+    if (rank < 0 || rank >= job.spec.world_size()) {
         co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
-                                            std::to_string(job.spec.resources.world_size() - 1));
+                                            std::to_string(job.spec.world_size() - 1));
     }
     const Generation* generation = job.generation();
     if (generation == nullptr) {

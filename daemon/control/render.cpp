@@ -5,6 +5,22 @@
 #include "job/model/rank_env.hpp"
 
 namespace lockstep {
+namespace {
+
+// The master's port is known once its agent holds it; until then it is 0.
+std::string with_port(const std::string& name, std::string value) {
+    constexpr std::string_view kPort = "<port held by node 0>";
+    constexpr std::string_view kUnknown = "<address of node 0>:0";
+    if (value == "0" && name.ends_with("_PORT")) {
+        return std::string{kPort};
+    }
+    if (const auto at = value.find(kUnknown); at != std::string::npos) {
+        value.replace(at + kUnknown.size() - 1, 1, kPort);
+    }
+    return value;
+}
+
+}  // namespace
 
 Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
                          const std::filesystem::path& runs_dir,
@@ -17,8 +33,8 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     }
     RankPlace place;
     place.job_id = "<job id>";
-    place.world_size = spec.resources.world_size();
-    place.local_world_size = spec.resources.ranks_per_node;
+    place.world_size = spec.world_size();
+    place.local_world_size = spec.processes_per_node();
     place.nodes = spec.resources.nodes;
     place.master_addr = "<address of node 0>";
     place.address = "<address of the node>";
@@ -32,6 +48,9 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
         place.train_config_file = "<attempt directory>/train.json";
     }
     place.agent_program = "<lockstep-agent>";
+    for (std::int32_t rank = 0; needs_endpoints(spec) && rank < place.world_size; ++rank) {
+        place.endpoints.push_back("<address of rank " + std::to_string(rank) + ">:<port>");
+    }
     Json out = Json::object();
     out["scheduler"] = scheduler.name();
     out["nodes"] = spec.resources.nodes;
@@ -39,7 +58,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     out["command"] = rank_command(spec, place, "lockstep-train");
     out["environment"] = Json::object();
     for (const auto& [name, value] : rank_environment(spec, place, {})) {
-        out["environment"][name] = name == "MASTER_PORT" ? "<port held by node 0>" : value;
+        out["environment"][name] = with_port(name, value);
     }
     if (*script) {
         out["script"] = **script;

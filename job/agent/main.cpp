@@ -3,6 +3,7 @@
 #include "job/agent/agent.hpp"
 #include "job/agent/rank_commands.hpp"
 #include "job/agent/spawn.hpp"
+#include "job/agent/task_shim.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
@@ -53,6 +54,12 @@ void declare_run(CLI::App& app, Arguments& arguments) {
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
 }
 
+void declare_task(CLI::App& app, Arguments& arguments) {
+    auto* task = app.add_subcommand("task", "Be one rank that srun has started (launch task)");
+    task->add_option("--attempt-dir", arguments.agent.attempt_directory, "Directory of the attempt")
+        ->required();
+}
+
 void declare_report(CLI::App& app, Arguments& arguments) {
     auto* report = app.add_subcommand("report", "Report values of this rank: loss=0.5 step=3");
     report->add_option("values", arguments.words, "name=number, e.g. step=3 loss=0.5")->required();
@@ -91,6 +98,7 @@ int run_main(int argc, char** argv) {
     app.set_version_flag("--version", std::string{kVersion});
     app.require_subcommand(1);
     declare_run(app, arguments);
+    declare_task(app, arguments);
     declare_report(app, arguments);
     declare_kv(app, arguments);
     try {
@@ -98,6 +106,9 @@ int run_main(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         const int code = app.exit(error);
         return code == 0 ? 0 : kWrongUse;
+    }
+    if (app.got_subcommand("task")) {
+        return run_task(arguments.agent.attempt_directory);
     }
     if (app.got_subcommand("report")) {
         return send_report(arguments.words);

@@ -45,6 +45,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
               },
               [this] { on_all_ended(); }},
              config_.timing),
+      runner_(tasks.io()),
       tick_timer_(tasks.io()),
       settle_timer_(tasks.io()) {
     result_.incarnation = config_.incarnation;
@@ -119,18 +120,17 @@ void Node::handle(const wire::DaemonMessage& message) {
 }
 
 void Node::send_join() {
-    if (!port_ || !port_->held()) {
-        auto port = HeldPort::hold(address_);
-        if (!port) {
-            log::error("cannot hold a port", {{"why", port.error().message}});
-            return;
-        }
-        port_.emplace(std::move(*port));
+    if (const Status held = hold_ports(); !held) {
+        log::error("cannot hold a port", {{"why", held.error().message}});
+        return;
     }
     const Machine machine = read_machine();
     wire::Join join;
     join.address = address_;
     join.port = port_->number();
+    for (const HeldPort& port : rank_ports_) {
+        join.ports.push_back(port.number());
+    }
     join.cores = machine.cores;
     join.gpus = machine.gpus;
     join.memory_mb = machine.memory_mb;
@@ -364,6 +364,8 @@ void Node::finish(int code) {
         return;
     }
     ranks_.clear();
+    gate_.reset();
+    runner_.kill_all();
     tick_timer_.cancel();
     settle_timer_.cancel();
     finished_(code);

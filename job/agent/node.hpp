@@ -12,7 +12,9 @@
 #include "job/agent/outbox.hpp"
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
+#include "job/agent/task_gate.hpp"
 #include "job/agent/telemetry_buffer.hpp"
+#include "job/async/subprocess.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/clock.hpp"
 #include "job/model/rank_env.hpp"
@@ -100,13 +102,26 @@ class Node {
     void on(const wire::Fenced& fenced);
 
     void prepare(const wire::World& world);
+    Status check_endpoints() const;
     Status prepare_ranks();
     Result<std::string> prepare_folders();
     Status listen_for(std::int32_t local_rank);
     RankPlace place_of(std::int32_t local_rank) const;
-    Result<RankGroup::RankPlan> plan_of(std::int32_t local_rank,
-                                        const std::string& directory) const;
+    // `inherited`: what the rank's environment is made from.
+    Result<RankGroup::RankPlan> plan_of(std::int32_t local_rank, const std::string& directory,
+                                        std::map<std::string, std::string> inherited) const;
     void start_ranks();
+    // node_tasks.cpp: launch task
+    Status open_gate();
+    void expect_tasks();
+    task_wire::Plan plan_task(const task_wire::Hello& hello) const;
+    void on_task(TaskGate::Started task);
+    Task<void> run_srun(std::int32_t generation);
+    void on_srun_ended(std::int32_t generation, const Result<ProcessResult>& result);
+    Result<ProcessCommand> srun_command(std::int32_t generation) const;
+    Status hold_ports();
+    void hold_ports_again();
+    void release_ports();
     void send_join();
     void send_started();
     void fault(std::int32_t rank, std::string_view cause, std::string message);
@@ -156,11 +171,16 @@ class Node {
     std::optional<wire::World> world_;
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
     std::optional<HeldPort> port_;
+    std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints
     std::vector<RankGroup::RankPlan> plans_;  // made before READY, used by START
     std::vector<RankState> ranks_;            // by local rank
     wire::ResultFile result_;
     bool result_saved_ = false;
     std::vector<wire::StartedRank> started_;
+    std::unique_ptr<TaskGate> gate_;             // launch task only
+    std::vector<wire::StartedRank> tasks_here_;  // until all are
+    std::string directory_;                      // of the ranks
+    ProcessRunner runner_;
     std::uint64_t bad_reports_ = 0;
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;

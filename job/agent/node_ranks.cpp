@@ -3,6 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "job/model/framework_env.hpp"
 #include "job/model/state.hpp"
 
 #include <sys/stat.h>
@@ -49,6 +50,10 @@ RankPlace Node::place_of(std::int32_t local_rank) const {
     place.master_addr = world_->master_address;
     place.master_port = world_->master_port;
     place.hosts = world_->hosts;
+    for (std::size_t rank = 0; rank < world_->ports.size(); ++rank) {
+        const std::size_t node = rank / static_cast<std::size_t>(world_->local_ranks);
+        place.endpoints.push_back(host_and_port(world_->addresses.at(node), world_->ports[rank]));
+    }
     place.address = address_;
     place.socket_path = sockets_.socket_path(local_rank);
     place.error_file =
@@ -94,8 +99,8 @@ Result<std::string> Node::prepare_folders() {
     return directory;
 }
 
-Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank,
-                                          const std::string& directory) const {
+Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::string& directory,
+                                          std::map<std::string, std::string> inherited) const {
     const RankPlace place = place_of(local_rank);
     RankGroup::RankPlan plan;
     plan.rank = place.rank;
@@ -103,7 +108,6 @@ Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank,
     plan.process.agent_program = config_.agent_program;
     plan.process.directory = directory;
     plan.process.argv = rank_command(*spec_, place, config_.train_program);
-    auto inherited = config_.inherited;
     // Gloo listens on what this machine's name resolves to, and a node's name need not resolve;
     // the interface of the address that reached the daemon is known to work.
     if (const auto name = interface_of(address_); !name.empty()) {
@@ -151,15 +155,22 @@ Status Node::listen_for(std::int32_t local_rank) {
 
 // Everything that can be wrong is found here, before any rank starts anywhere.
 Status Node::prepare_ranks() {
+    if (auto good = check_endpoints(); !good) {
+        return good;
+    }
     const auto directory = prepare_folders();
     if (!directory) {
         return fail(directory.error());
+    }
+    directory_ = *directory;
+    if (auto open = open_gate(); !open) {
+        return open;
     }
     plans_.clear();
     ranks_.clear();
     ranks_.resize(static_cast<std::size_t>(world_->local_ranks));
     for (std::int32_t local = 0; local < world_->local_ranks; ++local) {
-        auto plan = plan_of(local, *directory);
+        auto plan = plan_of(local, *directory, config_.inherited);
         if (!plan) {
             return fail(plan.error());
         }
@@ -176,12 +187,10 @@ Status Node::prepare_ranks() {
 void Node::start_ranks() {
     phase_ = Phase::running;
     result_saved_ = false;
-    if (port_) {
-        if (world_->first_rank == 0 && port_->number() != world_->master_port) {
-            log::warn("the master port of this generation is not held",
-                      {{"port", world_->master_port}});
-        }
-        port_->release();
+    release_ports();
+    if (spec_->launch == Launch::task) {
+        expect_tasks();
+        return;
     }
     auto started = group_.start(world_->generation, std::exchange(plans_, {}));
     if (!started) {
@@ -312,11 +321,8 @@ void Node::on_all_ended() {
     flush_rows();
     save_result();
     done();
-    if (port_ && !port_->held() && !stopping_) {
-        // The daemon knows this number; a next generation may be given it again.
-        if (auto port = HeldPort::hold(address_, port_->number())) {
-            port_.emplace(std::move(*port));
-        }
+    if (!stopping_) {
+        hold_ports_again();
     }
     if (settling_) {
         settle_timer_.cancel();

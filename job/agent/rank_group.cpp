@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -40,7 +41,8 @@ struct RankGroup::Rank {
     RankLog log;
     std::optional<OutputReader> reader;
     net::posix::stream_descriptor output;
-    net::posix::stream_descriptor process;  // the pidfd
+    net::posix::stream_descriptor process;  // the pidfd; of a task the socket to it
+    std::optional<task_wire::Reader> task;  // srun's: not a child of this process
     bool stopped = false;                   // told to stop before it ended
     bool ended = false;
 };
@@ -52,13 +54,37 @@ RankGroup::RankGroup(TaskGroup& tasks, Handlers handlers, Timing timing)
       stop_timer_(tasks.io()),
       echo_timer_(tasks.io()) {}
 
-Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
+void RankGroup::begin(std::int32_t generation) {
+    generation_ = generation;
+    ranks_.clear();
+    running_ = 0;
+    stopping_ = false;
+    failed_ = false;
+    oom_kills_ = oom_kills();
+}
+
+// The rank with its log, without a process.
+Result<RankGroup::RankPointer> RankGroup::make_rank(RankPlan& plan) {
     auto log = RankLog::open(plan.log);
     if (!log) {
         return fail(log.error().in("rank log"));
     }
     if (generation_ > 1 && log->size() > 0) {
         log->append("[lockstep: generation " + std::to_string(generation_) + " starts]\n");
+    }
+    auto rank = std::make_shared<Rank>(tasks_.io(), std::move(*log));
+    rank->rank = plan.rank;
+    rank->generation = generation_;
+    if (plan.capture) {
+        rank->reader.emplace(std::move(*plan.capture));
+    }
+    return rank;
+}
+
+Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
+    auto rank = make_rank(plan);
+    if (!rank) {
+        return rank;
     }
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
@@ -73,26 +99,15 @@ Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
     if (!spawned) {
         return fail(spawned.error());
     }
-    auto rank = std::make_shared<Rank>(tasks_.io(), std::move(*log));
-    rank->rank = plan.rank;
-    rank->generation = generation_;
-    rank->pid = spawned->pid;
-    if (plan.capture) {
-        rank->reader.emplace(std::move(*plan.capture));
-    }
-    rank->output.assign(read_end.release());
-    rank->process.assign(spawned->pidfd.release());
+    (*rank)->pid = spawned->pid;
+    (*rank)->output.assign(read_end.release());
+    (*rank)->process.assign(spawned->pidfd.release());
     return rank;
 }
 
 Result<std::vector<wire::StartedRank>> RankGroup::start(std::int32_t generation,
                                                         std::vector<RankPlan> plans) {
-    generation_ = generation;
-    ranks_.clear();
-    running_ = 0;
-    stopping_ = false;
-    failed_ = false;
-    oom_kills_ = oom_kills();
+    begin(generation);
     std::vector<wire::StartedRank> started;
     for (auto& plan : plans) {
         const std::int32_t number = plan.rank;
@@ -110,11 +125,57 @@ Result<std::vector<wire::StartedRank>> RankGroup::start(std::int32_t generation,
     return started;
 }
 
+Status RankGroup::expect(std::int32_t generation, std::vector<RankPlan> plans) {
+    begin(generation);
+    for (auto& plan : plans) {
+        auto rank = make_rank(plan);
+        if (!rank) {
+            stop(std::chrono::milliseconds{0});
+            return fail(rank.error().in("rank " + std::to_string(plan.rank)));
+        }
+        ++running_;
+        ranks_.push_back(std::move(*rank));
+    }
+    return {};
+}
+
+bool RankGroup::adopt(TaskGate::Started task) {
+    const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const RankPointer& rank) {
+        return rank->rank == task.hello.rank && rank->pid < 0 && !rank->ended;
+    });
+    if (found == ranks_.end() || stopping_ || task.hello.generation != generation_) {
+        return false;  // it sees the socket close, and ends its rank
+    }
+    const RankPointer rank = *found;
+    ::fcntl(task.output.get(), F_SETFL, O_NONBLOCK);
+    rank->pid = static_cast<pid_t>(task.pid);
+    rank->task = std::move(task.reader);
+    rank->output.assign(task.output.release());
+    rank->process.assign(task.socket.release());
+    tasks_.spawn("rank output", read_output(rank));
+    on_exit(*rank);  // its end may have come together with its start
+    if (!rank->ended) {
+        tasks_.spawn("rank process", watch(rank));
+    }
+    return true;
+}
+
+std::size_t RankGroup::missing() const {
+    return static_cast<std::size_t>(
+        std::count_if(ranks_.begin(), ranks_.end(),
+                      [](const RankPointer& rank) { return rank->pid < 0 && !rank->ended; }));
+}
+
 Task<void> RankGroup::watch(RankPointer rank) {
-    ErrorCode ec;
-    co_await rank->process.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
-    if (!ec && !rank->ended) {
-        on_exit(*rank);
+    while (!rank->ended) {
+        ErrorCode ec;
+        co_await rank->process.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
+        if (ec) {
+            co_return;
+        }
+        if (!rank->ended) {
+            on_exit(*rank);
+        }
     }
 }
 
@@ -149,26 +210,64 @@ bool RankGroup::read_some(Rank& rank) {
     return !bytes.empty();
 }
 
-void RankGroup::on_exit(Rank& rank) {
+std::optional<wire::Exited> RankGroup::end_of_child(Rank& rank) {
     siginfo_t info{};
     if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0) {
-        return;
+        return std::nullopt;
     }
     // What the leader left behind would hold GPUs and ports of the next generation. As long as the
     // leader is not reaped its number cannot be another group's.
     ::kill(-rank.pid, SIGKILL);
     ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG);
+    wire::Exited exited;
+    exited.exit_code = info.si_code == CLD_EXITED ? info.si_status : -1;
+    exited.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+    return exited;
+}
+
+// The task says how its rank ended; one that has gone without a word was killed, and its rank too.
+std::optional<wire::Exited> RankGroup::end_of_task(Rank& rank) {
+    UniqueFd none;
+    bool gone = false;
+    for (;;) {
+        const auto whole = rank.task->next();
+        if (whole && *whole) {
+            const auto end = task_wire::decode_exited(**whole);
+            wire::Exited exited;
+            exited.exit_code = end ? end->exit_code : -1;
+            exited.signal = end ? end->signal : SIGKILL;
+            return exited;
+        }
+        if (gone || !whole) {
+            wire::Exited exited;
+            exited.signal = SIGKILL;
+            return exited;
+        }
+        const auto bytes = task_wire::receive(rank.process.native_handle(), none);
+        if (bytes && bytes->empty()) {
+            return std::nullopt;
+        }
+        gone = !bytes;
+        if (bytes) {
+            rank.task->feed(*bytes);
+        }
+    }
+}
+
+void RankGroup::on_exit(Rank& rank) {
+    auto end = rank.task ? end_of_task(rank) : end_of_child(rank);
+    if (!end) {
+        return;
+    }
     // Everything it wrote is in the pipe by now; a daemonized grandchild may keep the pipe open
     // and write for ever, so the end of the output is not waited for.
     pollfd readable{rank.output.native_handle(), POLLIN, 0};
     for (int i = 0; i<kDrainTurns&& ::poll(&readable, 1, 0)> 0 && read_some(rank); ++i) {
     }
-    wire::Exited exited;
+    wire::Exited exited = std::move(*end);
     exited.generation = rank.generation;
     exited.rank = rank.rank;
-    exited.exit_code = info.si_code == CLD_EXITED ? info.si_status : -1;
-    exited.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
     exited.stopped = rank.stopped;
     exited.time = SystemClock{}.wall();
     const bool bad = exited.exit_code != 0;
@@ -228,11 +327,31 @@ void RankGroup::stop(std::chrono::milliseconds grace) {
         return;
     }
     kill_at_ = deadline;
+    if (missing() > 0) {
+        tasks_.spawn("missing ranks", end_missing(generation_));
+    }
     for (const auto& rank : ranks_) {
         rank->stopped = rank->stopped || !rank->ended;
     }
     signal_all(SIGTERM);
     tasks_.spawn("stop ranks", enforce(generation_));
+}
+
+// In a turn of its own: whoever stops is not called back before it is done.
+Task<void> RankGroup::end_missing(std::int32_t generation) {
+    co_await net::post(tasks_.io(), net::use_awaitable);
+    const auto ranks = ranks_;
+    for (const auto& rank : ranks) {
+        if (generation == generation_ && rank->pid < 0 && !rank->ended) {
+            wire::Exited exited;
+            exited.generation = rank->generation;
+            exited.rank = rank->rank;
+            exited.signal = SIGTERM;
+            exited.stopped = true;
+            exited.time = SystemClock{}.wall();
+            finish(*rank, std::move(exited));
+        }
+    }
 }
 
 Task<void> RankGroup::enforce(std::int32_t generation) {
@@ -260,7 +379,7 @@ Task<void> RankGroup::enforce(std::int32_t generation) {
 
 void RankGroup::signal_ranks(int number) {
     for (const auto& rank : ranks_) {
-        if (!rank->ended) {
+        if (!rank->ended && rank->pid > 0) {
             ::kill(rank->pid, number);
         }
     }
@@ -268,7 +387,7 @@ void RankGroup::signal_ranks(int number) {
 
 void RankGroup::signal_all(int number) {
     for (const auto& rank : ranks_) {
-        if (!rank->ended) {
+        if (!rank->ended && rank->pid > 0) {
             ::kill(-rank->pid, number);
         }
     }

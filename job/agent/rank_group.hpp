@@ -9,6 +9,7 @@
 #include "job/agent/output_reader.hpp"
 #include "job/agent/rank_log.hpp"
 #include "job/agent/spawn.hpp"
+#include "job/agent/task_gate.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/wire.hpp"
@@ -49,6 +50,14 @@ class RankGroup {
     // Starts every rank, in order. On failure what was started is stopped and will be reported.
     Result<std::vector<wire::StartedRank>> start(std::int32_t generation,
                                                  std::vector<RankPlan> plans);
+    // The same for ranks that srun starts: they are counted as running from now on, and each is
+    // there once adopt() has it. One that never comes ends as stopped with stop().
+    Status expect(std::int32_t generation, std::vector<RankPlan> plans);
+    // Whether the rank was expected and its task is let in. Otherwise the task is gone when this
+    // returns.
+    bool adopt(TaskGate::Started task);
+    // Expected, and not here yet.
+    std::size_t missing() const;
     // SIGTERM now, SIGKILL after `grace`; a shorter grace than before wins.
     void stop(std::chrono::milliseconds grace);
     // To each rank's own process, not to its group: what has no handler there would die of it.
@@ -59,12 +68,17 @@ class RankGroup {
     struct Rank;
     using RankPointer = std::shared_ptr<Rank>;
 
+    void begin(std::int32_t generation);
+    Result<RankPointer> make_rank(RankPlan& plan);
     Result<RankPointer> start_one(RankPlan plan);
     Task<void> watch(RankPointer rank);
     Task<void> read_output(RankPointer rank);
     Task<void> enforce(std::int32_t generation);
+    Task<void> end_missing(std::int32_t generation);
     Task<void> stop_after_failure(std::int32_t generation);
     bool read_some(Rank& rank);
+    std::optional<wire::Exited> end_of_child(Rank& rank);
+    std::optional<wire::Exited> end_of_task(Rank& rank);
     void on_exit(Rank& rank);
     void finish(Rank& rank, wire::Exited exited);
     void signal_all(int number);

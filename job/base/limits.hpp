@@ -31,6 +31,10 @@ inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
 inline constexpr std::int32_t kNodes = 16'384;
 inline constexpr std::int32_t kRanks = 131'072;
 inline constexpr std::int32_t kRanksPerNode = 1024;
+// Ranks that are told every other's address: TF_CONFIG and its like are one variable, and Linux
+// gives one 128 KiB; "255.255.255.255:65535" with quotes and comma is 24 bytes.
+inline constexpr std::int32_t kEndpoints = 4096;
+inline constexpr std::size_t kRoles = 16;
 inline constexpr std::int32_t kCpusPerRank = 4096;
 inline constexpr std::int32_t kGpusPerNode = 64;
 inline constexpr std::int64_t kMemoryMbPerNode = 64'000'000;  // 64 TB

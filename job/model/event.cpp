@@ -69,6 +69,7 @@ void fields(V& visit, M& m) {
         visit("master_port", m.master_port);
         visit("addresses", m.addresses);
         visit("resumed_from_step", m.resumed_from_step);
+        visit.optional("ports", m.ports);
     } else if constexpr (Is<M, event::RankExited>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

@@ -94,6 +94,7 @@ struct GenerationStarted {  // on disk before WORLD leaves: its number is a fenc
     std::int32_t master_port = 0;
     std::vector<std::string> addresses;  // by node rank
     std::int64_t resumed_from_step = -1;
+    std::vector<std::int32_t> ports{};  // of the ranks' endpoints, by rank, if they have any
 };
 struct RanksStarted {
     std::int32_t attempt = 0;

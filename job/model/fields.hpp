@@ -6,6 +6,7 @@
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,13 @@ class FieldWriter {
     }
     // Left out when it is empty.
     void optional(const char* key, const std::string& value) {
+        if (!value.empty()) {
+            json[key] = value;
+        }
+    }
+    // Left out when it is empty.
+    template <class T>
+    void optional(const char* key, const std::vector<T>& value) {
         if (!value.empty()) {
             json[key] = value;
         }
@@ -74,6 +82,26 @@ class FieldTaker {
     // Newer than the first version of what is read: may be absent, stays empty then.
     void optional(const char* key, std::string& value) {
         in_.string(key, value, limits::kAgentFrameBytes);
+    }
+    void optional(const char* key, std::vector<std::string>& value) {
+        in_.strings(key, value, limits::kRanks, limits::kAgentFrameBytes);
+    }
+    // Ports.
+    void optional(const char* key, std::vector<std::int32_t>& value) {
+        const Json* list = in_.raw(key);
+        if (list == nullptr) {
+            return;
+        }
+        const auto is_port = [](const Json& item) {
+            return item.is_number_integer() && item.get<std::int64_t>() > 0 &&
+                   item.get<std::int64_t>() <= 65'535;
+        };
+        if (!list->is_array() || list->size() > static_cast<std::size_t>(limits::kRanks) ||
+            !std::all_of(list->begin(), list->end(), is_port)) {
+            in_.error(key, "must be an array of ports");
+            return;
+        }
+        value = list->get<std::vector<std::int32_t>>();
     }
     void optional(const char* key, Json& value) {
         if (const Json* raw = in_.raw(key)) {

@@ -3,13 +3,6 @@
 namespace lockstep {
 namespace {
 
-bool ended_well(const Job& job) {
-    const Generation* generation = job.generation();
-    return generation != nullptr &&
-           generation->exited_count == static_cast<std::int32_t>(generation->exited.size()) &&
-           generation->failed.empty() && generation->stopped.empty();
-}
-
 bool ended_badly(const Job& job) {
     const Generation* generation = job.generation();
     const bool ranks =
@@ -54,7 +47,7 @@ struct Check {
     }
     Found operator()(const event::Finished& e) const {
         const bool good = e.state == JobState::succeeded
-                              ? ended_well(job)
+                              ? work_done(job)
                               : ended_badly(job) && e.cause.kind != CauseClass::none;
         return good ? Found{} : Invariant::end_needs_evidence;
     }

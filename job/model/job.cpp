@@ -182,8 +182,9 @@ struct Applier {
         started.master_address = e.master_address;
         started.master_port = e.master_port;
         started.addresses = e.addresses;
+        started.ports = e.ports;
         started.resumed_from_step = e.resumed_from_step;
-        started.exited.resize(static_cast<std::size_t>(job.spec.resources.world_size()));
+        started.exited.resize(static_cast<std::size_t>(job.spec.world_size()));
         current->generations.push_back(std::move(started));
         return {};
     }
@@ -415,6 +416,11 @@ Action due(const Job& job, UnixMillis now) {
         action.kind = ActionKind::conclude;
         return action;
     }
+    if (work_done(job)) {
+        action.kind = ActionKind::stop;
+        action.cause.message = "the ranks that end the job have ended";
+        return action;
+    }
     if (auto reason = reason_to_stop(job)) {
         action.kind = ActionKind::stop;
         action.cause = std::move(*reason);
@@ -441,13 +447,38 @@ Action due(const Job& job, UnixMillis now) {
     return action;
 }
 
+bool work_done(const Job& job) {
+    const Generation* generation = job.generation();
+    if (generation == nullptr) {
+        return false;
+    }
+    // A rank that was told to stop and then exited with 0 has not finished its work.
+    const auto ended_well = [&](std::size_t rank) {
+        const auto number = static_cast<std::int32_t>(rank);
+        return generation->exited[rank] && !generation->failed.contains(number) &&
+               !generation->stopped.contains(number);
+    };
+    std::size_t first = 0;
+    for (const RoleSpec& role : job.spec.roles) {
+        const std::size_t next = first + static_cast<std::size_t>(role.count);
+        for (std::size_t rank = first; role.ends_job && rank < next; ++rank) {
+            if (!ended_well(rank)) {
+                return false;
+            }
+        }
+        first = next;
+    }
+    return !job.spec.roles.empty() ||
+           (generation->exited_count == static_cast<std::int32_t>(generation->exited.size()) &&
+            generation->failed.empty() && generation->stopped.empty());
+}
+
 event::Finished outcome(const Job& job) {
     event::Finished end;
     const Generation* generation = job.generation();
     const bool complete = all_ranks_ended(job);
-    // A rank that was told to stop and then exited with 0 has not finished its work.
-    if (complete && generation->failed.empty() && generation->stopped.empty()) {
-        // Every rank finished its work: a cancel or a deadline that came too late changes nothing.
+    if (work_done(job)) {
+        // A cancel or a deadline that came too late changes nothing.
         end.state = JobState::succeeded;
         return end;
     }

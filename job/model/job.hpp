@@ -26,6 +26,7 @@ struct Generation {
     std::string master_address;
     std::int32_t master_port = 0;
     std::vector<std::string> addresses;  // by node rank
+    std::vector<std::int32_t> ports;     // of the ranks' endpoints, by rank; empty: they have none
     std::int64_t resumed_from_step = -1;
     // Exits that were reported, by rank. Clean ones are only counted and marked.
     std::vector<bool> exited;  // by rank
@@ -100,9 +101,11 @@ enum class ActionKind : std::uint8_t {
     place,           // hand to the scheduler, watch it
     gather,          // agents are calling in: form a generation once all are there
     watch,           // ranks run: nothing to do but to listen
-    stop,            // something failed or somebody cancelled: stop ranks, end the allocation
-    conclude,        // every rank has ended: append generation_ended, attempt_ended, finished
-    none,            // final
+    // Something failed, somebody cancelled, or the ranks that end the job have ended: stop the
+    // (other) ranks, end the allocation.
+    stop,
+    conclude,  // every rank has ended: append generation_ended, attempt_ended, finished
+    none,      // final
 };
 std::string_view to_string(ActionKind kind);
 
@@ -115,6 +118,10 @@ struct Action {
 
 // What the job needs at `now`. Pure.
 Action due(const Job& job, UnixMillis now);
+
+// Whether every rank of a role that ends the job (spec.hpp) has ended by itself with 0: the job has
+// succeeded then, whatever becomes of the others.
+bool work_done(const Job& job);
 
 // How the job ends if every rank and node has now ended: state and cause for `finished`.
 event::Finished outcome(const Job& job);

@@ -139,12 +139,15 @@ Json job_json(const Job& job, const LiveView& live) {
 }
 
 Json rank_json(const Job& job, std::int32_t rank) {
-    const std::int32_t per_node = job.spec.resources.ranks_per_node;
+    const std::int32_t per_node = job.spec.processes_per_node();
     const std::int32_t node_rank = rank / per_node;
     Json out = Json::object();
     out["rank"] = rank;
     out["local_rank"] = rank % per_node;
     out["node_rank"] = node_rank;
+    if (!job.spec.roles.empty()) {
+        out["role"] = job.spec.role_of(rank).name;
+    }
     const Attempt* attempt = job.attempt();
     std::string state = "waiting";
     if (attempt != nullptr) {

@@ -1,5 +1,8 @@
 #include "job/model/rank_env.hpp"
 
+#include "job/model/framework_env.hpp"
+#include "job/model/gpu_view.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -8,15 +11,48 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
+bool starts_with_any(std::string_view name, const auto& prefixes) {
+    return std::any_of(prefixes.begin(), prefixes.end(),
+                       [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// The variables of a step's tasks. With launch node they describe the agents, and several launchers
+// take them for the ranks'.
+bool is_slurm_task(std::string_view name) {
+    constexpr std::array<std::string_view, 15> kNames{"SLURM_NTASKS",
+                                                      "SLURM_NPROCS",
+                                                      "SLURM_STEP_NUM_TASKS",
+                                                      "SLURM_PROCID",
+                                                      "SLURM_LOCALID",
+                                                      "SLURM_NODEID",
+                                                      "SLURM_NTASKS_PER_NODE",
+                                                      "SLURM_NNODES",
+                                                      "SLURM_STEP_NUM_NODES",
+                                                      "SLURM_TASKS_PER_NODE",
+                                                      "SLURM_STEP_TASKS_PER_NODE",
+                                                      "SLURM_NODELIST",
+                                                      "SLURM_STEP_NODELIST",
+                                                      "SLURM_STEP_ID",
+                                                      "SLURM_STEPID"};
+    return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 // What belongs to the process that started the agent and would mislead a rank: another launcher's
-// process manager (a forked rank cannot join it) and our own variables.
-bool is_foreign(std::string_view name) {
+// process manager (a forked rank cannot join it) and our own variables. A task of srun's keeps its
+// process manager.
+bool is_foreign(Launch launch, std::string_view name) {
     constexpr std::array<std::string_view, 8> kPrefixes{
-        "LOCKSTEP_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "SLURM_PMI", "TORCHELASTIC_", "PET_"};
-    constexpr std::array<std::string_view, 3> kNames{"SLURM_GTIDS", "SLURM_TASK_PID", "PMIX_RANK"};
-    const auto starts = [&](std::string_view prefix) { return name.starts_with(prefix); };
-    return std::any_of(kPrefixes.begin(), kPrefixes.end(), starts) ||
-           std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+        "PMI_", "PMI2_", "PMIX_", "OMPI_", "SLURM_PMI", "MV2_COMM_WORLD_", "MPI_LOCAL", "JSM_"};
+    constexpr std::array<std::string_view, 2> kNames{"SLURM_GTIDS", "SLURM_TASK_PID"};
+    if (name.starts_with("LOCKSTEP_") || is_launchers(name)) {
+        return true;
+    }
+    if (launch == Launch::task) {
+        return false;
+    }
+    return starts_with_any(name, kPrefixes) ||
+           std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+           (launch == Launch::node && is_slurm_task(name));
 }
 
 std::string joined(const std::vector<std::string>& items) {
@@ -30,7 +66,8 @@ std::string joined(const std::vector<std::string>& items) {
 
 // The variables of torchrun, local_elastic_agent.py. USE_AGENT_STORE must be False: rank 0 hosts
 // the store on MASTER_PORT. NODE_RANK and NNODES are not torchrun's, but scripts read them.
-void add_torchrun(Variables& out, const RankPlace& place) {
+void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
+    const RankRole role = spec.role_of(place.rank);
     const std::string rank = std::to_string(place.rank);
     const std::string world = std::to_string(place.world_size);
     const std::string node_rank = std::to_string(place.node_rank);
@@ -43,9 +80,9 @@ void add_torchrun(Variables& out, const RankPlace& place) {
     out["GROUP_WORLD_SIZE"] = nodes;
     out["NODE_RANK"] = node_rank;
     out["NNODES"] = nodes;
-    out["ROLE_NAME"] = "default";
-    out["ROLE_RANK"] = rank;
-    out["ROLE_WORLD_SIZE"] = world;
+    out["ROLE_NAME"] = spec.roles.empty() ? "default" : role.name;
+    out["ROLE_RANK"] = std::to_string(role.index);
+    out["ROLE_WORLD_SIZE"] = std::to_string(role.count);
     out["MASTER_ADDR"] = place.master_addr;
     out["MASTER_PORT"] = std::to_string(place.master_port);
     out["TORCHELASTIC_USE_AGENT_STORE"] = "False";
@@ -104,6 +141,10 @@ void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["LOCKSTEP_SOCKET"] = place.socket_path;
     out["LOCKSTEP_CHECKPOINT_DIR"] = place.checkpoint_directory;
     out["LOCKSTEP_AGENT"] = place.agent_program;
+    const RankRole role = spec.role_of(place.rank);
+    out["LOCKSTEP_ROLE"] = role.name;
+    out["LOCKSTEP_ROLE_RANK"] = std::to_string(role.index);
+    out["LOCKSTEP_ROLE_SIZE"] = std::to_string(role.count);
     if (spec.framework == Framework::native) {
         out["LOCKSTEP_TRAIN_CONFIG"] = place.train_config_file;
     }
@@ -140,12 +181,24 @@ std::map<std::string, std::string> rank_environment(
     const std::map<std::string, std::string>& inherited) {
     Variables out;
     for (const auto& [name, value] : inherited) {
-        if (!is_foreign(name)) {
+        if (!is_foreign(spec.launch, name)) {
             out.emplace(name, value);
         }
     }
-    rewrite_slurm(out, place);
-    add_torchrun(out, place);
+    if (spec.launch == Launch::rank) {
+        rewrite_slurm(out, place);
+    }
+    if (spec.launch == Launch::node) {
+        add_node_launch(out, spec, place);
+    } else {
+        add_torchrun(out, spec, place);
+        add_framework(out, spec, place);
+    }
+    if (const auto slice = gpu_slice(spec, place.rank)) {
+        const auto visible = out.find("CUDA_VISIBLE_DEVICES");
+        out["CUDA_VISIBLE_DEVICES"] =
+            visible_devices(*slice, visible == out.end() ? "" : visible->second);
+    }
     out["PYTHONUNBUFFERED"] = "1";  // or a rank's last lines before a crash never reach its log
     out["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
     for (const auto& [name, value] : spec.environment) {
@@ -204,8 +257,11 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
     if (spec.framework == Framework::native) {
         return {train_program};
     }
-    const Placeholders values{place.rank,       place.local_rank,  place.node_rank,
-                              place.world_size, place.master_addr, place.master_port};
+    // With launch node the world is what the nodes' processes make of themselves.
+    const std::int32_t world =
+        spec.launch == Launch::node ? spec.resources.world_size() : place.world_size;
+    const Placeholders values{place.rank, place.local_rank,  place.node_rank,
+                              world,      place.master_addr, place.master_port};
     std::vector<std::string> out;
     if (spec.container.runtime == ContainerRuntime::apptainer) {
         out = apptainer_words(spec, place);

@@ -26,10 +26,11 @@ struct RankPlace {
     std::int32_t nodes = 1;
     std::string master_addr;
     std::int32_t master_port = 0;
-    std::vector<std::string> hosts;  // by node rank
-    std::string address;             // this node's
-    std::string socket_path;         // report socket of this rank
-    std::string error_file;          // where a torch script's @record may write
+    std::vector<std::string> hosts;      // by node rank
+    std::vector<std::string> endpoints;  // host:port by rank; only if needs_endpoints()
+    std::string address;                 // this node's
+    std::string socket_path;             // report socket of this rank
+    std::string error_file;              // where a torch script's @record may write
     std::string checkpoint_directory;
     std::string train_config_file;  // native only
     std::string attempt_directory;  // what a container must see beside the checkpoints
@@ -39,8 +40,10 @@ struct RankPlace {
 
 // The full environment of a rank, from the agent's own (`inherited`), the framework's contract and
 // the spec's `environment` (which wins, except over LOCKSTEP_*). Scrubs what would mislead a rank:
-// SLURM_* task variables that disagree, PMI*, PMIX*, OMPI_*, LOCKSTEP_*, proxies (no_proxy is
-// extended instead).
+// SLURM_* task variables that disagree, PMI*, PMIX*, OMPI_*, other launchers' variables,
+// LOCKSTEP_*, proxies (no_proxy is extended instead). With launch node: what launchers of several
+// processes take for their defaults, and nothing that says that this were a rank. With launch task
+// `inherited` is of the task that srun has started: what Slurm and its PMI told it stays.
 std::map<std::string, std::string> rank_environment(
     const JobSpec& spec, const RankPlace& place,
     const std::map<std::string, std::string>& inherited);

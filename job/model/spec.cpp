@@ -182,10 +182,6 @@ Result<JobSpec> parse_spec(const Json& json) {
     spec.framework = static_cast<Framework>(framework);
     if (!in.has("framework")) {
         in.error("framework", "is required");
-    } else if (spec.framework != Framework::native && spec.framework != Framework::pytorch &&
-               spec.framework != Framework::command) {
-        in.error("framework", std::string{to_string(spec.framework)} +
-                                  " is not available yet: use native, pytorch or command");
     }
 
     if (const Json* resources = in.raw("resources")) {
@@ -193,6 +189,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     }
     read_command(in, spec);
     read_train(in, spec, errors);
+    read_launch(in, spec);
     read_map(in, "environment", spec.environment, limits::kEnvironment, limits::kEnvironmentBytes,
              is_variable, "is not a name of an environment variable", errors);
     for (const auto& [name, value] : spec.environment) {
@@ -201,6 +198,7 @@ Result<JobSpec> parse_spec(const Json& json) {
                               "names that start with LOCKSTEP_ are Lockstep's own"});
         }
     }
+    read_roles(in, spec, errors);  // the environment says what keras runs on
     read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
              "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
     in.string("working_directory", spec.working_directory, limits::kPathBytes);
@@ -232,6 +230,12 @@ Json to_json(const JobSpec& spec) {
         out["train"] = to_json(*spec.train);
     } else {
         out["command"] = spec.command;
+    }
+    if (spec.launch != Launch::rank) {
+        out["launch"] = to_string(spec.launch);
+    }
+    if (!spec.roles.empty()) {
+        out["roles"] = to_json(spec.roles);
     }
     const Resources& r = spec.resources;
     Json resources = Json::object();

@@ -89,6 +89,32 @@ struct ContainerSpec {
     bool operator==(const ContainerSpec&) const = default;
 };
 
+// Who starts the processes of a job.
+enum class Launch : std::uint8_t {
+    rank,  // the agent starts every rank
+    node,  // one process per node, which starts the node's ranks itself: torchrun, mp.spawn
+    task,  // srun starts every rank and gives it its PMI: MPI
+};
+std::string_view to_string(Launch launch);
+
+// Some of a job's ranks, one after the other: the first role has the first ranks.
+struct RoleSpec {
+    std::string name;  // of the framework's own; with command any
+    std::int32_t count = 1;
+    std::int32_t gpus = -1;  // that each of its ranks sees; -1: what its framework expects
+    bool ends_job = true;    // the job is over once every rank of such a role has ended well
+    bool operator==(const RoleSpec&) const = default;
+};
+
+// Where one rank stands among the roles.
+struct RankRole {
+    std::string name = "worker";
+    std::int32_t index = 0;  // within the role
+    std::int32_t count = 1;
+    std::int32_t gpus = -1;
+    bool ends_job = true;
+};
+
 enum class Submission : std::uint8_t {
     automatic,
     manual,  // everything is prepared; the job is held until a person hands in the script
@@ -99,6 +125,8 @@ struct JobSpec {
     Framework framework = Framework::native;
     std::optional<TrainConfig> train;  // native only
     std::vector<std::string> command;  // argv; empty for native
+    Launch launch = Launch::rank;
+    std::vector<RoleSpec> roles;  // empty: every rank is a worker
     Resources resources;
     SlurmSpec slurm;
     Submission submission = Submission::automatic;
@@ -110,6 +138,14 @@ struct JobSpec {
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;
     std::map<std::string, std::string> labels;
+
+    // Processes that Lockstep starts, has the output of and waits for: everywhere but here and in
+    // what they are told, these are the ranks.
+    std::int32_t processes_per_node() const {
+        return launch == Launch::node ? 1 : resources.ranks_per_node;
+    }
+    std::int32_t world_size() const { return resources.nodes * processes_per_node(); }
+    RankRole role_of(std::int32_t rank) const;
 };
 
 // invalid, with one FieldError per mistake.
@@ -117,6 +153,13 @@ Result<JobSpec> parse_spec(const Json& json);
 // Canonical: every field that matters, defaults filled in, keys in a fixed order. parse_spec() of
 // it gives the same spec.
 Json to_json(const JobSpec& spec);
+
+// Whether every rank is told the address of every other: the agents hold a port for each then.
+bool needs_endpoints(const JobSpec& spec);
+// What the ranks of framework keras compute with: KERAS_BACKEND of the job, else tensorflow.
+std::string_view keras_backend(const JobSpec& spec);
+// tensorflow, or keras on it.
+bool runs_tensorflow(const JobSpec& spec);
 
 // Replaces {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} in one
 // argument. Other braces stay as they are.

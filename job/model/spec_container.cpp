@@ -77,6 +77,9 @@ void read_container(ObjectReader& parent, JobSpec& spec, std::vector<FieldError>
                           "has no effect with framework native: Lockstep's own trainer runs on the "
                           "node itself"});
     }
+    if (spec.launch == Launch::task) {
+        errors.push_back({in.pointer("runtime"), "launch task starts no containers yet"});
+    }
     for (const auto& [path, pointer] :
          {std::pair{spec.working_directory, "/working_directory"},
           std::pair{spec.checkpoint.directory, "/checkpoint/directory"}}) {

@@ -100,12 +100,6 @@ void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<Fie
 }
 
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
-    std::size_t launch = 0;
-    in.word("launch", launch, {"rank", "node", "task"});
-    if (launch != 0) {
-        in.error("launch", "only rank is available yet");
-    }
-    refuse_if_filled(in, "roles", "roles are not available yet: every rank is a worker");
     refuse_if_filled(in, "secrets", kNotYet);
     refuse_if_filled(in, "watch", kNotYet);
     refuse_if_filled(in, "sweep", "is several jobs: only where a job is submitted or rendered");

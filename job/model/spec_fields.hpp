@@ -21,7 +21,12 @@ Json to_json(const ContainerSpec& container);
 // Ids of jobs, each once.
 void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<FieldError>& errors);
 
-// launch, roles, secrets, recovery, watch, sweep: the value that describes what
+// launch and roles: what the framework and the resources, which have been read, allow.
+void read_launch(ObjectReader& in, JobSpec& spec);
+void read_roles(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors);
+Json to_json(const std::vector<RoleSpec>& roles);
+
+// secrets, recovery, watch, sweep: the value that describes what
 // this version does anyway is accepted, every other one is refused by name.
 void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors);
 

@@ -29,6 +29,7 @@ requires std::is_same_v<std::remove_const_t<M>, Join>
 void fields(V& visit, M& m) {
     visit("address", m.address);
     visit("port", m.port);
+    visit.optional("ports", m.ports);
     visit("cores", m.cores);
     visit("gpus", m.gpus);
     visit("memory_mb", m.memory_mb);
@@ -133,6 +134,8 @@ void fields(V& visit, M& m) {
     visit("master_port", m.master_port);
     visit("hosts", m.hosts);
     visit("resume_step", m.resume_step);
+    visit.optional("addresses", m.addresses);
+    visit.optional("ports", m.ports);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Abort>

@@ -51,6 +51,8 @@ struct Join {
     std::int32_t cores = 0;
     std::int32_t gpus = 0;
     std::int64_t memory_mb = 0;
+    // Like `port` for an endpoint of each of its ranks, if needs_endpoints() (spec.hpp); else empty.
+    std::vector<std::int32_t> ports{};
 };
 struct Ready {
     std::int32_t generation = 0;
@@ -133,6 +135,9 @@ struct World {
     std::int32_t master_port = 0;
     std::vector<std::string> hosts;  // by node rank
     std::int64_t resume_step = -1;   // newest complete checkpoint, -1 = none
+    // Only if needs_endpoints() (spec.hpp):
+    std::vector<std::string> addresses{};  // by node rank
+    std::vector<std::int32_t> ports{};     // by rank
 };
 struct Start {
     std::int32_t generation = 0;

@@ -82,6 +82,11 @@ Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
     if (!warnings) {
         return fail(warnings.error());
     }
+    if (spec.launch == Launch::task) {
+        return fail(field_errors(
+            {{"/launch", "task needs Slurm, whose srun starts the ranks: this daemon starts jobs on "
+                         "its own machine"}}));
+    }
     if (spec.submission == Submission::manual) {
         return fail(field_errors(
             {{"/submission", "manual needs Slurm: this daemon starts jobs on its own machine"}}));

@@ -49,6 +49,8 @@ def slurm_conf(folder: Path, settings: Settings, network, addresses):
         "AuthInfo": auth_info(folder, settings),
         "StateSaveLocation": f"{folder}/state",
         "SlurmdSpoolDir": f"{folder}/spool/%n",
+        # The hosts share this machine's /tmp, and a PMIx folder there is named by its step alone.
+        "TmpFS": f"{folder}/spool/%n",
         "SlurmctldPidFile": f"{folder}/run/slurmctld.pid",
         "SlurmdPidFile": f"{folder}/run/slurmd-%n.pid",
         "SlurmctldLogFile": f"{folder}/log/slurmctld.log",

@@ -150,12 +150,12 @@ TEST(Spec, AFieldWithoutEffectIsRefusedNotIgnored) {
 }
 
 TEST(Spec, WhatComesLaterIsRefusedByName) {
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"jax","command":["x"],"launch":"node",
-        "roles":[{"name":"ps"}],"secrets":["K"],"container":{"runtime":"pyxis"},
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"jax","command":["x"],
+        "secrets":["K"],"container":{"runtime":"pyxis"},
         "recovery":{"max_restarts":3,"on":["hang"]},"watch":{"hang_seconds":5},
         "sweep":{"max_parallel":2},"after":["ls-1"]})")
                   .size(),
-              10U);
+              7U);
 }
 
 TEST(Spec, AContainerIsReadAndWrittenBack) {

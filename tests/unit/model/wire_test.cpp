@@ -27,7 +27,17 @@ std::vector<DaemonMessage> daemon_samples() {
     welcome.job_id = "ls-x";
     welcome.attempt = 1;
     welcome.spec = *parse_json(R"({"name":"x"})");
-    World world{1, 4, 1, 2, 2, "10.0.0.1", 29500, {"a", "b"}, -1};
+    World world{1,
+                4,
+                1,
+                2,
+                2,
+                "10.0.0.1",
+                29500,
+                {"a", "b"},
+                -1,
+                {"10.0.0.1", "10.0.0.2"},
+                {5000, 5001, 5002, 5003}};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", ""};
     return {welcome,          world,     Start{1}, Abort{1, "why", 500},
             Stop{"over", 10}, Ack{5, 6}, reply,    Fenced{2, "old"}};

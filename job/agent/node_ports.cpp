@@ -1,0 +1,81 @@
+// The ports a node holds for its ranks: until they start, and again between two generations.
+#include "job/agent/node.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+// What a JOIN promises: a port for the master, and one per rank if each has an endpoint.
+Status Node::hold_ports() {
+    if (!port_ || !port_->held()) {
+        auto port = HeldPort::hold(address_);
+        if (!port) {
+            return fail(port.error());
+        }
+        port_.emplace(std::move(*port));
+    }
+    const bool held = std::all_of(rank_ports_.begin(), rank_ports_.end(),
+                                  [](const HeldPort& port) { return port.held(); });
+    if (!held) {
+        rank_ports_.clear();
+    }
+    const auto count = needs_endpoints(*spec_) ? spec_->processes_per_node() : 0;
+    while (rank_ports_.size() < static_cast<std::size_t>(count)) {
+        auto port = HeldPort::hold(address_);
+        if (!port) {
+            return fail(port.error());
+        }
+        rank_ports_.push_back(std::move(*port));
+    }
+    return {};
+}
+
+// The daemon knows these numbers; a next generation may be given them again.
+void Node::hold_ports_again() {
+    const auto again = [this](HeldPort& port) {
+        if (auto held = HeldPort::hold(address_, port.number()); held && !port.held()) {
+            port = std::move(*held);
+        }
+    };
+    if (port_) {
+        again(*port_);
+    }
+    std::for_each(rank_ports_.begin(), rank_ports_.end(), again);
+}
+
+void Node::release_ports() {
+    if (port_) {
+        if (world_->first_rank == 0 && port_->number() != world_->master_port) {
+            log::warn("the master port of this generation is not held",
+                      {{"port", world_->master_port}});
+        }
+        port_->release();
+    }
+    for (HeldPort& port : rank_ports_) {
+        port.release();
+    }
+}
+
+// Nothing from the daemon is counted on.
+Status Node::check_endpoints() const {
+    const std::size_t ports = world_->ports.size();
+    const auto nodes = world_->hosts.size();
+    if (world_->local_ranks < 1 || world_->addresses.size() != (ports == 0 ? 0 : nodes) ||
+        ports != (needs_endpoints(*spec_) ? static_cast<std::size_t>(world_->world_size) : 0) ||
+        (ports != 0 && nodes * static_cast<std::size_t>(world_->local_ranks) != ports)) {
+        return fail(Errc::invalid, "the daemon's world has " + std::to_string(ports) +
+                                       " endpoints of ranks, which does not fit");
+    }
+    for (std::size_t local = 0; ports != 0 && local < rank_ports_.size(); ++local) {
+        const std::size_t rank = static_cast<std::size_t>(world_->first_rank) + local;
+        if (rank >= ports || world_->ports[rank] != rank_ports_[local].number()) {
+            return fail(Errc::conflict, "the endpoint of rank " + std::to_string(rank) +
+                                            " is not the port that is held for it");
+        }
+    }
+    return {};
+}
+
+}  // namespace lockstep
