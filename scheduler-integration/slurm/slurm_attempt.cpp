@@ -75,6 +75,9 @@ bool was_stillborn(const SlurmAttempt& attempt) {
         return false;
     }
     const SlurmJob& job = *attempt.seen;
+    if (attempt.abandoned) {
+        return true;
+    }
     return attempt.last_verdict.end == SlurmEnd::cancelled && job.started_at > 0 &&
            job.ended_at >= job.started_at && job.ended_at - job.started_at <= kStillbornAge &&
            job.state.cancelled_by.value_or(0) == 0;
@@ -89,6 +92,8 @@ void let_go(SlurmAttempt& attempt) {
     attempt.seen.reset();
     attempt.last_verdict = {};
     attempt.confirmed = false;
+    attempt.abandoned = false;
+    attempt.running_since.reset();
 }
 
 void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
@@ -101,6 +106,11 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     attempt.seen_at = at;
     attempt.last_verdict = verdict;
     attempt.empty_answers = 0;
+    if (is_claimed(attempt) || verdict.phase != SlurmPhase::running) {
+        attempt.running_since.reset();
+    } else if (!attempt.running_since) {
+        attempt.running_since = at;
+    }
     if (attempt.stage != SlurmAttempt::Stage::sending) {
         attempt.was_in_doubt =
             attempt.was_in_doubt || attempt.stage == SlurmAttempt::Stage::in_doubt;
@@ -306,7 +316,9 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
         attempt.surplus.push_back(attempt.id);
     }
     if (was_stillborn(attempt) && attempt.stillborn.size() < patience.stillborn) {
-        attempt.message = job_words(attempt) + " was ended by Slurm as soon as it had started";
+        attempt.message =
+            job_words(attempt) + (attempt.abandoned ? " was not started on its nodes"
+                                                    : " was ended by Slurm as it started");
         attempt.stillborn.push_back({attempt.id, attempt.seen->submitted_at});
         let_go(attempt);
         return;
@@ -328,6 +340,14 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
         attempt.first_empty = attempt.last_try_end;
         attempt.empty_answers = 2;
     }
+}
+
+bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatience& patience) {
+    return attempt.stage == SlurmAttempt::Stage::known && attempt.running_since &&
+           asked - *attempt.running_since >= patience.unclaimed && !is_claimed(attempt) &&
+           !attempt.cancel_wanted && !attempt.over && !attempt.abandoned &&
+           attempt.stillborn.size() < patience.stillborn &&
+           attempt.request.submission == Submission::automatic;
 }
 
 bool wants_history(const SlurmAttempt& attempt, SteadyTime asked) {

@@ -33,8 +33,11 @@ struct SlurmPatience {
     // difference. A request that slurmctld had not read by then is refused as expired.
     std::chrono::seconds quarantine{360};
     std::chrono::seconds between_empty{5};  // two empty answers in a row, this far apart
-    // So often an allocation that Slurm ends at its start is asked for anew.
+    // So often an allocation that came to nothing is asked for anew.
     std::size_t stillborn = 3;
+    // Of an allocation that Slurm calls running until its first agent has called in. An agent does
+    // that before anything else, pulling images included.
+    std::chrono::seconds unclaimed{180};
 };
 
 struct SlurmAttempt {
@@ -72,13 +75,16 @@ struct SlurmAttempt {
     bool over = false;  // the job has ended; only what is left matters
     SteadyTime over_at;
     std::vector<std::int64_t> surplus;  // other live copies of the name: to be cancelled
-    // Jobs of the name that Slurm itself ended as soon as it had given them nodes: as if they had
-    // never been, unless their agents claim the attempt after all.
+    // Jobs of the name that Slurm itself ended as soon as it had given them nodes, or that nobody
+    // started on their nodes: as if they had never been, unless their agents claim the attempt
+    // after all.
     struct Stillborn {
         std::int64_t id = 0;
         std::int64_t submitted_at = 0;  // Unix seconds; tells it from a later job of its number
     };
     std::vector<Stillborn> stillborn;
+    std::optional<SteadyTime> running_since;  // seen so, and never claimed
+    bool abandoned = false;                   // cancelled because nobody_came()
     bool was_in_doubt = false;  // its job was found by name: an earlier try's, perhaps
 
     bool ended() const {
@@ -110,6 +116,10 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
                const SlurmPatience& patience);
 // Whether accounting must be asked before the attempt may count as absent.
 bool wants_history(const SlurmAttempt& attempt, SteadyTime asked);
+// Slurm calls it running, and no agent has come for so long that none will: a slurmctld that was
+// killed may believe in an allocation whose launch never reached the node. To be cancelled, and
+// marked as abandoned: it is handed in again.
+bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatience& patience);
 // What accounting says (nothing: it does not know the name, or there is none to ask).
 void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked);
 

@@ -284,6 +284,14 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
                   {{"name", attempt.name}, {"slurm_job", id}, {"kept", attempt.id}});
         co_await end(tracked, id);
     }
+    if (nobody_came(attempt, asked, patience())) {
+        const Status done = co_await backend_->cancel(attempt.id, attempt.name);
+        if (done && attempt.claimed == 0) {
+            attempt.abandoned = true;
+            log::warn("no agent has come from a running Slurm job; it is handed in again",
+                      {{"name", attempt.name}, {"slurm_job", attempt.id}});
+        }
+    }
     const bool left_over =
         attempt.over && clock_.steady() - attempt.over_at >= options_.over_patience;
     if (attempt.stage == SlurmAttempt::Stage::known && !attempt.ended() && !attempt.cancelled &&

@@ -342,6 +342,32 @@ TEST(SlurmAttempt, SlurmIsAskedForAStillbornJobOnlyThreeTimesMore) {
     EXPECT_THAT(observe(one, true, "").message, HasSubstr("cancelled outside Lockstep"));
 }
 
+// Seen in 1 of 1,200 jobs under kills of slurmctld: it called a job running whose launch had never
+// reached the node, and the job's time passed without a rank.
+TEST(SlurmAttempt, ARunningJobThatNobodyCameFromIsGivenUpAndHandedInAgain) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    take_rows(one, {row(17, "CONFIGURING")}, kStart + 1s, kPatience);
+    take_rows(one, {row(17, "RUNNING")}, kStart + 600s, kPatience);
+    EXPECT_FALSE(nobody_came(one, kStart + 779s, kPatience)) << "nodes may take long to start";
+    ASSERT_TRUE(nobody_came(one, kStart + 780s, kPatience));
+    SlurmAttempt claimed = one;
+    claimed.claimed = 17;
+    EXPECT_FALSE(nobody_came(claimed, kStart + 780s, kPatience));
+    one.abandoned = true;
+    EXPECT_FALSE(nobody_came(one, kStart + 800s, kPatience)) << "cancelled once";
+    take_rows(one, {row(17, "COMPLETING")}, kStart + 781s, kPatience);
+    EXPECT_NE(handover(one).kind, Handover::Kind::again);
+    SlurmJob ended = row(17, "CANCELLED by 1000");
+    take_rows(one, {ended}, kStart + 785s, kPatience);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
+    EXPECT_FALSE(one.abandoned);
+    one.stage = Stage::sending;
+    take_reply(one, reply(SubmitReply::Kind::accepted, 18), kStart + 786s);
+    take_rows(one, {ended, row(18, "RUNNING")}, kStart + 787s, kPatience);
+    EXPECT_EQ(one.id, 18);
+    EXPECT_FALSE(nobody_came(one, kStart + 790s, kPatience)) << "its own time begins anew";
+}
+
 TEST(SlurmAttempt, ACancelThatAPersonMayHaveMeantStands) {
     const auto stands = [](const SlurmJob& job, bool claimed = false, bool ours = false) {
         SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
