@@ -243,10 +243,10 @@ void FakeDaemon::take(const std::shared_ptr<Connection>& connection,
             world.master_address = joins_[0].address;
             world.master_port = joins_[0].port;
             for (std::int32_t k = 0; k < options.nodes; ++k) {
-                const wire::Join& other = joins_[static_cast<std::size_t>(k)];
-                world.ports.insert(world.ports.end(), other.ports.begin(), other.ports.end());
-                if (!other.ports.empty()) {
-                    world.addresses.push_back(other.address);
+                const wire::Join& theirs = joins_[static_cast<std::size_t>(k)];
+                world.ports.insert(world.ports.end(), theirs.ports.begin(), theirs.ports.end());
+                if (!theirs.ports.empty()) {
+                    world.addresses.push_back(theirs.address);
                 }
                 world.hosts.push_back("host-" + std::to_string(k));
             }
