@@ -1,6 +1,7 @@
 #include "scheduler-integration/slurm/slurm_json.hpp"
 
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/json_fields.hpp"
 #include "scheduler-integration/slurm/json_parts.hpp"
 #include "scheduler-integration/slurm/text_rows.hpp"
 
@@ -14,91 +15,17 @@ namespace {
 constexpr std::array<std::string_view, 4> kUnread{"job_resources", "gres_detail", "environment",
                                                   "script"};
 
-const Json* member(const Json& object, const char* key) {
-    if (!object.is_object()) {
-        return nullptr;
-    }
-    const auto found = object.find(key);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-std::string_view text_of(const Json* value) {
-    return value != nullptr && value->is_string() ? value->get_ref<const std::string&>()
-                                                  : std::string_view{};
-}
-
-// A plain integer (22.05), or {"set", "infinite", "number"} (from 23.02).
-std::optional<std::int64_t> number_of(const Json* value) {
-    if (value == nullptr) {
-        return std::nullopt;
-    }
-    if (value->is_number_integer()) {
-        return value->get<std::int64_t>();
-    }
-    const Json* number = member(*value, "number");
-    const Json* set = member(*value, "set");
-    const Json* infinite = member(*value, "infinite");
-    const bool known = (set == nullptr || (set->is_boolean() && set->get<bool>())) &&
-                       (infinite == nullptr || (infinite->is_boolean() && !infinite->get<bool>()));
-    return number != nullptr && number->is_number_integer() && known
-               ? std::optional{number->get<std::int64_t>()}
-               : std::nullopt;
-}
+using json_fields::exit_of;
+using json_fields::ExitStatus;
+using json_fields::member;
+using json_fields::messages;
+using json_fields::number_of;
+using json_fields::state_of;
+using json_fields::text_of;
 
 std::int64_t time_of(const Json& record, const char* key) {
     const auto time = number_of(member(record, key));
     return time && *time > 0 ? *time : 0;
-}
-
-struct ExitStatus {
-    std::optional<int> code;
-    std::optional<int> signal;
-};
-
-// The raw wait status (to v0.0.39), or {"status", "return_code", "signal": {"id"}} (v0.0.40 on).
-ExitStatus exit_of(const Json* value) {
-    ExitStatus out;
-    if (value == nullptr) {
-        return out;
-    }
-    if (const auto status = number_of(value)) {
-        // wait(2): the low seven bits are the signal, the next byte above them the status.
-        if (*status >= 0 && *status <= 0xffff) {
-            out.code = static_cast<int>((*status >> 8) & 0xff);
-            out.signal = static_cast<int>(*status & 0x7f);
-        }
-        return out;
-    }
-    if (const auto code = number_of(member(*value, "return_code")); code && *code <= 255) {
-        out.code = static_cast<int>(*code);
-        out.signal = 0;
-    }
-    if (const Json* signal = member(*value, "signal")) {
-        auto id = number_of(member(*signal, "id"));
-        id = id ? id : number_of(member(*signal, "signal_id"));
-        if (id && *id >= 0 && *id <= 255) {
-            out.signal = static_cast<int>(*id);
-            out.code = out.code.value_or(0);
-        }
-    }
-    return out;
-}
-
-std::optional<SlurmState> state_of(const Json* value) {
-    if (value == nullptr || !(value->is_string() || value->is_array())) {
-        return std::nullopt;
-    }
-    if (value->is_string()) {
-        return parse_slurm_state(text_of(value));
-    }
-    std::vector<std::string_view> words;
-    for (const Json& word : *value) {
-        if (!word.is_string() || words.size() == 64) {
-            return std::nullopt;
-        }
-        words.push_back(text_of(&word));
-    }
-    return parse_slurm_states(words);
 }
 
 void fill_times(SlurmJob& job, const Json& record) {
@@ -118,49 +45,6 @@ void fill_times(SlurmJob& job, const Json& record) {
         job.signal = exit.signal;
         job.derived_exit_code = derived.code;
         job.derived_signal = derived.signal;
-    }
-}
-
-// Slurm's own words: an array of objects or of strings.
-std::vector<std::string> messages(const Json* value) {
-    std::vector<std::string> out;
-    if (value == nullptr || !value->is_array()) {
-        return out;
-    }
-    for (const Json& entry : *value) {
-        std::string text{text_of(&entry)};
-        for (const char* key : {"description", "error"}) {
-            const std::string_view part = text_of(member(entry, key));
-            if (!part.empty() && text.find(part) == std::string::npos) {
-                text += text.empty() ? "" : ": ";
-                text += part;
-            }
-        }
-        out.push_back(text.empty() ? dump_json(entry).substr(0, 256)
-                                   : printable(text.substr(0, 1024)));
-        if (out.size() == 16) {
-            break;
-        }
-    }
-    return out;
-}
-
-void fill_meta(SlurmJsonJobs& out, const Json& document) {
-    const Json* meta = member(document, "meta");
-    if (meta == nullptr) {
-        return;
-    }
-    if (const Json* plugin = member(*meta, "plugin")) {
-        // "openapi/v0.0.38" (type, 22.05), "data_parser/v0.0.40" (data_parser, 23.11 on).
-        std::string_view version = text_of(member(*plugin, "data_parser"));
-        version = version.empty() ? text_of(member(*plugin, "type")) : version;
-        const auto at = version.find("v0.");
-        out.data_parser = at == std::string_view::npos ? "" : printable(version.substr(at, 32));
-    }
-    const Json* slurm = member(*meta, "Slurm");  // to 23.02; in lower case after
-    slurm = slurm != nullptr ? slurm : member(*meta, "slurm");
-    if (slurm != nullptr) {
-        out.slurm_release = printable(text_of(member(*slurm, "release")).substr(0, 64));
     }
 }
 
@@ -213,7 +97,9 @@ Result<SlurmJsonJobs> parse_slurm_jobs_json(std::string_view text) {
         return fail(std::move(frame).error().in("Slurm's JSON"));
     }
     SlurmJsonJobs out;
-    fill_meta(out, *frame);
+    json_fields::Meta meta = json_fields::meta_of(*frame);
+    out.data_parser = std::move(meta.data_parser);
+    out.slurm_release = std::move(meta.slurm_release);
     out.warnings = messages(member(*frame, "warnings"));
     if (const auto errors = messages(member(*frame, "errors")); !errors.empty()) {
         const bool unknown = errors.front().find("Invalid job id") != std::string::npos;

@@ -1,0 +1,223 @@
+#include "job/async/plain_http.hpp"
+
+#include "job/base/text.hpp"
+#include "job/base/version.hpp"
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+using GenericSocket = net::generic::stream_protocol::socket;
+
+constexpr std::uint32_t kHeaderBytes = 64U << 10U;
+constexpr std::size_t kUnixPathBytes = 107;  // sockaddr_un.sun_path with its NUL
+
+http::request<http::string_body> to_beast(const PlainAddress& address, ClientRequest& request) {
+    http::request<http::string_body> out;
+    out.version(11);
+    out.method_string(request.method);
+    out.target(request.target);
+    out.set(http::field::host,
+            address.unix_path.empty() ? address.endpoint.authority() : "localhost");
+    out.set(http::field::user_agent, std::string{"lockstep/"} + std::string{kVersion});
+    out.set(http::field::connection, "close");
+    for (const auto& [name, value] : request.headers) {
+        out.set(name, value);
+    }
+    out.body() = std::move(request.body);
+    if (request.method != "GET" && request.method != "HEAD") {
+        out.content_length(out.body().size());
+    }
+    return out;
+}
+
+}  // namespace
+
+struct PlainHttp::Exchange {
+    explicit Exchange(net::io_context& io) : socket(io), resolver(io), timer(io) {}
+
+    void end() {
+        ErrorCode ignored;
+        resolver.cancel();
+        timer.cancel();
+        socket.close(ignored);
+    }
+
+    GenericSocket socket;
+    tcp::resolver resolver;
+    net::steady_timer timer;
+    bool late = false;
+    bool stopped = false;
+};
+
+std::string PlainAddress::text() const {
+    return unix_path.empty() ? "http://" + endpoint.authority() : "unix:" + unix_path;
+}
+
+Result<PlainAddress> parse_plain_address(std::string_view url) {
+    constexpr std::string_view kUnix = "unix:";
+    PlainAddress out;
+    if (url.starts_with(kUnix)) {
+        url.remove_prefix(kUnix.size());
+        if (!url.starts_with('/') || url.size() > kUnixPathBytes ||
+            url.find('\0') != std::string_view::npos) {
+            return fail(Errc::invalid, "unix: needs an absolute path of at most " +
+                                           std::to_string(kUnixPathBytes) + " bytes");
+        }
+        out.unix_path = url;
+        return out;
+    }
+    auto endpoint = parse_endpoint(url);
+    if (!endpoint) {
+        return fail(std::move(endpoint.error()));
+    }
+    if (endpoint->tls) {
+        return fail(Errc::invalid, "https is not spoken here: http://host:port or unix:/path");
+    }
+    // parse_endpoint() has a default that is not this server's.
+    const auto host_end = url.rfind(']');
+    const auto colon = url.rfind(':');
+    const bool has_port = colon != std::string_view::npos && colon + 1 < url.size() &&
+                          url[colon + 1] != '/' &&
+                          (host_end == std::string_view::npos || colon > host_end);
+    if (!has_port) {
+        return fail(Errc::invalid, "the URL names no port");
+    }
+    out.endpoint = std::move(*endpoint);
+    return out;
+}
+
+Task<Status> PlainHttp::connect(std::shared_ptr<Exchange> exchange) {
+    std::vector<net::generic::stream_protocol::endpoint> targets;
+    ErrorCode ec;
+    if (!address_.unix_path.empty()) {
+        targets.emplace_back(net::local::stream_protocol::endpoint{address_.unix_path});
+    } else {
+        const auto& [host, port] = std::pair{address_.endpoint.host, address_.endpoint.port};
+        const auto flags = tcp::resolver::numeric_host | tcp::resolver::numeric_service;
+        // Numeric first: it needs no thread and no name server.
+        auto found = exchange->resolver.resolve(host, port, flags, ec);
+        if (ec) {
+            ec = {};
+            found = co_await exchange->resolver.async_resolve(host, port, into(ec));
+        }
+        for (const auto& entry : found) {
+            targets.emplace_back(entry.endpoint());
+        }
+    }
+    for (const auto& target : targets) {
+        if (exchange->late || exchange->stopped) {
+            break;
+        }
+        ErrorCode ignored;
+        exchange->socket.close(ignored);
+        co_await exchange->socket.async_connect(target, into(ec));
+        if (!ec) {
+            break;
+        }
+    }
+    if (exchange->late || exchange->stopped || ec || targets.empty()) {
+        co_return fail(Errc::unavailable,
+                       "cannot connect to " + address_.text() + ": " +
+                           (exchange->late ? std::string{"no answer in time"} : ec.message()));
+    }
+    co_return Status{};
+}
+
+Task<void> PlainHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest request,
+                           PlainAnswer& answer) {
+    const Status connected = co_await connect(exchange);
+    if (!connected) {
+        answer.response = fail(connected.error());
+        co_return;
+    }
+    const auto message = to_beast(address_, request);
+    http::response_parser<http::string_body> parser;
+    parser.header_limit(kHeaderBytes);
+    parser.body_limit(answer_bytes_);
+    beast::flat_buffer buffer;
+    ErrorCode write_ec;
+    ErrorCode ec;
+    answer.sent = true;
+    co_await http::async_write(exchange->socket, message, into(write_ec));
+    // A server that refuses early answers and closes; that answer is worth reading.
+    if (!exchange->late && !exchange->stopped) {
+        // The header by itself: with the body in the same buffer Beast 1.74 goes on after it has
+        // found that Content-Length is over the limit, and asks for that much memory.
+        co_await http::async_read_header(exchange->socket, buffer, parser, into(ec));
+    }
+    if (!ec && !exchange->late && !exchange->stopped && !parser.is_done()) {
+        co_await http::async_read(exchange->socket, buffer, parser, into(ec));
+    }
+    const std::string who = address_.text();
+    if (exchange->late) {
+        answer.response = fail(Errc::timed_out, who + " did not answer in time");
+    } else if (ec == http::error::body_limit || ec == http::error::header_limit ||
+               ec == http::error::buffer_overflow) {
+        answer.response = fail(Errc::exhausted, who + " answered more than fits");
+    } else if (ec == http::error::end_of_stream || ec == http::error::partial_message ||
+               ec == net::error::eof) {
+        answer.response = fail(Errc::unavailable, who + " closed the connection");
+    } else if (ec && ec.category() == make_error_code(http::error::bad_version).category()) {
+        answer.response = fail(Errc::invalid, who + " does not speak HTTP: " + ec.message());
+    } else if (ec) {
+        answer.response = fail(Errc::unavailable, who + ": " + ec.message());
+    } else {
+        ClientResponse response;
+        response.status = static_cast<int>(parser.get().result_int());
+        for (const auto& field : parser.get()) {
+            response.headers.emplace_back(std::string{field.name_string()},
+                                          std::string{field.value()});
+        }
+        response.body = std::move(parser.get().body());
+        answer.response = std::move(response);
+    }
+}
+
+Task<PlainAnswer> PlainHttp::request(ClientRequest request) {
+    PlainAnswer answer;
+    if (stopped_) {
+        answer.response = fail(Errc::cancelled, "stopped");
+        co_return answer;
+    }
+    const auto exchange = std::make_shared<Exchange>(io_);
+    in_flight_.insert(exchange);
+    exchange->timer.expires_after(request.deadline);
+    exchange->timer.async_wait([exchange](const ErrorCode& ec) {
+        if (!ec) {
+            exchange->late = true;
+            exchange->end();
+        }
+    });
+    co_await talk(exchange, std::move(request), answer);
+    exchange->end();
+    in_flight_.erase(exchange);
+    if (exchange->stopped) {
+        answer.response = fail(Errc::cancelled, "stopped");
+    }
+    co_return answer;
+}
+
+void PlainHttp::stop() {
+    stopped_ = true;
+    for (const auto& exchange : in_flight_) {
+        exchange->stopped = true;
+        exchange->end();
+    }
+}
+
+}  // namespace lockstep

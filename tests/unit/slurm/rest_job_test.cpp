@@ -1,0 +1,208 @@
+// A batch script as slurmrestd's job properties: every directive becomes one, or the script is
+// refused by its name.
+#include "scheduler-integration/slurm/rest_job.hpp"
+
+#include "job/base/json.hpp"
+#include "tests/unit/slurm/batch_script_fixture.hpp"
+#include "tests/unit/slurm/fixtures.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep::rest {
+namespace {
+
+using testing::HasSubstr;
+
+JobSite site_of(int parser) {
+    JobSite site;
+    site.parser = parser;
+    site.user = "demo";
+    return site;
+}
+
+// The least that a script must say, and one more line.
+std::string script_with(const std::string& line) {
+    return "#!/bin/bash -p\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n#SBATCH "
+           "--cpus-per-task=3\n" +
+           (line.empty() ? "" : "#SBATCH " + line + "\n") + "true\n";
+}
+
+Json job_of(const std::string& script, int parser) {
+    const auto body = submission(script, site_of(parser));
+    EXPECT_TRUE(body) << (body ? "" : body.error().message);
+    const auto json = body ? parse_json(*body) : parse_json("{}");
+    return json ? json->value("job", Json::object()) : Json::object();
+}
+
+std::string refusal(const std::string& script, int parser) {
+    const auto body = submission(script, site_of(parser));
+    EXPECT_FALSE(body) << *body;
+    return body ? "" : body.error().message;
+}
+
+TEST(RestJob, IsTheGoldenBodyOfEachVersion) {
+    const std::string script = slurm_fixture("scripts/rest.sh");
+    for (int parser = kOldestParser; parser <= kNewestParser; ++parser) {
+        SCOPED_TRACE(parser);
+        const auto body = submission(script, site_of(parser));
+        ASSERT_TRUE(body) << body.error().message;
+        auto json = parse_json(*body);
+        ASSERT_TRUE(json);
+        // To v0.0.40 beside the job, then in it.
+        Json& holder = parser <= 40 ? *json : (*json)["job"];
+        EXPECT_EQ(holder["script"], script);
+        holder.erase("script");
+        const std::string golden =
+            slurm_fixture("rest/submit_" + version_text(std::min(parser, 40)) + ".json");
+        const auto expected = parse_json(golden);
+        ASSERT_TRUE(expected);
+        EXPECT_EQ(dump_json_pretty(*json), dump_json_pretty(*expected));
+    }
+}
+
+// Whatever the generator writes is either said to slurmrestd or refused by name.
+TEST(RestJob, KnowsEveryDirectiveOfTheGenerator) {
+    using namespace slurm;
+    auto request = request_of(kEverything);
+    const auto made = make_batch_script(request, site());
+    ASSERT_TRUE(made);
+    EXPECT_THAT(refusal(made->text, 38), HasSubstr("--contiguous"));
+    request.slurm.directives.erase("contiguous");
+    EXPECT_THAT(refusal(make_batch_script(request, site())->text, 38), HasSubstr("--switches"));
+    request.slurm.directives.erase("switches");
+    EXPECT_TRUE(submission(make_batch_script(request, site())->text, site_of(38)));
+    for (int parser = 39; parser <= kNewestParser; ++parser) {
+        for (const Release release : {Release{22, 5}, Release{25, 11}}) {
+            const auto script = make_batch_script(request_of(kEverything), site(release));
+            ASSERT_TRUE(script);
+            const Json job = job_of(script->text, parser);
+            EXPECT_EQ(job["contiguous"], true);
+            EXPECT_EQ(job["required_switches"]["number"], 1);
+            EXPECT_EQ(job["wait_for_switch"], 1800);
+        }
+    }
+    for (const char* smallest : {kSmallest, R"({"name":"a","framework":"native",
+             "resources":{"gpus_per_node":2,"nodes":3}})"}) {
+        const auto script = make_batch_script(request_of(smallest), site());
+        for (int parser = kOldestParser; parser <= kNewestParser; ++parser) {
+            EXPECT_TRUE(submission(script->text, site_of(parser)));
+        }
+    }
+}
+
+// The options that a spec may name (spec_slurm.cpp), with a value each.
+const std::vector<std::string> kOptions{"--acctg-freq=30",
+                                        "--begin=2027-01-01T04:00:00",
+                                        "--cluster-constraint=a",
+                                        "--comment=a",
+                                        "--contiguous",
+                                        "--core-spec=1",
+                                        "--cpu-freq=high",
+                                        "--deadline=2027-01-01",
+                                        "--delay-boot=5",
+                                        "--distribution=block:cyclic",
+                                        "--gres=lustre:1",
+                                        "--gres-flags=enforce-binding",
+                                        "--hint=nomultithread",
+                                        "--licenses=a:1",
+                                        "--mail-type=ALL",
+                                        "--mail-user=a",
+                                        "--mcs-label=a",
+                                        "--network=ib",
+                                        "--nice=1",
+                                        "--power=level",
+                                        "--prefer=a",
+                                        "--priority=1",
+                                        "--profile=all",
+                                        "--spread-job",
+                                        "--switches=1",
+                                        "--thread-spec=1",
+                                        "--threads-per-core=1",
+                                        "--tmp=1G",
+                                        "--wckey=a"};
+
+TEST(RestJob, NeverDropsAnOption) {
+    for (int parser = kOldestParser; parser <= kNewestParser; ++parser) {
+        const std::size_t plain = job_of(script_with(""), parser).size();
+        for (const std::string& option : kOptions) {
+            SCOPED_TRACE(version_text(parser) + " " + option);
+            const auto body = submission(script_with(option), site_of(parser));
+            if (body) {
+                EXPECT_GT((*parse_json(*body))["job"].size(), plain);
+            } else {
+                EXPECT_THAT(body.error().message, HasSubstr(option.substr(0, option.find('='))));
+                EXPECT_EQ(body.error().code, Errc::invalid);
+            }
+        }
+    }
+}
+
+TEST(RestJob, RefusesWhatAVersionCannotTake) {
+    for (const char* option : {"--contiguous", "--network=ib", "--power=level", "--switches=1",
+                               "--hint=nomultithread", "--distribution=block"}) {
+        EXPECT_THAT(refusal(script_with(option), 38), HasSubstr("v0.0.38 cannot take --"));
+    }
+    for (const char* option : {"--power=level", "--hint=nomultithread"}) {
+        EXPECT_THAT(refusal(script_with(option), 42), HasSubstr("v0.0.42 cannot take --"));
+    }
+    EXPECT_THAT(refusal(script_with("--hold"), 38), HasSubstr("--hold"));
+    EXPECT_THAT(refusal(script_with("--begin=teatime"), 40), HasSubstr("--begin=teatime"));
+    EXPECT_THAT(refusal(script_with("--gres-flags=allow-task-sharing"), 44),
+                HasSubstr("--gres-flags"));
+    EXPECT_THAT(refusal(script_with("--nice=a"), 40), HasSubstr("--nice=a"));
+    EXPECT_THAT(refusal("#!/bin/sh\ntrue\n", 38), HasSubstr("how many nodes"));
+}
+
+TEST(RestJob, SaysHowManyTasksAndCpusAsSbatchDoes) {
+    const Json old = job_of(script_with(""), 38);
+    EXPECT_EQ(old["tasks"], 2);
+    EXPECT_FALSE(old.contains("minimum_cpus"));
+    const Json now = job_of(script_with(""), 41);
+    EXPECT_EQ(now["tasks"], 2);
+    EXPECT_EQ(now["minimum_cpus"], 6);
+}
+
+TEST(RestJob, ReadsTimesAndSizesAsSbatchDoes) {
+    JobSite site = site_of(40);
+    site.now = 1'000'000;
+    const auto job = [&](const std::string& line) {
+        return (*parse_json(*submission(script_with(line), site)))["job"];
+    };
+    EXPECT_EQ(job("--begin=now")["begin_time"]["number"], 1'000'000);
+    EXPECT_EQ(job("--begin=now+90")["begin_time"]["number"], 1'000'090);
+    EXPECT_EQ(job("--begin=now+1minute")["begin_time"]["number"], 1'000'060);
+    EXPECT_EQ(job("--begin=now+2weeks")["begin_time"]["number"], 1'000'000 + 14 * 86'400);
+    EXPECT_EQ(job("--time=00:00:01")["time_limit"]["number"], 1);
+    EXPECT_EQ(job("--time=1-00:00:00")["time_limit"]["number"], 1440);
+    EXPECT_EQ(job("--mem=2G")["memory_per_node"]["number"], 2048);
+    EXPECT_EQ(job("--mem=2")["memory_per_node"]["number"], 2);
+    EXPECT_EQ(job("--tmp=1T")["temporary_disk_per_node"], 1 << 20);
+    EXPECT_EQ(job("--signal=URG")["kill_warning_delay"]["number"], 60);
+}
+
+TEST(RestJob, ReadsDirectivesWhereSbatchDoes) {
+    const auto read = read_directives(
+        "#!/bin/sh\n#SBATCH --nodes=1\n\n  \n# x\n#SBATCH "
+        "--exclusive\ntrue\n#SBATCH --hold\n");
+    ASSERT_TRUE(read);
+    ASSERT_EQ(read->size(), 2U);
+    EXPECT_EQ(read->at(0).option, "nodes");
+    EXPECT_EQ(read->at(0).value, "1");
+    EXPECT_EQ(read->at(1).option, "exclusive");
+    EXPECT_EQ(read->at(1).value, "");
+}
+
+TEST(RestJob, RefusesDirectivesOfAnotherForm) {
+    for (const char* line :
+         {"#SBATCH -N 2", "#SBATCH --nodes 2", "#SBATCH hetjob", "#SBATCH", "#SBATCH  --nodes=1",
+          "#SBATCH --comment=\"a b\"", "#SBATCH --nodes=1 --hold", "#SBATCH --", "#SBATCH --=1",
+          "#SBATCH --nodes=1 # two", "#SLURM --hold", "#PBS -l x", "#BSUB -n 4", "#SBATCHx"}) {
+        EXPECT_FALSE(read_directives("#!/bin/sh\n" + std::string{line} + "\ntrue\n")) << line;
+    }
+    EXPECT_FALSE(read_directives("#SBATCH --nodes=1\n#SBATCH --nodes=2\n"));
+    EXPECT_THAT(refusal(script_with("") + "echo \xc3\xa4\n", 38), HasSubstr("ASCII"));
+    EXPECT_THAT(refusal(script_with("") + std::string("\0", 1), 38), HasSubstr("ASCII"));
+}
+
+}  // namespace
+}  // namespace lockstep::rest

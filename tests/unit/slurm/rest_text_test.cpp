@@ -1,0 +1,485 @@
+// size: an answer of each route and version, a row or a test each
+// What slurmrestd answers, as recorded (22.05) or documented (after), and as an attacker would.
+#include "scheduler-integration/slurm/rest_text.hpp"
+
+#include "job/base/text.hpp"
+#include "scheduler-integration/slurm/slurm_json.hpp"
+#include "tests/unit/slurm/fixtures.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+
+namespace lockstep::rest {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Kind = SubmitReply::Kind;
+
+constexpr std::int64_t kNow = 1'795'264'000;
+
+ClientResponse answer(int status, std::string body) {
+    ClientResponse out;
+    out.status = status;
+    out.body = std::move(body);
+    return out;
+}
+
+std::string jwt(const std::string& claims) {
+    const auto part = [](const std::string& text) {
+        std::string out = base64_encode(text);
+        std::replace(out.begin(), out.end(), '+', '-');
+        std::replace(out.begin(), out.end(), '/', '_');
+        std::erase(out, '=');
+        return out;
+    };
+    return part(R"({"alg":"HS256","typ":"JWT"})") + "." + part(claims) + ".c2lnbmF0dXJl";
+}
+
+// --- tokens
+
+TEST(RestToken, ReadsTheClaimsThatSlurmWrites) {
+    const auto claims = read_token(jwt(R"({"exp":1795265876,"iat":1795264076,"sun":"lstest-a"})"));
+    ASSERT_TRUE(claims);
+    EXPECT_EQ(claims->expires, 1'795'265'876);
+    EXPECT_EQ(claims->issued, 1'795'264'076);
+    EXPECT_EQ(claims->user, "lstest-a");
+}
+
+TEST(RestToken, TakesWhatIsMissingForUnknown) {
+    for (const char* text : {"{}", R"({"exp":"soon","iat":-1,"sun":7})", R"({"exp":1e300})"}) {
+        const auto claims = read_token(jwt(text));
+        ASSERT_TRUE(claims) << text;
+        EXPECT_EQ(claims->expires, std::nullopt);
+        EXPECT_EQ(claims->user, "");
+    }
+    EXPECT_EQ(read_token(jwt(R"({"exp":1795265876.75})"))->expires, 1'795'265'876);
+}
+
+TEST(RestToken, RefusesWhatIsNone) {
+    const std::vector<std::string> bad{"",
+                                       "a",
+                                       "a.b",
+                                       "a.b.c.d",
+                                       ".e30.",
+                                       "e30.!!.x",
+                                       jwt("[1]"),
+                                       jwt("{"),
+                                       "e30.e30.x\r\nX-Evil: 1",
+                                       "e30.e30.x y",
+                                       std::string(20'000, 'a') + ".e30.x"};
+    for (const std::string& token : bad) {
+        EXPECT_FALSE(read_token(token)) << token.substr(0, 40);
+    }
+}
+
+TEST(RestToken, NamesTheUserWhoHasToRenewIt) {
+    const std::string good = jwt(R"({"exp":1795265876,"sun":"ada"})");
+    EXPECT_EQ(token_problem(good, "ada", kNow), std::nullopt);
+    EXPECT_EQ(token_problem(jwt("{}"), "ada", kNow), std::nullopt);
+    const auto none = token_problem("", "ada", kNow);
+    ASSERT_TRUE(none);
+    EXPECT_EQ(none->code, Errc::denied);
+    EXPECT_THAT(none->message, HasSubstr("no Slurm token of ada"));
+    const auto old = token_problem(good, "ada", 1'795'265'876);
+    ASSERT_TRUE(old);
+    EXPECT_EQ(old->code, Errc::denied);
+    EXPECT_THAT(old->message,
+                HasSubstr("the Slurm token of ada has expired (2026-11-21T12:57:56Z)"));
+    const auto other = token_problem(good, "bob", kNow);
+    ASSERT_TRUE(other);
+    EXPECT_EQ(other->message, "the Slurm token of bob is made out to ada");
+    const auto junk = token_problem("junk", "ada", kNow);
+    ASSERT_TRUE(junk);
+    EXPECT_THAT(junk->message, HasSubstr("the Slurm token of ada is not a JSON Web Token"));
+    EXPECT_THAT(junk->message, testing::Not(HasSubstr("junk")));  // a secret, whatever it is
+}
+
+// --- submissions; * seen live (22.05.8)
+
+struct Submission {
+    int status;
+    std::string body;
+    Kind kind;
+    std::string message;
+};
+
+std::string errors(const std::string& list) {
+    return R"({"meta":{},"errors":[)" + list + R"(]})";
+}
+
+const std::vector<Submission> kSubmissions{
+    {200, R"({"meta":{},"errors":[],"job_id":17,"step_id":"BATCH"})", Kind::accepted, ""},  // *
+    {500, errors(R"({"error_code":2000,"error":"Invalid partition name specified"})"),      // *
+     Kind::rejected, "Invalid partition name specified"},
+    {500, errors(R"({"error_code":2029,"error":"Invalid feature specification"})"),  // *
+     Kind::rejected, "Invalid feature"},
+    {200, errors(R"({"error_number":2000,"error":"Invalid partition name specified"})"),
+     Kind::rejected, "Invalid partition"},
+    {500, errors(R"({"error_code":5005,"error":"Zero Bytes were transmitted or received"})"),  // *
+     Kind::ambiguous, "Zero Bytes"},
+    {500, errors(R"({"error_number":-1,"error":"Unspecified error"})"), Kind::ambiguous, ""},
+    {500, errors(R"({"error":"Socket timed out on send/recv operation"})"), Kind::ambiguous, ""},
+    {500, errors(R"x({"error":"Unable to contact slurm controller (connect failure)"})x"),
+     Kind::not_submitted, "Unable to contact"},
+    {200, errors(R"({"error":"something new"})"), Kind::ambiguous, "something new"},
+    {400,
+     errors(R"({"description":"Disabled key: \"contiguous\"","error_number":1},)"  // *
+            R"({"error_code":9001,"error":"Failure during parsing"})"),
+     Kind::rejected, "Disabled key"},
+    {400, "Unable to parse query.", Kind::rejected, "HTTP 400: Unable to parse query."},  // *
+    {404, "Unable find requested URL.", Kind::not_submitted, "HTTP 404"},                 // *
+    {401, "Authentication failure", Kind::not_submitted, "the Slurm token of ada"},       // *
+    {403, "", Kind::not_submitted, "the Slurm token of ada"},
+    {408, "", Kind::not_submitted, "HTTP 408"},
+    {413, "", Kind::rejected, "HTTP 413"},
+    {429, "", Kind::not_submitted, "HTTP 429"},
+    {502, "<html>Bad Gateway</html>", Kind::ambiguous, "HTTP 502"},
+    {503, "", Kind::ambiguous, "HTTP 503"},
+    {200, "", Kind::ambiguous, "not JSON"},
+    {200, "{", Kind::ambiguous, "not JSON"},
+    {200, "[]", Kind::ambiguous, "no number"},
+    {200, "{}", Kind::ambiguous, "no number"},
+    {200, R"({"job_id":0})", Kind::ambiguous, "no number"},
+    {200, R"({"job_id":-5})", Kind::ambiguous, "no number"},
+    {200, R"({"job_id":"17"})", Kind::ambiguous, "no number"},
+    {200, R"({"job_id":1.5})", Kind::ambiguous, "no number"},
+    {200, R"({"job_id":99999999999})", Kind::ambiguous, "no number"},
+    {200, R"({"job_id":17,"result":{"job_id":18}})", Kind::ambiguous, "no number"},
+    // A job that has to wait. *: sbatch says "Submitted batch job 119".
+    {200,
+     R"x({"errors":[{"error_code":2068,"error":"Required node not available (down, drained or )x"
+     R"x(reserved)"}],"job_id":119,"step_id":"BATCH","job_submit_user_msg":""})x",
+     Kind::accepted, ""},
+    {500, R"({"errors":[{"error_number":2015,"error":"Requested partition"}],"job_id":18})",
+     Kind::accepted, ""},
+    {200, R"({"result":{"job_id":18,"error_code":2068}})", Kind::accepted, ""},
+    {200, R"({"result":{"job_id":18,"error_code":0}})", Kind::accepted, ""},
+    {302, "", Kind::ambiguous, "HTTP 302"},
+};
+
+TEST(RestSubmit, IsOnlyCertainOfWhatIsCertain) {
+    for (const Submission& one : kSubmissions) {
+        SCOPED_TRACE(std::to_string(one.status) + " " + one.body);
+        const SubmitReply reply = submit_reply(answer(one.status, one.body), "ada");
+        EXPECT_EQ(reply.kind, one.kind);
+        EXPECT_THAT(reply.message, HasSubstr(one.message));
+        EXPECT_EQ(reply.id != 0, one.kind == Kind::accepted);
+    }
+}
+
+// --- failed queries
+
+TEST(RestFailure, SaysWhoseFaultItIs) {
+    const auto code = [](int status, const std::string& body) {
+        return query_failure("jobs", answer(status, body), "ada").code;
+    };
+    EXPECT_EQ(code(401, "Authentication failure"), Errc::denied);
+    EXPECT_EQ(code(403, ""), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error":"Invalid job id specified"})")), Errc::not_found);
+    EXPECT_EQ(code(500, errors(R"({"error":"Access/permission denied"})")), Errc::denied);
+    EXPECT_EQ(code(500, errors(R"({"error":"Protocol authentication error"})")), Errc::denied);
+    EXPECT_EQ(code(500, ""), Errc::unavailable);
+    EXPECT_EQ(code(404, "Unable find requested URL."), Errc::unavailable);
+    const Error unsaid = query_failure(
+        "jobs",
+        answer(500, errors(R"({"description":"Failed while looking for jobs","error_number":-1,)"
+                           R"("error":"Unspecified error","source":"slurm_load_jobs"})")),
+        "ada");
+    EXPECT_EQ(unsaid.code, Errc::unavailable);
+    EXPECT_THAT(unsaid.message, HasSubstr("maybe it does not take the Slurm token of ada"));
+}
+
+// --- the answers of each version
+
+struct Release {
+    std::string folder;
+    int parser;
+};
+const std::vector<Release> kReleases{{"23.02", 39}, {"23.11", 40}, {"24.05", 41},
+                                     {"24.11", 42}, {"25.05", 43}, {"25.11", 44}};
+
+// Of a file with one answer of each route.
+ClientResponse recorded(const Release& release, const char* route, int status = 200) {
+    const auto all = parse_json(
+        slurm_fixture(release.folder + "/rest_v0.0." + std::to_string(release.parser) + ".json"));
+    EXPECT_TRUE(all);
+    EXPECT_TRUE(all->contains(route));
+    return answer(status, dump_json(all->value(route, Json())));
+}
+ClientResponse live(const char* name, int status = 200) {
+    return answer(status, slurm_fixture("22.05/rest_" + std::string{name} + ".json"));
+}
+
+TEST(RestPing, IsReadFromEveryVersion) {
+    const auto old = parse_ping_answer(live("ping"), "demo");
+    ASSERT_TRUE(old);
+    EXPECT_EQ(old->meta.data_parser, "v0.0.38");
+    EXPECT_EQ(old->meta.slurm_release, "22.05.8");
+    EXPECT_EQ(old->meta.accounting_storage, std::nullopt);
+    ASSERT_EQ(old->controllers.size(), 1U);
+    EXPECT_EQ(old->controllers[0].host, "ctl");
+    EXPECT_TRUE(old->controllers[0].up);
+    for (const Release& release : kReleases) {
+        SCOPED_TRACE(release.folder);
+        const auto ping = parse_ping_answer(recorded(release, "ping"), "demo");
+        ASSERT_TRUE(ping);
+        EXPECT_EQ(ping->meta.data_parser, "v0.0." + std::to_string(release.parser));
+        EXPECT_EQ(ping->meta.slurm_release.substr(0, 5), release.folder);
+        EXPECT_EQ(ping->meta.accounting_storage.has_value(), release.parser >= 40);
+        EXPECT_EQ(ping->meta.cluster, release.parser >= 40 ? "alps" : "");
+        ASSERT_EQ(ping->controllers.size(), 1U);
+        EXPECT_TRUE(ping->controllers[0].up);
+    }
+    const auto down = parse_ping_answer(
+        answer(200, R"({"pings":[{"hostname":"ctl","ping":"DOWN"},{"pinged":"DOWN"},)"
+                    R"({"responding":false}]})"),
+        "demo");
+    ASSERT_TRUE(down);
+    for (const ControllerPing& one : down->controllers) {
+        EXPECT_FALSE(one.up);
+    }
+    EXPECT_FALSE(parse_ping_answer(answer(200, "{}"), "demo"));
+}
+
+TEST(RestPartitions, AreReadFromEveryVersion) {
+    const auto old = parse_partitions(live("partitions"), "demo");
+    ASSERT_TRUE(old);
+    ASSERT_EQ(old->size(), 2U);
+    EXPECT_TRUE(old->at(0).is_default);
+    EXPECT_FALSE(old->at(1).is_default);
+    for (const Release& release : kReleases) {
+        SCOPED_TRACE(release.folder);
+        const auto all = parse_partitions(recorded(release, "partitions"), "demo");
+        ASSERT_TRUE(all) << all.error().message;
+        ASSERT_EQ(all->size(), 2U);
+        EXPECT_THAT(all->at(0).deny_accounts, ElementsAre("guest", "trial"));
+        EXPECT_THAT(all->at(0).allow_qos, ElementsAre("high", "normal"));
+        const SlurmPartition& low = all->at(1);
+        EXPECT_EQ(low.max_time, std::nullopt);
+        EXPECT_EQ(low.default_time, std::nullopt);
+        EXPECT_EQ(low.max_nodes, 2);
+        EXPECT_NE(low.state, "UP");
+    }
+    std::vector<Result<std::vector<SlurmPartition>>> both{old};
+    both.push_back(parse_partitions(recorded(kReleases.back(), "partitions"), "demo"));
+    for (const auto& all : both) {
+        const SlurmPartition& main = all->at(0);
+        EXPECT_EQ(main.name, "main");
+        EXPECT_EQ(main.state, "UP");
+        EXPECT_EQ(main.max_time, 3600);
+        EXPECT_EQ(main.default_time, 300);
+        EXPECT_EQ(main.max_nodes, std::nullopt);
+        EXPECT_EQ(main.min_nodes, 0);
+        EXPECT_EQ(main.total_nodes, 3);
+        EXPECT_EQ(main.total_cpus, 24);
+        EXPECT_EQ(main.nodes, "n[1-3]");
+        EXPECT_EQ(main.max_memory_mb_per_node, std::nullopt);
+    }
+}
+
+TEST(RestNodes, AreReadFromEveryVersion) {
+    const auto old = parse_nodes(live("nodes"), "demo");
+    ASSERT_TRUE(old);
+    ASSERT_EQ(old->nodes.size(), 3U);
+    EXPECT_EQ(old->nodes[2].state, "drained");
+    EXPECT_EQ(old->nodes[2].reason, "bad\nfan");
+    for (const Release& release : kReleases) {
+        SCOPED_TRACE(release.folder);
+        const auto table = parse_nodes(recorded(release, "nodes"), "demo");
+        ASSERT_TRUE(table);
+        ASSERT_EQ(table->nodes.size(), 3U);
+        EXPECT_EQ(table->nodes[2].state, "down");
+        EXPECT_EQ(table->nodes[2].flags, "*");
+        EXPECT_EQ(table->nodes[2].cpus_idle, 0);
+        for (const NodeTable* each : {&*old, &*table}) {
+            EXPECT_EQ(each->malformed, 0U);
+            const SlurmNode& n1 = each->nodes[0];
+            EXPECT_EQ(n1.name, "n1");
+            EXPECT_EQ(n1.state, "mixed");
+            EXPECT_TRUE(n1.usable());
+            EXPECT_EQ(n1.cpus, 8);
+            EXPECT_EQ(n1.cpus_allocated, 3);
+            EXPECT_EQ(n1.cpus_idle, 5);
+            EXPECT_EQ(n1.memory_mb, 16000);
+            EXPECT_EQ(n1.gpus(), 2);
+            EXPECT_EQ(n1.gpus_used(), 1);
+            EXPECT_THAT(n1.partitions, ElementsAre("main", "low"));
+            EXPECT_EQ(each->nodes[1].state, "draining");
+            EXPECT_EQ(each->nodes[1].reason, "soon");
+            EXPECT_FALSE(each->nodes[1].usable());
+        }
+    }
+}
+
+TEST(RestNodes, HaveTheWordsOfSinfo) {
+    const std::map<std::string, std::string> words{
+        {R"(["IDLE"])", "idle"},
+        {R"(["IDLE","PLANNED"])", "planned"},
+        {R"(["IDLE","RESERVED"])", "reserved"},
+        {R"(["IDLE","MAINTENANCE","RESERVED"])", "maint"},
+        {R"(["IDLE","COMPLETING"])", "completing"},
+        {R"(["ALLOCATED","COMPLETING"])", "allocated+"},
+        {R"(["IDLE","POWERED_DOWN","CLOUD"])", "idle~"},
+        {R"(["MIXED","CLOUD","POWERING_UP"])", "mixed#"},
+        {R"(["IDLE","REBOOT_REQUESTED"])", "idle@"},
+        {R"(["DOWN","DRAIN","NOT_RESPONDING"])", "drained*"},
+        {R"(["IDLE","INVALID_REG","DRAIN"])", "inval"},
+        {R"(["IDLE","FAIL"])", "fail"},
+        {R"(["SOMETHING_NEW"])", "unknown"},
+    };
+    for (const auto& [state, word] : words) {
+        const auto table = parse_nodes(
+            answer(200, R"({"nodes":[{"name":"n1","cpus":8,"state":)" + state + "}]}"), "demo");
+        ASSERT_TRUE(table);
+        ASSERT_EQ(table->nodes.size(), 1U) << state;
+        EXPECT_EQ(table->nodes[0].state + table->nodes[0].flags, word);
+    }
+}
+
+TEST(RestHistory, IsReadFromEveryVersion) {
+    const auto old = parse_history(live("history"), "demo", 0);
+    ASSERT_TRUE(old) << old.error().message;
+    EXPECT_EQ(old->malformed, 0U);
+    ASSERT_EQ(old->jobs.size(), 3U);
+    EXPECT_EQ(old->jobs[0].verdict().end, SlurmEnd::failed);
+    EXPECT_EQ(old->jobs[0].signal, 53);
+    EXPECT_EQ(old->jobs[1].verdict().end, SlurmEnd::cancelled);
+    EXPECT_EQ(old->jobs[1].started_at, 1'795'265'250);
+    EXPECT_EQ(old->jobs[2].nodes, "");  // "None assigned": it never ran
+    EXPECT_EQ(old->jobs[2].started_at, 0);
+    for (const Release& release : kReleases) {
+        SCOPED_TRACE(release.folder);
+        const auto table = parse_history(recorded(release, "history"), "demo", 1'795'000'000);
+        ASSERT_TRUE(table) << table.error().message;
+        EXPECT_EQ(table->malformed, 0U);
+        ASSERT_EQ(table->jobs.size(), 3U);  // not mallory's, not the one of 2023
+        const SlurmJob& done = table->jobs[0];
+        EXPECT_EQ(done.id, 101);
+        EXPECT_EQ(done.name, "train-01jd5m8x3qw9v7t2k4n6p8r0sz-a1");
+        EXPECT_EQ(done.cluster, "alps");
+        EXPECT_EQ(done.nodes, "n[1-2]");
+        EXPECT_EQ(done.verdict().end, SlurmEnd::ok);
+        EXPECT_EQ(done.exit_code, 0);
+        EXPECT_EQ(done.submitted_at, 1'795'237'917);
+        EXPECT_EQ(done.started_at, 1'795'237'922);
+        EXPECT_EQ(done.ended_at, 1'795'237'999);
+        EXPECT_EQ(table->jobs[1].verdict().end, SlurmEnd::node_fail);
+        EXPECT_EQ(table->jobs[2].signal, 9);
+    }
+}
+
+// Seen live: 22.05 says so of a script that ended with 3.
+TEST(RestHistory, DoesNotBelieveThatAFailureWasASuccess) {
+    const auto table =
+        parse_history(answer(200, R"({"jobs":[{"job_id":1,"name":"a","user":"demo","nodes":"n1",)"
+                                  R"("state":{"current":"FAILED","reason":"None"},)"
+                                  R"("exit_code":{"status":"SUCCESS","return_code":0}}]})"),
+                      "demo", 0);
+    ASSERT_TRUE(table);
+    ASSERT_EQ(table->jobs.size(), 1U);
+    EXPECT_EQ(table->jobs[0].verdict().end, SlurmEnd::failed);
+    EXPECT_EQ(table->jobs[0].exit_code, std::nullopt);
+    EXPECT_EQ(table->jobs[0].signal, std::nullopt);
+}
+
+TEST(RestHistory, OfNothingIsEmpty) {
+    const auto none = parse_history(live("history_none"), "demo", 0);
+    ASSERT_TRUE(none);
+    EXPECT_THAT(none->jobs, IsEmpty());
+    // slurmdbd is away: not known, which is not the same as nothing.
+    const auto away = parse_history(
+        answer(500, errors(R"({"error":"Unable to connect to database"})")), "demo", 0);
+    ASSERT_FALSE(away);
+    EXPECT_EQ(away.error().code, Errc::unavailable);
+    EXPECT_FALSE(parse_history(answer(404, "Unable find requested URL."), "demo", 0));
+}
+
+TEST(RestJobDetail, IsReadFromEveryVersion) {
+    const auto old = parse_job_detail(live("job"), "demo");
+    ASSERT_TRUE(old) << old.error().message;
+    EXPECT_EQ(old->job.id, 116);
+    EXPECT_EQ(old->job.user, "demo");
+    EXPECT_FALSE(old->preempted);
+    for (const Release& release : kReleases) {
+        SCOPED_TRACE(release.folder);
+        const auto detail = parse_job_detail(recorded(release, "job"), "demo");
+        ASSERT_TRUE(detail) << detail.error().message;
+        EXPECT_EQ(detail->job.id, 101);
+        EXPECT_TRUE(detail->preempted);
+        EXPECT_EQ(detail->job.exit_code, 1);
+    }
+    const auto none = parse_job_detail(
+        answer(500, errors(R"({"description":"Unable to find JobId=9",)"
+                           R"("error_number":2017,"error":"Invalid job id specified"})")),
+        "demo");
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, Errc::not_found);
+    EXPECT_EQ(parse_job_detail(answer(200, R"({"jobs":[]})"), "demo").error().code,
+              Errc::not_found);
+}
+
+TEST(RestSubmit, IsReadFromEveryVersion) {
+    for (const Release& release : kReleases) {
+        SCOPED_TRACE(release.folder);
+        const SubmitReply good = submit_reply(recorded(release, "submit"), "demo");
+        EXPECT_EQ(good.kind, Kind::accepted) << good.message;
+        EXPECT_EQ(good.id, 117);
+        const SubmitReply bad = submit_reply(recorded(release, "refused"), "demo");
+        EXPECT_EQ(bad.kind, Kind::rejected);
+        EXPECT_THAT(bad.message, HasSubstr("Invalid partition name specified"));
+    }
+}
+
+// --- bytes that mean harm
+
+TEST(RestHostile, NothingIsTakenFromTornOrForeignBytes) {
+    const std::vector<std::string> bodies{
+        "",
+        "{",
+        "[",
+        "null",
+        "\xff\xfe",
+        R"({"nodes":)",
+        R"({"nodes":[{]})",
+        R"({"nodes":[1,"x"]}x)",
+        R"({"nodes":[],"nodes":[]})",
+        R"({"jobs":{}})",
+        "{\"nodes\":[" + std::string(200'000, '['),
+        R"({"nodes":[{"name":"n1"}],"errors":[{"error":"late"}]})"};
+    for (const std::string& body : bodies) {
+        SCOPED_TRACE(body.substr(0, 40));
+        const ClientResponse response = answer(200, body);
+        EXPECT_FALSE(parse_nodes(response, "demo"));
+        EXPECT_FALSE(parse_partitions(response, "demo"));
+        EXPECT_FALSE(parse_history(response, "demo", 0));
+        EXPECT_FALSE(parse_job_detail(response, "demo"));
+        EXPECT_FALSE(parse_ping_answer(response, "demo"));
+        EXPECT_NE(submit_reply(response, "demo").kind, Kind::accepted);
+    }
+}
+
+TEST(RestHostile, RowsWithoutSenseAreCounted) {
+    const auto nodes = parse_nodes(
+        answer(200, R"({"nodes":[{},7,null,{"name":"a;b","cpus":1,"state":["IDLE"]},)"
+                    R"({"name":"n1","cpus":-1,"state":["IDLE"]},{"name":"n2","cpus":4}]})"),
+        "demo");
+    ASSERT_TRUE(nodes);
+    EXPECT_THAT(nodes->nodes, IsEmpty());
+    EXPECT_EQ(nodes->malformed, 6U);
+    const auto jobs = parse_history(
+        answer(200, R"({"jobs":[{"job_id":1,"name":"a\nb","user":"demo","state":{"current":"X"}},)"
+                    R"({"job_id":-1,"name":"a","user":"demo","state":{"current":"FAILED"}},)"
+                    R"x({"job_id":1,"name":"a","user":"demo","nodes":"$(x)",)x"
+                    R"("state":{"current":"FAILED"}}]})"),
+        "demo", 0);
+    ASSERT_TRUE(jobs);
+    EXPECT_THAT(jobs->jobs, IsEmpty());
+    EXPECT_EQ(jobs->malformed, 3U);
+}
+
+}  // namespace
+}  // namespace lockstep::rest
