@@ -1,5 +1,6 @@
-// Folders of lockstepd's in which a job that runs as another Unix user works, by POSIX access control
-// lists (acl(5)): no other user sees them, and neither side needs rights over the other. Blocking.
+// Folders of lockstepd's in which a job that runs as another Unix user works, by POSIX access
+// control lists (acl(5)): no other user sees them, and neither side needs rights over the other.
+// Blocking.
 #pragma once
 
 #include "job/base/result.hpp"

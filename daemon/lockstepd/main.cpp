@@ -78,7 +78,7 @@ class Daemon {
     }
 
     Task<Status> start_parts() {
-        auto made = make_scheduler(io_, clock_, settings_, slurm_metrics_);
+        auto made = make_scheduler(io_, clock_, settings_, slurm_metrics_, data_.path());
         if (!made) {
             co_return fail(made.error());
         }
@@ -106,7 +106,8 @@ class Daemon {
         if (finishing_) {
             co_return Status{};  // asked to stop while the jobs were loading
         }
-        add_routes(router_, RouteContext{io_, *control_, metrics_, *tokens_});
+        add_routes(router_,
+                   RouteContext{io_, *control_, metrics_, *tokens_, scheduler_->identities()});
         HttpSettings http;
         http.allowed_hosts = own_names(settings_);
         http.metrics_open = !settings_.metrics_auth;

@@ -1,12 +1,18 @@
 #include "daemon/lockstepd/make_scheduler.hpp"
 
+#include "daemon/control/shared_folder.hpp"
+#include "job/base/files.hpp"
 #include "scheduler-integration/local/local_scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_cli.hpp"
+#include "scheduler-integration/slurm/slurm_rest.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
+#include "scheduler-integration/slurm/slurm_users.hpp"
 
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 
@@ -46,6 +52,28 @@ telemetry::SlurmValues values_of(const SlurmCounters& counters) {
     return out;
 }
 
+// HOME of the user's jobs; "" for one whom this machine does not know.
+std::string home_of(const std::string& user) {
+    passwd entry{};
+    passwd* found = nullptr;
+    std::array<char, 16'384> room{};
+    ::getpwnam_r(user.c_str(), &entry, room.data(), room.size(), &found);
+    return found == nullptr ? "" : found->pw_dir;
+}
+
+SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::string agent) {
+    SlurmScheduler::Options options;
+    options.agent_path = std::move(agent);
+    options.slurm_bin = settings.slurm_bin_dir;
+    options.poll_min =
+        std::chrono::milliseconds{static_cast<std::int64_t>(settings.slurm_poll_seconds * 1000)};
+    options.poll_max = std::max(options.poll_max, options.poll_min);
+    options.submissions_per_second = settings.slurm_submit_rate;
+    options.quarantine = std::chrono::seconds{settings.slurm_quarantine_seconds};
+    options.gpus_as_gres = settings.slurm_gres;
+    return options;
+}
+
 std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
                                       const DaemonSettings& settings, std::string agent,
                                       telemetry::SlurmMetrics& metrics) {
@@ -64,17 +92,49 @@ std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
         io, std::move(cli), [&metrics](std::string_view program, bool good, double seconds) {
             metrics.called(program, good, seconds);
         });
-    SlurmScheduler::Options options;
-    options.agent_path = std::move(agent);
-    options.slurm_bin = settings.slurm_bin_dir;
-    options.poll_min =
-        std::chrono::milliseconds{static_cast<std::int64_t>(settings.slurm_poll_seconds * 1000)};
-    options.poll_max = std::max(options.poll_max, options.poll_min);
-    options.submissions_per_second = settings.slurm_submit_rate;
-    options.quarantine = std::chrono::seconds{settings.slurm_quarantine_seconds};
-    options.gpus_as_gres = settings.slurm_gres;
-    auto scheduler =
-        std::make_unique<SlurmScheduler>(io, clock, std::move(backend), std::move(options));
+    auto scheduler = std::make_unique<SlurmScheduler>(io, clock, std::move(backend),
+                                                      slurm_options(settings, std::move(agent)));
+    metrics.follow([slurm = scheduler.get()] { return values_of(slurm->counters()); });
+    return scheduler;
+}
+
+Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const Clock& clock,
+                                                    const DaemonSettings& settings,
+                                                    std::string agent,
+                                                    telemetry::SlurmMetrics& metrics,
+                                                    const std::filesystem::path& data_directory) {
+    std::filesystem::path runs = settings.runs_dir.empty()
+                                     ? data_directory / "runs"
+                                     : std::filesystem::absolute(settings.runs_dir);
+    if (const Status made = make_private_directories(runs); !made) {
+        return fail(made.error());
+    }
+    if (::chmod(runs.c_str(), 0711) != 0) {  // each job's folder says who may pass
+        return fail(errno_error("chmod " + runs.string(), errno));
+    }
+    if (const Status open = open_to_others(runs); !open) {
+        return fail(open.error());
+    }
+    const auto address = parse_plain_address(settings.slurmrestd_url);
+    if (!address) {
+        return fail(Errc::invalid, "--slurmrestd-url: " + address.error().message);
+    }
+    const auto make_backend = [&io, &clock, &metrics, address = *address](const std::string& user,
+                                                                          SlurmUsers::Token token) {
+        SlurmRest::Options rest;
+        rest.address = address;
+        rest.user = user;
+        rest.home = home_of(user);
+        rest.token = std::move(token);
+        return std::make_unique<SlurmRest>(
+            io, clock, std::move(rest),
+            [&metrics](std::string_view what, bool good, double seconds) {
+                metrics.called(what, good, seconds);
+            });
+    };
+    auto scheduler = std::make_unique<SlurmUsers>(io, clock, make_backend,
+                                                  slurm_options(settings, std::move(agent)),
+                                                  data_directory / "slurm-tokens");
     metrics.follow([slurm = scheduler.get()] { return values_of(slurm->counters()); });
     return scheduler;
 }
@@ -83,7 +143,8 @@ std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
                                                   const DaemonSettings& settings,
-                                                  telemetry::SlurmMetrics& metrics) {
+                                                  telemetry::SlurmMetrics& metrics,
+                                                  const std::filesystem::path& data_directory) {
     std::string agent = settings.agent_path;
     if (agent.empty()) {
         std::error_code ec;
@@ -93,6 +154,9 @@ Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clo
     if (settings.scheduler == "slurm") {
         // The agent's path is the nodes' business: here it may not be there.
         return make_slurm(io, clock, settings, std::move(agent), metrics);
+    }
+    if (settings.scheduler == "slurmrestd") {
+        return make_slurm_users(io, clock, settings, std::move(agent), metrics, data_directory);
     }
     if (::access(agent.c_str(), X_OK) != 0) {
         return fail(errno_error("lockstep-agent at " + agent, errno));

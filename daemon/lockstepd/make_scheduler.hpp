@@ -6,6 +6,7 @@
 #include "job/base/clock.hpp"
 #include "scheduler-integration/scheduler.hpp"
 
+#include <filesystem>
 #include <memory>
 
 namespace lockstep {
@@ -14,6 +15,7 @@ namespace lockstep {
 // every call to Slurm.
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
                                                   const DaemonSettings& settings,
-                                                  telemetry::SlurmMetrics& metrics);
+                                                  telemetry::SlurmMetrics& metrics,
+                                                  const std::filesystem::path& data_directory);
 
 }  // namespace lockstep

@@ -80,9 +80,14 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--agent-path", settings.agent_path,
                    "Path of lockstep-agent; default: beside lockstepd")
         ->envname("LOCKSTEP_AGENT_PATH");
-    app.add_option("--scheduler", settings.scheduler, "Where jobs run")
+    app.add_option("--scheduler", settings.scheduler,
+                   "Where jobs run: on this machine; in Slurm, as lockstepd's own user; in Slurm, "
+                   "each as its own user, with the user's own Slurm token (lockstep slurm-token)")
         ->envname("LOCKSTEP_SCHEDULER")
-        ->check(CLI::IsMember({"local", "slurm"}));
+        ->check(CLI::IsMember({"local", "slurm", "slurmrestd"}));
+    app.add_option("--slurmrestd-url", settings.slurmrestd_url,
+                   "Where slurmrestd listens; it must take rest_auth/jwt")
+        ->envname("LOCKSTEP_SLURMRESTD_URL");
     app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
                    "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
                    "lockstepd's environment is passed on to them, nothing else of it")
