@@ -76,9 +76,8 @@ void Ingest::take(const std::vector<Item>& items) {
     const double now = context_.now_seconds();
     for (const Item& item : items) {
         const auto& actor = item.link->actor();
-        auto& series =
-            context_.series.job(actor->job().id.value,
-                                static_cast<std::size_t>(actor->job().spec.world_size()));
+        auto& series = context_.series.job(
+            actor->job().id.value, static_cast<std::size_t>(actor->job().spec.world_size()));
         const auto added = series.ingest(item.batch, item.link->attempt(), now);
         context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
         if (added.late_rows > 0) {

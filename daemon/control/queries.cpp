@@ -302,9 +302,8 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     }
     for (const std::int32_t rank : query.ranks) {
         if (rank >= (*job)->spec.world_size()) {
-            co_return fail(Errc::invalid,
-                           "ranks: the job has ranks 0-" +
-                               std::to_string((*job)->spec.world_size() - 1));
+            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" +
+                                              std::to_string((*job)->spec.world_size() - 1));
         }
     }
     const auto series = co_await load_series(**job);

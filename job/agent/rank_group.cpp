@@ -1,3 +1,4 @@
+// size: the life of a rank, child or task, in small functions
 #include "job/agent/rank_group.hpp"
 
 #include "job/async/sleep.hpp"

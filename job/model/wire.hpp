@@ -51,7 +51,8 @@ struct Join {
     std::int32_t cores = 0;
     std::int32_t gpus = 0;
     std::int64_t memory_mb = 0;
-    // Like `port` for an endpoint of each of its ranks, if needs_endpoints() (spec.hpp); else empty.
+    // Like `port` for an endpoint of each of its ranks, if needs_endpoints() (spec.hpp); else
+    // empty.
     std::vector<std::int32_t> ports{};
 };
 struct Ready {

@@ -84,8 +84,9 @@ Result<Admission> LocalScheduler::admit(const JobSpec& spec) const {
     }
     if (spec.launch == Launch::task) {
         return fail(field_errors(
-            {{"/launch", "task needs Slurm, whose srun starts the ranks: this daemon starts jobs on "
-                         "its own machine"}}));
+            {{"/launch",
+              "task needs Slurm, whose srun starts the ranks: this daemon starts jobs on "
+              "its own machine"}}));
     }
     if (spec.submission == Submission::manual) {
         return fail(field_errors(
