@@ -226,6 +226,7 @@ constexpr std::string_view kSchemas = R"json({
 "Rank": {"type": "object", "required": ["rank", "local_rank", "node_rank", "state"],
   "properties": {
     "rank": {"type": "integer"}, "local_rank": {"type": "integer"},
+    "role": {"type": "string", "description": "If the job has roles."},
     "node_rank": {"type": "integer"}, "node": {"type": "string"}, "address": {"type": "string"},
     "pid": {"type": "integer"},
     "state": {"type": "string", "enum": ["waiting", "running", "succeeded", "failed", "stopped",

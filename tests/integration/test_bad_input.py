@@ -75,7 +75,10 @@ class BadRequest(harness.TestCase):
                             "/resources/gpus_per_node")
 
     def test_what_this_version_cannot_do_is_refused_not_ignored(self):
-        self.assert_problem(self.post({**SPEC, "framework": "horovod"}), 400, "/framework")
+        self.assert_problem(self.post({**SPEC, "framework": "mxnet"}), 400, "/framework")
+        self.assert_problem(self.post({**SPEC, "framework": "pytorch",
+                                       "roles": [{"name": "ps", "count": 1}]}), 400, "/roles/0/name")
+        self.assert_problem(self.post({**SPEC, "framework": "mpi"}), 400, "/launch")
         self.assert_problem(self.post({**SPEC, "train": {"epochs": 1}}), 400, "/train")
         self.assert_problem(self.post({"name": "n", "framework": "native", "train": {"precision": "fp8"}}), 400,
                             "/train/precision")

@@ -82,9 +82,6 @@ class Real(harness.TestCase):
     def test_deepspeed(self):
         self.train("deepspeed", "deepspeed", "deepspeed_fit.py")
 
-    def test_horovod(self):
-        self.train("horovod", "horovod.torch", "horovod_fit.py")
-
     def test_keras_on_torch(self):
         if not harness.has_module("torch"):
             self.skipTest("keras: no module torch")

@@ -53,7 +53,7 @@ class Roles(harness.TestCase):
         self.assertEqual(self.daemon.wait_state(job["id"], harness.FINAL)["state"], "cancelled")
 
     def test_wrong_roles_are_refused_by_name(self):
-        for framework in ("pytorch", "jax", "accelerate", "deepspeed", "horovod", "lightning"):
+        for framework in ("pytorch", "jax", "accelerate", "deepspeed", "lightning"):
             answer = self.daemon.api("POST", "/v1/jobs", {
                 "name": "a", "framework": framework, "command": ["x"], "roles": ROLES,
                 "resources": {"ranks_per_node": 4}})

@@ -43,7 +43,7 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
         {"tensorflow", {"rank", "node"}},
         {"paddle", {"rank", "node"}},
         {"jax", {"rank", "task"}},
-        {"horovod", {"rank", "task"}},
+        {"horovod", {"task"}},
         {"deepspeed", {"rank", "node", "task"}},
         {"accelerate", {"rank", "node", "task"}},
         {"mpi", {"task"}},
@@ -86,7 +86,7 @@ TEST(SpecLaunch, WithNodeThereIsOneProcessPerNode) {
 
 TEST(SpecRoles, AWrongRoleIsRefusedByNameWithItsPointer) {
     for (const char* framework :
-         {"native", "pytorch", "lightning", "jax", "horovod", "deepspeed", "accelerate"}) {
+         {"native", "pytorch", "lightning", "jax", "deepspeed", "accelerate"}) {
         EXPECT_EQ(wrong(parse(framework, kServers)),
                   (Errors{std::string{"/roles/0/name: framework "} + framework +
                           " has no such role: only worker"}))
