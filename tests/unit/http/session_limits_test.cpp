@@ -115,7 +115,7 @@ TEST_F(SessionTest, AStreamIsCutWhenItsTokenEndsAndNoOther) {
     HttpSettings settings;
     settings.limits.sweep = 20ms;
     start(settings);
-    const auto watch = [this](RawClient& client, const std::string& token) {
+    const auto watch = [](RawClient& client, const std::string& token) {
         client.send("GET /watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
                     "\r\n\r\n");
         EXPECT_EQ(status_in(client.read_until("piece 2\n\r\n")), 200);
