@@ -10,6 +10,7 @@
 
 #include <fstream>
 #include <functional>
+#include <thread>
 
 namespace lockstep {
 namespace {
@@ -84,13 +85,21 @@ TEST_F(Subprocess, AtItsDeadlineItAndItsChildrenAreKilled) {
     EXPECT_TRUE(result->timed_out);
     EXPECT_EQ(result->signal, SIGKILL);
     const pid_t child = std::stoi(result->out);
-    // Killed with its group; init has it, so it may still be a zombie of somebody else's.
-    std::ifstream stat{"/proc/" + std::to_string(child) + "/stat"};
+    // Killed with its group; init has it, so it may still be a zombie of somebody else's. A signal
+    // that was sent is not yet a death.
     std::string line;
-    std::getline(stat, line);
-    EXPECT_TRUE(line.empty() || line.find(") Z") != std::string::npos ||
-                line.find(") X") != std::string::npos)
-        << line;
+    const auto dead = [&] {
+        std::ifstream stat{"/proc/" + std::to_string(child) + "/stat"};
+        line.clear();
+        std::getline(stat, line);
+        return line.empty() || line.find(") Z") != std::string::npos ||
+               line.find(") X") != std::string::npos;
+    };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    while (!dead() && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::yield();
+    }
+    EXPECT_TRUE(dead()) << line;
 }
 
 TEST_F(Subprocess, OutputIsBounded) {
