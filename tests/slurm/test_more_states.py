@@ -121,7 +121,13 @@ class Suspended(StateCase):
         ticks = "until [ -e \"$LOCKSTEP_CHECKPOINT_DIR/../go\" ]; do echo tick; sleep 0.1; done"
         job, number = self.suspended(ticks)
         polls = self.polls()
-        before = self.daemon.rank_log(job, 1)
+        seen = []
+        # slurmctld says SUSPENDED before the nodes have stopped anything.
+        def stands_still():
+            seen.append(self.daemon.rank_log(job, 1))
+            return len(seen) >= 30 and len(set(seen[-30:])) == 1
+        wait_until(stands_still, 20, "the ranks stand still")
+        before = seen[-1]
         # Slurm has been asked since, twice.
         wait_until(lambda: self.polls() >= polls + 2, 150, "two looks at the queue")
         self.assertEqual(self.daemon.job(job)["state"], "running")
