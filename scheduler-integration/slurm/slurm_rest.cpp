@@ -213,7 +213,8 @@ Task<Result<SlurmFacts>> SlurmRest::probe() {
 }
 
 Task<SubmitReply> SlurmRest::submit(std::string path) {
-    const auto script = read_file(path, kScriptBytes);
+    // The folder may be the job's user's: a link must not lead to a file of ours.
+    const auto script = read_plain_file(path, kScriptBytes);
     if (!script) {
         co_return not_submitted(script.error().message);
     }
@@ -228,7 +229,9 @@ Task<SubmitReply> SlurmRest::submit(std::string path) {
     site.now = now();
     auto body = rest::submission(*script, site);
     if (!body) {
-        co_return not_submitted(body.error().message);
+        SubmitReply reply = not_submitted(body.error().message);
+        reply.kind = SubmitReply::Kind::rejected;  // the same script says the same next time
+        co_return reply;
     }
     longest_lifetime_ = std::max(longest_lifetime_, token_lifetime());
     Query query;

@@ -194,7 +194,7 @@ class Rest(unittest.TestCase):
         for line in ("--contiguous", "--switches=1", "--network=ib", "--power=level",
                      "--distribution=block:cyclic", "--hint=nomultithread", "--hold"):
             reply = self.verb("submit", self.write(line))
-            self.assertEqual(reply["kind"], "not_submitted", reply)
+            self.assertEqual(reply["kind"], "rejected", reply)
             self.assertIn(line.partition("=")[0], reply["message"])
         self.assertEqual([row for row in self.verb("jobs")["jobs"] if not row["terminal"]], [])
 

@@ -258,13 +258,24 @@ TEST_F(SlurmRestTest, ErrorsBesideStatus200AreErrors) {
     EXPECT_FALSE(run(rest().history("a-1", 0)));
 }
 
-TEST_F(SlurmRestTest, AnUnknownDirectiveIsNotSent) {
+TEST_F(SlurmRestTest, AnUnknownDirectiveIsRefusedAndNotSent) {
     serve(restd(always(http(200, R"({"job_id":17})"))));
     const SubmitReply reply = submit("#SBATCH --contiguous\n" + kScript);
-    EXPECT_EQ(reply.kind, Kind::not_submitted);
+    EXPECT_EQ(reply.kind, Kind::rejected) << "the next try would say the same";
     EXPECT_THAT(reply.message, HasSubstr("--contiguous"));
     EXPECT_THAT(asked(), IsEmpty());
     EXPECT_EQ(run(rest().submit("/nowhere/batch.sh")).kind, Kind::not_submitted);
+}
+
+// The folder is the job's user's to write to.
+TEST_F(SlurmRestTest, AScriptThatIsALinkIsNotRead) {
+    serve(restd(always(http(200, R"({"job_id":17})"))));
+    std::ofstream{folder_.path() / "secret"} << kScript;
+    std::filesystem::create_symlink(folder_.path() / "secret", folder_.path() / "batch.sh");
+    const SubmitReply reply = run(rest().submit(folder_.path() / "batch.sh"));
+    EXPECT_EQ(reply.kind, Kind::not_submitted);
+    EXPECT_THAT(reply.message, HasSubstr("not a regular file"));
+    EXPECT_THAT(asked(), IsEmpty());
 }
 
 TEST_F(SlurmRestTest, ATokenThatCannotBeGoodIsNotSent) {
