@@ -25,9 +25,9 @@ std::string master(const RankPlace& place) {
 }
 
 const std::string& endpoint(const RankPlace& place, std::int32_t rank) {
-    static const std::string none;
+    static const std::string kNone;
     const auto index = static_cast<std::size_t>(rank);
-    return index < place.endpoints.size() ? place.endpoints[index] : none;
+    return index < place.endpoints.size() ? place.endpoints[index] : kNone;
 }
 
 // The endpoints of the ranks of one role, by their number in it.

@@ -21,7 +21,7 @@ struct LaunchRule {
 const LaunchRule& launch_rule(Framework framework) {
     using enum Framework;
     using enum Launch;
-    static const std::vector<LaunchRule> rules{
+    static const std::vector<LaunchRule> kRules{
         {native, {rank}, "the agent starts Lockstep's own trainer"},
         {pytorch, {rank, node, task}, ""},
         {lightning, {rank, node, task}, ""},
@@ -35,7 +35,7 @@ const LaunchRule& launch_rule(Framework framework) {
         {mpi, {task}, "only srun can give a rank its PMI"},
         {command, {rank, node, task}, ""},
     };
-    return rules[static_cast<std::size_t>(framework)];
+    return kRules[static_cast<std::size_t>(framework)];
 }
 
 template <class List>
@@ -289,6 +289,7 @@ void read_launch(ObjectReader& in, JobSpec& spec) {
     spec.launch = static_cast<Launch>(launch);
     if (std::find(rule.launches.begin(), rule.launches.end(), spec.launch) == rule.launches.end()) {
         std::vector<std::string_view> words;
+        words.reserve(rule.launches.size());
         for (const Launch one : rule.launches) {
             words.push_back(to_string(one));
         }
