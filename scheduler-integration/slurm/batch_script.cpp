@@ -209,6 +209,16 @@ export SLURM_EXPORT_ENV=ALL
 # Releases differ in whether srun minds them; it is told the number.
 unset SLURM_CPUS_PER_TASK SRUN_CPUS_PER_TASK
 
+# srun would end with 2 as if the node had lost this script, and lockstepd would try again.
+if [ ! -x )" + site.agent_path +
+                       R"( ]; then
+    echo "lockstep: no program )" +
+                       site.agent_path +
+                       R"( on ${SLURMD_NODENAME:-this node}" >&2
+    exit )" + std::to_string(kNoAgentExit) +
+                       R"(
+fi
+
 # When Slurm ends the job it tells the agents itself; told once more by this script, srun would kill
 # them at once. The script outlives the signal and ends as srun ends.
 trap : TERM

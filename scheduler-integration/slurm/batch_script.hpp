@@ -53,6 +53,8 @@ inline constexpr std::string_view kBatchLogName = "batch.log";  // what the scri
 inline constexpr std::size_t kJobNameBytes = 128;
 // Exit status of a script that Slurm started once more (requeue): EX_TEMPFAIL of sysexits.h.
 inline constexpr int kRestartedExit = 75;
+// … and of one whose node has no lockstep-agent: the shell's own for a command that is not there.
+inline constexpr int kNoAgentExit = 127;
 
 // <job's name>-<ulid>-a<attempt> in lower case, [a-z0-9._-], at most kJobNameBytes: squeue's -n
 // matches without case and takes commas for a list.

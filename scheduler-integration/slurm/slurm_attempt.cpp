@@ -7,6 +7,7 @@
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,17 @@ constexpr auto kQuotaPause = std::chrono::seconds{15};
 // A node that refuses an allocation does so when it is told of it, within slurmctld's
 // MessageTimeout and its repetition; seconds.
 constexpr std::int64_t kStillbornAge = 30;
+
+// How a batch script ends that never got as far as an agent's call, seen with a slurmctld that was
+// killed. What a person has to mend ends otherwise: 64 and 127 (batch_script), 4 for an agent that
+// was sent away.
+constexpr std::array<int, 5> kAccidents{
+    1,                      // srun got no step: slurmctld was away or had forgotten the allocation
+    2,                      // ENOENT: slurmd had cleared the script of the number's last job, or it
+    3,                      // the agent found the claim of an earlier job of its number
+    5,                      // the agent found no lockstepd for half an hour
+    slurm::kRestartedExit,  // Slurm started the script once more by itself
+};
 
 std::int64_t number_in(const std::string& text) {
     return to_int(text).value_or(0);
@@ -41,9 +53,84 @@ bool is_stillborn(const SlurmAttempt& attempt, const SlurmJob& row) {
            });
 }
 
+enum class Blame : std::uint8_t { slurm, others, unclear };
+
+bool is_launch_failure(const SlurmJob& job, int signal) {
+    return signal > 0 || job.reason == "JobLaunchFailure" || job.reason == "NodeDown" ||
+           job.reason == "SystemFailure";
+}
+
+Blame blame_of_failure(const SlurmJob& job, const SlurmJobDetail* detail) {
+    const std::optional<int> code =
+        job.exit_code || detail == nullptr ? job.exit_code : detail->exit_code;
+    const std::optional<int> signal = job.signal || detail == nullptr ? job.signal : detail->signal;
+    if (job.reason == "BadConstraints") {
+        return Blame::others;  // a refusal that comes late
+    }
+    if (is_launch_failure(job, signal.value_or(0))) {
+        return Blame::slurm;
+    }
+    if (!code) {
+        return detail == nullptr ? Blame::unclear : Blame::others;
+    }
+    const bool accident =
+        std::find(kAccidents.begin(), kAccidents.end(), *code) != kAccidents.end();
+    return accident ? Blame::slurm : Blame::others;
+}
+
+// A slurmctld that was killed gives numbers out again; a node that still has the old job of the
+// number refuses the new one, and slurmd cancels it as root. squeue does not say who it was: then
+// it was Slurm if no person had the time to, or if Slurm had started the job twice.
+Blame blame_of_cancel(const SlurmJob& job, const SlurmJobDetail* detail) {
+    const auto& by = job.state.cancelled_by;
+    if (by.value_or(0) != 0) {
+        return Blame::others;
+    }
+    const bool started = job.started_at > 0;
+    const bool soon =
+        started && job.ended_at >= job.started_at && job.ended_at - job.started_at <= kStillbornAge;
+    const bool by_root = by && job.uid != 0;  // where root hands in the jobs it is a person, too
+    if (soon || (started && by_root) || job.restarts > 0 ||
+        (detail != nullptr && detail->restarts > 0)) {
+        return Blame::slurm;
+    }
+    return started && detail == nullptr ? Blame::unclear : Blame::others;
+}
+
+// Whose doing the end of a job was that nobody of ours had called in from. Its time limit, its
+// memory and preemption are not Slurm's fault.
+Blame blame(const SlurmJob& job, const SlurmJobDetail* detail) {
+    switch (job.verdict().end) {
+        case SlurmEnd::node_fail:
+        case SlurmEnd::boot_fail:
+            return Blame::slurm;
+        case SlurmEnd::failed:
+            return blame_of_failure(job, detail);
+        case SlurmEnd::cancelled:
+            return blame_of_cancel(job, detail);
+        case SlurmEnd::none:
+        case SlurmEnd::ok:
+        case SlurmEnd::oom:
+        case SlurmEnd::time_limit:
+        case SlurmEnd::deadline:
+        case SlurmEnd::preempted:
+        case SlurmEnd::revoked:
+            break;
+    }
+    return Blame::others;
+}
+
 // Which of several jobs of the name is the attempt's: the claimed one, the one we know, else the
-// oldest that was not cancelled.
+// oldest that was not cancelled. One that Slurm ended by itself does not hide a live one.
 const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>& rows) {
+    const auto rank = [&](const SlurmJob& job) {
+        const bool dead = job.verdict().terminal;
+        const bool own = job.id == attempt.id;
+        if (own && !(dead && blame(job, nullptr) == Blame::slurm)) {
+            return std::pair{0, job.id};
+        }
+        return std::pair{!dead ? 1 : own ? 2 : 3, job.id};
+    };
     const SlurmJob* best = nullptr;
     for (const SlurmJob& row : rows) {
         if (row.id == attempt.claimed) {
@@ -52,36 +139,24 @@ const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>&
         if (is_claimed(attempt) || is_stillborn(attempt, row)) {
             continue;
         }
-        if (row.id == attempt.id) {
-            best = &row;
-            continue;
-        }
-        const auto rank = [&](const SlurmJob& job) {
-            return std::pair{job.id != attempt.id && job.verdict().terminal, job.id};
-        };
-        if (best == nullptr || (best->id != attempt.id && rank(row) < rank(*best))) {
+        if (best == nullptr || rank(row) < rank(*best)) {
             best = &row;
         }
     }
     return best;
 }
 
-// Whether Slurm itself ended the allocation as it gave it. A slurmctld that was killed gives
-// numbers out again; a node that still has the old job of the number refuses the new one, and
-// slurmd cancels it as root (squeue does not say who). Nobody of ours ran, and no person had time
-// to.
-bool was_stillborn(const SlurmAttempt& attempt) {
-    if (!attempt.seen || !attempt.ended() || is_claimed(attempt) || attempt.cancelled ||
-        attempt.cancel_wanted || attempt.over || attempt.request.submission == Submission::manual) {
-        return false;
-    }
-    const SlurmJob& job = *attempt.seen;
-    if (attempt.abandoned) {
-        return true;
-    }
-    return attempt.last_verdict.end == SlurmEnd::cancelled && job.started_at > 0 &&
-           job.ended_at >= job.started_at && job.ended_at - job.started_at <= kStillbornAge &&
-           job.state.cancelled_by.value_or(0) == 0;
+bool end_is_known(const SlurmAttempt& attempt) {
+    return attempt.stage == SlurmAttempt::Stage::known && attempt.confirmed &&
+           attempt.last_verdict.terminal;
+}
+
+// It ended before any agent had called in, and not because of us. What a person handed in is the
+// person's to hand in again.
+bool came_to_nothing(const SlurmAttempt& attempt) {
+    return attempt.seen && end_is_known(attempt) && !is_claimed(attempt) && !attempt.cancelled &&
+           !attempt.cancel_wanted && !attempt.over &&
+           attempt.request.submission == Submission::automatic;
 }
 
 // As if the job had never been. What was found in doubt may be an earlier try's, and the last one
@@ -93,12 +168,49 @@ void let_go(SlurmAttempt& attempt) {
     attempt.seen.reset();
     attempt.last_verdict = {};
     attempt.confirmed = false;
+    attempt.detail.reset();
     attempt.abandoned = false;
     attempt.running_since.reset();
 }
 
+std::optional<int> exit_code_of(const SlurmAttempt& attempt) {
+    return attempt.seen->exit_code || !attempt.detail ? attempt.seen->exit_code
+                                                      : attempt.detail->exit_code;
+}
+
+std::string exit_words(const SlurmAttempt& attempt) {
+    const auto code = exit_code_of(attempt);
+    return code.value_or(0) != 0 ? " (exit code " + std::to_string(*code) + ")" : "";
+}
+
+// Forgets a job that Slurm ended by itself, so that it is handed in again; not for ever.
+void let_go_if_stillborn(SlurmAttempt& attempt, const SlurmPatience& patience) {
+    if (!came_to_nothing(attempt) || wants_detail(attempt) ||
+        attempt.stillborn.size() >= patience.stillborn) {
+        return;
+    }
+    const SlurmJobDetail* detail = attempt.detail ? &*attempt.detail : nullptr;
+    if (!attempt.abandoned && blame(*attempt.seen, detail) != Blame::slurm) {
+        return;
+    }
+    std::string how = job_words(attempt);
+    if (attempt.abandoned) {
+        how += " was not started on its nodes";
+    } else if (attempt.last_verdict.end == SlurmEnd::cancelled) {
+        how += " was ended by Slurm itself";
+    } else {
+        how += " " + std::string{plain_words(attempt.last_verdict.end)} + exit_words(attempt);
+    }
+    attempt.message = how;
+    attempt.stillborn.push_back({attempt.id, attempt.seen->submitted_at, std::move(how)});
+    let_go(attempt);
+}
+
 void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     const SlurmVerdict verdict = row.verdict();
+    if (row.id != attempt.id || !verdict.terminal) {
+        attempt.detail.reset();
+    }
     attempt.confirmed = verdict.terminal &&
                         (!verdict.confirm ||
                          (attempt.seen && attempt.id == row.id && attempt.last_verdict == verdict));
@@ -144,7 +256,8 @@ Observation ended(const SlurmAttempt& attempt) {
     Observation out;
     out.kind = Observation::Kind::state;
     out.state = AllocationState::ended;
-    SlurmEnd end = attempt.preempted ? SlurmEnd::preempted : attempt.last_verdict.end;
+    const bool preempted = attempt.detail && attempt.detail->preempted;
+    SlurmEnd end = preempted ? SlurmEnd::preempted : attempt.last_verdict.end;
     std::string how = std::string{plain_words(end)};
     if (was_requeued(attempt)) {
         how = (how.empty() ? "" : how + " and ") +
@@ -158,10 +271,7 @@ Observation ended(const SlurmAttempt& attempt) {
             how += " by uid " + std::to_string(*job.state.cancelled_by);
         }
     }
-    out.message = job_words(attempt) + " " + how;
-    if (job.exit_code && *job.exit_code != 0) {
-        out.message += " (exit code " + std::to_string(*job.exit_code) + ")";
-    }
+    out.message = job_words(attempt) + " " + how + exit_words(attempt);
     const bool of_itself = end == SlurmEnd::none || end == SlurmEnd::ok || end == SlurmEnd::failed;
     if (is_claimed(attempt) && of_itself && !was_requeued(attempt)) {
         return out;  // the ranks know better
@@ -178,6 +288,10 @@ Observation ended(const SlurmAttempt& attempt) {
     out.cause.message = out.message;
     if (!is_claimed(attempt)) {
         out.cause.message += " before any agent had called in";
+        if (!attempt.stillborn.empty()) {
+            out.cause.message +=
+                "; " + std::to_string(attempt.stillborn.size()) + " before it came to nothing, too";
+        }
         if (of_itself) {
             out.cause.message +=
                 "; see " + attempt.request.directory + "/" + std::string{slurm::kBatchLogName};
@@ -195,6 +309,10 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     if (waits(attempt) && !is_claimed(attempt)) {
         const Explanation why = explain_reason(job.reason, job);
         std::string text = why.text + (why.change.empty() ? "" : ": " + why.change);
+        if (!attempt.stillborn.empty()) {
+            text += "; handed in again: " + attempt.stillborn.back().how +
+                    " before any agent had called in";
+        }
         Observation out =
             pending(std::move(text), phase == SlurmPhase::held || phase == SlurmPhase::blocked ||
                                          why.reason_class == ReasonClass::never);
@@ -248,7 +366,12 @@ bool may_send(const SlurmAttempt& attempt) {
 Handover handover(const SlurmAttempt& attempt) {
     Handover out;
     const bool manual = attempt.request.submission == Submission::manual;
-    if (attempt.id != 0 && attempt.stage != SlurmAttempt::Stage::gone) {
+    if (attempt.was_in_doubt && attempt.seen && !is_claimed(attempt) &&
+        attempt.last_verdict.terminal && !attempt.ended()) {
+        // Recorded as placed, it would take the doubt of the next daemon.
+        out.reason = job_words(attempt) + " has ended before any agent had called in; " +
+                     "whether Slurm has another one is not known yet";
+    } else if (attempt.id != 0 && attempt.stage != SlurmAttempt::Stage::gone) {
         out.kind = Handover::Kind::placed;
         out.id = std::to_string(attempt.id);
     } else if (attempt.stage == SlurmAttempt::Stage::refused) {
@@ -316,12 +439,9 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
     if (was_requeued(attempt)) {
         attempt.surplus.push_back(attempt.id);
     }
-    if (was_stillborn(attempt) && attempt.stillborn.size() < patience.stillborn) {
-        attempt.message =
-            job_words(attempt) + (attempt.abandoned ? " was not started on its nodes"
-                                                    : " was ended by Slurm as it started");
-        attempt.stillborn.push_back({attempt.id, attempt.seen->submitted_at});
-        let_go(attempt);
+    const std::size_t before = attempt.stillborn.size();
+    let_go_if_stillborn(attempt, patience);
+    if (attempt.stillborn.size() != before) {
         return;
     }
     const bool there = std::any_of(rows.begin(), rows.end(),
@@ -343,6 +463,27 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
     }
 }
 
+bool SlurmAttempt::ended() const {
+    return end_is_known(*this) && !wants_detail(*this);
+}
+
+bool wants_detail(const SlurmAttempt& attempt) {
+    if (!end_is_known(attempt) || attempt.detail) {
+        return false;
+    }
+    if (is_claimed(attempt)) {
+        return attempt.ending;
+    }
+    return came_to_nothing(attempt) && !attempt.abandoned &&
+           blame(*attempt.seen, nullptr) == Blame::unclear;
+}
+
+void take_detail(SlurmAttempt& attempt, const SlurmJobDetail& detail,
+                 const SlurmPatience& patience) {
+    attempt.detail = detail;
+    let_go_if_stillborn(attempt, patience);
+}
+
 bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatience& patience) {
     return attempt.stage == SlurmAttempt::Stage::known && attempt.running_since &&
            asked - *attempt.running_since >= patience.unclaimed && !is_claimed(attempt) &&
@@ -358,11 +499,13 @@ bool wants_history(const SlurmAttempt& attempt, SteadyTime asked) {
            !attempt.ended();
 }
 
-void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked) {
+void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,
+                  const SlurmPatience& patience) {
     const SlurmJob* chosen = choose(attempt, rows);
     if (chosen != nullptr && chosen->verdict().terminal) {
         see(attempt, *chosen, attempt.seen_at);
         attempt.confirmed = true;  // the controller has let go of it: nothing follows
+        let_go_if_stillborn(attempt, patience);
         return;
     }
     if (chosen != nullptr && asked - attempt.first_empty < kStaleAccounting) {

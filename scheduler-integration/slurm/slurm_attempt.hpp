@@ -10,6 +10,11 @@
 //     └──── safe ◀──────┴──▶ in doubt ──found──▶ known                             │
 //     ▲                        └──empty after the credential's lifetime──▶ gone ───┘ new intent
 //
+// A known job whose end is Slurm's own doing, not the job's and no person's, and that nobody has
+// claimed goes the same way as one that was forgotten: to gone, a few times. It cannot start again
+// then: its end is confirmed, and should an agent of it live all the same, the first claim of the
+// attempt fences every other allocation.
+//
 // Values and pure functions of them; time is handed in. Control thread.
 #pragma once
 
@@ -33,7 +38,7 @@ struct SlurmPatience {
     // difference. A request that slurmctld had not read by then is refused as expired.
     std::chrono::seconds quarantine{360};
     std::chrono::seconds between_empty{5};  // two empty answers in a row, this far apart
-    // So often an allocation that came to nothing is asked for anew.
+    // So often a job that came to nothing is handed in again.
     std::size_t stillborn = 3;
     // Of an allocation that Slurm calls running until its first agent has called in. An agent does
     // that before anything else, pulling images included.
@@ -68,29 +73,24 @@ struct SlurmAttempt {
     bool cancel_wanted = false;  // scancel what is there, or comes
     bool cancelled = false;      // scancel was sent: CANCELLED is ours
     bool ending = false;         // its ranks have ended: Slurm's record of it will end too
-    bool detail_wanted =
-        false;  // whether it was preempted is to be asked before it counts as ended
-    bool detail_known = false;
-    bool preempted = false;
-    bool over = false;  // the job has ended; only what is left matters
+    std::optional<SlurmJobDetail> detail;  // of `seen` after its end: see wants_detail()
+    bool over = false;                     // the job has ended; only what is left matters
     SteadyTime over_at;
     std::vector<std::int64_t> surplus;  // other live copies of the name: to be cancelled
-    // Jobs of the name that Slurm itself ended as soon as it had given them nodes, or that nobody
-    // started on their nodes: as if they had never been, unless their agents claim the attempt
-    // after all.
+    // Jobs of the name that Slurm itself ended, or never started on their nodes, before an agent
+    // had called in: as if they had never been, unless their agents claim the attempt after all.
     struct Stillborn {
         std::int64_t id = 0;
         std::int64_t submitted_at = 0;  // Unix seconds; tells it from a later job of its number
+        std::string how;                // "Slurm job 17 lost a node"
     };
     std::vector<Stillborn> stillborn;
     std::optional<SteadyTime> running_since;  // seen so, and never claimed
     bool abandoned = false;                   // cancelled because nobody_came()
     bool was_in_doubt = false;  // its job was found by name: an earlier try's, perhaps
 
-    bool ended() const {
-        return stage == Stage::known && confirmed && last_verdict.terminal &&
-               (!detail_wanted || detail_known);
-    }
+    // Its end is known, with all that is needed to tell whose doing it is.
+    bool ended() const;
     // Nothing of it is in Slurm, and nothing can come.
     bool nothing_left() const {
         return stage == Stage::idle || stage == Stage::safe || stage == Stage::gone ||
@@ -116,12 +116,19 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
                const SlurmPatience& patience);
 // Whether accounting must be asked before the attempt may count as absent.
 bool wants_history(const SlurmAttempt& attempt, SteadyTime asked);
+// It has ended, and to tell how squeue's answer is not enough: whether it was preempted, or, of a
+// job that nobody has claimed, the exit code and whether Slurm had started it more than once.
+bool wants_detail(const SlurmAttempt& attempt);
+// What Slurm says of it; all unknown where it has forgotten the job.
+void take_detail(SlurmAttempt& attempt, const SlurmJobDetail& detail,
+                 const SlurmPatience& patience);
 // Slurm calls it running, and no agent has come for so long that none will: a slurmctld that was
 // killed may believe in an allocation whose launch never reached the node. To be cancelled, and
 // marked as abandoned: it is handed in again.
 bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatience& patience);
 // What accounting says (nothing: it does not know the name, or there is none to ask).
-void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked);
+void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,
+                  const SlurmPatience& patience);
 
 // What to say to poll(). `reachable` false: the last query failed with `why`.
 Observation observe(const SlurmAttempt& attempt, bool reachable, const std::string& why);

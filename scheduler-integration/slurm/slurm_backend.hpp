@@ -41,9 +41,8 @@ class SlurmBackend {
     // Only if it has this name: after a crash slurmctld gives numbers out again, and then the job
     // that has the number is somebody else's. Success if there is none.
     virtual Task<Status> cancel(std::int64_t id, std::string name) = 0;
-    // Whether Slurm told the job to make room for another one. Its state does not: a job that ends
-    // within its grace time is FAILED or COMPLETED.
-    virtual Task<Result<bool>> was_preempted(std::int64_t id) = 0;
+    // What the answers of jobs() leave out. not_found: Slurm has no such job of this name.
+    virtual Task<Result<SlurmJobDetail>> detail(std::int64_t id, std::string name) = 0;
     virtual Task<Status> ping() = 0;
     virtual Task<Result<NodeTable>> nodes() = 0;
     // Ends what is in flight: an order that was on its way may or may not have arrived.

@@ -200,21 +200,13 @@ Task<Status> SlurmCli::cancel(std::int64_t id, std::string name) {
     co_return Status{};
 }
 
-Task<Result<bool>> SlurmCli::was_preempted(std::int64_t id) {
-    std::vector<std::string> arguments{"-o", "show", "job", std::to_string(id)};
+Task<Result<SlurmJobDetail>> SlurmCli::detail(std::int64_t id, std::string name) {
+    std::vector<std::string> arguments = show_job_arguments(id);
     const auto result = co_await call("scontrol", std::move(arguments), options_.query_timeout);
     if (!result) {
         co_return fail(result.error());
     }
-    const ProgramOutput output = output_of(*result);
-    if (!output.succeeded()) {
-        co_return fail(slurm_failure("scontrol", output));
-    }
-    constexpr std::string_view kField = " PreemptTime=";
-    const auto at = output.out.find(kField);
-    const std::string_view value =
-        at == std::string_view::npos ? "" : output.out.substr(at + kField.size());
-    co_return !value.empty() && value.front() >= '0' && value.front() <= '9';
+    co_return parse_show_job(output_of(*result), name);
 }
 
 Task<Status> SlurmCli::ping() {

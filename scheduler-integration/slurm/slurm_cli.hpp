@@ -40,7 +40,7 @@ class SlurmCli final : public SlurmBackend {
     Task<Result<JobTable>> jobs() override;
     Task<Result<JobTable>> history(std::string job_name, std::int64_t since) override;
     Task<Status> cancel(std::int64_t id, std::string name) override;
-    Task<Result<bool>> was_preempted(std::int64_t id) override;
+    Task<Result<SlurmJobDetail>> detail(std::int64_t id, std::string name) override;
     Task<Status> ping() override;
     Task<Result<NodeTable>> nodes() override;
     void stop() override { runner_.kill_all(); }

@@ -264,7 +264,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         }
         if (known && wants_history(attempt, asked)) {
             const bool acknowledged = attempt.stage == SlurmAttempt::Stage::known;
-            take_history(attempt, rows, asked);
+            take_history(attempt, rows, asked, patience());
             if (attempt.stage == SlurmAttempt::Stage::gone && acknowledged) {
                 ++counters_.forgotten;
                 log::warn("Slurm has forgotten a job that it had acknowledged",
@@ -272,11 +272,18 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
             }
         }
     }
-    if (attempt.detail_wanted && !attempt.detail_known && attempt.confirmed &&
-        attempt.last_verdict.terminal) {
-        const auto preempted = co_await backend_->was_preempted(attempt.id);
-        attempt.preempted = preempted.value_or(false);
-        attempt.detail_known = true;
+    if (wants_detail(attempt)) {
+        const std::int64_t id = attempt.id;
+        const auto detail = co_await backend_->detail(id, attempt.name);
+        const bool answered = detail || detail.error().code == Errc::not_found;
+        // What nobody has claimed waits for the answer: it decides whether the job is lost.
+        if (attempt.id == id && wants_detail(attempt) && (answered || attempt.claimed != 0)) {
+            take_detail(attempt, detail.value_or(SlurmJobDetail{}), patience());
+        }
+    }
+    for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
+        log::warn("a Slurm job that nobody had claimed is handed in again",
+                  {{"name", attempt.name}, {"why", attempt.stillborn[told].how}});
     }
     for (const std::int64_t id : attempt.surplus) {
         ++counters_.surplus;
@@ -288,7 +295,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         const Status done = co_await backend_->cancel(attempt.id, attempt.name);
         if (done && attempt.claimed == 0) {
             attempt.abandoned = true;
-            log::warn("no agent has come from a running Slurm job; it is handed in again",
+            log::warn("no agent has come from a running Slurm job; it is cancelled",
                       {{"name", attempt.name}, {"slurm_job", attempt.id}});
         }
     }

@@ -35,4 +35,12 @@ struct SlurmJob {
     SlurmVerdict verdict() const { return judge(state, reason, restarts); }
 };
 
+// What Slurm tells of one job when it is asked for that one, and squeue does not print.
+struct SlurmJobDetail {
+    bool preempted = false;  // it was told to make room; its state may say FAILED all the same
+    int restarts = 0;
+    std::optional<int> exit_code;
+    std::optional<int> signal;
+};
+
 }  // namespace lockstep

@@ -333,7 +333,7 @@ Task<Status> SlurmRest::cancel(std::int64_t id, std::string name) {
     co_return fail(document.error());
 }
 
-Task<Result<bool>> SlurmRest::was_preempted(std::int64_t id) {
+Task<Result<SlurmJobDetail>> SlurmRest::detail(std::int64_t id, std::string name) {
     std::string route = "job/" + std::to_string(id);
     const auto answer = co_await get(std::move(route), "job", options_.query_timeout);
     if (!answer) {
@@ -343,7 +343,11 @@ Task<Result<bool>> SlurmRest::was_preempted(std::int64_t id) {
     if (!detail) {
         co_return fail(detail.error());
     }
-    co_return detail->preempted;
+    if (detail->job.name != name) {
+        co_return fail(Errc::not_found, "the number is another job's");
+    }
+    co_return SlurmJobDetail{detail->preempted, detail->job.restarts, detail->job.exit_code,
+                             detail->job.signal};
 }
 
 Task<Status> SlurmRest::ping() {

@@ -51,7 +51,7 @@ class SlurmRest final : public SlurmBackend {
     Task<Result<JobTable>> history(std::string job_name, std::int64_t since) override;
     // Looks at the name before it cancels; the number may change hands in between, for a moment.
     Task<Status> cancel(std::int64_t id, std::string name) override;
-    Task<Result<bool>> was_preempted(std::int64_t id) override;
+    Task<Result<SlurmJobDetail>> detail(std::int64_t id, std::string name) override;
     Task<Status> ping() override;
     Task<Result<NodeTable>> nodes() override;
     void stop() override { http_.stop(); }

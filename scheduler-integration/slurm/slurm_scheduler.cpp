@@ -328,7 +328,6 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
 void SlurmScheduler::expect_end(const JobId& job, std::int32_t attempt) {
     const TrackedPointer tracked = find(job, attempt);
     if (tracked && !std::exchange(tracked->attempt.ending, true)) {
-        tracked->attempt.detail_wanted = tracked->attempt.claimed != 0;
         hurry();
     }
 }

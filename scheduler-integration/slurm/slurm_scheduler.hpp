@@ -85,10 +85,11 @@ class SlurmScheduler final : public Scheduler {
   private:
     struct Tracked {
         SlurmAttempt attempt;
-        bool has_turn = false;  // counted against submissions_at_once
-        bool in_line = false;   // in turn_
-        std::string key;        // in tracked_
-        std::string told;       // what was last announced
+        bool has_turn = false;           // counted against submissions_at_once
+        bool in_line = false;            // in turn_
+        std::string key;                 // in tracked_
+        std::string told;                // what was last announced
+        std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
     };
     using TrackedPointer = std::shared_ptr<Tracked>;
 

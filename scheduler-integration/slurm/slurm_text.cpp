@@ -333,6 +333,38 @@ Result<JobTable> parse_squeue(const ProgramOutput& output, std::string_view fenc
     return table;
 }
 
+std::vector<std::string> show_job_arguments(std::int64_t id) {
+    return {"-o", "show", "job", std::to_string(id)};
+}
+
+Result<SlurmJobDetail> parse_show_job(const ProgramOutput& output, std::string_view name) {
+    if (!output.succeeded()) {
+        return fail(slurm_failure("scontrol", output));
+    }
+    // Of fields that a user can fill only the name comes before the ones that are read here, and
+    // ours has no spaces.
+    const auto value_of = [&](std::string_view field) {
+        const auto at = output.out.find(field);
+        const std::string_view rest = at == std::string_view::npos
+                                          ? std::string_view{}
+                                          : output.out.substr(at + field.size());
+        return rest.substr(0, rest.find_first_of(" \n"));
+    };
+    if (value_of(" JobName=") != name) {
+        return fail(Errc::not_found, "scontrol: the number is another job's");
+    }
+    SlurmJobDetail out;
+    const std::string_view preempted = value_of(" PreemptTime=");
+    out.preempted = !preempted.empty() && preempted.front() >= '0' && preempted.front() <= '9';
+    out.restarts = static_cast<int>(
+        std::clamp<std::int64_t>(rows::number(value_of(" Restarts=")).value_or(0), 0, 1'000'000));
+    if (const auto exit = exit_field(value_of(" ExitCode="))) {
+        out.exit_code = exit->status;
+        out.signal = exit->signal;
+    }
+    return out;
+}
+
 std::vector<std::string> sacct_arguments(std::string_view user, std::int64_t since,
                                          std::string_view name, bool duplicates) {
     // -S must be there: with SLURM_TIME_FORMAT=%s sacct cannot read back its own default.

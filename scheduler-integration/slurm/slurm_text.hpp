@@ -92,6 +92,10 @@ std::vector<std::string> squeue_arguments(std::string_view fence, std::string_vi
 // the program failed, or it printed slurm_load_jobs' error beside status 0.
 Result<JobTable> parse_squeue(const ProgramOutput& output, std::string_view fence);
 
+// `scontrol -o show job <id>`. not_found: there is none, or the number is another job's by now.
+std::vector<std::string> show_job_arguments(std::int64_t id);
+Result<SlurmJobDetail> parse_show_job(const ProgramOutput& output, std::string_view name);
+
 // --- sacct -----------------------------------------------------------------------------------
 
 // argv without the program: the allocations (no steps) of one user since a time in Unix seconds.

@@ -110,8 +110,12 @@ Json of(const SubmitReply& reply) {
     return out;
 }
 
-Json of(bool value) {
-    return Json(value);
+Json of(const SlurmJobDetail& detail) {
+    Json out;
+    out["preempted"] = detail.preempted;
+    out["restarts"] = detail.restarts;
+    out["exit_code"] = detail.exit_code ? Json(*detail.exit_code) : Json();
+    return out;
 }
 
 template <class T>
@@ -136,8 +140,8 @@ Task<void> run(SlurmBackend& backend, std::vector<std::string> words, Json& out)
         out = of(co_await backend.submit(words.at(1)));
     } else if (verb == "cancel") {
         out = said(co_await backend.cancel(std::stoll(words.at(1)), words.at(2)));
-    } else if (verb == "preempted") {
-        out = said(co_await backend.was_preempted(std::stoll(words.at(1))));
+    } else if (verb == "detail") {
+        out = said(co_await backend.detail(std::stoll(words.at(1)), words.at(2)));
     } else if (verb == "history") {
         out = said(co_await backend.history(words.at(1), std::stoll(words.at(2))));
     } else {

@@ -136,7 +136,8 @@ class Rest(unittest.TestCase):
                          ("failed", None, row["nodes"]))
         self.assertEqual(self.verb("history", NAME, int(time.time()) + 60)["jobs"], [])
         self.assertEqual(self.verb("history", "nobodys-job", begun), {"malformed": 0, "jobs": []})
-        self.assertIs(self.verb("preempted", job), False)
+        self.assertEqual(self.verb("detail", job, NAME),
+                         {"preempted": False, "restarts": 0, "exit_code": row["exit_code"]})
 
     def test_cancels_by_number_and_name(self):
         job = self.submit()

@@ -44,6 +44,9 @@ class BatchScriptRun : public testing::Test {
         request.directory = folder_.path().string();
         BatchSite where = site();
         where.slurm_bin = folder_.path().string();
+        where.agent_path = path("lockstep-agent");
+        write("lockstep-agent", "");
+        ASSERT_EQ(::chmod(where.agent_path.c_str(), 0755), 0);
         const auto script = make_batch_script(request, where);
         ASSERT_TRUE(script.has_value()) << script.error().message;
         write("batch.sh", script->text);
@@ -138,7 +141,7 @@ TEST_F(BatchScriptRun, StartsOneAgentPerNodeAndEndsAsSrunEnds) {
                                        "--cpus-per-task=96", "--gpu-bind=none", "--mpi=none",
                                        "--kill-on-bad-exit=0", "--wait=0", "--export=ALL"}));
     const std::vector<std::string> agent(arguments.end() - 4, arguments.end());
-    EXPECT_THAT(agent, testing::ElementsAre("/usr/bin/lockstep-agent", "run", "--attempt-dir",
+    EXPECT_THAT(agent, testing::ElementsAre(path("lockstep-agent"), "run", "--attempt-dir",
                                             folder_.path().string()));
 }
 
@@ -185,6 +188,14 @@ TEST_F(BatchScriptRun, StartsNothingWhenSlurmRunsItAgain) {
     start(in_a_job({"SLURM_RESTART_COUNT=1"}));
     EXPECT_THAT(next_line(), HasSubstr("started job 7 again (restart 1)"));
     EXPECT_EQ(exit_status(), kRestartedExit);
+    EXPECT_FALSE(std::filesystem::exists(path("arguments")));
+}
+
+TEST_F(BatchScriptRun, SaysThatTheNodeHasNoAgent) {
+    ASSERT_TRUE(std::filesystem::remove(path("lockstep-agent")));
+    start(in_a_job({"SLURMD_NODENAME=n7"}));
+    EXPECT_EQ(next_line(), "lockstep: no program " + path("lockstep-agent") + " on n7");
+    EXPECT_EQ(exit_status(), kNoAgentExit);
     EXPECT_FALSE(std::filesystem::exists(path("arguments")));
 }
 

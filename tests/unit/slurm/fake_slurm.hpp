@@ -71,7 +71,16 @@ class FakeSlurm final : public SlurmBackend {
         cancelled.push_back(id);
         co_return Status{};
     }
-    Task<Result<bool>> was_preempted(std::int64_t) override { co_return false; }
+    Task<Result<SlurmJobDetail>> detail(std::int64_t, std::string name) override {
+        EXPECT_TRUE(is_slurm_job_name(name)) << name;
+        ++details;
+        if (!answers) {
+            co_return fail(Errc::unavailable, "no controller");
+        }
+        SlurmJobDetail out;
+        out.exit_code = exit_code;
+        co_return out;
+    }
     Task<Status> ping() override { co_return Status{}; }
     Task<Result<NodeTable>> nodes() override {
         ++node_queries;
@@ -94,6 +103,8 @@ class FakeSlurm final : public SlurmBackend {
     std::int64_t ids = 0;
     int queries = 0;
     int node_queries = 0;
+    int details = 0;
+    int exit_code = 0;  // of every job that has failed
     int now_sending = 0;
     int most_sending = 0;
 

@@ -1,62 +1,20 @@
 // size: one table of what may happen to an attempt, with the simulation that puts it together
-#include "scheduler-integration/slurm/slurm_attempt.hpp"
+#include "tests/unit/slurm/slurm_attempt_fixture.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <set>
 
 namespace lockstep {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Stage = SlurmAttempt::Stage;
-
-const SteadyTime kStart{std::chrono::hours{1000}};
-const SlurmPatience kPatience{360s, 5s};
-
-AttemptRequest request(UnixMillis intent_at = 0, bool fresh = false, std::string id = "",
-                       std::string allocation = "") {
-    AttemptRequest out;
-    out.job = JobId{"ls-01J0000000000000000000000A"};
-    out.attempt = 1;
-    out.name = "First";
-    out.directory = "/runs/x/a1";
-    out.intent_at = intent_at;
-    out.intent_is_fresh = fresh;
-    out.scheduler_id = std::move(id);
-    out.allocation = std::move(allocation);
-    return out;
-}
-
-SlurmJob row(std::int64_t id, const char* state, const char* reason = "") {
-    SlurmJob out;
-    out.id = id;
-    out.name = "first-01j0000000000000000000000a-a1";
-    out.state = parse_slurm_state(state);
-    out.reason = reason;
-    return out;
-}
-
-SubmitReply reply(SubmitReply::Kind kind, std::int64_t id = 0, std::string message = "") {
-    SubmitReply out;
-    out.kind = kind;
-    out.id = id;
-    out.message = std::move(message);
-    return out;
-}
-
-SlurmAttempt sent(SubmitReply::Kind kind, std::int64_t id = 0) {
-    SlurmAttempt out = take_up(request(), kStart);
-    out.request.intent_at = 1;
-    out.stage = Stage::sending;
-    take_reply(out, reply(kind, id, "Socket timed out"), kStart);
-    return out;
-}
 
 TEST(SlurmAttempt, AsksForAnIntentBeforeTheFirstTry) {
     const SlurmAttempt one = take_up(request(), kStart);
@@ -97,7 +55,7 @@ TEST(SlurmAttempt, AfterTheCredentialsLifetimeNotThereIsBelievedAndANewIntentAsk
     take_rows(one, {}, kStart + 360s, kPatience);
     ASSERT_TRUE(wants_history(one, kStart + 360s));
     EXPECT_EQ(handover(one).kind, Handover::Kind::wait) << "accounting is asked first";
-    take_history(one, {}, kStart + 360s);
+    take_history(one, {}, kStart + 360s, kPatience);
     EXPECT_EQ(one.stage, Stage::gone);
     EXPECT_EQ(handover(one).kind, Handover::Kind::again);
     EXPECT_TRUE(may_send(one));
@@ -106,7 +64,7 @@ TEST(SlurmAttempt, AfterTheCredentialsLifetimeNotThereIsBelievedAndANewIntentAsk
 TEST(SlurmAttempt, AccountingThatKnowsItsEndEndsTheDoubt) {
     SlurmAttempt one = sent(SubmitReply::Kind::ambiguous);
     take_rows(one, {}, kStart + 360s, kPatience);
-    take_history(one, {row(17, "COMPLETED")}, kStart + 360s);
+    take_history(one, {row(17, "COMPLETED")}, kStart + 360s, kPatience);
     EXPECT_TRUE(one.ended());
     EXPECT_FALSE(may_send(one));
     EXPECT_EQ(observe(one, true, "").state, AllocationState::ended);
@@ -173,7 +131,7 @@ TEST(SlurmAttempt, AForgottenJobNeedsTwoEmptyAnswersAndNoAccounting) {
     EXPECT_FALSE(wants_history(one, kStart + 20s)) << "it was there in between";
     take_rows(one, {}, kStart + 25s, kPatience);
     ASSERT_TRUE(wants_history(one, kStart + 25s));
-    take_history(one, {}, kStart + 25s);
+    take_history(one, {}, kStart + 25s, kPatience);
     EXPECT_EQ(observe(one, true, "").kind, Observation::Kind::absent);
     EXPECT_TRUE(may_send(one)) << "its request was answered: nothing is in flight";
 }
@@ -183,7 +141,7 @@ TEST(SlurmAttempt, AClaimedJobIsNeverSentAgain) {
     one.claimed = 17;
     take_rows(one, {}, kStart + 10s, kPatience);
     take_rows(one, {}, kStart + 20s, kPatience);
-    take_history(one, {}, kStart + 20s);
+    take_history(one, {}, kStart + 20s, kPatience);
     EXPECT_EQ(observe(one, true, "").kind, Observation::Kind::absent);
     EXPECT_FALSE(may_send(one));
     EXPECT_NE(handover(one).kind, Handover::Kind::again);
@@ -193,10 +151,10 @@ TEST(SlurmAttempt, AccountingThatStillCallsAForgottenJobAliveIsOverruledAfterAMi
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     take_rows(one, {}, kStart + 10s, kPatience);
     take_rows(one, {}, kStart + 15s, kPatience);
-    take_history(one, {row(17, "RUNNING")}, kStart + 15s);
+    take_history(one, {row(17, "RUNNING")}, kStart + 15s, kPatience);
     EXPECT_EQ(one.stage, Stage::known);
     take_rows(one, {}, kStart + 70s, kPatience);
-    take_history(one, {row(17, "RUNNING")}, kStart + 70s);
+    take_history(one, {row(17, "RUNNING")}, kStart + 70s, kPatience);
     EXPECT_EQ(one.stage, Stage::gone);
 }
 
@@ -287,108 +245,6 @@ TEST(SlurmAttempt, AnEndBeforeAnyAgentCalledInIsTheSchedulersFault) {
     EXPECT_THAT(seen.cause.message, HasSubstr("/runs/x/a1/batch.log"));
 }
 
-SlurmJob ended_at_its_start(std::int64_t id, const char* state = "CANCELLED") {
-    SlurmJob out = row(id, state);
-    out.submitted_at = 900 + id;
-    out.started_at = 1'000;
-    out.ended_at = 1'001;
-    return out;
-}
-
-// Seen with a slurmctld that was killed: it gave a number out again whose old job was still on the
-// node; slurmd refused the new one and cancelled it as root, before any agent had called in.
-TEST(SlurmAttempt, WhatSlurmItselfEndsAtItsStartIsHandedInAgain) {
-    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
-    take_rows(one, {ended_at_its_start(17)}, kStart + 1s, kPatience);
-    EXPECT_EQ(observe(one, true, "").kind, Observation::Kind::absent);
-    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
-    // Its record is still there while the next one is on its way, and after that.
-    one.stage = Stage::sending;
-    take_rows(one, {ended_at_its_start(17)}, kStart + 2s, kPatience);
-    EXPECT_EQ(one.id, 0);
-    take_reply(one, reply(SubmitReply::Kind::accepted, 18), kStart + 2s);
-    take_rows(one, {ended_at_its_start(17), row(18, "RUNNING")}, kStart + 3s, kPatience);
-    EXPECT_EQ(one.id, 18);
-    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
-    EXPECT_THAT(one.surplus, IsEmpty());
-}
-
-TEST(SlurmAttempt, TheNumberOfAStillbornJobMayComeAgain) {
-    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
-    take_rows(one, {ended_at_its_start(17)}, kStart + 1s, kPatience);
-    one.stage = Stage::sending;
-    take_reply(one, reply(SubmitReply::Kind::accepted, 17), kStart + 2s);
-    SlurmJob again = row(17, "RUNNING");
-    again.submitted_at = 2'000;
-    take_rows(one, {again}, kStart + 3s, kPatience);
-    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
-}
-
-TEST(SlurmAttempt, SlurmIsAskedForAStillbornJobOnlyThreeTimesMore) {
-    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
-    auto now = kStart;
-    std::vector<SlurmJob> rows;
-    for (std::int64_t id = 17; id < 20; ++id) {
-        rows.push_back(ended_at_its_start(id));
-        take_rows(one, rows, now += 1s, kPatience);
-        ASSERT_EQ(handover(one).kind, Handover::Kind::again) << id;
-        one.stage = Stage::sending;
-        take_reply(one, reply(SubmitReply::Kind::accepted, id + 1), now);
-    }
-    rows.push_back(ended_at_its_start(20));
-    take_rows(one, rows, now += 1s, kPatience);
-    ASSERT_TRUE(one.ended());
-    EXPECT_EQ(observe(one, true, "").state, AllocationState::ended);
-    EXPECT_THAT(observe(one, true, "").message, HasSubstr("cancelled outside Lockstep"));
-}
-
-// Seen in 1 of 1,200 jobs under kills of slurmctld: it called a job running whose launch had never
-// reached the node, and the job's time passed without a rank.
-TEST(SlurmAttempt, ARunningJobThatNobodyCameFromIsGivenUpAndHandedInAgain) {
-    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
-    take_rows(one, {row(17, "CONFIGURING")}, kStart + 1s, kPatience);
-    take_rows(one, {row(17, "RUNNING")}, kStart + 600s, kPatience);
-    EXPECT_FALSE(nobody_came(one, kStart + 779s, kPatience)) << "nodes may take long to start";
-    ASSERT_TRUE(nobody_came(one, kStart + 780s, kPatience));
-    SlurmAttempt claimed = one;
-    claimed.claimed = 17;
-    EXPECT_FALSE(nobody_came(claimed, kStart + 780s, kPatience));
-    one.abandoned = true;
-    EXPECT_FALSE(nobody_came(one, kStart + 800s, kPatience)) << "cancelled once";
-    take_rows(one, {row(17, "COMPLETING")}, kStart + 781s, kPatience);
-    EXPECT_NE(handover(one).kind, Handover::Kind::again);
-    SlurmJob ended = row(17, "CANCELLED by 1000");
-    take_rows(one, {ended}, kStart + 785s, kPatience);
-    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
-    EXPECT_FALSE(one.abandoned);
-    one.stage = Stage::sending;
-    take_reply(one, reply(SubmitReply::Kind::accepted, 18), kStart + 786s);
-    take_rows(one, {ended, row(18, "RUNNING")}, kStart + 787s, kPatience);
-    EXPECT_EQ(one.id, 18);
-    EXPECT_FALSE(nobody_came(one, kStart + 790s, kPatience)) << "its own time begins anew";
-}
-
-TEST(SlurmAttempt, ACancelThatAPersonMayHaveMeantStands) {
-    const auto stands = [](const SlurmJob& job, bool claimed = false, bool ours = false) {
-        SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
-        one.claimed = claimed ? 17 : 0;
-        one.cancelled = ours;
-        take_rows(one, {job}, kStart + 1s, kPatience);
-        return one.ended();
-    };
-    EXPECT_FALSE(stands(ended_at_its_start(17))) << "the case that is Slurm's";
-    EXPECT_FALSE(stands(ended_at_its_start(17, "CANCELLED by 0")));
-    EXPECT_TRUE(stands(ended_at_its_start(17, "CANCELLED by 1000"))) << "the owner";
-    EXPECT_TRUE(stands(ended_at_its_start(17), true)) << "its ranks had started";
-    EXPECT_TRUE(stands(ended_at_its_start(17), false, true)) << "we asked for it";
-    SlurmJob queued = ended_at_its_start(17);
-    queued.started_at = 0;
-    EXPECT_TRUE(stands(queued)) << "it had no nodes yet";
-    SlurmJob old = ended_at_its_start(17);
-    old.ended_at = old.started_at + 31;
-    EXPECT_TRUE(stands(old)) << "long enough for a person to look and end it";
-}
-
 TEST(SlurmAttempt, AManualOneIsHeldUntilAPersonHandsItIn) {
     AttemptRequest asked = request();
     asked.submission = Submission::manual;
@@ -427,8 +283,9 @@ struct World {
         SteadyTime appears;  // when slurmctld reads the request
         bool gone = false;
         bool started = false;
-        bool refused = false;  // by its node, as it started
+        bool refused = false;  // ended by Slurm before its agent could call
     };
+    static constexpr std::array kAccidents{"CANCELLED", "NODE_FAIL", "FAILED"};
     std::mt19937_64 random;
     SteadyTime now = kStart;
     std::vector<Copy> copies;
@@ -467,8 +324,11 @@ struct World {
         std::vector<SlurmJob> out;
         for (const Copy& copy : copies) {
             if (!copy.gone && copy.appears <= now) {
-                out.push_back(copy.refused ? ended_at_its_start(copy.id)
-                                           : row(copy.id, copy.started ? "RUNNING" : "PENDING"));
+                out.push_back(
+                    copy.refused
+                        ? ended_at_its_start(copy.id,
+                                             kAccidents.at(static_cast<std::size_t>(copy.id) % 3))
+                        : row(copy.id, copy.started ? "RUNNING" : "PENDING"));
             }
         }
         return out;
@@ -501,8 +361,13 @@ TEST(SlurmAttempt, NothingIsLostAndNothingIsClaimedTwiceWhateverSlurmDoes) {
                 world.recorded = handover(attempt).id;
             }
             take_rows(attempt, world.rows(), world.now, kPatience);
+            if (wants_detail(attempt)) {
+                SlurmJobDetail detail;
+                detail.exit_code = attempt.seen->state.base == SlurmBase::failed ? 1 : 0;
+                take_detail(attempt, detail, kPatience);
+            }
             if (wants_history(attempt, world.now)) {
-                take_history(attempt, {}, world.now);
+                take_history(attempt, {}, world.now, kPatience);
             }
             for (const std::int64_t id : attempt.surplus) {
                 for (auto& copy : world.copies) {

@@ -385,12 +385,14 @@ TEST_F(SlurmRestTest, CancelsOnlyTheJobOfThatName) {
 
 TEST_F(SlurmRestTest, TellsWhetherAJobWasPreempted) {
     serve(restd(always(one_job("a-1", "demo", "FAILED", 1'795'237'990))));
-    const auto yes = run(rest().was_preempted(7));
+    const auto yes = run(rest().detail(7, "a-1"));
     ASSERT_TRUE(yes);
-    EXPECT_TRUE(*yes);
+    EXPECT_TRUE(yes->preempted);
+    EXPECT_EQ(run(rest().detail(7, "b-1")).error().code, Errc::not_found)
+        << "somebody else's by now";
     rest_.reset();
     serve(restd(always(one_job("a-1", "demo", "FAILED"))));
-    EXPECT_FALSE(*run(rest().was_preempted(7)));
+    EXPECT_FALSE(run(rest().detail(7, "a-1"))->preempted);
 }
 
 TEST_F(SlurmRestTest, ProbesTheCluster) {

@@ -163,6 +163,24 @@ TEST_F(SlurmSchedulerTest, WhatIsLeftOfAJobThatIsOverIsEndedAfterAWhile) {
     until([&] { return scheduler_->counters().attempts == 0; });
 }
 
+TEST_F(SlurmSchedulerTest, AJobThatSlurmLostBeforeAnyAgentCameIsHandedInAgainAndNotForEver) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    start(options);
+    slurm_->state = "FAILED";
+    slurm_->exit_code = 1;
+    AttemptRequest job = request(job_name(1));
+    Observation last;
+    until([&] {
+        hand_over(job);
+        last = wait<Observation>(scheduler_->poll(job.job, 1));
+        return last.state == AllocationState::ended && !last.cause.message.empty();
+    });
+    EXPECT_EQ(slurm_->ids, 4);
+    EXPECT_EQ(slurm_->details, 4) << "each is asked for once";
+    EXPECT_THAT(last.cause.message, HasSubstr("Slurm job 4 failed (exit code 1)"));
+}
+
 TEST_F(SlurmSchedulerTest, AdmissionNamesTheFieldThatCanNeverFit) {
     start();
     const auto refused = [&](const char* text) {

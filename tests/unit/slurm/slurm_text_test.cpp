@@ -292,6 +292,41 @@ TEST(ScontrolPing, TellsEachController) {
     EXPECT_FALSE(parse_ping(said("Slurmctld( is UP at \n")));
 }
 
+// As scontrol 22.05.8 printed it, without the fields behind these.
+TEST(ShowJob, TellsOfOneJobWhatSqueueLeavesOut) {
+    const std::string line =
+        "JobId=17 JobName=first-01jd5m8x3qw9v7t2k4n6p8r0sz-a1 UserId=root(0) GroupId=root(0) "
+        "MCS_label=N/A Priority=4294901758 Nice=0 Account=(null) QOS=(null) JobState=FAILED "
+        "Reason=NonZeroExitCode Dependency=(null) Requeue=0 Restarts=1 BatchFlag=1 Reboot=0 "
+        "ExitCode=2:0 RunTime=00:00:01 TimeLimit=00:05:00 PreemptEligibleTime=2026-11-22T00:29:34 "
+        "PreemptTime=None\n";
+    const std::string name = "first-01jd5m8x3qw9v7t2k4n6p8r0sz-a1";
+    const auto detail = parse_show_job(said(line), name);
+    ASSERT_TRUE(detail) << detail.error().message;
+    EXPECT_EQ(detail->exit_code, 2);
+    EXPECT_EQ(detail->signal, 0);
+    EXPECT_EQ(detail->restarts, 1);
+    EXPECT_FALSE(detail->preempted);
+    std::string preempted = line;
+    preempted.replace(preempted.rfind("None"), 4, "1795237990");
+    EXPECT_TRUE(parse_show_job(said(preempted), name)->preempted);
+    EXPECT_EQ(parse_show_job(said(line), "first").error().code, Errc::not_found)
+        << "the number is another job's by now";
+    EXPECT_EQ(parse_show_job(said(""), name).error().code, Errc::not_found);
+    EXPECT_EQ(parse_show_job(said("", "slurm_load_jobs error: Invalid job id specified\n", 1), name)
+                  .error()
+                  .code,
+              Errc::not_found);
+    EXPECT_EQ(parse_show_job(said("",
+                                  "slurm_load_jobs error: Unable to contact slurm controller "
+                                  "(connect failure)\n",
+                                  1),
+                             name)
+                  .error()
+                  .code,
+              Errc::unavailable);
+}
+
 TEST(SlurmVersion, IsReadFromEveryPackagersText) {
     const std::vector<std::pair<std::string_view, SlurmVersion>> table{
         {"slurm 22.05.8\n", {22, 5, 8}},
