@@ -137,6 +137,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> place();
     Task<bool> hand_over();
     Task<void> wait_in_queue(Observation seen);
+    Task<void> end_unclaimed(const Observation& seen);
     std::optional<wire::GaveUpFile> first_last_words() const;
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);

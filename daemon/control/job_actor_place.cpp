@@ -125,18 +125,7 @@ Task<void> JobActor::place() {
     } else if (seen.state == AllocationState::pending) {
         co_await wait_in_queue(seen);
     } else if (seen.state == AllocationState::ended && seen.cause.kind != CauseClass::none) {
-        Draft next = draft();
-        event::FaultSeen fault;
-        fault.attempt = number;
-        fault.cause_class = to_string(seen.cause.kind);
-        fault.message = seen.cause.message;
-        fault.node = seen.cause.node;
-        fault.at = context_.clock.wall();
-        if (const auto words = first_last_words()) {
-            fault.message += "; the agent of " + words->node + ": " + words->reason;
-        }
-        add(next, std::move(fault));
-        co_await commit_and_look(std::move(next));
+        co_await end_unclaimed(seen);
     } else {
         event::AttemptPlaced placed;
         placed.attempt = number;
@@ -151,6 +140,22 @@ Task<void> JobActor::place() {
             inputs_.emplace_back(LookInput{});
         }
     }
+}
+
+// The scheduler's word is all there is of an attempt that no agent has called in from.
+Task<void> JobActor::end_unclaimed(const Observation& seen) {
+    Draft next = draft();
+    event::FaultSeen fault;
+    fault.attempt = job_.attempt()->number;
+    fault.cause_class = to_string(seen.cause.kind);
+    fault.message = seen.cause.message;
+    fault.node = seen.cause.node;
+    fault.at = context_.clock.wall();
+    if (const auto words = first_last_words()) {
+        fault.message += "; the agent of " + words->node + ": " + words->reason;
+    }
+    add(next, std::move(fault));
+    co_await commit_and_look(std::move(next));
 }
 
 // Of the agents that came with nobody hearing them: the daemon's certificate was another one, say.
@@ -194,6 +199,11 @@ Task<void> JobActor::look_at_allocation() {
     const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
     if (seen.kind == Observation::Kind::absent && job_.attempt()->claims.empty()) {
         submitted_ = false;
+        co_return;
+    }
+    if (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended &&
+        seen.cause.kind != CauseClass::none && job_.attempt()->claims.empty()) {
+        co_await end_unclaimed(seen);
         co_return;
     }
     const bool paused = seen.kind == Observation::Kind::state && seen.paused;

@@ -49,6 +49,8 @@ struct BatchScript {
 
 using lockstep::kTemplateJob;
 inline constexpr std::string_view kBatchFileName = "batch.sh";
+// Number of the Slurm job that lockstepd cancelled because no agent had come from it.
+inline constexpr std::string_view kAbandonedFileName = "abandoned";
 inline constexpr std::string_view kBatchLogName = "batch.log";  // what the script itself prints
 inline constexpr std::size_t kJobNameBytes = 128;
 // Exit status of a script that Slurm started once more (requeue): EX_TEMPFAIL of sysexits.h.

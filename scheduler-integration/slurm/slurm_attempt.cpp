@@ -83,10 +83,11 @@ Blame blame_of_failure(const SlurmJob& job, const SlurmJobDetail* detail) {
 // it was Slurm if no person had the time to, or if Slurm had started the job twice.
 Blame blame_of_cancel(const SlurmJob& job, const SlurmJobDetail* detail) {
     const auto& by = job.state.cancelled_by;
-    if (by.value_or(0) != 0) {
-        return Blame::others;
-    }
     const bool started = job.started_at > 0;
+    if (by.value_or(0) != 0) {
+        // The jobs' own user: a person, or lockstepd before it was restarted.
+        return started && by == job.uid && detail == nullptr ? Blame::unclear : Blame::others;
+    }
     const bool soon =
         started && job.ended_at >= job.started_at && job.ended_at - job.started_at <= kStillbornAge;
     const bool by_root = by && job.uid != 0;  // where root hands in the jobs it is a person, too
@@ -318,6 +319,9 @@ Observation in_slurm(const SlurmAttempt& attempt) {
                                          why.reason_class == ReasonClass::never);
         out.expected_start = job.estimated_start * 1000;
         return out;
+    }
+    if (phase == SlurmPhase::ended && !is_claimed(attempt)) {
+        return pending(job_words(attempt) + " has ended before any agent had called in");
     }
     if (phase == SlurmPhase::starting && !is_claimed(attempt)) {
         return pending("Slurm has given it nodes, which are starting up");

@@ -117,7 +117,8 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
 // Whether accounting must be asked before the attempt may count as absent.
 bool wants_history(const SlurmAttempt& attempt, SteadyTime asked);
 // It has ended, and to tell how squeue's answer is not enough: whether it was preempted, or, of a
-// job that nobody has claimed, the exit code and whether Slurm had started it more than once.
+// job that nobody has claimed, the exit code, whether Slurm had started it more than once, and
+// whether an earlier daemon had cancelled it because nobody_came().
 bool wants_detail(const SlurmAttempt& attempt);
 // What Slurm says of it; all unknown where it has forgotten the job.
 void take_detail(SlurmAttempt& attempt, const SlurmJobDetail& detail,

@@ -1,7 +1,10 @@
 // How the Slurm scheduler follows what it handed over: the one poll, what its answer says of each
 // attempt, and what that asks for.
+#include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
+#include "job/base/files.hpp"
 #include "job/base/log.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <algorithm>
@@ -55,6 +58,7 @@ std::string key_of(const std::string& name) {
 
 SlurmPatience SlurmScheduler::patience() const {
     SlurmPatience out;
+    out.unclaimed = options_.unclaimed;
     if (options_.quarantine.count() > 0) {
         out.quarantine = options_.quarantine;
     } else {
@@ -273,13 +277,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         }
     }
     if (wants_detail(attempt)) {
-        const std::int64_t id = attempt.id;
-        const auto detail = co_await backend_->detail(id, attempt.name);
-        const bool answered = detail || detail.error().code == Errc::not_found;
-        // What nobody has claimed waits for the answer: it decides whether the job is lost.
-        if (attempt.id == id && wants_detail(attempt) && (answered || attempt.claimed != 0)) {
-            take_detail(attempt, detail.value_or(SlurmJobDetail{}), patience());
-        }
+        co_await ask_detail(tracked);
     }
     for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
         log::warn("a Slurm job that nobody had claimed is handed in again",
@@ -292,12 +290,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         co_await end(tracked, id);
     }
     if (nobody_came(attempt, asked, patience())) {
-        const Status done = co_await backend_->cancel(attempt.id, attempt.name);
-        if (done && attempt.claimed == 0) {
-            attempt.abandoned = true;
-            log::warn("no agent has come from a running Slurm job; it is cancelled",
-                      {{"name", attempt.name}, {"slurm_job", attempt.id}});
-        }
+        co_await abandon(tracked);
     }
     const bool left_over =
         attempt.over && clock_.steady() - attempt.over_at >= options_.over_patience;
@@ -305,6 +298,57 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         (attempt.cancel_wanted || left_over)) {
         co_await end(tracked, attempt.id);
     }
+}
+
+Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    const std::int64_t id = attempt.id;
+    bool ours = false;
+    if (attempt.claimed == 0) {
+        ours = co_await was_abandoned(attempt);
+    }
+    Result<SlurmJobDetail> detail = SlurmJobDetail{};
+    if (!ours) {
+        detail = co_await backend_->detail(id, attempt.name);
+    }
+    const bool answered = detail || detail.error().code == Errc::not_found;
+    // What nobody has claimed waits for the answer: it decides whether the job is lost.
+    if (attempt.id == id && wants_detail(attempt) && (answered || attempt.claimed != 0)) {
+        attempt.abandoned = ours && attempt.claimed == 0;
+        take_detail(attempt, detail.value_or(SlurmJobDetail{}), patience());
+    }
+}
+
+// It is written down before: the cancel is done by the jobs' user, and the next daemon would take
+// it for a person's.
+Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
+    SlurmAttempt& attempt = tracked->attempt;
+    const std::int64_t id = attempt.id;
+    const std::function<Status()> write = [folder = attempt.request.directory, id] {
+        return replace_file(folder + "/" + std::string{slurm::kAbandonedFileName},
+                            std::to_string(id), 0600);
+    };
+    Status done = co_await on_thread<Status>(files_, write);
+    if (done && attempt.claimed == 0) {
+        done = co_await backend_->cancel(id, attempt.name);
+    }
+    if (!done) {
+        log::warn("cannot cancel a Slurm job that no agent has come from",
+                  {{"slurm_job", id}, {"what", done.error().message}});
+    } else if (attempt.claimed == 0 && attempt.id == id) {
+        attempt.abandoned = true;
+        log::warn("no agent has come from a running Slurm job; it is cancelled",
+                  {{"name", attempt.name}, {"slurm_job", id}});
+    }
+}
+
+Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
+    const std::function<bool()> read = [folder = attempt.request.directory, id = attempt.id] {
+        const auto text =
+            read_plain_file(folder + "/" + std::string{slurm::kAbandonedFileName}, 64);
+        return text && *text == std::to_string(id);
+    };
+    co_return co_await on_thread<bool>(files_, read);
 }
 
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {

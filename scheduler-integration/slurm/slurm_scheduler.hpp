@@ -52,6 +52,7 @@ class SlurmScheduler final : public Scheduler {
         std::size_t submissions_at_once = 4;
         std::chrono::seconds quarantine{0};      // 0 = the credential's lifetime + 60 s
         std::chrono::seconds over_patience{60};  // what is left after a job's end is cancelled
+        std::chrono::seconds unclaimed{180};     // what runs without an agent is cancelled
         bool gpus_as_gres = false;
     };
     SlurmScheduler(net::io_context& io, const Clock& clock, std::unique_ptr<SlurmBackend> backend,
@@ -109,6 +110,9 @@ class SlurmScheduler final : public Scheduler {
     bool facts_are_old() const;
     bool nodes_are_wanted() const;
     Task<void> settle(TrackedPointer tracked, SteadyTime asked);
+    Task<void> ask_detail(TrackedPointer tracked);
+    Task<void> abandon(TrackedPointer tracked);
+    Task<bool> was_abandoned(const SlurmAttempt& attempt);
     Task<void> end(TrackedPointer tracked, std::int64_t id);
     void take_answer(const JobTable& table, SteadyTime asked);
     void tell(Tracked& tracked);

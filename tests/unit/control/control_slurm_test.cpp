@@ -151,6 +151,15 @@ TEST_F(ControlSlurmTest, AnAllocationThatEndsInTheQueueIsTheCause) {
     EXPECT_EQ(show(id)["cause"]["message"], "Slurm job 17 was cancelled outside Lockstep");
 }
 
+TEST_F(ControlSlurmTest, AnAllocationThatStartsAndEndsBeforeAnyAgentCameIsTheCauseToo) {
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "starting"; }, "placed");
+    ended(CauseClass::scheduler, "Slurm job 17 failed (exit code 127)");
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "scheduler");
+    EXPECT_EQ(show(id)["cause"]["message"], "Slurm job 17 failed (exit code 127)");
+}
+
 TEST_F(ControlSlurmTest, ASecondCopyOfAnAttemptIsFencedAndTheSchedulerIsToldWhichStays) {
     const std::string id = submit()->id;
     until([&] { return scheduler_.submissions == 1; }, "handed over");

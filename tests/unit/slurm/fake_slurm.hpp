@@ -61,6 +61,8 @@ class FakeSlurm final : public SlurmBackend {
             row.state = parse_slurm_state(state);
             row.reason = "Resources";
             row.nodes = "n1";
+            row.started_at = started_at;
+            row.ended_at = ended_at;
             table.jobs.push_back(row);
         }
         co_return table;
@@ -104,7 +106,9 @@ class FakeSlurm final : public SlurmBackend {
     int queries = 0;
     int node_queries = 0;
     int details = 0;
-    int exit_code = 0;  // of every job that has failed
+    int exit_code = 0;            // of every job that has failed
+    std::int64_t started_at = 0;  // of every job
+    std::int64_t ended_at = 0;
     int now_sending = 0;
     int most_sending = 0;
 

@@ -3,6 +3,7 @@
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include "job/async/sleep.hpp"
+#include "job/base/files.hpp"
 #include "job/base/ids.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/slurm/fake_slurm.hpp"
@@ -179,6 +180,43 @@ TEST_F(SlurmSchedulerTest, AJobThatSlurmLostBeforeAnyAgentCameIsHandedInAgainAnd
     EXPECT_EQ(slurm_->ids, 4);
     EXPECT_EQ(slurm_->details, 4) << "each is asked for once";
     EXPECT_THAT(last.cause.message, HasSubstr("Slurm job 4 failed (exit code 1)"));
+}
+
+TEST_F(SlurmSchedulerTest, WhatNobodyCameFromIsWrittenDownBeforeItIsCancelled) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.unclaimed = 0s;
+    start(options);
+    slurm_->state = "RUNNING";
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    until([&] { return !slurm_->cancelled.empty(); });
+    EXPECT_EQ(*read_file(job.directory + "/abandoned", 64), "1");
+}
+
+// lockstepd was killed after that cancel: the next one must not take it for a person's.
+TEST_F(SlurmSchedulerTest, ACancelOfAnEarlierDaemonIsNoPersons) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    start(options);
+    slurm_->state = "CANCELLED";
+    slurm_->started_at = 1'000;
+    slurm_->ended_at = 1'200;
+    AttemptRequest ours = request(job_name(1));
+    ASSERT_TRUE(replace_file(ours.directory + "/abandoned", "1"));
+    until([&] {
+        hand_over(ours);
+        return slurm_->ids >= 2;
+    });
+    AttemptRequest theirs = request(job_name(2));
+    ASSERT_TRUE(replace_file(theirs.directory + "/abandoned", "1"));
+    Observation seen;
+    until([&] {
+        hand_over(theirs);
+        seen = wait<Observation>(scheduler_->poll(theirs.job, 1));
+        return !seen.cause.message.empty();
+    });
+    EXPECT_THAT(seen.cause.message, HasSubstr("was cancelled outside Lockstep"));
 }
 
 TEST_F(SlurmSchedulerTest, AdmissionNamesTheFieldThatCanNeverFit) {

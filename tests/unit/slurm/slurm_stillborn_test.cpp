@@ -189,6 +189,7 @@ TEST(SlurmStillborn, TheExitCodeIsAskedForOnceAndOnlyWhereItMatters) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     take_rows(one, {failed}, kStart + 1s, kPatience);
     EXPECT_FALSE(wants_detail(one)) << "not confirmed";
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::pending) << "it does not run, either";
     take_rows(one, {failed}, kStart + 2s, kPatience);
     EXPECT_TRUE(wants_detail(one));
     EXPECT_FALSE(one.ended());

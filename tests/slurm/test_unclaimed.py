@@ -1,0 +1,78 @@
+"""Jobs that end before any agent has called in: what is Slurm's doing is handed in again, what a person
+has to mend is told at once."""
+
+from harness import BIN
+from lockstep_slurm import SlurmTestCase, command_spec, main
+
+# The agent's path: counts its calls, and is the agent itself from a given one on.
+AGENT = """#!/bin/sh
+echo >> {calls}
+[ "$(wc -l < {calls})" -ge {first} ] || exit {status}
+exec {agent} "$@"
+"""
+
+
+class Unclaimed(SlurmTestCase):
+    settings = {"nodes": 1}
+
+    def with_agent(self, first, status):
+        self.calls = self.daemon.root / "calls"
+        path = self.daemon.root / "agent"
+        path.write_text(AGENT.format(calls=self.calls, first=first, status=status,
+                                     agent=BIN / "lockstep-agent"))
+        path.chmod(0o755)
+        self.use(path)
+
+    def use(self, path):
+        self.daemon.arguments = (*self.daemon.arguments, "--agent-path", str(path))
+        self.daemon.restart()
+
+    def called(self):
+        return len(self.calls.read_text().splitlines())
+
+    def fails(self, *words, submissions):
+        job = self.daemon.submit(command_spec("true"))["id"]
+        cause = self.daemon.wait_state(job, "failed", 60)["cause"]
+        self.assertEqual(cause["class"], "scheduler", cause)
+        for word in words:
+            self.assertIn(word, cause["message"])
+        self.assertEqual(self.daemon.kinds(job).count("attempt_submitting"), submissions)
+
+    def test_a_step_that_could_not_start_is_handed_in_again_and_runs_once(self):
+        self.with_agent(first=2, status=1)
+        starts = self.daemon.root / "starts"
+        job = self.daemon.submit(command_spec(f"echo started >> {starts}"))["id"]
+        self.daemon.wait_state(job, "succeeded", 60)
+        self.assertEqual(starts.read_text(), "started\n")
+        self.assertEqual(self.called(), 2)
+        states = self.slurm_states(job)
+        self.assertEqual([states.pop(min(states, key=int)), len(states)], ["FAILED", 1])
+
+    def test_after_the_third_time_the_last_end_is_told(self):
+        self.with_agent(first=99, status=1)
+        self.fails("(exit code 1) before any agent had called in", "3 before it came to nothing, too",
+                   "batch.log", submissions=4)
+        self.assertEqual(self.called(), 4)
+
+    def test_another_exit_code_is_told_at_once(self):
+        self.with_agent(first=99, status=64)
+        self.fails("(exit code 64) before any agent had called in; see ", submissions=1)
+
+    def test_a_node_without_the_agent_is_told_at_once(self):
+        self.use("/nonexistent/lockstep-agent")
+        self.fails("(exit code 127)", "batch.log", submissions=1)
+        log = next(self.daemon.data.glob("runs/*/a1/batch.log")).read_text()
+        self.assertIn("no program /nonexistent/lockstep-agent on n1", log)
+
+    def test_a_person_who_cancels_it_is_obeyed(self):
+        self.with_agent(first=1, status=0)
+        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N1", "--exclusive")
+        self.cluster.wait_job(blocker, "RUNNING")
+        job = self.daemon.submit(command_spec("true"))["id"]
+        self.cluster.run("scancel", self.slurm_id(job))
+        self.daemon.wait_state(job, "cancelled", 60)
+        self.assertEqual(self.daemon.kinds(job).count("attempt_submitting"), 1)
+
+
+if __name__ == "__main__":
+    main()
