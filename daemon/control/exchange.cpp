@@ -4,6 +4,7 @@
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockstep {
 namespace {
@@ -46,19 +47,18 @@ std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
                                                       const wire::KeyRequest& request,
                                                       TimePoint now) {
     std::vector<Answer> out;
-    woken_ = false;
+    woken_.clear();
     const Status good = check(request);
     if (good && (request.op == "wait" || request.op == "barrier")) {
         Waiter waiter;
-        waiter.node_rank = node_rank;
-        waiter.id = request.id;
         waiter.deadline = now + std::chrono::milliseconds{
                                     std::clamp<std::int64_t>(request.timeout_ms, 0, 86'400'000)};
         if (request.op == "wait") {
             waiter.keys = request.keys;
-            wait(std::move(waiter), out);
+            waiter.left = request.keys.size();
+            wait({node_rank, request.id}, std::move(waiter), out);
         } else {
-            arrive(std::move(waiter), request, out);
+            arrive({node_rank, request.id}, std::move(waiter), request, out);
         }
     } else {
         auto reply = good ? apply(node_rank, request) : refuse(request.id, good.error());
@@ -66,9 +66,7 @@ std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
             out.push_back({node_rank, std::move(reply)});
         }
     }
-    if (woken_) {
-        release(out);
-    }
+    release(out);
     return out;
 }
 
@@ -142,7 +140,9 @@ void KeyExchange::store(const std::string& key, std::string text, bool once, std
     value.text = std::move(text);
     value.version = version;
     value.once = value.once || once;
-    woken_ = woken_ || is_new;
+    if (is_new) {
+        woken_.push_back("key " + key);
+    }
 }
 
 // A replay of something older than what stands.
@@ -260,51 +260,76 @@ wire::KeyReply KeyExchange::cas(std::int32_t node_rank, const wire::KeyRequest& 
     return reply;
 }
 
-void KeyExchange::wait(Waiter waiter, std::vector<Answer>& out) {
-    waiters_.remove_if([&](const Waiter& old) {
-        return old.node_rank == waiter.node_rank && old.id == waiter.id;
-    });
-    if (complete(waiter)) {
-        out.push_back({waiter.node_rank, accept(waiter.id)});
-    } else {
-        waiters_.push_back(std::move(waiter));
+void KeyExchange::wait(WaiterId id, Waiter waiter, std::vector<Answer>& out) {
+    if (const auto old = waiters_.find(id); old != waiters_.end()) {
+        forget(old);
     }
+    if (complete(waiter)) {
+        out.push_back({id.first, accept(id.second)});
+        return;
+    }
+    places_[place_of(waiter)].insert(id);
+    waiters_.emplace(id, std::move(waiter));
 }
 
-void KeyExchange::arrive(Waiter waiter, const wire::KeyRequest& request, std::vector<Answer>& out) {
+void KeyExchange::arrive(WaiterId id, Waiter waiter, const wire::KeyRequest& request,
+                         std::vector<Answer>& out) {
     waiter.barrier = request.keys.front();
     Barrier& barrier = barriers_[waiter.barrier];
     std::uint64_t& times = barrier.times[request.rank];
-    if (counted_.emplace(waiter.node_rank, request.id).second && ++times == barrier.done + 1 &&
+    if (counted_.insert(id).second && ++times == barrier.done + 1 &&
         ++barrier.ahead == world_size_) {
         ++barrier.done;
         barrier.ahead = static_cast<std::size_t>(
             std::count_if(barrier.times.begin(), barrier.times.end(),
                           [&](const auto& rank) { return rank.second > barrier.done; }));
-        woken_ = true;
+        woken_.push_back("barrier " + waiter.barrier);
     }
     waiter.round = times;
     if (!request.replay) {
-        wait(std::move(waiter), out);
+        wait(id, std::move(waiter), out);
     }
 }
 
-bool KeyExchange::complete(const Waiter& waiter) const {
+bool KeyExchange::complete(Waiter& waiter) const {
     if (!waiter.barrier.empty()) {
         const auto found = barriers_.find(waiter.barrier);
         return found != barriers_.end() && found->second.done >= waiter.round;
     }
-    return std::all_of(waiter.keys.begin(), waiter.keys.end(),
-                       [this](const std::string& key) { return values_.contains(key); });
+    while (waiter.left > 0 && values_.contains(waiter.keys[waiter.left - 1])) {
+        --waiter.left;
+    }
+    return waiter.left == 0;
+}
+
+std::string KeyExchange::place_of(const Waiter& waiter) {
+    return waiter.barrier.empty() ? "key " + waiter.keys[waiter.left - 1]
+                                  : "barrier " + waiter.barrier;
+}
+
+void KeyExchange::forget(std::map<WaiterId, Waiter>::iterator waiter) {
+    const auto place = places_.find(place_of(waiter->second));
+    place->second.erase(waiter->first);
+    if (place->second.empty()) {
+        places_.erase(place);
+    }
+    waiters_.erase(waiter);
 }
 
 void KeyExchange::release(std::vector<Answer>& out) {
-    for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-        if (complete(*waiter)) {
-            out.push_back({waiter->node_rank, accept(waiter->id)});
-            waiter = waiters_.erase(waiter);
-        } else {
-            ++waiter;
+    for (const auto& place : woken_) {
+        const auto here = places_.extract(place);
+        if (here.empty()) {
+            continue;
+        }
+        for (const WaiterId& id : here.mapped()) {
+            const auto waiter = waiters_.find(id);
+            if (complete(waiter->second)) {
+                out.push_back({id.first, accept(id.second)});
+                waiters_.erase(waiter);
+            } else {
+                places_[place_of(waiter->second)].insert(id);
+            }
         }
     }
 }
@@ -338,13 +363,14 @@ std::string KeyExchange::missing(const Waiter& waiter) const {
 std::vector<KeyExchange::Answer> KeyExchange::expire(TimePoint now) {
     std::vector<Answer> out;
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-        if (waiter->deadline <= now) {
-            out.push_back({waiter->node_rank,
-                           refuse(waiter->id, {Errc::timed_out, "missing: " + missing(*waiter)})});
-            waiter = waiters_.erase(waiter);
-        } else {
-            ++waiter;
+        const auto next = std::next(waiter);
+        if (waiter->second.deadline <= now) {
+            const auto [node_rank, id] = waiter->first;
+            out.push_back(
+                {node_rank, refuse(id, {Errc::timed_out, "missing: " + missing(waiter->second)})});
+            forget(waiter);
         }
+        waiter = next;
     }
     return out;
 }

@@ -305,6 +305,32 @@ TEST_F(Exchange, ABarrierOfManyRanksOpensOnce) {
     EXPECT_EQ(answers, 2U * kRanks);
 }
 
+// A waiter stands at one of its keys: the others may come in any order, and it may give up.
+TEST_F(Exchange, AWaiterForManyKeysIsAnsweredByTheLastOfThemInAnyOrder) {
+    for (const bool backwards : {false, true}) {
+        KeyExchange keys{2};
+        std::vector<std::string> names;
+        for (int i = 0; i < 50; ++i) {
+            names.push_back("id/" + std::to_string(i));
+        }
+        for (std::uint64_t id = 1; id <= 3; ++id) {
+            EXPECT_TRUE(keys.request(0, make(id, "wait", names), now_).empty());
+        }
+        EXPECT_TRUE(keys.request(0, make(3, "wait", {"never"}), now_).empty()) << "replaces 3";
+        std::size_t answers = 0;
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            EXPECT_EQ(answers, 0U);
+            const auto& name = names[backwards ? names.size() - 1 - i : i];
+            answers += keys.request(1, make(100 + i, "set", {name}), now_).size() - 1;
+        }
+        EXPECT_EQ(answers, 2U);
+        const auto late = keys.expire(now_ + std::chrono::seconds{2});
+        ASSERT_EQ(late.size(), 1U);
+        EXPECT_EQ(late[0].reply.message, "missing: never");
+        EXPECT_EQ(keys.request(1, make(200, "set", {"never"}), now_).size(), 1U);
+    }
+}
+
 // One rank is a round ahead of the others, as after a barrier that timed out for it.
 TEST_F(Exchange, ARankThatIsAheadCountsForTheNextRound) {
     ask(0, make(1, "barrier", {"b"}, 0));
