@@ -427,7 +427,7 @@ void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyReque
         return;
     }
     if (!exchange_ || exchange_generation_ != request.generation) {
-        exchange_.emplace(job_.spec.world_size());
+        exchange_.emplace(job_.spec.world_size(), context_.clock.wall());
         exchange_generation_ = request.generation;
     }
     send_answers(exchange_->request(link->node_rank, request, context_.clock.steady()));

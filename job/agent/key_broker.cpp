@@ -1,73 +1,197 @@
 #include "job/agent/key_broker.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+bool is_read(const wire::KeyRequest& request) {
+    return request.op == "get" || request.op == "multi_get";
+}
+
+// Whether every value of the answer is write-once.
+bool is_final(const wire::KeyReply& reply) {
+    return reply.ok && !reply.once.empty() && reply.once.find('0') == std::string::npos;
+}
+
+}  // namespace
 
 void KeyBroker::start_generation(std::int32_t generation) {
     generation_ = generation;
+    cache_.clear();
     waiting_.clear();
+    reads_.clear();
     done_.clear();
     newest_.clear();
     arrivals_.clear();
 }
 
-wire::KeyRequest KeyBroker::ask(const Origin& origin, wire::KeyRequest request) {
+KeyBroker::Asked KeyBroker::ask(Origin origin, wire::KeyRequest request) {
+    Asked out;
+    if (auto answer = known(request)) {
+        out.answer = std::move(answer);
+        return out;
+    }
+    if (is_read(request)) {
+        if (const auto read = reads_.find({request.op, request.keys}); read != reads_.end()) {
+            waiting_.at(read->second).joined.push_back(std::move(origin));
+            return out;
+        }
+    }
+    out.send = send({std::move(origin)}, std::move(request));
+    return out;
+}
+
+wire::KeyRequest KeyBroker::send(std::vector<Origin> origins, wire::KeyRequest request) {
     request.generation = generation_;
     request.id = next_id_++;
-    request.rank = origin.rank;
-    waiting_[request.id] = {origin, request};
+    request.rank = origins.front().rank;
+    if (is_read(request)) {
+        reads_[{request.op, request.keys}] = request.id;
+    }
+    waiting_[request.id] = {std::move(origins), {}, request};
     return request;
 }
 
-std::optional<KeyBroker::Origin> KeyBroker::answered(const wire::KeyReply& reply) {
+// The answer to a read or a wait of keys that are all in the cache.
+std::optional<wire::KeyReply> KeyBroker::known(const wire::KeyRequest& request) const {
+    const bool all = (is_read(request) || request.op == "wait") && !request.keys.empty() &&
+                     std::all_of(request.keys.begin(), request.keys.end(),
+                                 [this](const std::string& key) { return cache_.contains(key); });
+    if (!all) {
+        return std::nullopt;
+    }
+    wire::KeyReply reply;
+    reply.ok = true;
+    std::size_t bytes = 0;
+    for (const auto& key : request.keys) {
+        const std::string& value = *cache_.find(key);
+        bytes += value.size();
+        if (request.op == "get") {
+            reply.has_value = true;
+            reply.value = value;
+        } else if (request.op == "multi_get") {
+            reply.values.push_back(value);
+        }
+    }
+    if (request.op != "wait" && bytes > limits::kKeyAnswerBytes) {
+        return std::nullopt;  // the daemon says so
+    }
+    return reply;
+}
+
+void KeyBroker::learn(const wire::KeyRequest& request, const wire::KeyReply& reply) {
+    if (request.op == "get" && reply.once == "1") {
+        cache_.put(request.keys.front(), reply.value);
+    } else if (request.op == "set" && request.once) {
+        cache_.put(request.keys.front(), request.value);
+    } else if (request.op == "multi_get" && reply.once.size() == request.keys.size() &&
+               reply.values.size() == request.keys.size()) {
+        for (std::size_t i = 0; i < request.keys.size(); ++i) {
+            if (reply.once[i] == '1') {
+                cache_.put(request.keys[i], reply.values[i]);
+            }
+        }
+    } else if (request.op == "multi_set" && request.once) {
+        for (std::size_t i = 0; i < request.keys.size(); ++i) {
+            cache_.put(request.keys[i], request.values[i]);
+        }
+    }
+}
+
+KeyBroker::Answered KeyBroker::answered(const wire::KeyReply& reply) {
+    Answered out;
     const auto found = waiting_.find(reply.id);
     if (found == waiting_.end()) {
-        return std::nullopt;
+        return out;
     }
     Waiting waiting = std::move(found->second);
     waiting_.erase(found);
-    const std::string& op = waiting.request.op;
-    // A barrier that timed out has been arrived at all the same.
-    const bool counted = op == "barrier" && (reply.ok || reply.error == "timed_out");
-    if (counted || (reply.ok && (op == "set" || op == "add"))) {
-        remember(std::move(waiting.request));
+    if (is_read(waiting.request)) {
+        reads_.erase({waiting.request.op, waiting.request.keys});
     }
-    return std::move(waiting.origin);
+    if (reply.ok) {
+        learn(waiting.request, reply);
+    }
+    out.origins = std::move(waiting.origins);
+    if (is_final(reply)) {
+        std::move(waiting.joined.begin(), waiting.joined.end(), std::back_inserter(out.origins));
+    } else if (!waiting.joined.empty()) {
+        out.again = send(std::move(waiting.joined), std::move(waiting.request));
+    } else {
+        remember(std::move(waiting.request), reply);
+    }
+    return out;
 }
 
-void KeyBroker::remember(wire::KeyRequest request) {
-    if (request.op == "barrier") {
-        arrivals_[{request.rank, request.keys.front()}].push_back(request.id);
+void KeyBroker::remember(wire::KeyRequest request, const wire::KeyReply& reply) {
+    const std::string& op = request.op;
+    if (op == "barrier") {
+        // One that timed out has been arrived at all the same.
+        if (reply.ok || reply.error == "timed_out") {
+            arrivals_[{request.rank, request.keys.front()}].push_back(request.id);
+        }
+        return;
+    }
+    if (!reply.ok) {
         return;
     }
     request.replay = true;
-    const std::string& key = request.keys.front();
-    const auto forget = [this](const std::string& slot) {
-        const auto found = newest_.find(slot);
-        std::int64_t delta = 0;
-        if (found != newest_.end()) {
-            const auto old = done_.find(found->second);
-            delta = old->second.delta;
-            done_.erase(old);
-            newest_.erase(found);
+    request.version = reply.version;
+    if (op == "add") {
+        const std::string slot = "add " + request.keys.front();
+        request.delta += forget(slot);
+        newest_[slot] = {request.id, 0};
+        done_[{request.id, 0}] = std::move(request);
+    } else if (op == "set") {
+        remember_set(std::move(request), 0);
+    } else if (op == "cas" && reply.swapped) {
+        // As the set that it came to: to a daemon whose keys are gone, what the value had been
+        // compared with may be unknown, or be replayed later by another node, and the rank has been
+        // told that it swapped. Its version puts it behind what it replaced.
+        request.op = "set";
+        request.expected.clear();
+        remember_set(std::move(request), 0);
+    } else if (op == "multi_set") {
+        const auto keys = std::move(request.keys);
+        const auto values = std::move(request.values);
+        request.op = "set";
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+            request.keys = {keys[i]};
+            request.value = values[i];
+            request.values.clear();
+            remember_set(request, i);
         }
-        return delta;
-    };
-    if (request.op == "set") {
-        forget("add " + key);  // what was counted before is overwritten
-        forget("set " + key);
-    } else {
-        request.delta += forget("add " + key);
     }
-    newest_[request.op + ' ' + key] = request.id;
-    done_[request.id] = std::move(request);
+}
+
+void KeyBroker::remember_set(wire::KeyRequest request, std::size_t index) {
+    const std::string key = request.keys.front();
+    forget("add " + key);  // what was counted before is overwritten
+    forget("set " + key);
+    const Number number{request.id, index};
+    newest_["set " + key] = number;
+    done_[number] = std::move(request);
+}
+
+std::int64_t KeyBroker::forget(const std::string& slot) {
+    const auto found = newest_.find(slot);
+    if (found == newest_.end()) {
+        return 0;
+    }
+    const auto old = done_.find(found->second);
+    const std::int64_t delta = old->second.delta;
+    done_.erase(old);
+    newest_.erase(found);
+    return delta;
 }
 
 std::vector<wire::KeyRequest> KeyBroker::after_reconnect(bool keys_lost) const {
     std::vector<wire::KeyRequest> out;
     if (keys_lost) {
-        for (const auto& [id, request] : done_) {
+        for (const auto& [number, request] : done_) {
             out.push_back(request);
         }
         for (const auto& [who, numbers] : arrivals_) {

@@ -65,29 +65,47 @@ void declare_report(CLI::App& app, Arguments& arguments) {
     report->add_option("values", arguments.words, "name=number, e.g. step=3 loss=0.5")->required();
 }
 
+constexpr const char* kKeyHelp =
+    "Exit codes: 0 done; 1 refused: no such key, another value stands, too large; 2 wrong use;\n"
+    "3 timed out; 4 no agent (LOCKSTEP_SOCKET). A VALUE of - is read from stdin; words that begin\n"
+    "with - go after --. A value has at most 1 MiB.";
+
 void declare_kv(CLI::App& app, Arguments& arguments) {
     auto* kv = app.add_subcommand("kv", "Keys shared by the ranks of this generation");
     kv->require_subcommand(1);
+    kv->footer(kKeyHelp);
     KeyCommand& key = arguments.key;
     const auto verb = [&](const char* name, const char* help) {
         auto* sub = kv->add_subcommand(name, help);
         sub->callback([&key, name] { key.op = name; });
+        sub->footer(kKeyHelp);
         return sub;
     };
+    const auto seconds = CLI::Range(0.0, 86'400.0);
     auto* set = verb("set", "Set a key");
-    set->add_option("key", key.keys, "The key")->required()->expected(1);
-    set->add_option("value", key.value, "Its value")->required();
-    verb("get", "Print the value of a key")->add_option("key", key.keys)->required()->expected(1);
+    set->add_option("key", key.key, "The key")->required();
+    set->add_option("value", key.value, "Its value, or - for stdin")->required();
+    set->add_flag("--once", key.once, "The value may never become another one");
+    auto* get = verb("get", "Print the value of a key");
+    get->add_option("key", key.key, "The key")->required();
+    get->add_option("--wait", arguments.timeout_seconds, "Seconds to wait for the key (default 0)")
+        ->check(seconds)
+        ->each([&key](const std::string&) { key.waits = true; });
+    auto* add = verb("add", "Add to a counter and print it");
+    add->add_option("key", key.key, "The counter")->required();
+    add->add_option("delta", key.delta, "How much (default 1)");
+    auto* cas = verb("cas", "Set a key if it has the expected value; prints the one it has then");
+    cas->add_option("key", key.key, "The key")->required();
+    cas->add_option("expected", key.expected, "What it must be; '' = there is no such key")
+        ->required();
+    cas->add_option("value", key.value, "Its new value, or - for stdin")->required();
     auto* wait = verb("wait", "Wait until every key exists");
     wait->add_option("keys", key.keys, "The keys")->required();
-    auto* add = verb("add", "Add to a counter and print it");
-    add->add_option("key", key.keys, "The counter")->required()->expected(1);
-    add->add_option("delta", key.delta, "How much (default 1)");
     auto* barrier = verb("barrier", "Wait until every rank is here");
-    barrier->add_option("name", key.keys, "Name of the barrier")->required()->expected(1);
+    barrier->add_option("name", key.key, "Name of the barrier")->required();
     for (auto* sub : {wait, barrier}) {
         sub->add_option("--timeout", arguments.timeout_seconds, "Seconds (default 30)")
-            ->check(CLI::Range(0.0, 86'400.0));
+            ->check(seconds);
     }
 }
 

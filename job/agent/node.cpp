@@ -219,14 +219,6 @@ void Node::on(const wire::Ack& ack) {
     }
 }
 
-void Node::on(const wire::KeyReply& reply) {
-    const auto origin = keys_.answered(reply);
-    RankState* rank = origin ? state_of(origin->rank) : nullptr;
-    if (rank != nullptr && rank->socket) {
-        rank->socket->answer(origin->connection, encode_rank_answer(origin->id, origin->op, reply));
-    }
-}
-
 void Node::on(const wire::Fenced& fenced) {
     fence(fenced.message);
 }

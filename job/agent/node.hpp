@@ -130,6 +130,8 @@ class Node {
 
     void on_rank_message(RankState& rank, std::uint64_t connection, std::string_view bytes);
     void on_bad_message(RankState& rank, const std::string& reason);
+    void on_large_message(RankState& rank, std::uint64_t connection, std::size_t size,
+                          std::string_view head);
     void on_captured(std::int32_t rank, std::vector<RankReport> reports);
     void on_rank_ending(std::int32_t rank);
     void on_rank_exited(wire::Exited exited);
@@ -138,6 +140,7 @@ class Node {
     void accept(RankState& rank, const RankCheckpoint& checkpoint);
     void accept(RankState& rank, const RankPhase& phase);
     void accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request);
+    void answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply);
     void add_row(std::int32_t rank, const RankReport& report);
     RankState* state_of(std::int32_t rank);
     void flush_rows();

@@ -1,6 +1,7 @@
 // The ranks' side of a node: what they need before they start, what they report, how they end.
 #include "job/agent/node.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/framework_env.hpp"
@@ -139,9 +140,9 @@ Status Node::listen_for(std::int32_t local_rank) {
     handlers.message = [this, index](std::uint64_t connection, std::string_view bytes) {
         on_rank_message(ranks_[index], connection, bytes);
     };
-    handlers.too_large = [this, index](std::size_t size) {
-        on_bad_message(ranks_[index],
-                       "a message of " + std::to_string(size) + " bytes is too large");
+    handlers.too_large = [this, index](std::uint64_t connection, std::size_t size,
+                                       std::string_view head) {
+        on_large_message(ranks_[index], connection, size, head);
     };
     auto socket =
         ReportSocket::listen(tasks_, sockets_.socket_path(local_rank), std::move(handlers));
@@ -234,6 +235,22 @@ void Node::on_rank_message(RankState& rank, std::uint64_t connection, std::strin
         *message);
 }
 
+// It cannot be parsed, but whoever waits for an answer is not left waiting.
+void Node::on_large_message(RankState& rank, std::uint64_t connection, std::size_t size,
+                            std::string_view head) {
+    const std::string reason =
+        "a message of " + std::to_string(size) +
+        " bytes is too large: " + std::to_string(ReportSocket::kMessageBytes) +
+        " at most, and a value of a key has at most " + std::to_string(limits::kValueBytes);
+    head = head.substr(0, 4096);
+    const bool is_report = head.find(R"("op":"report")") != std::string_view::npos ||
+                           head.find(R"("op": "report")") != std::string_view::npos;
+    if (rank.socket && !is_report) {
+        rank.socket->answer(connection, encode_rank_refusal(std::nullopt, "invalid", reason));
+    }
+    on_bad_message(rank, reason);
+}
+
 void Node::on_bad_message(RankState& rank, const std::string& reason) {
     ++bad_reports_;
     if (++rank.bad == 1) {
@@ -273,10 +290,35 @@ void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyReques
     origin.id = request.id;
     origin.op = request.request.op;
     auto asked = keys_.ask(origin, request.request);
+    if (asked.answer) {
+        answer(origin, *asked.answer);
+    }
     // Without a connection it stays with the broker, which sends it after the next WELCOME.
-    if (connected_) {
-        outbox_.control(asked);
+    if (asked.send && connected_) {
+        outbox_.control(*asked.send);
         wake();
+    }
+}
+
+void Node::on(const wire::KeyReply& reply) {
+    const auto answered = keys_.answered(reply);
+    for (const auto& origin : answered.origins) {
+        answer(origin, reply);
+    }
+    if (answered.again) {
+        outbox_.control(*answered.again);
+        wake();
+    }
+}
+
+void Node::answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply) {
+    const RankState* rank = state_of(origin.rank);
+    if (rank != nullptr && rank->socket) {
+        rank->socket->answer(
+            origin.connection, encode_rank_answer(origin.id, origin.op, reply),
+            encode_rank_refusal(origin.id, to_string(Errc::exhausted),
+                                "the answer is larger than a socket's buffer on this node "
+                                "(net.core.wmem_max)"));
     }
 }
 

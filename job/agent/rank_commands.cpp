@@ -1,6 +1,7 @@
 #include "job/agent/rank_commands.hpp"
 
 #include "job/base/json.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/batch.hpp"
 #include "job/rank/client.hpp"
@@ -62,6 +63,56 @@ int print(std::string_view value) {
     return 0;
 }
 
+int ended(const Error& error) {
+    refused(error);
+    return error.code == Errc::timed_out     ? kKeyTimedOut
+           : error.code == Errc::unavailable ? kKeyNoAgent
+                                             : kKeyRefused;
+}
+
+// One byte more than a value may have is enough to refuse it.
+Result<std::string> value_of(const KeyCommand& command) {
+    if (command.value != "-") {
+        return command.value;
+    }
+    std::string value(limits::kValueBytes + 1, '\0');
+    value.resize(std::fread(value.data(), 1, value.size(), stdin));
+    if (std::ferror(stdin) != 0) {
+        return fail(Errc::invalid, "stdin cannot be read");
+    }
+    if (value.size() > limits::kValueBytes) {
+        return fail(Errc::invalid,
+                    command.op + ": " + printable(command.key) + ": stdin has more than the " +
+                        std::to_string(limits::kValueBytes) + " bytes that a value may have");
+    }
+    return value;
+}
+
+int get(RankClient& client, const KeyCommand& command) {
+    if (command.waits) {
+        if (const Status there = client.wait({command.key}, command.timeout); !there) {
+            return ended(there.error());
+        }
+    }
+    const auto value = client.get(command.key);
+    return value ? print(*value) : ended(value.error());
+}
+
+int cas(RankClient& client, const KeyCommand& command) {
+    const auto value = value_of(command);
+    if (!value) {
+        return ended(value.error());
+    }
+    const auto swap = client.cas(command.key, command.expected, *value);
+    if (!swap) {
+        return ended(swap.error());
+    }
+    if (swap->value) {
+        print(*swap->value);
+    }
+    return swap->swapped ? kKeyDone : kKeyRefused;
+}
+
 }  // namespace
 
 int send_report(const std::vector<std::string>& words) {
@@ -84,29 +135,33 @@ int send_report(const std::vector<std::string>& words) {
 }
 
 int run_key_command(const KeyCommand& command) {
-    const auto connected = connect();
+    auto connected = connect();
     if (!connected) {
-        return refused(connected.error());
+        return ended(connected.error());
     }
     RankClient& client = **connected;
-    const std::string& key = command.keys.front();
     if (command.op == "get") {
-        const auto value = client.get(key);
-        return value ? print(*value) : refused(value.error());
+        return get(client, command);
     }
     if (command.op == "add") {
-        const auto value = client.add(key, command.delta);
-        return value ? print(std::to_string(*value)) : refused(value.error());
+        const auto value = client.add(command.key, command.delta);
+        return value ? print(std::to_string(*value)) : ended(value.error());
+    }
+    if (command.op == "cas") {
+        return cas(client, command);
     }
     Status done;
     if (command.op == "set") {
-        done = client.set(key, command.value);
+        const auto value = value_of(command);
+        done = value ? client.set(command.key, *value,
+                                  command.once ? RankClient::Write::once : RankClient::Write::any)
+                     : fail(value.error());
     } else if (command.op == "wait") {
         done = client.wait(command.keys, command.timeout);
     } else {
-        done = client.barrier(key, command.timeout);
+        done = client.barrier(command.key, command.timeout);
     }
-    return done ? 0 : refused(done.error());
+    return done ? kKeyDone : ended(done.error());
 }
 
 }  // namespace lockstep

@@ -9,18 +9,29 @@
 
 namespace lockstep {
 
-// Exit codes of both: 0 done, 1 the agent refused or is gone, 2 wrong use.
+// Exit codes: 0 done, 1 the agent refused or is gone, 2 wrong use.
 // Sends one report of name=value words.
 int send_report(const std::vector<std::string>& words);
 
+// Exit codes of `lockstep-agent kv`.
+inline constexpr int kKeyDone = 0;
+inline constexpr int kKeyRefused = 1;  // no such key, another value stands, too large, …
+inline constexpr int kKeyWrongUse = 2;
+inline constexpr int kKeyTimedOut = 3;
+inline constexpr int kKeyNoAgent = 4;  // no LOCKSTEP_SOCKET, or nobody answers there
+
 struct KeyCommand {
-    std::string op;                 // set get wait add barrier
-    std::vector<std::string> keys;  // the key; several for wait
-    std::string value;              // set
+    std::string op;                 // set get wait add cas barrier
+    std::string key;                // or the barrier's name
+    std::vector<std::string> keys;  // wait
+    std::string value;              // set, cas; "-": read from stdin, as it is
+    std::string expected;           // cas; "": create only
+    bool once = false;              // set
     std::int64_t delta = 1;         // add
+    bool waits = false;             // get: for the key to be set
     std::chrono::milliseconds timeout{30'000};
 };
-// Runs one key operation; get and add print the value.
+// Runs one key operation; get and add print the value, cas the one that stands now.
 int run_key_command(const KeyCommand& command);
 
 }  // namespace lockstep

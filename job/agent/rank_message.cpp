@@ -122,14 +122,25 @@ tl::expected<RankMessage, BadRankMessage> parse_notice(const Json& json, std::st
     return Bad{{std::nullopt, field_errors(std::move(errors)).message}};
 }
 
-Status read_key_fields(ObjectReader& in, RankKeyRequest& out) {
+void check_value(ObjectReader& in, std::string_view field, const std::string& key,
+                 const std::string& value) {
+    if (value.size() > (limits::kValueBytes + 2) / 3 * 4) {
+        in.error(field, "of the key " + printable(key) + " has more than " +
+                            std::to_string(limits::kValueBytes) + " bytes");
+    } else if (!base64_decode(value)) {
+        in.error(field, "is not base 64");
+    }
+}
+
+void read_key_fields(ObjectReader& in, RankKeyRequest& out) {
+    constexpr std::size_t kAnyLength = std::numeric_limits<std::size_t>::max();
     const std::string& op = out.request.op;
     const auto need = [&](std::string_view key) {
         if (!in.has(key)) {
             in.error(key, "missing");
         }
     };
-    if (op == "wait" || op == "multi_get") {
+    if (op == "wait" || op == "multi_get" || op == "multi_set") {
         need("keys");
         in.strings("keys", out.request.keys, limits::kRanks, limits::kKeyBytes);
     } else {
@@ -142,18 +153,32 @@ Status read_key_fields(ObjectReader& in, RankKeyRequest& out) {
         }
         out.request.keys.push_back(std::move(key));
     }
-    if (op == "set") {
+    if (op == "set" || op == "cas") {
         need("value");
-        in.string("value", out.request.value, (limits::kValueBytes + 2) / 3 * 4);
-        if (!base64_decode(out.request.value)) {
-            in.error("value", "is not base 64");
+        in.string("value", out.request.value, kAnyLength);
+        check_value(in, "value", out.request.keys.front(), out.request.value);
+    }
+    if (op == "cas") {
+        in.string("expected", out.request.expected, kAnyLength);
+        check_value(in, "expected", out.request.keys.front(), out.request.expected);
+    }
+    if (op == "set" || op == "multi_set") {
+        in.boolean("once", out.request.once);
+    }
+    if (op == "multi_set") {
+        need("values");
+        in.strings("values", out.request.values, limits::kRanks, kAnyLength);
+        if (out.request.values.size() != out.request.keys.size()) {
+            in.error("values", "one for each key");
+        }
+        for (std::size_t i = 0; i < out.request.keys.size() && i < out.request.values.size(); ++i) {
+            check_value(in, "values", out.request.keys[i], out.request.values[i]);
         }
     }
     if (op == "add") {
         in.integer("delta", out.request.delta, std::numeric_limits<std::int64_t>::min(), kInt64Max);
     }
     in.integer("timeout_ms", out.request.timeout_ms, 0, kMaxTimeout);
-    return {};
 }
 
 tl::expected<RankMessage, BadRankMessage> parse_key(const Json& json, const std::string& op) {
@@ -199,8 +224,8 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
     if (op == "phase" || op == "checkpoint") {
         return parse_notice(*json, op);
     }
-    constexpr std::array<std::string_view, 6> kKeyOps{"set",       "get", "wait",
-                                                      "multi_get", "add", "barrier"};
+    constexpr std::array<std::string_view, 8> kKeyOps{"set",  "multi_set", "get", "multi_get",
+                                                      "wait", "add",       "cas", "barrier"};
     if (std::find(kKeyOps.begin(), kKeyOps.end(), op) != kKeyOps.end()) {
         return parse_key(*json, op);
     }
@@ -221,15 +246,19 @@ std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire:
         out["value"] = reply.number;
     } else if (op == "get") {
         out["value"] = reply.value;
+    } else if (op == "cas") {
+        out["swapped"] = reply.swapped;
+        out["value"] = reply.has_value ? Json(reply.value) : Json(nullptr);
     } else if (op == "multi_get") {
         out["values"] = reply.values;
     }
     return dump_json(out);
 }
 
-std::string encode_rank_refusal(std::int64_t id, std::string_view error, std::string_view message) {
+std::string encode_rank_refusal(std::optional<std::int64_t> id, std::string_view error,
+                                std::string_view message) {
     Json out = Json::object();
-    out["id"] = id;
+    out["id"] = id ? Json(*id) : Json(nullptr);
     out["ok"] = false;
     out["error"] = error;
     out["message"] = message;

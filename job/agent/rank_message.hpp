@@ -4,7 +4,8 @@
 //   {"op":"report","step":12,"epoch":0,"loss":0.53,"step_seconds":0.021,…}     no answer
 //   {"op":"checkpoint","step":200,"path":"…"}                                   no answer
 //   {"op":"phase","phase":"init|train|eval|checkpoint"}                         no answer
-//   {"op":"set|get|wait|multi_get|add|barrier","id":7,…}    {"id":7,"ok":true,"value":…}
+//   {"op":"set|multi_set|get|multi_get|wait|add|cas|barrier","id":7,…}
+//                                                           {"id":7,"ok":true,"value":…}
 //
 // Of a report, "epoch", "total_steps" and every metric become columns of the telemetry batch. With
 // "kind":"micro" the loss becomes the column micro_loss and with "kind":"epoch" epoch_loss, so that
@@ -55,6 +56,8 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
 
 // The answer to a key operation `op` with the rank's `id`.
 std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire::KeyReply& reply);
-std::string encode_rank_refusal(std::int64_t id, std::string_view error, std::string_view message);
+// Without an id, since the request could not be read: it is for whatever the rank waits for.
+std::string encode_rank_refusal(std::optional<std::int64_t> id, std::string_view error,
+                                std::string_view message);
 
 }  // namespace lockstep

@@ -31,14 +31,13 @@ using Descriptor = net::posix::stream_descriptor;
 
 // A value of 1 MiB in base 64 and its frame; the kernel caps it.
 constexpr int kSocketBuffer = 4 << 20;
-constexpr std::size_t kMessageBytes = 2U << 20U;
 constexpr std::size_t kAnswersBytes = 16U << 20U;  // unread answers of one connection
 constexpr int kTurn = 64;                          // messages before others get their turn
 constexpr int kDrain = 100'000;                    // messages a rank may leave behind
 
 // Messages are handled before the next is read, so one buffer serves every connection.
 std::vector<char>& shared_buffer() {
-    static std::vector<char> buffer(kMessageBytes);
+    static std::vector<char> buffer(ReportSocket::kMessageBytes);
     return buffer;
 }
 
@@ -116,11 +115,15 @@ std::string SocketDirectory::socket_path(std::int32_t local_rank) const {
 }
 
 struct ReportSocket::State {
+    struct Answer {
+        std::string text;
+        std::string instead;
+    };
     struct Connection {
         Connection(net::io_context& io, int fd, std::uint64_t n) : socket(io, fd), id(n) {}
         Descriptor socket;
         std::uint64_t id;
-        std::deque<std::string> answers;
+        std::deque<Answer> answers;
         std::size_t answer_bytes = 0;
         bool writing = false;
     };
@@ -180,7 +183,7 @@ bool ReportSocket::State::receive(Connection& from, int most) {
         }
         const auto size = static_cast<std::size_t>(got);
         if (size > buffer.size()) {
-            handlers.too_large(size);
+            handlers.too_large(from.id, size, std::string_view{buffer.data(), buffer.size()});
         } else {
             handlers.message(from.id, std::string_view{buffer.data(), size});
         }
@@ -191,11 +194,17 @@ bool ReportSocket::State::receive(Connection& from, int most) {
 // Sends what fits; false when the connection is broken.
 bool ReportSocket::State::flush(Connection& to) {
     while (!to.answers.empty()) {
-        const std::string& front = to.answers.front();
+        const std::string& front = to.answers.front().text;
         const auto sent = ::send(to.socket.native_handle(), front.data(), front.size(),
                                  MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EAGAIN) {
             return true;
+        }
+        if (sent < 0 && errno == EMSGSIZE && !to.answers.front().instead.empty()) {
+            to.answer_bytes -= front.size();
+            to.answers.front().text = std::exchange(to.answers.front().instead, {});
+            to.answer_bytes += front.size();
+            continue;
         }
         if (sent < 0 && errno != EINTR) {
             return false;
@@ -276,14 +285,14 @@ ReportSocket::~ReportSocket() {
     close();
 }
 
-void ReportSocket::answer(std::uint64_t connection, std::string message) {
+void ReportSocket::answer(std::uint64_t connection, std::string message, std::string instead) {
     const auto found = state_->connections.find(connection);
     if (state_->closed || found == state_->connections.end()) {
         return;
     }
     const auto to = found->second;
     to->answer_bytes += message.size();
-    to->answers.push_back(std::move(message));
+    to->answers.push_back({std::move(message), std::move(instead)});
     if (to->writing) {
         if (to->answer_bytes > kAnswersBytes) {
             log::warn("report connection closed, it does not read its answers",

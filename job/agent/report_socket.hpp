@@ -49,10 +49,12 @@ class ReportSocket {
     struct Handlers {
         // One message; `connection` is what answer() takes.
         std::function<void(std::uint64_t connection, std::string_view message)> message;
-        // A message of `size` bytes was too large to be read.
-        std::function<void(std::size_t size)> too_large;
+        // A message of `size` bytes was too large to be read; `head` is how it began.
+        std::function<void(std::uint64_t connection, std::size_t size, std::string_view head)>
+            too_large;
     };
     static constexpr std::size_t kConnections = 64;
+    static constexpr std::size_t kMessageBytes = 2U << 20U;
 
     // Replaces a stale socket at `path`. `tasks` must outlive the coroutines it is given.
     static Result<std::unique_ptr<ReportSocket>> listen(TaskGroup& tasks, const std::string& path,
@@ -62,7 +64,8 @@ class ReportSocket {
     ReportSocket& operator=(const ReportSocket&) = delete;
 
     // Sends an answer; never blocks. A connection that does not read its answers is closed.
-    void answer(std::uint64_t connection, std::string message);
+    // `instead` is sent when the message is larger than the socket's buffer (net.core.wmem_max).
+    void answer(std::uint64_t connection, std::string message, std::string instead = {});
     // Reads everything that was sent so far: called when the rank has ended, so that what it
     // reported last is not lost.
     void drain();

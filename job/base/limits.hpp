@@ -89,7 +89,11 @@ inline constexpr std::size_t kWaiters = 200'000;       // ranks that wait at a t
 inline constexpr std::size_t kCountedRequests = 4'000'000;
 inline constexpr std::size_t kBarriers = 100'000;          // names in a generation
 inline constexpr std::size_t kKeyTotalBytes = 64U << 20U;  // per generation
-inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch
+// Of one multi_get or multi_set, in base 64: with its keys it fits a frame.
+inline constexpr std::size_t kKeyAnswerBytes = 3U << 20U;
+// Write-once values an agent keeps; 98,304 ranks' NCCL ids are 0.2 MiB.
+inline constexpr std::size_t kKeyCacheBytes = 16U << 20U;
+inline constexpr std::size_t kBatchRows = 8192;  // rows in one batch
 // Per node; then the oldest go, counted.
 inline constexpr std::size_t kUnacknowledgedBytes = 64U << 20U;
 inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at

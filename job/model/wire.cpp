@@ -1,3 +1,4 @@
+// size: the one list of fields of every message; to be read beside wire.hpp, in its order
 #include "job/model/wire.hpp"
 
 #include "job/base/limits.hpp"
@@ -101,6 +102,10 @@ void fields(V& visit, M& m) {
     visit("delta", m.delta);
     visit("timeout_ms", m.timeout_ms);
     visit("replay", m.replay);
+    visit.optional("expected", m.expected);
+    visit.optional("once", m.once);
+    visit.optional("version", m.version);
+    visit.optional("values", m.values);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Beat>
@@ -167,6 +172,9 @@ void fields(V& visit, M& m) {
     visit("number", m.number);
     visit("error", m.error);
     visit("message", m.message);
+    visit.optional("swapped", m.swapped);
+    visit.optional("once", m.once);
+    visit.optional("version", m.version);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Fenced>

@@ -101,12 +101,16 @@ struct KeyRequest {  // a rank's key operation, see rank protocol in job/rank
     std::int32_t generation = 0;
     std::uint64_t id = 0;  // unique per agent process; a repeated id is the same request
     std::int32_t rank = 0;
-    std::string op;  // set get wait multi_get add barrier
+    std::string op;  // set multi_set get multi_get wait add cas barrier
     std::vector<std::string> keys;
-    std::string value;       // base 64, for set
+    std::string value;       // base 64, for set and cas
     std::int64_t delta = 0;  // for add
     std::int64_t timeout_ms = 30'000;
-    bool replay = false;  // sent again after a reconnect: apply, no answer wanted
+    bool replay = false;                // sent again after a reconnect: apply, no answer wanted
+    std::string expected{};             // base 64, for cas; "" = the key must not exist
+    bool once = false;                  // set and multi_set: the value may never be another one
+    std::int64_t version = 0;           // of a replay: the answer's; a newer value of the key stays
+    std::vector<std::string> values{};  // base 64, for multi_set: one per key
 };
 struct Beat {
     UnixMillis time = 0;
@@ -165,6 +169,9 @@ struct KeyReply {
     std::int64_t number = 0;          // add
     std::string error;                // an Errc word when not ok
     std::string message;
+    bool swapped = false;      // cas; value is the one that stands now
+    std::string once{};        // get, multi_get: '1' per value that can't change any more, else '0'
+    std::int64_t version = 0;  // set, multi_set, add, cas: grows with every change of any key
 };
 struct Fenced {  // this agent or generation was superseded: stop and exit
     std::int32_t generation = 0;

@@ -1,8 +1,5 @@
 #include "job/rank/client.hpp"
 
-#include "job/base/limits.hpp"
-#include "job/base/text.hpp"
-
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -22,8 +19,6 @@ using Clock = std::chrono::steady_clock;
 // the send buffer, and the kernel caps the request at net.core.wmem_max (212,992 by default).
 constexpr int kSendBuffer = 2 << 20;
 constexpr std::size_t kAnswerBytes = 4U << 20U;
-// The agent's answer to a timed request may take this much longer than the time asked for.
-constexpr RankClient::Timeout kAnswerSlack{5'000};
 
 Errc code_of(std::string_view word) {
     constexpr std::array kCodes{Errc::invalid,   Errc::not_found, Errc::conflict,
@@ -41,21 +36,6 @@ Errc code_of(std::string_view word) {
 std::string text_field(const Json& object, const char* key) {
     const auto found = object.find(key);
     return found != object.end() && found->is_string() ? found->get<std::string>() : std::string{};
-}
-
-Result<std::string> value_of(const Json& value) {
-    if (!value.is_string()) {
-        return fail(Errc::internal, "agent: an answer without a value");
-    }
-    return base64_decode(value.get_ref<const std::string&>());
-}
-
-Status check_key(const std::string& key) {
-    if (key.empty() || key.size() > limits::kKeyBytes) {
-        return fail(Errc::invalid,
-                    "key: must have 1.." + std::to_string(limits::kKeyBytes) + " bytes");
-    }
-    return {};
 }
 
 }  // namespace
@@ -103,89 +83,6 @@ bool RankClient::checkpoint(std::int64_t step, const std::string& path) {
     message["step"] = step;
     message["path"] = path;
     return send_now(dump_json(message));
-}
-
-Status RankClient::set(const std::string& key, std::string_view value) {
-    if (const Status good = check_key(key); !good) {
-        return good;
-    }
-    if (value.size() > limits::kValueBytes) {
-        return fail(Errc::exhausted, "set " + key + ": the value is larger than 1 MiB");
-    }
-    Json request;
-    request["op"] = "set";
-    request["key"] = key;
-    request["value"] = base64_encode(value);
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
-    return answer ? Status{} : fail(answer.error().in("set " + key));
-}
-
-Result<std::string> RankClient::get(const std::string& key) {
-    Json request;
-    request["op"] = "get";
-    request["key"] = key;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
-    if (!answer) {
-        return fail(answer.error().in("get " + key));
-    }
-    return value_of(answer->value("value", Json{}));
-}
-
-Status RankClient::wait(const std::vector<std::string>& keys, Timeout timeout) {
-    Json request;
-    request["op"] = "wait";
-    request["keys"] = keys;
-    request["timeout_ms"] = timeout.count();
-    const Result<Json> answer = ask(std::move(request), timeout + kAnswerSlack);
-    return answer ? Status{} : fail(answer.error().in("wait"));
-}
-
-Result<std::vector<std::string>> RankClient::multi_get(const std::vector<std::string>& keys) {
-    Json request;
-    request["op"] = "multi_get";
-    request["keys"] = keys;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
-    if (!answer) {
-        return fail(answer.error().in("multi_get"));
-    }
-    const Json values = answer->value("values", Json{});
-    if (!values.is_array() || values.size() != keys.size()) {
-        return fail(Errc::internal, "multi_get: the agent answered another number of values");
-    }
-    std::vector<std::string> out;
-    for (const Json& value : values) {
-        Result<std::string> bytes = value_of(value);
-        if (!bytes) {
-            return fail(std::move(bytes).error().in("multi_get"));
-        }
-        out.push_back(std::move(*bytes));
-    }
-    return out;
-}
-
-Result<std::int64_t> RankClient::add(const std::string& key, std::int64_t delta) {
-    Json request;
-    request["op"] = "add";
-    request["key"] = key;
-    request["delta"] = delta;
-    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
-    if (!answer) {
-        return fail(answer.error().in("add " + key));
-    }
-    const Json value = answer->value("value", Json{});
-    if (!value.is_number_integer()) {
-        return fail(Errc::internal, "add: the agent answered without a number");
-    }
-    return value.get<std::int64_t>();
-}
-
-Status RankClient::barrier(const std::string& name, Timeout timeout) {
-    Json request;
-    request["op"] = "barrier";
-    request["name"] = name;
-    request["timeout_ms"] = timeout.count();
-    const Result<Json> answer = ask(std::move(request), timeout + kAnswerSlack);
-    return answer ? Status{} : fail(answer.error().in("barrier " + name));
 }
 
 Result<Json> RankClient::ask(Json request, Timeout timeout) {
@@ -272,10 +169,11 @@ Result<Json> RankClient::receive(std::int64_t id, Clock::time_point deadline) {
         if (!answer || !answer->is_object()) {
             return fail(Errc::internal, "the agent's answer is no JSON object");
         }
-        // An answer to a request that timed out here may still arrive: skip it.
+        // An answer to a request that timed out here may still arrive: skip it. Without an id it is
+        // a refusal of a request that was too large to be read: this one.
         const auto found = answer->find("id");
-        if (found != answer->end() && found->is_number_integer() &&
-            found->get<std::int64_t>() == id) {
+        if (found != answer->end() && (found->is_null() || (found->is_number_integer() &&
+                                                            found->get<std::int64_t>() == id))) {
             return answer;
         }
     }

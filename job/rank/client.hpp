@@ -13,8 +13,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -37,14 +39,30 @@ class RankClient {
     bool checkpoint(std::int64_t step, const std::string& path);
     std::int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-    // Keys: at most limits::kKeyBytes; values: any bytes, at most limits::kValueBytes (and what
-    // one message holds: exhausted otherwise).
-    Status set(const std::string& key, std::string_view value);
+    // Keys: at most limits::kKeyBytes; values: any bytes, at most limits::kValueBytes: invalid
+    // otherwise, before anything is sent. exhausted: more than one message holds.
+    enum class Write {
+        any,
+        once  // may never be another value; agents answer further reads of it themselves
+    };
+    // conflict: the key was set once, or with `once` at all, to another value.
+    Status set(const std::string& key, std::string_view value, Write write = Write::any);
+    // All of them or none; each key once. In all at most as much as one message holds.
+    Status multi_set(const std::vector<std::pair<std::string, std::string>>& values,
+                     Write write = Write::any);
+    struct Swap {
+        bool swapped = false;
+        std::optional<std::string> value;  // that stands now; nothing if there is no such key
+    };
+    // Sets `value` if the key's value is `expected`; "" = only if there is no such key.
+    // conflict: it was set once.
+    Result<Swap> cas(const std::string& key, std::string_view expected, std::string_view value);
     // not_found if nobody set it yet.
     Result<std::string> get(const std::string& key);
     // Returns when every key exists; timed_out names what is missing.
     Status wait(const std::vector<std::string>& keys, Timeout timeout);
-    // Values in the order of the keys; not_found if one is missing.
+    // Values in the order of the keys; not_found if one is missing, exhausted if they are more than
+    // one answer holds.
     Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys);
     // Adds to a counter that starts at 0 and returns the new value.
     Result<std::int64_t> add(const std::string& key, std::int64_t delta);

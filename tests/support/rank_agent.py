@@ -29,6 +29,7 @@ class RankAgent:
         self.world = world
         self.reports = []
         self._values = {}
+        self._once = set()  # keys whose value may not change any more
         self._barriers = {}
         self._waiters = []  # [deadline, connection, id, missing()]
         self._connections = {}
@@ -105,9 +106,24 @@ class RankAgent:
     def _request(self, connection, rank, message):
         op, ident = message["op"], message["id"]
         good = {"id": ident, "ok": True}
-        if op == "set":
-            self._values[message["key"]] = message["value"]
+        if op in ("set", "multi_set"):
+            pairs = (dict(zip(message["keys"], message["values"])) if op == "multi_set"
+                     else {message["key"]: message["value"]})
+            once = message.get("once", False)
+            changed = [key for key, value in pairs.items()
+                       if (once or key in self._once) and self._values.get(key, value) != value]
+            if changed:
+                self._send(connection, {"id": ident, "ok": False, "error": "conflict",
+                                        "message": f"{changed[0]}: was set once, to another value"})
+                return
+            self._values.update(pairs)
+            self._once.update(pairs if once else ())
             self._send(connection, good)
+        elif op == "cas":
+            swapped = self._values.get(message["key"]) == message.get("expected")
+            if swapped:
+                self._values[message["key"]] = message["value"]
+            self._send(connection, dict(good, swapped=swapped, value=self._values.get(message["key"])))
         elif op == "get":
             self._values_answer(connection, good, [message["key"]], single=True)
         elif op == "multi_get":

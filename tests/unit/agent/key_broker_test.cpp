@@ -28,32 +28,43 @@ class KeyBrokerTest : public testing::Test {
         origin.connection = 5;
         origin.id = 70;
         origin.op = what.op;
-        return broker.ask(origin, what);
+        last = broker.ask(origin, what);
+        return last.send.value_or(wire::KeyRequest{});
     }
     void answer(const wire::KeyRequest& asked, bool ok = true, const std::string& error = "") {
         wire::KeyReply reply;
         reply.id = asked.id;
         reply.ok = ok;
         reply.error = error;
-        EXPECT_TRUE(broker.answered(reply));
+        EXPECT_THAT(broker.answered(reply).origins, SizeIs(1));
     }
+    static wire::KeyReply value(const wire::KeyRequest& asked, const std::string& text,
+                                const std::string& once = "") {
+        wire::KeyReply reply;
+        reply.id = asked.id;
+        reply.ok = reply.has_value = true;
+        reply.value = text;
+        reply.once = once;
+        return reply;
+    }
+    KeyBroker::Asked last;
     KeyBroker broker;
 };
 
 TEST_F(KeyBrokerTest, NumbersRequestsAndFindsWhoAsked) {
     const auto one = ask(request("get", "a"), 3);
-    const auto two = ask(request("get", "a"), 4);
+    const auto two = ask(request("get", "b"), 4);
     EXPECT_NE(one.id, two.id);
     EXPECT_EQ(one.generation, 2);
     EXPECT_EQ(two.rank, 4);
     wire::KeyReply reply;
     reply.id = two.id;
-    const auto origin = broker.answered(reply);
-    ASSERT_TRUE(origin);
-    EXPECT_EQ(origin->rank, 4);
-    EXPECT_EQ(origin->connection, 5U);
-    EXPECT_EQ(origin->id, 70);
-    EXPECT_FALSE(broker.answered(reply)) << "a second reply is for nobody";
+    const auto origins = broker.answered(reply).origins;
+    ASSERT_THAT(origins, SizeIs(1));
+    EXPECT_EQ(origins[0].rank, 4);
+    EXPECT_EQ(origins[0].connection, 5U);
+    EXPECT_EQ(origins[0].id, 70);
+    EXPECT_THAT(broker.answered(reply).origins, IsEmpty()) << "a second reply is for nobody";
 }
 
 TEST_F(KeyBrokerTest, TheSameDaemonGetsOnlyWhatItHasNotAnswered) {
@@ -107,6 +118,169 @@ TEST_F(KeyBrokerTest, ANewGenerationStartsEmptyButNumbersGoOn) {
     broker.start_generation(3);
     EXPECT_THAT(broker.after_reconnect(true), IsEmpty());
     EXPECT_GT(ask(request("set", "k")).id, old.id);
+}
+
+TEST_F(KeyBrokerTest, ConcurrentReadsOfAWriteOnceKeyAreOneRequest) {
+    const auto sent = ask(request("get", "k"), 0);
+    for (std::int32_t rank = 1; rank < 8; ++rank) {
+        ask(request("get", "k"), rank);
+        EXPECT_FALSE(last.send || last.answer) << rank;
+    }
+    const auto answered = broker.answered(value(sent, "dg==", "1"));
+    EXPECT_THAT(answered.origins, SizeIs(8));
+    EXPECT_FALSE(answered.again);
+    EXPECT_EQ(broker.waiting(), 0U);
+}
+
+// Rank 1 asked after rank 0's read was sent: what the daemon said may be from before a change that
+// rank 1 has heard of.
+TEST_F(KeyBrokerTest, AReadThatJoinedIsAskedAgainIfTheValueCanChange) {
+    const auto sent = ask(request("get", "k"), 0);
+    ask(request("get", "k"), 1);
+    ask(request("get", "k"), 2);
+    wire::KeyReply missing;
+    missing.id = sent.id;
+    missing.error = "not_found";
+    auto answered = broker.answered(missing);
+    ASSERT_THAT(answered.origins, SizeIs(1));
+    EXPECT_EQ(answered.origins[0].rank, 0);
+    ASSERT_TRUE(answered.again);
+    EXPECT_EQ(answered.again->rank, 1);
+    EXPECT_GT(answered.again->id, sent.id);
+    answered = broker.answered(value(*answered.again, "dg=="));
+    EXPECT_THAT(answered.origins, SizeIs(2)) << "both had asked before it was sent";
+    EXPECT_FALSE(answered.again);
+}
+
+TEST_F(KeyBrokerTest, WriteOnceValuesAreAnsweredHere) {
+    broker.answered(value(ask(request("get", "k")), "dg==", "1"));
+    auto once = request("set", "mine", 0, "bQ==");
+    once.once = true;
+    answer(ask(once));
+    auto both = request("multi_get", "k");
+    both.keys.emplace_back("mine");
+    ask(both, 1);
+    ASSERT_TRUE(last.answer);
+    EXPECT_FALSE(last.send);
+    EXPECT_THAT(last.answer->values, testing::ElementsAre("dg==", "bQ=="));
+    ask(request("get", "mine"), 1);
+    ASSERT_TRUE(last.answer);
+    EXPECT_EQ(last.answer->value, "bQ==");
+    ask(request("wait", "mine"), 1);
+    EXPECT_TRUE(last.answer && last.answer->ok);
+    EXPECT_EQ(broker.waiting(), 0U);
+    ask(request("get", "other"));
+    EXPECT_TRUE(last.send);
+    auto none = request("multi_get", "");
+    none.keys.clear();
+    ask(none);
+    EXPECT_TRUE(last.send) << "no keys: the daemon refuses it";
+    broker.start_generation(3);
+    ask(request("get", "k"));
+    EXPECT_TRUE(last.send) << "another generation's keys are others";
+}
+
+TEST_F(KeyBrokerTest, WhatCanChangeOrWasRefusedIsNotKept) {
+    broker.answered(value(ask(request("get", "k")), "dg=="));
+    ask(request("get", "k"));
+    EXPECT_TRUE(last.send);
+    auto once = request("set", "other", 0, "bQ==");
+    once.once = true;
+    answer(ask(once), false, "conflict");
+    ask(request("get", "other"));
+    EXPECT_TRUE(last.send);
+    auto mixed = request("multi_get", "a");
+    mixed.keys.emplace_back("b");
+    wire::KeyReply reply;
+    reply.id = ask(mixed).id;
+    reply.ok = true;
+    reply.values = {"YQ==", "Yg=="};
+    reply.once = "01";
+    broker.answered(reply);
+    ask(request("get", "a"));
+    EXPECT_TRUE(last.send);
+    ask(request("get", "b"));
+    EXPECT_TRUE(last.answer);
+}
+
+TEST(KeyCache, IsBoundedAndLetsTheOldestGo) {
+    KeyCache cache{30};
+    cache.put("a", std::string(9, 'x'));
+    cache.put("b", std::string(9, 'y'));
+    cache.put("c", std::string(9, 'z'));
+    EXPECT_EQ(cache.bytes(), 30U);
+    cache.put("large", std::string(30, 'x'));
+    EXPECT_FALSE(cache.contains("large"));
+    cache.put("d", "1");
+    EXPECT_FALSE(cache.contains("a"));
+    EXPECT_TRUE(cache.contains("b") && cache.contains("d"));
+    EXPECT_EQ(cache.bytes(), 22U);
+    cache.clear();
+    EXPECT_EQ(cache.bytes(), 0U);
+    EXPECT_EQ(cache.find("b"), nullptr);
+}
+
+TEST_F(KeyBrokerTest, ACasThatSwappedIsReplayedAsTheSetItCameTo) {
+    auto swap = request("cas", "k", 0, "bmV3");
+    swap.expected = "b2xk";
+    wire::KeyReply reply;
+    reply.id = ask(swap).id;
+    reply.ok = reply.swapped = true;
+    reply.version = 77;
+    broker.answered(reply);
+    reply.id = ask(request("cas", "lost", 0, "eA==")).id;
+    reply.swapped = false;
+    broker.answered(reply);
+    const auto again = broker.after_reconnect(true);
+    ASSERT_THAT(again, SizeIs(1)) << "the one that did not swap changed nothing";
+    EXPECT_EQ(again[0].op, "set");
+    EXPECT_EQ(again[0].value, "bmV3");
+    EXPECT_EQ(again[0].expected, "");
+    EXPECT_EQ(again[0].version, 77);
+    EXPECT_TRUE(again[0].replay);
+}
+
+TEST_F(KeyBrokerTest, AnUnansweredCasIsSentAgainAsCas) {
+    auto swap = request("cas", "k", 0, "bmV3");
+    swap.expected = "b2xk";
+    const auto sent = ask(swap);
+    answer(ask(request("set", "k", 0, "b2xk")));
+    const auto again = broker.after_reconnect(true);
+    ASSERT_THAT(again, SizeIs(2));
+    EXPECT_EQ(again[0].op, "set");
+    EXPECT_EQ(again[1].op, "cas");
+    EXPECT_EQ(again[1].id, sent.id);
+    EXPECT_EQ(again[1].expected, "b2xk");
+    EXPECT_FALSE(again[1].replay);
+}
+
+TEST_F(KeyBrokerTest, AReplayKeepsWriteOnceAndTheVersion) {
+    auto once = request("set", "k", 0, "dg==");
+    once.once = true;
+    wire::KeyReply reply;
+    reply.id = ask(once).id;
+    reply.ok = true;
+    reply.version = 5;
+    broker.answered(reply);
+    const auto again = broker.after_reconnect(true);
+    ASSERT_THAT(again, SizeIs(1));
+    EXPECT_TRUE(again[0].once);
+    EXPECT_EQ(again[0].version, 5);
+}
+
+TEST_F(KeyBrokerTest, AMultiSetIsReplayedKeyByKey) {
+    auto all = request("multi_set", "a");
+    all.keys.emplace_back("b");
+    all.values = {"MQ==", "Mg=="};
+    answer(ask(all));
+    answer(ask(request("set", "a", 0, "Mw==")));
+    const auto again = broker.after_reconnect(true);
+    ASSERT_THAT(again, SizeIs(2));
+    EXPECT_THAT(again[0].keys, testing::ElementsAre("b"));
+    EXPECT_EQ(again[0].value, "Mg==");
+    EXPECT_THAT(again[1].keys, testing::ElementsAre("a"));
+    EXPECT_EQ(again[1].value, "Mw==");
+    EXPECT_THAT(again[0].values, IsEmpty());
 }
 
 }  // namespace

@@ -90,6 +90,12 @@ TEST(RankMessage, RefusesWithAReason) {
         {R"({"op":"get","id":1})", "/key: missing", 1},
         {R"({"op":"get","id":1,"key":""})", "/key: must not be empty", 1},
         {R"({"op":"set","id":1,"key":"k","value":"!"})", "/value: is not base 64", 1},
+        {R"({"op":"cas","id":1,"key":"k"})", "/value: missing", 1},
+        {R"({"op":"cas","id":1,"key":"k","value":"","expected":"!"})", "/expected: is not base 64",
+         1},
+        {R"({"op":"set","id":1,"key":"k","value":"","once":1})", "/once", 1},
+        {R"({"op":"multi_set","id":1,"keys":["k"],"values":[]})", "/values: one for each key", 1},
+        {R"({"op":"multi_set","id":1,"keys":["k"],"values":["!"]})", "/values: is not base 64", 1},
         {R"({"op":"wait","id":1,"keys":"k"})", "/keys", 1},
         {R"({"op":"wait","id":1,"keys":["k"],"timeout_ms":-1})", "/timeout_ms", 1},
     };
@@ -108,6 +114,32 @@ TEST(RankMessage, AReportMayNotBeLargeButAValueMay) {
     EXPECT_THAT(report.error().reason, HasSubstr("larger than 65536 bytes"));
     const std::string value(1'000'000, 'A');
     EXPECT_TRUE(parse_rank_message(R"({"op":"set","id":1,"key":"k","value":")" + value + "\"}", 0));
+}
+
+TEST(RankMessage, AValueThatIsTooLargeIsRefusedByTheNameOfItsKey) {
+    const std::string value((limits::kValueBytes + 2) / 3 * 4 + 4, 'A');
+    const auto message =
+        parse_rank_message(R"({"op":"set","id":7,"key":"weights","value":")" + value + "\"}", 0);
+    ASSERT_FALSE(message);
+    EXPECT_EQ(message.error().id, 7);
+    EXPECT_THAT(message.error().reason,
+                HasSubstr("/value: of the key weights has more than 1048576 bytes"));
+}
+
+TEST(RankMessage, CasAndMultiSetBecomeTheWiresForm) {
+    auto message =
+        parse_rank_message(R"({"op":"cas","id":6,"key":"k","expected":"YQ==","value":"Yg=="})", 0);
+    ASSERT_TRUE(message);
+    auto request = std::get<RankKeyRequest>(*message).request;
+    EXPECT_EQ(request.expected, "YQ==");
+    EXPECT_EQ(request.value, "Yg==");
+    message = parse_rank_message(
+        R"({"op":"multi_set","id":6,"keys":["a","b"],"values":["YQ==",""],"once":true})", 0);
+    ASSERT_TRUE(message);
+    request = std::get<RankKeyRequest>(*message).request;
+    EXPECT_THAT(request.keys, ElementsAre("a", "b"));
+    EXPECT_THAT(request.values, ElementsAre("YQ==", ""));
+    EXPECT_TRUE(request.once);
 }
 
 TEST(RankMessage, KeyRequestsBecomeTheWiresForm) {
@@ -131,6 +163,13 @@ TEST(RankMessage, AnswersCarryWhatTheOperationAsksFor) {
     EXPECT_EQ(encode_rank_answer(1, "get", reply), R"({"id":1,"ok":true,"value":"aGk="})");
     EXPECT_EQ(encode_rank_answer(1, "multi_get", reply), R"({"id":1,"ok":true,"values":["YQ=="]})");
     EXPECT_EQ(encode_rank_answer(1, "add", reply), R"({"id":1,"ok":true,"value":4})");
+    EXPECT_EQ(encode_rank_answer(1, "cas", reply),
+              R"({"id":1,"ok":true,"swapped":false,"value":null})");
+    reply.has_value = reply.swapped = true;
+    EXPECT_EQ(encode_rank_answer(1, "cas", reply),
+              R"({"id":1,"ok":true,"swapped":true,"value":"aGk="})");
+    EXPECT_EQ(encode_rank_refusal({}, "invalid", "x"),
+              R"({"id":null,"ok":false,"error":"invalid","message":"x"})");
     reply.ok = false;
     reply.error = "timed_out";
     reply.message = "k is missing";

@@ -219,6 +219,43 @@ TEST_F(ReportTest, AnUnansweredKeyRequestAndWhatWasSetSurviveTheDaemon) {
     EXPECT_EQ(rank_log(0), "True\n");
 }
 
+// The rest of such a message is lost, with it perhaps its id: the refusal has none.
+TEST_F(ReportTest, AKeyRequestThatIsTooLargeToBeReadIsAnswered) {
+    FakeDaemon daemon{
+        python("if os.geteuid() == 0: s.setsockopt(socket.SOL_SOCKET, 32, 32 << 20)\n"
+               "s.settimeout(20)\n"
+               "try:\n"
+               "    send(b'{\"op\":\"set\",\"id\":4,\"key\":\"k\",\"value\":\"' + b'A' * 2_200_000 "
+               "+ b'\"}')\n"
+               "    answer = json.loads(s.recv(4 << 20))\n"
+               "except OSError as error:\n"
+               "    answer = {'id': None, 'ok': False, 'message': f'1048576: not sent: {error}'}\n"
+               "print(answer['id'], answer['ok'], '1048576' in answer['message'])\n"
+               "send({'op': 'report', 'step': 1, 'loss': 1})\n"),
+        {}};
+    run_well(daemon);
+    EXPECT_EQ(rank_log(0), "None False True\n");
+    EXPECT_THAT(daemon.values("loss"), ElementsAre(1));
+}
+
+TEST_F(ReportTest, ReadsOfAWriteOnceValueReachTheDaemonOnce) {
+    FakeDaemon daemon{python("a = ask({'op': 'get', 'id': 1, 'key': 'k'})\n"
+                             "b = ask({'op': 'get', 'id': 2, 'key': 'k'})\n"
+                             "c = ask({'op': 'multi_get', 'id': 3, 'keys': ['k']})\n"
+                             "print(a['value'], b['value'], c['values'])\n"),
+                      {}};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::KeyRequest>() == 1; });
+    wire::KeyReply reply;
+    reply.id = daemon.all<wire::KeyRequest>()[0].id;
+    reply.ok = reply.has_value = true;
+    reply.value = "aGk=";
+    reply.once = "1";
+    daemon.send(0, reply);
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+    EXPECT_EQ(daemon.count<wire::KeyRequest>(), 1U);
+    EXPECT_EQ(rank_log(0), "aGk= aGk= ['aGk=']\n");
+}
+
 TEST_F(ReportTest, TheShellCommandReports) {
     JobSpec spec;
     spec.name = "shell";

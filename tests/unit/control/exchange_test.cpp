@@ -31,6 +31,34 @@ class Exchange : public ::testing::Test {
         return ask(0, request);
     }
 
+    wire::KeyReply cas(std::uint64_t id, const std::string& expected, const std::string& value,
+                       std::int32_t node = 0) {
+        auto request = make(id, "cas", {"k"});
+        request.expected = base64_encode(expected);
+        request.value = base64_encode(value);
+        return ask(node, request)[0].reply;
+    }
+    wire::KeyReply set_once(std::uint64_t id, const std::string& key, const std::string& value) {
+        auto request = make(id, "set", {key});
+        request.value = base64_encode(value);
+        request.once = true;
+        return ask(0, request)[0].reply;
+    }
+    // As an agent tells it after the daemon's restart.
+    void replay_set(std::int32_t node, const std::string& value, std::int64_t version,
+                    bool once = false) {
+        auto request = make(1, "set", {"k"});
+        request.value = base64_encode(value);
+        request.version = version;
+        request.once = once;
+        request.replay = true;
+        EXPECT_TRUE(ask(node, request).empty());
+    }
+    std::string now(const std::string& key = "k") {
+        const auto reply = ask(0, make(900, "get", {key}))[0].reply;
+        return reply.ok ? *base64_decode(reply.value) : reply.error;
+    }
+
     KeyExchange keys_{2};
     KeyExchange::TimePoint now_{};
 };
@@ -124,6 +152,191 @@ TEST_F(Exchange, RefusesWhatIsTooLarge) {
         ++stored;
     }
     EXPECT_EQ(stored, limits::kKeyTotalBytes / limits::kValueBytes);
+}
+
+TEST_F(Exchange, CasCreatesOnceAndSwapsWhatIsExpected) {
+    const auto first = cas(1, "", "a");
+    EXPECT_TRUE(first.ok && first.swapped);
+    EXPECT_EQ(*base64_decode(first.value), "a");
+    const auto second = cas(1, "", "b", 1);
+    EXPECT_TRUE(second.ok);
+    EXPECT_FALSE(second.swapped);
+    EXPECT_EQ(*base64_decode(second.value), "a");
+    EXPECT_TRUE(cas(2, "a", "c").swapped);
+    EXPECT_FALSE(cas(3, "a", "d").swapped);
+    EXPECT_EQ(now(), "c");
+    auto nothing = make(4, "cas", {"none"});
+    nothing.expected = "YQ==";
+    const auto reply = ask(0, nothing)[0].reply;
+    EXPECT_TRUE(reply.ok && !reply.swapped && !reply.has_value);
+    EXPECT_EQ(now("none"), "not_found");
+}
+
+// The agent's connection was lost with the answer: the same request comes again.
+TEST_F(Exchange, ACasThatSwappedSaysSoAgain) {
+    EXPECT_TRUE(cas(1, "", "a").swapped);
+    EXPECT_TRUE(cas(1, "a", "b", 1).swapped);
+    const auto again = cas(1, "", "a");
+    EXPECT_TRUE(again.swapped);
+    EXPECT_EQ(now(), "b") << "it does not swap a second time";
+}
+
+TEST_F(Exchange, ACasThatCreatesWakesWhoWaits) {
+    EXPECT_TRUE(ask(1, make(7, "wait", {"k"})).empty());
+    auto request = make(1, "cas", {"k"});
+    request.value = "YQ==";
+    EXPECT_EQ(ask(0, request).size(), 2U);
+}
+
+TEST_F(Exchange, AValueSetOnceNeverBecomesAnother) {
+    EXPECT_TRUE(set_once(1, "k", "v").ok);
+    EXPECT_TRUE(set_once(2, "k", "v").ok) << "the same value again";
+    EXPECT_TRUE(set(3, "k", "v")[0].reply.ok);
+    const auto other = set_once(4, "k", "w");
+    EXPECT_EQ(other.error, "conflict");
+    EXPECT_EQ(other.message, "k: was set once, to another value");
+    EXPECT_EQ(set(5, "k", "w")[0].reply.error, "conflict");
+    EXPECT_EQ(cas(6, "v", "w").error, "conflict");
+    set_once(7, "n", "1");
+    EXPECT_EQ(ask(0, make(8, "add", {"n"}))[0].reply.ok, true) << "adding 0 changes nothing";
+    auto add = make(9, "add", {"n"});
+    add.delta = 1;
+    EXPECT_EQ(ask(0, add)[0].reply.error, "conflict");
+    EXPECT_EQ(now(), "v");
+    set(10, "plain", "x");
+    EXPECT_EQ(set_once(11, "plain", "y").error, "conflict");
+    EXPECT_EQ(now("plain"), "x");
+}
+
+TEST_F(Exchange, ReadsTellWhatCannotChangeAnyMore) {
+    set_once(1, "once", "v");
+    set(2, "any", "v");
+    EXPECT_EQ(ask(0, make(3, "get", {"once"}))[0].reply.once, "1");
+    EXPECT_EQ(ask(0, make(4, "get", {"any"}))[0].reply.once, "");
+    EXPECT_EQ(ask(0, make(5, "multi_get", {"any", "once"}))[0].reply.once, "01");
+}
+
+TEST_F(Exchange, MultiSetSetsAllOrNothing) {
+    auto request = make(1, "multi_set", {"a", "b"});
+    request.values = {"MQ==", "Mg=="};
+    EXPECT_TRUE(ask(1, make(2, "wait", {"a", "b"})).empty());
+    EXPECT_EQ(ask(0, request).size(), 2U) << "the waiter is answered too";
+    EXPECT_EQ(now("b"), "2");
+    set_once(3, "c", "x");
+    request = make(4, "multi_set", {"a", "c"});
+    request.values = {"Mw==", "eQ=="};
+    EXPECT_EQ(ask(0, request)[0].reply.error, "conflict");
+    EXPECT_EQ(now("a"), "1");
+    request.values = {"Mw==", std::string(limits::kValueBytes * 2, 'A')};
+    EXPECT_EQ(ask(0, request)[0].reply.error, "invalid");
+    request.values = {"Mw=="};
+    EXPECT_EQ(ask(0, request)[0].reply.error, "invalid");
+    request.keys = {"a", "a"};
+    request.values = {"Mw==", "Mw=="};
+    EXPECT_EQ(ask(0, request)[0].reply.error, "invalid");
+    EXPECT_EQ(now("a"), "1");
+}
+
+TEST_F(Exchange, AnAnswerThatNoFrameHoldsIsRefused) {
+    std::vector<std::string> keys;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        keys.push_back("k" + std::to_string(i));
+        EXPECT_TRUE(set(i, keys.back(), std::string(limits::kValueBytes, 'v'))[0].reply.ok);
+    }
+    const auto reply = ask(0, make(9, "multi_get", keys))[0].reply;
+    EXPECT_EQ(reply.error, "exhausted");
+    keys.resize(2);
+    EXPECT_TRUE(ask(0, make(10, "multi_get", keys))[0].reply.ok);
+}
+
+TEST_F(Exchange, OfTwoNodesReplayedValuesTheLaterStays) {
+    replay_set(1, "later", 20);
+    replay_set(0, "earlier", 10);
+    EXPECT_EQ(now(), "later");
+    EXPECT_GT(set(2, "k", "new")[0].reply.version, 20);
+    replay_set(1, "later", 20);
+    EXPECT_EQ(now(), "new") << "what is set after the restart is newer than every replay";
+}
+
+TEST_F(Exchange, AnotherLifesVersionsAreSmaller) {
+    const auto version = [](KeyExchange& keys) {
+        auto request = make(1, "set", {"k"});
+        return keys.request(0, request, {})[0].reply.version;
+    };
+    KeyExchange before{2, 1'700'000'000'000};
+    KeyExchange after{2, 1'700'000'000'001};
+    EXPECT_GT(version(after), version(before));
+}
+
+TEST_F(Exchange, AReplayedWriteOnceValueIsStillOne) {
+    replay_set(0, "v", 10, true);
+    EXPECT_EQ(set(2, "k", "w")[0].reply.error, "conflict");
+    EXPECT_EQ(cas(3, "", "w").swapped, false);
+}
+
+// Node 0 had counted to 3, then node 1 set the counter.
+TEST_F(Exchange, ReplayedAdditionsFromBeforeASetAreNotCountedAgain) {
+    replay_set(1, "10", 20);
+    auto add = make(5, "add", {"k"});
+    add.delta = 3;
+    add.replay = true;
+    add.version = 15;
+    ask(0, add);
+    EXPECT_EQ(now(), "10");
+    add.version = 25;
+    ask(0, add);
+    EXPECT_EQ(now(), "13");
+}
+
+// Each of 2,000 ranks arrives once and each arrival looked at every waiter: 4 million looks.
+TEST_F(Exchange, ABarrierOfManyRanksOpensOnce) {
+    constexpr std::int32_t kRanks = 2000;
+    KeyExchange keys{kRanks};
+    std::size_t answers = 0;
+    for (int round = 0; round < 2; ++round) {
+        for (std::int32_t rank = 0; rank < kRanks; ++rank) {
+            auto request =
+                make(static_cast<std::uint64_t>(round * kRanks + rank), "barrier", {"all"}, rank);
+            const auto out = keys.request(rank / 8, request, now_);
+            EXPECT_EQ(out.size(), rank + 1 == kRanks ? static_cast<std::size_t>(kRanks) : 0U);
+            answers += out.size();
+        }
+    }
+    EXPECT_EQ(answers, 2U * kRanks);
+}
+
+// A waiter stands at one of its keys: the others may come in any order, and it may give up.
+TEST_F(Exchange, AWaiterForManyKeysIsAnsweredByTheLastOfThemInAnyOrder) {
+    for (const bool backwards : {false, true}) {
+        KeyExchange keys{2};
+        std::vector<std::string> names;
+        for (int i = 0; i < 50; ++i) {
+            names.push_back("id/" + std::to_string(i));
+        }
+        for (std::uint64_t id = 1; id <= 3; ++id) {
+            EXPECT_TRUE(keys.request(0, make(id, "wait", names), now_).empty());
+        }
+        EXPECT_TRUE(keys.request(0, make(3, "wait", {"never"}), now_).empty()) << "replaces 3";
+        std::size_t answers = 0;
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            EXPECT_EQ(answers, 0U);
+            const auto& name = names[backwards ? names.size() - 1 - i : i];
+            answers += keys.request(1, make(100 + i, "set", {name}), now_).size() - 1;
+        }
+        EXPECT_EQ(answers, 2U);
+        const auto late = keys.expire(now_ + std::chrono::seconds{2});
+        ASSERT_EQ(late.size(), 1U);
+        EXPECT_EQ(late[0].reply.message, "missing: never");
+        EXPECT_EQ(keys.request(1, make(200, "set", {"never"}), now_).size(), 1U);
+    }
+}
+
+// One rank is a round ahead of the others, as after a barrier that timed out for it.
+TEST_F(Exchange, ARankThatIsAheadCountsForTheNextRound) {
+    ask(0, make(1, "barrier", {"b"}, 0));
+    ask(0, make(2, "barrier", {"b"}, 0));
+    EXPECT_EQ(ask(1, make(1, "barrier", {"b"}, 1)).size(), 2U) << "the first round is over";
+    EXPECT_EQ(ask(1, make(2, "barrier", {"b"}, 1)).size(), 2U) << "and so is the second";
 }
 
 }  // namespace

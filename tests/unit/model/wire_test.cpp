@@ -7,7 +7,8 @@ namespace {
 
 std::vector<AgentMessage> agent_samples() {
     Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
-    KeyRequest keys{1, 9, 2, "wait", {"a", "b"}, "dmFs", -4, 1000, true};
+    KeyRequest keys{1,    9,    2,      "wait", {"a", "b"},        "dmFs",      -4,
+                    1000, true, "b2xk", true,   1'700'000'000'000, {"YQ==", ""}};
     Started started{1, {{0, 11}, {1, 12}}};
     return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
             Join{"127.0.0.1", 29500, 8, 2, 16000},
@@ -38,7 +39,7 @@ std::vector<DaemonMessage> daemon_samples() {
                 -1,
                 {"10.0.0.1", "10.0.0.2"},
                 {5000, 5001, 5002, 5003}};
-    KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", ""};
+    KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,          world,     Start{1}, Abort{1, "why", 500},
             Stop{"over", 10}, Ack{5, 6}, reply,    Fenced{2, "old"}};
 }
@@ -75,6 +76,19 @@ TEST(Wire, IgnoresFieldsOfANewerPeerButMissesItsOwn) {
     EXPECT_FALSE(decode_agent(R"({"type":"world","generation":1})").has_value());
     EXPECT_FALSE(decode_agent(R"([])").has_value());
     EXPECT_FALSE(decode_agent("").has_value());
+}
+
+TEST(Wire, KeyMessagesOfAPeerWithoutCasReadBack) {
+    const auto request = decode_agent(
+        R"({"type":"keys","generation":1,"id":2,"rank":0,"op":"set","keys":["k"],"value":"dg==",)"
+        R"("delta":0,"timeout_ms":1,"replay":false})");
+    ASSERT_TRUE(request.has_value()) << request.error().message;
+    EXPECT_FALSE(std::get<KeyRequest>(*request).once);
+    const auto reply = decode_daemon(
+        R"({"type":"key_reply","id":2,"ok":true,"has_value":false,"value":"","values":[],)"
+        R"("number":0,"error":"","message":""})");
+    ASSERT_TRUE(reply.has_value()) << reply.error().message;
+    EXPECT_EQ(std::get<KeyReply>(*reply).version, 0);
 }
 
 TEST(Wire, FilesReadBack) {

@@ -163,6 +163,46 @@ TEST(RankClient, KeysTravelAsBase64) {
     EXPECT_EQ(request.get(), json(R"({"op":"barrier","name":"b","timeout_ms":50,"id":5})"));
 }
 
+TEST(RankClient, CasSaysWhatStandsNow) {
+    FakeAgent agent;
+    auto request = agent.answer_one(json(R"({"ok":true,"swapped":true,"value":"Yg=="})"));
+    const auto swap = agent.client().cas("k", "a", "b");
+    ASSERT_TRUE(swap.has_value()) << swap.error().text();
+    EXPECT_TRUE(swap->swapped);
+    EXPECT_EQ(swap->value, "b");
+    EXPECT_EQ(request.get(),
+              json(R"({"op":"cas","key":"k","expected":"YQ==","value":"Yg==","id":1})"));
+    request = agent.answer_one(json(R"({"ok":true,"swapped":false,"value":null})"));
+    const auto none = agent.client().cas("k", "", "b");
+    ASSERT_TRUE(none.has_value());
+    EXPECT_FALSE(none->swapped || none->value);
+    EXPECT_EQ(request.get(), json(R"({"op":"cas","key":"k","value":"Yg==","id":2})"));
+}
+
+TEST(RankClient, SeveralKeysAreSetWithOneMessage) {
+    FakeAgent agent;
+    auto request = agent.answer_one(json(R"({"ok":true})"));
+    ASSERT_TRUE(
+        agent.client().multi_set({{"a", "1"}, {"b", ""}}, RankClient::Write::once).has_value());
+    EXPECT_EQ(
+        request.get(),
+        json(R"({"op":"multi_set","keys":["a","b"],"values":["MQ==",""],"once":true,"id":1})"));
+    request = agent.answer_one(json(R"({"ok":false,"error":"conflict","message":"k: no"})"));
+    EXPECT_EQ(agent.client().set("k", "", RankClient::Write::once).error().code, Errc::conflict);
+    EXPECT_EQ(request.get(), json(R"({"op":"set","key":"k","value":"","once":true,"id":2})"));
+}
+
+// What the agent could not read has no number it could answer to.
+TEST(RankClient, ARefusalWithoutANumberIsForTheRequestThatWaits) {
+    FakeAgent agent;
+    auto request = std::async(std::launch::async, [&] {
+        agent.read();
+        agent.write(R"({"id":null,"ok":false,"error":"invalid","message":"too large"})");
+    });
+    EXPECT_EQ(agent.client().get("k").error().message, "get k: too large");
+    request.get();
+}
+
 TEST(RankClient, ErrorsOfTheAgentKeepTheirKindAndText) {
     FakeAgent agent;
     auto request =
@@ -197,8 +237,18 @@ TEST(RankClient, AnAgentThatIsGoneIsUnavailable) {
 TEST(RankClient, KeysAndValuesBeyondTheLimitsAreRefusedHere) {
     FakeAgent agent;
     EXPECT_EQ(agent.client().set(std::string(257, 'k'), "").error().code, Errc::invalid);
-    EXPECT_EQ(agent.client().set("k", std::string((1U << 20U) + 1, 'v')).error().code,
-              Errc::exhausted);
+    EXPECT_EQ(agent.client().get("").error().code, Errc::invalid);
+    const std::string huge(64U << 20U, 'v');
+    const Status set = agent.client().set("weights", huge);
+    ASSERT_FALSE(set.has_value());
+    EXPECT_EQ(set.error().code, Errc::invalid);
+    EXPECT_EQ(set.error().message,
+              "set: weights: the value has 67108864 bytes, at most 1048576 are allowed");
+    EXPECT_EQ(agent.client().cas("k", huge, "").error().code, Errc::invalid);
+    EXPECT_EQ(agent.client().multi_set({{"k", huge}}).error().code, Errc::invalid);
+    // Nothing of it was sent: the next message is the first.
+    EXPECT_TRUE(agent.client().phase("train"));
+    EXPECT_EQ(agent.read(), json(R"({"op":"phase","phase":"train"})"));
 }
 
 // Whether a value of 1 MiB fits one message is up to this machine's net.core.wmem_max.

@@ -120,6 +120,43 @@ class Keys(WithAgent):
         with self.assertRaises(ValueError):
             self.clients[0].set("k", b"x" * ((1 << 20) + 1))
 
+    def test_a_value_of_64_mebibytes_is_refused_by_name_before_anything_is_sent(self):
+        huge = bytes(64 << 20)
+        calls = (lambda c: c.set("weights", huge), lambda c: c.cas("weights", None, huge),
+                 lambda c: c.multi_set({"fine": b"", "weights": huge}))
+        for call in calls:
+            with self.assertRaisesRegex(lockstep.TooLarge, "weights: .* 67108864 bytes, at most 1048576"):
+                call(self.clients[0])
+        with self.assertRaises(lockstep.NotFound):
+            self.clients[0].get("fine")
+
+    def test_a_message_that_no_socket_holds_is_too_large_and_not_an_agent_that_is_gone(self):
+        values = {f"k{i}": bytes(1 << 20) for i in range(16)}
+        with self.assertRaisesRegex(lockstep.TooLarge, "wmem_max"):
+            self.clients[0].multi_set(values)
+        self.clients[0].set("k", b"still there")
+
+    def test_cas_swaps_what_is_expected_and_tells_what_stands(self):
+        one, two = self.clients
+        self.assertEqual(one.cas("k", None, "a"), (True, b"a"))
+        self.assertEqual(two.cas("k", b"", b"b"), (False, b"a"))
+        self.assertEqual(two.cas("k", "a", b"b"), (True, b"b"))
+        self.assertEqual(one.cas("none", "a", "b"), (False, None))
+
+    def test_a_value_set_once_raises_conflict_for_another(self):
+        self.clients[0].set("k", "v", once=True)
+        self.clients[1].set("k", "v", once=True)
+        with self.assertRaisesRegex(lockstep.Conflict, "k: was set once"):
+            self.clients[1].set("k", "w", once=True)
+
+    def test_several_keys_are_set_at_once_or_not_at_all(self):
+        self.clients[0].multi_set({"a": "1", "b": b"2"}, once=True)
+        self.assertEqual(self.clients[1].multi_get(["a", "b"]), [b"1", b"2"])
+        with self.assertRaises(lockstep.Conflict):
+            self.clients[1].multi_set({"c": "3", "b": "other"})
+        with self.assertRaises(lockstep.NotFound):
+            self.clients[1].get("c")
+
 
 class Module(WithAgent):
     def test_the_module_uses_the_socket_of_the_environment(self):

@@ -1,6 +1,7 @@
 """The connection behind the functions of the ``lockstep`` package."""
 
 import base64
+import errno
 import json
 import math
 import os
@@ -33,6 +34,20 @@ class TimedOut(LockstepError):
 
 class NotFound(LockstepError):
     """Nobody has set this key yet."""
+
+
+class Conflict(LockstepError):
+    """The key was set once (or, for a set with once, at all) and has another value."""
+
+
+class TooLarge(LockstepError, ValueError):
+    """A value or a message is larger than its limit, or the generation's keys are full.
+
+    Nothing was changed.
+    """
+
+
+_KINDS = {"timed_out": TimedOut, "not_found": NotFound, "conflict": Conflict, "exhausted": TooLarge}
 
 
 def _number(name, value):
@@ -106,19 +121,22 @@ class Client:
         with self._lock:
             request = dict(request, id=self._next_id)
             self._next_id += 1
+            data = json.dumps(request).encode()
             try:
                 self._socket.settimeout(seconds)
-                self._socket.send(json.dumps(request).encode(), socket.MSG_NOSIGNAL)
+                self._socket.send(data, socket.MSG_NOSIGNAL)
                 answer = self._receive(request["id"], deadline)
             except socket.timeout:
                 raise TimedOut("timed_out", "the agent does not answer") from None
             except OSError as error:
+                if error.errno == errno.EMSGSIZE:
+                    raise TooLarge("exhausted", f"a message of {len(data)} bytes is larger than the "
+                                   "socket's buffer (net.core.wmem_max)") from None
                 raise LockstepError("unavailable", f"the agent: {error}") from None
         if answer.get("ok") is True:
             return answer
         code = str(answer.get("error", "internal"))
-        kind = {"timed_out": TimedOut, "not_found": NotFound}.get(code, LockstepError)
-        raise kind(code, str(answer.get("message", "")))
+        raise _KINDS.get(code, LockstepError)(code, str(answer.get("message", "")))
 
     def _receive(self, wanted, deadline):
         while True:
@@ -130,16 +148,30 @@ class Client:
             if not data:
                 raise LockstepError("unavailable", "the agent closed the connection")
             answer = json.loads(data)
-            # The answer to a request that timed out here may still arrive: skip it.
-            if answer.get("id") == wanted:
+            # The answer to a request that timed out here may still arrive: skip it. Without an id
+            # it is a refusal of a request that was too large to be read: this one.
+            if answer.get("id") in (wanted, None):
                 return answer
 
-    def set(self, key, value):
+    def set(self, key, value, once=False):
         """See lockstep.set()."""
-        data = value.encode() if isinstance(value, str) else bytes(value)
-        if len(data) > VALUE_BYTES:
-            raise ValueError(f"{key}: the value is larger than 1 MiB")
-        self.ask({"op": "set", "key": _key(key), "value": base64.b64encode(data).decode()})
+        request = {"op": "set", "key": _key(key), "value": _value(key, value)}
+        self.ask(dict(request, once=True) if once else request)
+
+    def multi_set(self, values, once=False):
+        """See lockstep.multi_set()."""
+        request = {"op": "multi_set", "keys": [_key(key) for key in values],
+                   "values": [_value(key, value) for key, value in values.items()]}
+        self.ask(dict(request, once=True) if once else request)
+
+    def cas(self, key, expected, value):
+        """See lockstep.cas()."""
+        request = {"op": "cas", "key": _key(key), "value": _value(key, value)}
+        if expected:
+            request["expected"] = _value(key, expected)
+        answer = self.ask(request)
+        now = answer.get("value")
+        return bool(answer["swapped"]), None if now is None else base64.b64decode(now)
 
     def get(self, key):
         """See lockstep.get()."""
@@ -171,6 +203,15 @@ def _key(key):
     if not isinstance(key, str) or not 1 <= len(key.encode()) <= KEY_BYTES:
         raise ValueError(f"{key!r}: a key has 1 to {KEY_BYTES} bytes")
     return key
+
+
+def _value(key, value):
+    """Bytes or text in base 64. The size is looked at first: what is too large costs nothing."""
+    data = value.encode() if isinstance(value, str) else value
+    size = memoryview(data).nbytes
+    if size > VALUE_BYTES:
+        raise TooLarge("invalid", f"{key}: the value has {size} bytes, at most {VALUE_BYTES} are allowed")
+    return base64.b64encode(data).decode()
 
 
 _connect_lock = threading.Lock()
@@ -235,9 +276,28 @@ def dropped_reports():
     return 0 if _client is None else _client.dropped
 
 
-def set(key, value):  # noqa: A001 - the protocol's verb
-    """Publishes bytes (or text, as UTF-8; at most 1 MiB) to all ranks of this generation."""
-    _required().set(key, value)
+def set(key, value, once=False):  # noqa: A001 - the protocol's verb
+    """Publishes bytes (or text, as UTF-8; at most 1 MiB) to all ranks of this generation.
+
+    once: the value may never become another one; agents answer further reads of it themselves. The
+    same value again is accepted, another one raises Conflict. A value that is too large raises
+    TooLarge, which is also a ValueError, before anything is sent.
+    """
+    _required().set(key, value, once)
+
+
+def multi_set(values, once=False):
+    """Sets all keys of the dictionary `values`, or none of them; see set()."""
+    _required().multi_set(values, once)
+
+
+def cas(key, expected, value):
+    """Sets `key` to `value` if its value is `expected`; None or b"": if there is no such key.
+
+    Returns (swapped, now): whether it did, and the bytes that stand now (None: no such key). A key
+    that was set once raises Conflict if it would change.
+    """
+    return _required().cas(key, expected, value)
 
 
 def get(key):
