@@ -203,7 +203,8 @@ TEST_F(TcpStoreServer, WhoAsksAndReadsNothingIsClosedAtTheCap) {
         [&] {
             Client client{port_.number()};
             const std::string value(1U << 20U, 'v');
-            client.send(validate() + code(1) + text("/k") + text(value));
+            EXPECT_EQ(client.ask(validate() + code(1) + text("/k") + text(value) + kPing, 4),
+                      raw(std::uint32_t{7}));
             Client greedy{port_.number()};
             std::string all = validate();
             for (int i = 0; i < 2000; ++i) {
