@@ -1,8 +1,9 @@
 // A TCP port that is bound so that nobody else gets it, for the MASTER_PORT of rank 0.
-// Held (bound, not listening) from JOIN until just before rank 0 is started: the rank must be able
-// to bind it itself, so between release() and its bind() lies the start-up of the user's program,
-// the only time in which another process could take the port. Without SO_REUSEADDR on our socket
-// two agents never hold the same port. Agent thread.
+// Held (bound, not listening) from JOIN until just before rank 0 is started, or for good where the
+// agent itself serves on it (tcp_store.hpp): otherwise the rank must be able to bind it itself, so
+// between release() and its bind() lies the start-up of the user's program, the only time in which
+// another process could take the port. Without SO_REUSEADDR on our socket two agents never hold the
+// same port. Agent thread.
 #pragma once
 
 #include "job/base/result.hpp"
@@ -23,6 +24,7 @@ class HeldPort {
     std::int32_t number() const { return number_; }
     void release() { fd_.reset(); }
     bool held() const { return static_cast<bool>(fd_); }
+    int fd() const { return fd_.get(); }  // the bound socket; it stays this object's
 
   private:
     HeldPort(UniqueFd fd, std::int32_t number) : fd_(std::move(fd)), number_(number) {}

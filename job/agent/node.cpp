@@ -357,6 +357,7 @@ void Node::finish(int code) {
     }
     ranks_.clear();
     gate_.reset();
+    store_.reset();
     runner_.kill_all();
     tick_timer_.cancel();
     settle_timer_.cancel();

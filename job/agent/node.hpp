@@ -13,6 +13,7 @@
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
 #include "job/agent/task_gate.hpp"
+#include "job/agent/tcp_store.hpp"
 #include "job/agent/telemetry_buffer.hpp"
 #include "job/async/subprocess.hpp"
 #include "job/async/task_group.hpp"
@@ -122,6 +123,7 @@ class Node {
     Status hold_ports();
     void hold_ports_again();
     void release_ports();
+    Status open_store();
     void send_join();
     void send_started();
     void fault(std::int32_t rank, std::string_view cause, std::string message);
@@ -174,6 +176,7 @@ class Node {
     std::optional<wire::World> world_;
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
     std::optional<HeldPort> port_;
+    std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints
     std::vector<RankGroup::RankPlan> plans_;  // made before READY, used by START
     std::vector<RankState> ranks_;            // by local rank

@@ -51,11 +51,37 @@ void Node::release_ports() {
             log::warn("the master port of this generation is not held",
                       {{"port", world_->master_port}});
         }
-        port_->release();
+        if (!store_) {
+            port_->release();
+        }
     }
     for (HeldPort& port : rank_ports_) {
         port.release();
     }
+}
+
+// The store that the ranks' environment tells them of, if it does: their job's own word
+// (`environment`) counts. A fresh one, before READY leaves: no key outlives its generation.
+Status Node::open_store() {
+    store_.reset();
+    if (world_->first_rank != 0 || spec_->launch == Launch::node || plans_.empty()) {
+        return {};
+    }
+    const auto& environment = plans_.front().process.environment;
+    const auto told = environment.find("TORCHELASTIC_USE_AGENT_STORE");
+    if (told == environment.end() || told->second != "True") {
+        return {};
+    }
+    if (!port_ || !port_->held() || port_->number() != world_->master_port) {
+        return fail(Errc::conflict, "the master port of this generation is not held: " +
+                                        std::to_string(world_->master_port));
+    }
+    auto store = TcpStore::listen(tasks_, port_->fd());
+    if (!store) {
+        return fail(store.error());
+    }
+    store_ = std::move(*store);
+    return {};
 }
 
 // Nothing from the daemon is counted on.

@@ -182,7 +182,7 @@ Status Node::prepare_ranks() {
             return listening;
         }
     }
-    return {};
+    return open_store();
 }
 
 void Node::start_ranks() {

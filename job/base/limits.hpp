@@ -93,7 +93,19 @@ inline constexpr std::size_t kKeyTotalBytes = 64U << 20U;  // per generation
 inline constexpr std::size_t kKeyAnswerBytes = 3U << 20U;
 // Write-once values an agent keeps; 98,304 ranks' NCCL ids are 0.2 MiB.
 inline constexpr std::size_t kKeyCacheBytes = 16U << 20U;
-inline constexpr std::size_t kBatchRows = 8192;  // rows in one batch
+// The store for torch's ranks (job/agent/tcp_store.hpp). The first three are torch's own.
+inline constexpr std::size_t kStoreKeyBytes = 8U << 10U;
+inline constexpr std::size_t kStoreValueBytes = 8U << 20U;
+inline constexpr std::size_t kStoreQueryKeys = 131'072;
+// One query with all its keys and values, and one reply: eight of the largest values.
+inline constexpr std::size_t kStoreQueryBytes = 64U << 20U;
+inline constexpr std::size_t kStoreKeys = 4'000'000;  // 30 a rank in the largest job; 0.2 KiB each
+// What it holds in all: gloo's full mesh of 2,048 ranks is 150 bytes a pair, 0.6 GiB.
+inline constexpr std::size_t kStoreBytes = 1U << 30U;
+// Queries half received and replies not taken yet, of all connections: as much again.
+inline constexpr std::size_t kStoreTransitBytes = 1U << 30U;
+inline constexpr std::size_t kStoreConnections = 262'144;  // torch before 2.1 makes two a rank
+inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch
 // Per node; then the oldest go, counted.
 inline constexpr std::size_t kUnacknowledgedBytes = 64U << 20U;
 inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at

@@ -64,8 +64,16 @@ std::string joined(const std::vector<std::string>& items) {
     return out;
 }
 
-// The variables of torchrun, local_elastic_agent.py. USE_AGENT_STORE must be False: rank 0 hosts
-// the store on MASTER_PORT. NODE_RANK and NNODES are not torchrun's, but scripts read them.
+// Their ranks meet at torch's store on MASTER_PORT and at nothing else, so the agent serves it. A
+// `command`, or another framework, may have its own server on that port.
+bool meets_at_store(Framework framework) {
+    return framework == Framework::pytorch || framework == Framework::lightning ||
+           framework == Framework::deepspeed || framework == Framework::accelerate;
+}
+
+// The variables of torchrun, local_elastic_agent.py. With USE_AGENT_STORE every rank is a client of
+// the agent's store (tcp_store.hpp), otherwise rank 0 hosts one. NODE_RANK and NNODES are not
+// torchrun's, but scripts read them.
 void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
     const RankRole role = spec.role_of(place.rank);
     const std::string rank = std::to_string(place.rank);
@@ -85,7 +93,7 @@ void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["ROLE_WORLD_SIZE"] = std::to_string(role.count);
     out["MASTER_ADDR"] = place.master_addr;
     out["MASTER_PORT"] = std::to_string(place.master_port);
-    out["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+    out["TORCHELASTIC_USE_AGENT_STORE"] = meets_at_store(spec.framework) ? "True" : "False";
     out["TORCHELASTIC_RUN_ID"] = place.job_id;
     out["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.generation - 1);
     out["TORCHELASTIC_MAX_RESTARTS"] = "0";

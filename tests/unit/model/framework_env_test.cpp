@@ -62,7 +62,7 @@ const std::vector<RoleSpec> kCluster{{"chief", 1, -1, true},
                                      {"evaluator", 1, -1, false}};
 
 TEST(FrameworkEnvironment, Lightning) {
-    EXPECT_EQ(rank_environment(spec(Framework::lightning), place(), {}), contract());
+    EXPECT_EQ(rank_environment(spec(Framework::lightning), place(), {}), torch_contract());
 }
 
 TEST(FrameworkEnvironment, MpiKeepsWhatItsTaskWasGiven) {
@@ -81,16 +81,17 @@ TEST(FrameworkEnvironment, MpiKeepsWhatItsTaskWasGiven) {
 }
 
 TEST(FrameworkEnvironment, Deepspeed) {
-    EXPECT_EQ(rank_environment(spec(Framework::deepspeed), place(), {}),
-              merged(contract(), {{"LOCAL_SIZE", "4"}, {"CROSS_RANK", "1"}, {"CROSS_SIZE", "2"}}));
+    EXPECT_EQ(
+        rank_environment(spec(Framework::deepspeed), place(), {}),
+        merged(torch_contract(), {{"LOCAL_SIZE", "4"}, {"CROSS_RANK", "1"}, {"CROSS_SIZE", "2"}}));
 }
 
 TEST(FrameworkEnvironment, AccelerateOnTheCpuAndOnGpus) {
     EXPECT_EQ(rank_environment(spec(Framework::accelerate), place(), {}),
-              merged(contract(), {{"ACCELERATE_USE_CPU", "true"}}));
+              merged(torch_contract(), {{"ACCELERATE_USE_CPU", "true"}}));
     JobSpec gpus = spec(Framework::accelerate);
     gpus.resources.gpus_per_node = 4;
-    EXPECT_EQ(rank_environment(gpus, place(), {}), contract());
+    EXPECT_EQ(rank_environment(gpus, place(), {}), torch_contract());
 }
 
 TEST(FrameworkEnvironment, Horovod) {

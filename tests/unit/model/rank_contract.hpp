@@ -89,4 +89,11 @@ inline Variables contract() {
             {"WORLD_SIZE", "8"}};
 }
 
+// The same for those that meet at torch's store, which the agent serves.
+inline Variables torch_contract() {
+    Variables out = contract();
+    out["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+    return out;
+}
+
 }  // namespace lockstep::test

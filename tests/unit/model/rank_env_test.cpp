@@ -12,7 +12,7 @@ using testing::Pair;
 using testing::UnorderedElementsAre;
 
 TEST(RankEnvironment, IsCompleteForPytorchAndCommand) {
-    EXPECT_EQ(rank_environment(spec(Framework::pytorch), place(), {}), contract());
+    EXPECT_EQ(rank_environment(spec(Framework::pytorch), place(), {}), torch_contract());
     EXPECT_EQ(rank_environment(spec(Framework::command), place(), {}), contract());
 }
 
@@ -34,11 +34,17 @@ TEST(RankEnvironment, KeepsTheAgentsOwnButWhatWouldMislead) {
                               {"OMPI_COMM_WORLD_RANK", "0"},
                               {"TORCHELASTIC_RUN_ID", "theirs"},
                               {"RANK", "77"}};
-    Variables expected = contract();
+    Variables expected = torch_contract();
     expected["PATH"] = "/bin";
     expected["HOME"] = "/home/me";
     expected["CUDA_VISIBLE_DEVICES"] = "0,1";
     EXPECT_EQ(rank_environment(spec(Framework::pytorch), place(), inherited), expected);
+}
+
+TEST(RankEnvironment, AScriptThatHostsItsOwnStoreSaysSo) {
+    JobSpec mine = spec(Framework::pytorch);
+    mine.environment = {{"TORCHELASTIC_USE_AGENT_STORE", "False"}};
+    EXPECT_EQ(rank_environment(mine, place(), {}), contract());
 }
 
 TEST(RankEnvironment, TheUsersOwnWinsButOverLockstep) {
