@@ -29,6 +29,10 @@ inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
 
 // --- what a job may ask ----------------------------------------------------------------------
 inline constexpr std::int32_t kNodes = 16'384;
+inline constexpr std::int32_t kSpares = 1024;
+inline constexpr std::int32_t kRestarts = 1000;       // each is a handful of events
+inline constexpr std::int32_t kAttempts = 100;        // each is an allocation
+inline constexpr std::int32_t kHangSeconds = 86'400;  // a day without a step
 inline constexpr std::int32_t kRanks = 131'072;
 inline constexpr std::int32_t kRanksPerNode = 1024;
 // Ranks that are told every other's address: TF_CONFIG and its like are one variable, and Linux
@@ -115,6 +119,10 @@ inline constexpr std::size_t kLogTailBytes = 4096;         // in a cause
 inline constexpr auto kBeatInterval = std::chrono::seconds{1};
 inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed beats and one
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
+// A hang is told from a slow step by at least this much, unless the job says otherwise.
+inline constexpr auto kHangLeast = std::chrono::seconds{60};
+// What the ranks of a hang are doing is looked at for so long at most, before they are ended.
+inline constexpr auto kEvidencePatience = std::chrono::seconds{15};
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.

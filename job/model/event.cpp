@@ -70,6 +70,7 @@ void fields(V& visit, M& m) {
         visit("addresses", m.addresses);
         visit("resumed_from_step", m.resumed_from_step);
         visit.optional("ports", m.ports);
+        visit.optional("slots", m.slots);
     } else if constexpr (Is<M, event::RankExited>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);
@@ -89,6 +90,7 @@ void fields(V& visit, M& m) {
         visit("cause_class", m.cause_class);
         visit("message", m.message);
         visit("at", m.at);
+        visit.number_or_none("slot", m.slot);
     } else if constexpr (Is<M, event::CheckpointSaved>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);
@@ -101,9 +103,15 @@ void fields(V& visit, M& m) {
     } else if constexpr (Is<M, event::AttemptEnded> || Is<M, event::Released>) {
         visit("attempt", m.attempt);
     } else {
-        static_assert(Is<M, event::RanksStarted> || Is<M, event::GenerationEnded>);
+        static_assert(Is<M, event::RanksStarted> || Is<M, event::GenerationEnded> ||
+                      Is<M, event::RestartRequested>);
         visit("attempt", m.attempt);
         visit("generation", m.generation);
+        if constexpr (Is<M, event::GenerationEnded>) {
+            visit.number_or_none("step", m.step);
+        } else if constexpr (Is<M, event::RestartRequested>) {
+            visit("by", m.by);
+        }
     }
 }
 

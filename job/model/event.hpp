@@ -95,6 +95,9 @@ struct GenerationStarted {  // on disk before WORLD leaves: its number is a fenc
     std::vector<std::string> addresses;  // by node rank
     std::int64_t resumed_from_step = -1;
     std::vector<std::int32_t> ports{};  // of the ranks' endpoints, by rank, if they have any
+    // Which of the allocation's nodes is which node of the generation, by node rank; empty: each is
+    // its own (there are no spares).
+    std::vector<std::int32_t> slots{};
 };
 struct RanksStarted {
     std::int32_t attempt = 0;
@@ -120,6 +123,8 @@ struct FaultSeen {
     std::string cause_class;
     std::string message;
     UnixMillis at = 0;
+    // The allocation's node that is not to be used any more in this attempt; -1: none is.
+    std::int32_t slot = -1;
 };
 struct CheckpointSaved {
     std::int32_t attempt = 0;
@@ -131,12 +136,19 @@ struct GenerationEnded {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
     Cause cause;
+    std::int64_t step = -1;  // the highest that a rank has reported in it; -1 = none
 };
 struct AttemptEnded {
     std::int32_t attempt = 0;
     Cause cause;
 };
 struct CancelRequested {
+    std::string by;
+};
+// Somebody wants the ranks started anew, from the newest checkpoint.
+struct RestartRequested {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
     std::string by;
 };
 struct Finished {
@@ -154,7 +166,7 @@ using EventData =
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
-                 event::DependencyFailed>;
+                 event::DependencyFailed, event::RestartRequested>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,13 @@ class FieldWriter {
             json[key] = value;
         }
     }
+    // Left out when it is below 0: there is none.
+    template <class T>
+    void number_or_none(const char* key, T value) {
+        if (value >= 0) {
+            json[key] = value;
+        }
+    }
 };
 
 class FieldTaker {
@@ -86,22 +94,29 @@ class FieldTaker {
     void optional(const char* key, std::vector<std::string>& value) {
         in_.strings(key, value, limits::kRanks, limits::kAgentFrameBytes);
     }
-    // Ports.
+    // Ports, or nodes of an allocation.
     void optional(const char* key, std::vector<std::int32_t>& value) {
         const Json* list = in_.raw(key);
         if (list == nullptr) {
             return;
         }
-        const auto is_port = [](const Json& item) {
-            return item.is_number_integer() && item.get<std::int64_t>() > 0 &&
+        const auto is_small = [](const Json& item) {
+            return item.is_number_integer() && item.get<std::int64_t>() >= 0 &&
                    item.get<std::int64_t>() <= 65'535;
         };
         if (!list->is_array() || list->size() > static_cast<std::size_t>(limits::kRanks) ||
-            !std::all_of(list->begin(), list->end(), is_port)) {
-            in_.error(key, "must be an array of ports");
+            !std::all_of(list->begin(), list->end(), is_small)) {
+            in_.error(key, "must be an array of numbers from 0 to 65535");
             return;
         }
         value = list->get<std::vector<std::int32_t>>();
+    }
+    // Absent: as it is, below 0.
+    template <class T>
+    void number_or_none(const char* key, T& value) {
+        std::int64_t number = value;
+        in_.integer(key, number, 0, std::numeric_limits<T>::max());
+        value = static_cast<T>(number);
     }
     void optional(const char* key, Json& value) {
         if (const Json* raw = in_.raw(key)) {

@@ -8,7 +8,8 @@ bool ended_badly(const Job& job) {
     const bool ranks =
         generation != nullptr &&
         (generation->first_failure || !generation->failed.empty() || !generation->stopped.empty());
-    const bool fault = job.attempt() != nullptr && job.attempt()->fault.has_value();
+    const bool fault = job.attempt() != nullptr &&
+                       (job.attempt()->fault.has_value() || job.attempt()->last_lost.has_value());
     return ranks || fault || job.blocked.has_value() || job.cancel_requested_at != 0;
 }
 
@@ -42,7 +43,7 @@ struct Check {
         const Attempt* current = job.attempt();
         const bool good =
             current != nullptr && current->number == e.attempt && current->finished_at == 0 &&
-            current->claims.size() == static_cast<std::size_t>(job.spec.resources.nodes);
+            current->claims.size() >= static_cast<std::size_t>(job.spec.resources.nodes);
         return good ? Found{} : Invariant::ranks_need_a_claim;
     }
     Found operator()(const event::Finished& e) const {

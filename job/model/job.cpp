@@ -1,11 +1,6 @@
-// size: apply(), due() and outcome() are one definition of a job's life
 #include "job/model/job.hpp"
 
-#include "job/base/limits.hpp"
-
-#include <array>
-#include <csignal>
-#include <cstring>
+#include <algorithm>
 
 namespace lockstep {
 namespace {
@@ -15,45 +10,23 @@ Status out_of_place(const Job& job, const Event& event) {
                                     std::string{to_string(job.state)});
 }
 
-std::string signal_name(int number) {
-    const char* name = sigabbrev_np(number);
-    return name != nullptr ? "SIG" + std::string{name} : "signal " + std::to_string(number);
-}
-
-Cause cause_of(const event::RankExited& exit) {
-    Cause cause;
-    cause.rank = exit.rank;
-    cause.node = exit.node;
-    cause.log_tail = exit.log_tail;
-    const std::string who = "rank " + std::to_string(exit.rank) + " on " + exit.node;
-    if (exit.signal != 0) {
-        cause.signal = exit.signal;
-        cause.kind = exit.oom ? CauseClass::oom : CauseClass::rank_signal;
-        cause.message = who + (exit.oom ? " was killed for lack of memory"
-                                        : " was ended by " + signal_name(exit.signal));
-    } else {
-        cause.exit_code = exit.exit_code;
-        cause.kind = CauseClass::rank_exit;
-        cause.message = who + " exited with code " + std::to_string(exit.exit_code);
-    }
-    return cause;
-}
-
-Cause cause_of(const event::FaultSeen& fault) {
-    Cause cause;
-    cause.kind = parse_cause_class(fault.cause_class).value_or(CauseClass::internal);
-    cause.message = fault.message;
-    cause.rank = fault.rank;
-    cause.node = fault.node;
-    return cause;
-}
-
 // The first failure is the one that happened first; the rest are its echo.
 void note_failure(Generation& generation, Cause cause, UnixMillis at) {
     if (!generation.first_failure || at < generation.first_failure_at) {
         generation.first_failure = std::move(cause);
         generation.first_failure_at = at;
     }
+}
+
+// What each rank did is of use only until the next generation: of 100,000 ranks it is much, and the
+// job is copied with every input. The events keep it.
+void forget_ranks(Generation& generation) {
+    generation.exited = {};
+    generation.exited_count = 0;
+    generation.stopped.clear();
+    generation.failed.clear();
+    generation.addresses = {};
+    generation.ports = {};
 }
 
 // Takes one event that next() has allowed. Returns conflict if it names what is not current.
@@ -72,13 +45,28 @@ struct Applier {
         }
         return &job.attempts.back();
     }
+    // Only while it has not ended: what comes later of its ranks is history.
     Generation* generation(std::int32_t number, std::int32_t generation_number) const {
         Attempt* current = attempt(number);
         if (current == nullptr || current->generations.empty() ||
-            current->generations.back().number != generation_number) {
+            current->generations.back().number != generation_number ||
+            !current->generations.back().open()) {
             return nullptr;
         }
         return &current->generations.back();
+    }
+    // Every node of the generation is one of the allocation's that is claimed and not lost. Only
+    // without spares may it go without saying which.
+    bool good_slots(const Attempt& attempt, const std::vector<std::int32_t>& slots) const {
+        if (slots.empty()) {
+            return job.spec.resources.spares == 0 && attempt.lost.empty();
+        }
+        const std::set<std::int32_t> distinct{slots.begin(), slots.end()};
+        return slots.size() == static_cast<std::size_t>(job.spec.resources.nodes) &&
+               distinct.size() == slots.size() &&
+               std::all_of(slots.begin(), slots.end(), [&](std::int32_t slot) {
+                   return attempt.claims.contains(slot) && !attempt.lost.contains(slot);
+               });
     }
 
     Status operator()(const event::Submitted&) const { return stale("job"); }
@@ -91,6 +79,9 @@ struct Applier {
         created.ticket_hash = e.ticket_hash;
         created.directory = e.directory;
         created.created_at = event.time;
+        if (!job.attempts.empty() && !job.attempts.back().generations.empty()) {
+            forget_ranks(job.attempts.back().generations.back());
+        }
         job.attempts.push_back(std::move(created));
         return {};
     }
@@ -142,7 +133,8 @@ struct Applier {
     }
     Status operator()(const event::AgentClaimed& e) const {
         Attempt* current = attempt(e.attempt);
-        if (current == nullptr || e.node_rank < 0 || e.node_rank >= job.spec.resources.nodes ||
+        if (current == nullptr || e.node_rank < 0 ||
+            e.node_rank >= job.spec.resources.allocated_nodes() ||
             current->claims.contains(e.node_rank) ||
             (!current->claims.empty() && current->allocation != e.allocation)) {
             return stale("claim");
@@ -172,8 +164,10 @@ struct Applier {
     Status operator()(const event::GenerationStarted& e) const {
         Attempt* current = attempt(e.attempt);
         if (current == nullptr ||
+            (!current->generations.empty() && current->generations.back().open()) ||
             e.generation !=
-                (current->generations.empty() ? 1 : current->generations.back().number + 1)) {
+                (current->generations.empty() ? 1 : current->generations.back().number + 1) ||
+            !good_slots(*current, e.slots)) {
             return stale("generation");
         }
         Generation started;
@@ -184,7 +178,11 @@ struct Applier {
         started.addresses = e.addresses;
         started.ports = e.ports;
         started.resumed_from_step = e.resumed_from_step;
+        started.slots = e.slots;
         started.exited.resize(static_cast<std::size_t>(job.spec.world_size()));
+        if (!current->generations.empty()) {
+            forget_ranks(current->generations.back());
+        }
         current->generations.push_back(std::move(started));
         return {};
     }
@@ -219,15 +217,27 @@ struct Applier {
         }
         return {};
     }
+    // A fault of ranks ends their generation; one of a node that takes part in it, too. What is
+    // said of a generation that has ended, or of a spare, ends nothing.
     Status operator()(const event::FaultSeen& e) const {
         Attempt* current = attempt(e.attempt);
-        if (current == nullptr) {
+        if (current == nullptr || e.slot >= job.spec.resources.allocated_nodes()) {
             return stale("attempt");
         }
-        if (Generation* running = generation(e.attempt, e.generation)) {
-            note_failure(*running, cause_of(e), e.at);
-        } else if (!current->fault) {
-            current->fault = cause_of(e);
+        const Cause cause = cause_of(e);
+        if (e.slot >= 0) {
+            if (!current->lost.emplace(e.slot, cause).second) {
+                return stale("node");  // it is known to be lost
+            }
+            current->last_lost = cause;
+        }
+        Generation* live =
+            current->generations.empty() ? nullptr : generation(e.attempt, e.generation);
+        if (live != nullptr && (e.slot < 0 || live->node_rank_of(e.slot) >= 0)) {
+            note_failure(*live, cause, e.at);
+        } else if (e.slot < 0 && (e.generation == 0 || current->generations.empty()) &&
+                   !current->fault) {
+            current->fault = cause;
         }
         return {};
     }
@@ -244,11 +254,13 @@ struct Applier {
     }
     Status operator()(const event::GenerationEnded& e) const {
         Generation* current = generation(e.attempt, e.generation);
-        if (current == nullptr || current->finished_at != 0) {
+        if (current == nullptr) {
             return stale("generation");
         }
         current->finished_at = event.time;
         current->cause = e.cause;
+        current->step = e.step;
+        job.restart_requested_by.clear();
         return {};
     }
     Status operator()(const event::AttemptEnded& e) const {
@@ -258,6 +270,12 @@ struct Applier {
         }
         current->finished_at = event.time;
         current->cause = e.cause;
+        if (!current->generations.empty() && current->generations.back().open()) {
+            // Nothing of it is heard any more: it ends with what it ran in.
+            current->generations.back().finished_at = event.time;
+            current->generations.back().cause = e.cause;
+        }
+        job.restart_requested_by.clear();
         return {};
     }
     Status operator()(const event::CancelRequested& e) const {
@@ -265,6 +283,13 @@ struct Applier {
             job.cancel_requested_at = event.time;
             job.cancel_requested_by = e.by;
         }
+        return {};
+    }
+    Status operator()(const event::RestartRequested& e) const {
+        if (generation(e.attempt, e.generation) == nullptr || !job.restart_requested_by.empty()) {
+            return stale("generation");
+        }
+        job.restart_requested_by = e.by;
         return {};
     }
     Status operator()(const event::Finished& e) const {
@@ -278,69 +303,6 @@ struct Applier {
     }
 };
 
-bool all_ranks_ended(const Job& job) {
-    const Generation* current = job.generation();
-    return current != nullptr &&
-           current->exited_count == static_cast<std::int32_t>(current->exited.size());
-}
-
-// A deadline of the job that has passed at `now`, as the fault to append.
-std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now) {
-    const Attempt& attempt = *job.attempt();
-    event::FaultSeen fault;
-    fault.attempt = attempt.number;
-    fault.generation = job.generation() != nullptr ? job.generation()->number : 0;
-    fault.at = now;
-    const std::int64_t limit = job.spec.resources.time_limit_seconds * 1000;
-    if (limit > 0 && attempt.placed_at != 0 && now - attempt.placed_at >= limit) {
-        fault.cause_class = to_string(CauseClass::time_limit);
-        fault.message = "the time limit of " +
-                        format_time_limit(job.spec.resources.time_limit_seconds) + " has passed";
-        return fault;
-    }
-    const auto gather = std::chrono::milliseconds{limits::kGatherTimeout}.count();
-    const Generation* forming = job.generation();
-    if (job.state == JobState::starting && forming != nullptr && forming->running_at == 0 &&
-        now - forming->started_at >= gather) {
-        fault.cause_class = to_string(CauseClass::rendezvous_timeout);
-        fault.message = "the ranks of generation " + std::to_string(forming->number) +
-                        " were not all started within " + std::to_string(gather / 1000) + " s";
-        return fault;
-    }
-    if (job.state == JobState::starting && attempt.generations.empty() &&
-        now - attempt.placed_at >= gather) {
-        fault.cause_class = to_string(CauseClass::rendezvous_timeout);
-        fault.message = std::to_string(attempt.claims.size()) + " of " +
-                        std::to_string(job.spec.resources.nodes) + " nodes called in within " +
-                        std::to_string(gather / 1000) + " s; missing:";
-        for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
-            if (!attempt.claims.contains(node) && fault.message.size() < limits::kTextBytes) {
-                fault.message += " node " + std::to_string(node);
-            }
-        }
-        return fault;
-    }
-    return std::nullopt;
-}
-
-// Why the attempt must stop, if it must.
-std::optional<Cause> reason_to_stop(const Job& job) {
-    const Attempt& attempt = *job.attempt();
-    if (job.generation() != nullptr && job.generation()->first_failure) {
-        return job.generation()->first_failure;
-    }
-    if (attempt.fault) {
-        return attempt.fault;
-    }
-    if (job.cancel_requested_at != 0) {
-        Cause cause;
-        cause.kind = CauseClass::cancelled_by_user;
-        cause.message = "cancelled by " + job.cancel_requested_by;
-        return cause;
-    }
-    return std::nullopt;
-}
-
 }  // namespace
 
 const Generation* Job::generation() const {
@@ -348,6 +310,37 @@ const Generation* Job::generation() const {
         return nullptr;
     }
     return &attempts.back().generations.back();
+}
+
+const Generation* Job::live_generation() const {
+    const Generation* newest = generation();
+    return newest != nullptr && newest->open() ? newest : nullptr;
+}
+
+const NodeClaim* Job::claim_of_node(std::int32_t node_rank) const {
+    const Generation* newest = generation();
+    if (attempt() == nullptr) {
+        return nullptr;
+    }
+    const auto found =
+        attempt()->claims.find(newest == nullptr ? node_rank : newest->slot_of(node_rank));
+    return found == attempt()->claims.end() ? nullptr : &found->second;
+}
+
+std::int32_t Generation::slot_of(std::int32_t node_rank) const {
+    if (slots.empty()) {
+        return node_rank;
+    }
+    const auto index = static_cast<std::size_t>(node_rank);
+    return node_rank >= 0 && index < slots.size() ? slots[index] : -1;
+}
+
+std::int32_t Generation::node_rank_of(std::int32_t slot) const {
+    if (slots.empty()) {
+        return slot;
+    }
+    const auto found = std::find(slots.begin(), slots.end(), slot);
+    return found == slots.end() ? -1 : static_cast<std::int32_t>(found - slots.begin());
 }
 
 Result<Job> start_job(const Event& submitted) {
@@ -392,120 +385,6 @@ Status apply(Job& job, const Event& event) {
     job.state = *to;
     job.last_seq = event.seq;
     return {};
-}
-
-std::string_view to_string(ActionKind kind) {
-    constexpr std::array<std::string_view, 7> kNames{
-        "create_attempt", "place", "gather", "watch", "stop", "conclude", "none"};
-    return kNames[static_cast<std::size_t>(kind)];
-}
-
-Action due(const Job& job, UnixMillis now) {
-    Action action;
-    if (is_final(job.state)) {
-        return action;
-    }
-    const Attempt* attempt = job.attempt();
-    if (attempt == nullptr || attempt->finished_at != 0) {
-        // Between attempts: either nothing was asked for yet, or what was asked for is over.
-        const bool first = attempt == nullptr && job.cancel_requested_at == 0 && !job.blocked;
-        action.kind = first ? ActionKind::create_attempt : ActionKind::conclude;
-        return action;
-    }
-    if (all_ranks_ended(job)) {
-        action.kind = ActionKind::conclude;
-        return action;
-    }
-    if (work_done(job)) {
-        action.kind = ActionKind::stop;
-        action.cause.message = "the ranks that end the job have ended";
-        return action;
-    }
-    if (auto reason = reason_to_stop(job)) {
-        action.kind = ActionKind::stop;
-        action.cause = std::move(*reason);
-        return action;
-    }
-    action.fault = passed_deadline(job, now);
-    if (action.fault) {
-        action.kind = ActionKind::stop;
-        return action;
-    }
-    switch (job.state) {
-        case JobState::queued:
-        case JobState::held:
-            action.kind = ActionKind::place;
-            break;
-        case JobState::starting:
-        case JobState::restarting:
-            action.kind = ActionKind::gather;
-            break;
-        default:
-            action.kind = ActionKind::watch;
-            break;
-    }
-    return action;
-}
-
-bool work_done(const Job& job) {
-    const Generation* generation = job.generation();
-    if (generation == nullptr) {
-        return false;
-    }
-    // A rank that was told to stop and then exited with 0 has not finished its work.
-    const auto ended_well = [&](std::size_t rank) {
-        const auto number = static_cast<std::int32_t>(rank);
-        return generation->exited[rank] && !generation->failed.contains(number) &&
-               !generation->stopped.contains(number);
-    };
-    std::size_t first = 0;
-    for (const RoleSpec& role : job.spec.roles) {
-        const std::size_t next = first + static_cast<std::size_t>(role.count);
-        for (std::size_t rank = first; role.ends_job && rank < next; ++rank) {
-            if (!ended_well(rank)) {
-                return false;
-            }
-        }
-        first = next;
-    }
-    return !job.spec.roles.empty() ||
-           (generation->exited_count == static_cast<std::int32_t>(generation->exited.size()) &&
-            generation->failed.empty() && generation->stopped.empty());
-}
-
-event::Finished outcome(const Job& job) {
-    event::Finished end;
-    const Generation* generation = job.generation();
-    const bool complete = all_ranks_ended(job);
-    if (work_done(job)) {
-        // A cancel or a deadline that came too late changes nothing.
-        end.state = JobState::succeeded;
-        return end;
-    }
-    std::optional<Cause> reason;
-    if (!job.attempts.empty()) {
-        reason = reason_to_stop(job);
-    } else if (job.cancel_requested_at != 0) {
-        reason = Cause{};
-        reason->kind = CauseClass::cancelled_by_user;
-        reason->message = "cancelled by " + job.cancel_requested_by;
-    } else {
-        reason = job.blocked;
-    }
-    if (!reason && complete && !generation->failed.empty()) {
-        // All failures were ranks stopped from outside (somebody signalled the agent).
-        reason = cause_of(generation->failed.begin()->second);
-    }
-    if (!reason) {
-        reason = Cause{};
-        reason->kind = complete ? CauseClass::rank_signal : CauseClass::internal;
-        reason->message =
-            complete ? "the ranks were stopped from outside Lockstep" : "ended without a cause";
-    }
-    end.state =
-        reason->kind == CauseClass::cancelled_by_user ? JobState::cancelled : JobState::failed;
-    end.cause = std::move(*reason);
-    return end;
 }
 
 }  // namespace lockstep

@@ -28,6 +28,9 @@ struct Generation {
     std::vector<std::string> addresses;  // by node rank
     std::vector<std::int32_t> ports;     // of the ranks' endpoints, by rank; empty: they have none
     std::int64_t resumed_from_step = -1;
+    // The allocation's node that is each of its nodes, by node rank; empty: each is its own.
+    std::vector<std::int32_t> slots;
+    std::int64_t step = -1;  // the highest that a rank had reported when it ended; -1 = none
     // Exits that were reported, by rank. Clean ones are only counted and marked.
     std::vector<bool> exited;  // by rank
     std::int32_t exited_count = 0;
@@ -36,6 +39,11 @@ struct Generation {
     std::optional<Cause> first_failure;  // by the time it happened, not by when we heard
     UnixMillis first_failure_at = 0;
     Cause cause;
+
+    bool open() const { return finished_at == 0; }
+    // The allocation's node, and back: -1 = that node has no part in this generation.
+    std::int32_t slot_of(std::int32_t node_rank) const;
+    std::int32_t node_rank_of(std::int32_t slot) const;
 };
 
 struct NodeClaim {
@@ -56,7 +64,11 @@ struct Attempt {
     UnixMillis created_at = 0;
     UnixMillis placed_at = 0;
     UnixMillis finished_at = 0;
-    std::map<std::int32_t, NodeClaim> claims;  // by node rank
+    // An allocation has as many slots as nodes; which of them the ranks run on is the generation's
+    // matter. Without spares a slot's number is its node rank.
+    std::map<std::int32_t, NodeClaim> claims;  // by slot
+    std::map<std::int32_t, Cause> lost;        // slots that are not to be used any more, and why
+    std::optional<Cause> last_lost;            // of those, the newest
     UnixMillis claimed_at = 0;                 // the last node called in
     std::int32_t refused = 0;                  // agents that were sent away
     std::vector<Generation> generations;
@@ -75,6 +87,7 @@ struct Job {
     UnixMillis finished_at = 0;
     UnixMillis cancel_requested_at = 0;
     std::string cancel_requested_by;
+    std::string restart_requested_by;  // "" = no; holds until the generation has ended
     std::optional<SweepMember> sweep;
     std::optional<Cause> blocked;  // it will never start: a job it waited for has not succeeded
     std::int64_t checkpoint_step = -1;  // newest complete one
@@ -88,6 +101,10 @@ struct Job {
     const Attempt* attempt() const { return attempts.empty() ? nullptr : &attempts.back(); }
     // The newest generation of the newest attempt, or nullptr.
     const Generation* generation() const;
+    // The same if it has not ended.
+    const Generation* live_generation() const;
+    // The agent that has (had) a node of the newest generation, or nullptr.
+    const NodeClaim* claim_of_node(std::int32_t node_rank) const;
 };
 
 // The job of a `submitted` event; corrupt if its spec does not parse any more.
@@ -101,6 +118,11 @@ enum class ActionKind : std::uint8_t {
     place,           // hand to the scheduler, watch it
     gather,          // agents are calling in: form a generation once all are there
     watch,           // ranks run: nothing to do but to listen
+    // Something failed that is recovered from in the same allocation: stop the ranks, append
+    // generation_ended; then gather forms the next one.
+    restart,
+    // The same in another allocation: stop the ranks, end this one, append attempt_ended.
+    next_attempt,
     // Something failed, somebody cancelled, or the ranks that end the job have ended: stop the
     // (other) ranks, end the allocation.
     stop,
@@ -111,7 +133,7 @@ std::string_view to_string(ActionKind kind);
 
 struct Action {
     ActionKind kind = ActionKind::none;
-    Cause cause;  // stop: why
+    Cause cause;  // restart, next_attempt, stop: why
     // Append this first (a deadline passed): a fault that apply() will take as the cause.
     std::optional<event::FaultSeen> fault;
 };
@@ -125,5 +147,13 @@ bool work_done(const Job& job);
 
 // How the job ends if every rank and node has now ended: state and cause for `finished`.
 event::Finished outcome(const Job& job);
+
+// Every rank of the newest generation has ended, as was heard.
+bool all_ranks_ended(const Job& job);
+// The same for one of its nodes.
+bool node_ended(const Job& job, std::int32_t node_rank);
+// What a rank's end, or a fault, is called as a cause.
+Cause cause_of(const event::RankExited& exit);
+Cause cause_of(const event::FaultSeen& fault);
 
 }  // namespace lockstep

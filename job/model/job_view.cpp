@@ -15,7 +15,16 @@ void put_cause(Json& out, const Cause& cause) {
     }
 }
 
-Json generation_json(const Generation& generation) {
+Json spans_json(const JobTime& time) {
+    Json out = Json::object();
+    for (std::size_t i = 0; i < kSpans; ++i) {
+        out[std::string{kSpanNames[i]} + "_seconds"] = time.seconds[i];
+    }
+    return out;
+}
+
+// `time`: nullptr = not known.
+Json generation_json(const Generation& generation, const GenerationTime* time) {
     Json out = Json::object();
     out["number"] = generation.number;
     put_time(out, "started_at", generation.started_at);
@@ -24,6 +33,12 @@ Json generation_json(const Generation& generation) {
     put_cause(out, generation.cause);
     if (generation.resumed_from_step >= 0) {
         out["resumed_from_step"] = generation.resumed_from_step;
+    }
+    if (const std::int64_t step = time != nullptr ? time->step : generation.step; step >= 0) {
+        out["step"] = step;
+    }
+    if (time != nullptr && time->lost_steps) {
+        out["lost_steps"] = *time->lost_steps;
     }
     return out;
 }
@@ -38,7 +53,7 @@ std::string_view attempt_state(const Job& job, const Attempt& attempt) {
     return to_string(job.state);
 }
 
-Json attempt_json(const Job& job, const Attempt& attempt) {
+Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
     Json out = Json::object();
     out["number"] = attempt.number;
     if (!attempt.scheduler_id.empty()) {
@@ -46,8 +61,13 @@ Json attempt_json(const Job& job, const Attempt& attempt) {
     }
     out["state"] = attempt_state(job, attempt);
     out["nodes"] = Json::array();
-    for (const auto& [rank, claim] : attempt.claims) {
+    for (const auto& [slot, claim] : attempt.claims) {
         out["nodes"].push_back(claim.node);
+    }
+    for (const auto& [slot, cause] : attempt.lost) {
+        if (const auto claim = attempt.claims.find(slot); claim != attempt.claims.end()) {
+            out["lost_nodes"].push_back(claim->second.node);
+        }
     }
     put_time(out, "created_at", attempt.created_at);
     put_time(out, "started_at", attempt.placed_at);
@@ -55,7 +75,8 @@ Json attempt_json(const Job& job, const Attempt& attempt) {
     put_cause(out, attempt.cause);
     out["generations"] = Json::array();
     for (const auto& generation : attempt.generations) {
-        out["generations"].push_back(generation_json(generation));
+        out["generations"].push_back(
+            generation_json(generation, time.find(attempt.number, generation.number)));
     }
     return out;
 }
@@ -63,6 +84,9 @@ Json attempt_json(const Job& job, const Attempt& attempt) {
 Json resources_json(const Resources& resources) {
     Json out = Json::object();
     out["nodes"] = resources.nodes;
+    if (resources.spares > 0) {
+        out["spares"] = resources.spares;
+    }
     out["ranks_per_node"] = resources.ranks_per_node;
     out["gpus_per_node"] = resources.gpus_per_node;
     out["cpus_per_rank"] = resources.cpus_per_rank;
@@ -78,6 +102,7 @@ Json resources_json(const Resources& resources) {
 }  // namespace
 
 Json job_json(const Job& job, const LiveView& live) {
+    const JobTime time = live.now != 0 ? job_time(job, live.reports, live.now) : JobTime{};
     Json out = Json::object();
     out["id"] = job.id.value;
     out["name"] = job.spec.name;
@@ -118,8 +143,14 @@ Json job_json(const Job& job, const LiveView& live) {
     if (job.checkpoint_step >= 0) {
         out["checkpoint_step"] = job.checkpoint_step;
     }
-    if (live.ettr) {
-        out["ettr"] = *live.ettr;
+    if (live.now != 0) {
+        out["spans"] = spans_json(time);
+    }
+    if (time.ettr) {
+        out["ettr"] = *time.ettr;
+    }
+    if (time.lost_steps) {
+        out["lost_steps"] = *time.lost_steps;
     }
     if (!live.pending_reason.empty()) {
         out["pending_reason"] = live.pending_reason;
@@ -133,7 +164,7 @@ Json job_json(const Job& job, const LiveView& live) {
     }
     out["attempts"] = Json::array();
     for (const auto& attempt : job.attempts) {
-        out["attempts"].push_back(attempt_json(job, attempt));
+        out["attempts"].push_back(attempt_json(job, attempt, time));
     }
     return out;
 }
@@ -148,18 +179,17 @@ Json rank_json(const Job& job, std::int32_t rank) {
     if (!job.spec.roles.empty()) {
         out["role"] = job.spec.role_of(rank).name;
     }
-    const Attempt* attempt = job.attempt();
     std::string state = "waiting";
-    if (attempt != nullptr) {
-        if (const auto claim = attempt->claims.find(node_rank); claim != attempt->claims.end()) {
-            out["node"] = claim->second.node;
-        }
+    if (const NodeClaim* claim = job.claim_of_node(node_rank)) {
+        out["node"] = claim->node;
     }
     if (const Generation* generation = job.generation()) {
         if (static_cast<std::size_t>(node_rank) < generation->addresses.size()) {
             out["address"] = generation->addresses[static_cast<std::size_t>(node_rank)];
         }
-        if (generation->running_at != 0) {
+        if (!generation->open()) {
+            state = "waiting";  // for the next generation
+        } else if (generation->running_at != 0) {
             state = "running";
         }
         if (const auto failed = generation->failed.find(rank); failed != generation->failed.end()) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "job/model/job.hpp"
+#include "job/model/spans.hpp"
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -13,7 +15,8 @@ namespace lockstep {
 struct LiveView {
     std::optional<std::int64_t> step;
     std::optional<std::int64_t> total_steps;
-    std::optional<double> ettr;     // productive time / wall time since start, 0..1
+    UnixMillis now = 0;  // 0: nothing is said of where the time went (spans.hpp)
+    std::vector<GenerationReport> reports;
     std::string pending_reason;     // plain words; "" = not waiting
     UnixMillis expected_start = 0;  // the scheduler's estimate; 0 = unknown
 };

@@ -32,8 +32,10 @@ struct AttemptRequest {
     // life, and not used for a try yet.
     UnixMillis intent_at = 0;
     bool intent_is_fresh = false;
-    std::string scheduler_id{};  // as recorded; "" = none
-    std::string allocation{};    // the one its agents run in; "" = nobody has claimed it
+    std::string scheduler_id{};          // as recorded; "" = none
+    std::string allocation{};            // the one its agents run in; "" = nobody has claimed it
+    std::vector<std::string> exclude{};  // names of nodes that earlier attempts have lost
+    bool outlives_nodes = false;         // the allocation is to go on when one of its nodes is lost
 };
 
 // What of the spec a scheduler may know: nothing in which a user could put a command, a variable
@@ -56,6 +58,7 @@ inline AttemptRequest attempt_request(const JobId& job, std::int32_t attempt, co
     }
     out.submission = spec.submission;
     out.signal_seconds = spec.checkpoint.seconds_before_timeout;
+    out.outlives_nodes = spec.recovery.has(RecoveryTrigger::node_failure);
     out.directory = std::move(directory);
     return out;
 }

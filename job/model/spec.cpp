@@ -67,6 +67,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
                     std::vector<FieldError>& errors) {
     ObjectReader in{json, pointer, errors};
     in.integer("nodes", out.nodes, 1, limits::kNodes);
+    in.integer("spares", out.spares, 0, limits::kSpares);
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
     in.integer("cpus_per_rank", out.cpus_per_rank, 1, limits::kCpusPerRank);
@@ -85,6 +86,9 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
         }
     }
     in.finish();
+    if (out.allocated_nodes() > limits::kNodes) {
+        in.error("spares", "with them more than " + std::to_string(limits::kNodes) + " nodes");
+    }
     const std::int64_t ranks = std::int64_t{out.nodes} * out.ranks_per_node;
     if (ranks > limits::kRanks) {
         errors.push_back(
@@ -211,10 +215,17 @@ Result<JobSpec> parse_spec(const Json& json) {
     if (const Json* checkpoint = in.raw("checkpoint")) {
         read_checkpoint(*checkpoint, in.pointer("checkpoint"), spec.checkpoint, errors);
     }
+    if (spec.launch == Launch::task && spec.resources.spares > 0) {
+        errors.push_back({"/resources/spares",
+                          "with launch task srun starts the ranks, and on "
+                          "every node it has: use launch rank, or no spares"});
+    }
     read_placement(in, spec, errors);
     read_container(in, spec, errors);
+    read_recovery(in, spec.recovery, errors);
+    read_watch(in, spec.watch, errors);
     read_after(in, spec.after, errors);
-    refuse_later_fields(in, errors);
+    refuse_later_fields(in);
     in.finish();
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
@@ -240,6 +251,9 @@ Json to_json(const JobSpec& spec) {
     const Resources& r = spec.resources;
     Json resources = Json::object();
     resources["nodes"] = r.nodes;
+    if (r.spares > 0) {
+        resources["spares"] = r.spares;
+    }
     resources["ranks_per_node"] = r.ranks_per_node;
     resources["gpus_per_node"] = r.gpus_per_node;
     resources["cpus_per_rank"] = r.cpus_per_rank;
@@ -268,6 +282,12 @@ Json to_json(const JobSpec& spec) {
     }
     if (Json checkpoint = to_json(spec.checkpoint); !checkpoint.empty()) {
         out["checkpoint"] = std::move(checkpoint);
+    }
+    if (Json recovery = to_json(spec.recovery); !recovery.empty()) {
+        out["recovery"] = std::move(recovery);
+    }
+    if (Json watch = to_json(spec.watch); !watch.empty()) {
+        out["watch"] = std::move(watch);
     }
     out["capture"] = Json::object();
     out["capture"]["preset"] = spec.capture.preset;

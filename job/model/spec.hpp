@@ -7,6 +7,7 @@
 #include "job/base/result.hpp"
 #include "job/model/train_config.hpp"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -34,12 +35,15 @@ std::string_view to_string(Framework framework);
 
 struct Resources {
     std::int32_t nodes = 1;
+    // More nodes in the allocation than the ranks need: one takes the place of a node that is lost.
+    std::int32_t spares = 0;
     std::int32_t ranks_per_node = 1;
     std::int32_t gpus_per_node = 0;
     std::int32_t cpus_per_rank = 1;
     std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
     std::int64_t time_limit_seconds = 0;  // 0 = none; Slurm: what the partition gives by default
     std::int32_t world_size() const { return nodes * ranks_per_node; }
+    std::int32_t allocated_nodes() const { return nodes + spares; }
 };
 
 struct CaptureSpec {
@@ -115,6 +119,37 @@ struct RankRole {
     bool ends_job = true;
 };
 
+// What may be recovered from.
+enum class RecoveryTrigger : std::uint8_t {
+    rank_failure,  // a rank exited with a code other than 0 or was ended by a signal
+    node_failure,  // a node, its agent or its GPU was lost
+    hang,          // no rank moves any more
+    preemption,    // the scheduler took the nodes back
+    time_limit,    // the attempt's time was over
+};
+inline constexpr std::size_t kRecoveryTriggers = 5;
+std::string_view to_string(RecoveryTrigger trigger);
+
+// Off unless the spec has /recovery: a script that keeps no checkpoints must not run twice by
+// surprise. {} is what stands here.
+struct RecoverySpec {
+    bool wanted = false;
+    std::int32_t max_restarts = 3;  // generations after the first, over all attempts
+    std::int32_t max_attempts = 2;  // allocations
+    std::array<bool, kRecoveryTriggers> on{true, true, true, true, true};  // by RecoveryTrigger
+    bool exclude_failed_nodes = true;                                      // from the next attempts
+    bool has(RecoveryTrigger trigger) const {
+        return wanted && on[static_cast<std::size_t>(trigger)];
+    }
+};
+
+struct WatchSpec {
+    // No rank has made a step for so long: it hangs. 0: max(60 s, 10 × the 99th percentile of the
+    // ranks' step times), and only if that is to be recovered from.
+    std::int32_t hang_seconds = 0;
+    double straggler_score = 0.75;  // a rank below it is a straggler (job_stats.hpp)
+};
+
 enum class Submission : std::uint8_t {
     automatic,
     manual,  // everything is prepared; the job is held until a person hands in the script
@@ -134,6 +169,8 @@ struct JobSpec {
     std::string working_directory;  // "" = the attempt directory
     ContainerSpec container;
     CheckpointSpec checkpoint;
+    RecoverySpec recovery;
+    WatchSpec watch;
     CaptureSpec capture;
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;

@@ -28,33 +28,6 @@ void refuse_if_filled(ObjectReader& in, std::string_view key, const char* why) {
     }
 }
 
-void read_recovery(const Json& json, const std::string& pointer, std::vector<FieldError>& errors) {
-    ObjectReader in{json, pointer, errors};
-    // What happens today: a lost rank or node ends the job. Only the values that say so are true.
-    std::int32_t restarts = 0;
-    std::int32_t attempts = 1;
-    in.integer("max_restarts", restarts, 0, 1000);
-    in.integer("max_attempts", attempts, 1, 1000);
-    if (restarts != 0) {
-        in.error("max_restarts", std::string{"automatic restart "} + kNotYet + ": only 0");
-    }
-    if (attempts != 1) {
-        in.error("max_attempts", std::string{"a second attempt "} + kNotYet + ": only 1");
-    }
-    refuse_if_filled(in, "on", "automatic recovery is not available yet: only []");
-    if (in.has("on_nonfinite_loss")) {
-        std::string word;
-        in.string("on_nonfinite_loss", word, limits::kTextBytes);
-        if (word != "warn") {
-            in.error("on_nonfinite_loss", "only warn is available yet");
-        }
-    }
-    if (in.has("exclude_failed_nodes")) {
-        in.error("exclude_failed_nodes", kNotYet);
-    }
-    in.finish();
-}
-
 }  // namespace
 
 void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpec& out,
@@ -99,13 +72,9 @@ void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<Fie
     }
 }
 
-void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors) {
+void refuse_later_fields(ObjectReader& in) {
     refuse_if_filled(in, "secrets", kNotYet);
-    refuse_if_filled(in, "watch", kNotYet);
     refuse_if_filled(in, "sweep", "is several jobs: only where a job is submitted or rendered");
-    if (const Json* recovery = in.raw("recovery")) {
-        read_recovery(*recovery, in.pointer("recovery"), errors);
-    }
 }
 
 }  // namespace lockstep

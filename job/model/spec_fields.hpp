@@ -26,8 +26,13 @@ void read_launch(ObjectReader& in, JobSpec& spec);
 void read_roles(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors);
 Json to_json(const std::vector<RoleSpec>& roles);
 
-// secrets, recovery, watch, sweep: the value that describes what
-// this version does anyway is accepted, every other one is refused by name.
-void refuse_later_fields(ObjectReader& in, std::vector<FieldError>& errors);
+void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldError>& errors);
+void read_watch(ObjectReader& parent, WatchSpec& out, std::vector<FieldError>& errors);
+Json to_json(const RecoverySpec& recovery);
+// What differs from the defaults.
+Json to_json(const WatchSpec& watch);
+
+// secrets, sweep: what asks for nothing is accepted, everything else is refused by name.
+void refuse_later_fields(ObjectReader& in);
 
 }  // namespace lockstep

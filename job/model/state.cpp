@@ -11,13 +11,13 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "generation_started", "ranks_started",      "rank_exited",       "fault",
     "checkpoint_saved",   "generation_ended",   "attempt_ended",     "cancel_requested",
     "finished",           "attempt_submitting", "attempt_submitted", "held",
-    "released",           "agent_refused",      "dependency_failed",
+    "released",           "agent_refused",      "dependency_failed", "restart_requested",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
-    "none",      "user_error", "rank_exit", "rank_signal",       "oom",
-    "node_lost", "gpu_fault",  "hang",      "nonfinite_loss",    "rendezvous_timeout",
-    "preempted", "time_limit", "scheduler", "cancelled_by_user", "internal",
-    "dependency"};
+    "none",       "user_error",       "rank_exit", "rank_signal",       "oom",
+    "node_lost",  "gpu_fault",        "hang",      "nonfinite_loss",    "rendezvous_timeout",
+    "preempted",  "time_limit",       "scheduler", "cancelled_by_user", "internal",
+    "dependency", "restart_requested"};
 
 template <class Enum, std::size_t N>
 std::optional<Enum> parse(std::string_view text, const std::array<std::string_view, N>& names) {

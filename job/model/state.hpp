@@ -43,8 +43,9 @@ enum class EventKind : std::uint8_t {
     released,
     agent_refused,
     dependency_failed,
+    restart_requested,
 };
-inline constexpr std::size_t kEventKinds = 19;
+inline constexpr std::size_t kEventKinds = 20;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -63,9 +64,10 @@ enum class CauseClass : std::uint8_t {
     scheduler,
     cancelled_by_user,
     internal,
-    dependency,  // a job that it was to run after did not succeed
+    dependency,         // a job that it was to run after did not succeed
+    restart_requested,  // of a generation: somebody asked for the next one
 };
-inline constexpr std::size_t kCauseClasses = 16;
+inline constexpr std::size_t kCauseClasses = 17;
 
 std::string_view to_string(JobState state);
 std::string_view to_string(EventKind kind);
@@ -117,9 +119,12 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::checkpoint_saved, JobState::running},
     Transition{JobState::running, EventKind::generation_ended, JobState::restarting},
     Transition{JobState::running, EventKind::attempt_ended, JobState::requeued},
-    Transition{JobState::restarting, EventKind::rank_exited, JobState::restarting},
+    Transition{JobState::starting, EventKind::restart_requested, JobState::starting},
+    Transition{JobState::running, EventKind::restart_requested, JobState::running},
+    // Of a spare that is not needed yet, or that was asked for when its turn came.
+    Transition{JobState::running, EventKind::agent_claimed, JobState::running},
+    Transition{JobState::restarting, EventKind::agent_claimed, JobState::restarting},
     Transition{JobState::restarting, EventKind::fault, JobState::restarting},
-    Transition{JobState::restarting, EventKind::checkpoint_saved, JobState::restarting},
     Transition{JobState::restarting, EventKind::generation_started, JobState::starting},
     Transition{JobState::restarting, EventKind::attempt_ended, JobState::requeued},
 };

@@ -31,13 +31,16 @@ void fields(V& visit, M& m) {
     visit("address", m.address);
     visit("port", m.port);
     visit.optional("ports", m.ports);
+    visit.number_or_none("generation", m.generation);
     visit("cores", m.cores);
     visit("gpus", m.gpus);
     visit("memory_mb", m.memory_mb);
 }
 template <class V, class M>
 requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
-         std::is_same_v<std::remove_const_t<M>, Start>) void fields(V& visit, M& m) {
+         std::is_same_v<std::remove_const_t<M>, Start> ||
+         std::is_same_v<std::remove_const_t<M>, Save> ||
+         std::is_same_v<std::remove_const_t<M>, Examined>) void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
@@ -45,6 +48,20 @@ requires std::is_same_v<std::remove_const_t<M>, StartedRank>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("pid", m.pid);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, RankState>
+void fields(V& visit, M& m) {
+    visit("rank", m.rank);
+    visit("pid", m.pid);
+    visit("state", m.state);
+    visit("wchan", m.wchan);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Examine>
+void fields(V& visit, M& m) {
+    visit("generation", m.generation);
+    visit("reason", m.reason);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Started>
@@ -260,10 +277,11 @@ Json write_list(const std::vector<M>& list) {
     return out;
 }
 
-constexpr std::array<const char*, 10> kAgentTypes{
-    "hello", "join", "ready", "started", "exited", "fault", "checkpoint", "done", "keys", "beat"};
-constexpr std::array<const char*, 8> kDaemonTypes{"welcome", "world", "start",     "abort",
-                                                  "stop",    "ack",   "key_reply", "fenced"};
+constexpr std::array<const char*, 11> kAgentTypes{"hello",  "join",  "ready",      "started",
+                                                  "exited", "fault", "checkpoint", "done",
+                                                  "keys",   "beat",  "examined"};
+constexpr std::array<const char*, 10> kDaemonTypes{
+    "welcome", "world", "start", "abort", "stop", "ack", "key_reply", "fenced", "save", "examine"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,
@@ -280,7 +298,7 @@ Result<Variant> take_variant(const Json& json, std::string_view type,
         if (!message) {
             return fail(message.error().in(type));
         }
-        if constexpr (std::is_same_v<M, Started>) {
+        if constexpr (std::is_same_v<M, Started> || std::is_same_v<M, Examined>) {
             if (auto list = take_list(json, "ranks", message->ranks); !list) {
                 return fail(list.error().in(type));
             }
@@ -309,7 +327,8 @@ std::string encode_variant(const Variant& message, const std::array<const char*,
     std::visit(
         [&json](const auto& m) {
             json.update(write(m));
-            if constexpr (std::is_same_v<std::decay_t<decltype(m)>, Started>) {
+            using Message = std::decay_t<decltype(m)>;
+            if constexpr (std::is_same_v<Message, Started> || std::is_same_v<Message, Examined>) {
                 json["ranks"] = write_list(m.ranks);
             }
         },

@@ -10,7 +10,13 @@
 //                                          ← START    everybody is ready: exec
 //   STARTED pids                          →
 //   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · DONE
-//                                          ← ACK · KEYS · ABORT · STOP · FENCED
+//                                          ← ACK · KEYS · SAVE · EXAMINE · STOP · FENCED
+//                                          ← ABORT    this generation is over
+//   EXITED of what ran, DONE, JOIN again  →
+//                                          ← WORLD    of the next one
+//
+// ABORT is the question and JOIN the answer: an agent joins anew once none of its ranks lives, and
+// says which generation it has left; asked again, it answers again.
 //
 // EXITED, FAULT, CHECKPOINT and DONE carry `event`, a number that counts from 1 per agent; batches
 // carry `seq`. Both are kept by the agent until ACK names them and replayed after a reconnect;
@@ -35,8 +41,10 @@ inline constexpr std::int32_t kProtocol = 1;
 // ---- agent → daemon -------------------------------------------------------------------------
 struct Hello {
     std::int32_t protocol = kProtocol;
-    std::int32_t node_rank = 0;  // index of this node in the attempt, 0..nodes-1
-    std::string node;            // host name
+    // Index of this node in the allocation, 0..nodes-1 with the spares; which node of a generation
+    // it is, WORLD says.
+    std::int32_t node_rank = 0;
+    std::string node;  // host name
     std::int64_t pid = 0;
     std::string incarnation;  // random per agent process: who claimed the node first
     std::string allocation;   // the scheduler's number of the job it runs in; "" = local scheduler
@@ -54,6 +62,7 @@ struct Join {
     // Like `port` for an endpoint of each of its ranks, if needs_endpoints() (spec.hpp); else
     // empty.
     std::vector<std::int32_t> ports{};
+    std::int32_t generation = 0;  // the newest one that is over on this node; 0 = none was here
 };
 struct Ready {
     std::int32_t generation = 0;
@@ -112,6 +121,17 @@ struct KeyRequest {  // a rank's key operation, see rank protocol in job/rank
     std::int64_t version = 0;           // of a replay: the answer's; a newer value of the key stays
     std::vector<std::string> values{};  // base 64, for multi_set: one per key
 };
+// What the ranks of a node are doing, as the kernel says: the answer to EXAMINE.
+struct RankState {
+    std::int32_t rank = 0;
+    std::int64_t pid = 0;
+    std::string state;  // proc(5)'s letter: R S D T t Z …
+    std::string wchan;  // in what of the kernel it sleeps; "" = it does not, or that is secret
+};
+struct Examined {
+    std::int32_t generation = 0;
+    std::vector<RankState> ranks;
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -152,6 +172,13 @@ struct Abort {  // stop the ranks of this generation: TERM, grace, KILL
     std::string reason;
     std::int64_t grace_ms = 10'000;
 };
+struct Save {  // the ranks of this generation are to write a checkpoint now
+    std::int32_t generation = 0;
+};
+struct Examine {  // look what the ranks of this generation are doing, before they are ended
+    std::int32_t generation = 0;
+    std::string reason;
+};
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
     std::int64_t grace_ms = 10'000;
@@ -179,8 +206,9 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 };
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat>;
-using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced>;
+                                  KeyRequest, Beat, Examined>;
+using DaemonMessage =
+    std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

@@ -16,17 +16,18 @@ std::vector<EventData> samples() {
     cause.signal = 9;
     cause.log_tail = "tail\n";
     event::RankExited exited{1, 2, 3, "n", -1, 9, true, true, 12345, "tail"};
-    event::FaultSeen fault{1, 2, 3, "n", "hang", "why", 99};
+    event::FaultSeen fault{1, 2, 3, "n", "hang", "why", 99, 4};
     return {event::Submitted{"ada", *parse_json(R"({"name":"x"})"), {"w"}},
             event::AttemptCreated{1, "hash", "/dir"},
             event::AttemptPlaced{1, "local-1"},
             event::AgentClaimed{1, 2, "n", "inc", 42, "17"},
-            event::GenerationStarted{1, 2, "10.0.0.1", 29500, {"10.0.0.1", "10.0.0.2"}, 200},
+            event::GenerationStarted{
+                1, 2, "10.0.0.1", 29500, {"10.0.0.1", "10.0.0.2"}, 200, {5000, 5001}, {2, 0}},
             event::RanksStarted{1, 2},
             exited,
             fault,
             event::CheckpointSaved{1, 2, 300, "/ckpt"},
-            event::GenerationEnded{1, 2, cause},
+            event::GenerationEnded{1, 2, cause, 52},
             event::AttemptEnded{1, cause},
             event::CancelRequested{"ada"},
             event::Finished{JobState::failed, cause, 77},
@@ -35,7 +36,8 @@ std::vector<EventData> samples() {
             event::Held{1, "by the administrator"},
             event::Released{1},
             event::AgentRefused{1, 2, "n", "its clock"},
-            event::DependencyFailed{"ls-1", "it failed"}};
+            event::DependencyFailed{"ls-1", "it failed"},
+            event::RestartRequested{1, 2, "ada"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {
@@ -48,6 +50,42 @@ TEST(Events, ReadBackAsTheyWereWritten) {
         ASSERT_TRUE(again.has_value()) << text << again.error().message;
         EXPECT_EQ(encode_event_data(*again), text);
     }
+}
+
+template <class E>
+E read_back(const E& event) {
+    const EventData data{event};
+    auto again = decode_event_data(static_cast<EventKind>(data.index()), encode_event_data(data));
+    EXPECT_TRUE(again.has_value());
+    return std::get<E>(*again);
+}
+
+TEST(Events, WhatRecoveryAddedReadsBack) {
+    event::GenerationStarted started;
+    started.slots = {2, 0};
+    EXPECT_EQ(read_back(started).slots, started.slots);
+    event::FaultSeen fault;
+    fault.slot = 4;
+    EXPECT_EQ(read_back(fault).slot, 4);
+    fault.slot = 0;
+    EXPECT_EQ(read_back(fault).slot, 0) << "the first node is one, too";
+    EXPECT_EQ(read_back(event::GenerationEnded{1, 2, {}, 52}).step, 52);
+    EXPECT_EQ(read_back(event::GenerationEnded{1, 2, {}, 0}).step, 0);
+    EXPECT_EQ(read_back(event::RestartRequested{1, 2, "ada"}).by, "ada");
+}
+
+// A log of the version before has neither.
+TEST(Events, WhatAnOlderVersionWroteIsRead) {
+    const auto fault =
+        decode_event_data(EventKind::fault, R"({"attempt":1,"generation":1,"rank":-1,"node":"n",
+                              "cause_class":"hang","message":"m","at":5})");
+    ASSERT_TRUE(fault.has_value()) << fault.error().message;
+    EXPECT_EQ(std::get<event::FaultSeen>(*fault).slot, -1);
+    Json ended = *parse_json(encode_event_data(event::GenerationEnded{1, 2, {}, -1}));
+    EXPECT_FALSE(ended.contains("step"));
+    const auto again = decode_event_data(EventKind::generation_ended, dump_json(ended));
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    EXPECT_EQ(std::get<event::GenerationEnded>(*again).step, -1);
 }
 
 TEST(Events, WhatDoesNotReadBackIsCorrupt) {

@@ -101,5 +101,28 @@ TEST(Invariants, RanksStartWhenEveryNodeIsClaimed) {
     EXPECT_EQ(broken_by(job, start), Invariant::ranks_need_a_claim);
 }
 
+TEST(Invariants, SparesThatHaveNotCalledInAreNotWaitedFor) {
+    Job job = job_with_attempt();
+    job.spec.resources.spares = 1;
+    event::GenerationStarted start;
+    start.attempt = 1;
+    start.generation = 1;
+    job.attempts[0].claims[0] = {};
+    EXPECT_EQ(broken_by(job, start), Invariant::ranks_need_a_claim);
+    job.attempts[0].claims[2] = {};
+    EXPECT_EQ(broken_by(job, start), std::nullopt);
+    job.attempts[0].claims[1] = {};
+    EXPECT_EQ(broken_by(job, start), std::nullopt);
+}
+
+TEST(Invariants, ALostNodeIsEvidence) {
+    Job job = job_with_attempt();
+    EXPECT_EQ(broken_by(job, finished(JobState::failed, CauseClass::node_lost)),
+              Invariant::end_needs_evidence);
+    job.attempts[0].lost[1] = Cause{};
+    job.attempts[0].last_lost = Cause{};
+    EXPECT_EQ(broken_by(job, finished(JobState::failed, CauseClass::node_lost)), std::nullopt);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,94 +1,13 @@
-// size: the life of a job and the table of its states, told by one history class
-#include "job/model/job.hpp"
-
+// size: the life of a job and the table of its states
 #include "job/base/limits.hpp"
 #include "job/model/invariants.hpp"
 #include "job/model/job_view.hpp"
+#include "tests/unit/model/history.hpp"
 
 #include <gtest/gtest.h>
 
 namespace lockstep {
 namespace {
-
-constexpr UnixMillis kStart = 1'000'000;
-
-// Writes a job's history event by event, one second apart.
-class History {
-  public:
-    explicit History(std::string spec = R"({"name":"t","framework":"command","command":["x"],
-                                            "resources":{"nodes":2,"ranks_per_node":2}})") {
-        event::Submitted submitted;
-        submitted.user = "ada";
-        submitted.spec = *parse_json(spec);
-        job = *start_job(make(submitted));
-    }
-    Event make(EventData data) {
-        Event event;
-        event.seq = ++seq_;
-        event.job = JobId{"ls-01J00000000000000000000000"};
-        event.time = now += 1000;
-        event.data = std::move(data);
-        return event;
-    }
-    Status add(EventData data) { return apply(job, make(std::move(data))); }
-    void must(EventData data) {
-        const auto added = add(std::move(data));
-        EXPECT_TRUE(added.has_value()) << added.error().message;
-    }
-
-    void attempt() {
-        event::AttemptCreated created;
-        created.attempt = 1;
-        must(created);
-    }
-    void placed() {
-        event::AttemptPlaced placed;
-        placed.attempt = 1;
-        must(placed);
-    }
-    void claims() {
-        for (int node = 0; node < 2; ++node) {
-            event::AgentClaimed claim;
-            claim.attempt = 1;
-            claim.node_rank = node;
-            claim.node = "n" + std::to_string(node);
-            claim.incarnation = "i" + std::to_string(node);
-            must(claim);
-        }
-    }
-    void generation(std::int32_t number = 1) {
-        event::GenerationStarted started;
-        started.attempt = 1;
-        started.generation = number;
-        must(started);
-    }
-    void running() {
-        attempt();
-        placed();
-        claims();
-        generation();
-        event::RanksStarted started;
-        started.attempt = 1;
-        started.generation = 1;
-        must(started);
-    }
-    event::RankExited exit(std::int32_t rank, std::int32_t code, UnixMillis at = 0) const {
-        event::RankExited out;
-        out.attempt = 1;
-        out.generation = 1;
-        out.rank = rank;
-        out.node = "n" + std::to_string(rank / 2);
-        out.exit_code = code;
-        out.at = at;
-        return out;
-    }
-
-    Job job;
-    UnixMillis now = kStart;
-
-  private:
-    Seq seq_ = 0;
-};
 
 // An event of the kind that names the current attempt, generation and a free rank.
 EventData fitting(EventKind kind) {
@@ -139,19 +58,23 @@ EventData fitting(EventKind kind) {
             return event::AgentRefused{1, 1, "n1", "its clock"};
         case EventKind::dependency_failed:
             return event::DependencyFailed{"ls-1", "why"};
+        case EventKind::restart_requested:
+            return event::RestartRequested{1, 1, "ada"};
     }
     return event::Submitted{};
 }
 
 // A job in the state, with one attempt that has one generation (its ranks not exited) and node 0's
-// claim, so that a fitting event fails only where the table says so.
-Job job_in(JobState state) {
+// claim, so that a fitting event fails only where the table says so. `ended`: the generation has.
+Job job_in(JobState state, bool ended) {
     History history;
     history.attempt();
     history.placed();
-    event::AgentClaimed claim{1, 0, "n0", "i0", 1};
-    history.must(claim);
+    history.claim(0);
     history.generation();
+    if (ended) {
+        history.must(event::GenerationEnded{1, 1, {}});
+    }
     if (state == JobState::requeued || state == JobState::accepted) {
         history.must(event::AttemptEnded{1, {}});
     }
@@ -162,6 +85,11 @@ Job job_in(JobState state) {
     return history.job;
 }
 
+// A generation starts once the one before has ended; what happens in one happens before that.
+bool after_a_generation(JobState state, EventKind kind) {
+    return kind == EventKind::generation_started || state == JobState::restarting;
+}
+
 TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
     std::size_t legal = 0;
     for (std::size_t s = 0; s < kJobStates; ++s) {
@@ -169,7 +97,7 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
             const auto state = static_cast<JobState>(s);
             const auto kind = static_cast<EventKind>(k);
             SCOPED_TRACE(std::string{to_string(state)} + " × " + std::string{to_string(kind)});
-            Job job = job_in(state);
+            Job job = job_in(state, after_a_generation(state, kind));
             const Json before = job_json(job, LiveView{});
             Event event;
             event.seq = 99;
@@ -202,15 +130,17 @@ TEST(JobFold, FinalStatesTakeNothing) {
         for (std::size_t k = 0; k < kEventKinds; ++k) {
             EXPECT_FALSE(next(state, static_cast<EventKind>(k)).has_value());
         }
-        EXPECT_EQ(due(job_in(state), 0).kind, ActionKind::none);
+        EXPECT_EQ(due(job_in(state, true), 0).kind, ActionKind::none);
     }
 }
 
 TEST(JobFold, EveryStateHasSomethingDue) {
     for (std::size_t s = 0; s < kJobStates; ++s) {
         const auto state = static_cast<JobState>(s);
-        EXPECT_EQ(due(job_in(state), kStart).kind == ActionKind::none, is_final(state))
-            << to_string(state);
+        for (const bool ended : {false, true}) {
+            EXPECT_EQ(due(job_in(state, ended), kStart).kind == ActionKind::none, is_final(state))
+                << to_string(state);
+        }
     }
 }
 
@@ -548,16 +478,22 @@ TEST(JobView, ShowsTheContractsFieldsAndLeavesUnknownOnesOut) {
     History h;
     Json early = job_json(h.job, LiveView{});
     EXPECT_EQ(early["state"], "accepted");
-    for (const char* absent : {"started_at", "finished_at", "step", "ettr", "cause"}) {
+    for (const char* absent :
+         {"started_at", "finished_at", "step", "ettr", "spans", "lost_steps", "cause"}) {
         EXPECT_FALSE(early.contains(absent)) << absent;
     }
     h.running();
     LiveView live;
     live.step = 12;
-    live.ettr = 0.5;
+    live.now = h.now + 20'000;
+    live.reports = {{1, 1, 1, 10, h.now + 10'000, h.now + 20'000, 0}};
     const Json view = job_json(h.job, live);
     EXPECT_EQ(view["step"], 12);
     EXPECT_EQ(view["ettr"], 0.5);
+    EXPECT_EQ(view["spans"]["init_seconds"], 10);
+    EXPECT_EQ(view["spans"]["lost_seconds"], 0);
+    EXPECT_FALSE(view.contains("lost_steps"));
+    EXPECT_EQ(view["attempts"][0]["generations"][0]["step"], 10);
     EXPECT_EQ(view["attempts"][0]["nodes"], Json::parse(R"(["n0","n1"])"));
     EXPECT_EQ(view["attempts"][0]["generations"][0]["number"], 1);
     EXPECT_EQ(rank_json(h.job, 3)["node"], "n1");

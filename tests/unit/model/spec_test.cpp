@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -42,8 +44,9 @@ TEST(Spec, CanonicalJsonGivesTheSameSpec) {
         "checkpoint":{"directory":"/ckpt"},
         "capture":{"preset":"none","loss":"l=(?P<loss>[0-9.]+)"},"labels":{"team":"vision"},
         "launch":"rank","submission":"automatic","roles":[],"slurm":{},"secrets":[],"sweep":{},
-        "after":[],"watch":{},"container":{},
-        "recovery":{"max_restarts":0,"max_attempts":1,"on":[],"on_nonfinite_loss":"warn"}})x");
+        "after":[],"container":{},"watch":{"hang_seconds":30,"straggler_score":0.5},
+        "recovery":{"max_restarts":5,"max_attempts":4,"on":["hang"],"on_nonfinite_loss":"warn",
+                    "exclude_failed_nodes":false}})x");
     ASSERT_TRUE(spec.has_value()) << spec.error().message;
     const Json canonical = to_json(*spec);
     const auto again = parse_spec(canonical);
@@ -150,12 +153,16 @@ TEST(Spec, AFieldWithoutEffectIsRefusedNotIgnored) {
 }
 
 TEST(Spec, WhatComesLaterIsRefusedByName) {
-    EXPECT_EQ(wrong(R"({"name":"a","framework":"jax","command":["x"],
+    const Errors errors = wrong(R"({"name":"a","framework":"jax","command":["x"],
         "secrets":["K"],"container":{"runtime":"pyxis"},
         "recovery":{"max_restarts":3,"on":["hang"]},"watch":{"hang_seconds":5},
-        "sweep":{"max_parallel":2},"after":["ls-1"]})")
-                  .size(),
-              7U);
+        "sweep":{"max_parallel":2},"after":["ls-1"]})");
+    ASSERT_EQ(errors.size(), 4U);
+    for (const std::string field : {"/secrets", "/container/image", "/sweep", "/after/0"}) {
+        EXPECT_TRUE(std::any_of(errors.begin(), errors.end(), [&](const auto& error) {
+            return error.starts_with(field);
+        })) << field;
+    }
 }
 
 TEST(Spec, AContainerIsReadAndWrittenBack) {

@@ -11,7 +11,7 @@ std::vector<AgentMessage> agent_samples() {
                     1000, true, "b2xk", true,   1'700'000'000'000, {"YQ==", ""}};
     Started started{1, {{0, 11}, {1, 12}}};
     return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
-            Join{"127.0.0.1", 29500, 8, 2, 16000},
+            Join{"127.0.0.1", 29500, 8, 2, 16000, {5000, 5001}, 3},
             Ready{4},
             started,
             exited,
@@ -19,7 +19,8 @@ std::vector<AgentMessage> agent_samples() {
             CheckpointSaved{6, 1, 0, 200, "/c", 99},
             Done{7, 1},
             keys,
-            Beat{100, 1, 3}};
+            Beat{100, 1, 3},
+            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -40,8 +41,16 @@ std::vector<DaemonMessage> daemon_samples() {
                 {"10.0.0.1", "10.0.0.2"},
                 {5000, 5001, 5002, 5003}};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
-    return {welcome,          world,     Start{1}, Abort{1, "why", 500},
-            Stop{"over", 10}, Ack{5, 6}, reply,    Fenced{2, "old"}};
+    return {welcome,
+            world,
+            Start{1},
+            Abort{1, "why", 500},
+            Stop{"over", 10},
+            Ack{5, 6},
+            reply,
+            Fenced{2, "old"},
+            Save{3},
+            Examine{4, "no step for 60 s"}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
@@ -55,6 +64,42 @@ TEST(Wire, AgentMessagesReadBack) {
         EXPECT_EQ(again->index(), i);
         EXPECT_EQ(encode(*again), text);
     }
+}
+
+TEST(Wire, AnAgentThatJoinsAgainSaysWhatItHasLeft) {
+    const auto again = decode_agent(encode(agent_samples()[1]));
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(std::get<Join>(*again).generation, 3);
+    const auto first =
+        decode_agent(R"({"type":"join","address":"a","port":1,"cores":1,"gpus":0,"memory_mb":1})");
+    ASSERT_TRUE(first.has_value()) << first.error().message;
+    EXPECT_EQ(std::get<Join>(*first).generation, 0) << "of an agent of the version before";
+}
+
+TEST(Wire, WhatRanksAreDoingReadsBackRankByRank) {
+    const auto again = decode_agent(encode(agent_samples()[10]));
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    const auto& examined = std::get<Examined>(*again);
+    EXPECT_EQ(examined.generation, 4);
+    ASSERT_EQ(examined.ranks.size(), 2U);
+    EXPECT_EQ(examined.ranks[0].pid, 11);
+    EXPECT_EQ(examined.ranks[0].state, "D");
+    EXPECT_EQ(examined.ranks[0].wchan, "nfs_wait_bit_killable");
+    EXPECT_EQ(examined.ranks[1].rank, 1);
+    EXPECT_EQ(examined.ranks[1].wchan, "");
+    EXPECT_FALSE(decode_agent(R"({"type":"examined","generation":1})").has_value());
+    EXPECT_FALSE(
+        decode_agent(R"({"type":"examined","generation":1,"ranks":[{"rank":0}]})").has_value());
+}
+
+TEST(Wire, TheDaemonsQuestionsReadBack) {
+    const auto save = decode_daemon(encode(daemon_samples()[8]));
+    ASSERT_TRUE(save.has_value());
+    EXPECT_EQ(std::get<Save>(*save).generation, 3);
+    const auto examine = decode_daemon(encode(daemon_samples()[9]));
+    ASSERT_TRUE(examine.has_value());
+    EXPECT_EQ(std::get<Examine>(*examine).generation, 4);
+    EXPECT_EQ(std::get<Examine>(*examine).reason, "no step for 60 s");
 }
 
 TEST(Wire, DaemonMessagesReadBack) {

@@ -1,0 +1,249 @@
+// size: what is due and how a job ends are one definition
+// What a job needs next, and how it ends.
+#include "job/base/limits.hpp"
+#include "job/model/job.hpp"
+#include "job/model/recovery.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+std::string signal_name(int number) {
+    const char* name = sigabbrev_np(number);
+    return name != nullptr ? "SIG" + std::string{name} : "signal " + std::to_string(number);
+}
+
+std::string missing_nodes(const Job& job) {
+    std::string out;
+    for (std::int32_t slot = 0; slot < job.spec.resources.allocated_nodes(); ++slot) {
+        if (!job.attempt()->claims.contains(slot) && out.size() < limits::kTextBytes) {
+            out += " node " + std::to_string(slot);
+        }
+    }
+    return out;
+}
+
+// The ranks of a generation have not been started, or the nodes have not met, for too long.
+std::string never_met(const Job& job, UnixMillis now) {
+    const Attempt& attempt = *job.attempt();
+    const auto patience = std::chrono::milliseconds{limits::kGatherTimeout}.count();
+    const std::string within = " within " + std::to_string(patience / 1000) + " s";
+    const Generation* newest = job.generation();
+    if (job.state == JobState::starting && newest != nullptr && newest->running_at == 0 &&
+        now - newest->started_at >= patience) {
+        return "the ranks of generation " + std::to_string(newest->number) +
+               " were not all started" + within;
+    }
+    if (job.state == JobState::starting && newest == nullptr &&
+        now - attempt.placed_at >= patience) {
+        return std::to_string(attempt.claims.size()) + " of " +
+               std::to_string(job.spec.resources.nodes) + " nodes called in" + within +
+               "; missing:" + missing_nodes(job);
+    }
+    if (job.state == JobState::restarting && newest != nullptr &&
+        now - newest->finished_at >= patience) {
+        return "the nodes did not meet again" + within;
+    }
+    return "";
+}
+
+// A deadline of the job that has passed at `now`, as the fault to append.
+std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now) {
+    const Attempt& attempt = *job.attempt();
+    event::FaultSeen fault;
+    fault.attempt = attempt.number;
+    fault.generation = job.live_generation() != nullptr ? job.live_generation()->number : 0;
+    fault.at = now;
+    const std::int64_t limit = job.spec.resources.time_limit_seconds * 1000;
+    if (limit > 0 && attempt.placed_at != 0 && now - attempt.placed_at >= limit) {
+        fault.cause_class = to_string(CauseClass::time_limit);
+        fault.message = "the time limit of " +
+                        format_time_limit(job.spec.resources.time_limit_seconds) + " has passed";
+        return fault;
+    }
+    if (std::string why = never_met(job, now); !why.empty()) {
+        fault.cause_class = to_string(CauseClass::rendezvous_timeout);
+        fault.message = std::move(why);
+        return fault;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+Cause cause_of(const event::RankExited& exit) {
+    Cause cause;
+    cause.rank = exit.rank;
+    cause.node = exit.node;
+    cause.log_tail = exit.log_tail;
+    const std::string who = "rank " + std::to_string(exit.rank) + " on " + exit.node;
+    if (exit.signal != 0) {
+        cause.signal = exit.signal;
+        cause.kind = exit.oom ? CauseClass::oom : CauseClass::rank_signal;
+        cause.message = who + (exit.oom ? " was killed for lack of memory"
+                                        : " was ended by " + signal_name(exit.signal));
+    } else {
+        cause.exit_code = exit.exit_code;
+        cause.kind = CauseClass::rank_exit;
+        cause.message = who + " exited with code " + std::to_string(exit.exit_code);
+    }
+    return cause;
+}
+
+Cause cause_of(const event::FaultSeen& fault) {
+    Cause cause;
+    cause.kind = parse_cause_class(fault.cause_class).value_or(CauseClass::internal);
+    cause.message = fault.message;
+    cause.rank = fault.rank;
+    cause.node = fault.node;
+    return cause;
+}
+
+bool all_ranks_ended(const Job& job) {
+    const Generation* current = job.generation();
+    return current != nullptr &&
+           current->exited_count == static_cast<std::int32_t>(current->exited.size());
+}
+
+bool node_ended(const Job& job, std::int32_t node_rank) {
+    const Generation* generation = job.generation();
+    const std::int32_t per_node = job.spec.processes_per_node();
+    for (std::int32_t local = 0; generation != nullptr && local < per_node; ++local) {
+        if (!generation->exited[static_cast<std::size_t>(node_rank * per_node + local)]) {
+            return false;
+        }
+    }
+    return generation != nullptr;
+}
+
+std::string_view to_string(ActionKind kind) {
+    constexpr std::array<std::string_view, 9> kNames{"create_attempt", "place",    "gather",
+                                                     "watch",          "restart",  "next_attempt",
+                                                     "stop",           "conclude", "none"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+Action due(const Job& job, UnixMillis now) {
+    Action action;
+    if (is_final(job.state)) {
+        return action;
+    }
+    const Attempt* attempt = job.attempt();
+    if (attempt == nullptr || attempt->finished_at != 0) {
+        // Between attempts: either nothing was asked for yet, or what was asked for is over.
+        const bool wanted = (attempt == nullptr || job.state == JobState::requeued) &&
+                            job.cancel_requested_at == 0 && !job.blocked;
+        action.kind = wanted ? ActionKind::create_attempt : ActionKind::conclude;
+        return action;
+    }
+    if (work_done(job)) {
+        action.kind = all_ranks_ended(job) ? ActionKind::conclude : ActionKind::stop;
+        action.cause.message = "the ranks that end the job have ended";
+        return action;
+    }
+    if (auto reason = reason_to_stop(job)) {
+        const RecoveryPlan plan = plan_recovery(job, *reason);
+        const bool over = job.live_generation() != nullptr && all_ranks_ended(job);
+        action.kind = plan.kind == Recovery::generation ? ActionKind::restart
+                      : plan.kind == Recovery::attempt  ? ActionKind::next_attempt
+                      : over                            ? ActionKind::conclude
+                                                        : ActionKind::stop;
+        action.cause = std::move(*reason);
+        return action;
+    }
+    if (job.live_generation() != nullptr && all_ranks_ended(job)) {
+        action.kind = ActionKind::conclude;
+        return action;
+    }
+    action.fault = passed_deadline(job, now);
+    if (action.fault) {
+        action.kind = ActionKind::stop;
+        return action;
+    }
+    switch (job.state) {
+        case JobState::queued:
+        case JobState::held:
+            action.kind = ActionKind::place;
+            break;
+        case JobState::starting:
+        case JobState::restarting:
+            action.kind = ActionKind::gather;
+            break;
+        default:
+            action.kind = ActionKind::watch;
+            break;
+    }
+    return action;
+}
+
+bool work_done(const Job& job) {
+    const Generation* generation = job.generation();
+    if (generation == nullptr) {
+        return false;
+    }
+    // A rank that was told to stop and then exited with 0 has not finished its work.
+    const auto ended_well = [&](std::size_t rank) {
+        const auto number = static_cast<std::int32_t>(rank);
+        return generation->exited[rank] && !generation->failed.contains(number) &&
+               !generation->stopped.contains(number);
+    };
+    std::size_t first = 0;
+    for (const RoleSpec& role : job.spec.roles) {
+        const std::size_t next = first + static_cast<std::size_t>(role.count);
+        for (std::size_t rank = first; role.ends_job && rank < next; ++rank) {
+            if (!ended_well(rank)) {
+                return false;
+            }
+        }
+        first = next;
+    }
+    return !job.spec.roles.empty() ||
+           (generation->exited_count == static_cast<std::int32_t>(generation->exited.size()) &&
+            generation->failed.empty() && generation->stopped.empty());
+}
+
+event::Finished outcome(const Job& job) {
+    event::Finished end;
+    const Generation* generation = job.generation();
+    const bool complete = job.live_generation() != nullptr && all_ranks_ended(job);
+    if (work_done(job)) {
+        // A cancel or a deadline that came too late changes nothing.
+        end.state = JobState::succeeded;
+        return end;
+    }
+    std::optional<Cause> reason;
+    if (!job.attempts.empty()) {
+        reason = reason_to_stop(job);
+    } else if (job.cancel_requested_at != 0) {
+        reason = Cause{};
+        reason->kind = CauseClass::cancelled_by_user;
+        reason->message = "cancelled by " + job.cancel_requested_by;
+    } else {
+        reason = job.blocked;
+    }
+    if (!reason && complete && !generation->failed.empty()) {
+        // All failures were ranks stopped from outside (somebody signalled the agent).
+        reason = cause_of(generation->failed.begin()->second);
+    }
+    if (!reason) {
+        reason = Cause{};
+        reason->kind = complete ? CauseClass::rank_signal : CauseClass::internal;
+        reason->message =
+            complete ? "the ranks were stopped from outside Lockstep" : "ended without a cause";
+    }
+    if (!job.attempts.empty()) {
+        if (const RecoveryPlan plan = plan_recovery(job, *reason); !plan.why.empty()) {
+            reason->message += " (" + plan.why + ")";
+        }
+    }
+    end.state =
+        reason->kind == CauseClass::cancelled_by_user ? JobState::cancelled : JobState::failed;
+    end.cause = std::move(*reason);
+    return end;
+}
+
+}  // namespace lockstep

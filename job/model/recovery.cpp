@@ -1,0 +1,184 @@
+#include "job/model/recovery.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+Cause cancelled(const Job& job) {
+    Cause cause;
+    cause.kind = CauseClass::cancelled_by_user;
+    cause.message = "cancelled by " + job.cancel_requested_by;
+    return cause;
+}
+
+RecoveryPlan none(std::string why = "") {
+    return {Recovery::none, std::move(why)};
+}
+
+std::string crash_loop_words(const Attempt& attempt) {
+    const std::int64_t step = attempt.generations.back().step;
+    return "crash loop: " + std::to_string(kCrashLoop) + " generations in a row ended " +
+           (step < 0 ? std::string{"before their first step"} : "at step " + std::to_string(step));
+}
+
+}  // namespace
+
+std::optional<RecoveryTrigger> trigger_of(CauseClass cause) {
+    switch (cause) {
+        case CauseClass::rank_exit:
+        case CauseClass::rank_signal:
+        case CauseClass::oom:
+            return RecoveryTrigger::rank_failure;
+        case CauseClass::node_lost:
+        case CauseClass::gpu_fault:
+            return RecoveryTrigger::node_failure;
+        case CauseClass::hang:
+            return RecoveryTrigger::hang;
+        case CauseClass::preempted:
+            return RecoveryTrigger::preemption;
+        case CauseClass::time_limit:
+            return RecoveryTrigger::time_limit;
+        default:
+            return std::nullopt;  // the same would happen again
+    }
+}
+
+std::int32_t usable_nodes(const Job& job) {
+    const Attempt* attempt = job.attempt();
+    if (attempt == nullptr) {
+        return job.spec.resources.allocated_nodes();
+    }
+    if (attempt->generations.empty()) {
+        return job.spec.resources.allocated_nodes() -
+               static_cast<std::int32_t>(attempt->lost.size());
+    }
+    // Once the ranks have met, a node that has never called in is none to count on.
+    return static_cast<std::int32_t>(
+        std::count_if(attempt->claims.begin(), attempt->claims.end(),
+                      [&](const auto& claim) { return !attempt->lost.contains(claim.first); }));
+}
+
+std::int32_t restarts_used(const Job& job) {
+    std::int32_t used = 0;
+    for (const Attempt& attempt : job.attempts) {
+        used += static_cast<std::int32_t>(std::count_if(
+            attempt.generations.begin(), attempt.generations.end(), [](const Generation& one) {
+                const auto trigger = trigger_of(one.cause.kind);
+                return !one.open() && (trigger == RecoveryTrigger::rank_failure ||
+                                       trigger == RecoveryTrigger::node_failure ||
+                                       trigger == RecoveryTrigger::hang);
+            }));
+    }
+    return used;
+}
+
+bool crash_loop(const Attempt& attempt) {
+    if (attempt.generations.size() < static_cast<std::size_t>(kCrashLoop)) {
+        return false;
+    }
+    const Generation& newest = attempt.generations.back();
+    return std::all_of(attempt.generations.end() - kCrashLoop, attempt.generations.end(),
+                       [&](const Generation& one) {
+                           const auto trigger = trigger_of(one.cause.kind);
+                           const bool failed = trigger == RecoveryTrigger::rank_failure ||
+                                               trigger == RecoveryTrigger::hang;
+                           return !one.open() && failed &&
+                                  std::abs(one.step - newest.step) <= kSameStep;
+                       });
+}
+
+std::optional<Cause> reason_to_stop(const Job& job) {
+    const Attempt& attempt = *job.attempt();
+    const Generation* newest = job.generation();
+    const bool live = newest != nullptr && newest->open();
+    if (live && newest->first_failure) {
+        return newest->first_failure;
+    }
+    if (attempt.finished_at != 0 && job.cancel_requested_at != 0) {
+        return cancelled(job);
+    }
+    if (attempt.fault) {
+        return attempt.fault;
+    }
+    if (job.cancel_requested_at != 0) {
+        return cancelled(job);
+    }
+    if (live && !job.restart_requested_by.empty()) {
+        Cause cause;
+        cause.kind = CauseClass::restart_requested;
+        cause.message = "restart asked for by " + job.restart_requested_by;
+        return cause;
+    }
+    if (!live && usable_nodes(job) < job.spec.resources.nodes) {
+        return attempt.last_lost;
+    }
+    if (!live && crash_loop(attempt)) {
+        Cause cause = newest->cause;
+        cause.message = crash_loop_words(attempt) + "; the last one: " + cause.message;
+        return cause;
+    }
+    return std::nullopt;
+}
+
+RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
+    const Attempt& attempt = *job.attempt();
+    if (is_final(job.state) || attempt.finished_at != 0 || job.cancel_requested_at != 0) {
+        return none();
+    }
+    const Generation* live = job.live_generation();
+    const bool enough = usable_nodes(job) >= job.spec.resources.nodes && !attempt.fault;
+    if (reason.kind == CauseClass::restart_requested) {
+        return {Recovery::generation, ""};
+    }
+    const auto trigger = trigger_of(reason.kind);
+    if (!trigger || !job.spec.recovery.has(*trigger)) {
+        return none();
+    }
+    if (live == nullptr && !attempt.fault && enough && crash_loop(attempt)) {
+        return none();  // its cause says so
+    }
+    const bool of_ranks =
+        *trigger != RecoveryTrigger::preemption && *trigger != RecoveryTrigger::time_limit;
+    if (of_ranks && live != nullptr) {
+        const std::int32_t used = restarts_used(job);
+        if (used >= job.spec.recovery.max_restarts) {
+            return none("restarted " + std::to_string(used) + " times already");
+        }
+        if (enough) {
+            return {Recovery::generation, ""};
+        }
+    }
+    if (attempt.number >= job.spec.recovery.max_attempts) {
+        return none(attempt.number == 1 ? ""
+                                        : "attempt " + std::to_string(attempt.number) + " of " +
+                                              std::to_string(job.spec.recovery.max_attempts));
+    }
+    return {Recovery::attempt, ""};
+}
+
+std::vector<std::string> nodes_to_exclude(const Job& job) {
+    std::vector<std::string> out;
+    if (!job.spec.recovery.wanted || !job.spec.recovery.exclude_failed_nodes) {
+        return out;
+    }
+    const auto add = [&](const std::string& node) {
+        if (!node.empty() && std::find(out.begin(), out.end(), node) == out.end()) {
+            out.push_back(node);
+        }
+    };
+    for (const Attempt& attempt : job.attempts) {
+        for (const auto& [slot, cause] : attempt.lost) {
+            const auto claim = attempt.claims.find(slot);
+            add(claim == attempt.claims.end() ? cause.node : claim->second.node);
+        }
+        for (const Generation& generation : attempt.generations) {
+            if (generation.cause.kind == CauseClass::gpu_fault) {
+                add(generation.cause.node);
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace lockstep

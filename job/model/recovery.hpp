@@ -1,0 +1,55 @@
+// What to do about a failure: start the ranks again where they are, ask for other nodes, or end.
+// Pure functions of the job; any thread.
+//
+//   a rank, a hang      → another generation in the same allocation, ≤ max_restarts of them
+//   a node              → the same if enough nodes are left (spares), else another attempt
+//   preempted, time     → another attempt, ≤ max_attempts of them
+//   a person's restart  → another generation, without being counted
+//
+// Three generations in a row that ended within kSameStep steps of each other are a crash loop:
+// another one would end there, too.
+#pragma once
+
+#include "job/model/job.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class Recovery : std::uint8_t {
+    none,        // the job ends; `why` says why it is not recovered from, "" = nobody asked for it
+    generation,  // in this allocation
+    attempt,     // in another one
+};
+
+struct RecoveryPlan {
+    Recovery kind = Recovery::none;
+    std::string why;  // none only; continues a sentence that names the failure
+};
+
+inline constexpr std::int32_t kCrashLoop = 3;  // generations
+inline constexpr std::int64_t kSameStep = 2;   // which rank's report came last is chance
+
+// What the spec calls the failure; nothing: it is not to be recovered from.
+std::optional<RecoveryTrigger> trigger_of(CauseClass cause);
+
+// Why what runs must stop, if it must: a rank or a node failed, the attempt is at fault, a crash
+// loop, a cancel, a restart that was asked for.
+std::optional<Cause> reason_to_stop(const Job& job);
+
+// What follows from it. `reason`: of reason_to_stop().
+RecoveryPlan plan_recovery(const Job& job, const Cause& reason);
+
+// Generations that ended by a failure and were followed by another, over all attempts.
+std::int32_t restarts_used(const Job& job);
+// The newest kCrashLoop generations of the attempt ended alike.
+bool crash_loop(const Attempt& attempt);
+// Nodes of the allocation that are not lost and, once there was a generation, have called in.
+std::int32_t usable_nodes(const Job& job);
+// Names of the nodes that other attempts are to go without.
+std::vector<std::string> nodes_to_exclude(const Job& job);
+
+}  // namespace lockstep

@@ -1,0 +1,102 @@
+// What is to happen after a failure: /recovery and /watch.
+#include "job/base/limits.hpp"
+#include "job/model/spec_fields.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, kRecoveryTriggers> kTriggers{
+    "rank_failure", "node_failure", "hang", "preemption", "time_limit"};
+
+void read_on(ObjectReader& in, RecoverySpec& out) {
+    if (!in.has("on")) {
+        return;
+    }
+    std::vector<std::string> words;
+    in.strings("on", words, kTriggers.size(), limits::kTextBytes);
+    out.on.fill(false);
+    for (const std::string& word : words) {
+        const auto* found = std::find(kTriggers.begin(), kTriggers.end(), word);
+        if (found == kTriggers.end()) {
+            std::string known;
+            for (const std::string_view trigger : kTriggers) {
+                known += (known.empty() ? "" : ", ") + std::string{trigger};
+            }
+            in.error("on", "unknown: " + dump_json(word) + "; one of " + known);
+            return;
+        }
+        out.on[static_cast<std::size_t>(found - kTriggers.begin())] = true;
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(RecoveryTrigger trigger) {
+    return kTriggers[static_cast<std::size_t>(trigger)];
+}
+
+void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldError>& errors) {
+    const Json* json = parent.raw("recovery");
+    if (json == nullptr) {
+        return;
+    }
+    ObjectReader in{*json, parent.pointer("recovery"), errors};
+    out.wanted = true;
+    in.integer("max_restarts", out.max_restarts, 0, limits::kRestarts);
+    in.integer("max_attempts", out.max_attempts, 1, limits::kAttempts);
+    read_on(in, out);
+    if (in.has("on_nonfinite_loss")) {
+        std::string word;
+        in.string("on_nonfinite_loss", word, limits::kTextBytes);
+        if (word != "warn") {
+            in.error("on_nonfinite_loss", "only warn is available yet");
+        }
+    }
+    in.boolean("exclude_failed_nodes", out.exclude_failed_nodes);
+    in.finish();
+}
+
+void read_watch(ObjectReader& parent, WatchSpec& out, std::vector<FieldError>& errors) {
+    const Json* json = parent.raw("watch");
+    if (json == nullptr) {
+        return;
+    }
+    ObjectReader in{*json, parent.pointer("watch"), errors};
+    in.integer("hang_seconds", out.hang_seconds, 1, limits::kHangSeconds);
+    in.number("straggler_score", out.straggler_score, 0.0, 1.0);
+    in.finish();
+}
+
+Json to_json(const RecoverySpec& recovery) {
+    Json out = Json::object();
+    if (!recovery.wanted) {
+        return out;
+    }
+    out["max_restarts"] = recovery.max_restarts;
+    out["max_attempts"] = recovery.max_attempts;
+    out["on"] = Json::array();
+    for (std::size_t i = 0; i < kTriggers.size(); ++i) {
+        if (recovery.on[i]) {
+            out["on"].push_back(kTriggers[i]);
+        }
+    }
+    out["exclude_failed_nodes"] = recovery.exclude_failed_nodes;
+    return out;
+}
+
+Json to_json(const WatchSpec& watch) {
+    const WatchSpec standard;
+    Json out = Json::object();
+    if (watch.hang_seconds != standard.hang_seconds) {
+        out["hang_seconds"] = watch.hang_seconds;
+    }
+    if (watch.straggler_score != standard.straggler_score) {
+        out["straggler_score"] = watch.straggler_score;
+    }
+    return out;
+}
+
+}  // namespace lockstep
