@@ -1,6 +1,8 @@
+// size: a small function per message of the daemon, and how a node ends
 // The daemon's side of a node: messages in, messages out. node_ranks.cpp is the ranks' side.
 #include "job/agent/node.hpp"
 
+#include "job/agent/rank_state.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
@@ -128,6 +130,10 @@ void Node::send_join() {
     wire::Join join;
     join.address = address_;
     join.port = port_->number();
+    // A generation that was prepared and never started has left nothing here.
+    if (world_) {
+        join.generation = phase_ == Phase::waiting ? world_->generation : world_->generation - 1;
+    }
     for (const HeldPort& port : rank_ports_) {
         join.ports.push_back(port.number());
     }
@@ -167,6 +173,8 @@ void Node::prepare(const wire::World& world) {
     if (!again) {
         keys_.start_generation(world.generation);
         started_.clear();
+        join_wanted_ = false;
+        forget_result();
         result_.generation = world.generation;
         result_.exits.clear();
         result_.faults.clear();
@@ -199,12 +207,36 @@ void Node::on(const wire::Abort& abort) {
     }
     log::info("generation aborted", {{"generation", abort.generation}, {"reason", abort.reason}});
     if (group_.running()) {
+        join_wanted_ = true;
         group_.stop(grace_of(abort.grace_ms));
-    } else if (phase_ == Phase::ready) {
+        return;
+    }
+    if (phase_ == Phase::ready) {
         phase_ = Phase::waiting;
         ranks_.clear();
         done();
     }
+    if (!stopping_) {
+        send_join();
+    }
+}
+
+void Node::on(const wire::Save& save) {
+    if (world_ && save.generation == world_->generation) {
+        warn_ranks();
+    }
+}
+
+void Node::on(const wire::Examine& examine) {
+    if (!world_ || examine.generation != world_->generation) {
+        return;
+    }
+    wire::Examined examined;
+    examined.generation = examine.generation;
+    for (const wire::StartedRank& rank : started_) {
+        examined.ranks.push_back(look_at_rank(rank.rank, rank.pid));
+    }
+    outbox_.control(examined);
 }
 
 void Node::on(const wire::Stop& stop) {
@@ -243,6 +275,15 @@ void Node::done() {
     wake();
 }
 
+// Of the generation before: the daemon has all of it on disk, or there would be no next one. It
+// must not speak for ranks that come.
+void Node::forget_result() {
+    std::error_code ignored;
+    std::filesystem::remove(config_.attempt_directory / wire::result_file_name(config_.node_rank),
+                            ignored);
+    result_saved_ = false;
+}
+
 void Node::save_result() {
     const auto path = config_.attempt_directory / wire::result_file_name(config_.node_rank);
     if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), kFileMode);
@@ -274,7 +315,7 @@ void Node::warn_ranks() {
                                                                         {"HUP", SIGHUP}}};
     for (const auto& [name, number] : kSignals) {
         if (name == spec_->checkpoint.signal) {
-            log::info("the time limit is near", {{"signal", name}});
+            log::info("ranks are told to write a checkpoint", {{"signal", name}});
             group_.signal_ranks(number);
         }
     }

@@ -5,6 +5,8 @@
 //   waiting ──WORLD──▶ ready ──START──▶ running ──all ranks ended──▶ waiting (DONE)
 //      ▲                 │ABORT: DONE      │ABORT, STOP, a failure: ranks stopped first
 //      └─────────────────┘                 └ STOP, SIGTERM: settle (≤ 5 s for the last ACK), exit
+//
+// ABORT is answered with JOIN once no rank of that generation lives here.
 #pragma once
 
 #include "job/agent/held_port.hpp"
@@ -98,6 +100,8 @@ class Node {
     void on(const wire::Start& start);
     void on(const wire::Abort& abort);
     void on(const wire::Stop& stop);
+    void on(const wire::Save& save);
+    void on(const wire::Examine& examine);
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply);
     void on(const wire::Fenced& fenced);
@@ -125,6 +129,7 @@ class Node {
     void release_ports();
     Status open_store();
     void send_join();
+    void forget_result();
     void send_started();
     void fault(std::int32_t rank, std::string_view cause, std::string message);
     void done();
@@ -174,6 +179,7 @@ class Node {
     std::optional<wire::Welcome> welcome_;
     std::optional<JobSpec> spec_;
     std::optional<wire::World> world_;
+    bool join_wanted_ = false;               // ABORT came while ranks ran
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
     std::optional<HeldPort> port_;
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it

@@ -373,6 +373,9 @@ void Node::on_all_ended() {
     } else if (next_world_) {
         const wire::World world = *std::exchange(next_world_, std::nullopt);
         prepare(world);
+    } else if (std::exchange(join_wanted_, false) && connected_) {
+        send_join();
+        wake();
     }
 }
 
