@@ -16,7 +16,7 @@ std::string plural(std::int64_t count, const std::string& word) {
 
 Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const {
     std::vector<FieldError> errors;
-    const std::int64_t nodes = resources.nodes;
+    const std::int64_t nodes = resources.allocated_nodes();
     const std::int64_t memory = nodes * resources.memory_mb_per_node;
     const std::int64_t gpus = nodes * resources.gpus_per_node;
     const std::int64_t ranks = nodes * resources.ranks_per_node;
@@ -54,11 +54,11 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
 }
 
 LocalNeed Ledger::need(const Resources& resources) const {
-    const std::int64_t cores =
-        std::int64_t{resources.nodes} * resources.ranks_per_node * resources.cpus_per_rank;
+    const std::int64_t cores = std::int64_t{resources.allocated_nodes()} *
+                               resources.ranks_per_node * resources.cpus_per_rank;
     return {static_cast<std::int32_t>(std::min<std::int64_t>(cores, capacity_.cores)),
-            resources.nodes * resources.memory_mb_per_node,
-            resources.nodes * resources.gpus_per_node};
+            resources.allocated_nodes() * resources.memory_mb_per_node,
+            resources.allocated_nodes() * resources.gpus_per_node};
 }
 
 void Ledger::enqueue(const std::string& name, const LocalNeed& need) {

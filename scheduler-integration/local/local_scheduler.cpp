@@ -119,7 +119,7 @@ std::pair<LocalScheduler::AttemptPointer, std::vector<ClaimState>> LocalSchedule
     auto attempt = std::make_shared<Attempt>(io_);
     attempt->id = id_of(request.job, request.attempt);
     attempt->request = std::move(request);
-    const std::int32_t nodes = attempt->request.resources.nodes;
+    const std::int32_t nodes = attempt->request.resources.allocated_nodes();
     std::vector<ClaimState> claims;
     for (std::int32_t node = 0; node < nodes; ++node) {
         // Names tell nodes apart where several share this machine.
@@ -190,10 +190,11 @@ void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& cl
 
 void LocalScheduler::start(Attempt& attempt) {
     attempt.state = Attempt::State::running;
-    for (std::int32_t node = 0; node < attempt.request.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < attempt.request.resources.allocated_nodes(); ++node) {
         start_node(attempt, node);
     }
-    log::info("attempt started", {{"id", attempt.id}, {"nodes", attempt.request.resources.nodes}});
+    log::info("attempt started",
+              {{"id", attempt.id}, {"nodes", attempt.request.resources.allocated_nodes()}});
     announce(attempt);
     end_if_over(attempt);
 }

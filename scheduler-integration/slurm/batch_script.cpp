@@ -58,7 +58,19 @@ std::int64_t cpus_per_node(const Resources& resources) {
     return std::int64_t{resources.ranks_per_node} * resources.cpus_per_rank;
 }
 
-void add_placement(std::vector<Line>& lines, const SlurmSpec& slurm) {
+std::string excluded(const AttemptRequest& request) {
+    std::string out = request.slurm.exclude;
+    for (const std::string& node : request.exclude) {
+        // Names that agents gave: none but a node's of Slurm means anything here.
+        if (only(node, "-._")) {
+            out += (out.empty() ? "" : ",") + node;
+        }
+    }
+    return out;
+}
+
+void add_placement(std::vector<Line>& lines, const AttemptRequest& request) {
+    const SlurmSpec& slurm = request.slurm;
     const auto add = [&](const char* option, const std::string& value) {
         if (!value.empty()) {
             lines.push_back({option, value});
@@ -70,7 +82,7 @@ void add_placement(std::vector<Line>& lines, const SlurmSpec& slurm) {
     add("reservation", slurm.reservation);
     add("constraint", slurm.constraint);
     add("nodelist", slurm.nodelist);
-    add("exclude", slurm.exclude);
+    add("exclude", excluded(request));
     if (slurm.exclusive) {
         lines.push_back({"exclusive", ""});
     }
@@ -78,7 +90,7 @@ void add_placement(std::vector<Line>& lines, const SlurmSpec& slurm) {
 
 void add_resources(std::vector<Line>& lines, const AttemptRequest& request, const BatchSite& site) {
     const Resources& resources = request.resources;
-    lines.push_back({"nodes", std::to_string(resources.nodes)});
+    lines.push_back({"nodes", std::to_string(resources.allocated_nodes())});
     lines.push_back({"ntasks-per-node", "1"});
     lines.push_back({"cpus-per-task", std::to_string(cpus_per_node(resources))});
     if (resources.memory_mb_per_node > 0) {
@@ -114,7 +126,7 @@ std::vector<Line> options(const AttemptRequest& request, const BatchSite& site,
                           const Identity& identity) {
     std::vector<Line> lines;
     lines.push_back({"job-name", identity.name});
-    add_placement(lines, request.slurm);
+    add_placement(lines, request);
     add_resources(lines, request, site);
     for (const auto& [option, value] : request.slurm.directives) {
         if (option != "gres") {
@@ -123,6 +135,10 @@ std::vector<Line> options(const AttemptRequest& request, const BatchSite& site,
     }
     // The site's JobRequeue is 1 by default: Slurm would start the script again by itself.
     lines.push_back({"no-requeue", ""});
+    if (request.outlives_nodes) {
+        // Without a node the ranks start again on the others, if enough of them are left.
+        lines.push_back({"no-kill", ""});
+    }
     // A dependency that somebody gave it later and that fails is told as such, not as a cancel.
     lines.push_back({"kill-on-invalid-dep", "no"});
     lines.push_back({"export", has_nil(site) ? "NIL" : "ALL"});
@@ -136,8 +152,9 @@ std::string head(const AttemptRequest& request, const Identity& identity) {
     const Resources& resources = request.resources;
     std::string text;
     text += "#!/bin/bash -p\n";
-    text += "# Lockstep " + identity.title + ": nodes " + std::to_string(resources.nodes) +
-            ", ranks on each " + std::to_string(resources.ranks_per_node) + ".\n";
+    text += "# Lockstep " + identity.title + ": nodes " +
+            std::to_string(resources.allocated_nodes()) + ", ranks on each " +
+            std::to_string(resources.ranks_per_node) + ".\n";
     text += R"(#
 # Starts one lockstep-agent on each node, which starts the ranks. Command, environment and secrets
 # reach the agents from lockstepd; nothing of them is here. To submit it by hand: sbatch <this file>
@@ -184,7 +201,7 @@ std::vector<std::string> container_options(const AttemptRequest& request, const 
 // What bash runs. The comments of the script say why.
 std::string body(const AttemptRequest& request, const BatchSite& site, const Identity& identity) {
     const Resources& resources = request.resources;
-    const std::string nodes = std::to_string(resources.nodes);
+    const std::string nodes = std::to_string(resources.allocated_nodes());
     std::string text = R"(
 set -u
 if [ -z "${SLURM_JOB_ID:-}" ]; then
@@ -233,7 +250,8 @@ srun \
     if (resources.gpus_per_node > 0) {
         option("--gpu-bind=none");  // every rank sees all GPUs of the node: NCCL needs its peers
     }
-    option("--mpi=none --kill-on-bad-exit=0 --wait=0 --export=ALL --input=none");
+    option(std::string{"--mpi=none --kill-on-bad-exit=0 --wait=0 "} +
+           (request.outlives_nodes ? "--no-kill " : "") + "--export=ALL --input=none");
     option("--open-mode=append --output=" + identity.directory + "/agent-%5n.log");
     for (const std::string& words : container_options(request, site, identity)) {
         option(words);

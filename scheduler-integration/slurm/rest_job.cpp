@@ -73,6 +73,7 @@ constexpr std::array kRules{
     Rule{"mem", "memory_per_node", Form::text, "memory_per_node", Form::special},
     Rule{"network", "", Form::none, "network", Form::text},
     Rule{"nice", "nice", Form::integer, "nice", Form::integer},
+    Rule{"no-kill", "no_kill", Form::yes, "kill_on_node_fail", Form::no},
     Rule{"no-requeue", "no_requeue", Form::yes, "requeue", Form::no},
     Rule{"nodelist", "nodelist", Form::text, "required_nodes", Form::list},
     Rule{"nodes", "nodes", Form::text, "nodes", Form::text},

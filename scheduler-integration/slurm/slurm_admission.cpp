@@ -133,7 +133,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
                 {"/resources/time_limit",
                  "longer than " + where + " allows: at most " + format_time_limit(*longest)});
         }
-        if (spec.resources.nodes > most_nodes) {
+        if (spec.resources.allocated_nodes() > most_nodes) {
             errors.push_back(
                 {"/resources/nodes",
                  "more than " + where + " has or allows: at most " + std::to_string(most_nodes)});
