@@ -36,7 +36,21 @@ void AgentLink::on_text(std::string_view bytes) {
         node_rank = std::get<wire::Hello>(*message).node_rank;
     }
     last_heard = actor_->context().clock.steady();
+    if (const auto* beat = std::get_if<wire::Beat>(&*message)) {
+        on_beat(*beat);
+        return;
+    }
     actor_->post(AgentInput{shared_from_this(), std::move(*message)});
+}
+
+// Of thousands of agents one comes in every moment: it wakes nobody. Silence is noticed at the
+// job's own tick.
+void AgentLink::on_beat(const wire::Beat& beat) {
+    if (accepted && beat.dropped_rows > dropped_rows) {
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::queue_full,
+                                                 beat.dropped_rows - dropped_rows);
+        dropped_rows = beat.dropped_rows;
+    }
 }
 
 void AgentLink::on_binary(std::string_view bytes) {

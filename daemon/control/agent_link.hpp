@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,9 +21,6 @@ class JobActor;
 class AgentLink final : public AgentSession, public std::enable_shared_from_this<AgentLink> {
   public:
     using OnBatch = std::function<void(std::shared_ptr<AgentLink>, Batch, std::string)>;
-    // How far the node has come in the current generation.
-    enum class Phase { connected, joined, ready, started };
-
     AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
               std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch);
 
@@ -39,14 +37,16 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     std::int32_t attempt() const { return attempt_; }
     bool open() const { return open_; }
 
-    // Set by the actor once HELLO has been accepted; -1 before.
+    // The allocation's node, set by the actor once HELLO has been accepted; -1 before. Which node
+    // of a generation it is, the generation says.
     std::int32_t node_rank = -1;
     std::string node;
     std::string incarnation;
-    Phase phase = Phase::connected;
     wire::Join join;
     bool done = false;  // every rank of the node has ended
     bool stop_sent = false;
+    // ABORT of the live generation, over this connection.
+    std::optional<std::chrono::steady_clock::time_point> abort_sent;
     bool hello_pending = false;  // HELLO is being made durable
     bool accepted = false;       // HELLO is durable: this is the node's agent
     std::uint64_t dropped_rows = 0;
@@ -54,6 +54,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
 
   private:
     void refuse(std::string_view what, std::string_view why);
+    void on_beat(const wire::Beat& beat);
 
     std::shared_ptr<JobActor> actor_;
     std::int32_t attempt_;

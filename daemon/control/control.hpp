@@ -104,6 +104,12 @@ class Control {
     // {items, next_cursor} as text.
     virtual Task<Result<std::string>> list(Caller caller, JobQuery query) = 0;
     virtual Task<Result<std::string>> cancel(Caller caller, std::string id) = 0;  // the job's JSON
+    // The ranks are ended and started anew, from the newest checkpoint, in the same allocation; the
+    // job's JSON. conflict: nothing runs. Again before they have ended is no error.
+    virtual Task<Result<std::string>> restart(Caller caller, std::string id) = 0;
+    // The ranks get the signal at which they write a checkpoint; the job's JSON. conflict: nothing
+    // runs.
+    virtual Task<Result<std::string>> checkpoint(Caller caller, std::string id) = 0;
     // Every unfinished job of the sweep that the job is of: {"cancelled": n}. invalid: of none.
     virtual Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> spec(Caller caller, std::string id) = 0;

@@ -317,23 +317,10 @@ ControlService::ActorPtr ControlService::find(std::string_view id) const {
     return found == jobs_.end() ? nullptr : found->second;
 }
 
-Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
-    const ActorPtr actor = find(id);
-    if (!actor) {
-        // Over already (or not there): cancelling twice is not an error.
-        auto shown = co_await show(caller, id);
-        if (!shown) {
-            co_return fail(shown.error());
-        }
-        co_return **shown;
-    }
-    if (!caller.admin && caller.user != actor->job().user) {
-        co_return fail(Errc::not_found, "no job " + id);
-    }
-    const auto wait = [this, actor, by = caller.user](auto handler) {
+template <class Input>
+Task<Result<std::string>> ControlService::command(std::shared_ptr<JobActor> actor, Input input) {
+    const auto wait = [this, actor, &input](auto handler) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        CancelInput input;
-        input.by = by;
         input.done = [this, shared](Status status) {
             net::post(context_.io,
                       [shared, status = std::move(status)] { (*shared)(std::move(status)); });
@@ -347,6 +334,63 @@ Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) 
         co_return fail(done.error());
     }
     co_return *actor->view();
+}
+
+// The unfinished job that the caller may command; nullptr: it is over.
+Task<Result<std::shared_ptr<JobActor>>> ControlService::commanded(Caller caller, std::string id) {
+    const ActorPtr actor = find(id);
+    if (!actor) {
+        const auto shown = co_await show(caller, id);
+        if (!shown) {
+            co_return fail(shown.error());
+        }
+    } else if (!caller.admin && caller.user != actor->job().user) {
+        co_return fail(Errc::not_found, "no job " + id);
+    }
+    co_return actor;
+}
+
+Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
+    const auto actor = co_await commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        // Over already: cancelling twice is not an error.
+        const auto shown = co_await show(caller, id);
+        if (!shown) {
+            co_return fail(shown.error());
+        }
+        co_return **shown;
+    }
+    CancelInput input;
+    input.by = caller.user;
+    co_return co_await command(*actor, std::move(input));
+}
+
+Task<Result<std::string>> ControlService::restart(Caller caller, std::string id) {
+    const auto actor = co_await commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        co_return fail(Errc::conflict, "the job is over");
+    }
+    RestartInput input;
+    input.by = caller.user;
+    co_return co_await command(*actor, std::move(input));
+}
+
+Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string id) {
+    const auto actor = co_await commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        co_return fail(Errc::conflict, "the job is over");
+    }
+    SaveInput input;
+    co_return co_await command(*actor, std::move(input));
 }
 
 Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {

@@ -46,6 +46,8 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::shared_ptr<const std::string>>> show(Caller caller, std::string id) override;
     Task<Result<std::string>> list(Caller caller, JobQuery query) override;
     Task<Result<std::string>> cancel(Caller caller, std::string id) override;
+    Task<Result<std::string>> restart(Caller caller, std::string id) override;
+    Task<Result<std::string>> checkpoint(Caller caller, std::string id) override;
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;
@@ -69,6 +71,10 @@ class ControlService final : public Control, public AgentGate {
                                                std::string remote) override;
 
   private:
+    // Hands a command to its job and waits until it is durable; the job's JSON.
+    template <class Input>
+    Task<Result<std::string>> command(std::shared_ptr<JobActor> actor, Input input);
+    Task<Result<std::shared_ptr<JobActor>>> commanded(Caller caller, std::string id);
     using ActorPtr = std::shared_ptr<JobActor>;
     // submission.cpp
     Status check_rendered(const SubmitRequest& request,

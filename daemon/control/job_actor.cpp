@@ -1,6 +1,7 @@
+// size: one input at a time: the loop, what it appends, what it does then, and what others see of
+// it
 #include "daemon/control/job_actor.hpp"
 
-#include "daemon/control/job_metrics.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/check.hpp"
 #include "job/base/limits.hpp"
@@ -11,6 +12,21 @@ namespace {
 
 constexpr auto kTick = std::chrono::seconds{1};
 constexpr auto kViewAge = std::chrono::milliseconds{250};
+// A tick that comes so late was not this job's: the daemon, or its machine, stood still.
+constexpr auto kStalled = std::chrono::seconds{2};
+
+Rendezvous rendezvous_of(const Job& job) {
+    Rendezvous out{job.spec.resources.nodes, job.spec.resources.allocated_nodes()};
+    if (job.attempt() != nullptr && job.attempt()->finished_at == 0) {
+        for (const auto& [slot, cause] : job.attempt()->lost) {
+            out.lost(slot);
+        }
+    }
+    if (const Generation* live = job.live_generation()) {
+        out.fixed(live->number, live->slots);
+    }
+    return out;
+}
 
 }  // namespace
 
@@ -19,7 +35,9 @@ JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
       hooks_(std::move(hooks)),
       job_(std::move(job)),
       wake_(context.io),
-      retry_(context.io) {}
+      retry_(context.io),
+      rendezvous_(rendezvous_of(job_)),
+      straggler_watch_(job_.spec.watch.straggler_score) {}
 
 void JobActor::start() {
     if (!started_) {
@@ -36,6 +54,21 @@ void JobActor::stop() {
     wake_.cancel();
     retry_.cancel();
 }
+
+namespace {
+
+// Of a command that will not be taken up.
+void answer(const JobInput& input, const Status& status) {
+    std::visit(
+        [&](const auto& one) {
+            if constexpr (requires { one.done(status); }) {
+                one.done(status);
+            }
+        },
+        input);
+}
+
+}  // namespace
 
 void JobActor::post(JobInput input) {
     if (finished_) {
@@ -58,13 +91,13 @@ void JobActor::post(JobInput input) {
             std::erase_if(links_, [&](const auto& entry) { return entry.second == gone->link; });
         } else if (auto* cancel = std::get_if<CancelInput>(&input)) {
             cancel->done({});
+        } else {
+            answer(input, fail(Errc::conflict, "the job is over"));
         }
         return;
     }
     if (stopping_) {
-        if (auto* cancel = std::get_if<CancelInput>(&input)) {
-            cancel->done(fail(Errc::unavailable, "the daemon is stopping"));
-        }
+        answer(input, fail(Errc::unavailable, "the daemon is stopping"));
         return;
     }
     inputs_.push_back(std::move(input));
@@ -79,7 +112,12 @@ void JobActor::forget_agents() {
 
 Task<void> JobActor::wait_for_input() {
     if (inputs_.empty() && !stopping_) {
+        // The timer's own clock, not the job's: it is about how late the timer is.
+        const auto until = std::chrono::steady_clock::now() + kTick;
         co_await sleep_on(wake_, kTick);
+        if (std::chrono::steady_clock::now() - until >= kStalled) {
+            forgive_silence();
+        }
     }
 }
 
@@ -228,7 +266,13 @@ Task<void> JobActor::take_inputs() {
             }
             // The commands were answered; the rest is tried again as a whole.
             std::erase_if(taken, [](const JobInput& input) {
-                return std::holds_alternative<CancelInput>(input);
+                return std::visit(
+                    [](const auto& one) {
+                        return requires {
+                            one.done;
+                        };
+                    },
+                    input);
             });
             co_await sleep_on(retry_, kStoreRetry);
         }
@@ -255,13 +299,19 @@ Task<void> JobActor::act() {
         case ActionKind::watch:
             co_await look_at_allocation();
             break;
+        case ActionKind::restart:
+            co_await restart_ranks(action.cause);
+            break;
+        case ActionKind::next_attempt:
         case ActionKind::stop:
             co_await stop_attempt(action.cause);
             break;
         case ActionKind::conclude: {
             const bool known = co_await verdict();
-            if (known) {
+            if (known && due(job_, context_.clock.wall()).kind == ActionKind::conclude) {
                 co_await conclude();
+            } else if (known) {
+                inputs_.emplace_back(LookInput{});  // the scheduler's word changes what follows
             }
             break;
         }
@@ -280,11 +330,12 @@ Task<void> JobActor::conclude() {
     }
     const Attempt* attempt = job_.attempt();
     if (attempt != nullptr && attempt->finished_at == 0) {
-        if (const Generation* generation = job_.generation()) {
+        if (const Generation* generation = job_.live_generation()) {
             event::GenerationEnded ended;
             ended.attempt = attempt->number;
             ended.generation = generation->number;
             ended.cause = end.cause;
+            ended.step = last_step();
             add(next, std::move(ended));
         }
         event::AttemptEnded ended;
@@ -344,8 +395,10 @@ LiveView JobActor::live() const {
         out.step = stats_->step;
         out.total_steps = stats_->total_steps;
     }
+    // Before that the view is not made anew as time passes, and it would tell of an old queue.
+    out.now = job_.started_at != 0 ? context_.clock.wall() : 0;
     if (const auto* series = context_.series.find(job_.id.value)) {
-        out.ettr = ettr(job_, *series, context_.clock.wall());
+        out.reports = series->generations();
     }
     return out;
 }

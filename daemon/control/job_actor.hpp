@@ -8,10 +8,13 @@
 #include "daemon/control/agent_link.hpp"
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
+#include "daemon/control/hang_watch.hpp"
+#include "daemon/control/rendezvous.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "job/model/invariants.hpp"
 #include "job/model/job.hpp"
 #include "job/model/job_view.hpp"
+#include "job/model/recovery.hpp"
 
 #include <array>
 #include <chrono>
@@ -21,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -38,11 +42,19 @@ struct CancelInput {
     std::string by;
     std::function<void(Status)> done;  // after it is durable (or could not be made so)
 };
+struct RestartInput {
+    std::string by;
+    std::function<void(Status)> done;  // conflict: nothing runs that could be started again
+};
+struct SaveInput {
+    std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been told
+};
 struct DependencyInput {
     std::string after;  // a job that it was to run after, and that has not succeeded
 };
 struct LookInput {};  // the scheduler may have news
-using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, DependencyInput, LookInput>;
+using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, RestartInput, SaveInput,
+                              DependencyInput, LookInput>;
 
 // A full disk is looked at again this often; nothing of the job is lost meanwhile.
 inline constexpr auto kStoreRetry = std::chrono::seconds{1};
@@ -78,6 +90,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // Ranks that have been slow for long enough; nothing if busy times are not reported.
     std::optional<std::size_t> stragglers();
     std::int64_t pid(std::int32_t rank) const;
+    // By slot: a node of the allocation.
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
 
     void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
@@ -104,22 +117,19 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void take(Draft& draft, AgentInput& input);
     void take(Draft& draft, AgentGoneInput& input);
     void take(Draft& draft, CancelInput& input);
+    void take(Draft& draft, RestartInput& input);
+    void take(Draft& draft, SaveInput& input);
     void take(Draft& draft, DependencyInput& input);
     void take(Draft& draft, LookInput& input);
     void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
-    void join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);
-    void ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
-    void node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
-                      const wire::Started& started);
     void exited(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Exited& exited);
     void fault(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Fault& fault);
     void checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                     const wire::CheckpointSaved& saved);
     void keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request);
     void send_answers(const std::vector<KeyExchange::Answer>& answers);
-    void form_generation(Draft& draft);
-    void send_world(const std::shared_ptr<AgentLink>& link);
-    void start_if_ready();
+    void acknowledge_late(const std::shared_ptr<AgentLink>& link,
+                          const wire::AgentMessage& message) const;
     wire::Welcome welcome(const AgentLink& link) const;
     bool current(const AgentLink& link, std::int32_t generation) const;
     void fence(const std::shared_ptr<AgentLink>& link, std::string why);
@@ -128,9 +138,34 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void refuse(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello,
                 std::string why);
 
+    // job_actor_rendezvous.cpp
+    void join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);
+    void ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
+    void node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                      const wire::Started& started);
+    void form_generation(Draft& draft);
+    void begin_generation();
+    wire::World world() const;
+    void send_world(const std::shared_ptr<AgentLink>& link);
+    bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
+    void start_if_ready();
+
     // What due() asks for.
     Task<void> act();
     Task<void> conclude();
+
+    // job_actor_recovery.cpp: from one generation or attempt to the next, and hangs
+    Task<void> restart_ranks(Cause cause);
+    void send_abort(const std::string& reason);
+    std::vector<std::int32_t> slots_with_ranks() const;
+    void expect_end_if_left();
+    Task<void> end_generation(Cause cause);
+    Task<void> end_attempt(Cause cause);
+    std::int64_t last_step() const;
+    void forget_attempt();
+    void look_for_hang(Draft& draft);
+    void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
+    event::FaultSeen hang_fault() const;
 
     // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
@@ -144,10 +179,19 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<bool> verdict();
     bool wants_verdict() const;
     void add_verdict(Draft& draft, const Observation& seen);
-    static bool node_ended(const Job& job, std::int32_t node_rank);
-    bool gone_for_good(std::int32_t node_rank) const;
+
+    // job_actor_results.cpp: agents that are not heard any more
+    bool gone_for_good(std::int32_t slot) const;
+    std::optional<std::chrono::steady_clock::time_point> heard(std::int32_t slot) const;
+    void forgive_silence();
+    std::int32_t spares_at_hand() const;
     void note_lost_agents(Draft& draft);
+    void lose(Draft& draft, std::int32_t slot, event::FaultSeen fault);
+    void give_up(Draft& draft, std::int32_t slot);
     void read_results(Draft& draft, const Observation& seen);
+    void read_result_of(Draft& draft, std::int32_t slot);
+    event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot,
+                                     const Observation& seen) const;
     void blame_memory(const Attempt& attempt, event::FaultSeen& fault) const;
     AttemptRequest request() const;
 
@@ -164,11 +208,13 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool finished_ = false;
 
     // Beside the events: what only lives while the daemon does.
-    std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;  // by node rank, HELLO accepted
-    std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // node rank → since
+    std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;            // by slot, HELLO accepted
+    std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // slot → since
+    std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
+    std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
+    Rendezvous rendezvous_;
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
-    std::int32_t exchange_generation_ = 0;
     std::string pending_reason_;
     UnixMillis expected_start_ = 0;
     bool submitted_ = false;     // the scheduler has this attempt, in this daemon's life
@@ -177,6 +223,16 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> alone_since_;  // stopping, no agent here
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
     bool cancel_sent_ = false;
+    std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
+    HangWatch hang_watch_;
+    // A hang was noticed, and what the ranks are doing is being asked.
+    struct Evidence {
+        HangWatch::Verdict verdict;
+        std::chrono::steady_clock::time_point since;
+        std::set<std::int32_t> awaited;  // slots
+        std::vector<wire::RankState> ranks;
+    };
+    std::optional<Evidence> evidence_;
     bool was_paused_ = false;  // the scheduler had suspended it when it was last asked
 
     std::array<bool, kInvariants> broken_reported_{};

@@ -16,7 +16,7 @@ constexpr UnixMillis kClockTolerance = 5 * 60'000;
 }  // namespace
 
 bool JobActor::current(const AgentLink& link, std::int32_t generation) const {
-    const Generation* now = job_.generation();
+    const Generation* now = job_.live_generation();
     return job_.attempt() != nullptr && link.attempt() == job_.attempt()->number &&
            now != nullptr && now->number == generation;
 }
@@ -30,9 +30,29 @@ void JobActor::fence(const std::shared_ptr<AgentLink>& link, std::string why) {
     link->close("fenced");
 }
 
+void JobActor::acknowledge_late(const std::shared_ptr<AgentLink>& link,
+                                const wire::AgentMessage& message) const {
+    if (std::holds_alternative<wire::Hello>(message)) {
+        link->send(welcome(*link));
+        link->send(wire::Stop{"the attempt is over", 0});
+    }
+    std::visit(
+        [&](const auto& one) {
+            if constexpr (requires { one.event; }) {
+                link->acknowledge_event(one.event);
+            }
+        },
+        message);
+}
+
 void JobActor::take(Draft& draft, AgentInput& input) {
     const auto& link = input.link;
     if (!link->open()) {
+        return;
+    }
+    if (draft.job.attempt() != nullptr && link->attempt() < draft.job.attempt()->number) {
+        // Of an attempt that is over: it delivers what it still has, and goes.
+        acknowledge_late(link, input.message);
         return;
     }
     if (const auto* message = std::get_if<wire::Hello>(&input.message)) {
@@ -68,12 +88,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     } else if (const auto* m7 = std::get_if<wire::KeyRequest>(&input.message)) {
         // Not before the append: an add() must not count twice when that is tried again.
         draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
-    } else if (const auto* m8 = std::get_if<wire::Beat>(&input.message)) {
-        if (m8->dropped_rows > link->dropped_rows) {
-            context_.metrics.ingest_dropped(telemetry::DropReason::queue_full,
-                                            m8->dropped_rows - link->dropped_rows);
-            link->dropped_rows = m8->dropped_rows;
-        }
+    } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
+        examined(link, *m8);
     }
 }
 
@@ -81,6 +97,7 @@ void JobActor::take(Draft&, AgentGoneInput& input) {
     const auto known = links_.find(input.link->node_rank);
     if (known != links_.end() && known->second == input.link) {
         gone_[known->first] = context_.clock.steady();
+        rendezvous_.disconnected(known->first);
         links_.erase(known);
     }
 }
@@ -92,6 +109,42 @@ void JobActor::take(Draft& draft, CancelInput& input) {
         add(draft, std::move(cancel));
     }
     draft.answers.push_back(input.done);
+}
+
+void JobActor::take(Draft& draft, RestartInput& input) {
+    const Generation* live = draft.job.live_generation();
+    Status answer;
+    if (live == nullptr || live->first_failure || draft.job.cancel_requested_at != 0) {
+        if (draft.job.state != JobState::restarting && draft.job.state != JobState::requeued) {
+            answer = fail(Errc::conflict, "nothing runs that could be started again: the job is " +
+                                              std::string{to_string(draft.job.state)});
+        }
+    } else {
+        event::RestartRequested restart;
+        restart.attempt = draft.job.attempt()->number;
+        restart.generation = live->number;
+        restart.by = input.by;
+        add(draft, std::move(restart));  // asked for twice: once
+    }
+    draft.answers.push_back([done = input.done, answer](Status stored) {
+        done(stored && !answer ? answer : std::move(stored));
+    });
+}
+
+void JobActor::take(Draft& draft, SaveInput& input) {
+    const Generation* live = draft.job.live_generation();
+    Status answer;
+    if (live == nullptr || draft.job.state != JobState::running) {
+        answer = fail(Errc::conflict, "no rank runs that could write a checkpoint: the job is " +
+                                          std::string{to_string(draft.job.state)});
+    } else {
+        for (const auto& [slot, link] : links_) {
+            link->send(wire::Save{live->number});
+        }
+    }
+    draft.answers.push_back([done = input.done, answer](Status stored) {
+        done(stored && !answer ? answer : std::move(stored));
+    });
 }
 
 void JobActor::take(Draft& draft, DependencyInput& input) {
@@ -125,10 +178,14 @@ std::string JobActor::unwelcome(const Job& job, const AgentLink& link, const wir
         return "this daemon speaks protocol " + std::to_string(wire::kProtocol);
     }
     if (attempt == nullptr || attempt->number != link.attempt() || attempt->finished_at != 0 ||
-        hello.node_rank < 0 || hello.node_rank >= job.spec.resources.nodes ||
+        hello.node_rank < 0 || hello.node_rank >= job.spec.resources.allocated_nodes() ||
         hello.incarnation.empty() || hello.incarnation.size() > limits::kTextBytes ||
         hello.allocation.size() > limits::kTextBytes) {
         return "not a node of the current attempt";
+    }
+    if (const auto lost = attempt->lost.find(hello.node_rank); lost != attempt->lost.end()) {
+        // Another node may have its ranks by now: what it still does must not count.
+        return "this node was given up: " + lost->second.message;
     }
     // Ranks that train already are not stopped for it.
     const UnixMillis now = context_.clock.wall();
@@ -194,7 +251,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
             context_.scheduler.claimed(job_.id, number, allocation);
         });
     }
-    const bool running = hello.ranks_running;
+    const std::int32_t running = hello.ranks_running ? hello.generation : 0;
     draft.effects.push_back([this, link, running] {
         link->hello_pending = false;
         if (!link->open()) {
@@ -207,11 +264,14 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         place = link;
         gone_.erase(link->node_rank);
         link->accepted = true;
-        if (running) {
-            link->phase = AgentLink::Phase::started;
+        unheard_.erase(link->node_rank);
+        rendezvous_.connected(link->node_rank);
+        if (running != 0 && rendezvous_.started(link->node_rank, running)) {
+            start_if_ready();  // it was not ready a moment ago
         }
         link->send(welcome(*link));
-        if (stop_sent_) {
+        if (stop_sent_ || abort_sent_) {
+            link->abort_sent.reset();
             inputs_.emplace_back(LookInput{});
         }
     });
@@ -236,131 +296,21 @@ wire::Welcome JobActor::welcome(const AgentLink& link) const {
     return out;
 }
 
-void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
-    const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
-    if (join.ports.size() != static_cast<std::size_t>(ports)) {
-        fence(link, "JOIN with " + std::to_string(join.ports.size()) + " ports, not " +
-                        std::to_string(ports));
-        return;
-    }
-    link->join = join;
-    link->phase = AgentLink::Phase::joined;
-    if (draft.job.generation() != nullptr) {
-        // Fixed before: this agent had not heard of it, or the daemon was restarted in between.
-        send_world(link);
-        return;
-    }
-    form_generation(draft);
-}
-
-// Once every node has joined: the ranks, the master and the number of the generation are fixed and
-// on disk before anybody hears of them.
-void JobActor::form_generation(Draft& draft) {
-    const std::int32_t nodes = job_.spec.resources.nodes;
-    const auto joined = std::count_if(links_.begin(), links_.end(), [](const auto& entry) {
-        return entry.second->phase == AgentLink::Phase::joined;
-    });
-    if (joined < nodes || stop_sent_) {
-        return;
-    }
-    event::GenerationStarted started;
-    started.attempt = draft.job.attempt()->number;
-    started.generation = 1;
-    started.master_address = links_.at(0)->join.address;
-    started.master_port = links_.at(0)->join.port;
-    for (const auto& [node_rank, link] : links_) {
-        started.addresses.push_back(link->join.address);
-        started.ports.insert(started.ports.end(), link->join.ports.begin(), link->join.ports.end());
-    }
-    started.resumed_from_step = draft.job.checkpoint_step;
-    if (!add(draft, std::move(started))) {
-        return;
-    }
-    draft.effects.push_back([this] {
-        for (const auto& [node_rank, link] : links_) {
-            if (link->phase == AgentLink::Phase::joined) {
-                send_world(link);
-            }
-        }
-    });
-}
-
-void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
-    const Generation* generation = job_.generation();
-    if (generation == nullptr || stop_sent_) {
-        return;
-    }
-    wire::World world;
-    world.generation = generation->number;
-    world.world_size = job_.spec.world_size();
-    world.node_rank = link->node_rank;
-    world.first_rank = link->node_rank * job_.spec.processes_per_node();
-    world.local_ranks = job_.spec.processes_per_node();
-    world.master_address = generation->master_address;
-    world.master_port = generation->master_port;
-    for (const auto& [node_rank, claim] : job_.attempt()->claims) {
-        world.hosts.push_back(claim.node);
-    }
-    if (!generation->ports.empty()) {
-        world.addresses = generation->addresses;
-        world.ports = generation->ports;
-    }
-    world.resume_step = generation->resumed_from_step;
-    link->send(world);
-}
-
-void JobActor::ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready) {
-    if (!current(*link, ready.generation)) {
-        fence(link, "READY of another generation");
-        return;
-    }
-    link->phase = AgentLink::Phase::ready;
-    start_if_ready();
-}
-
-// START leaves once every node is ready (or has started: the daemon may have been restarted half
-// way). It is sent again to a node that says READY again.
-void JobActor::start_if_ready() {
-    const auto set = std::count_if(links_.begin(), links_.end(), [](const auto& entry) {
-        return entry.second->phase >= AgentLink::Phase::ready;
-    });
-    if (set < job_.spec.resources.nodes || stop_sent_) {
-        return;
-    }
-    for (const auto& [node_rank, link] : links_) {
-        if (link->phase == AgentLink::Phase::ready) {
-            link->send(wire::Start{job_.generation()->number});
-        }
-    }
-}
-
-void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
-                            const wire::Started& started) {
-    if (!current(*link, started.generation)) {
-        fence(link, "STARTED of another generation");
-        return;
-    }
-    link->phase = AgentLink::Phase::started;
-    for (const auto& rank : started.ranks) {
-        pids_[rank.rank] = rank.pid;
-    }
-    const auto running = std::count_if(links_.begin(), links_.end(), [](const auto& entry) {
-        return entry.second->phase == AgentLink::Phase::started;
-    });
-    if (running == job_.spec.resources.nodes && draft.job.generation()->running_at == 0) {
-        event::RanksStarted all;
-        all.attempt = draft.job.attempt()->number;
-        all.generation = started.generation;
-        add(draft, all);
-    }
-}
-
 void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Exited& exited) {
+    const std::uint64_t number = exited.event;
+    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
     const Generation* generation = draft.job.generation();
+    if (generation != nullptr && exited.generation > 0 &&
+        (exited.generation < generation->number ||
+         (exited.generation == generation->number && !generation->open()))) {
+        return;  // of a generation that is over
+    }
     const std::int32_t per_node = job_.spec.processes_per_node();
-    const bool mine = exited.rank >= 0 && exited.rank / per_node == link->node_rank;
-    if (!mine || generation == nullptr || generation->number != exited.generation) {
+    const bool mine = generation != nullptr && generation->number == exited.generation &&
+                      exited.rank >= 0 &&
+                      generation->slot_of(exited.rank / per_node) == link->node_rank;
+    if (!mine) {
         fence(link, "EXITED of a rank that is not this agent's");
         return;
     }
@@ -376,13 +326,11 @@ void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
         out.signal = exited.signal;
         out.stopped = exited.stopped;
         out.oom = exited.oom;
-        out.at = exited.time;
+        out.at = std::max<UnixMillis>(exited.time, 0);
         out.log_tail = printable(exited.log_tail.substr(
             exited.log_tail.size() - std::min(exited.log_tail.size(), limits::kLogTailBytes)));
         add(draft, std::move(out));
     }
-    const std::uint64_t number = exited.event;
-    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
 }
 
 void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
@@ -392,12 +340,20 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
     seen.generation = fault.generation;
     seen.rank = fault.rank;
     seen.node = link->node;
-    seen.cause_class = parse_cause_class(fault.cause_class)
-                           ? fault.cause_class
-                           : std::string{to_string(CauseClass::internal)};
+    const auto kind = parse_cause_class(fault.cause_class);
+    const bool persons = kind == CauseClass::restart_requested ||
+                         kind == CauseClass::cancelled_by_user || kind == CauseClass::none;
+    seen.cause_class =
+        kind && !persons ? fault.cause_class : std::string{to_string(CauseClass::internal)};
     seen.message = printable(std::string_view{fault.message}.substr(0, limits::kLogTailBytes));
-    seen.at = fault.time;
-    add(draft, std::move(seen));
+    seen.at = std::max<UnixMillis>(fault.time, 0);
+    if (seen.cause_class == to_string(CauseClass::node_lost)) {
+        seen.slot = link->node_rank;  // its agent says so itself: a rank there cannot be ended
+    }
+    const std::int32_t slot = seen.slot;
+    if (add(draft, std::move(seen)) && slot >= 0) {
+        give_up(draft, slot);
+    }
     const std::uint64_t number = fault.event;
     draft.effects.push_back([link, number] { link->acknowledge_event(number); });
 }
@@ -418,7 +374,8 @@ void JobActor::checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
 
 void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request) {
     if (!current(*link, request.generation) || request.rank < 0 ||
-        request.rank / job_.spec.processes_per_node() != link->node_rank) {
+        job_.live_generation()->slot_of(request.rank / job_.spec.processes_per_node()) !=
+            link->node_rank) {
         wire::KeyReply refusal;
         refusal.id = request.id;
         refusal.error = to_string(Errc::conflict);
@@ -426,9 +383,8 @@ void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyReque
         link->send(refusal);
         return;
     }
-    if (!exchange_ || exchange_generation_ != request.generation) {
+    if (!exchange_) {  // begin_generation() takes the last one's away
         exchange_.emplace(job_.spec.world_size(), context_.clock.wall());
-        exchange_generation_ = request.generation;
     }
     send_answers(exchange_->request(link->node_rank, request, context_.clock.steady()));
 }
@@ -439,126 +395,6 @@ void JobActor::send_answers(const std::vector<KeyExchange::Answer>& answers) {
         if (link != links_.end()) {
             link->second->send(answer.reply);
         }
-    }
-}
-
-// Whether every rank of the node has ended: its agent may leave then.
-bool JobActor::node_ended(const Job& job, std::int32_t node_rank) {
-    const Generation* generation = job.generation();
-    const std::int32_t per_node = job.spec.processes_per_node();
-    for (std::int32_t local = 0; generation != nullptr && local < per_node; ++local) {
-        if (!generation->exited[static_cast<std::size_t>(node_rank * per_node + local)]) {
-            return false;
-        }
-    }
-    return generation != nullptr;
-}
-
-// An agent that has just lost its connection comes back and tells what happened, with the telemetry
-// that goes before it; only after that its files speak for it.
-bool JobActor::gone_for_good(std::int32_t node_rank) const {
-    const auto since = gone_.find(node_rank);
-    return since != gone_.end() && context_.clock.steady() - since->second >= limits::kAgentLost;
-}
-
-// A node whose agent has been silent for too long is lost, whatever the scheduler says.
-void JobActor::note_lost_agents(Draft& draft) {
-    const auto now = context_.clock.steady();
-    const Attempt* attempt = draft.job.attempt();
-    for (const auto& [node_rank, claim] : attempt->claims) {
-        if (!links_.contains(node_rank) && !gone_.contains(node_rank)) {
-            gone_[node_rank] = now;  // the daemon was restarted: the patience starts now
-        }
-    }
-    for (const auto& [node_rank, since] : gone_) {
-        const auto claim = attempt->claims.find(node_rank);
-        if (now - since < limits::kAgentLost || claim == attempt->claims.end() ||
-            node_ended(draft.job, node_rank)) {
-            continue;
-        }
-        event::FaultSeen lost;
-        lost.attempt = attempt->number;
-        lost.generation = draft.job.generation() != nullptr ? draft.job.generation()->number : 0;
-        lost.node = claim->second.node;
-        lost.cause_class = to_string(CauseClass::node_lost);
-        lost.message = "the agent of " + claim->second.node + " has not been heard for " +
-                       std::to_string(std::chrono::seconds{limits::kAgentLost}.count()) + " s";
-        lost.at = context_.clock.wall();
-        add(draft, std::move(lost));
-        return;
-    }
-}
-
-// Agents that are gone cannot be asked any more: what their ranks did is in their result files.
-void JobActor::read_results(Draft& draft, const Observation& seen) {
-    const Attempt* attempt = draft.job.attempt();
-    const Generation* generation = draft.job.generation();
-    // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
-    const bool absent = seen.kind == Observation::Kind::absent;
-    const bool over = !absent && seen.state == AllocationState::ended;
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
-        const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), node) !=
-                          seen.lost_nodes.end();
-        if ((!over && !absent && !lost && !gone_for_good(node)) || links_.contains(node)) {
-            continue;
-        }
-        const auto claim = attempt->claims.find(node);
-        const std::string name =
-            claim == attempt->claims.end() ? "node " + std::to_string(node) : claim->second.node;
-        if (auto result = read_result(attempt->directory, node);
-            result && generation != nullptr && result->generation == generation->number) {
-            for (auto& exit : result->exits) {
-                event::RankExited out;
-                out.attempt = attempt->number;
-                out.generation = exit.generation;
-                out.rank = exit.rank;
-                out.node = name;
-                out.exit_code = exit.exit_code;
-                out.signal = exit.signal;
-                out.stopped = exit.stopped;
-                out.oom = exit.oom;
-                out.at = exit.time;
-                out.log_tail = printable(exit.log_tail);
-                add(draft, std::move(out));
-                attempt = draft.job.attempt();
-                generation = draft.job.generation();
-            }
-        }
-        if ((over || lost) && !node_ended(draft.job, node) && !stop_sent_) {
-            event::FaultSeen fault;
-            fault.attempt = attempt->number;
-            fault.generation = generation != nullptr ? generation->number : 0;
-            const auto words = read_gave_up(
-                attempt->directory, node,
-                claim == attempt->claims.end() ? std::string{} : claim->second.incarnation);
-            fault.node = words ? words->node : name;
-            fault.cause_class = to_string(CauseClass::node_lost);
-            fault.message = "the agent of " + fault.node + " ended without a result";
-            for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
-                fault.message += why.empty() ? "" : ": " + why;
-            }
-            if (!attempt->allocation.empty()) {
-                blame_memory(*attempt, fault);
-            }
-            fault.at = context_.clock.wall();
-            add(draft, std::move(fault));
-            return;
-        }
-    }
-}
-
-// Slurm ends all of a job that passes its memory and calls it failed; only its logs say of what.
-void JobActor::blame_memory(const Attempt& attempt, event::FaultSeen& fault) const {
-    const auto found = find_memory_evidence(attempt.directory, job_.spec.resources.nodes);
-    if (!found) {
-        return;
-    }
-    fault.cause_class = to_string(CauseClass::oom);
-    fault.message = "Slurm ended the job for its memory: " + found->line;
-    const auto claim = attempt.claims.find(found->node_rank);
-    if (claim != attempt.claims.end()) {
-        fault.node = claim->second.node;
-        fault.rank = job_.spec.processes_per_node() == 1 ? found->node_rank : -1;
     }
 }
 

@@ -26,14 +26,15 @@ AttemptRequest JobActor::request() const {
     out.intent_is_fresh = intent_fresh_;
     out.scheduler_id = attempt.scheduler_id;
     out.allocation = attempt.allocation;
+    out.exclude = nodes_to_exclude(job_);
     return out;
 }
 
 Task<void> JobActor::create_attempt() {
     const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
     const std::function<Result<PreparedAttempt>()> prepare =
-        [runs = context_.settings.runs_dir, id = job_.id, number, nodes = job_.spec.resources.nodes,
-         listener = context_.settings.agents,
+        [runs = context_.settings.runs_dir, id = job_.id, number,
+         nodes = job_.spec.resources.allocated_nodes(), listener = context_.settings.agents,
          runs_as = context_.scheduler.identities() != nullptr ? job_.user : std::string{}] {
             return prepare_attempt(runs, id, number, nodes, listener, runs_as);
         };
@@ -160,7 +161,7 @@ Task<void> JobActor::end_unclaimed(const Observation& seen) {
 
 // Of the agents that came with nobody hearing them: the daemon's certificate was another one, say.
 std::optional<wire::GaveUpFile> JobActor::first_last_words() const {
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < job_.spec.resources.allocated_nodes(); ++node) {
         if (auto words = read_gave_up(job_.attempt()->directory, node, "")) {
             return words;
         }
@@ -209,7 +210,7 @@ Task<void> JobActor::look_at_allocation() {
     const bool paused = seen.kind == Observation::Kind::state && seen.paused;
     if (paused || was_paused_) {
         set_pending_reason(paused ? seen.message : "");
-        gone_.clear();  // agents that stand still say nothing; their patience starts anew
+        forgive_silence();  // agents that stand still say nothing
         was_paused_ = paused;
     }
     Draft next = draft();
@@ -218,14 +219,20 @@ Task<void> JobActor::look_at_allocation() {
     }
     if (!paused) {
         note_lost_agents(next);
+        look_for_hang(next);
     }
+    if (job_.state == JobState::restarting) {
+        expect_end_if_left();
+    }
+    form_generation(next);
     if (!next.events.empty()) {
         co_await commit_and_look(std::move(next));
     }
 }
 
 // Ends what runs: STOP to every agent, then by force. What the ranks did is heard as usual; this is
-// called again with every input and tick until due() says conclude.
+// called again with every input and tick until due() says conclude, or, if another attempt follows,
+// until the allocation is over.
 Task<void> JobActor::stop_attempt(Cause cause) {
     const auto now = context_.clock.steady();
     if (!stop_sent_) {
@@ -268,8 +275,11 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         cancel_sent_ = cancelled.has_value();
     }
     const Observation seen = co_await context_.scheduler.poll(job_.id, number);
+    // Forgotten by the scheduler is no proof that its agents have left, and ranks of another
+    // attempt must not start beside theirs.
+    const bool left = links_.empty() || overdue || !job_.spec.recovery.wanted;
     const bool over =
-        seen.kind == Observation::Kind::absent ||
+        (seen.kind == Observation::Kind::absent && left) ||
         (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended);
     Draft next = draft();
     if (over) {
@@ -281,7 +291,20 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         co_await sleep_on(retry_, kStoreRetry);  // nothing is lost: the ranks' files are there
         co_return;
     }
-    if (over && inputs_.empty()) {
+    if (!over || !inputs_.empty()) {
+        co_return;
+    }
+    // The scheduler's word may have changed what follows.
+    const Action follows = due(job_, context_.clock.wall());
+    if (follows.kind == ActionKind::next_attempt) {
+        co_await end_attempt(follows.cause);
+    } else if (follows.kind == ActionKind::restart) {
+        // In an allocation that is over: said next, as the fault of the attempt.
+        stop_sent_.reset();
+        cancel_sent_ = false;
+        alone_since_.reset();
+        co_await end_generation(follows.cause);
+    } else {
         co_await conclude();
     }
 }
@@ -311,6 +334,9 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
         return;
     }
     const Generation& generation = *draft.job.generation();
+    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
+        return;  // it is taken already
+    }
     event::FaultSeen fault;
     fault.attempt = draft.job.attempt()->number;
     fault.generation = generation.number;

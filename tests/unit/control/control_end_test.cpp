@@ -197,6 +197,7 @@ TEST_F(ControlTest, ANodeWhoseAgentIsSilentForTooLongIsLost) {
     auto settle = [&]() -> Task<void> { co_await control_->ready(); };
     wait(settle());  // a round through the store: the end of the connection has been taken in
     clock_.advance(limits::kAgentLost + std::chrono::seconds{1});
+    first.say(wire::Beat{0, 1, 0});
     until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP");
     wire::Exited stopped = exit(1, 0, -1);
     stopped.signal = 15;

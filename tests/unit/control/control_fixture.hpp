@@ -244,6 +244,7 @@ class ControlTest : public ::testing::Test {
         hello.node = "n" + std::to_string(node);
         hello.incarnation = incarnation.empty() ? "i" + std::to_string(node) : incarnation;
         hello.ranks_running = running;
+        hello.generation = running ? 1 : 0;
         agent.say(hello);
         return agent;
     }

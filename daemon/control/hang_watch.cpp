@@ -1,0 +1,56 @@
+#include "daemon/control/hang_watch.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+
+std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& series, TimePoint now,
+                                                  std::chrono::seconds limit, double since) {
+    std::uint64_t sum = 0;  // may wrap: only whether it changes counts
+    std::int64_t highest = -1;
+    bool stepped = false;  // in this generation
+    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
+        const std::int64_t step = series.rank(rank).last_step();
+        sum += static_cast<std::uint64_t>(step);
+        highest = std::max(highest, step);
+        stepped = stepped || (step >= 0 && series.rank(rank).last_received() >= since);
+    }
+    if (!std::exchange(looked_, true)) {
+        steps_ = sum;
+        moved_at_ = stepped ? std::optional{now} : std::nullopt;
+        return std::nullopt;
+    }
+    if (sum != steps_) {
+        steps_ = sum;
+        moved_at_ = now;
+    }
+    if (!moved_at_ || now - *moved_at_ < limit) {
+        return std::nullopt;
+    }
+    Verdict out;
+    out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - *moved_at_);
+    out.step = highest;
+    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
+        const telemetry::RankSeries& one = series.rank(rank);
+        if (!one.empty() && one.last_step() < highest) {
+            out.behind.push_back(static_cast<std::int32_t>(rank));
+        }
+    }
+    return out;
+}
+
+std::chrono::seconds hang_limit(std::int32_t hang_seconds, double step_seconds) {
+    if (hang_seconds > 0) {
+        return std::chrono::seconds{hang_seconds};
+    }
+    constexpr double kTimes = 10;
+    const double usual = std::isfinite(step_seconds) ? std::clamp(step_seconds, 0.0, 1e6) : 0;
+    return std::max<std::chrono::seconds>(
+        limits::kHangLeast, std::chrono::seconds{static_cast<std::int64_t>(kTimes * usual)});
+}
+
+}  // namespace lockstep

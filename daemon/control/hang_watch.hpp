@@ -1,0 +1,42 @@
+// Whether a job hangs: no rank has made a step for too long. Asked at every tick; remembers when it
+// last saw one. A generation is watched from its first step on (how long imports and compilations
+// take, nobody knows), and no more once a rank has ended: the last ones may be saving for minutes.
+// Control thread only.
+#pragma once
+
+#include "daemon/telemetry/series.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+class HangWatch {
+  public:
+    using TimePoint = std::chrono::steady_clock::time_point;
+    struct Verdict {
+        std::chrono::seconds silence{0};
+        std::int64_t step = -1;            // the highest that a rank has reached
+        std::vector<std::int32_t> behind;  // ranks that have reported, but not that step; ascending
+    };
+
+    // Another generation, or nobody could be heard: the next step counts as the first.
+    void reset() { *this = HangWatch{}; }
+    // `limit`: how long without a step is a hang. `since`: when the generation began, Unix seconds
+    // of the daemon's clock. Ranks that never report are not called behind.
+    std::optional<Verdict> look(const telemetry::JobSeries& series, TimePoint now,
+                                std::chrono::seconds limit, double since);
+
+  private:
+    bool looked_ = false;
+    std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet
+    std::uint64_t steps_ = 0;            // sum of the ranks' steps when it was last looked at
+};
+
+// max(60 s, 10 × the 99th percentile of the ranks' step times) unless the job says otherwise.
+// `step_seconds`: that percentile; 0 = not known.
+std::chrono::seconds hang_limit(std::int32_t hang_seconds, double step_seconds);
+
+}  // namespace lockstep

@@ -1,0 +1,306 @@
+// From one generation to the next, from one attempt to the next, and how a hang is noticed.
+#include "daemon/control/job_actor.hpp"
+#include "job/async/sleep.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Steps are the ranks' own word; differences of them must not overflow.
+constexpr std::int64_t kStepMost = std::int64_t{1} << 53U;
+
+// Beyond the grace of ABORT: the agent kills, and gives up what cannot be killed, within 5 s.
+constexpr auto kAbortPatience = limits::kStopGrace + std::chrono::seconds{10};
+
+std::string state_words(const std::string& state) {
+    if (state == "T" || state == "t") {
+        return "its process is stopped";
+    }
+    if (state == "D") {
+        return "its process waits for the disk or a driver and cannot be ended";
+    }
+    if (state == "Z" || state == "X") {
+        return "its process is dead";
+    }
+    return state == "R" ? "its process is computing" : "its process sleeps";
+}
+
+}  // namespace
+
+// Slots of the live generation's nodes on which ranks may still run, as far as was heard. A node
+// that has joined says that none of them lives there; it may have had none yet.
+std::vector<std::int32_t> JobActor::slots_with_ranks() const {
+    std::vector<std::int32_t> out;
+    const Generation& live = *job_.live_generation();
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        const std::int32_t slot = live.slot_of(node);
+        if (!job_.attempt()->lost.contains(slot) && !node_ended(job_, node) &&
+            rendezvous_.phase(slot) != Rendezvous::Phase::joined) {
+            out.push_back(slot);
+        }
+    }
+    return out;
+}
+
+void JobActor::send_abort(const std::string& reason) {
+    wire::Abort abort;
+    abort.generation = job_.live_generation()->number;
+    abort.reason = reason;
+    abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
+    for (const auto& [slot, link] : links_) {
+        if (!link->abort_sent && rendezvous_.is_member(slot)) {
+            link->abort_sent = context_.clock.steady();
+            link->send(abort);
+        }
+    }
+}
+
+// ABORT to every node; the generation has ended once none of its ranks lives, or their node is
+// lost. Called again with every input and tick until then. No rank of the next one starts before:
+// two generations never write at a time.
+Task<void> JobActor::restart_ranks(Cause cause) {
+    const auto now = context_.clock.steady();
+    if (!abort_sent_) {
+        abort_sent_ = now;
+        log::info("generation is over, its ranks are being stopped",
+                  {{"job", job_.id.value},
+                   {"generation", job_.live_generation()->number},
+                   {"class", to_string(cause.kind)},
+                   {"why", cause.message}});
+    }
+    send_abort(cause.message);
+    if (!submitted_) {  // the daemon was restarted meanwhile
+        const auto adopted = co_await context_.scheduler.adopt(request());
+        submitted_ = adopted.has_value();
+    }
+    expect_end_if_left();
+    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const bool allocation_over =
+        seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    Draft next = draft();
+    if (seen.kind != Observation::Kind::unreachable) {
+        read_results(next, seen);
+    }
+    note_lost_agents(next);
+    for (const std::int32_t slot : slots_with_ranks()) {
+        const auto link = links_.find(slot);
+        if (link != links_.end() && link->second->abort_sent &&
+            now - *link->second->abort_sent >= kAbortPatience) {
+            event::FaultSeen stuck;
+            const auto claim = job_.attempt()->claims.find(slot);
+            stuck.node = claim == job_.attempt()->claims.end() ? "" : claim->second.node;
+            stuck.cause_class = to_string(CauseClass::node_lost);
+            stuck.message = "the ranks of " + stuck.node + " did not end in time";
+            lose(next, slot, std::move(stuck));
+        }
+    }
+    if (!next.events.empty()) {
+        co_await commit_and_look(std::move(next));
+        co_return;
+    }
+    if (allocation_over || slots_with_ranks().empty()) {
+        co_await end_generation(std::move(cause));
+    }
+}
+
+// An agent that goes although its ranks are wanted again was told to by the scheduler, perhaps: its
+// word on the allocation is wanted soon.
+void JobActor::expect_end_if_left() {
+    const Generation* newest = job_.generation();
+    for (std::int32_t node = 0; newest != nullptr && node < job_.spec.resources.nodes; ++node) {
+        const std::int32_t slot = newest->slot_of(node);
+        if (!links_.contains(slot) && !job_.attempt()->lost.contains(slot)) {
+            context_.scheduler.expect_end(job_.id, job_.attempt()->number);
+            return;
+        }
+    }
+}
+
+// The highest step that a rank has reported in the live generation; -1 = none.
+std::int64_t JobActor::last_step() const {
+    const auto* series = context_.series.find(job_.id.value);
+    const Generation* live = job_.live_generation();
+    std::int64_t step = -1;
+    if (series == nullptr || live == nullptr) {
+        return step;
+    }
+    for (std::size_t rank = 0; rank < series->world_size(); ++rank) {
+        const telemetry::RankSeries& one = series->rank(rank);
+        // What came before is of an earlier generation; times are this daemon's, seconds.
+        if (one.last_received() * 1000.0 >= static_cast<double>(live->started_at)) {
+            step = std::max(step, std::min(one.last_step(), kStepMost));
+        }
+    }
+    return step;
+}
+
+Task<void> JobActor::end_generation(Cause cause) {
+    co_await hooks_.flush_telemetry();
+    const Generation* live = job_.live_generation();
+    if (live == nullptr) {
+        co_return;
+    }
+    event::GenerationEnded ended;
+    ended.attempt = job_.attempt()->number;
+    ended.generation = live->number;
+    ended.cause = std::move(cause);
+    ended.step = last_step();
+    Draft next = draft();
+    add(next, std::move(ended));
+    next.effects.push_back([this] {
+        rendezvous_.over();
+        exchange_.reset();
+        abort_sent_.reset();
+        evidence_.reset();
+        hang_watch_.reset();
+        stats_.reset();
+    });
+    co_await commit_and_look(std::move(next));
+}
+
+// The allocation is over, another attempt follows.
+Task<void> JobActor::end_attempt(Cause cause) {
+    co_await hooks_.flush_telemetry();
+    const std::int32_t number = job_.attempt()->number;
+    Draft next = draft();
+    if (const Generation* live = job_.live_generation()) {
+        event::GenerationEnded generation;
+        generation.attempt = number;
+        generation.generation = live->number;
+        generation.cause = cause;
+        generation.step = last_step();
+        add(next, std::move(generation));
+    }
+    event::AttemptEnded ended;
+    ended.attempt = number;
+    ended.cause = std::move(cause);
+    add(next, std::move(ended));
+    next.effects.push_back([this, number] {
+        log::info("attempt is over, another one follows",
+                  {{"job", job_.id.value}, {"attempt", number}});
+        context_.scheduler.over(job_.id, number);
+        forget_attempt();
+    });
+    co_await commit_and_look(std::move(next));
+}
+
+// Nothing that was known of the last attempt's agents and allocation is true of the next.
+void JobActor::forget_attempt() {
+    for (const auto& [slot, link] : links_) {
+        link->close("the attempt is over");
+    }
+    links_.clear();
+    gone_.clear();
+    unheard_.clear();
+    pids_.clear();
+    exchange_.reset();
+    evidence_.reset();
+    hang_watch_.reset();
+    stats_.reset();
+    rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes()};
+    submitted_ = false;
+    intent_fresh_ = false;
+    cancel_sent_ = false;
+    was_paused_ = false;
+    verdict_since_.reset();
+    alone_since_.reset();
+    stop_sent_.reset();
+    abort_sent_.reset();
+}
+
+// Evidence first: what the ranks are doing is asked before anything is ended.
+void JobActor::look_for_hang(Draft& draft) {
+    const auto* series = context_.series.find(job_.id.value);
+    const Generation* live = draft.job.live_generation();
+    const bool watched =
+        draft.job.spec.watch.hang_seconds > 0 || draft.job.spec.recovery.has(RecoveryTrigger::hang);
+    if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
+        live->exited_count > 0 || live->first_failure) {
+        return;
+    }
+    const auto now = context_.clock.steady();
+    if (!evidence_) {
+        const telemetry::JobStats* known = stats();
+        const double usual =
+            known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+        auto verdict =
+            hang_watch_.look(*series, now, hang_limit(draft.job.spec.watch.hang_seconds, usual),
+                             static_cast<double>(live->started_at) / 1000.0);
+        if (!verdict) {
+            return;
+        }
+        evidence_.emplace();
+        evidence_->verdict = std::move(*verdict);
+        evidence_->since = now;
+        for (const auto& [slot, link] : links_) {
+            if (rendezvous_.is_member(slot)) {
+                evidence_->awaited.insert(slot);
+                link->send(wire::Examine{live->number, "no rank has made a step"});
+            }
+        }
+        log::warn("the ranks hang", {{"job", job_.id.value}, {"step", evidence_->verdict.step}});
+    }
+    if (evidence_->awaited.empty() || now - evidence_->since >= limits::kEvidencePatience) {
+        add(draft, hang_fault());
+    }
+}
+
+void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
+    if (evidence_ && current(*link, examined.generation) &&
+        examined.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
+        evidence_->awaited.erase(link->node_rank) == 1) {
+        evidence_->ranks.insert(evidence_->ranks.end(), examined.ranks.begin(),
+                                examined.ranks.end());
+        inputs_.emplace_back(LookInput{});
+    }
+}
+
+// Who is to blame, in words: the first rank that is behind; if all are at the same step, one whose
+// process does not run.
+event::FaultSeen JobActor::hang_fault() const {
+    const HangWatch::Verdict& verdict = evidence_->verdict;
+    const auto state_of = [&](std::int32_t rank) {
+        const auto found =
+            std::find_if(evidence_->ranks.begin(), evidence_->ranks.end(),
+                         [&](const wire::RankState& one) { return one.rank == rank; });
+        return found == evidence_->ranks.end() ? std::string{} : found->state;
+    };
+    event::FaultSeen fault;
+    fault.attempt = job_.attempt()->number;
+    fault.generation = job_.live_generation()->number;
+    fault.cause_class = to_string(CauseClass::hang);
+    fault.at = context_.clock.wall();
+    fault.message = "no rank has made a step for " + std::to_string(verdict.silence.count()) + " s";
+    if (!verdict.behind.empty()) {
+        fault.rank = verdict.behind.front();
+    } else {
+        for (const wire::RankState& one : evidence_->ranks) {
+            if (one.state != "S" && one.state != "R" && fault.rank < 0) {
+                fault.rank = one.rank;
+            }
+        }
+    }
+    if (fault.rank < 0 || fault.rank >= job_.spec.world_size()) {
+        fault.rank = -1;
+        fault.message += "; all are at step " + std::to_string(verdict.step);
+        return fault;
+    }
+    if (const NodeClaim* claim = job_.claim_of_node(fault.rank / job_.spec.processes_per_node())) {
+        fault.node = claim->node;
+    }
+    fault.message += "; rank " + std::to_string(fault.rank) + " on " + fault.node;
+    if (const auto* series = context_.series.find(job_.id.value);
+        series != nullptr && !verdict.behind.empty()) {
+        const auto rank = static_cast<std::size_t>(fault.rank);
+        fault.message += " is behind at step " + std::to_string(series->rank(rank).last_step());
+    }
+    if (const std::string state = state_of(fault.rank); !state.empty()) {
+        fault.message += ", " + state_words(state);
+    }
+    return fault;
+}
+
+}  // namespace lockstep

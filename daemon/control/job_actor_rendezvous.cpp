@@ -1,0 +1,188 @@
+// How the agents of a job meet: JOIN, WORLD, READY, START, STARTED, and ABORT to whoever is late.
+// The rules are rendezvous.hpp's; here they get their messages and their events.
+#include "daemon/control/job_actor.hpp"
+#include "job/base/log.hpp"
+
+namespace lockstep {
+
+void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
+    const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
+    if (join.ports.size() != static_cast<std::size_t>(ports)) {
+        fence(link, "JOIN with " + std::to_string(join.ports.size()) + " ports, not " +
+                        std::to_string(ports));
+        return;
+    }
+    link->join = join;
+    if (rendezvous_.joined(link->node_rank, join.generation)) {
+        // Fixed before: this agent had not heard of it, or the daemon was restarted in between. Not
+        // before the append: it may have been fixed in this very draft.
+        draft.effects.push_back([this, link] { send_world(link); });
+        return;
+    }
+    form_generation(draft);
+}
+
+// Once every node that is needed has joined: the ranks, the master and the number of the generation
+// are fixed and on disk before anybody hears of them.
+void JobActor::form_generation(Draft& draft) {
+    const Attempt* attempt = draft.job.attempt();
+    if (stop_sent_ || !rendezvous_.enough_joined() || draft.job.live_generation() != nullptr ||
+        due(draft.job, context_.clock.wall()).kind != ActionKind::gather) {
+        return;
+    }
+    std::vector<std::int32_t> before;
+    if (const Generation* last = draft.job.generation()) {
+        for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+            before.push_back(last->slot_of(node));
+        }
+    }
+    auto members = rendezvous_.next(before);
+    if (!members) {
+        return;
+    }
+    event::GenerationStarted started;
+    started.attempt = attempt->number;
+    started.generation = attempt->generations.empty() ? 1 : attempt->generations.back().number + 1;
+    started.master_address = links_.at(members->front())->join.address;
+    started.master_port = links_.at(members->front())->join.port;
+    for (const std::int32_t slot : *members) {
+        const wire::Join& join = links_.at(slot)->join;
+        started.addresses.push_back(join.address);
+        started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
+    }
+    started.resumed_from_step = draft.job.checkpoint_step;
+    if (job_.spec.resources.spares > 0) {
+        started.slots = *members;
+    }
+    if (!add(draft, std::move(started))) {
+        return;
+    }
+    draft.effects.push_back([this, slots = std::move(*members)] {
+        begin_generation();
+        wire::World told = world();
+        for (std::size_t node = 0; node < slots.size(); ++node) {
+            if (const auto link = links_.find(slots[node]); link != links_.end()) {
+                told.node_rank = static_cast<std::int32_t>(node);
+                told.first_rank = told.node_rank * told.local_ranks;
+                link->second->send(told);
+            }
+        }
+    });
+}
+
+// What only lives while the daemon does, for the generation that has just been fixed.
+void JobActor::begin_generation() {
+    const Generation& live = *job_.live_generation();
+    rendezvous_.fixed(live.number, live.slots);
+    exchange_.reset();
+    pids_.clear();
+    evidence_.reset();
+    hang_watch_.reset();
+    abort_sent_.reset();
+    for (const auto& [slot, link] : links_) {
+        link->abort_sent.reset();
+    }
+}
+
+// Without what each node is told for itself.
+wire::World JobActor::world() const {
+    const Generation& generation = *job_.live_generation();
+    wire::World out;
+    out.generation = generation.number;
+    out.world_size = job_.spec.world_size();
+    out.local_ranks = job_.spec.processes_per_node();
+    out.master_address = generation.master_address;
+    out.master_port = generation.master_port;
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        out.hosts.push_back(job_.claim_of_node(node)->node);
+    }
+    if (!generation.ports.empty()) {
+        out.addresses = generation.addresses;
+        out.ports = generation.ports;
+    }
+    out.resume_step = generation.resumed_from_step;
+    return out;
+}
+
+void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
+    const Generation* generation = job_.live_generation();
+    const std::int32_t node_rank =
+        generation == nullptr ? -1 : generation->node_rank_of(link->node_rank);
+    if (node_rank < 0 || stop_sent_ || abort_sent_) {
+        return;
+    }
+    wire::World told = world();
+    told.node_rank = node_rank;
+    told.first_rank = node_rank * told.local_ranks;
+    link->send(told);
+}
+
+// A generation that is over, and the agent does not know it: ABORT once more. True if it was that.
+bool JobActor::abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation) {
+    const Generation* newest = job_.generation();
+    if (newest == nullptr || link->attempt() != job_.attempt()->number || generation < 1 ||
+        generation > newest->number || (generation == newest->number && newest->open())) {
+        return false;
+    }
+    wire::Abort abort;
+    abort.generation = generation;
+    abort.reason = "generation " + std::to_string(generation) + " is over";
+    link->send(abort);
+    return true;
+}
+
+void JobActor::ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready) {
+    if (abort_if_over(link, ready.generation)) {
+        return;
+    }
+    const bool before = rendezvous_.all_ready();
+    if (!rendezvous_.ready(link->node_rank, ready.generation)) {
+        fence(link, "READY of another generation");
+        return;
+    }
+    if (!before) {
+        start_if_ready();
+    } else if (!stop_sent_ && !abort_sent_) {
+        link->send(wire::Start{rendezvous_.live()});  // it says READY again: START was lost
+    }
+}
+
+// START leaves once every node is ready (or has started: the daemon may have been restarted half
+// way). To be called when that has just become so: it goes to thousands of nodes.
+void JobActor::start_if_ready() {
+    if (!rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
+        return;
+    }
+    for (const auto& [slot, link] : links_) {
+        if (rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready) {
+            link->send(wire::Start{rendezvous_.live()});
+        }
+    }
+}
+
+void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                            const wire::Started& started) {
+    if (abort_if_over(link, started.generation)) {
+        return;
+    }
+    const bool before = rendezvous_.all_ready();
+    if (!rendezvous_.started(link->node_rank, started.generation)) {
+        fence(link, "STARTED of another generation");
+        return;
+    }
+    if (!before) {
+        start_if_ready();  // it was the last one that had not been heard
+    }
+    for (const auto& rank : started.ranks) {
+        pids_[rank.rank] = rank.pid;
+    }
+    const Generation* live = draft.job.live_generation();
+    if (rendezvous_.all_started() && live != nullptr && live->running_at == 0) {
+        event::RanksStarted all;
+        all.attempt = draft.job.attempt()->number;
+        all.generation = started.generation;
+        add(draft, all);
+    }
+}
+
+}  // namespace lockstep

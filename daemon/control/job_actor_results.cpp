@@ -1,0 +1,246 @@
+// What becomes of agents that are not heard any more, and what they left behind.
+#include "daemon/control/attempt_files.hpp"
+#include "daemon/control/job_actor.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Not called for so long, it could not know who was silent.
+constexpr auto kDeaf = std::chrono::seconds{3};
+
+}  // namespace
+
+// An agent that has just lost its connection comes back and tells what happened, with the telemetry
+// that goes before it; only after that its files speak for it.
+bool JobActor::gone_for_good(std::int32_t node_rank) const {
+    const auto since = gone_.find(node_rank);
+    return since != gone_.end() && context_.clock.steady() - since->second >= limits::kAgentLost;
+}
+
+// When an agent was last heard; nothing: it has not been here in this daemon's life.
+std::optional<std::chrono::steady_clock::time_point> JobActor::heard(std::int32_t slot) const {
+    if (const auto link = links_.find(slot); link != links_.end()) {
+        return link->second->last_heard;
+    }
+    const auto gone = gone_.find(slot);
+    return gone == gone_.end() ? std::nullopt : std::optional{gone->second};
+}
+
+// Nobody could be heard (this daemon stood still, the job was suspended): all patience starts anew.
+void JobActor::forgive_silence() {
+    const auto now = context_.clock.steady();
+    for (auto& [slot, since] : gone_) {
+        since = now;
+    }
+    for (const auto& [slot, link] : links_) {
+        link->last_heard = now;
+    }
+    hang_watch_.reset();
+}
+
+// Nodes that wait as spares and were heard a moment ago.
+std::int32_t JobActor::spares_at_hand() const {
+    std::int32_t count = 0;
+    for (const auto& [slot, link] : links_) {
+        const auto silence = context_.clock.steady() - link->last_heard;
+        count += rendezvous_.is_spare(slot) && silence < limits::kAgentSilence / 2 ? 1 : 0;
+    }
+    return count;
+}
+
+// A node whose agent has been silent for too long is lost, whatever the scheduler says. Soon, if
+// another one waits to take its place; else its connection may well come back.
+void JobActor::note_lost_agents(Draft& draft) {
+    // The timer's own clock: whether this daemon could hear anything.
+    const auto looked = std::exchange(looked_, std::chrono::steady_clock::now());
+    if (looked && *looked_ - *looked >= kDeaf) {
+        forgive_silence();
+        return;
+    }
+    const auto now = context_.clock.steady();
+    std::int32_t soon = draft.job.spec.recovery.has(RecoveryTrigger::node_failure) &&
+                                draft.job.live_generation() != nullptr
+                            ? spares_at_hand()
+                            : 0;
+    std::vector<std::int32_t> silent;
+    for (const auto& [slot, claim] : draft.job.attempt()->claims) {
+        const auto last = heard(slot);
+        if (!last) {
+            gone_[slot] = now;  // the daemon was restarted: the patience starts now
+            unheard_.insert(slot);
+            continue;
+        }
+        const bool early = soon > 0 && !unheard_.contains(slot) && rendezvous_.is_member(slot);
+        if (draft.job.attempt()->lost.contains(slot) ||
+            now - *last < (early ? std::chrono::seconds{limits::kAgentSilence}
+                                 : std::chrono::seconds{limits::kAgentLost})) {
+            continue;
+        }
+        soon -= now - *last < limits::kAgentLost ? 1 : 0;
+        silent.push_back(slot);
+    }
+    for (const std::int32_t slot : silent) {
+        const Generation* live = draft.job.live_generation();
+        const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
+        if (live != nullptr && node >= 0 && node_ended(draft.job, node)) {
+            continue;  // its ranks have ended: it may leave
+        }
+        const auto silence =
+            std::chrono::duration_cast<std::chrono::seconds>(now - *heard(slot)).count();
+        event::FaultSeen lost;
+        lost.node = draft.job.attempt()->claims.at(slot).node;
+        lost.cause_class = to_string(CauseClass::node_lost);
+        lost.message = "the agent of " + lost.node + " has not been heard for " +
+                       std::to_string(silence) + " s";
+        lose(draft, slot, std::move(lost));
+    }
+}
+
+// Completes and appends the fault of a node that is not to be used any more.
+void JobActor::lose(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
+    fault.attempt = draft.job.attempt()->number;
+    fault.generation =
+        draft.job.live_generation() != nullptr ? draft.job.live_generation()->number : 0;
+    fault.slot = slot;
+    fault.at = context_.clock.wall();
+    if (add(draft, std::move(fault))) {
+        give_up(draft, slot);
+    }
+}
+
+// Whatever the agent of the node still says does not count from now on.
+void JobActor::give_up(Draft& draft, std::int32_t slot) {
+    draft.effects.push_back([this, slot] {
+        rendezvous_.lost(slot);
+        if (const auto found = links_.find(slot); found != links_.end()) {
+            const auto link = found->second;
+            fence(link, "this node was given up");
+        }
+    });
+}
+
+// Agents that are gone cannot be asked any more: what their ranks did is in their result files.
+void JobActor::read_results(Draft& draft, const Observation& seen) {
+    // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
+    const bool absent = seen.kind == Observation::Kind::absent;
+    const bool over = !absent && seen.state == AllocationState::ended;
+    for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
+        const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), slot) !=
+                          seen.lost_nodes.end();
+        if ((!over && !absent && !lost && !gone_for_good(slot)) || links_.contains(slot) ||
+            draft.job.attempt()->lost.contains(slot)) {
+            continue;
+        }
+        read_result_of(draft, slot);
+        const Generation* live = draft.job.live_generation();
+        const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
+        const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job, node);
+        if ((!over && !lost) || left_in_peace || stop_sent_) {
+            continue;
+        }
+        const bool known =
+            live != nullptr ? live->first_failure.has_value() : draft.job.generation() != nullptr;
+        if (over && known) {
+            continue;  // why it failed is known; that nobody is there any more follows from it
+        }
+        event::FaultSeen fault = how_it_was_lost(draft.job, slot, seen);
+        // With the whole allocation gone it need not be this node's fault.
+        const auto nodes = static_cast<std::size_t>(job_.spec.resources.allocated_nodes());
+        const bool alone = nodes == 1 ? seen.cause.kind == CauseClass::node_lost
+                                      : lost && seen.lost_nodes.size() < nodes;
+        if (alone || !over) {
+            lose(draft, slot, std::move(fault));
+            continue;
+        }
+        fault.attempt = draft.job.attempt()->number;
+        fault.generation = live != nullptr ? live->number : 0;
+        fault.at = context_.clock.wall();
+        add(draft, std::move(fault));
+        return;
+    }
+    // Whatever its nodes say, there is no allocation any more.
+    if (over && !stop_sent_ && draft.job.live_generation() == nullptr &&
+        draft.job.generation() != nullptr) {
+        event::FaultSeen fault;
+        fault.attempt = draft.job.attempt()->number;
+        fault.cause_class = to_string(seen.cause.kind == CauseClass::none ? CauseClass::node_lost
+                                                                          : seen.cause.kind);
+        fault.message = seen.cause.message.empty()
+                            ? "the allocation ended between two generations: " + seen.message
+                            : seen.cause.message;
+        fault.node = seen.cause.node;
+        fault.at = context_.clock.wall();
+        add(draft, std::move(fault));
+    }
+}
+
+void JobActor::read_result_of(Draft& draft, std::int32_t slot) {
+    const Attempt& attempt = *draft.job.attempt();
+    const Generation* live = draft.job.live_generation();
+    const auto result = read_result(attempt.directory, slot);
+    if (!result || live == nullptr || result->generation != live->number) {
+        return;
+    }
+    const auto claim = attempt.claims.find(slot);
+    const std::string name =
+        claim == attempt.claims.end() ? "node " + std::to_string(slot) : claim->second.node;
+    const std::int32_t number = attempt.number;
+    for (const auto& exit : result->exits) {
+        event::RankExited out;
+        out.attempt = number;
+        out.generation = exit.generation;
+        out.rank = exit.rank;
+        out.node = name;
+        out.exit_code = exit.exit_code;
+        out.signal = exit.signal;
+        out.stopped = exit.stopped;
+        out.oom = exit.oom;
+        out.at = exit.time;
+        out.log_tail = printable(exit.log_tail);
+        add(draft, std::move(out));
+    }
+}
+
+event::FaultSeen JobActor::how_it_was_lost(const Job& job, std::int32_t slot,
+                                           const Observation& seen) const {
+    const Attempt& attempt = *job.attempt();
+    const auto claim = attempt.claims.find(slot);
+    const bool claimed = claim != attempt.claims.end();
+    const auto words =
+        read_gave_up(attempt.directory, slot, claimed ? claim->second.incarnation : std::string{});
+    event::FaultSeen fault;
+    fault.node = words     ? words->node
+                 : claimed ? claim->second.node
+                           : "node " + std::to_string(slot);
+    fault.cause_class = to_string(CauseClass::node_lost);
+    fault.message = "the agent of " + fault.node + " ended without a result";
+    for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
+        fault.message += why.empty() ? "" : ": " + why;
+    }
+    if (!attempt.allocation.empty()) {
+        blame_memory(attempt, fault);
+    }
+    return fault;
+}
+
+// Slurm ends all of a job that passes its memory and calls it failed; only its logs say of what.
+void JobActor::blame_memory(const Attempt& attempt, event::FaultSeen& fault) const {
+    const auto found =
+        find_memory_evidence(attempt.directory, job_.spec.resources.allocated_nodes());
+    if (!found) {
+        return;
+    }
+    fault.cause_class = to_string(CauseClass::oom);
+    fault.message = "Slurm ended the job for its memory: " + found->line;
+    const auto claim = attempt.claims.find(found->node_rank);
+    if (claim != attempt.claims.end()) {
+        fault.node = claim->second.node;
+        fault.rank = job_.spec.processes_per_node() == 1 ? found->node_rank : -1;
+    }
+}
+
+}  // namespace lockstep

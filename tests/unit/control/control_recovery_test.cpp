@@ -1,0 +1,290 @@
+// size: a job's recovery as its agents see it, one test a way
+#include "tests/unit/control/control_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+class RecoveryTest : public ControlTest {
+  protected:
+    // A job of two nodes with one rank each, and `spares` nodes more, every rank started.
+    std::string start(int spares = 0, const std::string& recovery = "{}") {
+        const std::string id = submit("", "body",
+                                      (spares > 0 ? R"(,"spares":)" + std::to_string(spares) : "") +
+                                          R"(},"recovery":)" + recovery + R"(,"labels":{)")
+                                   ->id;
+        until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+        call_in(spares);
+        begin(1);
+        until([&] { return state(id) == "running"; }, "running");
+        return id;
+    }
+    void call_in(int spares) {
+        agents_.clear();
+        for (int slot = 0; slot < 2 + spares; ++slot) {
+            agents_.push_back(hello(slot));
+            until([&] { return last<wire::Welcome>(slot) != nullptr; }, "WELCOME");
+            join(slot, 0);
+        }
+    }
+    void join(int slot, std::int32_t left) {
+        wire::Join join;
+        join.address = "127.0.0." + std::to_string(slot + 1);
+        join.port = 5000 + slot;
+        join.generation = left;
+        agents_[at(slot)].say(join);
+    }
+    // Everybody whom the generation has says READY and STARTED.
+    void begin(std::int32_t generation) {
+        std::vector<int> members;
+        until(
+            [&] {
+                members.clear();
+                for (std::size_t slot = 0; slot < agents_.size(); ++slot) {
+                    const auto* world = last<wire::World>(static_cast<int>(slot));
+                    if (world != nullptr && world->generation == generation) {
+                        members.push_back(static_cast<int>(slot));
+                    }
+                }
+                return members.size() == 2;
+            },
+            "WORLD of every node");
+        for (const int slot : members) {
+            agents_[at(slot)].say(wire::Ready{generation});
+        }
+        for (const int slot : members) {
+            until(
+                [&] {
+                    const auto* start = last<wire::Start>(slot);
+                    return start != nullptr && start->generation == generation;
+                },
+                "START");
+            wire::Started started;
+            started.generation = generation;
+            started.ranks.push_back({last<wire::World>(slot)->first_rank, 100 + slot});
+            agents_[at(slot)].say(started);
+        }
+    }
+    void exits(int slot, std::int32_t generation, std::int32_t code, bool stopped = false) {
+        wire::Exited out = exit(++events_, last<wire::World>(slot)->first_rank, code);
+        out.generation = generation;
+        out.stopped = stopped;
+        agents_[at(slot)].say(out);
+    }
+    bool aborted(int slot, std::int32_t generation) {
+        const auto* abort = last<wire::Abort>(slot);
+        return abort != nullptr && abort->generation == generation;
+    }
+    template <class M>
+    const M* last(int slot) const {
+        return agents_[at(slot)].peer->template last<M>();
+    }
+    static std::size_t at(int slot) { return static_cast<std::size_t>(slot); }
+    Json generations(const std::string& id) { return show(id)["attempts"].back()["generations"]; }
+
+    std::vector<TestAgent> agents_;
+    std::uint64_t events_ = 0;
+};
+
+TEST_F(RecoveryTest, AFailedRankIsANewGenerationWithTheSameRanks) {
+    const std::string id = start();
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    EXPECT_EQ(last<wire::World>(0)->generation, 1) << "not while a rank of the first may live";
+    join(1, 1);
+    exits(0, 1, 143, true);
+    join(0, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+    const Json all = generations(id);
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[0]["cause"]["class"], "rank_exit");
+    EXPECT_EQ(last<wire::World>(0)->node_rank, 0);
+    EXPECT_EQ(last<wire::World>(1)->node_rank, 1);
+    EXPECT_EQ(last<wire::World>(1)->master_address, "127.0.0.1");
+    exits(0, 2, 0);
+    exits(1, 2, 0);
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+}
+
+TEST_F(RecoveryTest, WhatIsSaidOfAGenerationThatIsOverChangesNothing) {
+    const std::string id = start();
+    exits(1, 1, 3);
+    exits(0, 1, 143, true);
+    join(0, 1);
+    join(1, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+    exits(1, 1, 9);
+    agents_[1].say(wire::Started{1, {{1, 7}}});
+    until([&] { return aborted(1, 1); }, "told that it is over");
+    EXPECT_EQ(agents_[1].peer->closed, "");
+    EXPECT_EQ(state(id), "running");
+    EXPECT_EQ(generations(id).size(), 2U);
+}
+
+TEST_F(RecoveryTest, ASpareTakesTheRanksOfALostNode) {
+    const std::string id = start(1);
+    scheduler_.seen.lost_nodes = {0};
+    agents_[0].session->on_closed();
+    until([&] { return aborted(1, 1); }, "ABORT to the one that is left");
+    exits(1, 1, 143, true);
+    join(1, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+    EXPECT_EQ(last<wire::World>(2)->node_rank, 0) << "the lost node's";
+    EXPECT_EQ(last<wire::World>(1)->node_rank, 1) << "its own";
+    EXPECT_EQ(last<wire::World>(1)->master_address, "127.0.0.3");
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n0"}));
+    EXPECT_EQ(generations(id)[0]["cause"]["class"], "node_lost");
+    // The lost agent lives after all: it is sent away.
+    TestAgent late = hello(0, "i0", true);
+    until([&] { return late.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    EXPECT_EQ(state(id), "running");
+}
+
+TEST_F(RecoveryTest, ASilentNodeIsLostAfterFourSecondsIfASpareWaits) {
+    const std::string id = start(1);
+    clock_.advance(limits::kAgentSilence - std::chrono::milliseconds{1});
+    agents_[1].say(wire::Beat{0, 1, 0});
+    agents_[2].say(wire::Beat{0, 0, 0});
+    clock_.advance(std::chrono::milliseconds{1});
+    until([&] { return aborted(1, 1); }, "ABORT to the one that is heard");
+    EXPECT_NE(last<wire::Fenced>(0), nullptr);
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n0"}));
+}
+
+TEST_F(RecoveryTest, ASilentNodeIsWaitedForAMinuteIfNoneTakesItsPlace) {
+    const std::string id = start();
+    clock_.advance(limits::kAgentLost - std::chrono::milliseconds{1});
+    agents_[1].say(wire::Beat{0, 1, 0});
+    const int polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "it was looked at");
+    EXPECT_EQ(state(id), "running");
+    clock_.advance(std::chrono::milliseconds{1});
+    until([&] { return last<wire::Stop>(1) != nullptr; }, "STOP: another attempt is needed");
+}
+
+TEST_F(RecoveryTest, WithoutASpareALostNodeIsAnotherAttemptWithoutIt) {
+    const std::string id = start();
+    scheduler_.seen.lost_nodes = {1};
+    agents_[1].session->on_closed();
+    until([&] { return last<wire::Stop>(0) != nullptr; }, "STOP");
+    exits(0, 1, 143, true);
+    agents_[0].say(wire::Done{++events_, 1});
+    scheduler_.submissions = 0;
+    scheduler_.seen.state = AllocationState::ended;
+    agents_[0].session->on_closed();
+    until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
+    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    EXPECT_EQ(scheduler_.last.attempt, 2);
+    EXPECT_THAT(scheduler_.last.exclude, testing::ElementsAre("n1"));
+    EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "node_lost");
+    call_in(0);
+    begin(1);
+    until([&] { return state(id) == "running"; }, "running in the second");
+    exits(0, 1, 0);
+    exits(1, 1, 0);
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+}
+
+TEST_F(RecoveryTest, APreemptedJobIsAnotherAttempt) {
+    const std::string id = start();
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.cause.kind = CauseClass::preempted;
+    scheduler_.seen.cause.message = "Slurm job 17 was preempted";
+    for (TestAgent& agent : agents_) {
+        agent.session->on_closed();
+    }
+    scheduler_.submissions = 0;
+    until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
+    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "preempted");
+    EXPECT_TRUE(scheduler_.last.exclude.empty()) << "no node is to blame";
+}
+
+TEST_F(RecoveryTest, ACancelWhileTheRanksAreBeingStoppedEndsTheJob) {
+    const std::string id = start();
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1); }, "ABORT");
+    auto cancel = [&]() -> Task<void> { co_await control_->cancel(ada_, id); };
+    wait(cancel());
+    until([&] { return last<wire::Stop>(0) != nullptr; }, "STOP");
+    exits(0, 1, 143, true);
+    join(0, 1);
+    join(1, 1);
+    until([&] { return is_final(*parse_job_state(state(id))); }, "over");
+    EXPECT_EQ(generations(id).size(), 1U);
+}
+
+TEST_F(RecoveryTest, ADaemonKilledWhileRanksAreBeingStoppedGoesOnWithIt) {
+    const std::string id = start();
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1); }, "ABORT");
+    for (TestAgent& agent : agents_) {
+        agent.session->on_closed();
+    }
+    shut_down();
+    boot();
+    agents_[0] = hello(0, "i0", true);
+    until([&] { return aborted(0, 1); }, "ABORT once more");
+    wire::Exited stopped = exit(1, 0, 143);
+    stopped.stopped = true;
+    agents_[0].say(stopped);
+    join(0, 1);
+    agents_[1] = hello(1, "i1");
+    until([&] { return last<wire::Welcome>(1) != nullptr; }, "WELCOME");
+    join(1, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+}
+
+TEST_F(RecoveryTest, ARestartAskedForIsOneGenerationMoreAndIsNotCounted) {
+    const std::string id = start(0, R"({"max_restarts":0})");
+    Errc refused = Errc::internal;
+    auto restart = [&]() -> Task<void> {
+        const auto done = co_await control_->restart(ada_, id);
+        EXPECT_TRUE(done.has_value()) << done.error().message;
+        const auto again = co_await control_->restart(ada_, id);
+        EXPECT_TRUE(again.has_value()) << "asked for twice: once";
+    };
+    wait(restart());
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    for (const int slot : {0, 1}) {
+        exits(slot, 1, 143, true);
+        join(slot, 1);
+    }
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+    EXPECT_EQ(generations(id)[0]["cause"]["class"], "restart_requested");
+    exits(0, 2, 0);
+    exits(1, 2, 0);
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    auto late = [&]() -> Task<void> {
+        const auto done = co_await control_->restart(ada_, id);
+        refused = done ? Errc::internal : done.error().code;
+    };
+    wait(late());
+    EXPECT_EQ(refused, Errc::conflict);
+}
+
+TEST_F(RecoveryTest, ANodeThatNeverStartedItsRanksIsNotWaitedForToEndThem) {
+    const std::string id = submit("", "body", R"(,"spares":1},"recovery":{},"labels":{)")->id;
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    call_in(1);
+    until([&] { return last<wire::World>(0) != nullptr && last<wire::World>(1) != nullptr; },
+          "WORLD");
+    agents_[1].say(wire::Ready{1});
+    scheduler_.seen.lost_nodes = {0};
+    agents_[0].session->on_closed();
+    until([&] { return aborted(1, 1); }, "ABORT");
+    join(1, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#include "daemon/control/hang_watch.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::seconds;
+
+class HangWatchTest : public ::testing::Test {
+  protected:
+    void report(std::int32_t rank, std::int64_t step) {
+        Batch batch;
+        batch.seq = ++seq_;
+        batch.generation = 1;
+        batch.add_row(static_cast<std::uint32_t>(rank), step, 1000.0);
+        batch.set("loss", 0.5);
+        EXPECT_EQ(series_.ingest(batch, 1, 1000.0).rows, 1U);
+    }
+    std::optional<HangWatch::Verdict> look(int at) {
+        return watch_.look(series_, HangWatch::TimePoint{seconds{at}}, seconds{10}, since_);
+    }
+    telemetry::JobSeries series_{3};
+    HangWatch watch_;
+    double since_ = 2000.0;  // reports come at 1000: what is there at the first look is old
+
+  private:
+    std::uint64_t seq_ = 0;
+};
+
+TEST_F(HangWatchTest, IsNoHangBeforeTheFirstStep) {
+    EXPECT_FALSE(look(0));
+    EXPECT_FALSE(look(1000));
+}
+
+TEST_F(HangWatchTest, IsAHangAfterTheLimitWithoutAStepAndNamesWhoIsBehind) {
+    EXPECT_FALSE(look(0));
+    for (const std::int32_t rank : {0, 1, 2}) {
+        report(rank, 7);
+    }
+    EXPECT_FALSE(look(1));
+    report(0, 8);
+    report(2, 8);
+    EXPECT_FALSE(look(5));
+    EXPECT_FALSE(look(14));
+    const auto verdict = look(15);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->silence, seconds{10});
+    EXPECT_EQ(verdict->step, 8);
+    EXPECT_THAT(verdict->behind, testing::ElementsAre(1));
+}
+
+TEST_F(HangWatchTest, AStepOfAnyRankStartsThePatienceAnew) {
+    EXPECT_FALSE(look(0));
+    for (int step = 1; step < 10; ++step) {
+        report(step % 3, step);
+        EXPECT_FALSE(look(step * 9)) << step;
+    }
+    EXPECT_TRUE(look(9 * 9 + 10));
+}
+
+TEST_F(HangWatchTest, RanksThatNeverReportAreNotCalledBehind) {
+    EXPECT_FALSE(look(0));
+    report(0, 3);
+    EXPECT_FALSE(look(1));
+    const auto verdict = look(20);
+    ASSERT_TRUE(verdict);
+    EXPECT_TRUE(verdict->behind.empty());
+}
+
+TEST_F(HangWatchTest, StepsOfTheGenerationBeforeDoNotCount) {
+    EXPECT_FALSE(look(0));
+    report(0, 3);
+    EXPECT_FALSE(look(1));
+    watch_.reset();
+    EXPECT_FALSE(look(50));
+    EXPECT_FALSE(look(500)) << "the next generation is still importing";
+    report(0, 4);
+    EXPECT_FALSE(look(501));
+    EXPECT_TRUE(look(511));
+}
+
+// The ranks of a small job had made all their steps before it was looked at for the first time.
+TEST_F(HangWatchTest, StepsMadeBeforeTheFirstLookCount) {
+    since_ = 900.0;
+    report(0, 3);
+    EXPECT_FALSE(look(0));
+    EXPECT_FALSE(look(9));
+    EXPECT_TRUE(look(10));
+}
+
+TEST(HangLimit, IsTheJobsOwnOrTenTimesItsStepsAndAMinuteAtLeast) {
+    EXPECT_EQ(hang_limit(5, 100.0), seconds{5});
+    EXPECT_EQ(hang_limit(0, 0.0), limits::kHangLeast);
+    EXPECT_EQ(hang_limit(0, 30.0), seconds{300});
+    EXPECT_EQ(hang_limit(0, std::numeric_limits<double>::quiet_NaN()), limits::kHangLeast);
+}
+
+}  // namespace
+}  // namespace lockstep
