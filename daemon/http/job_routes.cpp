@@ -1,3 +1,4 @@
+// size: a small handler per route
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/routes.hpp"
@@ -216,6 +217,18 @@ Task<HttpResponse> cancel(Control& control, HttpRequest request) {
     co_return json_or_problem(std::move(job));
 }
 
+Task<HttpResponse> restart(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.restart(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(job));
+}
+
+Task<HttpResponse> checkpoint(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.checkpoint(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(job));
+}
+
 Task<HttpResponse> cancel_sweep(Control& control, HttpRequest request) {
     std::string id{request.param()};
     auto count = co_await control.cancel_sweep(caller_of(request), std::move(id));
@@ -354,27 +367,39 @@ HttpResponse json_or_problem(Result<std::string> text) {
 void add_job_routes(Router& router, const RouteContext& context) {
     add_submit_routes(router, context);
     add_read_routes(router, context);
-    Route route;
-    route.method = Method::post;
-    route.path = "/v1/jobs/{id}/cancel";
-    route.scope = Scope::write;
-    route.handler = waiting(context.control, cancel);
-    route.operation = "cancelJob";
-    route.summary = "Ask a job to stop; again is no error.";
-    route.response_schema = "Job";
-    route.failures = {404, 409};
-    router.add(std::move(route));
-
-    route = Route{};
-    route.method = Method::post;
-    route.path = "/v1/sweeps/{id}/cancel";
-    route.scope = Scope::write;
-    route.handler = waiting(context.control, cancel_sweep);
-    route.operation = "cancelSweep";
-    route.summary = "Ask every unfinished job of a sweep to stop; the id of any of its jobs.";
-    route.response_schema = "SweepCancelled";
-    route.failures = {404, 409};
-    router.add(std::move(route));
+    struct Command {
+        const char* path;
+        Task<HttpResponse> (*handler)(Control&, HttpRequest);
+        const char* operation;
+        const char* summary;
+        const char* schema;
+    };
+    for (const Command& command : {
+             Command{"/v1/jobs/{id}/cancel", cancel, "cancelJob",
+                     "Ask a job to stop; again is no error.", "Job"},
+             Command{"/v1/jobs/{id}/restart", restart, "restartJob",
+                     "End a job's ranks and start them anew, from the newest checkpoint, in the "
+                     "same allocation. 409: nothing runs.",
+                     "Job"},
+             Command{"/v1/jobs/{id}/checkpoint", checkpoint, "checkpointJob",
+                     "Send the ranks the signal at which they write a checkpoint. 409: nothing "
+                     "runs.",
+                     "Job"},
+             Command{"/v1/sweeps/{id}/cancel", cancel_sweep, "cancelSweep",
+                     "Ask every unfinished job of a sweep to stop; the id of any of its jobs.",
+                     "SweepCancelled"},
+         }) {
+        Route route;
+        route.method = Method::post;
+        route.path = command.path;
+        route.scope = Scope::write;
+        route.handler = waiting(context.control, command.handler);
+        route.operation = command.operation;
+        route.summary = command.summary;
+        route.response_schema = command.schema;
+        route.failures = {404, 409};
+        router.add(std::move(route));
+    }
 }
 
 }  // namespace lockstep

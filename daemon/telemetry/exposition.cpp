@@ -1,3 +1,4 @@
+// size: the families of jobs and ranks, one after the other as they are written
 #include "daemon/telemetry/exposition.hpp"
 
 #include "daemon/telemetry/process_metrics.hpp"
@@ -194,11 +195,30 @@ class JobsWriter {
                 }
             }
         }
-        text_.family("lockstep_job_time_seconds", MetricType::counter,
+        time();
+    }
+
+    // Gauges: what was productive is lost once a later generation goes back behind it.
+    void time() {
+        text_.family("lockstep_job_span_seconds", MetricType::gauge,
                      "Wall time since submission, by what it went into.");
         for (const auto& job : jobs_) {
-            for (std::size_t i = 0; i < kPhases; ++i) {
-                text_.sample(with(job.labels, "phase", kPhaseNames[i]), job.view->phase_seconds[i]);
+            for (std::size_t i = 0; i < kSpans; ++i) {
+                text_.sample(with(job.labels, "span", kSpanNames[i]), job.view->span_seconds[i]);
+            }
+        }
+        text_.family("lockstep_job_ettr_ratio", MetricType::gauge,
+                     "Productive time / wall time since the first ranks were started.");
+        for (const auto& job : jobs_) {
+            if (job.view->ettr) {
+                text_.sample(job.labels, *job.view->ettr);
+            }
+        }
+        text_.family("lockstep_job_lost_steps", MetricType::counter,
+                     "Steps that a later generation started before.");
+        for (const auto& job : jobs_) {
+            if (job.view->lost_steps) {
+                text_.sample(job.labels, static_cast<std::uint64_t>(*job.view->lost_steps));
             }
         }
     }

@@ -12,6 +12,7 @@
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/series.hpp"
+#include "job/model/spans.hpp"
 #include "job/model/state.hpp"
 
 #include <array>
@@ -23,21 +24,6 @@
 #include <string_view>
 
 namespace lockstep::telemetry {
-
-// Where a job's time goes; ETTR is productive / sum.
-enum class Phase : std::uint8_t {
-    queue,
-    launch,
-    rendezvous,
-    init,
-    productive,
-    checkpoint,
-    stalled,
-    lost,
-};
-inline constexpr std::size_t kPhases = 8;
-inline constexpr std::array<std::string_view, kPhases> kPhaseNames{
-    "queue", "launch", "rendezvous", "init", "productive", "checkpoint", "stalled", "lost"};
 
 // How a job ended, in the words of lockstep_jobs_finished_total.
 enum class FinishResult : std::uint8_t {
@@ -75,7 +61,9 @@ struct JobMetricsView {
     std::int32_t ranks_expected = 0;
     std::int32_t nodes = 0;                               // of the current attempt; 0 = none
     std::array<std::uint64_t, kCauseClasses> restarts{};  // generations and attempts, by cause
-    std::array<double, kPhases> phase_seconds{};
+    std::array<double, kSpans> span_seconds{};
+    std::optional<double> ettr;
+    std::optional<std::int64_t> lost_steps;
     std::optional<double> last_checkpoint_time;  // seconds since the Unix epoch
     const JobSeries* series = nullptr;           // nullptr = nothing reported
     const JobStats* stats = nullptr;             // nullptr = computed here from `series`

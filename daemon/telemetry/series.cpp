@@ -14,6 +14,24 @@ double canonical(double value) {
     return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
+// The newest step is reported by one rank after the other: the first says when it was made.
+void note_step(GenerationReport& report, std::int64_t step, double time) {
+    if (step < 0) {
+        return;
+    }
+    const auto at = static_cast<UnixMillis>(time * 1000.0);
+    if (report.first_step < 0 || step < report.first_step) {
+        report.first_step = step;
+    }
+    if (report.first_at == 0 || at < report.first_at) {
+        report.first_at = at;
+    }
+    if (step > report.last_step) {
+        report.last_step = step;
+        report.last_at = at;
+    }
+}
+
 }  // namespace
 
 JobSeries::JobSeries(std::size_t ranks)
@@ -66,6 +84,27 @@ std::uint64_t JobSeries::last_batch(std::int32_t attempt, std::int32_t node_rank
     return found == seen_.end() ? 0 : found->second;
 }
 
+GenerationReport& JobSeries::generation(std::int32_t attempt, std::uint32_t number) {
+    const auto wanted = static_cast<std::int32_t>(number);
+    const auto at = std::find_if(generations_.rbegin(), generations_.rend(), [&](const auto& one) {
+                        return std::pair{one.attempt, one.generation} <= std::pair{attempt, wanted};
+                    }).base();
+    if (at != generations_.begin()) {
+        GenerationReport& before = *std::prev(at);
+        if (before.attempt == attempt && before.generation == wanted) {
+            return before;
+        }
+    }
+    if (generations_.size() >= kGenerationsKept) {
+        generations_.erase(generations_.begin());
+        return generation(attempt, number);
+    }
+    GenerationReport made;
+    made.attempt = attempt;
+    made.generation = wanted;
+    return *generations_.insert(at, made);
+}
+
 Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double received) {
     Ingested result;
     std::uint64_t& seen = seen_[{attempt, batch.node_rank}];
@@ -78,6 +117,7 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
     const std::size_t room = capacity();
     const std::pair<std::int32_t, std::uint32_t> start{attempt, batch.generation};
     std::vector<double> values(metrics_.size());
+    GenerationReport& report = generation(attempt, batch.generation);
     for (std::size_t row = 0; row < batch.rows(); ++row) {
         if (batch.ranks[row] >= ranks_.size()) {
             ++result.bad_rows;
@@ -90,6 +130,7 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
         }
         if (start > rank.start) {
             rank.start = start;
+            rank.checkpoint_seconds = 0;
             rank.series.restart();
         }
         std::fill(values.begin(), values.end(), kAbsent);
@@ -105,6 +146,13 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
             }
         }
         const double time = batch.times[row];
+        note_step(report, batch.steps[row], time);
+        const double saving = values[index(CoreMetric::checkpoint_seconds)];
+        if (std::isfinite(saving) && saving > 0) {
+            rank.checkpoint_seconds += saving;
+            report.checkpoint_seconds =
+                std::max(report.checkpoint_seconds, rank.checkpoint_seconds);
+        }
         rank.series.add(batch.steps[row], time, received > 0 ? received : time, values, room);
         ++result.rows;
     }

@@ -8,6 +8,7 @@
 #include "daemon/telemetry/rank_series.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/batch.hpp"
+#include "job/model/spans.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,8 @@ namespace lockstep::telemetry {
 // (kRowsMin at least). 4 ranks × 12 metrics at full length are 5 MiB.
 inline constexpr std::size_t kJobSeriesBytes = 64U << 20U;
 inline constexpr std::size_t kRowsMin = 64;
+// Of a job's generations, the newest: agents say their numbers.
+inline constexpr std::size_t kGenerationsKept = 4096;
 
 // What became of a batch. rows + every drop = rows of the batch.
 struct Ingested {
@@ -53,6 +56,8 @@ class JobSeries {
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
     // The number of the newest batch of a node in an attempt; 0 if there was none.
     std::uint64_t last_batch(std::int32_t attempt, std::int32_t node_rank) const;
+    // What each generation made of its steps, in order; only those of which a batch came.
+    const std::vector<GenerationReport>& generations() const { return generations_; }
     // Metric ids, core metrics first, then in the order of their first appearance.
     std::optional<std::size_t> metric(std::string_view name) const;
     const std::vector<std::string>& metrics() const { return metrics_; }
@@ -72,12 +77,15 @@ class JobSeries {
     struct Rank {
         RankSeries series;
         std::pair<std::int32_t, std::uint32_t> start{0, 0};  // attempt, generation
+        double checkpoint_seconds = 0;                       // in that generation
     };
+    GenerationReport& generation(std::int32_t attempt, std::uint32_t number);
     std::vector<std::optional<std::size_t>> metric_ids(const Batch& batch);
     std::size_t capacity() const;
 
     std::vector<Rank> ranks_;
     std::vector<std::string> metrics_;
+    std::vector<GenerationReport> generations_;  // a batch is mostly of the last
     std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq
 };
 

@@ -1,3 +1,4 @@
+// size: a small function per verb
 #include "job/cli/commands.hpp"
 
 #include "job/cli/fields.hpp"
@@ -194,6 +195,29 @@ Exit cancel(Context& context, const std::string& id) {
     return Exit::ok;
 }
 
+// restart, checkpoint: said once it is on its way.
+Exit ask(Context& context, const std::string& id, const std::string& what,
+         const std::string& said) {
+    const auto job = context.client.post_json("/v1/jobs/" + id + "/" + what, "");
+    if (!job) {
+        return report(context, job.error());
+    }
+    if (context.options.json) {
+        print_json(context, *job);
+    } else {
+        context.out << id << "  " << said << "\n";
+    }
+    return Exit::ok;
+}
+
+Exit restart(Context& context, const std::string& id) {
+    return ask(context, id, "restart", "its ranks are being started anew");
+}
+
+Exit checkpoint(Context& context, const std::string& id) {
+    return ask(context, id, "checkpoint", "its ranks are told to write a checkpoint");
+}
+
 Exit spec(Context& context, const std::string& id) {
     const auto answer = context.client.get_json("/v1/jobs/" + id + "/spec");
     if (!answer) {
@@ -381,8 +405,9 @@ Exit run_verb(Context& context, const std::string& verb) {
         return follow_job(context, *id, context.options.wait);
     }
     static const std::map<std::string, Exit (*)(Context&, const std::string&)> kJob{
-        {"show", show},     {"ranks", ranks},   {"logs", logs}, {"events", events},
-        {"series", series}, {"cancel", cancel}, {"spec", spec}};
+        {"show", show},     {"ranks", ranks},     {"logs", logs},
+        {"events", events}, {"series", series},   {"cancel", cancel},
+        {"spec", spec},     {"restart", restart}, {"checkpoint", checkpoint}};
     return kJob.at(verb)(context, *id);
 }
 

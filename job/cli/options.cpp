@@ -172,6 +172,8 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->capture_default_str();
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
     cancel->add_flag("--sweep", options.whole_sweep, "Every job of the sweep it is of");
+    job_verb(app, options, "restart", "End a job's ranks and start them anew from the checkpoint");
+    job_verb(app, options, "checkpoint", "Have a job's ranks write a checkpoint now");
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 

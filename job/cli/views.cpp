@@ -244,6 +244,9 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
         facts.add("productive",
                   format_value(100 * *ettr) + " % of the time since the start (ETTR)");
     }
+    if (const auto lost = integer_at(job, "lost_steps"); lost && *lost > 0) {
+        facts.add("lost steps", std::to_string(*lost) + ", done again after a restart");
+    }
     for (const Json& warning : items_at(job, "warnings")) {
         facts.add("warning",
                   warning.is_string() ? one_line(warning.get_ref<const std::string&>()) : "");

@@ -126,6 +126,8 @@ TEST_F(IsolationTest, AFinishedJobThatOnlyTheStoreHasIsAsHidden) {
     EXPECT_EQ(call(owner_, "GET /v1/jobs/" + id_).status, 200);
     EXPECT_EQ(call(eve_, "GET /v1/jobs/" + id_).status, 404);
     EXPECT_EQ(call(eve_, "POST /v1/jobs/" + id_ + "/cancel").status, 404);
+    EXPECT_EQ(call(eve_, "POST /v1/jobs/" + id_ + "/restart").status, 404);
+    EXPECT_EQ(call(eve_, "POST /v1/jobs/" + id_ + "/checkpoint").status, 404);
 }
 
 // Routes without a job in their path, each with what there is to say of it.

@@ -72,6 +72,8 @@ class FakeControl final : public Control {
         co_return std::string{R"({"items":[]})"};
     }
     Answer<std::string> cancel(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> restart(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> checkpoint(Caller, std::string id) override { co_return text(id); }
     Answer<std::string> cancel_sweep(Caller, std::string) override {
         co_return std::string{R"({"cancelled":3})"};
     }

@@ -101,7 +101,10 @@ class ExpositionTest : public testing::Test {
         jobs_[0].ranks_expected = 3;
         jobs_[0].nodes = 2;
         jobs_[0].series = &series_;
-        jobs_[0].phase_seconds[static_cast<std::size_t>(Phase::productive)] = 12.5;
+        jobs_[0].span_seconds[static_cast<std::size_t>(Span::productive)] = 12.5;
+        jobs_[0].span_seconds[static_cast<std::size_t>(Span::lost)] = 2.5;
+        jobs_[0].ettr = 0.75;
+        jobs_[0].lost_steps = 12;
         jobs_[0].restarts[static_cast<std::size_t>(CauseClass::hang)] = 2;
         jobs_[0].ranks = ranks_;
         jobs_[1].job_id = "ls-2";
@@ -154,7 +157,13 @@ TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {
     expect(R"(lockstep_job_nodes{job_id="ls-1"})", "2");
     expect(R"(lockstep_job_restarts_total{job_id="ls-1",cause="hang"})", "2");
     expect(R"(lockstep_job_restarts_total{job_id="ls-1",cause="rank_exit"})", "0");
-    expect(R"(lockstep_job_time_seconds_total{job_id="ls-1",phase="productive"})", "12.5");
+    expect(R"(lockstep_job_span_seconds{job_id="ls-1",span="productive"})", "12.5");
+    expect(R"(lockstep_job_span_seconds{job_id="ls-1",span="lost"})", "2.5");
+    expect(R"(lockstep_job_span_seconds{job_id="ls-1",span="stalled"})", "0");
+    expect(R"(lockstep_job_ettr_ratio{job_id="ls-1"})", "0.75");
+    expect(R"(lockstep_job_lost_steps_total{job_id="ls-1"})", "12");
+    EXPECT_FALSE(parsed.values.contains(R"(lockstep_job_ettr_ratio{job_id="ls-2"})"));
+    EXPECT_FALSE(parsed.values.contains(R"(lockstep_job_lost_steps_total{job_id="ls-2"})"));
     expect(R"(lockstep_job_step{job_id="ls-1"})", "11");
     expect(R"(lockstep_job_last_step_timestamp_seconds{job_id="ls-1"})", "4000");
     expect(R"(lockstep_job_samples_total{job_id="ls-1"})", "192");

@@ -26,6 +26,54 @@ Batch batch(std::uint64_t seq, std::uint32_t node, std::uint32_t rank, std::int6
     return result;
 }
 
+TEST(JobSeries, KnowsTheStepsOfEveryGeneration) {
+    JobSeries job{2};
+    Batch saved = batch(1, 0, 0, 1, 5);  // step s at 1000 + s
+    saved.set("checkpoint_seconds", 2.0);
+    saved.add_row(0, 6, 1006);
+    saved.set("checkpoint_seconds", 3.0);
+    job.ingest(saved, 1, 0);
+    Batch other = batch(1, 1, 1, 1, 6);
+    for (double& time : other.times) {
+        time += 0.5;
+    }
+    other.set("checkpoint_seconds", 4.0);
+    other.add_row(1, -1, 1900);  // no step: says nothing of one
+    job.ingest(other, 1, 0);
+    job.ingest(other, 1, 0);  // a replay
+    ASSERT_EQ(job.generations().size(), 1U);
+    const GenerationReport first = job.generations()[0];
+    EXPECT_EQ(first.attempt, 1);
+    EXPECT_EQ(first.generation, 1);
+    EXPECT_EQ(first.first_step, 1);
+    EXPECT_EQ(first.first_at, 1'001'000);
+    EXPECT_EQ(first.last_step, 6);
+    EXPECT_EQ(first.last_at, 1'006'000) << "of the rank that made it first";
+    EXPECT_EQ(first.checkpoint_seconds, 5) << "of the rank that spent most";
+
+    job.ingest(batch(2, 0, 0, 4, 9, 2), 1, 0);
+    job.ingest(batch(1, 0, 0, 8, 8, 1), 2, 0);
+    job.ingest(batch(2, 1, 1, 7, 7, 1), 1, 0);  // a late one of the first
+    ASSERT_EQ(job.generations().size(), 3U);
+    EXPECT_EQ(job.generations()[0].last_step, 7);
+    EXPECT_EQ(job.generations()[1].generation, 2);
+    EXPECT_EQ(job.generations()[1].first_step, 4);
+    EXPECT_EQ(job.generations()[1].last_step, 9);
+    EXPECT_EQ(job.generations()[1].checkpoint_seconds, 0) << "counted anew";
+    EXPECT_EQ(job.generations()[2].attempt, 2);
+    EXPECT_EQ(job.generations()[2].generation, 1);
+}
+
+TEST(JobSeries, KeepsTheNewestGenerationsWhateverNumbersAgentsSay) {
+    JobSeries job{1};
+    for (std::uint32_t i = 1; i <= kGenerationsKept + 10; ++i) {
+        job.ingest(batch(i, 0, 0, 1, 1, i), 1, 0);
+    }
+    ASSERT_EQ(job.generations().size(), kGenerationsKept);
+    EXPECT_EQ(job.generations().front().generation, 11);
+    EXPECT_EQ(job.generations().back().last_step, 1);
+}
+
 TEST(JobSeries, AReplayedBatchChangesNothing) {
     JobSeries job{2};
     const Batch first = batch(1, 0, 0, 0, 9);
