@@ -335,6 +335,7 @@ void RankGroup::stop(std::chrono::milliseconds grace) {
         rank->stopped = rank->stopped || !rank->ended;
     }
     signal_all(SIGTERM);
+    signal_all(SIGCONT);  // one that was stopped hears nothing but SIGKILL, after all of the grace
     tasks_.spawn("stop ranks", enforce(generation_));
 }
 

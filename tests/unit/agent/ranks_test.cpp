@@ -1,4 +1,5 @@
 // Starting, watching and stopping ranks: what a user's program may do, and what is said of it.
+#include "job/agent/rank_state.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
@@ -122,6 +123,22 @@ TEST_F(RanksTest, ARankThatIgnoresTermIsKilledAfterTheGrace) {
     EXPECT_EQ(exits[0].signal, SIGKILL);
     EXPECT_TRUE(exits[0].stopped);
     EXPECT_FALSE(exits[0].oom);
+}
+
+// It would hear SIGTERM only once it goes on: the whole grace would pass for nothing.
+TEST_F(RanksTest, AStoppedRankEndsWithoutTheGraceWhenItIsToldTo) {
+    FakeDaemon::Options options;
+    options.stop_when_done = false;
+    FakeDaemon daemon{shell("kill -STOP $$; sleep 600"), options};
+    const auto agent = start_until(daemon, [&] {
+        const auto started = daemon.all<wire::Started>();
+        return !started.empty() && look_at_rank(0, started[0].ranks.at(0).pid).state == "T";
+    });
+    daemon.send(0, wire::Stop{"enough", 60'000});
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_THAT(exits, SizeIs(1));
+    EXPECT_EQ(exits[0].signal, SIGTERM);
 }
 
 TEST_F(RanksTest, GrandchildrenOfARankDoNotOutliveIt) {
