@@ -64,6 +64,9 @@ std::string resources_text(const Json& job) {
         return "";
     }
     std::string out = std::to_string(*nodes) + " × " + std::to_string(*per_node) + " ranks";
+    if (const auto spares = integer_at(resources, "spares"); spares && *spares > 0) {
+        out += ", " + std::to_string(*spares) + (*spares == 1 ? " spare node" : " spare nodes");
+    }
     if (const auto gpus = integer_at(resources, "gpus_per_node"); gpus && *gpus > 0) {
         out += ", " + std::to_string(*gpus) + " GPUs a node";
     }
@@ -118,14 +121,16 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
         }
         lines.push_back(paint(terminal, Style::bold, line) + "  " +
                         seconds_between(attempt, "started_at", "finished_at", now));
-        std::string nodes;
-        for (const Json& node : items_at(attempt, "nodes")) {
-            const std::string name = node.is_string() ? one_line(node.get_ref<const std::string&>())
-                                                      : text_at(node, "node");
-            nodes += (nodes.empty() ? "" : " ") + name;
-        }
         Facts facts(terminal, lines);
-        facts.add("  nodes", nodes);
+        for (const auto& [label, key] : {std::pair{"  nodes", "nodes"}, {"  lost", "lost_nodes"}}) {
+            std::string nodes;
+            for (const Json& node : items_at(attempt, key)) {
+                nodes += (nodes.empty() ? "" : " ") +
+                         (node.is_string() ? one_line(node.get_ref<const std::string&>())
+                                           : text_at(node, "node"));
+            }
+            facts.add(label, nodes);
+        }
         for (const Json& generation : items_at(attempt, "generations")) {
             std::string text = seconds_between(generation, "started_at", "finished_at", now);
             if (const auto step = integer_at(generation, "resumed_from_step"); step && *step >= 0) {

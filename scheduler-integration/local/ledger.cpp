@@ -19,7 +19,7 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
     const std::int64_t nodes = resources.allocated_nodes();
     const std::int64_t memory = nodes * resources.memory_mb_per_node;
     const std::int64_t gpus = nodes * resources.gpus_per_node;
-    const std::int64_t ranks = nodes * resources.ranks_per_node;
+    const std::int64_t ranks = resources.world_size();  // a spare has none
     const std::string here =
         nodes > 1 ? " on " + plural(nodes, "node") + " of this one machine" : "";
     if (nodes > limits::kLocalNodes) {
@@ -54,8 +54,7 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
 }
 
 LocalNeed Ledger::need(const Resources& resources) const {
-    const std::int64_t cores = std::int64_t{resources.allocated_nodes()} *
-                               resources.ranks_per_node * resources.cpus_per_rank;
+    const std::int64_t cores = std::int64_t{resources.world_size()} * resources.cpus_per_rank;
     return {static_cast<std::int32_t>(std::min<std::int64_t>(cores, capacity_.cores)),
             resources.allocated_nodes() * resources.memory_mb_per_node,
             resources.allocated_nodes() * resources.gpus_per_node};

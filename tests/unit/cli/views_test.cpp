@@ -23,11 +23,11 @@ std::string joined(const Lines& lines) {
 
 TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
     const Json job = Json::parse(R"({"id":"ls-1","name":"demo","state":"failed","user":"me",
-        "framework":"native","resources":{"nodes":2,"ranks_per_node":2,"gpus_per_node":0},
+        "framework":"native","resources":{"nodes":2,"spares":1,"ranks_per_node":2,"gpus_per_node":0},
         "labels":{"team":"vision"},"submitted_at":"2026-11-21T01:00:00.000Z",
         "started_at":"2026-11-21T01:00:10.000Z","finished_at":"2026-11-21T01:01:15.000Z","step":42,"ettr":0.5,
         "lost_steps":12,
-        "attempts":[{"number":1,"scheduler_id":"local:1","nodes":["a","b"],
+        "attempts":[{"number":1,"scheduler_id":"local:1","nodes":["a","b"],"lost_nodes":["b"],
           "started_at":"2026-11-21T01:00:01.000Z","finished_at":"2026-11-21T01:01:01.000Z",
           "generations":[{"number":1,"started_at":"2026-11-21T01:00:02.000Z","finished_at":"2026-11-21T01:00:32.000Z"},
                          {"number":2,"started_at":"2026-11-21T01:00:33.000Z","resumed_from_step":20}]}],
@@ -35,7 +35,8 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
                  "log_tail":"step 42\n"}})");
     const Terminal terminal;
     const std::string text = joined(job_view(terminal, job, *time_at(job, "finished_at")));
-    EXPECT_THAT(text, HasSubstr("2 × 2 ranks"));
+    EXPECT_THAT(text, HasSubstr("2 × 2 ranks, 1 spare node"));
+    EXPECT_THAT(text, HasSubstr("lost        b"));
     EXPECT_THAT(text, HasSubstr("team=vision"));
     EXPECT_THAT(text, HasSubstr("50 % of the time since the start (ETTR)"));
     EXPECT_THAT(text, HasSubstr("12, done again after a restart"));
