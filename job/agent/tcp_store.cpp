@@ -39,7 +39,7 @@ std::vector<char>& shared_buffer() {
 
 // Asio waits only on an epoll instance that has all the sockets: a wake that lets 10,000 ranks go
 // on is one wait, not 10,000.
-struct TcpStore::Server : private TcpStoreState::Replies {
+struct TcpStore::Server final : private TcpStoreState::Replies {
     struct Connection {
         TcpStoreParser parser;
         std::string out;
