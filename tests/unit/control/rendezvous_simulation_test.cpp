@@ -4,6 +4,7 @@
 // What must hold: ranks of two generations never live at a time on nodes that count; and once the
 // accidents stop, every rank runs, or too few nodes are left.
 #include "daemon/control/rendezvous.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>
 
@@ -20,17 +21,7 @@ namespace {
 constexpr std::int32_t kNodes = 3;
 constexpr std::int32_t kSlots = 4;  // one spare
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::uint32_t kSchedules = 5'000;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr std::uint32_t kSchedules = 5'000;
-#else
-constexpr std::uint32_t kSchedules = 1'000'000;
-#endif
-#else
-constexpr std::uint32_t kSchedules = 1'000'000;
-#endif
+constexpr std::uint32_t kSchedules = test::kSanitized ? 5'000 : 1'000'000;
 
 enum class Word : std::uint8_t {
     hello,  // generation: of live ranks, 0 = none
