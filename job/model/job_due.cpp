@@ -111,9 +111,10 @@ bool all_ranks_ended(const Job& job) {
 
 bool node_ended(const Job& job, std::int32_t node_rank) {
     const Generation* generation = job.generation();
-    const std::int32_t per_node = job.spec.processes_per_node();
-    for (std::int32_t local = 0; generation != nullptr && local < per_node; ++local) {
-        if (!generation->exited[static_cast<std::size_t>(node_rank * per_node + local)]) {
+    const auto per_node = static_cast<std::size_t>(job.spec.processes_per_node());
+    const std::size_t first = static_cast<std::size_t>(node_rank) * per_node;
+    for (std::size_t local = 0; generation != nullptr && local < per_node; ++local) {
+        if (!generation->exited[first + local]) {
             return false;
         }
     }

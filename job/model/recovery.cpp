@@ -113,7 +113,7 @@ std::optional<Cause> reason_to_stop(const Job& job) {
     if (!live && usable_nodes(job) < job.spec.resources.nodes) {
         return attempt.last_lost;
     }
-    if (!live && crash_loop(attempt)) {
+    if (newest != nullptr && !live && crash_loop(attempt)) {
         Cause cause = newest->cause;
         cause.message = crash_loop_words(attempt) + "; the last one: " + cause.message;
         return cause;

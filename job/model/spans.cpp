@@ -60,8 +60,8 @@ std::vector<std::optional<std::int64_t>> kept_steps(const std::vector<Stretch>& 
     std::optional<std::int64_t> lowest;
     for (std::size_t i = all.size(); i-- > 0;) {
         out[i] = lowest;
-        if (all[i].began) {
-            lowest = lowest ? std::min(*lowest, *all[i].began) : all[i].began;
+        if (const std::optional<std::int64_t>& began = all[i].began) {
+            lowest = std::min(*began, lowest.value_or(*began));
         }
     }
     return out;

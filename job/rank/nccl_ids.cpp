@@ -32,6 +32,7 @@ Result<std::vector<NcclId>> exchange_nccl_ids(RankClient& client, const NcclGrou
     }
     const std::int32_t roots = nccl_roots(group.ranks);
     std::vector<std::string> keys;
+    keys.reserve(static_cast<std::size_t>(roots));
     for (std::int32_t root = 0; root < roots; ++root) {
         keys.push_back("nccl/" + group.name + "/" + std::to_string(root));
     }
