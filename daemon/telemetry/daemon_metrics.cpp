@@ -144,6 +144,8 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
                               .Add({}, kRequestBuckets)),
       exposition_bytes(
           gauge(*registry, "lockstep_exposition_bytes", "Size of the previous /metrics body.")),
+      history_expired(counter(*registry, "lockstep_store_expired_samples_total",
+                              "Values that size or age have removed from history on disk.")),
       registry_(std::move(registry)),
       requests_(counters(*registry_, "lockstep_http_requests_total", "HTTP requests answered.")),
       request_duration_(histograms(*registry_, "lockstep_http_request_duration_seconds",
@@ -159,7 +161,11 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
       memory_series_(gauge(*registry_, "lockstep_store_series", "Series kept, rank × metric.",
                            {{"tier", "memory"}})),
       memory_bytes_(gauge(*registry_, "lockstep_store_bytes", "Bytes that series take.",
-                          {{"tier", "memory"}})) {
+                          {{"tier", "memory"}})),
+      disk_bytes_(
+          gauge(*registry_, "lockstep_store_bytes", "Bytes that series take.", {{"tier", "disk"}})),
+      disk_samples_(
+          gauge(*registry_, "lockstep_store_samples", "Values kept.", {{"tier", "disk"}})) {
     constexpr std::array<const char*, kDropReasons> kReasons{"queue_full", "late", "unknown_job",
                                                              "rate_limited", "bad_frame"};
     auto& dropped = counters(*registry_, "lockstep_ingest_dropped_samples_total",
@@ -207,6 +213,11 @@ void DaemonMetrics::agents(std::size_t connected, double heartbeat_age_max,
     agents_connected_.Set(static_cast<double>(connected));
     heartbeat_age_max_.Set(heartbeat_age_max);
     clock_offset_max_.Set(clock_offset_max);
+}
+
+void DaemonMetrics::disk_tier(std::size_t samples, std::size_t bytes) {
+    disk_samples_.Set(static_cast<double>(samples));
+    disk_bytes_.Set(static_cast<double>(bytes));
 }
 
 void DaemonMetrics::memory_tier(std::size_t series, std::size_t bytes) {

@@ -62,8 +62,9 @@ class DaemonMetrics {
     void agents(std::size_t connected, double heartbeat_age_max, double clock_offset_max);
     // A promise would have been broken; `index` of kInvariantNames.
     void invariant_broken(std::size_t index) { invariants_[index]->Increment(); }
-    // History in memory.
+    // History in memory, and in chunks on disk.
     void memory_tier(std::size_t series, std::size_t bytes);
+    void disk_tier(std::size_t samples, std::size_t bytes);
 
     prometheus::Gauge& http_inflight;
     prometheus::Gauge& stream_clients;
@@ -75,6 +76,7 @@ class DaemonMetrics {
     prometheus::Histogram& fsync_duration;       // of the event log, seconds
     prometheus::Histogram& exposition_duration;  // rendering /metrics, seconds
     prometheus::Gauge& exposition_bytes;
+    prometheus::Counter& history_expired;  // values that size or age have removed from disk
 
     void write(MetricText& text) const;
     // For parts that have families of their own; write() shows them too.
@@ -92,6 +94,8 @@ class DaemonMetrics {
     prometheus::Gauge& clock_offset_max_;
     prometheus::Gauge& memory_series_;
     prometheus::Gauge& memory_bytes_;
+    prometheus::Gauge& disk_bytes_;
+    prometheus::Gauge& disk_samples_;
     std::array<prometheus::Counter*, kDropReasons> dropped_{};
     std::array<prometheus::Counter*, kInvariants> invariants_{};
     std::array<prometheus::Counter*, kStreamEnds> stream_ends_{};

@@ -26,6 +26,16 @@ struct ShownRank {
     double straggler_score = kAbsent;
     double report_age = kAbsent;
 };
+// The further ones, of jobs that are small enough.
+struct FullRank {
+    std::size_t rank = 0;  // in JobsWriter::ranks_
+    double samples = kAbsent;
+    double tokens = kAbsent;
+    double grad_norm = kAbsent;
+    double learning_rate = kAbsent;
+    double checkpoint = kAbsent;
+    double nonfinite = kAbsent;
+};
 
 struct ShownJob {
     const JobMetricsView* view = nullptr;
@@ -77,7 +87,7 @@ class JobsWriter {
         totals();
         text_.family("lockstep_exposition_suppressed_series", MetricType::gauge,
                      "Series left out of this body to keep it small.");
-        text_.sample({}, std::uint64_t{suppressed_jobs_ * kSilentJobSeries});
+        text_.sample({}, std::uint64_t{suppressed_jobs_ * kSilentJobSeries + suppressed_});
         identity();
         life();
         progress();
@@ -85,6 +95,7 @@ class JobsWriter {
         health();
         rank_info();
         rank_core();
+        rank_full();
     }
 
   private:
@@ -95,14 +106,46 @@ class JobsWriter {
         if (job.series != nullptr) {
             shown.stats =
                 job.stats != nullptr ? *job.stats : compute_job_stats(*job.series, view_.now);
-            ranks_.reserve(ranks_.size() + job.series->world_size());
-            for (std::size_t i = 0; i < job.series->world_size(); ++i) {
-                if (job.series->reporting(i, view_.now)) {
-                    add_rank(shown, i);
-                }
-            }
+            add_ranks(shown);
         }
         jobs_.push_back(std::move(shown));
+    }
+
+    std::size_t most_ranks() const { return view_.max_series_per_job / kRankCoreSeries; }
+
+    void add_ranks(const ShownJob& job) {
+        const JobSeries& series = *job.view->series;
+        const std::size_t world = series.world_size();
+        const bool full = world <= kFullTierRanks;
+        const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
+        ranks_.reserve(ranks_.size() + std::min(world, most_ranks()));
+        for (std::size_t i = 0; i < world; ++i) {
+            if (!series.reporting(i, view_.now)) {
+                continue;
+            }
+            if (i >= most_ranks()) {
+                suppressed_ += kRankCoreSeries;
+            } else {
+                add_rank(job, i);
+            }
+            if (full && fits) {
+                add_full(series.rank(i));
+            } else if (full) {
+                suppressed_ += kRankFullSeries;
+            }
+        }
+    }
+
+    void add_full(const RankSeries& series) {
+        FullRank shown;
+        shown.rank = ranks_.size() - 1;
+        shown.samples = series.total(CoreMetric::samples).value_or(kAbsent);
+        shown.tokens = series.total(CoreMetric::tokens).value_or(kAbsent);
+        shown.checkpoint = series.total(CoreMetric::checkpoint_seconds).value_or(kAbsent);
+        shown.grad_norm = series.latest(CoreMetric::grad_norm).value_or(kAbsent);
+        shown.learning_rate = series.latest(CoreMetric::learning_rate).value_or(kAbsent);
+        shown.nonfinite = static_cast<double>(series.nonfinite());
+        full_.push_back(shown);
     }
 
     void add_rank(const ShownJob& job, std::size_t rank) {
@@ -326,6 +369,9 @@ class JobsWriter {
                      "Always 1; the labels say where the rank is.");
         for (const auto& job : jobs_) {
             for (const auto& rank : job.view->ranks) {
+                if (static_cast<std::size_t>(rank.rank) >= most_ranks()) {
+                    continue;
+                }
                 std::string labels = with(job.labels, "rank", std::to_string(rank.rank));
                 add_label(labels, "node", rank.node);
                 add_label(labels, "local_rank", std::to_string(rank.local_rank));
@@ -366,10 +412,37 @@ class JobsWriter {
               &ShownRank::report_age);
     }
 
+    void further(std::string_view name, MetricType type, std::string_view help,
+                 double FullRank::*field) {
+        text_.family(name, type, help);
+        for (const auto& rank : full_) {
+            if (!is_absent(rank.*field)) {
+                text_.sample(labels(ranks_[rank.rank]), rank.*field);
+            }
+        }
+    }
+
+    void rank_full() {
+        further("lockstep_rank_samples", MetricType::counter,
+                "Samples trained on, repeated steps included.", &FullRank::samples);
+        further("lockstep_rank_tokens", MetricType::counter,
+                "Tokens trained on, repeated steps included.", &FullRank::tokens);
+        further("lockstep_rank_grad_norm", MetricType::gauge, "Last gradient norm.",
+                &FullRank::grad_norm);
+        further("lockstep_rank_learning_rate", MetricType::gauge, "Last learning rate.",
+                &FullRank::learning_rate);
+        further("lockstep_rank_checkpoint_seconds", MetricType::counter,
+                "Time spent writing checkpoints.", &FullRank::checkpoint);
+        further("lockstep_rank_nonfinite", MetricType::counter,
+                "Reported values that were NaN or infinite.", &FullRank::nonfinite);
+    }
+
     MetricText& text_;
     const MetricsView& view_;
     std::vector<ShownJob> jobs_;
     std::size_t suppressed_jobs_ = 0;
+    std::size_t suppressed_ = 0;  // series of ranks
+    std::vector<FullRank> full_;
     std::vector<ShownRank> ranks_;
     std::string rank_labels_;  // every label block once; eight families use it
 };

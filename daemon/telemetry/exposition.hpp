@@ -71,7 +71,17 @@ struct JobMetricsView {
     std::span<const RankMetricsView> ranks;  // placed ranks; empty = none
 };
 
+// What the ranks of one job may take, in the order in which it is cut: the further series of each
+// rank first, then the core series of the highest ranks. Counted in
+// lockstep_exposition_suppressed_series. The further ones are not shown at all of a job with more
+// than kFullTierRanks ranks.
+inline constexpr std::size_t kSeriesPerJob = 300'000;
+inline constexpr std::size_t kFullTierRanks = 1024;
+inline constexpr std::size_t kRankCoreSeries = 9;  // with lockstep_rank_info
+inline constexpr std::size_t kRankFullSeries = 6;
+
 struct MetricsView {
+    std::size_t max_series_per_job = kSeriesPerJob;
     double now = 0;                                // seconds since the Unix epoch
     std::array<std::uint64_t, kJobStates> jobs{};  // how many are in each state
     std::uint64_t submitted_total = 0;

@@ -105,6 +105,10 @@ class RankSeries {
     // A new start of the rank: from its first report with a step s on, what was recorded for the
     // steps ≥ s is replaced. A merged row that reaches to s or beyond goes as a whole.
     void restart() { cut_pending_ = !empty(); }
+    // The step that a report without one belongs to; -1 = none.
+    std::int64_t step_of(std::int64_t given) const {
+        return given >= 0 || cut_pending_ ? given : last_step_;
+    }
 
     bool empty() const { return reports_ == 0; }
     std::uint64_t reports() const { return reports_; }

@@ -62,14 +62,61 @@ std::vector<std::optional<std::size_t>> JobSeries::metric_ids(const Batch& batch
     std::vector<std::optional<std::size_t>> ids;
     ids.reserve(batch.columns.size());
     for (const auto& column : batch.columns) {
-        auto id = metric(column.name);
-        if (!id && metrics_.size() < limits::kMetricsPerJob) {
-            metrics_.push_back(column.name);
-            id = metrics_.size() - 1;
-        }
-        ids.push_back(id);
+        ids.push_back(add_metric(column.name));
     }
     return ids;
+}
+
+std::optional<std::size_t> JobSeries::add_metric(std::string_view name) {
+    if (const auto known = metric(name)) {
+        return known;
+    }
+    if (metrics_.size() >= limits::kMetricsPerJob) {
+        return std::nullopt;
+    }
+    metrics_.emplace_back(name);
+    return metrics_.size() - 1;
+}
+
+History& JobSeries::keep_history() {
+    if (!history_) {
+        history_ = std::make_shared<History>();
+    }
+    return *history_;
+}
+
+// False if the row is of an earlier generation than the rank's newest.
+bool JobSeries::begin_row(Rank& rank, Start start) {
+    if (start < rank.start) {
+        return false;
+    }
+    if (start > rank.start) {
+        rank.start = start;
+        rank.checkpoint_seconds = 0;
+        rank.series.restart();
+    }
+    return true;
+}
+
+void JobSeries::restore(Start start, std::uint32_t rank, std::int64_t step, double time,
+                        const std::vector<double>& values) {
+    if (rank >= ranks_.size() || !begin_row(ranks_[rank], start)) {
+        return;
+    }
+    const double saving = values[index(CoreMetric::checkpoint_seconds)];
+    if (std::isfinite(saving) && saving > 0) {
+        ranks_[rank].checkpoint_seconds += saving;
+    }
+    ranks_[rank].series.add(step, time, time, values, capacity());
+}
+
+void JobSeries::restore_seen(std::int32_t attempt, std::uint32_t node_rank, std::uint64_t seq) {
+    std::uint64_t& seen = seen_[{attempt, node_rank}];
+    seen = std::max(seen, seq);
+}
+
+void JobSeries::restore(GenerationReport report) {
+    generation(report.attempt, static_cast<std::uint32_t>(report.generation)) = report;
 }
 
 // Rows a rank may have so that all ranks together stay within the budget. A row takes 16 bytes and
@@ -115,7 +162,7 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
     seen = batch.seq;
     const auto ids = metric_ids(batch);
     const std::size_t room = capacity();
-    const std::pair<std::int32_t, std::uint32_t> start{attempt, batch.generation};
+    const Start start{attempt, batch.generation};
     std::vector<double> values(metrics_.size());
     GenerationReport& report = generation(attempt, batch.generation);
     for (std::size_t row = 0; row < batch.rows(); ++row) {
@@ -124,14 +171,9 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
             continue;
         }
         Rank& rank = ranks_[batch.ranks[row]];
-        if (start < rank.start) {
+        if (!begin_row(rank, start)) {
             ++result.late_rows;
             continue;
-        }
-        if (start > rank.start) {
-            rank.start = start;
-            rank.checkpoint_seconds = 0;
-            rank.series.restart();
         }
         std::fill(values.begin(), values.end(), kAbsent);
         for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -152,6 +194,10 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
             rank.checkpoint_seconds += saving;
             report.checkpoint_seconds =
                 std::max(report.checkpoint_seconds, rank.checkpoint_seconds);
+        }
+        if (history_) {
+            history_->add(start, batch.ranks[row], rank.series.step_of(batch.steps[row]), time,
+                          values, received > 0 ? received : time);
         }
         rank.series.add(batch.steps[row], time, received > 0 ? received : time, values, room);
         ++result.rows;
@@ -183,7 +229,8 @@ std::size_t JobSeries::series() const {
 }
 
 std::size_t JobSeries::bytes() const {
-    std::size_t sum = sizeof *this + (ranks_.capacity() - ranks_.size()) * sizeof(Rank);
+    std::size_t sum = history_ ? history_->bytes() : 0;
+    sum += sizeof *this + (ranks_.capacity() - ranks_.size()) * sizeof(Rank);
     for (const auto& rank : ranks_) {
         sum += sizeof(Rank) - sizeof(RankSeries) + rank.series.bytes();
     }
@@ -205,7 +252,13 @@ const JobSeries* SeriesStore::find(std::string_view id) const {
 
 void SeriesStore::erase(std::string_view id) {
     const auto found = jobs_.find(id);
-    if (found != jobs_.end()) {
+    if (found == jobs_.end()) {
+        return;
+    }
+    History* history = found->second->history();
+    if (history != nullptr && history->storing) {
+        history->forgotten = true;
+    } else {
         jobs_.erase(found);
     }
 }

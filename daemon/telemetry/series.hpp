@@ -1,10 +1,12 @@
 // Recent history in memory: per job, rank and metric. Fed with the batches of the agents as they
 // become durable; after a restart of the daemon the same batches in the same order restore it.
-// The seam to history on disk is here too: whoever keeps batches can rebuild a JobSeries from them.
+// History on disk begins here: keep_history() collects every accepted row for it, and restore()
+// takes back what was read from there.
 //
 // Owns all series; control thread only. A JobSeries lives until SeriesStore::erase().
 #pragma once
 
+#include "daemon/telemetry/history.hpp"
 #include "daemon/telemetry/rank_series.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/batch.hpp"
@@ -25,7 +27,7 @@ namespace lockstep::telemetry {
 // What one job's history may take: at this size each rank keeps fewer, coarser rows
 // (kRowsMin at least). 4 ranks × 12 metrics at full length are 5 MiB.
 inline constexpr std::size_t kJobSeriesBytes = 64U << 20U;
-inline constexpr std::size_t kRowsMin = 64;
+inline constexpr std::size_t kRowsMin = 16;
 // Of a job's generations, the newest: agents say their numbers.
 inline constexpr std::size_t kGenerationsKept = 4096;
 
@@ -50,6 +52,23 @@ class JobSeries {
     // `received`: the daemon's clock in seconds since the Unix epoch; 0 when restoring, the
     // reports' own time is used then.
     Ingested ingest(const Batch& batch, std::int32_t attempt, double received);
+
+    // From now on accepted rows go into history() too.
+    History& keep_history();
+    History* history() const { return history_.get(); }  // nullptr = not kept
+
+    // What history holds, oldest first and before any ingest(): a row, with `values` by metric id
+    // (at least the core metrics), and what a job knows beyond its rows.
+    void restore(Start start, std::uint32_t rank, std::int64_t step, double time,
+                 const std::vector<double>& values);
+    void restore_seen(std::int32_t attempt, std::uint32_t node_rank, std::uint64_t seq);
+    void restore(GenerationReport report);
+    // (attempt, node) → number of its newest batch.
+    const std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t>& seen() const {
+        return seen_;
+    }
+    // The id of a metric, made if it is new; nothing if the job has too many.
+    std::optional<std::size_t> add_metric(std::string_view name);
 
     std::size_t world_size() const { return ranks_.size(); }
     // rank < world_size(); empty() if it never reported.
@@ -76,9 +95,10 @@ class JobSeries {
   private:
     struct Rank {
         RankSeries series;
-        std::pair<std::int32_t, std::uint32_t> start{0, 0};  // attempt, generation
-        double checkpoint_seconds = 0;                       // in that generation
+        Start start;
+        double checkpoint_seconds = 0;  // in that generation
     };
+    bool begin_row(Rank& rank, Start start);
     GenerationReport& generation(std::int32_t attempt, std::uint32_t number);
     std::vector<std::optional<std::size_t>> metric_ids(const Batch& batch);
     std::size_t capacity() const;
@@ -87,6 +107,7 @@ class JobSeries {
     std::vector<std::string> metrics_;
     std::vector<GenerationReport> generations_;  // a batch is mostly of the last
     std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq
+    std::shared_ptr<History> history_;
 };
 
 class SeriesStore {
@@ -94,6 +115,7 @@ class SeriesStore {
     // The job's series, made on first use.
     JobSeries& job(std::string_view id, std::size_t ranks);
     const JobSeries* find(std::string_view id) const;
+    // Later, if its history is being written just now.
     void erase(std::string_view id);
 
     std::size_t jobs() const { return jobs_.size(); }

@@ -137,6 +137,31 @@ TEST_F(ExpositionTest, EveryFamilyIsInOnePlaceAndEverySeriesOnce) {
     }
 }
 
+TEST_F(ExpositionTest, TheBudgetCutsFurtherSeriesFirstThenTheHighestRanksAndCountsThem) {
+    const auto count = [](const Parsed& parsed, const std::string& start) {
+        return std::count_if(parsed.values.begin(), parsed.values.end(),
+                             [&](const auto& one) { return one.first.starts_with(start); });
+    };
+    const std::string suppressed = "lockstep_exposition_suppressed_series";
+    Parsed parsed = parse(render());
+    EXPECT_EQ(parsed.values[R"(lockstep_rank_samples_total{job_id="ls-1",rank="0"})"], "64");
+    EXPECT_EQ(parsed.values[R"(lockstep_rank_nonfinite_total{job_id="ls-1",rank="1"})"], "1");
+    const std::string nothing = parsed.values[suppressed];
+    view_.max_series_per_job = 3 * (kRankCoreSeries + kRankFullSeries) - 1;
+    parsed = parse(render());
+    EXPECT_EQ(count(parsed, "lockstep_rank_samples_total"), 0);
+    EXPECT_EQ(count(parsed, "lockstep_rank_loss"), 2);
+    EXPECT_EQ(std::stoi(parsed.values[suppressed]) - std::stoi(nothing),
+              static_cast<int>(2 * kRankFullSeries));
+    view_.max_series_per_job = kRankCoreSeries;
+    parsed = parse(render());
+    EXPECT_EQ(count(parsed, "lockstep_rank_loss"), 1);
+    EXPECT_EQ(count(parsed, "lockstep_rank_info"), 1);
+    EXPECT_EQ(std::stoi(parsed.values[suppressed]) - std::stoi(nothing),
+              static_cast<int>(2 * kRankFullSeries + kRankCoreSeries));
+    EXPECT_EQ(count(parsed, "lockstep_job_loss"), 3) << "aggregates are never cut";
+}
+
 TEST_F(ExpositionTest, HasTheNamesAndValuesOfTheCatalogue) {
     const Parsed parsed = parse(render());
     const auto expect = [&](const std::string& series, const std::string& value) {

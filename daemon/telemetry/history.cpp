@@ -1,0 +1,114 @@
+#include "daemon/telemetry/history.hpp"
+
+#include <algorithm>
+
+namespace lockstep::telemetry {
+namespace {
+
+void add_tail(const HistoryRows& rows, std::size_t metric,
+              const std::vector<std::uint32_t>& entities, std::vector<TailRows>& out) {
+    if (entities.empty() || rows.block < entities.front() / kBlockEntities ||
+        rows.block > entities.back() / kBlockEntities) {
+        return;
+    }
+    // Rows without the metric count too: they say where their generation began.
+    static const std::vector<double> kNothing;
+    const std::vector<double>& column =
+        metric < rows.columns.size() ? rows.columns[metric] : kNothing;
+    TailRows tail;
+    tail.start = rows.start;
+    const bool no_gaps = entities.back() - entities.front() + 1 == entities.size();
+    for (std::size_t i = 0; i < rows.rows(); ++i) {
+        const std::uint32_t entity = rows.entities[i];
+        if (no_gaps ? entity >= entities.front() && entity <= entities.back()
+                    : std::binary_search(entities.begin(), entities.end(), entity)) {
+            tail.entities.push_back(entity);
+            tail.steps.push_back(rows.steps[i]);
+            tail.times.push_back(rows.times[i]);
+            tail.values.push_back(i < column.size() ? column[i] : kAbsent);
+        }
+    }
+    if (!tail.entities.empty()) {
+        out.push_back(std::move(tail));
+    }
+}
+
+}  // namespace
+
+void History::add(Start start, std::uint32_t entity, std::int64_t step, double time,
+                  const std::vector<double>& values, double now) {
+    if (open_.empty()) {
+        opened_ = now;
+    }
+    const std::uint32_t block = entity / kBlockEntities;
+    HistoryRows& rows = open_[{block, start}];
+    if (rows.rows() == 0) {
+        rows.kind = kind_;
+        rows.block = block;
+        rows.start = start;
+    }
+    rows.add(entity, step, time, values);
+    for (const double value : values) {
+        open_samples_ += is_absent(value) ? 0 : 1;
+    }
+    block_full_ = block_full_ || rows.rows() >= kOpenBlockRows;
+}
+
+bool History::due(double now) const {
+    return !storing && !open_.empty() &&
+           (open_samples_ >= kOpenSamples || block_full_ || now - opened_ >= kOpenSeconds);
+}
+
+std::vector<std::shared_ptr<const HistoryRows>> History::seal() {
+    std::vector<std::pair<Start, std::shared_ptr<const HistoryRows>>> closed;
+    for (auto& [key, rows] : open_) {
+        closed.emplace_back(key.second, std::make_shared<const HistoryRows>(std::move(rows)));
+    }
+    // Chunks are read in the order they were written: an earlier generation's come first.
+    std::stable_sort(closed.begin(), closed.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [start, rows] : closed) {
+        sealed_.push_back(std::move(rows));
+    }
+    open_.clear();
+    open_samples_ = 0;
+    block_full_ = false;
+    return sealed_;
+}
+
+void History::stored(std::size_t count, std::int64_t newest) {
+    sealed_.erase(sealed_.begin(), sealed_.begin() + static_cast<std::ptrdiff_t>(count));
+    newest_chunk = std::max(newest_chunk, newest);
+}
+
+std::vector<TailRows> History::tail(std::size_t metric,
+                                    const std::vector<std::uint32_t>& entities) const {
+    std::vector<TailRows> out;
+    for (const auto& rows : sealed_) {
+        add_tail(*rows, metric, entities, out);
+    }
+    std::vector<const HistoryRows*> open;
+    for (const auto& [key, rows] : open_) {
+        open.push_back(&rows);
+    }
+    std::stable_sort(open.begin(), open.end(), [](const HistoryRows* a, const HistoryRows* b) {
+        return a->start < b->start;
+    });
+    for (const HistoryRows* rows : open) {
+        add_tail(*rows, metric, entities, out);
+    }
+    return out;
+}
+
+std::size_t History::bytes() const {
+    std::size_t sum = sizeof *this;
+    for (const auto& rows : sealed_) {
+        sum += rows->bytes();
+    }
+    for (const auto& [key, rows] : open_) {
+        sum += rows.bytes();
+    }
+    return sum;
+}
+
+}  // namespace lockstep::telemetry

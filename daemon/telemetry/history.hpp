@@ -1,0 +1,61 @@
+// The newest rows of a job's history: those that are in no chunk on disk yet. They are safe in the
+// telemetry log of the store until a chunk holds them (daemon/README.md), and every question about
+// history sees them too.
+// Owns its rows. Control thread only; what seal() hands out is read by others and never changes.
+#pragma once
+
+#include "daemon/telemetry/history_chunk.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep::telemetry {
+
+// When a job's rows become chunks: the longer, the better they pack; the shorter, the less memory
+// and the less to read after a restart. 10,000 ranks with 20 metrics at 1 Hz reach it in 25 s.
+inline constexpr std::size_t kOpenSamples = 5'000'000;
+inline constexpr std::size_t kOpenBlockRows = 65'536;
+inline constexpr double kOpenSeconds = 600;
+
+class History : public std::enable_shared_from_this<History> {
+  public:
+    explicit History(EntityKind kind = EntityKind::rank) : kind_(kind) {}
+
+    // `values` by metric id, kAbsent = none; `step` -1 = not given; `now`: the daemon's clock.
+    void add(Start start, std::uint32_t entity, std::int64_t step, double time,
+             const std::vector<double>& values, double now);
+    bool due(double now) const;
+    bool empty() const { return open_.empty() && sealed_.empty(); }
+    // Closes what is open. All that no chunk holds yet, oldest first.
+    std::vector<std::shared_ptr<const HistoryRows>> seal();
+    // The oldest `count` that seal() gave are in chunks; `newest_chunk` is the last one's id.
+    void stored(std::size_t count, std::int64_t newest_chunk);
+
+    // One metric of some entities (ascending), for a question.
+    std::vector<TailRows> tail(std::size_t metric,
+                               const std::vector<std::uint32_t>& entities) const;
+    std::size_t bytes() const;
+
+    // Chunks beyond this one hold rows that are here as well.
+    std::int64_t newest_chunk = 0;
+    // The newest row of the telemetry log whose batches are here or in chunks.
+    std::int64_t newest_log = 0;
+    bool storing = false;    // somebody is writing what seal() gave
+    bool finishing = false;  // all that is left goes into chunks after that
+    bool forgotten = false;  // nobody needs the series any more; whoever writes drops them
+    bool complete = true;    // the series in memory have every row that history has
+
+  private:
+    EntityKind kind_;
+    std::map<std::pair<std::uint32_t, Start>, HistoryRows> open_;
+    std::vector<std::shared_ptr<const HistoryRows>> sealed_;
+    std::size_t open_samples_ = 0;
+    double opened_ = 0;
+    bool block_full_ = false;
+};
+
+}  // namespace lockstep::telemetry
