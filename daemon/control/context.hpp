@@ -20,10 +20,13 @@
 namespace lockstep {
 
 struct ControlSettings {
-    std::filesystem::path runs_dir;  // absolute; attempts, logs and checkpoints
-    AgentsListener agents{};         // what the agents dial
-    std::string daemon_id;           // random per start
-    std::size_t window = 64;         // attempts handed to the scheduler at a time
+    std::filesystem::path runs_dir;            // absolute; attempts, logs and checkpoints
+    AgentsListener agents{};                   // what the agents dial
+    std::string daemon_id;                     // random per start
+    std::size_t window = 64;                   // attempts handed to the scheduler at a time
+    std::int64_t history_mb = 10'240;          // chunks of history on disk; the oldest go beyond it
+    std::size_t max_series_per_job = 300'000;  // of ranks, in /metrics
+    std::int64_t history_days = 30;            // 0 = whatever their age
 };
 
 struct ControlContext {

@@ -71,6 +71,14 @@ struct SeriesQuery {
     std::size_t points = 800;
 };
 
+struct HeatmapQuery {
+    std::string metric = "busy_seconds";
+    std::vector<std::int32_t> ranks;  // the lowest to the highest of them; empty = all
+    std::optional<double> from, to;   // steps
+    std::size_t columns = 400;
+    std::size_t rows = 0;  // 0 = one per rank where that fits
+};
+
 // One message of the event stream.
 struct StreamMessage {
     std::int64_t seq = 0;  // 0: not resumable (telemetry)
@@ -120,6 +128,9 @@ class Control {
                                              std::size_t limit) = 0;  // {items, next_cursor}
     virtual Task<Result<std::string>> ranks(Caller caller, std::string id) = 0;  // {items}
     virtual Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) = 0;
+    // Bytes as daemon/telemetry/heatmap.hpp says.
+    virtual Task<Result<std::string>> heatmap(Caller caller, std::string id,
+                                              HeatmapQuery query) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
 

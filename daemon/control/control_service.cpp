@@ -14,13 +14,14 @@ namespace {
 // An agent that was away when its job ended may come back this much later and deliver the rest.
 constexpr auto kTicketPatience = std::chrono::seconds{60};
 constexpr std::size_t kRecentJobs = 1000;  // looked at for ends that agents did not hear of
-constexpr std::size_t kStoredSeriesBytes = 64U << 20U;  // read back for one job
 
 }  // namespace
 
 ControlService::ControlService(ControlContext& context)
-    : context_(context),
-      ingest_(context, [this](JobActor& actor) { publish_ranks(actor, false); }) {}
+    : context_(context), history_(context), ingest_(context, [this](JobActor& actor) {
+          publish_ranks(actor, false);
+          history_.look(actor.job().id.value);
+      }) {}
 
 ControlService::~ControlService() = default;
 
@@ -97,6 +98,7 @@ void ControlService::on_finished(JobActor& actor) {
     }
     forget_retired();
     published_.erase(job.id.value);
+    history_.finish(job.id.value);
     if (context_.series.find(job.id.value) != nullptr) {
         series_ages_.push_front(job.id.value);
         while (series_ages_.size() > limits::kSeriesJobsCached) {
@@ -190,6 +192,7 @@ Task<Status> ControlService::load_jobs() {
 
 void ControlService::begin(const std::string& agent_url, const std::string& fingerprint) {
     context_.settings.agents = {agent_url, fingerprint};
+    history_.expire();
     for (const JobId& id : ended_lately_) {
         refresh_attempts_of(context_.settings.runs_dir / id.value, context_.settings.agents);
     }
@@ -249,7 +252,7 @@ Task<Status> ControlService::restore(JobId id) {
     }
     const bool placed = job->attempt() != nullptr;
     if (placed) {
-        if (const Status series = co_await restore_series(*job); !series) {
+        if (const Status series = co_await history_.restore(*job); !series) {
             co_return fail(series.error());
         }
     }
@@ -259,26 +262,6 @@ Task<Status> ControlService::restore(JobId id) {
         tickets_[attempt.ticket_hash] = {actor, attempt.number};
     }
     loaded_.push_back(id.value);
-    co_return Status{};
-}
-
-Task<Status> ControlService::restore_series(const Job& job) {
-    const JobId id = job.id;
-    const std::function<Result<std::vector<BatchWrite>>(Database&)> read = [id](Database& db) {
-        return db.batches(id, kStoredSeriesBytes);
-    };
-    const auto ranks = static_cast<std::size_t>(job.spec.world_size());
-    const auto stored = co_await context_.store.read<std::vector<BatchWrite>>(read);
-    if (!stored) {
-        co_return fail(stored.error());
-    }
-    for (const BatchWrite& one : *stored) {
-        if (const auto batch = decode_batch(one.data)) {
-            context_.series.job(id.value, ranks).ingest(*batch, one.attempt, 0);
-        } else {
-            log::warn("a stored batch does not read back", {{"job", id.value}, {"seq", one.seq}});
-        }
-    }
     co_return Status{};
 }
 
@@ -304,6 +287,7 @@ Task<void> ControlService::stop() {
     }
     tickets_.clear();
     context_.files.join();
+    history_.stop();
 }
 
 void ControlService::scheduler_changed(const JobId& job) {

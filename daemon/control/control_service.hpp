@@ -4,6 +4,7 @@
 
 #include "daemon/control/context.hpp"
 #include "daemon/control/control.hpp"
+#include "daemon/control/history_keeper.hpp"
 #include "daemon/control/ingest.hpp"
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/waiting_line.hpp"
@@ -55,6 +56,7 @@ class ControlService final : public Control, public AgentGate {
                                      std::size_t limit) override;
     Task<Result<std::string>> ranks(Caller caller, std::string id) override;
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
+    Task<Result<std::string>> heatmap(Caller caller, std::string id, HeatmapQuery query) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
     Json cluster() override;
     Result<Json> nodes(const Caller& caller, const NodeQuery& query) override;
@@ -103,7 +105,6 @@ class ControlService final : public Control, public AgentGate {
     void on_finished(JobActor& actor);
     void publish_ranks(JobActor& actor, bool now);
     Task<Status> restore(JobId id);
-    Task<Status> restore_series(const Job& job);
 
     ActorPtr find(std::string_view id) const;
     void remember(const std::string& id, const std::string& user,
@@ -115,6 +116,7 @@ class ControlService final : public Control, public AgentGate {
                            const JobActor* actor, std::size_t most) const;
 
     ControlContext& context_;
+    HistoryKeeper history_;
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt

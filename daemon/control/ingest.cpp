@@ -1,6 +1,7 @@
 #include "daemon/control/ingest.hpp"
 
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/telemetry_log.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -38,20 +39,20 @@ Task<void> Ingest::run() {
     while (!items_.empty() && !stopping_) {
         std::vector<Item> items;
         items.swap(items_);
-        std::vector<BatchWrite> writes;
-        writes.reserve(items.size());
+        std::map<std::string, std::string> logs;
         std::size_t taken = 0;
         for (const Item& item : items) {
-            BatchWrite write;
-            write.job = item.link->actor()->job().id;
-            write.attempt = item.link->attempt();
-            write.node_rank = item.link->node_rank;
-            write.seq = item.batch.seq;
-            write.data = item.bytes;
+            append_logged(logs[item.link->actor()->job().id.value], item.link->attempt(),
+                          item.batch.node_rank, item.bytes);
             taken += item.bytes.size();
-            writes.push_back(std::move(write));
         }
-        const Status stored = co_await context_.store.add_batches(std::move(writes));
+        std::vector<LogWrite> writes;
+        std::map<std::string, std::int64_t> logged;
+        for (const auto& [job, log] : logs) {
+            writes.push_back({JobId{job}, pack_log(log)});
+            logged[job] = 0;
+        }
+        const auto stored = co_await context_.store.add_log(std::move(writes));
         if (!stored) {
             log::error("cannot store telemetry", {{"what", stored.error().message}});
             items.insert(items.end(), std::make_move_iterator(items_.begin()),
@@ -61,7 +62,11 @@ Task<void> Ingest::run() {
             continue;
         }
         bytes_ -= taken;
-        take(items);
+        auto id = stored->begin();  // one per job, in the jobs' order
+        for (auto& [job, row] : logged) {
+            row = *id++;
+        }
+        take(items, logged);
         stored_ += items.size();
         idle_.cancel();  // whoever waits for these goes on
         idle_.expires_at(net::steady_timer::time_point::max());
@@ -71,13 +76,24 @@ Task<void> Ingest::run() {
     idle_.cancel();
 }
 
-void Ingest::take(const std::vector<Item>& items) {
+void Ingest::take(const std::vector<Item>& items,
+                  const std::map<std::string, std::int64_t>& logged) {
     std::set<std::shared_ptr<JobActor>> jobs;
     const double now = context_.now_seconds();
     for (const Item& item : items) {
         const auto& actor = item.link->actor();
-        auto& series = context_.series.job(
-            actor->job().id.value, static_cast<std::size_t>(actor->job().spec.world_size()));
+        const std::string& id = actor->job().id.value;
+        const bool known = context_.series.find(id) != nullptr;
+        auto& series =
+            context_.series.job(id, static_cast<std::size_t>(actor->job().spec.world_size()));
+        // What comes after a job's end, when its series are not here any more, stays in the log:
+        // whoever asks for the job next reads it from there.
+        if (!known && !is_final(actor->job().state)) {
+            series.keep_history();
+        }
+        if (series.history() != nullptr) {
+            series.history()->newest_log = logged.at(id);
+        }
         const auto added = series.ingest(item.batch, item.link->attempt(), now);
         context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
         if (added.late_rows > 0) {

@@ -1,6 +1,6 @@
-// Telemetry on its way in: batches of all agents are stored together (one fsync for many), then put
-// into the series, then acknowledged. Bounded: what does not fit is refused, and the agent, which
-// still has it, sends it again after the next connect. Control thread only.
+// Telemetry on its way in: batches of all agents are logged together (one fsync for many, one row
+// per job), then put into the series, then acknowledged. Bounded: what does not fit is refused, and
+// the agent, which still has it, sends it again after the next connect. Control thread only.
 #pragma once
 
 #include "daemon/control/agent_link.hpp"
@@ -34,7 +34,7 @@ class Ingest {
         std::string bytes;
     };
     Task<void> run();
-    void take(const std::vector<Item>& items);
+    void take(const std::vector<Item>& items, const std::map<std::string, std::int64_t>& logged);
 
     ControlContext& context_;
     std::function<void(JobActor&)> on_job_;

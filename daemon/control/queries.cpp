@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -255,6 +256,11 @@ std::string ControlService::ranks_text(const Job& job, const telemetry::JobSerie
             }
             put_number(item, "loss", one.latest(telemetry::CoreMetric::loss));
             put_number(item, "step_seconds", one.latest(telemetry::CoreMetric::step_seconds));
+            put_number(item, "busy_seconds", one.latest(telemetry::CoreMetric::busy_seconds));
+            put_number(item, "comm_wait_seconds",
+                       one.latest(telemetry::CoreMetric::comm_wait_seconds));
+            put_number(item, "data_wait_seconds",
+                       one.latest(telemetry::CoreMetric::data_wait_seconds));
             if (const auto age = series->report_age(rank, now); age && !is_final(job.state)) {
                 item["report_age_seconds"] = *age;
             }
@@ -267,7 +273,7 @@ std::string ControlService::ranks_text(const Job& job, const telemetry::JobSerie
 Task<Result<const telemetry::JobSeries*>> ControlService::load_series(const Job& job) {
     const std::string id = job.id.value;
     if (context_.series.find(id) == nullptr && is_final(job.state)) {
-        if (const Status restored = co_await restore_series(job); !restored) {
+        if (const Status restored = co_await history_.restore(job); !restored) {
             co_return fail(restored.error());
         }
         if (context_.series.find(id) != nullptr &&
@@ -317,11 +323,59 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     asked.from = query.from.value_or(asked.from);
     asked.to = query.to.value_or(asked.to);
     asked.points = query.points;
-    std::vector<telemetry::RankHistory> history;
-    if (*series != nullptr) {
-        history = telemetry::query_series(**series, asked);
+    if (*series == nullptr) {
+        co_return dump_json(telemetry::to_json(asked, {}));
     }
-    co_return dump_json(telemetry::to_json(asked, history));
+    if (asked.ranks.empty()) {
+        asked.ranks.resize(std::min((*series)->world_size(), limits::kSeriesRanks));
+        std::iota(asked.ranks.begin(), asked.ranks.end(), 0);
+    }
+    if (HistoryKeeper::in_memory(**series, asked.ranks)) {
+        co_return dump_json(telemetry::to_json(asked, telemetry::query_series(**series, asked)));
+    }
+    telemetry::HistoryAsk ask;
+    ask.metric = asked.metric;
+    ask.entities.assign(asked.ranks.begin(), asked.ranks.end());
+    std::sort(ask.entities.begin(), ask.entities.end());
+    ask.entities.erase(std::unique(ask.entities.begin(), ask.entities.end()), ask.entities.end());
+    ask.x = asked.x;
+    ask.from = asked.from;
+    ask.to = asked.to;
+    ask.columns = asked.points;
+    const auto found = co_await history_.series(id, std::move(ask));
+    if (!found) {
+        co_return fail(found.error());
+    }
+    co_return dump_json(telemetry::to_json(asked, *found));
+}
+
+Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
+                                                  HeatmapQuery query) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    const std::int32_t last = (*job)->spec.world_size() - 1;
+    telemetry::HeatmapAsk ask;
+    ask.metric = query.metric;
+    ask.rank_high = static_cast<std::uint32_t>(last);
+    if (!query.ranks.empty()) {
+        const auto [low, high] = std::minmax_element(query.ranks.begin(), query.ranks.end());
+        if (*high > last) {
+            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" + std::to_string(last));
+        }
+        ask.rank_low = static_cast<std::uint32_t>(*low);
+        ask.rank_high = static_cast<std::uint32_t>(*high);
+    }
+    ask.from = query.from.value_or(ask.from);
+    ask.to = query.to.value_or(ask.to);
+    ask.columns = query.columns;
+    ask.rows = query.rows;
+    const auto series = co_await load_series(**job);
+    if (!series) {
+        co_return fail(series.error());
+    }
+    co_return co_await history_.heatmap(id, std::move(ask));
 }
 
 Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
@@ -415,6 +469,7 @@ MetricsBody ControlService::metrics(std::string_view accept) {
     const UnixMillis now = context_.clock.wall();
     telemetry::MetricsView view;
     view.now = context_.now_seconds();
+    view.max_series_per_job = context_.settings.max_series_per_job;
     view.jobs = states_;
     view.submitted_total = submitted_total_;
     view.finished_total = finished_total_;

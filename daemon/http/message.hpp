@@ -111,6 +111,7 @@ class BodyStream {
 };
 
 namespace content_type {
+inline constexpr std::string_view kBinary = "application/octet-stream";
 inline constexpr std::string_view kJson = "application/json";
 inline constexpr std::string_view kProblem = "application/problem+json";
 inline constexpr std::string_view kText = "text/plain; charset=utf-8";

@@ -261,6 +261,8 @@ constexpr std::string_view kSchemas = R"json({
     "step": {"type": "integer"}, "loss": {"$ref": "#/components/schemas/LooseNumber"},
     "step_seconds": {"$ref": "#/components/schemas/LooseNumber"},
     "gpu": {"type": "integer"}, "report_age_seconds": {"type": "number"},
+    "busy_seconds": {"type": "number"}, "comm_wait_seconds": {"type": "number"},
+    "data_wait_seconds": {"type": "number"},
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"}}},
 "Ranks": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}}},

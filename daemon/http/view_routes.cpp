@@ -88,6 +88,51 @@ Task<HttpResponse> series(RouteContext context, HttpRequest request) {
     co_return json_response(std::move(*text));
 }
 
+Result<HeatmapQuery> heatmap_query(const HttpRequest& request) {
+    QueryReader in{request.query};
+    HeatmapQuery query;
+    std::string which;
+    std::int64_t columns = static_cast<std::int64_t>(query.columns);
+    std::int64_t rows = 0;
+    in.text("metric", query.metric, limits::kTextBytes);
+    in.text("ranks", which, limits::kTextBytes);
+    in.number("from", query.from);
+    in.number("to", query.to);
+    in.integer("columns", columns, 1, limits::kSeriesPoints);
+    in.integer("rows", rows, 1, limits::kRanks);
+    if (!which.empty()) {
+        auto set = parse_rank_set(which, limits::kRanks);
+        if (set) {
+            query.ranks = std::move(*set);
+        } else {
+            in.error("ranks", set.error().message);
+        }
+    }
+    query.columns = static_cast<std::size_t>(columns);
+    query.rows = static_cast<std::size_t>(rows);
+    if (auto error = in.finish()) {
+        return fail(std::move(*error));
+    }
+    return query;
+}
+
+Task<HttpResponse> heatmap(RouteContext context, HttpRequest request) {
+    auto query = heatmap_query(request);
+    if (!query) {
+        co_return problem(query.error());
+    }
+    std::string id{request.param()};
+    auto bytes =
+        co_await context.control.heatmap(caller_of(request), std::move(id), std::move(*query));
+    if (!bytes) {
+        co_return query_problem(bytes.error());
+    }
+    HttpResponse response;
+    response.content_type = content_type::kBinary;
+    response.body = std::move(*bytes);
+    co_return response;
+}
+
 struct LogQuery {
     std::int32_t rank = 0;
     std::optional<std::int64_t> tail;
@@ -238,6 +283,27 @@ void add_rank_routes(Router& router, const RouteContext& context) {
                    {"to", "number", "Largest x."},
                    {"points", "integer", "Buckets per rank, 1..4000; 800 if not given."}};
     route.response_schema = "Series";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/heatmap";
+    route.scope = Scope::read;
+    route.handler = waiting(context, heatmap);
+    route.operation = "getJobHeatmap";
+    route.summary =
+        "Ranks × steps of one metric, one byte a cell, the highest value of each. Little-endian: "
+        "'LSH1', u16 version 1, u16 0, u32 rows, u32 columns, u32 first rank, u32 ranks per row, "
+        "i64 first step, i64 steps per column, f64 low, f64 high, then the cells row by row: 0 "
+        "nothing, 255 nothing finite, else low + (cell - 1) / 253 * (high - low).";
+    route.query = {
+        {"metric", "string", "Name of the metric; busy_seconds if not given."},
+        {"ranks", "string", "The lowest to the highest of these, as 0-99; all if not given."},
+        {"from", "number", "Smallest step."},
+        {"to", "number", "Largest step."},
+        {"columns", "integer", "Most columns, 1..4000; 400 if not given."},
+        {"rows", "integer", "Most rows; one per rank, as far as 8 Mi cells go, if not given."}};
+    route.response_type = content_type::kBinary;
     route.failures = {404};
     router.add(std::move(route));
 }

@@ -92,6 +92,9 @@ class Daemon {
                                ? data_.path() / "runs"
                                : std::filesystem::absolute(settings_.runs_dir);
         control.daemon_id = random_secret().substr(0, 16);
+        control.history_mb = settings_.history_mb;
+        control.history_days = settings_.history_days;
+        control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
         if (settings_.scheduler != "local") {
             control.window = static_cast<std::size_t>(settings_.slurm_queue);
         }

@@ -109,12 +109,26 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "Most jobs that are in Slurm's queue at a time; the others wait in Lockstep")
         ->envname("LOCKSTEP_SLURM_QUEUE")
         ->check(CLI::Range(1, 100'000));
+    app.add_option("--history-mb", settings.history_mb,
+                   "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
+                   "that are over first")
+        ->envname("LOCKSTEP_HISTORY_MB")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    app.add_option("--history-days", settings.history_days,
+                   "Telemetry older than this is removed; 0: only its size counts")
+        ->envname("LOCKSTEP_HISTORY_DAYS")
+        ->check(CLI::Range(0, 36'500));
     app.add_flag("--slurm-gres", settings.slurm_gres,
                  "Ask for GPUs with --gres=gpu:N, as Slurms without --gpus-per-node want it")
         ->envname("LOCKSTEP_SLURM_GRES");
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST");
+    app.add_option("--metrics-max-series-per-job", settings.metrics_max_series_per_job,
+                   "Most series of one job's ranks in /metrics; what is cut is counted in "
+                   "lockstep_exposition_suppressed_series")
+        ->envname("LOCKSTEP_METRICS_MAX_SERIES_PER_JOB")
+        ->check(CLI::Range(0, 100'000'000));
     app.add_flag("--metrics-auth", settings.metrics_auth,
                  "/metrics needs a token as well; without this anybody on this machine may read it")
         ->envname("LOCKSTEP_METRICS_AUTH");

@@ -23,6 +23,7 @@ struct DaemonSettings {
     std::string agent_path;  // "" = lockstep-agent beside lockstepd
     std::string scheduler = "local";
     std::vector<std::string> allowed_hosts;
+    std::int64_t metrics_max_series_per_job = 300'000;
     bool metrics_auth = false;  // /metrics needs a token too
     std::string log_level = "info";
     std::string slurmrestd_url = "http://127.0.0.1:6820";
@@ -31,6 +32,8 @@ struct DaemonSettings {
     std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s
     double slurm_submit_rate = 20;              // submissions per second
     std::int32_t slurm_queue = 1000;            // attempts handed to Slurm at a time
+    std::int64_t history_mb = 10'240;           // chunks of telemetry on disk
+    std::int64_t history_days = 30;             // 0 = whatever their age
     bool slurm_gres = false;                    // --gres=gpu:N instead of --gpus-per-node
     std::int32_t local_cores = 0;               // 0 = as the machine has
     std::int64_t local_memory_mb = 0;           // 0 = as the machine has

@@ -1,44 +1,14 @@
 // size: all SQL of the daemon in one place
-#include "daemon/store/database.hpp"
+#include "daemon/store/database_impl.hpp"
 
-#include <SQLiteCpp/SQLiteCpp.h>
 #include <lockstep_migrations.hpp>
 #include <sqlite3.h>
 
 #include <algorithm>
 #include <array>
-#include <map>
 
 namespace lockstep {
 namespace {
-
-Error sqlite_error(std::string_view what, const SQLite::Exception& why) {
-    const int code = why.getErrorCode();
-    Errc errc = Errc::internal;
-    if (code == SQLITE_FULL) {
-        errc = Errc::exhausted;
-    } else if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
-        errc = Errc::corrupt;
-    } else if (code == SQLITE_BUSY || code == SQLITE_LOCKED) {
-        errc = Errc::unavailable;
-    }
-    return Error{errc, std::string{what} + ": " + why.what()};
-}
-
-// Runs one piece of SQLite work; its exceptions end here.
-template <class Work>
-auto guarded(std::string_view what, Work&& work) -> Result<decltype(work())> {
-    try {
-        if constexpr (std::is_void_v<decltype(work())>) {
-            work();
-            return {};
-        } else {
-            return work();
-        }
-    } catch (const SQLite::Exception& why) {
-        return fail(sqlite_error(what, why));
-    }
-}
 
 constexpr const char* kJobColumns =
     "id, user, name, state, submitted_at, finished_at, last_seq, view";
@@ -67,40 +37,6 @@ void migrate(SQLite::Database& db, int from) {
 }
 
 }  // namespace
-
-struct Database::Impl {
-    explicit Impl(const std::filesystem::path& file)
-        : db(file.string(), SQLite::OPEN_READWRITE | SQLite::OPEN_CREATE, 5000) {}
-
-    // A statement in use; reset when it goes: one that was stepped and not reset keeps its read
-    // transaction open, and then the WAL can never be checkpointed.
-    class Lease {
-      public:
-        explicit Lease(SQLite::Statement& statement) : statement_(statement) {}
-        Lease(const Lease&) = delete;
-        Lease& operator=(const Lease&) = delete;
-        ~Lease() { statement_.tryReset(); }
-        SQLite::Statement* operator->() const { return &statement_; }
-        SQLite::Statement& operator*() const { return statement_; }
-
-      private:
-        SQLite::Statement& statement_;
-    };
-
-    // Statements are compiled once.
-    Lease statement(const std::string& sql) {
-        auto found = cache.find(sql);
-        if (found == cache.end()) {
-            found = cache.emplace(sql, std::make_unique<SQLite::Statement>(db, sql)).first;
-        }
-        found->second->tryReset();
-        found->second->clearBindings();
-        return Lease{*found->second};
-    }
-
-    SQLite::Database db;
-    std::map<std::string, std::unique_ptr<SQLite::Statement>> cache;
-};
 
 std::int32_t schema_version() {
     return static_cast<std::int32_t>(kMigrations.size());
@@ -146,6 +82,7 @@ Status Database::commit() {
     return guarded("commit", [&] { impl_->db.exec("COMMIT"); });
 }
 void Database::rollback() {
+    impl_->history_bytes.reset();
     // A failed COMMIT may have rolled back by itself; then there is nothing to do.
     try {
         for (auto& [sql, statement] : impl_->cache) {
@@ -239,20 +176,6 @@ Result<SubmitDone> Database::submit(const SubmitWrite& write) {
         }
     }
     return done;
-}
-
-Status Database::add_batch(const BatchWrite& batch) {
-    return guarded("batch", [&] {
-        const auto insert = impl_->statement(
-            "INSERT OR IGNORE INTO batches (job, attempt, node_rank, seq, data) "
-            "VALUES (?, ?, ?, ?, ?)");
-        insert->bindNoCopy(1, batch.job.value);
-        insert->bind(2, batch.attempt);
-        insert->bind(3, batch.node_rank);
-        insert->bind(4, static_cast<std::int64_t>(batch.seq));
-        insert->bindNoCopy(5, batch.data.data(), static_cast<int>(batch.data.size()));
-        insert->exec();
-    });
 }
 
 Status Database::add_token(const TokenRow& token) {

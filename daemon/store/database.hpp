@@ -48,6 +48,50 @@ struct SubmitDone {
     bool other_body = false;  // the key was used with another body: nothing was stored
 };
 
+// Batches as they came, of one job: safe before they are acknowledged, gone once chunks hold them.
+struct LogWrite {
+    JobId job;
+    std::string data;
+};
+struct LogRow {
+    std::int64_t id = 0;
+    std::string data;
+};
+
+// A chunk of history and its sections; what is in them: daemon/telemetry/history_chunk.hpp.
+struct SectionRow {
+    std::string name;
+    std::int32_t level = 0;
+    std::string data;
+};
+struct ChunkRow {
+    std::int64_t id = 0;  // given when it is stored, ascending
+    std::int32_t kind = 0;
+    std::uint32_t block = 0;
+    std::int32_t attempt = 0;
+    std::uint32_t generation = 0;
+    std::int64_t step_low = -1;
+    std::int64_t step_high = -1;
+    double time_low = 0;
+    double time_high = 0;
+    std::int64_t rows = 0;
+    std::int64_t samples = 0;
+    std::vector<SectionRow> sections;  // not read back with the row
+};
+// One flush of a job: its rows move from the log into chunks.
+struct ChunksWrite {
+    JobId job;
+    std::vector<ChunkRow> chunks;
+    std::int64_t log_upto = 0;  // log rows up to this one are in chunks now
+    std::string state;          // what a restart must know of the batches that are gone
+};
+struct HistorySize {
+    std::int64_t chunks = 0;
+    std::int64_t samples = 0;
+    std::int64_t bytes = 0;
+};
+
+// Before version 3 each batch was a row of its own.
 struct BatchWrite {
     JobId job;
     std::int32_t attempt = 0;
@@ -92,7 +136,12 @@ class Database {
     // Inside a transaction.
     Status append(const Append& append);
     Result<SubmitDone> submit(const SubmitWrite& write);
-    Status add_batch(const BatchWrite& batch);  // a repeated one is ignored
+    Result<std::int64_t> add_log(const LogWrite& write);        // the row's id
+    Result<std::int64_t> add_chunks(const ChunksWrite& write);  // the newest chunk's id
+    // Removes chunks until history takes at most `max_bytes`, those of jobs that are over first,
+    // the oldest first, and what is older than `before` (seconds since the Unix epoch); at most
+    // `most` of them a call. What was removed.
+    Result<HistorySize> expire_history(std::int64_t max_bytes, double before, std::size_t most);
     Status add_token(const TokenRow& token);
     Status use_token(const std::string& id, UnixMillis at);
     Status revoke_token(const std::string& id, UnixMillis at);
@@ -111,6 +160,17 @@ class Database {
     Result<std::int64_t> count(JobState state);
     // The stored batches of an attempt in order; at most `max_bytes` of the newest.
     Result<std::vector<BatchWrite>> batches(const JobId& job, std::size_t max_bytes);
+    Result<std::vector<LogRow>> log_rows(const JobId& job);  // oldest first
+    Result<std::string> history_state(const JobId& job);     // "" = none
+    // Of blocks low … high, up to the chunk `newest`; oldest first.
+    Result<std::vector<ChunkRow>> chunks(const JobId& job, std::int32_t kind, std::uint32_t low,
+                                         std::uint32_t high, std::int64_t newest);
+    Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
+                                               std::int32_t level);
+    Result<std::vector<SectionRow>> sections(std::int64_t chunk, std::int32_t level);
+    Result<HistorySize> history_size();
+    // A second connection that only reads, for another thread.
+    Result<std::unique_ptr<Database>> reader();
     Result<std::vector<TokenRow>> tokens();  // oldest first
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);

@@ -170,17 +170,56 @@ Task<Result<SubmitDone>> Store::submit(SubmitWrite submit) {
     co_return *done;
 }
 
-Task<Status> Store::add_batches(std::vector<BatchWrite> batches) {
-    auto shared = std::make_shared<std::vector<BatchWrite>>(std::move(batches));
-    std::function<Status(Database&)> work = [shared](Database& db) -> Status {
-        for (const auto& batch : *shared) {
-            if (auto added = db.add_batch(batch); !added) {
-                return added;
-            }
+template <class T>
+Task<Result<T>> Store::write_for(std::function<Result<T>(Database&)> work) {
+    auto done = std::make_shared<T>();
+    const std::function<Status(Database&)> keep = [done,
+                                                   work = std::move(work)](Database& db) -> Status {
+        auto result = work(db);
+        if (!result) {
+            return fail(result.error());
         }
+        *done = std::move(*result);
         return {};
     };
-    co_return co_await write(std::move(work));
+    const Status status = co_await write(keep);
+    if (!status) {
+        co_return fail(status.error());
+    }
+    co_return std::move(*done);
+}
+
+Task<Result<std::vector<std::int64_t>>> Store::add_log(std::vector<LogWrite> rows) {
+    using Ids = std::vector<std::int64_t>;
+    auto shared = std::make_shared<std::vector<LogWrite>>(std::move(rows));
+    const std::function<Result<Ids>(Database&)> work = [shared](Database& db) -> Result<Ids> {
+        Ids ids;
+        for (const LogWrite& row : *shared) {
+            const auto id = db.add_log(row);
+            if (!id) {
+                return fail(id.error());
+            }
+            ids.push_back(*id);
+        }
+        return ids;
+    };
+    co_return co_await write_for<Ids>(work);
+}
+
+Task<Result<std::int64_t>> Store::add_chunks(ChunksWrite write) {
+    auto shared = std::make_shared<ChunksWrite>(std::move(write));
+    const std::function<Result<std::int64_t>(Database&)> work = [shared](Database& db) {
+        return db.add_chunks(*shared);
+    };
+    co_return co_await write_for<std::int64_t>(work);
+}
+
+Task<Result<HistorySize>> Store::expire_history(std::int64_t max_bytes, double before,
+                                                std::size_t most) {
+    const std::function<Result<HistorySize>(Database&)> work = [=](Database& db) {
+        return db.expire_history(max_bytes, before, most);
+    };
+    co_return co_await write_for<HistorySize>(work);
 }
 
 Task<Status> Store::add_token(TokenRow token, std::string instead_of) {

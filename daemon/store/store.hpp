@@ -41,7 +41,11 @@ class Store {
     // Durable when they return. exhausted: the disk (or the queue) is full, nothing was stored.
     Task<Status> append(Append append);
     Task<Result<SubmitDone>> submit(SubmitWrite write);
-    Task<Status> add_batches(std::vector<BatchWrite> batches);
+    // The ids of the rows, in the same order.
+    Task<Result<std::vector<std::int64_t>>> add_log(std::vector<LogWrite> rows);
+    Task<Result<std::int64_t>> add_chunks(ChunksWrite write);  // the newest chunk's id
+    Task<Result<HistorySize>> expire_history(std::int64_t max_bytes, double before,
+                                             std::size_t most);
     // With the removal of another one that makes room, "" = none.
     Task<Status> add_token(TokenRow token, std::string instead_of = "");
     Task<Status> use_token(std::string id, UnixMillis at);
@@ -68,6 +72,8 @@ class Store {
     bool enqueue(Write write);
     bool enqueue(Read read);
     Task<Status> write(std::function<Status(Database&)> work);
+    template <class T>
+    Task<Result<T>> write_for(std::function<Result<T>(Database&)> work);
     void run();
     void commit_all(std::vector<Write> writes);
     void fatal(Error error);

@@ -91,6 +91,10 @@ class FakeControl final : public Control {
         co_return text(id + " " + std::to_string(after) + " " + std::to_string(limit));
     }
     Answer<std::string> ranks(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> heatmap(Caller, std::string id, HeatmapQuery query) override {
+        heatmap_queries.push_back(query);
+        co_return "LSH1" + id;
+    }
     Answer<std::string> series(Caller, std::string id, SeriesQuery query) override {
         series_queries.push_back(query);
         co_return text(id);
@@ -156,6 +160,7 @@ class FakeControl final : public Control {
     std::vector<SubmitRequest> submissions;
     std::vector<JobQuery> queries;
     std::vector<SeriesQuery> series_queries;
+    std::vector<HeatmapQuery> heatmap_queries;
     std::vector<StreamMessage> stored;
     std::function<void()> during_replay;
     std::map<int, Sink> sinks;

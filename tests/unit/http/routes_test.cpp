@@ -223,6 +223,24 @@ TEST_F(RoutesTest, ListNamesTheParameterThatIsWrong) {
     }
 }
 
+TEST_F(RoutesTest, AHeatmapIsBytesAndItsParametersArePassedOn) {
+    const auto good =
+        get(of_job("/heatmap?metric=loss&ranks=1000-1999&from=5&to=9&columns=100&rows=50"));
+    EXPECT_EQ(good.status, 200);
+    EXPECT_EQ(good.content_type, "application/octet-stream");
+    EXPECT_EQ(good.body, "LSH1" + std::string{kJob});
+    ASSERT_EQ(control_.heatmap_queries.size(), 1U);
+    const auto& query = control_.heatmap_queries.front();
+    EXPECT_EQ(query.metric, "loss");
+    EXPECT_EQ(query.ranks.size(), 1000U);
+    EXPECT_EQ(query.ranks.back(), 1999);
+    EXPECT_EQ(query.from, 5.0);
+    EXPECT_EQ(query.to, 9.0);
+    EXPECT_EQ(query.columns, 100U);
+    EXPECT_EQ(query.rows, 50U);
+    EXPECT_EQ(get(of_job("/heatmap?columns=0&rows=-1&ranks=x")).status, 400);
+}
+
 TEST_F(RoutesTest, EventsAndSeriesPassTheirParametersOn) {
     EXPECT_EQ(get(of_job("/events?after=12&limit=3")).body,
               "{\"asked\":\"" + std::string{kJob} + " 12 3\"}");

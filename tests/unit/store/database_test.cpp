@@ -116,18 +116,93 @@ TEST_F(DatabaseTest, AFinishedJobIsNoLongerUnfinished) {
     EXPECT_EQ(*db_->count(JobState::accepted), 0);
 }
 
-TEST_F(DatabaseTest, ARepeatedBatchIsStoredOnce) {
-    const BatchWrite batch{JobId{"ls-x"}, 1, 0, 1, "bytes"};
-    ASSERT_TRUE(db_->begin().has_value());
-    ASSERT_TRUE(db_->add_batch(batch).has_value());
-    ASSERT_TRUE(db_->add_batch(batch).has_value());
-    ASSERT_TRUE(db_->add_batch({JobId{"ls-x"}, 1, 0, 2, "more\0bytes"}).has_value());
-    ASSERT_TRUE(db_->commit().has_value());
+TEST_F(DatabaseTest, BatchesOfAnOlderVersionAreReadAndGoWhenChunksHoldThem) {
+    {
+        SQLite::Database old{file().string(), SQLite::OPEN_READWRITE};
+        old.exec("INSERT INTO batches VALUES ('ls-x', 1, 0, 1, x'01'), ('ls-x', 1, 0, 2, x'02')");
+    }
     const auto stored = *db_->batches(JobId{"ls-x"}, 1000);
     ASSERT_EQ(stored.size(), 2U);
     EXPECT_EQ(stored[0].seq, 1U);
     EXPECT_EQ(stored[1].seq, 2U);
     EXPECT_EQ(db_->batches(JobId{"ls-x"}, 1)->front().seq, 2U);  // the newest that fit
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->add_chunks({JobId{"ls-x"}, {}, 0, "{}"}).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    EXPECT_TRUE(db_->batches(JobId{"ls-x"}, 1000)->empty());
+}
+
+ChunkRow some_chunk(std::int64_t number, std::size_t bytes) {
+    ChunkRow chunk;
+    chunk.block = 3;
+    chunk.attempt = 1;
+    chunk.generation = 2;
+    chunk.step_low = number;
+    chunk.step_high = number + 9;
+    chunk.time_low = static_cast<double>(number);
+    chunk.time_high = static_cast<double>(number) + 0.5;
+    chunk.rows = 10;
+    chunk.samples = 20;
+    chunk.sections = {{"loss", 0, std::string(bytes, 'x')}, {"loss", 1, "small"}};
+    return chunk;
+}
+
+TEST_F(DatabaseTest, AFlushMovesTheLogIntoChunksAtOnce) {
+    const JobId job{"ls-x"};
+    ASSERT_TRUE(db_->begin().has_value());
+    const auto first = db_->add_log({job, "one"});
+    const auto second = db_->add_log({job, "two"});
+    ASSERT_TRUE(db_->add_log({JobId{"ls-y"}, "other"}).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    ASSERT_LT(*first, *second);
+    ASSERT_TRUE(db_->begin().has_value());
+    const auto newest = db_->add_chunks({job, {some_chunk(100, 50)}, *first, "state"});
+    ASSERT_TRUE(newest.has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    const auto log = *db_->log_rows(job);
+    ASSERT_EQ(log.size(), 1U);
+    EXPECT_EQ(log[0].data, "two");
+    EXPECT_EQ(db_->log_rows(JobId{"ls-y"})->size(), 1U);
+    EXPECT_EQ(*db_->history_state(job), "state");
+    const auto reader = db_->reader();
+    ASSERT_TRUE(reader.has_value());
+    const auto chunks = *(*reader)->chunks(job, 0, 3, 3, *newest);
+    ASSERT_EQ(chunks.size(), 1U);
+    EXPECT_EQ(chunks[0].step_high, 109);
+    EXPECT_TRUE((*reader)->chunks(job, 0, 0, 2, *newest)->empty());
+    EXPECT_TRUE((*reader)->chunks(job, 0, 3, 3, *newest - 1)->empty());
+    EXPECT_EQ((*reader)->section(*newest, "loss", 1)->value(), "small");
+    EXPECT_FALSE((*reader)->section(*newest, "loss", 2)->has_value());
+    EXPECT_EQ((*reader)->sections(*newest, 0)->size(), 1U);
+    EXPECT_FALSE((*reader)->add_log({job, "no"}).has_value()) << "it only reads";
+}
+
+TEST_F(DatabaseTest, HistoryBeyondItsSizeGoesThatOfFinishedJobsFirst) {
+    const auto running = submit(submission(1)).id;
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->add_chunks({running, {some_chunk(1, 1000)}, 0, ""}).has_value());
+    ASSERT_TRUE(
+        db_->add_chunks({JobId{"ls-gone"}, {some_chunk(2, 1000), some_chunk(3, 1000)}, 0, ""})
+            .has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    const std::int64_t each = db_->history_size()->bytes / 3;
+    const double never = -1e300;
+    const auto expire = [&](std::int64_t bytes, double before) {
+        EXPECT_TRUE(db_->begin().has_value());
+        const auto gone = db_->expire_history(bytes, before, 100);
+        EXPECT_TRUE(gone.has_value()) << gone.error().message;
+        EXPECT_TRUE(db_->commit().has_value());
+        return *gone;
+    };
+    EXPECT_EQ(expire(3 * each, never).chunks, 0);
+    EXPECT_EQ(expire(2 * each, never).chunks, 1);
+    const auto left = *db_->chunks(JobId{"ls-gone"}, 0, 0, 9, 1000);
+    ASSERT_EQ(left.size(), 1U);
+    EXPECT_EQ(left[0].step_low, 3);
+    EXPECT_EQ(db_->chunks(running, 0, 0, 9, 1000)->size(), 1U);
+    EXPECT_EQ(expire(3 * each, 2.0).samples, 20) << "older than the limit";
+    EXPECT_TRUE(db_->chunks(running, 0, 0, 9, 1000)->empty());
+    EXPECT_EQ(db_->history_size()->bytes, each);
 }
 
 TEST_F(DatabaseTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {

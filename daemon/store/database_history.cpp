@@ -1,0 +1,238 @@
+// History and the telemetry log in SQLite.
+#include "daemon/store/database_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+// What SQLite adds to a section's bytes, about: row, index entry, the rest of its last page.
+constexpr std::int64_t kSectionOverhead = 100;
+
+}  // namespace
+
+Result<std::int64_t> Database::add_log(const LogWrite& write) {
+    return guarded("telemetry", [&]() -> std::int64_t {
+        const auto insert = impl_->statement("INSERT INTO telemetry_log (job, data) VALUES (?, ?)");
+        insert->bindNoCopy(1, write.job.value);
+        insert->bindNoCopy(2, write.data.data(), static_cast<int>(write.data.size()));
+        insert->exec();
+        return impl_->db.getLastInsertRowid();
+    });
+}
+
+Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
+    return guarded("history", [&]() -> std::int64_t {
+        std::int64_t newest = 0;
+        std::int64_t added = 0;
+        for (const ChunkRow& chunk : write.chunks) {
+            std::int64_t bytes = 0;
+            for (const SectionRow& section : chunk.sections) {
+                bytes += static_cast<std::int64_t>(section.data.size()) + kSectionOverhead;
+            }
+            const auto insert = impl_->statement(
+                "INSERT INTO history_chunks (job, kind, block, attempt, generation, step_low, "
+                "step_high, time_low, time_high, rows, samples, bytes) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+            insert->bindNoCopy(1, write.job.value);
+            insert->bind(2, chunk.kind);
+            insert->bind(3, static_cast<std::int64_t>(chunk.block));
+            insert->bind(4, chunk.attempt);
+            insert->bind(5, static_cast<std::int64_t>(chunk.generation));
+            insert->bind(6, chunk.step_low);
+            insert->bind(7, chunk.step_high);
+            insert->bind(8, chunk.time_low);
+            insert->bind(9, chunk.time_high);
+            insert->bind(10, chunk.rows);
+            insert->bind(11, chunk.samples);
+            insert->bind(12, bytes);
+            insert->exec();
+            newest = impl_->db.getLastInsertRowid();
+            added += bytes;
+            for (const SectionRow& section : chunk.sections) {
+                const auto put = impl_->statement(
+                    "INSERT INTO history_sections (chunk, name, level, data) VALUES (?, ?, ?, ?)");
+                put->bind(1, newest);
+                put->bindNoCopy(2, section.name);
+                put->bind(3, section.level);
+                put->bindNoCopy(4, section.data.data(), static_cast<int>(section.data.size()));
+                put->exec();
+            }
+        }
+        for (const char* sql : {"DELETE FROM telemetry_log WHERE job = ? AND id <= ?",
+                                "DELETE FROM batches WHERE job = ? AND ? >= 0"}) {
+            const auto remove = impl_->statement(sql);
+            remove->bindNoCopy(1, write.job.value);
+            remove->bind(2, write.log_upto);
+            remove->exec();
+        }
+        const auto state = impl_->statement(
+            "INSERT INTO history_state (job, data) VALUES (?, ?) "
+            "ON CONFLICT (job) DO UPDATE SET data = excluded.data");
+        state->bindNoCopy(1, write.job.value);
+        state->bindNoCopy(2, write.state);
+        state->exec();
+        if (impl_->history_bytes) {
+            *impl_->history_bytes += added;
+        }
+        return newest;
+    });
+}
+
+Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double before,
+                                             std::size_t most) {
+    if (!impl_->history_bytes) {
+        const auto now = history_size();
+        if (!now) {
+            return fail(now.error());
+        }
+        impl_->history_bytes = now->bytes;
+    }
+    return guarded("expire history", [&] {
+        HistorySize gone;
+        const auto remove = [&](const std::string& sql, auto bind, auto enough) {
+            const auto find = impl_->statement(sql);
+            bind(*find);
+            while (!enough() && gone.chunks < static_cast<std::int64_t>(most) &&
+                   find->executeStep()) {
+                for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
+                                         "DELETE FROM history_chunks WHERE id = ?"}) {
+                    const auto statement = impl_->statement(drop);
+                    statement->bind(1, find->getColumn(0).getInt64());
+                    statement->exec();
+                }
+                ++gone.chunks;
+                gone.samples += find->getColumn(1).getInt64();
+                gone.bytes += find->getColumn(2).getInt64();
+                *impl_->history_bytes -= find->getColumn(2).getInt64();
+            }
+        };
+        const auto limit = static_cast<std::int64_t>(most);
+        remove(
+            "SELECT id, samples, bytes FROM history_chunks WHERE time_high < ? "
+            "ORDER BY time_high LIMIT ?",
+            [&](SQLite::Statement& find) {
+                find.bind(1, before);
+                find.bind(2, limit);
+            },
+            [] { return false; });
+        for (const int over : {1, 0}) {
+            if (*impl_->history_bytes <= max_bytes) {
+                break;
+            }
+            remove(
+                "SELECT c.id, c.samples, c.bytes FROM history_chunks c LEFT JOIN jobs j "
+                "ON j.id = c.job WHERE coalesce(j.final, 1) = ? ORDER BY c.id LIMIT ?",
+                [&](SQLite::Statement& find) {
+                    find.bind(1, over);
+                    find.bind(2, limit);
+                },
+                [&] { return *impl_->history_bytes <= max_bytes; });
+        }
+        return gone;
+    });
+}
+
+Result<std::vector<LogRow>> Database::log_rows(const JobId& job) {
+    return guarded("telemetry log", [&] {
+        std::vector<LogRow> out;
+        const auto query =
+            impl_->statement("SELECT id, data FROM telemetry_log WHERE job = ? ORDER BY id");
+        query->bindNoCopy(1, job.value);
+        while (query->executeStep()) {
+            out.push_back({query->getColumn(0).getInt64(), query->getColumn(1).getString()});
+        }
+        return out;
+    });
+}
+
+Result<std::string> Database::history_state(const JobId& job) {
+    return guarded("history state", [&]() -> std::string {
+        const auto query = impl_->statement("SELECT data FROM history_state WHERE job = ?");
+        query->bindNoCopy(1, job.value);
+        return query->executeStep() ? query->getColumn(0).getString() : std::string{};
+    });
+}
+
+Result<std::vector<ChunkRow>> Database::chunks(const JobId& job, std::int32_t kind,
+                                               std::uint32_t low, std::uint32_t high,
+                                               std::int64_t newest) {
+    return guarded("chunks", [&] {
+        std::vector<ChunkRow> out;
+        const auto query = impl_->statement(
+            "SELECT id, block, attempt, generation, step_low, step_high, time_low, time_high, "
+            "rows, samples FROM history_chunks WHERE job = ? AND kind = ? AND block BETWEEN ? "
+            "AND ? AND id <= ? ORDER BY id");
+        query->bindNoCopy(1, job.value);
+        query->bind(2, kind);
+        query->bind(3, static_cast<std::int64_t>(low));
+        query->bind(4, static_cast<std::int64_t>(high));
+        query->bind(5, newest);
+        while (query->executeStep()) {
+            ChunkRow row;
+            row.kind = kind;
+            row.id = query->getColumn(0).getInt64();
+            row.block = query->getColumn(1).getUInt();
+            row.attempt = query->getColumn(2).getInt();
+            row.generation = query->getColumn(3).getUInt();
+            row.step_low = query->getColumn(4).getInt64();
+            row.step_high = query->getColumn(5).getInt64();
+            row.time_low = query->getColumn(6).getDouble();
+            row.time_high = query->getColumn(7).getDouble();
+            row.rows = query->getColumn(8).getInt64();
+            row.samples = query->getColumn(9).getInt64();
+            out.push_back(std::move(row));
+        }
+        return out;
+    });
+}
+
+Result<std::optional<std::string>> Database::section(std::int64_t chunk, std::string_view name,
+                                                     std::int32_t level) {
+    return guarded("section", [&]() -> std::optional<std::string> {
+        const auto query = impl_->statement(
+            "SELECT data FROM history_sections WHERE chunk = ? AND name = ? AND level = ?");
+        query->bind(1, chunk);
+        query->bind(2, std::string{name});
+        query->bind(3, level);
+        return query->executeStep() ? std::optional{query->getColumn(0).getString()} : std::nullopt;
+    });
+}
+
+Result<std::vector<SectionRow>> Database::sections(std::int64_t chunk, std::int32_t level) {
+    return guarded("sections", [&] {
+        std::vector<SectionRow> out;
+        const auto query = impl_->statement(
+            "SELECT name, data FROM history_sections WHERE chunk = ? AND level = ? ORDER BY id");
+        query->bind(1, chunk);
+        query->bind(2, level);
+        while (query->executeStep()) {
+            out.push_back(
+                {query->getColumn(0).getString(), level, query->getColumn(1).getString()});
+        }
+        return out;
+    });
+}
+
+Result<HistorySize> Database::history_size() {
+    return guarded("history size", [&] {
+        const auto query = impl_->statement(
+            "SELECT count(*), coalesce(sum(samples), 0), coalesce(sum(bytes), 0) "
+            "FROM history_chunks");
+        query->executeStep();
+        return HistorySize{query->getColumn(0).getInt64(), query->getColumn(1).getInt64(),
+                           query->getColumn(2).getInt64()};
+    });
+}
+
+Result<std::unique_ptr<Database>> Database::reader() {
+    auto opened = open(impl_->db.getFilename());
+    if (opened) {
+        const auto done =
+            guarded("reader", [&] { (*opened)->impl_->db.exec("PRAGMA query_only = ON"); });
+        if (!done) {
+            return fail(done.error());
+        }
+    }
+    return opened;
+}
+
+}  // namespace lockstep
