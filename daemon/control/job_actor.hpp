@@ -140,7 +140,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
 
     // job_actor_rendezvous.cpp
     void join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);
-    void ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
+    void ready(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
     void node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Started& started);
     void form_generation(Draft& draft);
@@ -148,7 +148,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     wire::World world() const;
     void send_world(const std::shared_ptr<AgentLink>& link);
     bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
-    void start_if_ready();
+    void release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link);
+    void send_start(const std::shared_ptr<AgentLink>& link);
 
     // What due() asks for.
     Task<void> act();
@@ -174,6 +175,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> wait_in_queue(Observation seen);
     Task<void> end_unclaimed(const Observation& seen);
     std::optional<wire::GaveUpFile> first_last_words() const;
+    Task<Observation> allocation();
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);
     Task<bool> verdict();
@@ -213,6 +215,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
     std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
     Rendezvous rendezvous_;
+    std::int32_t released_ = 0;  // the generation whose nodes were sent START; 0 = none yet
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;

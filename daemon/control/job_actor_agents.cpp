@@ -70,7 +70,7 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     if (const auto* m = std::get_if<wire::Join>(&input.message)) {
         join(draft, link, *m);
     } else if (const auto* m1 = std::get_if<wire::Ready>(&input.message)) {
-        ready(link, *m1);
+        ready(draft, link, *m1);
     } else if (const auto* m2 = std::get_if<wire::Started>(&input.message)) {
         node_started(draft, link, *m2);
     } else if (const auto* m3 = std::get_if<wire::Exited>(&input.message)) {
@@ -154,7 +154,9 @@ void JobActor::take(Draft& draft, DependencyInput& input) {
     add(draft, std::move(failed));
 }
 
-void JobActor::take(Draft&, LookInput&) {}
+void JobActor::take(Draft& draft, LookInput&) {
+    release_if_ready(draft, nullptr);
+}
 
 void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Hello& hello, std::string why) {
@@ -267,7 +269,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         unheard_.erase(link->node_rank);
         rendezvous_.connected(link->node_rank);
         if (running != 0 && rendezvous_.started(link->node_rank, running)) {
-            start_if_ready();  // it was not ready a moment ago
+            inputs_.emplace_back(LookInput{});  // it may be the last that was not ready
         }
         link->send(welcome(*link));
         if (stop_sent_ || abort_sent_) {

@@ -197,7 +197,7 @@ Task<void> JobActor::look_at_allocation() {
             co_return;
         }
     }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await allocation();
     if (seen.kind == Observation::Kind::absent && job_.attempt()->claims.empty()) {
         submitted_ = false;
         co_return;
@@ -274,7 +274,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         const Status cancelled = co_await context_.scheduler.cancel(job_.id, number);
         cancel_sent_ = cancelled.has_value();
     }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, number);
+    const Observation seen = co_await allocation();
     // Forgotten by the scheduler is no proof that its agents have left, and ranks of another
     // attempt must not start beside theirs.
     const bool left = links_.empty() || overdue || !job_.spec.recovery.wanted;
@@ -368,7 +368,7 @@ Task<bool> JobActor::verdict() {
         const auto adopted = co_await context_.scheduler.adopt(request());
         submitted_ = adopted.has_value();
     }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await allocation();
     const bool ended =
         seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     Draft next = draft();

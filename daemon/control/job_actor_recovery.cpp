@@ -77,7 +77,7 @@ Task<void> JobActor::restart_ranks(Cause cause) {
         submitted_ = adopted.has_value();
     }
     expect_end_if_left();
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await allocation();
     const bool allocation_over =
         seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     Draft next = draft();

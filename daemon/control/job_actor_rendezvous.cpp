@@ -74,6 +74,7 @@ void JobActor::form_generation(Draft& draft) {
 void JobActor::begin_generation() {
     const Generation& live = *job_.live_generation();
     rendezvous_.fixed(live.number, live.slots);
+    released_ = 0;
     exchange_.reset();
     pids_.clear();
     evidence_.reset();
@@ -131,32 +132,55 @@ bool JobActor::abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_
     return true;
 }
 
-void JobActor::ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready) {
+void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                     const wire::Ready& ready) {
     if (abort_if_over(link, ready.generation)) {
         return;
     }
-    const bool before = rendezvous_.all_ready();
     if (!rendezvous_.ready(link->node_rank, ready.generation)) {
         fence(link, "READY of another generation");
         return;
     }
-    if (!before) {
-        start_if_ready();
-    } else if (!stop_sent_ && !abort_sent_) {
-        link->send(wire::Start{rendezvous_.live()});  // it says READY again: START was lost
-    }
+    release_if_ready(draft, link);
 }
 
 // START leaves once every node is ready (or has started: the daemon may have been restarted half
-// way). To be called when that has just become so: it goes to thousands of nodes.
-void JobActor::start_if_ready() {
-    if (!rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
+// way), and once that is on disk: of what was not released no rank has run. It goes to thousands of
+// nodes, but only once to all; `link` is the node that was heard just now, or nullptr.
+void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link) {
+    const Generation* live = draft.job.live_generation();
+    if (live == nullptr || !rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
         return;
     }
-    for (const auto& [slot, link] : links_) {
-        if (rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready) {
-            link->send(wire::Start{rendezvous_.live()});
+    if (released_ == live->number) {
+        if (link != nullptr) {  // it says READY again: START was lost
+            draft.effects.push_back([this, link] { send_start(link); });
         }
+        return;
+    }
+    if (live->released_at == 0) {
+        event::RanksReleased released;
+        released.attempt = draft.job.attempt()->number;
+        released.generation = live->number;
+        if (!add(draft, released)) {
+            return;
+        }
+    } else if (job_.live_generation() == nullptr || job_.live_generation()->released_at == 0) {
+        return;  // in this very draft: it is told with the others
+    }
+    draft.effects.push_back([this, generation = live->number] {
+        released_ = generation;
+        for (const auto& [slot, one] : links_) {
+            send_start(one);
+        }
+    });
+}
+
+void JobActor::send_start(const std::shared_ptr<AgentLink>& link) {
+    const std::int32_t slot = link->node_rank;
+    if (!stop_sent_ && !abort_sent_ && released_ == rendezvous_.live() &&
+        rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready) {
+        link->send(wire::Start{released_});
     }
 }
 
@@ -165,14 +189,11 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
     if (abort_if_over(link, started.generation)) {
         return;
     }
-    const bool before = rendezvous_.all_ready();
     if (!rendezvous_.started(link->node_rank, started.generation)) {
         fence(link, "STARTED of another generation");
         return;
     }
-    if (!before) {
-        start_if_ready();  // it was the last one that had not been heard
-    }
+    release_if_ready(draft, link);  // it may have been the last one that had not been heard
     for (const auto& rank : started.ranks) {
         pids_[rank.rank] = rank.pid;
     }

@@ -123,6 +123,20 @@ void JobActor::give_up(Draft& draft, std::int32_t slot) {
     });
 }
 
+// What the scheduler says of the attempt, agents having called in or not. An end that it names
+// nobody for is a person's once the ranks run, and its own accident before.
+Task<Observation> JobActor::allocation() {
+    Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const auto& generations = job_.attempt()->generations;
+    const bool ran = std::any_of(generations.begin(), generations.end(),
+                                 [](const Generation& one) { return one.running_at != 0; });
+    if (seen.accident && !ran) {
+        seen.cause = *seen.accident;
+        seen.message = seen.cause.message;
+    }
+    co_return seen;
+}
+
 // Agents that are gone cannot be asked any more: what their ranks did is in their result files.
 void JobActor::read_results(Draft& draft, const Observation& seen) {
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.

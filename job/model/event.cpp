@@ -104,7 +104,7 @@ void fields(V& visit, M& m) {
         visit("attempt", m.attempt);
     } else {
         static_assert(Is<M, event::RanksStarted> || Is<M, event::GenerationEnded> ||
-                      Is<M, event::RestartRequested>);
+                      Is<M, event::RestartRequested> || Is<M, event::RanksReleased>);
         visit("attempt", m.attempt);
         visit("generation", m.generation);
         if constexpr (Is<M, event::GenerationEnded>) {

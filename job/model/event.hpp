@@ -99,6 +99,11 @@ struct GenerationStarted {  // on disk before WORLD leaves: its number is a fenc
     // its own (there are no spares).
     std::vector<std::int32_t> slots{};
 };
+// Every node is ready. On disk before any of them hears START: without it no rank has run.
+struct RanksReleased {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+};
 struct RanksStarted {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
@@ -166,7 +171,7 @@ using EventData =
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
-                 event::DependencyFailed, event::RestartRequested>;
+                 event::DependencyFailed, event::RestartRequested, event::RanksReleased>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -192,9 +192,19 @@ struct Applier {
             return stale("generation");
         }
         current->running_at = event.time;
+        // Written by a version that did not say when they were released.
+        current->released_at = current->released_at == 0 ? event.time : current->released_at;
         if (job.started_at == 0) {
             job.started_at = event.time;
         }
+        return {};
+    }
+    Status operator()(const event::RanksReleased& e) const {
+        Generation* current = generation(e.attempt, e.generation);
+        if (current == nullptr || current->released_at != 0) {
+            return stale("generation");
+        }
+        current->released_at = event.time;
         return {};
     }
     Status operator()(const event::RankExited& e) const {

@@ -20,8 +20,9 @@ namespace lockstep {
 
 struct Generation {
     std::int32_t number = 0;
-    UnixMillis started_at = 0;  // WORLD was fixed
-    UnixMillis running_at = 0;  // every rank had been started
+    UnixMillis started_at = 0;   // WORLD was fixed
+    UnixMillis released_at = 0;  // ranks may have run since: START may have left
+    UnixMillis running_at = 0;   // every rank had been started
     UnixMillis finished_at = 0;
     std::string master_address;
     std::int32_t master_port = 0;

@@ -44,8 +44,9 @@ enum class EventKind : std::uint8_t {
     agent_refused,
     dependency_failed,
     restart_requested,
+    ranks_released,
 };
-inline constexpr std::size_t kEventKinds = 20;
+inline constexpr std::size_t kEventKinds = 21;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -108,6 +109,7 @@ inline constexpr std::array kTransitions{
     Transition{JobState::starting, EventKind::attempt_submitting, JobState::queued},
     Transition{JobState::starting, EventKind::agent_claimed, JobState::starting},
     Transition{JobState::starting, EventKind::generation_started, JobState::starting},
+    Transition{JobState::starting, EventKind::ranks_released, JobState::starting},
     Transition{JobState::starting, EventKind::ranks_started, JobState::running},
     Transition{JobState::starting, EventKind::rank_exited, JobState::starting},
     Transition{JobState::starting, EventKind::checkpoint_saved, JobState::starting},
