@@ -8,6 +8,7 @@
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/waiting_line.hpp"
 #include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/rendezvous_metrics.hpp"
 
 #include <array>
 #include <chrono>
@@ -100,6 +101,7 @@ class ControlService final : public Control, public AgentGate {
     void move_on(const std::string& id, bool succeeded);
     void forget_retired();
     void on_events(JobActor& actor, const std::vector<Event>& events);
+    void count_rendezvous(const Job& job, const Event& event);
     void on_finished(JobActor& actor);
     void publish_ranks(JobActor& actor, bool now);
     Task<Status> restore(JobId id);
@@ -115,6 +117,7 @@ class ControlService final : public Control, public AgentGate {
                            const JobActor* actor, std::size_t most) const;
 
     ControlContext& context_;
+    telemetry::RendezvousMetrics rendezvous_metrics_{context_.metrics};
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt

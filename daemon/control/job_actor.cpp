@@ -37,7 +37,8 @@ JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
       wake_(context.io),
       retry_(context.io),
       rendezvous_(rendezvous_of(job_)),
-      straggler_watch_(job_.spec.watch.straggler_score) {}
+      anomaly_watch_(job_.spec.watch.straggler_score),
+      resumed_(job_.live_generation() != nullptr) {}
 
 void JobActor::start() {
     if (!started_) {
@@ -425,14 +426,6 @@ std::shared_ptr<const std::string> JobActor::view() {
         view_at_ = now;
     }
     return view_;
-}
-
-std::optional<std::size_t> JobActor::stragglers() {
-    const telemetry::JobStats* now = stats();
-    if (now == nullptr || now->straggler_score.empty()) {
-        return std::nullopt;
-    }
-    return straggler_watch_.update(*now, context_.now_seconds()).size();
 }
 
 std::int64_t JobActor::pid(std::int32_t rank) const {

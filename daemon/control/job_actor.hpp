@@ -10,6 +10,8 @@
 #include "daemon/control/exchange.hpp"
 #include "daemon/control/hang_watch.hpp"
 #include "daemon/control/rendezvous.hpp"
+#include "daemon/telemetry/anomalies.hpp"
+#include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "job/model/invariants.hpp"
 #include "job/model/job.hpp"
@@ -87,8 +89,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     LiveView live() const;
     // From telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* stats();
-    // Ranks that have been slow for long enough; nothing if busy times are not reported.
-    std::optional<std::size_t> stragglers();
+    // What /metrics shows beside the job's events and series.
+    void describe(telemetry::JobMetricsView& view) const;
     std::int64_t pid(std::int32_t rank) const;
     // By slot: a node of the allocation.
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
@@ -167,6 +169,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void look_for_hang(Draft& draft);
     void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
     event::FaultSeen hang_fault() const;
+    void look_for_anomalies(Draft& draft);
 
     // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
@@ -242,7 +245,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;
-    telemetry::StragglerWatch straggler_watch_;
+    telemetry::AnomalyWatch anomaly_watch_;
+    std::int32_t anomalies_told_ = 0;  // in this generation
+    bool resumed_ = false;             // its ranks ran before this daemon began
     std::chrono::steady_clock::time_point stats_at_;
 };
 

@@ -220,6 +220,7 @@ Task<void> JobActor::look_at_allocation() {
     if (!paused) {
         note_lost_agents(next);
         look_for_hang(next);
+        look_for_anomalies(next);
     }
     if (job_.state == JobState::restarting) {
         expect_end_if_left();

@@ -79,6 +79,9 @@ void JobActor::begin_generation() {
     pids_.clear();
     evidence_.reset();
     hang_watch_.reset();
+    anomaly_watch_.restart();
+    anomalies_told_ = 0;
+    resumed_ = false;
     abort_sent_.reset();
     for (const auto& [slot, link] : links_) {
         link->abort_sent.reset();

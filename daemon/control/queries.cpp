@@ -431,7 +431,7 @@ MetricsBody ControlService::metrics(std::string_view accept) {
             continue;
         }
         active.push_back(metrics_view(job, context_.series.find(id), ranks[active.size()], now));
-        active.back().straggler_ranks = actor->stragglers();
+        actor->describe(active.back());
         active.back().stats = actor->stats();
         for (const auto& [node, link] : actor->links()) {
             ++connected;

@@ -215,6 +215,8 @@ constexpr std::string_view kSchemas = R"json({
         "rendezvous_seconds": {"type": "number"}, "init_seconds": {"type": "number"},
         "productive_seconds": {"type": "number"}, "checkpoint_seconds": {"type": "number"},
         "stalled_seconds": {"type": "number"}, "lost_seconds": {"type": "number"}}},
+    "anomalies": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1},
+      "description": "How often each kind has begun: straggler, slow_node, nonfinite, loss_spike, grad_norm_spike, divergence, data_starved, rank_silent. Events of kind anomaly say where."},
     "lost_steps": {"type": "integer", "minimum": 0,
       "description": "Of all generations; absent until one was followed by another."},
     "sweep": {"type": "object", "description": "Of which sweep it is one.", "properties": {

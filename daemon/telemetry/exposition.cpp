@@ -196,6 +196,29 @@ class JobsWriter {
             }
         }
         time();
+        rendezvous();
+    }
+
+    void rendezvous() {
+        const auto each = [this](std::string_view name, std::string_view help, auto value) {
+            text_.family(name, MetricType::gauge, help);
+            for (const auto& job : jobs_) {
+                if (job.view->ranks_joined) {
+                    text_.sample(job.labels, static_cast<double>(value(*job.view)));
+                }
+            }
+        };
+        each("lockstep_rendezvous_ranks_joined", "Ranks whose node has joined the generation.",
+             [](const JobMetricsView& job) { return *job.ranks_joined; });
+        each("lockstep_rendezvous_ranks_missing", "Ranks whose node has not.",
+             [](const JobMetricsView& job) {
+                 return std::max<std::int64_t>(job.ranks_expected - *job.ranks_joined, 0);
+             });
+        each("lockstep_rendezvous_age_seconds",
+             "How long the nodes have been meeting for; 0 once every rank was started.",
+             [](const JobMetricsView& job) { return job.rendezvous_age; });
+        each("lockstep_rendezvous_generation", "Number of the newest generation; 0 = none yet.",
+             [](const JobMetricsView& job) { return job.generation; });
     }
 
     // Gauges: what was productive is lost once a later generation goes back behind it.
@@ -293,6 +316,28 @@ class JobsWriter {
         for (const auto& job : jobs_) {
             if (job.view->straggler_ranks) {
                 text_.sample(job.labels, std::uint64_t{*job.view->straggler_ranks});
+            }
+        }
+        text_.family("lockstep_job_anomalies", MetricType::counter,
+                     "Episodes of what is wrong with a run that goes on.");
+        for (const auto& job : jobs_) {
+            for (std::size_t i = 0; i < kAnomalyKinds; ++i) {
+                text_.sample(with(job.labels, "kind", kAnomalyNames[i]),
+                             static_cast<std::uint64_t>(job.view->anomalies[i]));
+            }
+        }
+        text_.family("lockstep_job_loss_zscore", MetricType::gauge,
+                     "How many standard deviations the loss is above its recent mean.");
+        for (const auto& job : jobs_) {
+            if (job.view->loss_zscore) {
+                text_.sample(job.labels, *job.view->loss_zscore);
+            }
+        }
+        text_.family("lockstep_job_grad_norm_zscore", MetricType::gauge,
+                     "The same of the gradient norm.");
+        for (const auto& job : jobs_) {
+            if (job.view->grad_norm_zscore) {
+                text_.sample(job.labels, *job.view->grad_norm_zscore);
             }
         }
         text_.family("lockstep_job_slowest_rank", MetricType::gauge,

@@ -127,6 +127,7 @@ inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents tha
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
 inline constexpr std::int32_t kRefusalEvents = 16;                 // of an attempt
+inline constexpr std::int32_t kAnomalyEvents = 64;                 // of a generation
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
 inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
 

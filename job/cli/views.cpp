@@ -85,6 +85,19 @@ std::string labels_text(const Json& job) {
     return out;
 }
 
+std::string anomalies_text(const Json& job) {
+    std::string out;
+    const Json& anomalies = at(job, "anomalies");
+    if (anomalies.is_object()) {
+        for (const auto& [kind, count] : anomalies.items()) {
+            out += (out.empty() ? "" : ", ") +
+                   (count.is_number_integer() ? std::to_string(count.get<std::int64_t>()) : "?") +
+                   " × " + one_line(kind);
+        }
+    }
+    return out;
+}
+
 std::string cause_line(const Json& cause) {
     const std::string kind = text_at(cause, "class");
     if (kind.empty() || kind == "none") {
@@ -252,6 +265,7 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     if (const auto lost = integer_at(job, "lost_steps"); lost && *lost > 0) {
         facts.add("lost steps", std::to_string(*lost) + ", done again after a restart");
     }
+    facts.add("anomalies", anomalies_text(job));
     for (const Json& warning : items_at(job, "warnings")) {
         facts.add("warning",
                   warning.is_string() ? one_line(warning.get_ref<const std::string&>()) : "");

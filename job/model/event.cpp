@@ -91,6 +91,14 @@ void fields(V& visit, M& m) {
         visit("message", m.message);
         visit("at", m.at);
         visit.number_or_none("slot", m.slot);
+    } else if constexpr (Is<M, event::AnomalySeen>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("rank", m.rank);
+        visit("node", m.node);
+        visit("anomaly", m.anomaly);
+        visit.number_or_none("step", m.step);
+        visit("message", m.message);
     } else if constexpr (Is<M, event::CheckpointSaved>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

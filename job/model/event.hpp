@@ -156,6 +156,16 @@ struct RestartRequested {
     std::int32_t generation = 0;
     std::string by;
 };
+// Something is wrong with a run that goes on; it ends nothing.
+struct AnomalySeen {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // -1: the job as a whole
+    std::string node;        // of the rank
+    std::string anomaly;     // a word of AnomalyKind (anomaly.hpp)
+    std::int64_t step = -1;
+    std::string message;
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -171,7 +181,8 @@ using EventData =
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
-                 event::DependencyFailed, event::RestartRequested, event::RanksReleased>;
+                 event::DependencyFailed, event::RestartRequested, event::RanksReleased,
+                 event::AnomalySeen>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -1,3 +1,4 @@
+// size: what each event does to a job, a small function each
 #include "job/model/job.hpp"
 
 #include <algorithm>
@@ -249,6 +250,14 @@ struct Applier {
                    !current->fault) {
             current->fault = cause;
         }
+        return {};
+    }
+    Status operator()(const event::AnomalySeen& e) const {
+        const auto kind = parse_anomaly_kind(e.anomaly);
+        if (generation(e.attempt, e.generation) == nullptr || !kind) {
+            return stale("generation");
+        }
+        ++job.anomalies[static_cast<std::size_t>(*kind)];
         return {};
     }
     Status operator()(const event::CheckpointSaved& e) const {

@@ -3,11 +3,13 @@
 // idempotent and run after the append, so they may run twice (after a crash they do).
 #pragma once
 
+#include "job/model/anomaly.hpp"
 #include "job/model/event.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
 #include "job/model/sweep.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -94,7 +96,8 @@ struct Job {
     std::int64_t checkpoint_step = -1;  // newest complete one
     std::string checkpoint_path;
     UnixMillis checkpoint_at = 0;
-    std::int64_t step = -1;  // at the end
+    std::array<std::int64_t, kAnomalyKinds> anomalies{};  // how often each has begun
+    std::int64_t step = -1;                               // at the end
     Cause cause;
     std::vector<Attempt> attempts;
     Seq last_seq = 0;

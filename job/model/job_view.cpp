@@ -143,6 +143,11 @@ Json job_json(const Job& job, const LiveView& live) {
     if (job.checkpoint_step >= 0) {
         out["checkpoint_step"] = job.checkpoint_step;
     }
+    for (std::size_t i = 0; i < kAnomalyKinds; ++i) {
+        if (job.anomalies[i] > 0) {
+            out["anomalies"][std::string{kAnomalyNames[i]}] = job.anomalies[i];
+        }
+    }
     if (live.now != 0) {
         out["spans"] = spans_json(time);
     }

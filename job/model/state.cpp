@@ -7,12 +7,17 @@ constexpr std::array<std::string_view, kJobStates> kStateNames{
     "accepted", "queued", "starting",  "running", "restarting",
     "requeued", "held",   "succeeded", "failed",  "cancelled"};
 constexpr std::array<std::string_view, kEventKinds> kEventNames{
-    "submitted",          "attempt_created",    "attempt_placed",    "agent_claimed",
-    "generation_started", "ranks_started",      "rank_exited",       "fault",
-    "checkpoint_saved",   "generation_ended",   "attempt_ended",     "cancel_requested",
-    "finished",           "attempt_submitting", "attempt_submitted", "held",
-    "released",           "agent_refused",      "dependency_failed", "restart_requested",
-    "ranks_released",
+    "submitted",          "attempt_created",
+    "attempt_placed",     "agent_claimed",
+    "generation_started", "ranks_started",
+    "rank_exited",        "fault",
+    "checkpoint_saved",   "generation_ended",
+    "attempt_ended",      "cancel_requested",
+    "finished",           "attempt_submitting",
+    "attempt_submitted",  "held",
+    "released",           "agent_refused",
+    "dependency_failed",  "restart_requested",
+    "ranks_released",     "anomaly",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

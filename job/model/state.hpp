@@ -45,8 +45,9 @@ enum class EventKind : std::uint8_t {
     dependency_failed,
     restart_requested,
     ranks_released,
+    anomaly,
 };
-inline constexpr std::size_t kEventKinds = 21;
+inline constexpr std::size_t kEventKinds = 22;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -116,6 +117,7 @@ inline constexpr std::array kTransitions{
     Transition{JobState::starting, EventKind::fault, JobState::starting},
     Transition{JobState::starting, EventKind::generation_ended, JobState::restarting},
     Transition{JobState::starting, EventKind::attempt_ended, JobState::requeued},
+    Transition{JobState::running, EventKind::anomaly, JobState::running},
     Transition{JobState::running, EventKind::rank_exited, JobState::running},
     Transition{JobState::running, EventKind::fault, JobState::running},
     Transition{JobState::running, EventKind::checkpoint_saved, JobState::running},

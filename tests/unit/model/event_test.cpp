@@ -38,7 +38,8 @@ std::vector<EventData> samples() {
             event::AgentRefused{1, 2, "n", "its clock"},
             event::DependencyFailed{"ls-1", "it failed"},
             event::RestartRequested{1, 2, "ada"},
-            event::RanksReleased{1, 2}};
+            event::RanksReleased{1, 2},
+            event::AnomalySeen{1, 2, 3, "n", "straggler", 40, "busy"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -22,6 +22,8 @@ EventData fitting(EventKind kind) {
             return event::AgentClaimed{1, 1, "n1", "i1", 1};
         case EventKind::generation_started:
             return event::GenerationStarted{1, 2, "", 0, {}, -1};
+        case EventKind::anomaly:
+            return event::AnomalySeen{1, 1, 0, "n", "straggler", 3, "busy"};
         case EventKind::ranks_released:
             return event::RanksReleased{1, 1};
         case EventKind::ranks_started:
