@@ -44,8 +44,9 @@ enum class EventKind : std::uint8_t {
     agent_refused,
     dependency_failed,
     restart_requested,
+    gpu_xid,
 };
-inline constexpr std::size_t kEventKinds = 20;
+inline constexpr std::size_t kEventKinds = 21;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -127,6 +128,10 @@ inline constexpr std::array kTransitions{
     Transition{JobState::restarting, EventKind::fault, JobState::restarting},
     Transition{JobState::restarting, EventKind::generation_started, JobState::starting},
     Transition{JobState::restarting, EventKind::attempt_ended, JobState::requeued},
+    // A GPU's driver complains whatever its ranks are at.
+    Transition{JobState::starting, EventKind::gpu_xid, JobState::starting},
+    Transition{JobState::running, EventKind::gpu_xid, JobState::running},
+    Transition{JobState::restarting, EventKind::gpu_xid, JobState::restarting},
 };
 
 // The state after the event, or nothing when the event has no place in `from`. cancel_requested

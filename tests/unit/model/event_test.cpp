@@ -37,7 +37,8 @@ std::vector<EventData> samples() {
             event::Released{1},
             event::AgentRefused{1, 2, "n", "its clock"},
             event::DependencyFailed{"ls-1", "it failed"},
-            event::RestartRequested{1, 2, "ada"}};
+            event::RestartRequested{1, 2, "ada"},
+            event::GpuXid{1, 2, 3, "n", 4, 79, 99}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {
