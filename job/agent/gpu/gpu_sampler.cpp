@@ -234,6 +234,8 @@ bool GpuSampler::read(Device& device, GpuSample& out) {
     const bool lost = device.worst != kSuccess;
     if (lost != std::exchange(device.lost, lost)) {
         device.has_before = false;
+        device.pcie_sent.restart();
+        device.pcie_received.restart();
         if (lost) {
             log::warn("GPU is lost", {{"gpu", out.gpu}, {"uuid", out.uuid}});
         } else {

@@ -24,6 +24,8 @@ class WideCounter {
   public:
     // `wide`: the driver counts in 64 bits already.
     double update(std::uint64_t raw, bool wide);
+    // It may have started anew, from 0, without having wrapped.
+    void restart() { started_ = false; }
 
   private:
     bool started_ = false;

@@ -174,6 +174,17 @@ TEST(GpuSampler, A32BitPcieCounterGoesOnWhenItWraps) {
     EXPECT_EQ(batch.gpus[0][GpuMetric::pcie_received], 4294967306.0);
 }
 
+TEST(GpuSampler, ACounterOfAGpuThatWasResetDoesNotJump) {
+    const GpuScript script{"gpus 1\ngpu 0 field 197 int 1000\n"};
+    const auto nvml = open();
+    GpuSampler sampler{*nvml};
+    sampler.sample(1, RankProcesses{});
+    script.write("gpus 1\ngpu 0 lost\n");
+    sampler.sample(2, RankProcesses{});
+    script.write("gpus 1\ngpu 0 field 197 int 5\n");
+    EXPECT_EQ(sampler.sample(3, RankProcesses{}).gpus.at(0)[GpuMetric::pcie_sent], 1005);
+}
+
 // Drivers number the three counters 251 to 253 or 269 to 271; the other three are then something
 // else, of 32 bits.
 TEST(GpuSampler, ThrottleCountersAreFoundUnderEitherNumber) {
