@@ -55,6 +55,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
   private:
     void refuse(std::string_view what, std::string_view why);
     void on_beat(const wire::Beat& beat);
+    void on_gpus(std::string_view bytes);
 
     std::shared_ptr<JobActor> actor_;
     std::int32_t attempt_;

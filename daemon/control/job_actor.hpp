@@ -126,6 +126,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
     void exited(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Exited& exited);
     void fault(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Fault& fault);
+    void gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::GpuXid& xid);
     void checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                     const wire::CheckpointSaved& saved);
     void keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request);

@@ -90,6 +90,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
     } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
         examined(link, *m8);
+    } else if (const auto* m9 = std::get_if<wire::GpuXid>(&input.message)) {
+        gpu_xid(draft, link, *m9);
     }
 }
 
@@ -357,6 +359,21 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
         give_up(draft, slot);
     }
     const std::uint64_t number = fault.event;
+    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
+}
+
+void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                       const wire::GpuXid& xid) {
+    event::GpuXid out;
+    out.attempt = draft.job.attempt()->number;
+    out.generation = xid.generation;
+    out.rank = std::clamp(xid.rank, -1, draft.job.spec.world_size() - 1);
+    out.node = link->node;
+    out.gpu = xid.gpu;
+    out.xid = xid.xid;
+    out.at = std::max<UnixMillis>(xid.time, 0);
+    add(draft, std::move(out));
+    const std::uint64_t number = xid.event;
     draft.effects.push_back([link, number] { link->acknowledge_event(number); });
 }
 

@@ -262,7 +262,14 @@ constexpr std::string_view kSchemas = R"json({
       "lost", "never_started"]},
     "step": {"type": "integer"}, "loss": {"$ref": "#/components/schemas/LooseNumber"},
     "step_seconds": {"$ref": "#/components/schemas/LooseNumber"},
-    "gpu": {"type": "integer"}, "report_age_seconds": {"type": "number"},
+    "gpu": {"type": "integer", "description": "The first of gpus."},
+    "gpus": {"type": "array", "description": "What it has a process on, as the node's driver says.",
+      "items": {"type": "object", "required": ["gpu"], "properties": {
+        "gpu": {"type": "integer"}, "utilization_ratio": {"type": "number"},
+        "memory_bytes": {"type": "number", "description": "The rank's own."},
+        "memory_used_bytes": {"type": "number"}, "memory_total_bytes": {"type": "number"},
+        "power_watts": {"type": "number"}, "temperature_celsius": {"type": "number"}}}},
+    "report_age_seconds": {"type": "number"},
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"}}},
 "Ranks": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}}},

@@ -1,6 +1,7 @@
 // size: the families of jobs and ranks, one after the other as they are written
 #include "daemon/telemetry/exposition.hpp"
 
+#include "daemon/telemetry/gpu_exposition.hpp"
 #include "daemon/telemetry/process_metrics.hpp"
 #include "job/base/check.hpp"
 
@@ -70,14 +71,18 @@ class JobsWriter {
                 add(job);
             }
         }
-        suppressed_jobs_ = silent - std::min(silent, kSilentJobsShown);
+        suppressed_ = kSilentJobSeries * (silent - std::min(silent, kSilentJobsShown));
+        if (view.gpus != nullptr) {
+            gpus_ = shown_gpus(*view.gpus, view.now);
+            suppressed_ += gpus_.suppressed;
+        }
     }
 
     void write() {
         totals();
         text_.family("lockstep_exposition_suppressed_series", MetricType::gauge,
                      "Series left out of this body to keep it small.");
-        text_.sample({}, std::uint64_t{suppressed_jobs_ * kSilentJobSeries});
+        text_.sample({}, std::uint64_t{suppressed_});
         identity();
         life();
         progress();
@@ -85,6 +90,7 @@ class JobsWriter {
         health();
         rank_info();
         rank_core();
+        write_gpus(text_, gpus_);
     }
 
   private:
@@ -370,11 +376,22 @@ class JobsWriter {
         text_.family("lockstep_rank", MetricType::info,
                      "Always 1; the labels say where the rank is.");
         for (const auto& job : jobs_) {
+            std::vector<RankGpu> gpus;
+            if (view_.gpus != nullptr) {
+                gpus = view_.gpus->ranks(job.view->job_id, view_.now);
+            }
             for (const auto& rank : job.view->ranks) {
                 std::string labels = with(job.labels, "rank", std::to_string(rank.rank));
                 add_label(labels, "node", rank.node);
                 add_label(labels, "local_rank", std::to_string(rank.local_rank));
-                text_.sample(labels, std::uint64_t{1});
+                const auto own = gpus_of(gpus, rank.rank);
+                for (const RankGpu& one : own) {
+                    text_.sample(with(labels, "gpu", std::to_string(one.gpu->gpu)),
+                                 std::uint64_t{1});
+                }
+                if (own.empty()) {
+                    text_.sample(labels, std::uint64_t{1});
+                }
             }
         }
     }
@@ -414,7 +431,8 @@ class JobsWriter {
     MetricText& text_;
     const MetricsView& view_;
     std::vector<ShownJob> jobs_;
-    std::size_t suppressed_jobs_ = 0;
+    std::size_t suppressed_ = 0;
+    ShownGpus gpus_;
     std::vector<ShownRank> ranks_;
     std::string rank_labels_;  // every label block once; eight families use it
 };

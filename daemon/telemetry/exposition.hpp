@@ -9,6 +9,7 @@
 #pragma once
 
 #include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/gpu_table.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/series.hpp"
@@ -86,6 +87,7 @@ struct MetricsView {
     std::uint64_t submitted_total = 0;
     std::array<std::uint64_t, kFinishResults> finished_total{};
     std::span<const JobMetricsView> active;  // jobs with series of their own
+    const GpuTable* gpus = nullptr;          // nullptr = no GPUs
 };
 
 // Jobs that nobody has reported for yet (limits::kActiveJobs may wait) are shown in full up to this

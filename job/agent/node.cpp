@@ -55,6 +55,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
 
 void Node::start() {
     tasks_.spawn("tick", tick());
+    watch_gpus();
 }
 
 void Node::wake() {
@@ -396,6 +397,7 @@ void Node::finish(int code) {
     if (std::exchange(finished_once_, true)) {
         return;
     }
+    gpus_.reset();
     ranks_.clear();
     gate_.reset();
     store_.reset();
@@ -416,6 +418,7 @@ Task<void> Node::tick() {
             beat.generation = world_ ? world_->generation : 0;
             beat.dropped_rows = outbox_.dropped_rows() + bad_reports_ + telemetry_.refused_values();
             outbox_.control(beat);
+            tell_gpu_watch();
             wake();
         }
         co_await sleep_on(tick_timer_, config_.flush);

@@ -9,6 +9,7 @@
 // ABORT is answered with JOIN once no rank of that generation lives here.
 #pragma once
 
+#include "job/agent/gpu/gpu_watch.hpp"
 #include "job/agent/held_port.hpp"
 #include "job/agent/key_broker.hpp"
 #include "job/agent/outbox.hpp"
@@ -50,6 +51,7 @@ struct NodeConfig {
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit
     std::chrono::milliseconds flush{250};     // reported rows wait at most this long
+    std::chrono::milliseconds gpus{1'000};    // between looks at the GPUs
 };
 
 // Exit codes of `lockstep-agent run`.
@@ -124,6 +126,11 @@ class Node {
     Task<void> run_srun(std::int32_t generation);
     void on_srun_ended(std::int32_t generation, const Result<ProcessResult>& result);
     Result<ProcessCommand> srun_command(std::int32_t generation) const;
+    // node_gpus.cpp
+    void watch_gpus();
+    void tell_gpu_watch();
+    void on_gpus(GpuBatch batch);
+    void on_gpu_error(const GpuXidSeen& seen, std::int32_t rank);
     Status hold_ports();
     void hold_ports_again();
     void release_ports();
@@ -196,6 +203,7 @@ class Node {
     std::uint64_t bad_reports_ = 0;
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;
+    std::unique_ptr<GpuWatch> gpus_;  // the last: its threads call in here
 };
 
 }  // namespace lockstep

@@ -104,6 +104,14 @@ void fields(V& visit, M& m) {
         visit("generation", m.generation);
         visit("step", m.step);
         visit("path", m.path);
+    } else if constexpr (Is<M, event::GpuXid>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("rank", m.rank);
+        visit("node", m.node);
+        visit("gpu", m.gpu);
+        visit("xid", m.xid);
+        visit("at", m.at);
     } else if constexpr (Is<M, event::CancelRequested>) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {

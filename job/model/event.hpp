@@ -166,6 +166,16 @@ struct AnomalySeen {
     std::int64_t step = -1;
     std::string message;
 };
+// The driver of a node's GPU reported a critical error: an Xid, numbered by NVIDIA.
+struct GpuXid {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // that used the GPU; -1: nobody knows
+    std::string node;
+    std::int32_t gpu = 0;
+    std::int64_t xid = 0;
+    UnixMillis at = 0;  // the node's clock
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -182,7 +192,7 @@ using EventData =
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
-                 event::AnomalySeen>;
+                 event::AnomalySeen, event::GpuXid>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

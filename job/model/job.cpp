@@ -1,6 +1,8 @@
 // size: what each event does to a job, a small function each
 #include "job/model/job.hpp"
 
+#include "job/base/limits.hpp"
+
 #include <algorithm>
 
 namespace lockstep {
@@ -309,6 +311,22 @@ struct Applier {
             return stale("generation");
         }
         job.restart_requested_by = e.by;
+        return {};
+    }
+    // An agent that reconnects may say it again.
+    Status operator()(const event::GpuXid& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr || current->xids.size() >= limits::kXidEvents) {
+            return stale("attempt");
+        }
+        const auto same = [&e](const event::GpuXid& known) {
+            return known.node == e.node && known.gpu == e.gpu && known.xid == e.xid &&
+                   known.at == e.at;
+        };
+        if (std::any_of(current->xids.begin(), current->xids.end(), same)) {
+            return stale("error");
+        }
+        current->xids.push_back(e);
         return {};
     }
     Status operator()(const event::Finished& e) const {

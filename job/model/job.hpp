@@ -74,6 +74,7 @@ struct Attempt {
     std::optional<Cause> last_lost;            // of those, the newest
     UnixMillis claimed_at = 0;                 // the last node called in
     std::int32_t refused = 0;                  // agents that were sent away
+    std::vector<event::GpuXid> xids;           // errors of its GPUs, the first kXidEvents
     std::vector<Generation> generations;
     std::optional<Cause> fault;  // of the attempt, outside any generation
     Cause cause;

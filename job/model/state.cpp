@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "released",           "agent_refused",
     "dependency_failed",  "restart_requested",
     "ranks_released",     "anomaly",
+    "gpu_xid",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

@@ -46,8 +46,9 @@ enum class EventKind : std::uint8_t {
     restart_requested,
     ranks_released,
     anomaly,
+    gpu_xid,
 };
-inline constexpr std::size_t kEventKinds = 22;
+inline constexpr std::size_t kEventKinds = 23;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -131,6 +132,10 @@ inline constexpr std::array kTransitions{
     Transition{JobState::restarting, EventKind::fault, JobState::restarting},
     Transition{JobState::restarting, EventKind::generation_started, JobState::starting},
     Transition{JobState::restarting, EventKind::attempt_ended, JobState::requeued},
+    // A GPU's driver complains whatever its ranks are at.
+    Transition{JobState::starting, EventKind::gpu_xid, JobState::starting},
+    Transition{JobState::running, EventKind::gpu_xid, JobState::running},
+    Transition{JobState::restarting, EventKind::gpu_xid, JobState::restarting},
 };
 
 // The state after the event, or nothing when the event has no place in `from`. cancel_requested

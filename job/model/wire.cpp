@@ -102,6 +102,16 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, GpuXid>
+void fields(V& visit, M& m) {
+    visit("event", m.event);
+    visit("generation", m.generation);
+    visit("rank", m.rank);
+    visit("gpu", m.gpu);
+    visit("xid", m.xid);
+    visit("time", m.time);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Done>
 void fields(V& visit, M& m) {
     visit("event", m.event);
@@ -277,9 +287,9 @@ Json write_list(const std::vector<M>& list) {
     return out;
 }
 
-constexpr std::array<const char*, 11> kAgentTypes{"hello",  "join",  "ready",      "started",
+constexpr std::array<const char*, 12> kAgentTypes{"hello",  "join",  "ready",      "started",
                                                   "exited", "fault", "checkpoint", "done",
-                                                  "keys",   "beat",  "examined"};
+                                                  "keys",   "beat",  "examined",   "gpu_xid"};
 constexpr std::array<const char*, 10> kDaemonTypes{
     "welcome", "world", "start", "abort", "stop", "ack", "key_reply", "fenced", "save", "examine"};
 

@@ -1,5 +1,5 @@
 // Messages agent ↔ daemon over WS /v1/agent: JSON text frames, one object each with a "type".
-// Telemetry goes as binary frames (batch.hpp). Pure values; any thread.
+// Telemetry goes as binary frames (batch.hpp, gpu_batch.hpp). Pure values; any thread.
 //
 //   agent                                    daemon
 //   HELLO  who I am, which node I claim   →
@@ -18,10 +18,10 @@
 // ABORT is the question and JOIN the answer: an agent joins anew once none of its ranks lives, and
 // says which generation it has left; asked again, it answers again.
 //
-// EXITED, FAULT, CHECKPOINT and DONE carry `event`, a number that counts from 1 per agent; batches
-// carry `seq`. Both are kept by the agent until ACK names them and replayed after a reconnect;
-// the daemon acknowledges what is durable and ignores what it has already.
-// Every message of a generation carries its number; a stale one is answered FENCED.
+// EXITED, FAULT, CHECKPOINT, GPU_XID and DONE carry `event`, a number that counts from 1 per agent;
+// batches carry `seq`. Both are kept by the agent until ACK names them and replayed after a
+// reconnect; the daemon acknowledges what is durable and ignores what it has already. Every message
+// of a generation carries its number; a stale one is answered FENCED.
 #pragma once
 
 #include "job/base/clock.hpp"
@@ -132,6 +132,14 @@ struct Examined {
     std::int32_t generation = 0;
     std::vector<RankState> ranks;
 };
+struct GpuXid {  // a critical error of a GPU of this node, as its driver reports it
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // that used the GPU; -1: nobody knows
+    std::int32_t gpu = 0;
+    std::int64_t xid = 0;
+    UnixMillis time = 0;
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -206,7 +214,7 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 };
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined>;
+                                  KeyRequest, Beat, Examined, GpuXid>;
 using DaemonMessage =
     std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine>;
 

@@ -39,7 +39,8 @@ std::vector<EventData> samples() {
             event::DependencyFailed{"ls-1", "it failed"},
             event::RestartRequested{1, 2, "ada"},
             event::RanksReleased{1, 2},
-            event::AnomalySeen{1, 2, 3, "n", "straggler", 40, "busy"}};
+            event::AnomalySeen{1, 2, 3, "n", "straggler", 40, "busy"},
+            event::GpuXid{1, 2, 3, "n", 4, 79, 99}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -64,6 +64,8 @@ EventData fitting(EventKind kind) {
             return event::DependencyFailed{"ls-1", "why"};
         case EventKind::restart_requested:
             return event::RestartRequested{1, 1, "ada"};
+        case EventKind::gpu_xid:
+            return event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
     }
     return event::Submitted{};
 }
@@ -127,6 +129,24 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
     // The table, plus cancel_requested and finished in each of the seven states that are not final,
     // agent_refused in those with an attempt.
     EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5);
+}
+
+// An agent that has reconnected says it again.
+TEST(JobFold, AnErrorOfAGpuIsTakenOnceAndNotWithoutEnd) {
+    Job job = job_in(JobState::running, false);
+    Event event;
+    event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
+    event.seq = 99;
+    EXPECT_TRUE(apply(job, event).has_value());
+    event.seq = 100;
+    EXPECT_FALSE(apply(job, event).has_value());
+    for (std::size_t i = 1; i < limits::kXidEvents; ++i) {
+        event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, static_cast<UnixMillis>(99 + i)};
+        EXPECT_TRUE(apply(job, event).has_value());
+        ++event.seq;
+    }
+    event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, 5000};
+    EXPECT_FALSE(apply(job, event).has_value());
 }
 
 TEST(JobFold, FinalStatesTakeNothing) {

@@ -20,7 +20,8 @@ std::vector<AgentMessage> agent_samples() {
             Done{7, 1},
             keys,
             Beat{100, 1, 3},
-            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}}};
+            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}},
+            GpuXid{8, 1, 2, 3, 79, 99}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
