@@ -90,6 +90,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
     } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
         examined(link, *m8);
+    } else if (const auto* m9 = std::get_if<wire::EvidenceSaved>(&input.message)) {
+        evidence_saved(link, *m9);
     }
 }
 

@@ -96,6 +96,13 @@ void fields(V& visit, M& m) {
         visit("generation", m.generation);
         visit("step", m.step);
         visit("path", m.path);
+    } else if constexpr (Is<M, event::EvidenceTaken>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("reason", m.reason);
+        visit("message", m.message);
+        visit.number_or_none("step", m.step);
+        visit("ranks", m.ranks);
     } else if constexpr (Is<M, event::CancelRequested>) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {

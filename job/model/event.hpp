@@ -151,6 +151,18 @@ struct RestartRequested {
     std::int32_t generation = 0;
     std::string by;
 };
+// What the ranks were doing has been looked at: on a hang before anything is ended, or because
+// somebody asked. The texts lie in the attempt's folder (evidence.hpp).
+struct EvidenceTaken {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::string reason;      // why it was taken
+    std::string message;     // what was had and what was not, in words
+    std::int64_t step = -1;  // the highest that a rank has reported
+    // [{rank, node, pid, step, behind, state, wchan, frame, files: [{name, size}],
+    // missing: [{what, why}]}], the lagging ones first; at most limits::kEvidenceRanks.
+    Json ranks = Json::array();
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -166,7 +178,7 @@ using EventData =
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
-                 event::DependencyFailed, event::RestartRequested>;
+                 event::DependencyFailed, event::RestartRequested, event::EvidenceTaken>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

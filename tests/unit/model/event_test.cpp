@@ -37,7 +37,8 @@ std::vector<EventData> samples() {
             event::Released{1},
             event::AgentRefused{1, 2, "n", "its clock"},
             event::DependencyFailed{"ls-1", "it failed"},
-            event::RestartRequested{1, 2, "ada"}};
+            event::RestartRequested{1, 2, "ada"},
+            event::EvidenceTaken{1, 2, "a hang", "all", 7, *parse_json(R"([{"rank":1}])")}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -60,6 +60,8 @@ EventData fitting(EventKind kind) {
             return event::DependencyFailed{"ls-1", "why"};
         case EventKind::restart_requested:
             return event::RestartRequested{1, 1, "ada"};
+        case EventKind::evidence_taken:
+            return event::EvidenceTaken{1, 1, "a hang", "all of it", 7, Json::array()};
     }
     return event::Submitted{};
 }
