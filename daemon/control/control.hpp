@@ -136,7 +136,8 @@ class Control {
     virtual Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
-    // {items}, the newest first, one a generation; within it the lagging ranks first.
+    // {items}, the newest limits::kPageDefault looks, newest first, one a generation; within it
+    // the lagging ranks first.
     virtual Task<Result<std::string>> evidence(Caller caller, std::string id) = 0;
     // not_found: no such job, generation, rank or name. Whether the file is there, nobody has
     // looked.

@@ -1,10 +1,11 @@
 // Reading the evidence of a job's hangs: from its events, and where the files lie.
 #include "daemon/control/control_service.hpp"
 #include "job/base/clock.hpp"
+#include "job/base/limits.hpp"
 #include "job/model/evidence.hpp"
 
 #include <functional>
-#include <map>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -33,23 +34,21 @@ Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id
     }
     const JobId key{id};
     const std::function<Result<std::vector<Event>>(Database&)> read = [key](Database& db) {
-        return db.events_of(key, 0, SIZE_MAX / 2);
+        return db.newest_of(key, EventKind::evidence_taken, limits::kPageDefault);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     if (!events) {
         co_return fail(events.error());
     }
-    // A later look at the same generation has written over the files of the one before.
-    std::map<std::pair<std::int32_t, std::int32_t>, Json> newest;
-    for (const Event& event : *events) {
-        if (const auto* taken = std::get_if<event::EvidenceTaken>(&event.data)) {
-            newest[{taken->attempt, taken->generation}] = item_of(event, *taken);
-        }
-    }
     Json out = Json::object();
     out["items"] = Json::array();
-    for (auto item = newest.rbegin(); item != newest.rend(); ++item) {
-        out["items"].push_back(std::move(item->second));
+    // A later look at the same generation has written over the files of the one before.
+    std::set<std::pair<std::int32_t, std::int32_t>> told;
+    for (const Event& event : *events) {
+        if (const auto* taken = std::get_if<event::EvidenceTaken>(&event.data);
+            taken != nullptr && told.emplace(taken->attempt, taken->generation).second) {
+            out["items"].push_back(item_of(event, *taken));
+        }
     }
     co_return dump_json(out);
 }

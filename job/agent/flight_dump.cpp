@@ -38,36 +38,41 @@ fs::path path_in(const ProcessLook& process, const std::string& name) {
 
 std::optional<FlightRecorder> flight_recorder(const std::vector<ProcessLook>& tree,
                                               std::int32_t rank) {
+    const ProcessLook* found = nullptr;
     for (const ProcessLook& process : tree) {
         const auto buffer =
             to_int(value_of(process, {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"}));
-        if (process.shell || !buffer || *buffer <= 0) {
-            continue;
-        }
-        const std::string own = value_of(process, {"RANK"});
-        const std::string number = to_int(own) ? own : std::to_string(rank);
-        FlightRecorder out;
-        const std::string pipe =
-            value_of(process, {"TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"});
-        if (!pipe.empty()) {
-            out.pipe = path_in(process, pipe + number + ".pipe");
-        }
-        const std::string dump =
-            value_of(process, {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"});
-        if (!dump.empty()) {
-            out.dumps.push_back(path_in(process, dump + number));
-        } else {
-            out.dumps.push_back(path_in(process, "/tmp/nccl_trace_rank_" + number));
-            const std::string cache = value_of(process, {"XDG_CACHE_HOME"});
-            const std::string home = value_of(process, {"HOME"});
-            if (!cache.empty() || !home.empty()) {
-                out.dumps.push_back(path_in(process, (cache.empty() ? home + "/.cache" : cache) +
-                                                         "/torch/comm_lib_trace_rank_" + number));
-            }
-        }
+        const bool on = buffer && *buffer > 0;
+        // A launcher's ranks know their number, it does not.
+        const bool better = found == nullptr || (value_of(*found, {"RANK"}).empty() &&
+                                                 !value_of(process, {"RANK"}).empty());
+        found = on && better ? &process : found;
+    }
+    if (found == nullptr) {
+        return std::nullopt;
+    }
+    const std::string own = value_of(*found, {"RANK"});
+    const std::string number = to_int(own) ? own : std::to_string(rank);
+    FlightRecorder out;
+    const std::string pipe =
+        value_of(*found, {"TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"});
+    if (!pipe.empty()) {
+        out.pipe = path_in(*found, pipe + number + ".pipe");
+    }
+    const std::string dump =
+        value_of(*found, {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"});
+    if (!dump.empty()) {
+        out.dumps.push_back(path_in(*found, dump + number));
         return out;
     }
-    return std::nullopt;
+    out.dumps.push_back(path_in(*found, "/tmp/nccl_trace_rank_" + number));
+    const std::string cache = value_of(*found, {"XDG_CACHE_HOME"});
+    const std::string home = value_of(*found, {"HOME"});
+    if (!cache.empty() || !home.empty()) {
+        out.dumps.push_back(path_in(*found, (cache.empty() ? home + "/.cache" : cache) +
+                                                "/torch/comm_lib_trace_rank_" + number));
+    }
+    return out;
 }
 
 Status ask_for_dump(FlightRecorder& recorder) {
