@@ -158,13 +158,31 @@ void add_threads(const fs::path& folder, ProcessLook& out) {
     }
 }
 
-bool waits(const fs::path& folder) {
+// Threads that wait uninterruptibly, each with how often it has run so far.
+std::map<pid_t, std::string> waiting(const fs::path& folder) {
+    std::map<pid_t, std::string> out;
     for (const pid_t thread : numbers_in(folder / "task", limits::kEvidenceThreads)) {
-        if (stat_of(folder / "task" / std::to_string(thread)).state == "D") {
-            return true;
+        const fs::path at = folder / "task" / std::to_string(thread);
+        if (stat_of(at).state == "D") {
+            out.emplace(thread, small(at / "schedstat"));
         }
     }
-    return false;
+    return out;
+}
+
+// Whether one of them is in the same wait a moment later: a disk that answers and a fork are waits
+// too, short ones.
+bool is_stuck(const fs::path& folder) {
+    const auto before = waiting(folder);
+    if (before.empty()) {
+        return false;
+    }
+    std::this_thread::sleep_for(kDiskRead);
+    const auto after = waiting(folder);
+    return std::any_of(before.begin(), before.end(), [&](const auto& one) {
+        const auto found = after.find(one.first);
+        return found != after.end() && found->second == one.second;
+    });
 }
 
 ProcessLook look_at(pid_t pid) {
@@ -178,10 +196,7 @@ ProcessLook look_at(pid_t pid) {
         return out;
     }
     out.stopped = stat.state == "T" || stat.state == "t";
-    if (waits(folder)) {
-        std::this_thread::sleep_for(kDiskRead);
-        out.stuck = waits(folder);
-    }
+    out.stuck = is_stuck(folder);
     out.text = "process " + std::to_string(pid) + " (" + stat.name + ") state " + stat.state +
                " parent " + std::to_string(stat.parent) + "\n";
     if (out.stuck) {

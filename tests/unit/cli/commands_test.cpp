@@ -150,17 +150,12 @@ TEST(CliShow, JsonIsTheDaemonsAnswer) {
     EXPECT_EQ(Json::parse(run.out.str()), Json::parse(job_json("running")));
 }
 
-constexpr const char *kEvidence = R"({"items":[{"attempt":1,"generation":2,
+constexpr const char* kEvidence = R"json({"items":[{"attempt":1,"generation":2,
   "time":"2026-11-21T01:02:03.456Z","reason":"no rank has made a step","message":"had: all","step":7,
   "ranks":[{"rank":1,"node":"n1","step":5,"behind":true,"state":"T","wchan":"do_signal_stop",
             "files":[{"name":"state.txt","size":6}],"missing":[{"what":"native","why":"stopped"}]},
            {"rank":0,"node":"n0","step":7,"behind":false,"state":"S","frame":"spin (a.py:3)",
-                     "files"
-    : [ {"name" : "python.txt", "size" : 9}, {"name" : "state.txt", "size" : 6} ],
-                     "missing" : []
-}]
-}]
-})";
+            "files":[{"name":"python.txt","size":9},{"name":"state.txt","size":6}],"missing":[]}]}]})json";
 
 TEST(CliShow, OfAHangShowsWhoLagsFirst) {
     FakeDaemon daemon;
