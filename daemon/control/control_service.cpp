@@ -414,6 +414,19 @@ Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string 
     co_return co_await command(*actor, std::move(input));
 }
 
+Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
+    const auto actor = co_await commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        co_return fail(Errc::conflict, "the job is over");
+    }
+    EvidenceInput input;
+    input.by = caller.user;
+    co_return co_await command(*actor, std::move(input));
+}
+
 Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {
     const auto job = co_await load(caller, id);
     if (!job) {

@@ -49,6 +49,11 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> cancel(Caller caller, std::string id) override;
     Task<Result<std::string>> restart(Caller caller, std::string id) override;
     Task<Result<std::string>> checkpoint(Caller caller, std::string id) override;
+    // evidence_queries.cpp
+    Task<Result<std::string>> evidence(Caller caller, std::string id) override;
+    Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
+                                               EvidenceQuery query) override;
+    Task<Result<std::string>> take_evidence(Caller caller, std::string id) override;
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;

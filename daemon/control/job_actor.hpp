@@ -51,12 +51,16 @@ struct RestartInput {
 struct SaveInput {
     std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been told
 };
+struct EvidenceInput {
+    std::string by;
+    std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been asked
+};
 struct DependencyInput {
     std::string after;  // a job that it was to run after, and that has not succeeded
 };
 struct LookInput {};  // the scheduler may have news
 using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, RestartInput, SaveInput,
-                              DependencyInput, LookInput>;
+                              DependencyInput, LookInput, EvidenceInput>;
 
 // A full disk is looked at again this often; nothing of the job is lost meanwhile.
 inline constexpr auto kStoreRetry = std::chrono::seconds{1};
@@ -123,6 +127,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void take(Draft& draft, SaveInput& input);
     void take(Draft& draft, DependencyInput& input);
     void take(Draft& draft, LookInput& input);
+    void take(Draft& draft, EvidenceInput& input);
     void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
     void exited(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Exited& exited);
     void fault(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Fault& fault);
@@ -168,9 +173,15 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::int64_t last_step() const;
     void forget_attempt();
     void look_for_hang(Draft& draft);
-    void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
     event::FaultSeen hang_fault() const;
     void look_for_anomalies(Draft& draft);
+
+    // job_actor_evidence.cpp
+    void ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang);
+    void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
+    void evidence_saved(const std::shared_ptr<AgentLink>& link, const wire::EvidenceSaved& saved);
+    bool evidence_is_in() const;
+    void add_evidence(Draft& draft);
 
     // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
@@ -232,12 +243,16 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool cancel_sent_ = false;
     std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
     HangWatch hang_watch_;
-    // A hang was noticed, and what the ranks are doing is being asked.
+    // What the ranks are doing is being asked, because of a hang or of somebody.
     struct Evidence {
         HangWatch::Verdict verdict;
+        bool hang = true;
+        std::string reason;
         std::chrono::steady_clock::time_point since;
-        std::set<std::int32_t> awaited;  // slots
+        std::set<std::int32_t> awaited;  // slots that have not said what their ranks do
+        std::set<std::int32_t> unsaved;  // and whose evidence is not written
         std::vector<wire::RankState> ranks;
+        std::vector<wire::RankEvidence> saved;
     };
     std::optional<Evidence> evidence_;
     bool was_paused_ = false;  // the scheduler had suspended it when it was last asked

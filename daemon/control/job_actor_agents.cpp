@@ -92,6 +92,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         examined(link, *m8);
     } else if (const auto* m9 = std::get_if<wire::GpuXid>(&input.message)) {
         gpu_xid(draft, link, *m9);
+    } else if (const auto* m10 = std::get_if<wire::EvidenceSaved>(&input.message)) {
+        evidence_saved(link, *m10);
     }
 }
 

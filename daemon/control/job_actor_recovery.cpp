@@ -215,6 +215,11 @@ void JobActor::forget_attempt() {
 void JobActor::look_for_hang(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
     const Generation* live = draft.job.live_generation();
+    if (evidence_ && !evidence_->hang && live != nullptr && evidence_is_in()) {
+        add_evidence(draft);  // somebody asked; nothing is ended
+        draft.effects.push_back([this] { evidence_.reset(); });
+        return;
+    }
     const bool watched =
         draft.job.spec.watch.hang_seconds > 0 || draft.job.spec.recovery.has(RecoveryTrigger::hang);
     if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
@@ -232,29 +237,13 @@ void JobActor::look_for_hang(Draft& draft) {
         if (!verdict) {
             return;
         }
-        evidence_.emplace();
-        evidence_->verdict = std::move(*verdict);
-        evidence_->since = now;
-        for (const auto& [slot, link] : links_) {
-            if (rendezvous_.is_member(slot)) {
-                evidence_->awaited.insert(slot);
-                link->send(wire::Examine{live->number, "no rank has made a step"});
-            }
-        }
+        ask_for_evidence(std::move(*verdict), "no rank has made a step", true);
         log::warn("the ranks hang", {{"job", job_.id.value}, {"step", evidence_->verdict.step}});
     }
-    if (evidence_->awaited.empty() || now - evidence_->since >= limits::kEvidencePatience) {
-        add(draft, hang_fault());
-    }
-}
-
-void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
-    if (evidence_ && current(*link, examined.generation) &&
-        examined.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
-        evidence_->awaited.erase(link->node_rank) == 1) {
-        evidence_->ranks.insert(evidence_->ranks.end(), examined.ranks.begin(),
-                                examined.ranks.end());
-        inputs_.emplace_back(LookInput{});
+    if (evidence_->hang && evidence_is_in()) {
+        event::FaultSeen fault = hang_fault();
+        add_evidence(draft);
+        add(draft, std::move(fault));
     }
 }
 

@@ -273,6 +273,29 @@ constexpr std::string_view kSchemas = R"json({
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"}}},
 "Ranks": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}}},
+"Evidence": {"type": "object", "required": ["items"], "properties": {
+    "items": {"type": "array", "items": {"type": "object",
+      "required": ["attempt", "generation", "time", "reason", "message", "ranks"],
+      "properties": {
+        "attempt": {"type": "integer"}, "generation": {"type": "integer"},
+        "time": {"type": "string", "format": "date-time"},
+        "reason": {"type": "string", "description": "Why the ranks were looked at."},
+        "message": {"type": "string", "description": "What was had and what was not."},
+        "step": {"type": "integer", "description": "The highest that a rank has reported."},
+        "ranks": {"type": "array", "description": "The lagging ones first; at most 256.",
+          "items": {"$ref": "#/components/schemas/RankEvidence"}}}}}}},
+"RankEvidence": {"type": "object", "required": ["rank", "node", "behind", "files", "missing"],
+  "properties": {
+    "rank": {"type": "integer"}, "node": {"type": "string"}, "pid": {"type": "integer"},
+    "step": {"type": "integer"},
+    "behind": {"type": "boolean", "description": "Others have reported a later step."},
+    "state": {"type": "string", "description": "Of its process, proc(5)'s letter: S R D T Z."},
+    "wchan": {"type": "string", "description": "The function of the kernel it sleeps in."},
+    "frame": {"type": "string", "description": "Where it is, in a line: of its Python stack, else of its native one."},
+    "files": {"type": "array", "items": {"type": "object", "required": ["name", "size"],
+      "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}},
+    "missing": {"type": "array", "items": {"type": "object", "required": ["what", "why"],
+      "properties": {"what": {"type": "string"}, "why": {"type": "string"}}}}}},
 "Series": {"type": "object", "required": ["metric", "x", "series"], "properties": {
     "metric": {"type": "string"}, "x": {"type": "string", "enum": ["step", "time"]},
     "series": {"type": "array", "items": {"type": "object", "required": ["rank", "points"],

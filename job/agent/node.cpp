@@ -29,6 +29,11 @@ std::chrono::milliseconds grace_of(std::int64_t milliseconds) {
     return std::chrono::milliseconds{std::clamp<std::int64_t>(milliseconds, 0, 600'000)};
 }
 
+std::string path_of(const std::map<std::string, std::string>& environment) {
+    const auto found = environment.find("PATH");
+    return found == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : found->second;
+}
+
 }  // namespace
 
 Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
@@ -48,6 +53,7 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
               [this] { on_all_ended(); }},
              config_.timing),
       runner_(tasks.io()),
+      evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       tick_timer_(tasks.io()),
       settle_timer_(tasks.io()) {
     result_.incarnation = config_.incarnation;
@@ -206,6 +212,7 @@ void Node::on(const wire::Abort& abort) {
     if (!world_ || abort.generation != world_->generation) {
         return;
     }
+    evidence_.stop();
     log::info("generation aborted", {{"generation", abort.generation}, {"reason", abort.reason}});
     if (group_.running()) {
         join_wanted_ = true;
@@ -238,6 +245,21 @@ void Node::on(const wire::Examine& examine) {
         examined.ranks.push_back(look_at_rank(rank.rank, rank.pid));
     }
     outbox_.control(examined);
+    // Of ranks that have ended, the numbers may be others' by now.
+    std::vector<wire::StartedRank> ranks = group_.running() ? started_ : decltype(started_){};
+    std::stable_partition(ranks.begin(), ranks.end(), [&](const wire::StartedRank& one) {
+        const std::int32_t local = one.rank - world_->first_rank;
+        return std::find(examine.first.begin(), examine.first.end(), local) != examine.first.end();
+    });
+    const bool begun =
+        evidence_.take(examine.generation, std::move(ranks), [this](wire::EvidenceSaved saved) {
+            log::info("evidence is written", {{"generation", saved.generation}});
+            outbox_.control(std::move(saved));
+            wake();
+        });
+    if (!begun) {
+        log::info("evidence is being taken already", {{"generation", examine.generation}});
+    }
 }
 
 void Node::on(const wire::Stop& stop) {
@@ -324,6 +346,7 @@ void Node::warn_ranks() {
 
 void Node::shut_down(std::chrono::milliseconds grace) {
     stopping_ = true;
+    evidence_.stop();
     next_world_.reset();
     if (group_.running()) {
         group_.stop(grace);
@@ -402,6 +425,7 @@ void Node::finish(int code) {
     gate_.reset();
     store_.reset();
     runner_.kill_all();
+    evidence_.stop();
     tick_timer_.cancel();
     settle_timer_.cancel();
     finished_(code);

@@ -9,6 +9,7 @@
 // ABORT is answered with JOIN once no rank of that generation lives here.
 #pragma once
 
+#include "job/agent/evidence.hpp"
 #include "job/agent/gpu/gpu_watch.hpp"
 #include "job/agent/held_port.hpp"
 #include "job/agent/key_broker.hpp"
@@ -200,6 +201,7 @@ class Node {
     std::vector<wire::StartedRank> tasks_here_;  // until all are
     std::string directory_;                      // of the ranks
     ProcessRunner runner_;
+    EvidenceTaker evidence_;
     std::uint64_t bad_reports_ = 0;
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;

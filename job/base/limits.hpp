@@ -128,7 +128,20 @@ inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected
 // A hang is told from a slow step by at least this much, unless the job says otherwise.
 inline constexpr auto kHangLeast = std::chrono::seconds{60};
 // What the ranks of a hang are doing is looked at for so long at most, before they are ended.
-inline constexpr auto kEvidencePatience = std::chrono::seconds{15};
+inline constexpr auto kEvidencePatience = std::chrono::seconds{12};
+// An agent ends its own part sooner, so that what it has is heard.
+inline constexpr auto kEvidenceTime = std::chrono::seconds{9};
+inline constexpr auto kEvidenceTool = std::chrono::seconds{5};     // one debugger, NCCL's answer
+inline constexpr auto kFlightDump = std::chrono::seconds{3};       // torch looks once a second
+inline constexpr std::size_t kEvidenceParallel = 4;                // debuggers of a node at a time
+inline constexpr std::size_t kEvidenceProcesses = 32;              // of a rank; loaders' workers
+inline constexpr std::size_t kEvidenceThreads = 256;               // of a process
+inline constexpr std::size_t kEvidenceStacks = 3;                  // processes of a rank, debugged
+inline constexpr std::size_t kEvidenceFileBytes = 4U << 20U;       // one file; a stack is < 100 KiB
+inline constexpr std::size_t kFlightDumpBytes = 16U << 20U;        // 2000 collectives are 2 MiB
+inline constexpr std::size_t kEvidenceRanks = 256;                 // in the event, laggards first
+inline constexpr std::size_t kEvidenceFrames = 64;                 // of one thread's stack
+inline constexpr std::size_t kEvidenceGaps = 8;                    // told of one rank
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.

@@ -154,6 +154,16 @@ void declare_one_job(CLI::App& app, Options& options) {
     logs->add_option("--tail", options.tail, "Only the last lines")
         ->check(CLI::Range(1, 1'000'000).description(""))
         ->type_name("N");
+    CLI::App* evidence = job_verb(app, options, "evidence",
+                                  "Show what the ranks of a hang were doing, lagging ones first");
+    evidence->add_option("--rank", options.evidence_rank, "Print the texts of this rank")
+        ->type_name("N");
+    evidence->add_option("--what", options.what, "Print only this; stack: python and native")
+        ->check(CLI::IsMember({"all", "stack", "state", "kernel", "python", "native", "ras",
+                               "flight-recorder"})
+                    .description(""))
+        ->type_name("all|stack|state|kernel|python|native|ras|flight-recorder");
+    evidence->add_flag("--now", options.now, "Look at the ranks now; nothing is stopped");
     CLI::App* events = job_verb(app, options, "events", "Print what happened to a job, in order");
     events->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
     CLI::App* series = job_verb(app, options, "series", "Plot what the ranks reported");

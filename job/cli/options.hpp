@@ -47,7 +47,9 @@ struct Options {
     // one job
     std::string id;
     std::string rank = "0";
-    std::int64_t tail = 0;  // 0 = from the beginning
+    std::int64_t tail = 0;      // 0 = from the beginning
+    std::string evidence_rank;  // "" = all
+    std::string what;           // of the evidence; "" = all
     std::string metric;
     std::string ranks;
     std::string partition;
@@ -73,6 +75,7 @@ struct Options {
     bool quiet = false;        // jobs
     bool log_follow = false;   // logs, events
     bool watch = false;        // ranks
+    bool now = false;          // evidence
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

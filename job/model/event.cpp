@@ -112,6 +112,13 @@ void fields(V& visit, M& m) {
         visit("gpu", m.gpu);
         visit("xid", m.xid);
         visit("at", m.at);
+    } else if constexpr (Is<M, event::EvidenceTaken>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("reason", m.reason);
+        visit("message", m.message);
+        visit.number_or_none("step", m.step);
+        visit("ranks", m.ranks);
     } else if constexpr (Is<M, event::CancelRequested>) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {

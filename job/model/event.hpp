@@ -176,6 +176,18 @@ struct GpuXid {
     std::int64_t xid = 0;
     UnixMillis at = 0;  // the node's clock
 };
+// What the ranks were doing has been looked at: on a hang before anything is ended, or because
+// somebody asked. The texts lie in the attempt's folder (evidence.hpp).
+struct EvidenceTaken {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::string reason;      // why it was taken
+    std::string message;     // what was had and what was not, in words
+    std::int64_t step = -1;  // the highest that a rank has reported
+    // [{rank, node, pid, step, behind, state, wchan, frame, files: [{name, size}],
+    // missing: [{what, why}]}], the lagging ones first; at most limits::kEvidenceRanks.
+    Json ranks = Json::array();
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -192,7 +204,7 @@ using EventData =
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
-                 event::AnomalySeen, event::GpuXid>;
+                 event::AnomalySeen, event::GpuXid, event::EvidenceTaken>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

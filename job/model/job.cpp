@@ -262,6 +262,10 @@ struct Applier {
         ++job.anomalies[static_cast<std::size_t>(*kind)];
         return {};
     }
+    // It is for people; nothing follows from it.
+    Status operator()(const event::EvidenceTaken& e) const {
+        return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};
+    }
     Status operator()(const event::CheckpointSaved& e) const {
         if (generation(e.attempt, e.generation) == nullptr) {
             return stale("generation");

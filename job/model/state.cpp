@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "released",           "agent_refused",
     "dependency_failed",  "restart_requested",
     "ranks_released",     "anomaly",
-    "gpu_xid",
+    "gpu_xid",            "evidence_taken",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

@@ -47,8 +47,9 @@ enum class EventKind : std::uint8_t {
     ranks_released,
     anomaly,
     gpu_xid,
+    evidence_taken,
 };
-inline constexpr std::size_t kEventKinds = 23;
+inline constexpr std::size_t kEventKinds = 24;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -126,6 +127,8 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::attempt_ended, JobState::requeued},
     Transition{JobState::starting, EventKind::restart_requested, JobState::starting},
     Transition{JobState::running, EventKind::restart_requested, JobState::running},
+    Transition{JobState::starting, EventKind::evidence_taken, JobState::starting},
+    Transition{JobState::running, EventKind::evidence_taken, JobState::running},
     // Of a spare that is not needed yet, or that was asked for when its turn came.
     Transition{JobState::running, EventKind::agent_claimed, JobState::running},
     Transition{JobState::restarting, EventKind::agent_claimed, JobState::restarting},

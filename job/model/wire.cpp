@@ -40,7 +40,8 @@ template <class V, class M>
 requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
          std::is_same_v<std::remove_const_t<M>, Start> ||
          std::is_same_v<std::remove_const_t<M>, Save> ||
-         std::is_same_v<std::remove_const_t<M>, Examined>) void fields(V& visit, M& m) {
+         std::is_same_v<std::remove_const_t<M>, Examined> ||
+         std::is_same_v<std::remove_const_t<M>, EvidenceSaved>) void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
@@ -62,6 +63,25 @@ requires std::is_same_v<std::remove_const_t<M>, Examine>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("reason", m.reason);
+    visit.optional("first", m.first);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, EvidenceFile>
+void fields(V& visit, M& m) {
+    visit("name", m.name);
+    visit("size", m.size);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, EvidenceGap>
+void fields(V& visit, M& m) {
+    visit("what", m.what);
+    visit("why", m.why);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, RankEvidence>
+void fields(V& visit, M& m) {
+    visit("rank", m.rank);
+    visit("frame", m.frame);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Started>
@@ -274,6 +294,14 @@ Status take_list(const Json& json, const char* key, std::vector<M>& out) {
         if (!one) {
             return fail(one.error().in(key));
         }
+        if constexpr (std::is_same_v<M, RankEvidence>) {
+            if (auto list = take_list(item, "files", one->files); !list) {
+                return fail(list.error().in(key));
+            }
+            if (auto list = take_list(item, "missing", one->missing); !list) {
+                return fail(list.error().in(key));
+            }
+        }
         out.push_back(std::move(*one));
     }
     return {};
@@ -283,13 +311,23 @@ Json write_list(const std::vector<M>& list) {
     Json out = Json::array();
     for (const M& item : list) {
         out.push_back(write(item));
+        if constexpr (std::is_same_v<M, RankEvidence>) {
+            out.back()["files"] = write_list(item.files);
+            out.back()["missing"] = write_list(item.missing);
+        }
     }
     return out;
 }
 
-constexpr std::array<const char*, 12> kAgentTypes{"hello",  "join",  "ready",      "started",
+// Their messages hold a list `ranks`.
+template <class M>
+constexpr bool kHasRanks =
+    std::is_same_v<M, Started> || std::is_same_v<M, Examined> || std::is_same_v<M, EvidenceSaved>;
+
+constexpr std::array<const char*, 13> kAgentTypes{"hello",  "join",  "ready",      "started",
                                                   "exited", "fault", "checkpoint", "done",
-                                                  "keys",   "beat",  "examined",   "gpu_xid"};
+                                                  "keys",   "beat",  "examined",   "gpu_xid",
+                                                  "evidence"};
 constexpr std::array<const char*, 10> kDaemonTypes{
     "welcome", "world", "start", "abort", "stop", "ack", "key_reply", "fenced", "save", "examine"};
 
@@ -308,7 +346,7 @@ Result<Variant> take_variant(const Json& json, std::string_view type,
         if (!message) {
             return fail(message.error().in(type));
         }
-        if constexpr (std::is_same_v<M, Started> || std::is_same_v<M, Examined>) {
+        if constexpr (kHasRanks<M>) {
             if (auto list = take_list(json, "ranks", message->ranks); !list) {
                 return fail(list.error().in(type));
             }
@@ -338,7 +376,7 @@ std::string encode_variant(const Variant& message, const std::array<const char*,
         [&json](const auto& m) {
             json.update(write(m));
             using Message = std::decay_t<decltype(m)>;
-            if constexpr (std::is_same_v<Message, Started> || std::is_same_v<Message, Examined>) {
+            if constexpr (kHasRanks<Message>) {
                 json["ranks"] = write_list(m.ranks);
             }
         },

@@ -9,7 +9,7 @@
 //   READY                                 →
 //                                          ← START    everybody is ready: exec
 //   STARTED pids                          →
-//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · DONE
+//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · EXAMINED · EVIDENCE · DONE
 //                                          ← ACK · KEYS · SAVE · EXAMINE · STOP · FENCED
 //                                          ← ABORT    this generation is over
 //   EXITED of what ran, DONE, JOIN again  →
@@ -140,6 +140,26 @@ struct GpuXid {  // a critical error of a GPU of this node, as its driver report
     std::int64_t xid = 0;
     UnixMillis time = 0;
 };
+// The evidence of a rank that the agent has written (evidence.hpp says where), and what it could
+// not have.
+struct EvidenceFile {
+    std::string name;
+    std::int64_t size = 0;  // bytes
+};
+struct EvidenceGap {
+    std::string what;  // "python", "native", …
+    std::string why;
+};
+struct RankEvidence {
+    std::int32_t rank = 0;
+    std::string frame;  // where it is, in a line; "" = not known
+    std::vector<EvidenceFile> files{};
+    std::vector<EvidenceGap> missing{};
+};
+struct EvidenceSaved {  // follows EXAMINED once all is written or its time is over
+    std::int32_t generation = 0;
+    std::vector<RankEvidence> ranks;
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -186,6 +206,7 @@ struct Save {  // the ranks of this generation are to write a checkpoint now
 struct Examine {  // look what the ranks of this generation are doing, before they are ended
     std::int32_t generation = 0;
     std::string reason;
+    std::vector<std::int32_t> first{};  // local ranks to begin with: those that are behind
 };
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
@@ -214,7 +235,7 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 };
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined, GpuXid>;
+                                  KeyRequest, Beat, Examined, GpuXid, EvidenceSaved>;
 using DaemonMessage =
     std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine>;
 

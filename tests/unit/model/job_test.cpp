@@ -66,6 +66,8 @@ EventData fitting(EventKind kind) {
             return event::RestartRequested{1, 1, "ada"};
         case EventKind::gpu_xid:
             return event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
+        case EventKind::evidence_taken:
+            return event::EvidenceTaken{1, 1, "a hang", "all of it", 7, Json::array()};
     }
     return event::Submitted{};
 }

@@ -21,7 +21,8 @@ std::vector<AgentMessage> agent_samples() {
             keys,
             Beat{100, 1, 3},
             Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}},
-            GpuXid{8, 1, 2, 3, 79, 99}};
+            GpuXid{8, 1, 2, 3, 79, 99},
+            EvidenceSaved{4, {{1, "spin (a.py:3)", {{"python.txt", 77}}, {{"ras", "no answer"}}}}}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -51,7 +52,7 @@ std::vector<DaemonMessage> daemon_samples() {
             reply,
             Fenced{2, "old"},
             Save{3},
-            Examine{4, "no step for 60 s"}};
+            Examine{4, "no step for 60 s", {1, 0}}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
@@ -93,6 +94,21 @@ TEST(Wire, WhatRanksAreDoingReadsBackRankByRank) {
         decode_agent(R"({"type":"examined","generation":1,"ranks":[{"rank":0}]})").has_value());
 }
 
+TEST(Wire, EvidenceReadsBackRankByRank) {
+    const auto again = decode_agent(encode(agent_samples()[11]));
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    const auto& saved = std::get<EvidenceSaved>(*again);
+    ASSERT_EQ(saved.ranks.size(), 1U);
+    EXPECT_EQ(saved.ranks[0].frame, "spin (a.py:3)");
+    ASSERT_EQ(saved.ranks[0].files.size(), 1U);
+    EXPECT_EQ(saved.ranks[0].files[0].size, 77);
+    ASSERT_EQ(saved.ranks[0].missing.size(), 1U);
+    EXPECT_EQ(saved.ranks[0].missing[0].why, "no answer");
+    EXPECT_FALSE(
+        decode_agent(R"({"type":"evidence","generation":1,"ranks":[{"rank":0,"frame":""}]})")
+            .has_value());
+}
+
 TEST(Wire, TheDaemonsQuestionsReadBack) {
     const auto save = decode_daemon(encode(daemon_samples()[8]));
     ASSERT_TRUE(save.has_value());
@@ -101,6 +117,7 @@ TEST(Wire, TheDaemonsQuestionsReadBack) {
     ASSERT_TRUE(examine.has_value());
     EXPECT_EQ(std::get<Examine>(*examine).generation, 4);
     EXPECT_EQ(std::get<Examine>(*examine).reason, "no step for 60 s");
+    EXPECT_EQ(std::get<Examine>(*examine).first, (std::vector<std::int32_t>{1, 0}));
 }
 
 TEST(Wire, DaemonMessagesReadBack) {
