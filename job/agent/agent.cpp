@@ -120,6 +120,7 @@ int run_agent(const AgentOptions& given) {
     ::signal(SIGPIPE, SIG_IGN);
     raise_file_limit();
 
+    options.session.first_connect = first_connect_delay(options.node_rank, file->nodes);
     net::io_context io{1};
     TaskGroup tasks{io};
     Node node{tasks, std::move(config), std::move(*sockets)};

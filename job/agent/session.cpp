@@ -16,6 +16,13 @@ using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
+std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes) {
+    constexpr std::int32_t kAtOnce = 512;
+    constexpr std::int64_t kPerSecond = 16'384;
+    return std::chrono::milliseconds{
+        nodes <= kAtOnce ? 0 : node_rank * std::int64_t{1000} / kPerSecond};
+}
+
 Session::Session(TaskGroup& tasks, Node& node, std::filesystem::path attempt_file, Timing timing)
     : sender_(tasks.io()),
       node_(node),
@@ -30,6 +37,9 @@ Session::Session(TaskGroup& tasks, Node& node, std::filesystem::path attempt_fil
 }
 
 Task<void> Session::run() {
+    if (timing_.first_connect > std::chrono::milliseconds{0}) {
+        co_await sleep_on(retry_timer_, timing_.first_connect);
+    }
     while (!stopped_) {
         const auto began = SteadyClock::now();
         const Status ended = co_await connect_once();
