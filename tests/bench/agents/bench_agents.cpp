@@ -81,6 +81,7 @@ struct Options {
 
 struct Agent {
     int number = 0;
+    Clock::time_point dialed;
     int fd = -1;
     bool upgraded = false;
     bool gone = false;    // left on purpose
@@ -117,6 +118,7 @@ class Crowd {
         return run_until(
             [this] { return started_ == options_.nodes; }, std::chrono::seconds{60},
             [&] {
+                redial(next);
                 while (next < agents_.size() &&
                        (!options_.paced ||
                         Clock::now() - began >= lockstep::first_connect_delay(
@@ -140,7 +142,13 @@ class Crowd {
         first_abort_.reset();
         asked_ = Clock::now();
         go();
-        if (!run_until([this] { return started_ >= options_.nodes; }, patience)) {
+        const auto began = Clock::now();
+        std::size_t sent = 0;
+        if (!run_until([this] { return started_ >= options_.nodes; }, patience,
+                       [&] {
+                           send_beats(began, sent);
+                           return false;
+                       })) {
             return -1;
         }
         return ms_since(*first_abort_);
@@ -152,19 +160,10 @@ class Crowd {
     // 1 Hz for everybody, each at its own moment of the second; in ms of the daemon's time.
     void beat(std::chrono::seconds time) {
         const auto began = Clock::now();
-        const auto count = agents_.size();
         std::size_t sent = 0;
         run_until([&] { return Clock::now() - began >= time; }, time + std::chrono::seconds{1},
                   [&] {
-                      const double due = ms_since(began) * 1e-3 * static_cast<double>(count);
-                      for (; static_cast<double>(sent) < due; ++sent) {
-                          Agent& agent = agents_[sent % count];
-                          if (agent.fd >= 0 && !agent.silent) {
-                              say(agent, R"({"type":"beat","time":1700000000000,"generation":)" +
-                                             std::to_string(agent.generation) +
-                                             R"(,"dropped_rows":0})");
-                          }
-                      }
+                      send_beats(began, sent);
                       return true;
                   });
     }
@@ -234,6 +233,7 @@ class Crowd {
             std::exit(1);
         }
         agent.upgraded = false;
+        agent.dialed = Clock::now();
         agent.in.clear();
         agent.out = "GET /v1/agent HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(options_.port) +
                     "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -269,6 +269,24 @@ class Crowd {
                 return;  // EPOLLOUT comes, or EPOLLIN with the end
             }
             agent.out.erase(0, static_cast<std::size_t>(sent));
+        }
+    }
+
+    // As an agent does (Session::Timing): what has not been answered in 5 s is dialed again. When
+    // the queue of connections overflows the kernel drops some that their clients take for open.
+    void redial(std::size_t dialed) {
+        const auto now = Clock::now();
+        if (now - redialed_ < milliseconds{100}) {
+            return;
+        }
+        redialed_ = now;
+        for (std::size_t i = 0; i < dialed; ++i) {
+            Agent& agent = agents_[i];
+            if (!agent.upgraded && now - agent.dialed >= std::chrono::seconds{5}) {
+                ::close(agent.fd);
+                ++refused_;
+                dial(agent);
+            }
         }
     }
 
@@ -385,6 +403,16 @@ class Crowd {
             agent.gone = true;
         }
     }
+    void send_beats(Clock::time_point began, std::size_t& sent) {
+        const double due = ms_since(began) * 1e-3 * static_cast<double>(agents_.size());
+        for (; static_cast<double>(sent) < due; ++sent) {
+            Agent& agent = agents_[sent % agents_.size()];
+            if (agent.fd >= 0 && !agent.silent) {
+                say(agent, R"({"type":"beat","time":1700000000000,"generation":)" +
+                               std::to_string(agent.generation) + R"(,"dropped_rows":0})");
+            }
+        }
+    }
     void join(Agent& agent, int left) {
         say(agent, R"({"type":"join","address":"127.0.0.1","port":29500,"cores":8,"gpus":8,)"
                    R"("memory_mb":1000,"generation":)" +
@@ -455,6 +483,7 @@ class Crowd {
     bool ranks_end_ = false;
     std::uint64_t received_ = 0;
     Clock::time_point asked_;
+    Clock::time_point redialed_;
     std::optional<Clock::time_point> first_abort_;
     std::vector<int> posts_;
 };
@@ -504,6 +533,21 @@ int measure(const Options& options) {
         return 1;
     }
     print("rank_detected", crowd.until_abort(), "ms");
+    if (options.spares >= 2) {
+        crowd.beat(std::chrono::seconds{2});
+        const std::string bye = R"({"type":"bye","event":1000,"reason":"a bench"})";
+        if (crowd.next_generation([&] { crowd.leave(2, bye); }, false) < 0) {
+            std::fprintf(stderr, "no generation after BYE\n");
+            return 1;
+        }
+        print("bye_detected", crowd.until_abort(), "ms");
+        crowd.beat(std::chrono::seconds{2});
+        if (crowd.next_generation([&] { crowd.freeze(3); }, false) < 0) {
+            std::fprintf(stderr, "no generation after an agent fell silent\n");
+            return 1;
+        }
+        print("silent_detected", crowd.until_abort(), "ms");
+    }
     print("rss", daemon_mib(options.daemon, "VmRSS:"), "MiB");
     print("rss_most", daemon_mib(options.daemon, "VmHWM:"), "MiB");
     return 0;
