@@ -1,9 +1,27 @@
 // How the agents of a job meet: JOIN, WORLD, READY, START, STARTED, and ABORT to whoever is late.
 // The rules are rendezvous.hpp's; here they get their messages and their events.
 #include "daemon/control/job_actor.hpp"
+#include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 namespace lockstep {
+namespace {
+
+wire::Table table_of(const Job& job) {
+    wire::Table out;
+    const Generation& generation = *job.live_generation();
+    for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
+        out.hosts.push_back(job.claim_of_node(node)->node);
+    }
+    if (!generation.ports.empty()) {
+        out.addresses = generation.addresses;
+        out.ports = generation.ports;
+    }
+    return out;
+}
+
+}  // namespace
 
 void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
     const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
@@ -74,6 +92,7 @@ void JobActor::form_generation(Draft& draft) {
 void JobActor::begin_generation() {
     const Generation& live = *job_.live_generation();
     rendezvous_.fixed(live.number, live.slots);
+    make_table();
     exchange_.reset();
     pids_.clear();
     evidence_.reset();
@@ -93,15 +112,39 @@ wire::World JobActor::world() const {
     out.local_ranks = job_.spec.processes_per_node();
     out.master_address = generation.master_address;
     out.master_port = generation.master_port;
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
-        out.hosts.push_back(job_.claim_of_node(node)->node);
-    }
-    if (!generation.ports.empty()) {
-        out.addresses = generation.addresses;
-        out.ports = generation.ports;
+    out.nodes = job_.spec.resources.nodes;
+    out.table = table_digest_;
+    if (out.table.empty()) {
+        wire::Table table = table_of(job_);
+        out.hosts = std::move(table.hosts);
+        out.addresses = std::move(table.addresses);
+        out.ports = std::move(table.ports);
     }
     out.resume_step = generation.resumed_from_step;
     return out;
+}
+
+// Of a large world, once for all who will ask.
+void JobActor::make_table() {
+    table_.clear();
+    table_digest_.clear();
+    if (job_.live_generation() == nullptr || job_.spec.resources.nodes <= limits::kWorldHosts) {
+        return;
+    }
+    wire::Table table = table_of(job_);
+    const std::string content = wire::encode(wire::DaemonMessage{table});
+    table.digest = sha256_hex(content).substr(0, 32);
+    table_digest_ = table.digest;
+    table_ = wire::encode(wire::DaemonMessage{std::move(table)});
+}
+
+void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
+                          const wire::TableRequest& request) {
+    if (current(*link, request.generation) && !table_.empty()) {
+        link->send_encoded(table_);
+    } else {
+        abort_if_over(link, request.generation);
+    }
 }
 
 void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
@@ -153,9 +196,10 @@ void JobActor::start_if_ready() {
     if (!rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
         return;
     }
+    const std::string start = wire::encode(wire::DaemonMessage{wire::Start{rendezvous_.live()}});
     for (const auto& [slot, link] : links_) {
         if (rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready) {
-            link->send(wire::Start{rendezvous_.live()});
+            link->send_encoded(start);
         }
     }
 }

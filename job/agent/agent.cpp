@@ -81,7 +81,8 @@ Task<void> obey_signals(net::signal_set& signals, Node& node) {
             continue;
         }
         log::info("told to end", {{"signal", number}});
-        node.shut_down(limits::kStopGrace);
+        node.shut_down(limits::kStopGrace, number == SIGTERM ? "it was told to end (SIGTERM)"
+                                                             : "it was told to end (SIGINT)");
     }
 }
 

@@ -18,7 +18,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes) {
     constexpr std::int32_t kAtOnce = 512;
-    constexpr std::int64_t kPerSecond = 16'384;
+    constexpr std::int64_t kPerSecond = 8'192;
     return std::chrono::milliseconds{
         nodes <= kAtOnce ? 0 : node_rank * std::int64_t{1000} / kPerSecond};
 }
@@ -49,7 +49,11 @@ Task<void> Session::run() {
         if (std::exchange(connected_, false)) {
             node_.disconnected();
             lost_at_ = SteadyClock::now();
-            log::warn("connection to the daemon lost", {{"why", ended.error().message}});
+            if (std::exchange(drained_, false)) {
+                log::info("the daemon is being stopped; waiting for the next one");
+            } else {
+                log::warn("connection to the daemon lost", {{"why", ended.error().message}});
+            }
             if (SteadyClock::now() - began > std::chrono::seconds{1}) {
                 delay_ = timing_.first_retry;
             }
@@ -123,6 +127,7 @@ Task<Status> Session::connect_once() {
             log::warn("message ignored", {{"why", decoded.error().message}});
             continue;
         }
+        drained_ = drained_ || std::holds_alternative<wire::Drain>(*decoded);
         node_.handle(*decoded);
     }
     sending_ = false;

@@ -20,7 +20,9 @@ std::vector<AgentMessage> agent_samples() {
             Done{7, 1},
             keys,
             Beat{100, 1, 3},
-            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}}};
+            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}},
+            TableRequest{4},
+            Bye{8, "it was told to end (SIGTERM)"}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -39,7 +41,9 @@ std::vector<DaemonMessage> daemon_samples() {
                 {"a", "b"},
                 -1,
                 {"10.0.0.1", "10.0.0.2"},
-                {5000, 5001, 5002, 5003}};
+                {5000, 5001, 5002, 5003},
+                2,
+                "0123abcd"};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,
             world,
@@ -50,7 +54,9 @@ std::vector<DaemonMessage> daemon_samples() {
             reply,
             Fenced{2, "old"},
             Save{3},
-            Examine{4, "no step for 60 s"}};
+            Examine{4, "no step for 60 s"},
+            Table{"0123abcd", {"a", "b"}, {"10.0.0.1", "10.0.0.2"}, {5000, 5001, 5002, 5003}},
+            Drain{"lockstepd is being stopped"}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
