@@ -289,6 +289,8 @@ void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyReques
     origin.connection = connection;
     origin.id = request.id;
     origin.op = request.request.op;
+    origin.deadline =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds{request.request.timeout_ms};
     auto asked = keys_.ask(origin, request.request);
     if (asked.answer) {
         answer(origin, *asked.answer);
@@ -301,7 +303,7 @@ void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyReques
 }
 
 void Node::on(const wire::KeyReply& reply) {
-    const auto answered = keys_.answered(reply);
+    const auto answered = keys_.answered(reply, std::chrono::steady_clock::now());
     for (const auto& origin : answered.origins) {
         answer(origin, reply);
     }
