@@ -103,6 +103,12 @@ void AgentLink::send(const wire::DaemonMessage& message) {
     }
 }
 
+void AgentLink::send_encoded(const std::string& message) {
+    if (open_) {
+        peer_->send(WsMessage{false, message});
+    }
+}
+
 void AgentLink::close(std::string reason) {
     if (open_) {
         peer_->close(std::move(reason));

@@ -154,10 +154,18 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void form_generation(Draft& draft);
     void begin_generation();
     wire::World world() const;
+    void make_table();
+    void send_table(const std::shared_ptr<AgentLink>& link, const wire::TableRequest& request);
+    void bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye);
     void send_world(const std::shared_ptr<AgentLink>& link);
     bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
     void release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link);
-    void send_start(const std::shared_ptr<AgentLink>& link);
+    bool may_start(std::int32_t slot) const;
+
+    // job_actor_gather.cpp: who is missing
+    std::string why_missing(std::int32_t slot) const;
+    std::string missing_nodes() const;
+    void tell_missing();
 
     // What due() asks for.
     Task<void> act();
@@ -218,8 +226,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::deque<JobInput> inputs_;
     // What the draft being stored cannot take yet; goes before the inputs once it is stored.
     std::vector<JobInput> deferred_;
-    net::steady_timer wake_;   // every input ends this sleep
-    net::steady_timer retry_;  // and this one only stop()
+    net::steady_timer wake_;              // every input ends this sleep
+    net::steady_timer retry_;             // and this one only stop()
+    std::chrono::microseconds round_{0};  // what the inputs of the last round took
     bool started_ = false;
     bool stopping_ = false;
     bool finished_ = false;
@@ -229,8 +238,23 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // slot → since
     std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
     std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
+    // Said BYE in this daemon's life, by slot: why, and when.
+    struct Farewell {
+        std::string reason;
+        std::chrono::steady_clock::time_point at;
+    };
+    std::map<std::int32_t, Farewell> left_;
+    std::map<std::int32_t, std::string> refused_;  // by slot: why its agent was sent away last
+    // Nodes are waited for since then; they were looked for, and told of in the log, at.
+    std::optional<std::chrono::steady_clock::time_point> missing_since_;
+    std::chrono::steady_clock::time_point missing_viewed_;
+    std::chrono::steady_clock::time_point missing_logged_;
+    bool missing_told_ = false;  // pending_reason_ says it
     Rendezvous rendezvous_;
     std::int32_t released_ = 0;  // the generation whose nodes were sent START; 0 = none yet
+    // TABLE of the live generation and its digest; empty: WORLD has all of it, or nobody has asked.
+    std::string table_;
+    std::string table_digest_;
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;

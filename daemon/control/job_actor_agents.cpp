@@ -47,7 +47,7 @@ void JobActor::acknowledge_late(const std::shared_ptr<AgentLink>& link,
 
 void JobActor::take(Draft& draft, AgentInput& input) {
     const auto& link = input.link;
-    if (!link->open()) {
+    if (!link->open() && !std::holds_alternative<wire::Bye>(input.message)) {
         return;
     }
     if (draft.job.attempt() != nullptr && link->attempt() < draft.job.attempt()->number) {
@@ -94,6 +94,10 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         gpu_xid(draft, link, *m9);
     } else if (const auto* m10 = std::get_if<wire::EvidenceSaved>(&input.message)) {
         evidence_saved(link, *m10);
+    } else if (const auto* m11 = std::get_if<wire::TableRequest>(&input.message)) {
+        send_table(link, *m11);
+    } else if (const auto* m12 = std::get_if<wire::Bye>(&input.message)) {
+        bye(draft, link, *m12);
     }
 }
 
@@ -166,6 +170,9 @@ void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Hello& hello, std::string why) {
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     const Attempt* attempt = draft.job.attempt();
+    if (hello.node_rank >= 0 && hello.node_rank < draft.job.spec.resources.allocated_nodes()) {
+        refused_[hello.node_rank] = why;
+    }
     if (attempt != nullptr && attempt->refused < limits::kRefusalEvents) {
         event::AgentRefused refused;
         refused.attempt = attempt->number;
@@ -269,6 +276,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         }
         place = link;
         gone_.erase(link->node_rank);
+        refused_.erase(link->node_rank);
         link->accepted = true;
         unheard_.erase(link->node_rank);
         rendezvous_.connected(link->node_rank);

@@ -226,6 +226,9 @@ Task<void> JobActor::look_at_allocation() {
         expect_end_if_left();
     }
     form_generation(next);
+    if (!paused) {
+        tell_missing();
+    }
     if (!next.events.empty()) {
         co_await commit_and_look(std::move(next));
     }

@@ -50,10 +50,14 @@ void JobActor::send_abort(const std::string& reason) {
     abort.generation = job_.live_generation()->number;
     abort.reason = reason;
     abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
+    std::string encoded;
     for (const auto& [slot, link] : links_) {
         if (!link->abort_sent && rendezvous_.is_member(slot)) {
+            if (encoded.empty()) {
+                encoded = wire::encode(wire::DaemonMessage{abort});
+            }
             link->abort_sent = context_.clock.steady();
-            link->send(abort);
+            link->send_encoded(encoded);
         }
     }
 }
@@ -195,6 +199,9 @@ void JobActor::forget_attempt() {
     links_.clear();
     gone_.clear();
     unheard_.clear();
+    left_.clear();
+    refused_.clear();
+    missing_since_.reset();
     pids_.clear();
     exchange_.reset();
     evidence_.reset();

@@ -1,9 +1,27 @@
 // How the agents of a job meet: JOIN, WORLD, READY, START, STARTED, and ABORT to whoever is late.
 // The rules are rendezvous.hpp's; here they get their messages and their events.
 #include "daemon/control/job_actor.hpp"
+#include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 namespace lockstep {
+namespace {
+
+wire::Table table_of(const Job& job) {
+    wire::Table out;
+    const Generation& generation = *job.live_generation();
+    for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
+        out.hosts.push_back(job.claim_of_node(node)->node);
+    }
+    if (!generation.ports.empty()) {
+        out.addresses = generation.addresses;
+        out.ports = generation.ports;
+    }
+    return out;
+}
+
+}  // namespace
 
 void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
     const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
@@ -75,6 +93,7 @@ void JobActor::begin_generation() {
     const Generation& live = *job_.live_generation();
     rendezvous_.fixed(live.number, live.slots);
     released_ = 0;
+    make_table();
     exchange_.reset();
     pids_.clear();
     evidence_.reset();
@@ -97,15 +116,39 @@ wire::World JobActor::world() const {
     out.local_ranks = job_.spec.processes_per_node();
     out.master_address = generation.master_address;
     out.master_port = generation.master_port;
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
-        out.hosts.push_back(job_.claim_of_node(node)->node);
-    }
-    if (!generation.ports.empty()) {
-        out.addresses = generation.addresses;
-        out.ports = generation.ports;
+    out.nodes = job_.spec.resources.nodes;
+    out.table = table_digest_;
+    if (out.table.empty()) {
+        wire::Table table = table_of(job_);
+        out.hosts = std::move(table.hosts);
+        out.addresses = std::move(table.addresses);
+        out.ports = std::move(table.ports);
     }
     out.resume_step = generation.resumed_from_step;
     return out;
+}
+
+// Of a large world, once for all who will ask.
+void JobActor::make_table() {
+    table_.clear();
+    table_digest_.clear();
+    if (job_.live_generation() == nullptr || job_.spec.resources.nodes <= limits::kWorldHosts) {
+        return;
+    }
+    wire::Table table = table_of(job_);
+    const std::string content = wire::encode(wire::DaemonMessage{table});
+    table.digest = sha256_hex(content).substr(0, 32);
+    table_digest_ = table.digest;
+    table_ = wire::encode(wire::DaemonMessage{std::move(table)});
+}
+
+void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
+                          const wire::TableRequest& request) {
+    if (current(*link, request.generation) && !table_.empty()) {
+        link->send_encoded(table_);
+    } else {
+        abort_if_over(link, request.generation);
+    }
 }
 
 void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
@@ -157,7 +200,11 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
     }
     if (released_ == live->number) {
         if (link != nullptr) {  // it says READY again: START was lost
-            draft.effects.push_back([this, link] { send_start(link); });
+            draft.effects.push_back([this, link] {
+                if (may_start(link->node_rank)) {
+                    link->send(wire::Start{released_});
+                }
+            });
         }
         return;
     }
@@ -173,18 +220,18 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
     }
     draft.effects.push_back([this, generation = live->number] {
         released_ = generation;
+        const std::string start = wire::encode(wire::DaemonMessage{wire::Start{generation}});
         for (const auto& [slot, one] : links_) {
-            send_start(one);
+            if (may_start(slot)) {
+                one->send_encoded(start);
+            }
         }
     });
 }
 
-void JobActor::send_start(const std::shared_ptr<AgentLink>& link) {
-    const std::int32_t slot = link->node_rank;
-    if (!stop_sent_ && !abort_sent_ && released_ == rendezvous_.live() &&
-        rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready) {
-        link->send(wire::Start{released_});
-    }
+bool JobActor::may_start(std::int32_t slot) const {
+    return !stop_sent_ && !abort_sent_ && released_ == rendezvous_.live() &&
+           rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready;
 }
 
 void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,

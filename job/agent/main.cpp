@@ -99,6 +99,8 @@ void declare_kv(CLI::App& app, Arguments& arguments) {
     cas->add_option("expected", key.expected, "What it must be; '' = there is no such key")
         ->required();
     cas->add_option("value", key.value, "Its new value, or - for stdin")->required();
+    auto* erase = verb("delete", "Delete a key");
+    erase->add_option("key", key.key, "The key")->required();
     auto* wait = verb("wait", "Wait until every key exists");
     wait->add_option("keys", key.keys, "The keys")->required();
     auto* barrier = verb("barrier", "Wait until every rank is here");

@@ -172,10 +172,19 @@ void Node::on(const wire::World& world) {
     prepare(world);
 }
 
-void Node::prepare(const wire::World& world) {
+void Node::prepare(const wire::World& given) {
+    if (!has_hosts(given)) {
+        return;
+    }
     flush_rows();
-    const bool again = world_ && world_->generation == world.generation;
-    world_ = world;
+    const bool again = world_ && world_->generation == given.generation;
+    world_ = given;
+    wire::World& world = *world_;
+    if (!world.table.empty() && world.table == table_.digest) {
+        world.hosts = table_.hosts;
+        world.addresses = table_.addresses;
+        world.ports = table_.ports;
+    }
     telemetry_.set_generation(world.generation);
     if (!again) {
         keys_.start_generation(world.generation);
@@ -209,6 +218,15 @@ void Node::on(const wire::Start& start) {
 }
 
 void Node::on(const wire::Abort& abort) {
+    if (awaiting_ && awaiting_->generation == abort.generation) {
+        awaiting_.reset();
+        if (!world_ || world_->generation != abort.generation) {  // it left nothing here
+            if (!stopping_) {
+                send_join();
+            }
+            return;
+        }
+    }
     if (!world_ || abort.generation != world_->generation) {
         return;
     }
@@ -259,6 +277,30 @@ void Node::on(const wire::Examine& examine) {
         });
     if (!begun) {
         log::info("evidence is being taken already", {{"generation", examine.generation}});
+    }
+}
+
+// Whether the ranks' environment can be made from this world; if not, it waits for its table. A
+// large world's ranks are told nothing of each other but where they meet.
+bool Node::has_hosts(const wire::World& world) {
+    const bool told = needs_endpoints(*spec_) || world.nodes <= limits::kEnvironmentHosts;
+    if (world.table.empty() || world.table == table_.digest || !told) {
+        awaiting_.reset();
+        return true;
+    }
+    awaiting_ = world;
+    wire::TableRequest request;
+    request.generation = world.generation;
+    outbox_.control(request);
+    wake();
+    return false;
+}
+
+void Node::on(const wire::Table& table) {
+    table_ = table;
+    if (awaiting_ && awaiting_->table == table.digest && !stopping_) {
+        const wire::World world = std::move(*awaiting_);
+        prepare(world);
     }
 }
 
@@ -344,10 +386,12 @@ void Node::warn_ranks() {
     }
 }
 
-void Node::shut_down(std::chrono::milliseconds grace) {
+void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
     stopping_ = true;
     evidence_.stop();
+    farewell_ = std::move(farewell);
     next_world_.reset();
+    awaiting_.reset();
     if (group_.running()) {
         group_.stop(grace);
         return;
@@ -368,6 +412,11 @@ Task<void> Node::settle() {
     flush_rows();
     if (!result_saved_) {
         save_result();
+    }
+    if (!farewell_.empty()) {
+        wire::Bye bye;
+        bye.reason = farewell_;
+        outbox_.event(std::move(bye));
     }
     wake();
     const auto until = std::chrono::steady_clock::now() + config_.settle;

@@ -81,10 +81,11 @@ class Node {
     bool ranks_running() const { return group_.running(); }
     // Kill everything and exit with kAgentFenced.
     void fence(const std::string& why);
-    // Stop the ranks, report, exit 0: STOP and SIGTERM.
+    // Stop the ranks, report, exit 0: STOP and SIGTERM. `farewell`: why it goes although its job
+    // may go on; the daemon is told.
     // The scheduler says that the time limit is near: ranks get the signal their job asked for.
     void warn_ranks();
-    void shut_down(std::chrono::milliseconds grace);
+    void shut_down(std::chrono::milliseconds grace, std::string farewell = {});
     // No daemon for too long and no ranks: exit.
     void give_up(const std::string& why);
 
@@ -108,8 +109,11 @@ class Node {
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply);
     void on(const wire::Fenced& fenced);
+    void on(const wire::Table& table);
+    void on(const wire::Drain&) {}  // the session's matter
 
     void prepare(const wire::World& world);
+    bool has_hosts(const wire::World& world);
     Status check_endpoints() const;
     Status prepare_ranks();
     Result<std::string> prepare_folders();
@@ -189,6 +193,9 @@ class Node {
     std::optional<wire::World> world_;
     bool join_wanted_ = false;               // ABORT came while ranks ran
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
+    std::optional<wire::World> awaiting_;    // waits for TABLE
+    wire::Table table_;                      // the newest that came
+    std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints

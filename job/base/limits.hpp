@@ -82,8 +82,14 @@ inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting fo
 
 // --- agents and ranks ------------------------------------------------------------------------
 inline constexpr std::size_t kAgentFrameBytes = 4U << 20U;  // one WebSocket message
-// Unread by one agent; WORLD of 16,384 nodes < 1 MiB.
+// Unread by one agent; TABLE of 16,384 nodes < 1 MiB.
 inline constexpr std::size_t kAgentQueueBytes = 16U << 20U;
+// Up to so many nodes every agent is told of all the others in WORLD itself: a larger world's would
+// be most of what a rendezvous costs.
+inline constexpr std::int32_t kWorldHosts = 64;
+// Up to so many nodes a rank's environment names them all: Linux gives a variable 128 KiB, and a
+// host's name may have 64 characters.
+inline constexpr std::int32_t kEnvironmentHosts = 1024;
 inline constexpr std::size_t kReportBytes = 64U << 10U;  // one report of a rank
 inline constexpr std::size_t kKeyBytes = 256;
 inline constexpr std::size_t kValueBytes = 1U << 20U;  // gloo publishes < 1 KiB a rank

@@ -40,6 +40,7 @@ template <class V, class M>
 requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
          std::is_same_v<std::remove_const_t<M>, Start> ||
          std::is_same_v<std::remove_const_t<M>, Save> ||
+         std::is_same_v<std::remove_const_t<M>, TableRequest> ||
          std::is_same_v<std::remove_const_t<M>, Examined> ||
          std::is_same_v<std::remove_const_t<M>, EvidenceSaved>) void fields(V& visit, M& m) {
     visit("generation", m.generation);
@@ -162,6 +163,25 @@ void fields(V& visit, M& m) {
     visit("dropped_rows", m.dropped_rows);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Bye>
+void fields(V& visit, M& m) {
+    visit("event", m.event);
+    visit("reason", m.reason);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Drain>
+void fields(V& visit, M& m) {
+    visit("reason", m.reason);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Table>
+void fields(V& visit, M& m) {
+    visit("digest", m.digest);
+    visit("hosts", m.hosts);
+    visit.optional("addresses", m.addresses);
+    visit.optional("ports", m.ports);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Welcome>
 void fields(V& visit, M& m) {
     visit("daemon", m.daemon);
@@ -188,6 +208,8 @@ void fields(V& visit, M& m) {
     visit("resume_step", m.resume_step);
     visit.optional("addresses", m.addresses);
     visit.optional("ports", m.ports);
+    visit.number_or_none("nodes", m.nodes);  // absent: as many as hosts
+    visit.optional("table", m.table);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Abort>
@@ -324,12 +346,12 @@ template <class M>
 constexpr bool kHasRanks =
     std::is_same_v<M, Started> || std::is_same_v<M, Examined> || std::is_same_v<M, EvidenceSaved>;
 
-constexpr std::array<const char*, 13> kAgentTypes{"hello",  "join",  "ready",      "started",
-                                                  "exited", "fault", "checkpoint", "done",
-                                                  "keys",   "beat",  "examined",   "gpu_xid",
-                                                  "evidence"};
-constexpr std::array<const char*, 10> kDaemonTypes{
-    "welcome", "world", "start", "abort", "stop", "ack", "key_reply", "fenced", "save", "examine"};
+constexpr std::array<const char*, 15> kAgentTypes{
+    "hello", "join", "ready",    "started", "exited",   "fault", "checkpoint", "done",
+    "keys",  "beat", "examined", "gpu_xid", "evidence", "table", "bye"};
+constexpr std::array<const char*, 12> kDaemonTypes{"welcome", "world",   "start",     "abort",
+                                                   "stop",    "ack",     "key_reply", "fenced",
+                                                   "save",    "examine", "table",     "drain"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,

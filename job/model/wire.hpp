@@ -11,6 +11,8 @@
 //   STARTED pids                          →
 //   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · EXAMINED · EVIDENCE · DONE
 //                                          ← ACK · KEYS · SAVE · EXAMINE · STOP · FENCED
+//   TABLE? in a large world               →
+//                                          ← TABLE    who and where every node is
 //                                          ← ABORT    this generation is over
 //   EXITED of what ran, DONE, JOIN again  →
 //                                          ← WORLD    of the next one
@@ -18,10 +20,13 @@
 // ABORT is the question and JOIN the answer: an agent joins anew once none of its ranks lives, and
 // says which generation it has left; asked again, it answers again.
 //
-// EXITED, FAULT, CHECKPOINT, GPU_XID and DONE carry `event`, a number that counts from 1 per agent;
-// batches carry `seq`. Both are kept by the agent until ACK names them and replayed after a
+// EXITED, FAULT, CHECKPOINT, GPU_XID, DONE and BYE carry `event`, a number that counts from 1 per
+// agent; batches carry `seq`. Both are kept by the agent until ACK names them and replayed after a
 // reconnect; the daemon acknowledges what is durable and ignores what it has already. Every message
 // of a generation carries its number; a stale one is answered FENCED.
+//
+// Either side says that it goes on purpose: BYE, the agent (told to end, nothing of its is left);
+// DRAIN, the daemon (it is being stopped: come back).
 #pragma once
 
 #include "job/base/clock.hpp"
@@ -110,7 +115,7 @@ struct KeyRequest {  // a rank's key operation, see rank protocol in job/rank
     std::int32_t generation = 0;
     std::uint64_t id = 0;  // unique per agent process; a repeated id is the same request
     std::int32_t rank = 0;
-    std::string op;  // set multi_set get multi_get wait add cas barrier
+    std::string op;  // set multi_set get multi_get wait add cas delete barrier
     std::vector<std::string> keys;
     std::string value;       // base 64, for set and cas
     std::int64_t delta = 0;  // for add
@@ -160,6 +165,15 @@ struct EvidenceSaved {  // follows EXAMINED once all is written or its time is o
     std::int32_t generation = 0;
     std::vector<RankEvidence> ranks;
 };
+struct TableRequest {  // the table of the generation is not at hand
+    std::int32_t generation = 0;
+};
+// The agent goes, and none of its ranks lives: the last thing it says. Its node is lost, without
+// the patience for one that only fell silent.
+struct Bye {
+    std::uint64_t event = 0;
+    std::string reason;
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -186,11 +200,26 @@ struct World {
     std::int32_t local_ranks = 0;
     std::string master_address;
     std::int32_t master_port = 0;
+    // These three are empty in a world of more than limits::kWorldHosts nodes: TABLE has them. An
+    // agent of before that takes such a world for one of no nodes; the two are installed together.
     std::vector<std::string> hosts;  // by node rank
     std::int64_t resume_step = -1;   // newest complete checkpoint, -1 = none
     // Only if needs_endpoints() (spec.hpp):
     std::vector<std::string> addresses{};  // by node rank
     std::vector<std::int32_t> ports{};     // by rank
+    std::int32_t nodes = 0;
+    std::string table{};  // digest of the table that belongs to it; "" = all of it is here
+};
+// What is the same for every node of a large world and what few of them need: sent to whoever asks.
+// An agent keeps it; the next generation's is the same if its digest is.
+struct Table {
+    std::string digest;
+    std::vector<std::string> hosts{};      // by node rank
+    std::vector<std::string> addresses{};  // as World's
+    std::vector<std::int32_t> ports{};
+};
+struct Drain {  // lockstepd is being stopped; agents and ranks go on and find the next one
+    std::string reason;
 };
 struct Start {
     std::int32_t generation = 0;
@@ -222,7 +251,7 @@ struct KeyReply {
     bool has_value = false;
     std::string value;                // base 64 (get)
     std::vector<std::string> values;  // base 64 (multi_get)
-    std::int64_t number = 0;          // add
+    std::int64_t number = 0;          // add; delete: 1 = there was such a key
     std::string error;                // an Errc word when not ok
     std::string message;
     bool swapped = false;      // cas; value is the one that stands now
@@ -235,9 +264,10 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 };
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined, GpuXid, EvidenceSaved>;
-using DaemonMessage =
-    std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine>;
+                                  KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
+                                  Bye>;
+using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
+                                   Examine, Table, Drain>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

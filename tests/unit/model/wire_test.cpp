@@ -22,7 +22,9 @@ std::vector<AgentMessage> agent_samples() {
             Beat{100, 1, 3},
             Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}},
             GpuXid{8, 1, 2, 3, 79, 99},
-            EvidenceSaved{4, {{1, "spin (a.py:3)", {{"python.txt", 77}}, {{"ras", "no answer"}}}}}};
+            EvidenceSaved{4, {{1, "spin (a.py:3)", {{"python.txt", 77}}, {{"ras", "no answer"}}}}},
+            TableRequest{4},
+            Bye{8, "it was told to end (SIGTERM)"}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -41,7 +43,9 @@ std::vector<DaemonMessage> daemon_samples() {
                 {"a", "b"},
                 -1,
                 {"10.0.0.1", "10.0.0.2"},
-                {5000, 5001, 5002, 5003}};
+                {5000, 5001, 5002, 5003},
+                2,
+                "0123abcd"};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,
             world,
@@ -52,7 +56,9 @@ std::vector<DaemonMessage> daemon_samples() {
             reply,
             Fenced{2, "old"},
             Save{3},
-            Examine{4, "no step for 60 s", {1, 0}}};
+            Examine{4, "no step for 60 s", {1, 0}},
+            Table{"0123abcd", {"a", "b"}, {"10.0.0.1", "10.0.0.2"}, {5000, 5001, 5002, 5003}},
+            Drain{"lockstepd is being stopped"}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
