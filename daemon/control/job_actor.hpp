@@ -9,6 +9,7 @@
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
 #include "daemon/control/hang_watch.hpp"
+#include "daemon/control/preflight_state.hpp"
 #include "daemon/control/rendezvous.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "job/model/invariants.hpp"
@@ -146,9 +147,20 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void form_generation(Draft& draft);
     void begin_generation();
     wire::World world() const;
+    std::string own_address(const AgentLink& link, std::int32_t node_rank) const;
     void send_world(const std::shared_ptr<AgentLink>& link);
     bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
     void start_if_ready();
+
+    // job_actor_preflight.cpp
+    bool wants_preflight() const;
+    void expect_facts(const AgentLink& link, bool capable);
+    void checked(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                 const wire::Checked& checked);
+    void probed(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Probed& probed);
+    void look_at_preflight(Draft& draft);
+    void take_judgement(Draft& draft, const PreflightState::Judgement& judgement);
+    std::string address_of(const Job& job, std::int32_t slot) const;
 
     // What due() asks for.
     Task<void> act();
@@ -213,6 +225,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
     std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
     Rendezvous rendezvous_;
+    PreflightState preflight_;
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;

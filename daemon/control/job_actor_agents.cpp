@@ -90,6 +90,10 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
     } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
         examined(link, *m8);
+    } else if (const auto* m9 = std::get_if<wire::Checked>(&input.message)) {
+        checked(draft, link, *m9);
+    } else if (const auto* m10 = std::get_if<wire::Probed>(&input.message)) {
+        probed(draft, link, *m10);
     }
 }
 
@@ -98,6 +102,7 @@ void JobActor::take(Draft&, AgentGoneInput& input) {
     if (known != links_.end() && known->second == input.link) {
         gone_[known->first] = context_.clock.steady();
         rendezvous_.disconnected(known->first);
+        preflight_.gone(known->first);
         links_.erase(known);
     }
 }
@@ -252,7 +257,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         });
     }
     const std::int32_t running = hello.ranks_running ? hello.generation : 0;
-    draft.effects.push_back([this, link, running] {
+    draft.effects.push_back([this, link, running, capable = hello.preflight] {
         link->hello_pending = false;
         if (!link->open()) {
             return;
@@ -266,6 +271,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         link->accepted = true;
         unheard_.erase(link->node_rank);
         rendezvous_.connected(link->node_rank);
+        expect_facts(*link, capable);
         if (running != 0 && rendezvous_.started(link->node_rank, running)) {
             start_if_ready();  // it was not ready a moment ago
         }
@@ -293,6 +299,7 @@ wire::Welcome JobActor::welcome(const AgentLink& link) const {
             ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()
             : job_.spec.checkpoint.directory;
     out.spec = to_json(job_.spec);
+    out.preflight = wants_preflight();
     return out;
 }
 

@@ -224,6 +224,7 @@ Task<void> JobActor::look_at_allocation() {
     if (job_.state == JobState::restarting) {
         expect_end_if_left();
     }
+    look_at_preflight(next);
     form_generation(next);
     if (!next.events.empty()) {
         co_await commit_and_look(std::move(next));

@@ -151,6 +151,16 @@ struct RestartRequested {
     std::int32_t generation = 0;
     std::string by;
 };
+// What was found of a node before the ranks met (preflight.hpp).
+struct PreflightSeen {
+    std::int32_t attempt = 0;
+    std::int32_t slot = -1;
+    std::string node;
+    std::string severity;  // fail | warn | passed: no node has failed, says nothing of one
+    std::string check{};
+    std::string found{};
+    std::string expected{};
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -166,7 +176,7 @@ using EventData =
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
-                 event::DependencyFailed, event::RestartRequested>;
+                 event::DependencyFailed, event::RestartRequested, event::PreflightSeen>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

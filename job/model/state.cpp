@@ -12,6 +12,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "checkpoint_saved",   "generation_ended",   "attempt_ended",     "cancel_requested",
     "finished",           "attempt_submitting", "attempt_submitted", "held",
     "released",           "agent_refused",      "dependency_failed", "restart_requested",
+    "preflight",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

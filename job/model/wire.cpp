@@ -24,6 +24,7 @@ void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("ranks_running", m.ranks_running);
     visit.optional("time", m.time);
+    visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Join>
@@ -125,6 +126,23 @@ void fields(V& visit, M& m) {
     visit.optional("values", m.values);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Checked>
+void fields(V& visit, M& m) {
+    visit("facts", m.facts);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Probed>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("results", m.results);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Probe>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("peers", m.peers);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Beat>
 void fields(V& visit, M& m) {
     visit("time", m.time);
@@ -143,6 +161,7 @@ void fields(V& visit, M& m) {
     visit("acked_batch", m.acked_batch);
     visit("checkpoint_directory", m.checkpoint_directory);
     visit("spec", m.spec);
+    visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, World>
@@ -158,6 +177,7 @@ void fields(V& visit, M& m) {
     visit("resume_step", m.resume_step);
     visit.optional("addresses", m.addresses);
     visit.optional("ports", m.ports);
+    visit.optional("address", m.address);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Abort>
@@ -277,11 +297,12 @@ Json write_list(const std::vector<M>& list) {
     return out;
 }
 
-constexpr std::array<const char*, 11> kAgentTypes{"hello",  "join",  "ready",      "started",
-                                                  "exited", "fault", "checkpoint", "done",
-                                                  "keys",   "beat",  "examined"};
-constexpr std::array<const char*, 10> kDaemonTypes{
-    "welcome", "world", "start", "abort", "stop", "ack", "key_reply", "fenced", "save", "examine"};
+constexpr std::array<const char*, 13> kAgentTypes{
+    "hello", "join", "ready", "started",  "exited",  "fault", "checkpoint",
+    "done",  "keys", "beat",  "examined", "checked", "probed"};
+constexpr std::array<const char*, 11> kDaemonTypes{"welcome", "world",   "start",     "abort",
+                                                   "stop",    "ack",     "key_reply", "fenced",
+                                                   "save",    "examine", "probe"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,

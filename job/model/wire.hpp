@@ -52,6 +52,7 @@ struct Hello {
     std::int32_t generation = 0;  // the one this agent is in; 0 = none yet
     bool ranks_running = false;   // it has live ranks of that generation
     UnixMillis time = 0;          // what its clock shows; 0 = it does not say
+    bool preflight = false;       // it says CHECKED, if WELCOME asks for it
 };
 struct Join {
     std::string address;    // IP the other nodes reach this one at
@@ -132,6 +133,15 @@ struct Examined {
     std::int32_t generation = 0;
     std::vector<RankState> ranks;
 };
+// What it found on its node (preflight.hpp), once per connection; the daemon asks for nothing
+// before it is there, and WORLD waits for it.
+struct Checked {
+    Json facts;
+};
+struct Probed {  // the answer to PROBE
+    std::int32_t round = 0;
+    Json results;  // of ProbeResult
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -148,7 +158,8 @@ struct Welcome {
     std::int32_t generation = 0;    // current one of the attempt; 0 = gathering
     std::uint64_t acked_batch = 0;  // the newest one of this node that is durable; 0 = none
     std::string checkpoint_directory;
-    Json spec;  // canonical JSON of the job's spec
+    Json spec;               // canonical JSON of the job's spec
+    bool preflight = false;  // CHECKED is wanted
 };
 struct World {
     std::int32_t generation = 0;
@@ -163,6 +174,8 @@ struct World {
     // Only if needs_endpoints() (spec.hpp):
     std::vector<std::string> addresses{};  // by node rank
     std::vector<std::int32_t> ports{};     // by rank
+    // Of this node, where its peers have reached it; "" = as it said in JOIN.
+    std::string address{};
 };
 struct Start {
     std::int32_t generation = 0;
@@ -178,6 +191,10 @@ struct Save {  // the ranks of this generation are to write a checkpoint now
 struct Examine {  // look what the ranks of this generation are doing, before they are ended
     std::int32_t generation = 0;
     std::string reason;
+};
+struct Probe {  // connect to these nodes and say which of their addresses answer
+    std::int32_t round = 0;
+    Json peers;  // of ProbePeer
 };
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
@@ -206,9 +223,9 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 };
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined>;
+                                  KeyRequest, Beat, Examined, Checked, Probed>;
 using DaemonMessage =
-    std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine>;
+    std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine, Probe>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);
