@@ -193,6 +193,11 @@ std::optional<PreflightState::Judgement> PreflightState::judge(const JobSpec& sp
     running_ = false;
     Judgement out;
     const auto nodes = with_facts();
+    // That a node has gone away meanwhile is no fault of those who did not reach it.
+    std::erase_if(results_, [&](const ProbeResult& one) {
+        const auto found = nodes_.find(one.to);
+        return found == nodes_.end() || !found->second.here;
+    });
     const auto take = [&](std::vector<PreflightFinding> found) {
         for (PreflightFinding& one : found) {
             if (judged_.contains(one.slot)) {
