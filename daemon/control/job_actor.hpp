@@ -9,6 +9,7 @@
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
 #include "daemon/control/hang_watch.hpp"
+#include "daemon/control/preflight_state.hpp"
 #include "daemon/control/rendezvous.hpp"
 #include "daemon/telemetry/anomalies.hpp"
 #include "daemon/telemetry/exposition.hpp"
@@ -157,6 +158,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void make_table();
     void send_table(const std::shared_ptr<AgentLink>& link, const wire::TableRequest& request);
     void bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye);
+    std::string own_address(const AgentLink& link, std::int32_t node_rank) const;
     void send_world(const std::shared_ptr<AgentLink>& link);
     bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
     void release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link);
@@ -166,6 +168,16 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::string why_missing(std::int32_t slot) const;
     std::string missing_nodes() const;
     void tell_missing();
+
+    // job_actor_preflight.cpp
+    bool wants_preflight() const;
+    void expect_facts(const AgentLink& link, bool capable);
+    void checked(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                 const wire::Checked& checked);
+    void probed(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Probed& probed);
+    void look_at_preflight(Draft& draft);
+    void take_judgement(Draft& draft, const PreflightState::Judgement& judgement);
+    std::string address_of(const Job& job, std::int32_t slot) const;
 
     // What due() asks for.
     Task<void> act();
@@ -255,6 +267,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // TABLE of the live generation and its digest; empty: WORLD has all of it, or nobody has asked.
     std::string table_;
     std::string table_digest_;
+    PreflightState preflight_;
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;

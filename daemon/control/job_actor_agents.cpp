@@ -98,6 +98,10 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         send_table(link, *m11);
     } else if (const auto* m12 = std::get_if<wire::Bye>(&input.message)) {
         bye(draft, link, *m12);
+    } else if (const auto* m13 = std::get_if<wire::Checked>(&input.message)) {
+        checked(draft, link, *m13);
+    } else if (const auto* m14 = std::get_if<wire::Probed>(&input.message)) {
+        probed(draft, link, *m14);
     }
 }
 
@@ -106,6 +110,7 @@ void JobActor::take(Draft&, AgentGoneInput& input) {
     if (known != links_.end() && known->second == input.link) {
         gone_[known->first] = context_.clock.steady();
         rendezvous_.disconnected(known->first);
+        preflight_.gone(known->first);
         links_.erase(known);
     }
 }
@@ -265,7 +270,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         });
     }
     const std::int32_t running = hello.ranks_running ? hello.generation : 0;
-    draft.effects.push_back([this, link, running] {
+    draft.effects.push_back([this, link, running, capable = hello.preflight] {
         link->hello_pending = false;
         if (!link->open()) {
             return;
@@ -280,6 +285,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         link->accepted = true;
         unheard_.erase(link->node_rank);
         rendezvous_.connected(link->node_rank);
+        expect_facts(*link, capable);
         if (running != 0 && rendezvous_.started(link->node_rank, running)) {
             inputs_.emplace_back(LookInput{});  // it may be the last that was not ready
         }
@@ -307,6 +313,7 @@ wire::Welcome JobActor::welcome(const AgentLink& link) const {
             ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()
             : job_.spec.checkpoint.directory;
     out.spec = to_json(job_.spec);
+    out.preflight = wants_preflight();
     return out;
 }
 

@@ -225,6 +225,7 @@ Task<void> JobActor::look_at_allocation() {
     if (job_.state == JobState::restarting) {
         expect_end_if_left();
     }
+    look_at_preflight(next);
     form_generation(next);
     if (!paused) {
         tell_missing();

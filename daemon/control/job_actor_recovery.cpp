@@ -208,6 +208,7 @@ void JobActor::forget_attempt() {
     hang_watch_.reset();
     stats_.reset();
     rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes()};
+    preflight_ = PreflightState{};
     submitted_ = false;
     intent_fresh_ = false;
     cancel_sent_ = false;

@@ -5,6 +5,8 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -44,7 +46,8 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
 // are fixed and on disk before anybody hears of them.
 void JobActor::form_generation(Draft& draft) {
     const Attempt* attempt = draft.job.attempt();
-    if (stop_sent_ || !rendezvous_.enough_joined() || draft.job.live_generation() != nullptr ||
+    if (stop_sent_ || !rendezvous_.enough_joined() || !preflight_.all_passed(job_.spec) ||
+        draft.job.live_generation() != nullptr ||
         due(draft.job, context_.clock.wall()).kind != ActionKind::gather) {
         return;
     }
@@ -55,17 +58,20 @@ void JobActor::form_generation(Draft& draft) {
         }
     }
     auto members = rendezvous_.next(before);
-    if (!members) {
+    const bool passed = members && draft.job.spec.preflight.mode != PreflightMode::only &&
+                        std::all_of(members->begin(), members->end(),
+                                    [this](std::int32_t slot) { return preflight_.passed(slot); });
+    if (!passed) {
         return;
     }
     event::GenerationStarted started;
     started.attempt = attempt->number;
     started.generation = attempt->generations.empty() ? 1 : attempt->generations.back().number + 1;
-    started.master_address = links_.at(members->front())->join.address;
+    started.master_address = address_of(draft.job, members->front());
     started.master_port = links_.at(members->front())->join.port;
     for (const std::int32_t slot : *members) {
         const wire::Join& join = links_.at(slot)->join;
-        started.addresses.push_back(join.address);
+        started.addresses.push_back(address_of(draft.job, slot));
         started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
     }
     started.resumed_from_step = draft.job.checkpoint_step;
@@ -82,6 +88,7 @@ void JobActor::form_generation(Draft& draft) {
             if (const auto link = links_.find(slots[node]); link != links_.end()) {
                 told.node_rank = static_cast<std::int32_t>(node);
                 told.first_rank = told.node_rank * told.local_ranks;
+                told.address = own_address(*link->second, told.node_rank);
                 link->second->send(told);
             }
         }
@@ -151,6 +158,14 @@ void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
     }
 }
 
+// The node's own address if it is another one than it gave; "" = that one.
+std::string JobActor::own_address(const AgentLink& link, std::int32_t node_rank) const {
+    const auto& addresses = job_.live_generation()->addresses;
+    const auto index = static_cast<std::size_t>(node_rank);
+    return index < addresses.size() && addresses[index] != link.join.address ? addresses[index]
+                                                                             : std::string{};
+}
+
 void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
     const Generation* generation = job_.live_generation();
     const std::int32_t node_rank =
@@ -161,6 +176,7 @@ void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
     wire::World told = world();
     told.node_rank = node_rank;
     told.first_rank = node_rank * told.local_ranks;
+    told.address = own_address(*link, node_rank);
     link->send(told);
 }
 

@@ -60,7 +60,10 @@ std::int32_t JobActor::spares_at_hand() const {
     std::int32_t count = 0;
     for (const auto& [slot, link] : links_) {
         const auto silence = context_.clock.steady() - link->last_heard;
-        count += rendezvous_.is_spare(slot) && silence < limits::kAgentSilence / 2 ? 1 : 0;
+        count += rendezvous_.is_spare(slot) && preflight_.passed(slot) &&
+                         silence < limits::kAgentSilence / 2
+                     ? 1
+                     : 0;
     }
     return count;
 }
@@ -160,6 +163,7 @@ void JobActor::lose(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
 void JobActor::give_up(Draft& draft, std::int32_t slot) {
     draft.effects.push_back([this, slot] {
         rendezvous_.lost(slot);
+        preflight_.lost(slot);
         if (const auto found = links_.find(slot); found != links_.end()) {
             const auto link = found->second;
             fence(link, "this node was given up");

@@ -57,6 +57,8 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
         config.python_path = python.string();
     }
     config.inherited = own_environment();
+    config.ticket = file.ticket;
+    config.preflight_root = options.preflight_root;
     config.timing = options.ranks;
     return config;
 }

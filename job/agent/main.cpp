@@ -50,6 +50,9 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "Name of this node (default: SLURMD_NODENAME, else the host's name)");
     run->add_option("--train-program", arguments.agent.train_program,
                     "The native trainer (default: lockstep-train beside this program)");
+    run->add_option("--preflight-root", arguments.agent.preflight_root,
+                    "Put in front of /proc, /sys and /dev by the pre-flight; for tests")
+        ->group("");
     run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
 }

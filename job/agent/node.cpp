@@ -34,6 +34,17 @@ std::string path_of(const std::map<std::string, std::string>& environment) {
     return found == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : found->second;
 }
 
+Preflight::Options preflight_options(const NodeConfig& config) {
+    Preflight::Options out;
+    out.root = config.preflight_root;
+    out.attempt_directory = config.attempt_directory;
+    out.slot = config.node_rank;
+    out.ticket = config.ticket;
+    out.train_program = config.train_program;
+    out.environment = config.inherited;
+    return out;
+}
+
 }  // namespace
 
 Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
@@ -54,6 +65,13 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
              config_.timing),
       runner_(tasks.io()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
+      preflight_(tasks, preflight_options(config_),
+                 [this](wire::AgentMessage message) {
+                     if (connected_) {
+                         outbox_.control(message);
+                         wake();
+                     }
+                 }),
       tick_timer_(tasks.io()),
       settle_timer_(tasks.io()) {
     result_.incarnation = config_.incarnation;
@@ -68,7 +86,7 @@ void Node::wake() {
     wake_();
 }
 
-wire::Hello Node::hello() const {
+wire::Hello Node::hello() {
     wire::Hello hello;
     hello.node_rank = config_.node_rank;
     hello.node = config_.name;
@@ -79,6 +97,9 @@ wire::Hello Node::hello() const {
     hello.generation = world_ ? world_->generation : 0;
     hello.ranks_running = group_.running();
     hello.time = SystemClock{}.wall();
+    hello.preflight = true;
+    hello_at_ = hello.time;
+    hello_made_ = std::chrono::steady_clock::now();
     return hello;
 }
 
@@ -112,6 +133,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     } else if (!stopping_) {
         send_join();
     }
+    begin_preflight(welcome);
     if (settling_ && outbox_.settled()) {
         settle_timer_.cancel();
     }
@@ -131,8 +153,10 @@ void Node::handle(const wire::DaemonMessage& message) {
 void Node::send_join() {
     if (const Status held = hold_ports(); !held) {
         log::error("cannot hold a port", {{"why", held.error().message}});
+        ports_problem_ = held.error().message;
         return;
     }
+    ports_problem_.clear();
     const Machine machine = read_machine();
     wire::Join join;
     join.address = address_;
@@ -148,6 +172,29 @@ void Node::send_join() {
     join.gpus = machine.gpus;
     join.memory_mb = machine.memory_mb;
     outbox_.control_last(join);
+}
+
+// As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half.
+void Node::begin_preflight(const wire::Welcome& welcome) {
+    if (!welcome.preflight || stopping_) {
+        return;
+    }
+    Preflight::Start start;
+    start.spec = *spec_;
+    start.checkpoint_directory = welcome.checkpoint_directory;
+    start.address = address_;
+    start.ports_problem = ports_problem_;
+    start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->processes_per_node() : 0);
+    const auto trip = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          std::chrono::steady_clock::now() - hello_made_)
+                          .count();
+    start.clock_error_ms = trip / 2;
+    start.clock_offset_ms = hello_at_ + trip / 2 - welcome.time;
+    preflight_.begin(start);
+}
+
+void Node::on(const wire::Probe& probe) {
+    preflight_.probe(probe);
 }
 
 void Node::send_started() {
@@ -185,6 +232,9 @@ void Node::prepare(const wire::World& given) {
         world.addresses = table_.addresses;
         world.ports = table_.ports;
     }
+    if (!world.address.empty()) {
+        address_ = world.address;  // where its peers have reached it
+    }
     telemetry_.set_generation(world.generation);
     if (!again) {
         keys_.start_generation(world.generation);
@@ -213,6 +263,9 @@ void Node::on(const wire::Start& start) {
     if (!world_ || start.generation != world_->generation || phase_ != Phase::ready) {
         log::info("start ignored", {{"generation", start.generation}});
         return;
+    }
+    if (spec_->resources.spares == 0) {
+        preflight_.no_more_peers();
     }
     start_ranks();
 }
@@ -475,6 +528,7 @@ void Node::finish(int code) {
     store_.reset();
     runner_.kill_all();
     evidence_.stop();
+    preflight_.stop();
     tick_timer_.cancel();
     settle_timer_.cancel();
     finished_(code);

@@ -14,6 +14,7 @@
 #include "job/agent/held_port.hpp"
 #include "job/agent/key_broker.hpp"
 #include "job/agent/outbox.hpp"
+#include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
 #include "job/agent/task_gate.hpp"
@@ -42,12 +43,14 @@ struct NodeConfig {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
     std::int32_t nodes = 1;
-    std::string name;           // of the node
-    std::string incarnation;    // random per process
-    std::string allocation;     // see wire::Hello
-    std::string agent_program;  // this program, for ranks' shims and their use
-    std::string train_program;  // lockstep-train
-    std::string python_path;    // of the Python package, "" if it is not installed
+    std::string name;                            // of the node
+    std::string incarnation;                     // random per process
+    std::string allocation;                      // see wire::Hello
+    std::string agent_program;                   // this program, for ranks' shims and their use
+    std::string train_program;                   // lockstep-train
+    std::string ticket;                          // of the attempt
+    std::filesystem::path preflight_root = "/";  // see Preflight::Options
+    std::string python_path;                     // of the Python package, "" if it is not installed
     std::map<std::string, std::string> inherited;  // the agent's own environment
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit
@@ -73,7 +76,7 @@ class Node {
     void start();
 
     // The session's side.
-    wire::Hello hello() const;
+    wire::Hello hello();
     void welcome(const wire::Welcome& welcome, const std::string& local_address);
     void handle(const wire::DaemonMessage& message);
     void disconnected();
@@ -106,6 +109,7 @@ class Node {
     void on(const wire::Stop& stop);
     void on(const wire::Save& save);
     void on(const wire::Examine& examine);
+    void on(const wire::Probe& probe);
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply);
     void on(const wire::Fenced& fenced);
@@ -141,6 +145,7 @@ class Node {
     void release_ports();
     Status open_store();
     void send_join();
+    void begin_preflight(const wire::Welcome& welcome);
     void forget_result();
     void send_started();
     void fault(std::int32_t rank, std::string_view cause, std::string message);
@@ -209,6 +214,10 @@ class Node {
     std::string directory_;                      // of the ranks
     ProcessRunner runner_;
     EvidenceTaker evidence_;
+    Preflight preflight_;
+    std::string ports_problem_;  // why there is no JOIN; "" = there is
+    UnixMillis hello_at_ = 0;    // when the newest HELLO was made
+    std::chrono::steady_clock::time_point hello_made_;
     std::uint64_t bad_reports_ = 0;
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;

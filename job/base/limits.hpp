@@ -151,8 +151,14 @@ inline constexpr std::size_t kEvidenceGaps = 8;                    // told of on
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
-inline constexpr std::int32_t kRefusalEvents = 16;                 // of an attempt
-inline constexpr std::int32_t kAnomalyEvents = 64;                 // of a generation
+// The pre-flight: agents look at their node, then at each other; the daemon waits a little longer
+// than they take. Budget of rendezvous.md §4.5: 2 s; a busy machine is no bad one.
+inline constexpr auto kFactsPatience = std::chrono::seconds{15};
+inline constexpr auto kProbePatience = std::chrono::seconds{8};
+inline constexpr auto kGpuTestTimeout = std::chrono::seconds{60};
+inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
+inline constexpr std::int32_t kRefusalEvents = 16;   // of an attempt
+inline constexpr std::int32_t kAnomalyEvents = 64;   // of a generation
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
 inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
 

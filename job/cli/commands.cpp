@@ -320,6 +320,9 @@ Exit script(Context& context) {
 
 Exit nodes(Context& context) {
     const Options& options = context.options;
+    if (options.nodes_action == "check") {
+        return check_nodes(context);
+    }
     Json all = Json::object();
     all["items"] = Json::array();
     std::string cursor;

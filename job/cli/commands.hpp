@@ -14,6 +14,8 @@ Exit submit(Context& context);
 Exit logs(Context& context, const std::string& id);
 Exit evidence(Context& context, const std::string& id);
 Exit token(Context& context);
+// nodes check
+Exit check_nodes(Context& context);
 Exit slurm_token(Context& context);
 Exit whoami(Context& context);
 

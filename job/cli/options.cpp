@@ -131,7 +131,23 @@ void declare_jobs(CLI::App& app, Options& options) {
 }
 
 void declare_cluster(CLI::App& app, Options& options) {
-    CLI::App* nodes = verb(app, "nodes", "List the scheduler's nodes and what runs on them");
+    CLI::App* nodes = verb(app, "nodes",
+                           "List the scheduler's nodes and what runs on them; nodes check: take "
+                           "some and look whether ranks could meet there, without training");
+    nodes->add_option("ACTION", options.nodes_action, "check, or nothing to list them")
+        ->check(CLI::IsMember({"check"}).description(""))
+        ->type_name("check");
+    nodes->add_option("--nodes", options.nodes, "check: so many nodes")
+        ->check(CLI::Range(1, 16'384).description(""))
+        ->type_name("N")
+        ->capture_default_str();
+    nodes->add_option("--nodelist", options.nodelist, "check: these nodes (Slurm), as in n[1-4]")
+        ->type_name("LIST");
+    nodes->add_option("--gpus", options.gpus, "check: GPUs that each node must have")
+        ->check(CLI::Range(0, 64).description(""))
+        ->type_name("N");
+    nodes->add_flag("--gpu-test", options.gpu_test,
+                    "check: train for a moment on each node, compare the times");
     nodes->add_option("--partition", options.partition, "Only nodes of this partition")
         ->type_name("NAME");
     nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")

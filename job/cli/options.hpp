@@ -53,6 +53,11 @@ struct Options {
     std::string metric;
     std::string ranks;
     std::string partition;
+    // nodes check
+    std::string nodes_action;
+    std::string nodelist;
+    std::int64_t nodes = 1;
+    std::int64_t gpus = 0;  // a node
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
     // token; the user is `user`
@@ -76,6 +81,7 @@ struct Options {
     bool log_follow = false;   // logs, events
     bool watch = false;        // ranks
     bool now = false;          // evidence
+    bool gpu_test = false;     // nodes check
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

@@ -145,6 +145,11 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
             }
             facts.add(label, nodes);
         }
+        for (const Json& one : items_at(attempt, "preflight")) {
+            facts.add("  " + text_at(one, "severity"), text_at(one, "node") + ": " +
+                                                           text_at(one, "found") + "; expected " +
+                                                           text_at(one, "expected"));
+        }
         for (const Json& generation : items_at(attempt, "generations")) {
             std::string text = seconds_between(generation, "started_at", "finished_at", now);
             if (const auto step = integer_at(generation, "resumed_from_step"); step && *step >= 0) {

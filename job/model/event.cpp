@@ -99,6 +99,14 @@ void fields(V& visit, M& m) {
         visit("anomaly", m.anomaly);
         visit.number_or_none("step", m.step);
         visit("message", m.message);
+    } else if constexpr (Is<M, event::PreflightSeen>) {
+        visit("attempt", m.attempt);
+        visit.number_or_none("slot", m.slot);
+        visit("node", m.node);
+        visit("severity", m.severity);
+        visit.optional("check", m.check);
+        visit.optional("found", m.found);
+        visit.optional("expected", m.expected);
     } else if constexpr (Is<M, event::CheckpointSaved>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

@@ -188,6 +188,16 @@ struct EvidenceTaken {
     // missing: [{what, why}]}], the lagging ones first; at most limits::kEvidenceRanks.
     Json ranks = Json::array();
 };
+// What was found of a node before the ranks met (preflight.hpp).
+struct PreflightSeen {
+    std::int32_t attempt = 0;
+    std::int32_t slot = -1;
+    std::string node;
+    std::string severity;  // fail | warn | passed: no node has failed, says nothing of one
+    std::string check{};
+    std::string found{};
+    std::string expected{};
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -204,7 +214,7 @@ using EventData =
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
-                 event::AnomalySeen, event::GpuXid, event::EvidenceTaken>;
+                 event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -155,6 +155,14 @@ struct Applier {
         ++current->refused;
         return {};
     }
+    Status operator()(const event::PreflightSeen& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr) {
+            return stale("attempt");
+        }
+        current->take_preflight(e);
+        return {};
+    }
     Status operator()(const event::DependencyFailed& e) const {
         if (job.blocked) {
             return stale("cause");

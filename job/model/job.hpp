@@ -5,6 +5,7 @@
 
 #include "job/model/anomaly.hpp"
 #include "job/model/event.hpp"
+#include "job/model/preflight.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
 #include "job/model/sweep.hpp"
@@ -76,8 +77,12 @@ struct Attempt {
     std::int32_t refused = 0;                  // agents that were sent away
     std::vector<event::GpuXid> xids;           // errors of its GPUs, the first kXidEvents
     std::vector<Generation> generations;
-    std::optional<Cause> fault;  // of the attempt, outside any generation
+    std::vector<PreflightFinding> preflight;  // at most limits::kPreflightEvents
+    bool preflight_passed = false;            // only said if nothing but the pre-flight was wanted
+    std::optional<Cause> fault;               // of the attempt, outside any generation
     Cause cause;
+
+    void take_preflight(const event::PreflightSeen& seen);
 };
 
 struct Job {
@@ -147,7 +152,7 @@ struct Action {
 Action due(const Job& job, UnixMillis now);
 
 // Whether every rank of a role that ends the job (spec.hpp) has ended by itself with 0: the job has
-// succeeded then, whatever becomes of the others.
+// succeeded then, whatever becomes of the others. Where only the pre-flight was wanted: it passed.
 bool work_done(const Job& job);
 
 // How the job ends if every rank and node has now ended: state and cause for `finished`.

@@ -73,6 +73,16 @@ Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
     put_time(out, "started_at", attempt.placed_at);
     put_time(out, "finished_at", attempt.finished_at);
     put_cause(out, attempt.cause);
+    if (!attempt.preflight.empty()) {
+        out["preflight"] = Json::array();
+        for (const PreflightFinding& one : attempt.preflight) {
+            out["preflight"].push_back({{"node", one.node},
+                                        {"check", one.check},
+                                        {"severity", one.fails ? kPreflightFail : kPreflightWarn},
+                                        {"found", one.found},
+                                        {"expected", one.expected}});
+        }
+    }
     out["generations"] = Json::array();
     for (const auto& generation : attempt.generations) {
         out["generations"].push_back(

@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "dependency_failed",  "restart_requested",
     "ranks_released",     "anomaly",
     "gpu_xid",            "evidence_taken",
+    "preflight",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

@@ -48,8 +48,9 @@ enum class EventKind : std::uint8_t {
     anomaly,
     gpu_xid,
     evidence_taken,
+    preflight,
 };
-inline constexpr std::size_t kEventKinds = 24;
+inline constexpr std::size_t kEventKinds = 25;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -142,12 +143,13 @@ inline constexpr std::array kTransitions{
 };
 
 // The state after the event, or nothing when the event has no place in `from`. cancel_requested
-// changes no state: the job goes on until what runs has stopped. Nor does agent_refused: the agents
-// that are welcome go on; between attempts there is none to refuse.
+// changes no state: the job goes on until what runs has stopped. Nor do agent_refused and
+// preflight: the agents that are welcome go on; between attempts there is none to refuse or to look
+// at.
 constexpr std::optional<JobState> next(JobState from, EventKind on) {
     if ((on == EventKind::cancel_requested && !is_final(from)) ||
-        (on == EventKind::agent_refused && !is_final(from) && from != JobState::accepted &&
-         from != JobState::requeued)) {
+        ((on == EventKind::agent_refused || on == EventKind::preflight) && !is_final(from) &&
+         from != JobState::accepted && from != JobState::requeued)) {
         return from;
     }
     for (const auto& transition : kTransitions) {

@@ -24,6 +24,7 @@ void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("ranks_running", m.ranks_running);
     visit.optional("time", m.time);
+    visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Join>
@@ -156,6 +157,23 @@ void fields(V& visit, M& m) {
     visit.optional("values", m.values);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Checked>
+void fields(V& visit, M& m) {
+    visit("facts", m.facts);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Probed>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("results", m.results);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Probe>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("peers", m.peers);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Beat>
 void fields(V& visit, M& m) {
     visit("time", m.time);
@@ -193,6 +211,7 @@ void fields(V& visit, M& m) {
     visit("acked_batch", m.acked_batch);
     visit("checkpoint_directory", m.checkpoint_directory);
     visit("spec", m.spec);
+    visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, World>
@@ -210,6 +229,7 @@ void fields(V& visit, M& m) {
     visit.optional("ports", m.ports);
     visit.number_or_none("nodes", m.nodes);  // absent: as many as hosts
     visit.optional("table", m.table);
+    visit.optional("address", m.address);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Abort>
@@ -346,12 +366,13 @@ template <class M>
 constexpr bool kHasRanks =
     std::is_same_v<M, Started> || std::is_same_v<M, Examined> || std::is_same_v<M, EvidenceSaved>;
 
-constexpr std::array<const char*, 15> kAgentTypes{
-    "hello", "join", "ready",    "started", "exited",   "fault", "checkpoint", "done",
-    "keys",  "beat", "examined", "gpu_xid", "evidence", "table", "bye"};
-constexpr std::array<const char*, 12> kDaemonTypes{"welcome", "world",   "start",     "abort",
+constexpr std::array<const char*, 17> kAgentTypes{
+    "hello", "join",     "ready",   "started",  "exited", "fault", "checkpoint", "done",  "keys",
+    "beat",  "examined", "gpu_xid", "evidence", "table",  "bye",   "checked",    "probed"};
+constexpr std::array<const char*, 13> kDaemonTypes{"welcome", "world",   "start",     "abort",
                                                    "stop",    "ack",     "key_reply", "fenced",
-                                                   "save",    "examine", "table",     "drain"};
+                                                   "save",    "examine", "table",     "drain",
+                                                   "probe"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,

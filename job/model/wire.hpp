@@ -57,6 +57,7 @@ struct Hello {
     std::int32_t generation = 0;  // the one this agent is in; 0 = none yet
     bool ranks_running = false;   // it has live ranks of that generation
     UnixMillis time = 0;          // what its clock shows; 0 = it does not say
+    bool preflight = false;       // it says CHECKED, if WELCOME asks for it
 };
 struct Join {
     std::string address;    // IP the other nodes reach this one at
@@ -174,6 +175,15 @@ struct Bye {
     std::uint64_t event = 0;
     std::string reason;
 };
+// What it found on its node (preflight.hpp), once per connection; the daemon asks for nothing
+// before it is there, and WORLD waits for it.
+struct Checked {
+    Json facts;
+};
+struct Probed {  // the answer to PROBE
+    std::int32_t round = 0;
+    Json results;  // of ProbeResult
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -190,7 +200,8 @@ struct Welcome {
     std::int32_t generation = 0;    // current one of the attempt; 0 = gathering
     std::uint64_t acked_batch = 0;  // the newest one of this node that is durable; 0 = none
     std::string checkpoint_directory;
-    Json spec;  // canonical JSON of the job's spec
+    Json spec;               // canonical JSON of the job's spec
+    bool preflight = false;  // CHECKED is wanted
 };
 struct World {
     std::int32_t generation = 0;
@@ -209,6 +220,8 @@ struct World {
     std::vector<std::int32_t> ports{};     // by rank
     std::int32_t nodes = 0;
     std::string table{};  // digest of the table that belongs to it; "" = all of it is here
+    // Of this node, where its peers have reached it; "" = as it said in JOIN.
+    std::string address{};
 };
 // What is the same for every node of a large world and what few of them need: sent to whoever asks.
 // An agent keeps it; the next generation's is the same if its digest is.
@@ -236,6 +249,10 @@ struct Examine {  // look what the ranks of this generation are doing, before th
     std::int32_t generation = 0;
     std::string reason;
     std::vector<std::int32_t> first{};  // local ranks to begin with: those that are behind
+};
+struct Probe {  // connect to these nodes and say which of their addresses answer
+    std::int32_t round = 0;
+    Json peers;  // of ProbePeer
 };
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
@@ -265,9 +282,9 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
                                   KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
-                                  Bye>;
+                                  Bye, Checked, Probed>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
-                                   Examine, Table, Drain>;
+                                   Examine, Table, Drain, Probe>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

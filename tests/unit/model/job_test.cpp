@@ -64,6 +64,8 @@ EventData fitting(EventKind kind) {
             return event::DependencyFailed{"ls-1", "why"};
         case EventKind::restart_requested:
             return event::RestartRequested{1, 1, "ada"};
+        case EventKind::preflight:
+            return event::PreflightSeen{1, 0, "n0", "warn", "clock", "60 ms", "50 ms"};
         case EventKind::gpu_xid:
             return event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
         case EventKind::evidence_taken:

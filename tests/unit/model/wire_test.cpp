@@ -24,7 +24,9 @@ std::vector<AgentMessage> agent_samples() {
             GpuXid{8, 1, 2, 3, 79, 99},
             EvidenceSaved{4, {{1, "spin (a.py:3)", {{"python.txt", 77}}, {{"ras", "no answer"}}}}},
             TableRequest{4},
-            Bye{8, "it was told to end (SIGTERM)"}};
+            Bye{8, "it was told to end (SIGTERM)"},
+            Checked{*parse_json(R"({"hostname":"n2"})")},
+            Probed{1, *parse_json(R"([{"slot":3}])")}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -45,7 +47,8 @@ std::vector<DaemonMessage> daemon_samples() {
                 {"10.0.0.1", "10.0.0.2"},
                 {5000, 5001, 5002, 5003},
                 2,
-                "0123abcd"};
+                "0123abcd",
+                "10.0.0.2"};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,
             world,
@@ -58,7 +61,8 @@ std::vector<DaemonMessage> daemon_samples() {
             Save{3},
             Examine{4, "no step for 60 s", {1, 0}},
             Table{"0123abcd", {"a", "b"}, {"10.0.0.1", "10.0.0.2"}, {5000, 5001, 5002, 5003}},
-            Drain{"lockstepd is being stopped"}};
+            Drain{"lockstepd is being stopped"},
+            Probe{1, *parse_json(R"([{"slot":3}])")}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
