@@ -369,10 +369,9 @@ constexpr bool kHasRanks =
 constexpr std::array<const char*, 17> kAgentTypes{
     "hello", "join",     "ready",   "started",  "exited", "fault", "checkpoint", "done",  "keys",
     "beat",  "examined", "gpu_xid", "evidence", "table",  "bye",   "checked",    "probed"};
-constexpr std::array<const char*, 13> kDaemonTypes{"welcome", "world",   "start",     "abort",
-                                                   "stop",    "ack",     "key_reply", "fenced",
-                                                   "save",    "examine", "table",     "drain",
-                                                   "probe"};
+constexpr std::array<const char*, 13> kDaemonTypes{
+    "welcome", "world", "start",   "abort", "stop",  "ack",  "key_reply",
+    "fenced",  "save",  "examine", "table", "drain", "probe"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,

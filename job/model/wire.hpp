@@ -280,9 +280,9 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
     std::string message;
 };
 
-using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
-                                  Bye, Checked, Probed>;
+using AgentMessage =
+    std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done, KeyRequest,
+                 Beat, Examined, GpuXid, EvidenceSaved, TableRequest, Bye, Checked, Probed>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
                                    Examine, Table, Drain, Probe>;
 
