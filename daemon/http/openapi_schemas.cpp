@@ -1,3 +1,4 @@
+// size: every schema of the API, one after the other
 #include "daemon/http/openapi.hpp"
 
 namespace lockstep {

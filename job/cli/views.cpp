@@ -1,3 +1,4 @@
+// size: the views of one job, a small function each
 #include "job/cli/views.hpp"
 
 #include "job/base/text.hpp"

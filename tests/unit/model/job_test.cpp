@@ -131,8 +131,8 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
         }
     }
     // The table, plus cancel_requested and finished in each of the seven states that are not final,
-    // agent_refused in those with an attempt.
-    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5);
+    // agent_refused and preflight in those with an attempt.
+    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5 + 5);
 }
 
 // An agent that has reconnected says it again.

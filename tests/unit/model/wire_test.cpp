@@ -105,7 +105,7 @@ TEST(Wire, WhatRanksAreDoingReadsBackRankByRank) {
 }
 
 TEST(Wire, EvidenceReadsBackRankByRank) {
-    const auto again = decode_agent(encode(agent_samples()[11]));
+    const auto again = decode_agent(encode(agent_samples()[12]));
     ASSERT_TRUE(again.has_value()) << again.error().message;
     const auto& saved = std::get<EvidenceSaved>(*again);
     ASSERT_EQ(saved.ranks.size(), 1U);
