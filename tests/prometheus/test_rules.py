@@ -136,16 +136,12 @@ CASES = {
         [('lockstep_gpu_tensor_active_ratio{node="n2",gpu="0"}', "0x60"),
          (f"lockstep_gpu_tensor_active_ratio{{{GPU}}}", "0 0 0.9 0 0 0.9 0 0 0.9 0 0 0.9x60"),
          (f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x60")]),
-    "LockstepTargetsFailing": (
-        15, [('prometheus_sd_refresh_failures_total{mechanism="http"}', rising(1))], {"mechanism": "http"},
-        [('prometheus_sd_refresh_failures_total{mechanism="http"}', "2x60"),
-         ('prometheus_sd_refresh_failures_total{mechanism="dns"}', rising(5))]),
     "LockstepScrapeNearLimit": (
-        20, [('scrape_duration_seconds{job="lockstep-jobs",instance="ls-1/0"}', "8x60"),
-             ('scrape_timeout_seconds{job="lockstep-jobs",instance="ls-1/0"}', "10x60")],
-        {"job": "lockstep-jobs", "instance": "ls-1/0"},
-        [('scrape_duration_seconds{job="lockstep-jobs",instance="ls-1/0"}', "2x60"),
-         ('scrape_timeout_seconds{job="lockstep-jobs",instance="ls-1/0"}', "10x60"),
+        20, [('scrape_duration_seconds{job="lockstep",instance="c"}', "8x60"),
+             ('scrape_timeout_seconds{job="lockstep",instance="c"}', "10x60")],
+        {"job": "lockstep", "instance": "c"},
+        [('scrape_duration_seconds{job="lockstep",instance="c"}', "2x60"),
+         ('scrape_timeout_seconds{job="lockstep",instance="c"}', "10x60"),
          ('scrape_duration_seconds{job="other",instance="x"}', "8x60"),
          ('scrape_timeout_seconds{job="other",instance="x"}', "10x60")]),
 }
