@@ -44,6 +44,9 @@ struct Observation {
     // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
     // node that failed, cancelled outside Lockstep); none = it just ended
     Cause cause{};
+    // ended only: nobody who is known ended it, soon after it had begun; `cause` takes that for a
+    // person's doing. What it is if no rank had been started: the scheduler's own accident.
+    std::optional<Cause> accident{};
 };
 
 struct Admission {

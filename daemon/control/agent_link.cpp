@@ -2,6 +2,7 @@
 
 #include "daemon/control/job_actor.hpp"
 #include "job/base/log.hpp"
+#include "job/model/gpu_batch.hpp"
 
 namespace lockstep {
 
@@ -53,7 +54,26 @@ void AgentLink::on_beat(const wire::Beat& beat) {
     }
 }
 
+// The newest of a node is kept, nothing is stored or acknowledged.
+void AgentLink::on_gpus(std::string_view bytes) {
+    auto batch = decode_gpu_batch(bytes);
+    if (!batch) {
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, 1);
+        refuse("bad GPU frame", batch.error().message);
+        return;
+    }
+    if (accepted && batch->node_rank == static_cast<std::uint32_t>(node_rank)) {
+        last_heard = actor_->context().clock.steady();
+        actor_->context().gpus.take({actor_->job().id.value, node_rank}, node, std::move(*batch),
+                                    actor_->context().now_seconds());
+    }
+}
+
 void AgentLink::on_binary(std::string_view bytes) {
+    if (is_gpu_batch(bytes)) {
+        on_gpus(bytes);
+        return;
+    }
     auto batch = decode_batch(bytes);
     if (!batch) {
         actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, 1);
@@ -80,6 +100,12 @@ void AgentLink::on_closed() {
 void AgentLink::send(const wire::DaemonMessage& message) {
     if (open_) {
         peer_->send(WsMessage{false, wire::encode(message)});
+    }
+}
+
+void AgentLink::send_encoded(const std::string& message) {
+    if (open_) {
+        peer_->send(WsMessage{false, message});
     }
 }
 

@@ -29,6 +29,8 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     void on_closed() override;
 
     void send(const wire::DaemonMessage& message);
+    // The same, of one that many agents get.
+    void send_encoded(const std::string& message);
     void close(std::string reason);
     void acknowledge_event(std::uint64_t event);
     void acknowledge_batch(std::uint64_t seq);
@@ -55,6 +57,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
   private:
     void refuse(std::string_view what, std::string_view why);
     void on_beat(const wire::Beat& beat);
+    void on_gpus(std::string_view bytes);
 
     std::shared_ptr<JobActor> actor_;
     std::int32_t attempt_;

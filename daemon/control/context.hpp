@@ -6,6 +6,7 @@
 #include "daemon/control/event_bus.hpp"
 #include "daemon/store/store.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/gpu_table.hpp"
 #include "daemon/telemetry/series.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/on_thread.hpp"
@@ -40,6 +41,7 @@ struct ControlContext {
     TaskGroup tasks{io};
     EventBus bus{};
     telemetry::SeriesStore series{};
+    telemetry::GpuTable gpus{};
 
     ControlContext(net::io_context& io_, const Clock& clock_, Store& store_, Scheduler& scheduler_,
                    telemetry::DaemonMetrics& metrics_, ControlSettings settings_)

@@ -63,6 +63,20 @@ struct LogPlace {
     bool may_grow = false;  // the rank has not ended
 };
 
+// One file of a rank's evidence (job/model/evidence.hpp).
+struct EvidenceQuery {
+    std::int32_t attempt = 0;     // 0 = the newest
+    std::int32_t generation = 0;  // 0 = the newest of it
+    std::int32_t rank = 0;
+    std::string name;
+};
+// Where it lies: in `folders`, each in the one before, below the attempt's directory. Whoever runs
+// the job may write there: none of them is to be followed if it is a link.
+struct EvidencePlace {
+    std::string directory;
+    std::vector<std::string> folders;
+};
+
 struct SeriesQuery {
     std::string metric = "loss";
     std::vector<std::int32_t> ranks;  // empty = all, at most limits::kSeriesRanks
@@ -133,6 +147,15 @@ class Control {
                                               HeatmapQuery query) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
+    // {items}, the newest limits::kPageDefault looks, newest first, one a generation; within it
+    // the lagging ranks first.
+    virtual Task<Result<std::string>> evidence(Caller caller, std::string id) = 0;
+    // not_found: no such job, generation, rank or name. Whether the file is there, nobody has
+    // looked.
+    virtual Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
+                                                       EvidenceQuery query) = 0;
+    // The ranks are looked at now; nothing is stopped; the job's JSON. conflict: nothing runs.
+    virtual Task<Result<std::string>> take_evidence(Caller caller, std::string id) = 0;
 
     // The scheduler's machines as last heard of (cluster_view.hpp). Waits for nothing.
     virtual Json cluster() = 0;

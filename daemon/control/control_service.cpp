@@ -78,10 +78,31 @@ void ControlService::move_on(const std::string& id, bool succeeded) {
 }
 
 void ControlService::on_events(JobActor& actor, const std::vector<Event>& events) {
+    for (const Event& event : events) {
+        count_rendezvous(actor.job(), event);
+    }
     if (context_.bus.has_subscribers()) {
         for (const Event& event : events) {
             context_.bus.publish(stream_message(event, actor.job().user));
         }
+    }
+}
+
+void ControlService::count_rendezvous(const Job& job, const Event& event) {
+    const Generation* generation = job.generation();
+    if (std::holds_alternative<event::RanksStarted>(event.data) && generation != nullptr) {
+        const auto& all = job.attempt()->generations;
+        const UnixMillis began =
+            all.size() > 1 ? all[all.size() - 2].finished_at : job.attempt()->placed_at;
+        rendezvous_metrics_.completed(
+            static_cast<double>(std::max<UnixMillis>(event.time - began, 0)) / 1000.0);
+    } else if (std::holds_alternative<event::GenerationEnded>(event.data) &&
+               generation != nullptr && generation->running_at == 0) {
+        rendezvous_metrics_.ended(telemetry::RendezvousResult::failed);
+    } else if (const auto* fault = std::get_if<event::FaultSeen>(&event.data);
+               fault != nullptr &&
+               fault->cause_class == to_string(CauseClass::rendezvous_timeout)) {
+        rendezvous_metrics_.ended(telemetry::RendezvousResult::timed_out);
     }
 }
 
@@ -374,6 +395,19 @@ Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string 
         co_return fail(Errc::conflict, "the job is over");
     }
     SaveInput input;
+    co_return co_await command(*actor, std::move(input));
+}
+
+Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
+    const auto actor = co_await commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        co_return fail(Errc::conflict, "the job is over");
+    }
+    EvidenceInput input;
+    input.by = caller.user;
     co_return co_await command(*actor, std::move(input));
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/waiting_line.hpp"
 #include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/rendezvous_metrics.hpp"
 
 #include <array>
 #include <chrono>
@@ -49,6 +50,11 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> cancel(Caller caller, std::string id) override;
     Task<Result<std::string>> restart(Caller caller, std::string id) override;
     Task<Result<std::string>> checkpoint(Caller caller, std::string id) override;
+    // evidence_queries.cpp
+    Task<Result<std::string>> evidence(Caller caller, std::string id) override;
+    Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
+                                               EvidenceQuery query) override;
+    Task<Result<std::string>> take_evidence(Caller caller, std::string id) override;
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;
@@ -102,6 +108,7 @@ class ControlService final : public Control, public AgentGate {
     void move_on(const std::string& id, bool succeeded);
     void forget_retired();
     void on_events(JobActor& actor, const std::vector<Event>& events);
+    void count_rendezvous(const Job& job, const Event& event);
     void on_finished(JobActor& actor);
     void publish_ranks(JobActor& actor, bool now);
     Task<Status> restore(JobId id);
@@ -117,6 +124,7 @@ class ControlService final : public Control, public AgentGate {
 
     ControlContext& context_;
     HistoryKeeper history_;
+    telemetry::RendezvousMetrics rendezvous_metrics_{context_.metrics};
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt

@@ -1,3 +1,4 @@
+// size: one operation after another, and what they share
 #include "daemon/control/exchange.hpp"
 
 #include "job/base/limits.hpp"
@@ -99,6 +100,9 @@ wire::KeyReply KeyExchange::apply(std::int32_t node_rank, const wire::KeyRequest
     if (request.op == "cas") {
         return cas(node_rank, request);
     }
+    if (request.op == "delete") {
+        return remove(node_rank, request);
+    }
     return refuse(request.id, {Errc::invalid, "unknown operation"});
 }
 
@@ -141,14 +145,20 @@ void KeyExchange::store(const std::string& key, std::string text, bool once, std
     value.version = version;
     value.once = value.once || once;
     if (is_new) {
+        deleted_.erase(key);
         woken_.push_back("key " + key);
     }
 }
 
 // A replay of something older than what stands.
 bool KeyExchange::outdated(const std::string& key, const wire::KeyRequest& request) const {
+    if (!request.replay) {
+        return false;
+    }
     const auto found = values_.find(key);
-    return request.replay && found != values_.end() && found->second.version > request.version;
+    const auto deleted = deleted_.find(key);
+    return (found != values_.end() && found->second.version > request.version) ||
+           (deleted != deleted_.end() && deleted->second > request.version);
 }
 
 wire::KeyReply KeyExchange::set(const wire::KeyRequest& request, Pairs pairs) {
@@ -257,6 +267,37 @@ wire::KeyReply KeyExchange::cas(std::int32_t node_rank, const wire::KeyRequest& 
     store(key, request.value, false, reply.version);
     reply.has_value = true;
     reply.value = request.value;
+    return reply;
+}
+
+// Agents keep what was set once and answer for it: such a key stays.
+wire::KeyReply KeyExchange::remove(std::int32_t node_rank, const wire::KeyRequest& request) {
+    const std::string& key = request.keys.front();
+    const auto found = values_.find(key);
+    const bool exists = found != values_.end() && !outdated(key, request);
+    if (exists && found->second.once) {
+        return refuse(request.id, {Errc::conflict, key + ": was set once and stays"});
+    }
+    if (deleted_.size() >= limits::kKeys) {
+        return refuse(request.id,
+                      {Errc::exhausted, "too many keys of this generation were deleted"});
+    }
+    wire::KeyReply reply = accept(request.id);
+    reply.version = request.replay ? request.version : ++version_;
+    const auto this_one = std::pair{node_rank, request.id};
+    if (counted_.contains(this_one)) {
+        reply.number = 1;  // the answer was lost with the agent's connection
+        return reply;
+    }
+    reply.number = exists ? 1 : 0;
+    if (exists) {
+        counted_.insert(this_one);
+        bytes_ -= found->second.text.size();
+        values_.erase(found);
+    }
+    if (exists || request.replay) {
+        deleted_[key] = std::max(deleted_[key], reply.version);
+    }
     return reply;
 }
 

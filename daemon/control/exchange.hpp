@@ -71,7 +71,7 @@ class KeyExchange {
     using WaiterId = std::pair<std::int32_t, std::uint64_t>;  // node rank, its request's id
     struct Waiter {
         std::vector<std::string> keys;  // wait: what must exist
-        std::size_t left = 0;           // of those; the ones behind exist, and keys do not go
+        std::size_t left = 0;           // of those; the ones behind exist, or did
         std::string barrier;            // barrier: its name, and the round waited for
         std::uint64_t round = 0;
         TimePoint deadline;
@@ -90,6 +90,7 @@ class KeyExchange {
     wire::KeyReply multi_get(const wire::KeyRequest& request) const;
     wire::KeyReply add(std::int32_t node_rank, const wire::KeyRequest& request);
     wire::KeyReply cas(std::int32_t node_rank, const wire::KeyRequest& request);
+    wire::KeyReply remove(std::int32_t node_rank, const wire::KeyRequest& request);
     void wait(WaiterId id, Waiter waiter, std::vector<Answer>& out);
     void arrive(WaiterId id, Waiter waiter, const wire::KeyRequest& request,
                 std::vector<Answer>& out);
@@ -103,8 +104,11 @@ class KeyExchange {
     std::int64_t version_;
     std::map<std::string, Value> values_;
     std::size_t bytes_ = 0;  // of all values
+    // Keys that were deleted, and the version of that: a replay of something older sets none again.
+    std::map<std::string, std::int64_t> deleted_;
     std::map<std::string, Barrier> barriers_;
-    // (node, id) of additions, arrivals and cas that swapped: what must not happen twice.
+    // (node, id) of additions, arrivals, deletions and cas that swapped: what must not happen
+    // twice.
     std::set<std::pair<std::int32_t, std::uint64_t>> counted_;
     std::map<WaiterId, Waiter> waiters_;
     // Each waiter at one key that it misses, or at its barrier, so that whatever else comes to be

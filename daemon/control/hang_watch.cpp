@@ -11,12 +11,10 @@ namespace lockstep {
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& series, TimePoint now,
                                                   std::chrono::seconds limit, double since) {
     std::uint64_t sum = 0;  // may wrap: only whether it changes counts
-    std::int64_t highest = -1;
-    bool stepped = false;  // in this generation
+    bool stepped = false;   // in this generation
     for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
         const std::int64_t step = series.rank(rank).last_step();
         sum += static_cast<std::uint64_t>(step);
-        highest = std::max(highest, step);
         stepped = stepped || (step >= 0 && series.rank(rank).last_received() >= since);
     }
     if (!std::exchange(looked_, true)) {
@@ -31,12 +29,19 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& se
     if (!moved_at_ || now - *moved_at_ < limit) {
         return std::nullopt;
     }
-    Verdict out;
+    Verdict out = standing(series);
     out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - *moved_at_);
-    out.step = highest;
+    return out;
+}
+
+HangWatch::Verdict HangWatch::standing(const telemetry::JobSeries& series) {
+    Verdict out;
+    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
+        out.step = std::max(out.step, series.rank(rank).last_step());
+    }
     for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
         const telemetry::RankSeries& one = series.rank(rank);
-        if (!one.empty() && one.last_step() < highest) {
+        if (!one.empty() && one.last_step() < out.step) {
             out.behind.push_back(static_cast<std::int32_t>(rank));
         }
     }

@@ -22,6 +22,9 @@ class HangWatch {
         std::vector<std::int32_t> behind;  // ranks that have reported, but not that step; ascending
     };
 
+    // Who is behind now, hang or not.
+    static Verdict standing(const telemetry::JobSeries& series);
+
     // Another generation, or nobody could be heard: the next step counts as the first.
     void reset() { *this = HangWatch{}; }
     // `limit`: how long without a step is a hang. `since`: when the generation began, Unix seconds

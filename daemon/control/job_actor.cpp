@@ -7,11 +7,18 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
 constexpr auto kTick = std::chrono::seconds{1};
 constexpr auto kViewAge = std::chrono::milliseconds{250};
+// A round of a large job costs time for each of its nodes: it is copied, and its agents are looked
+// at. So its messages are let gather before one: a thousand nodes say READY one by one.
+constexpr auto kGatherOfNode = std::chrono::microseconds{2};
+constexpr auto kGatherMost = std::chrono::microseconds{100'000};
+constexpr std::int32_t kLargeJob = 512;
 // A tick that comes so late was not this job's: the daemon, or its machine, stood still.
 constexpr auto kStalled = std::chrono::seconds{2};
 
@@ -37,7 +44,10 @@ JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
       wake_(context.io),
       retry_(context.io),
       rendezvous_(rendezvous_of(job_)),
-      straggler_watch_(job_.spec.watch.straggler_score) {}
+      anomaly_watch_(job_.spec.watch.straggler_score),
+      resumed_(job_.live_generation() != nullptr) {
+    make_table();
+}
 
 void JobActor::start() {
     if (!started_) {
@@ -132,6 +142,10 @@ Task<void> JobActor::run() {
             break;
         }
         co_await wait_for_input();
+        const std::int32_t nodes = job_.spec.resources.allocated_nodes();
+        if (nodes > kLargeJob && !stopping_) {
+            co_await sleep_on(retry_, std::min(nodes * kGatherOfNode + 2 * round_, kGatherMost));
+        }
         if (exchange_) {
             send_answers(exchange_->expire(context_.clock.steady()));
         }
@@ -253,10 +267,13 @@ Task<void> JobActor::take_inputs() {
         inputs_.clear();
         for (;;) {
             deferred_.clear();
+            const auto began = std::chrono::steady_clock::now();
             Draft next = draft();
             for (JobInput& input : taken) {
                 std::visit([&](auto& one) { take(next, one); }, input);
             }
+            round_ = std::chrono::duration_cast<std::chrono::microseconds>(
+                std::chrono::steady_clock::now() - began);
             const bool stored = co_await commit(std::move(next));
             if (stored || stopping_) {
                 inputs_.insert(inputs_.begin(), std::make_move_iterator(deferred_.begin()),
@@ -425,14 +442,6 @@ std::shared_ptr<const std::string> JobActor::view() {
         view_at_ = now;
     }
     return view_;
-}
-
-std::optional<std::size_t> JobActor::stragglers() {
-    const telemetry::JobStats* now = stats();
-    if (now == nullptr || now->straggler_score.empty()) {
-        return std::nullopt;
-    }
-    return straggler_watch_.update(*now, context_.now_seconds()).size();
 }
 
 std::int64_t JobActor::pid(std::int32_t rank) const {

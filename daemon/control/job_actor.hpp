@@ -9,7 +9,10 @@
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
 #include "daemon/control/hang_watch.hpp"
+#include "daemon/control/preflight_state.hpp"
 #include "daemon/control/rendezvous.hpp"
+#include "daemon/telemetry/anomalies.hpp"
+#include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "job/model/invariants.hpp"
 #include "job/model/job.hpp"
@@ -49,12 +52,16 @@ struct RestartInput {
 struct SaveInput {
     std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been told
 };
+struct EvidenceInput {
+    std::string by;
+    std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been asked
+};
 struct DependencyInput {
     std::string after;  // a job that it was to run after, and that has not succeeded
 };
 struct LookInput {};  // the scheduler may have news
 using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, RestartInput, SaveInput,
-                              DependencyInput, LookInput>;
+                              DependencyInput, LookInput, EvidenceInput>;
 
 // A full disk is looked at again this often; nothing of the job is lost meanwhile.
 inline constexpr auto kStoreRetry = std::chrono::seconds{1};
@@ -87,8 +94,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     LiveView live() const;
     // From telemetry, at most 250 ms old; nullptr if nothing was reported.
     const telemetry::JobStats* stats();
-    // Ranks that have been slow for long enough; nothing if busy times are not reported.
-    std::optional<std::size_t> stragglers();
+    // What /metrics shows beside the job's events and series.
+    void describe(telemetry::JobMetricsView& view) const;
     std::int64_t pid(std::int32_t rank) const;
     // By slot: a node of the allocation.
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
@@ -121,9 +128,11 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void take(Draft& draft, SaveInput& input);
     void take(Draft& draft, DependencyInput& input);
     void take(Draft& draft, LookInput& input);
+    void take(Draft& draft, EvidenceInput& input);
     void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
     void exited(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Exited& exited);
     void fault(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Fault& fault);
+    void gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::GpuXid& xid);
     void checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                     const wire::CheckpointSaved& saved);
     void keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request);
@@ -140,15 +149,35 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
 
     // job_actor_rendezvous.cpp
     void join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);
-    void ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
+    void ready(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Ready& ready);
     void node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Started& started);
     void form_generation(Draft& draft);
     void begin_generation();
     wire::World world() const;
+    void make_table();
+    void send_table(const std::shared_ptr<AgentLink>& link, const wire::TableRequest& request);
+    void bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye);
+    std::string own_address(const AgentLink& link, std::int32_t node_rank) const;
     void send_world(const std::shared_ptr<AgentLink>& link);
     bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
-    void start_if_ready();
+    void release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link);
+    bool may_start(std::int32_t slot) const;
+
+    // job_actor_gather.cpp: who is missing
+    std::string why_missing(std::int32_t slot) const;
+    std::string missing_nodes() const;
+    void tell_missing();
+
+    // job_actor_preflight.cpp
+    bool wants_preflight() const;
+    void expect_facts(const AgentLink& link, bool capable);
+    void checked(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                 const wire::Checked& checked);
+    void probed(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Probed& probed);
+    void look_at_preflight(Draft& draft);
+    void take_judgement(Draft& draft, const PreflightState::Judgement& judgement);
+    std::string address_of(const Job& job, std::int32_t slot) const;
 
     // What due() asks for.
     Task<void> act();
@@ -164,8 +193,15 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::int64_t last_step() const;
     void forget_attempt();
     void look_for_hang(Draft& draft);
-    void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
     event::FaultSeen hang_fault() const;
+    void look_for_anomalies(Draft& draft);
+
+    // job_actor_evidence.cpp
+    void ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang);
+    void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
+    void evidence_saved(const std::shared_ptr<AgentLink>& link, const wire::EvidenceSaved& saved);
+    bool evidence_is_in() const;
+    void add_evidence(Draft& draft);
 
     // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
@@ -174,6 +210,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> wait_in_queue(Observation seen);
     Task<void> end_unclaimed(const Observation& seen);
     std::optional<wire::GaveUpFile> first_last_words() const;
+    Task<Observation> allocation();
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);
     Task<bool> verdict();
@@ -201,8 +238,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::deque<JobInput> inputs_;
     // What the draft being stored cannot take yet; goes before the inputs once it is stored.
     std::vector<JobInput> deferred_;
-    net::steady_timer wake_;   // every input ends this sleep
-    net::steady_timer retry_;  // and this one only stop()
+    net::steady_timer wake_;              // every input ends this sleep
+    net::steady_timer retry_;             // and this one only stop()
+    std::chrono::microseconds round_{0};  // what the inputs of the last round took
     bool started_ = false;
     bool stopping_ = false;
     bool finished_ = false;
@@ -212,7 +250,24 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // slot → since
     std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
     std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
+    // Said BYE in this daemon's life, by slot: why, and when.
+    struct Farewell {
+        std::string reason;
+        std::chrono::steady_clock::time_point at;
+    };
+    std::map<std::int32_t, Farewell> left_;
+    std::map<std::int32_t, std::string> refused_;  // by slot: why its agent was sent away last
+    // Nodes are waited for since then; they were looked for, and told of in the log, at.
+    std::optional<std::chrono::steady_clock::time_point> missing_since_;
+    std::chrono::steady_clock::time_point missing_viewed_;
+    std::chrono::steady_clock::time_point missing_logged_;
+    bool missing_told_ = false;  // pending_reason_ says it
     Rendezvous rendezvous_;
+    std::int32_t released_ = 0;  // the generation whose nodes were sent START; 0 = none yet
+    // TABLE of the live generation and its digest; empty: WORLD has all of it, or nobody has asked.
+    std::string table_;
+    std::string table_digest_;
+    PreflightState preflight_;
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;
@@ -225,12 +280,16 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool cancel_sent_ = false;
     std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
     HangWatch hang_watch_;
-    // A hang was noticed, and what the ranks are doing is being asked.
+    // What the ranks are doing is being asked, because of a hang or of somebody.
     struct Evidence {
         HangWatch::Verdict verdict;
+        bool hang = true;
+        std::string reason;
         std::chrono::steady_clock::time_point since;
-        std::set<std::int32_t> awaited;  // slots
+        std::set<std::int32_t> awaited;  // slots that have not said what their ranks do
+        std::set<std::int32_t> unsaved;  // and whose evidence is not written
         std::vector<wire::RankState> ranks;
+        std::vector<wire::RankEvidence> saved;
     };
     std::optional<Evidence> evidence_;
     bool was_paused_ = false;  // the scheduler had suspended it when it was last asked
@@ -239,7 +298,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;
-    telemetry::StragglerWatch straggler_watch_;
+    telemetry::AnomalyWatch anomaly_watch_;
+    std::int32_t anomalies_told_ = 0;  // in this generation
+    bool resumed_ = false;             // its ranks ran before this daemon began
     std::chrono::steady_clock::time_point stats_at_;
 };
 

@@ -47,7 +47,7 @@ void JobActor::acknowledge_late(const std::shared_ptr<AgentLink>& link,
 
 void JobActor::take(Draft& draft, AgentInput& input) {
     const auto& link = input.link;
-    if (!link->open()) {
+    if (!link->open() && !std::holds_alternative<wire::Bye>(input.message)) {
         return;
     }
     if (draft.job.attempt() != nullptr && link->attempt() < draft.job.attempt()->number) {
@@ -70,7 +70,7 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     if (const auto* m = std::get_if<wire::Join>(&input.message)) {
         join(draft, link, *m);
     } else if (const auto* m1 = std::get_if<wire::Ready>(&input.message)) {
-        ready(link, *m1);
+        ready(draft, link, *m1);
     } else if (const auto* m2 = std::get_if<wire::Started>(&input.message)) {
         node_started(draft, link, *m2);
     } else if (const auto* m3 = std::get_if<wire::Exited>(&input.message)) {
@@ -90,6 +90,18 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
     } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
         examined(link, *m8);
+    } else if (const auto* m9 = std::get_if<wire::GpuXid>(&input.message)) {
+        gpu_xid(draft, link, *m9);
+    } else if (const auto* m10 = std::get_if<wire::EvidenceSaved>(&input.message)) {
+        evidence_saved(link, *m10);
+    } else if (const auto* m11 = std::get_if<wire::TableRequest>(&input.message)) {
+        send_table(link, *m11);
+    } else if (const auto* m12 = std::get_if<wire::Bye>(&input.message)) {
+        bye(draft, link, *m12);
+    } else if (const auto* m13 = std::get_if<wire::Checked>(&input.message)) {
+        checked(draft, link, *m13);
+    } else if (const auto* m14 = std::get_if<wire::Probed>(&input.message)) {
+        probed(draft, link, *m14);
     }
 }
 
@@ -98,6 +110,7 @@ void JobActor::take(Draft&, AgentGoneInput& input) {
     if (known != links_.end() && known->second == input.link) {
         gone_[known->first] = context_.clock.steady();
         rendezvous_.disconnected(known->first);
+        preflight_.gone(known->first);
         links_.erase(known);
     }
 }
@@ -154,12 +167,17 @@ void JobActor::take(Draft& draft, DependencyInput& input) {
     add(draft, std::move(failed));
 }
 
-void JobActor::take(Draft&, LookInput&) {}
+void JobActor::take(Draft& draft, LookInput&) {
+    release_if_ready(draft, nullptr);
+}
 
 void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Hello& hello, std::string why) {
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     const Attempt* attempt = draft.job.attempt();
+    if (hello.node_rank >= 0 && hello.node_rank < draft.job.spec.resources.allocated_nodes()) {
+        refused_[hello.node_rank] = why;
+    }
     if (attempt != nullptr && attempt->refused < limits::kRefusalEvents) {
         event::AgentRefused refused;
         refused.attempt = attempt->number;
@@ -252,7 +270,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         });
     }
     const std::int32_t running = hello.ranks_running ? hello.generation : 0;
-    draft.effects.push_back([this, link, running] {
+    draft.effects.push_back([this, link, running, capable = hello.preflight] {
         link->hello_pending = false;
         if (!link->open()) {
             return;
@@ -263,11 +281,13 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         }
         place = link;
         gone_.erase(link->node_rank);
+        refused_.erase(link->node_rank);
         link->accepted = true;
         unheard_.erase(link->node_rank);
         rendezvous_.connected(link->node_rank);
+        expect_facts(*link, capable);
         if (running != 0 && rendezvous_.started(link->node_rank, running)) {
-            start_if_ready();  // it was not ready a moment ago
+            inputs_.emplace_back(LookInput{});  // it may be the last that was not ready
         }
         link->send(welcome(*link));
         if (stop_sent_ || abort_sent_) {
@@ -293,6 +313,7 @@ wire::Welcome JobActor::welcome(const AgentLink& link) const {
             ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()
             : job_.spec.checkpoint.directory;
     out.spec = to_json(job_.spec);
+    out.preflight = wants_preflight();
     return out;
 }
 
@@ -355,6 +376,21 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
         give_up(draft, slot);
     }
     const std::uint64_t number = fault.event;
+    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
+}
+
+void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                       const wire::GpuXid& xid) {
+    event::GpuXid out;
+    out.attempt = draft.job.attempt()->number;
+    out.generation = xid.generation;
+    out.rank = std::clamp(xid.rank, -1, draft.job.spec.world_size() - 1);
+    out.node = link->node;
+    out.gpu = xid.gpu;
+    out.xid = xid.xid;
+    out.at = std::max<UnixMillis>(xid.time, 0);
+    add(draft, std::move(out));
+    const std::uint64_t number = xid.event;
     draft.effects.push_back([link, number] { link->acknowledge_event(number); });
 }
 

@@ -197,7 +197,7 @@ Task<void> JobActor::look_at_allocation() {
             co_return;
         }
     }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await allocation();
     if (seen.kind == Observation::Kind::absent && job_.attempt()->claims.empty()) {
         submitted_ = false;
         co_return;
@@ -220,11 +220,16 @@ Task<void> JobActor::look_at_allocation() {
     if (!paused) {
         note_lost_agents(next);
         look_for_hang(next);
+        look_for_anomalies(next);
     }
     if (job_.state == JobState::restarting) {
         expect_end_if_left();
     }
+    look_at_preflight(next);
     form_generation(next);
+    if (!paused) {
+        tell_missing();
+    }
     if (!next.events.empty()) {
         co_await commit_and_look(std::move(next));
     }
@@ -274,7 +279,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         const Status cancelled = co_await context_.scheduler.cancel(job_.id, number);
         cancel_sent_ = cancelled.has_value();
     }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, number);
+    const Observation seen = co_await allocation();
     // Forgotten by the scheduler is no proof that its agents have left, and ranks of another
     // attempt must not start beside theirs.
     const bool left = links_.empty() || overdue || !job_.spec.recovery.wanted;
@@ -368,7 +373,7 @@ Task<bool> JobActor::verdict() {
         const auto adopted = co_await context_.scheduler.adopt(request());
         submitted_ = adopted.has_value();
     }
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await allocation();
     const bool ended =
         seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     Draft next = draft();

@@ -50,10 +50,14 @@ void JobActor::send_abort(const std::string& reason) {
     abort.generation = job_.live_generation()->number;
     abort.reason = reason;
     abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
+    std::string encoded;
     for (const auto& [slot, link] : links_) {
         if (!link->abort_sent && rendezvous_.is_member(slot)) {
+            if (encoded.empty()) {
+                encoded = wire::encode(wire::DaemonMessage{abort});
+            }
             link->abort_sent = context_.clock.steady();
-            link->send(abort);
+            link->send_encoded(encoded);
         }
     }
 }
@@ -77,7 +81,7 @@ Task<void> JobActor::restart_ranks(Cause cause) {
         submitted_ = adopted.has_value();
     }
     expect_end_if_left();
-    const Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const Observation seen = co_await allocation();
     const bool allocation_over =
         seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     Draft next = draft();
@@ -195,12 +199,16 @@ void JobActor::forget_attempt() {
     links_.clear();
     gone_.clear();
     unheard_.clear();
+    left_.clear();
+    refused_.clear();
+    missing_since_.reset();
     pids_.clear();
     exchange_.reset();
     evidence_.reset();
     hang_watch_.reset();
     stats_.reset();
     rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes()};
+    preflight_ = PreflightState{};
     submitted_ = false;
     intent_fresh_ = false;
     cancel_sent_ = false;
@@ -215,6 +223,11 @@ void JobActor::forget_attempt() {
 void JobActor::look_for_hang(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
     const Generation* live = draft.job.live_generation();
+    if (evidence_ && !evidence_->hang && live != nullptr && evidence_is_in()) {
+        add_evidence(draft);  // somebody asked; nothing is ended
+        draft.effects.push_back([this] { evidence_.reset(); });
+        return;
+    }
     const bool watched =
         draft.job.spec.watch.hang_seconds > 0 || draft.job.spec.recovery.has(RecoveryTrigger::hang);
     if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
@@ -232,29 +245,13 @@ void JobActor::look_for_hang(Draft& draft) {
         if (!verdict) {
             return;
         }
-        evidence_.emplace();
-        evidence_->verdict = std::move(*verdict);
-        evidence_->since = now;
-        for (const auto& [slot, link] : links_) {
-            if (rendezvous_.is_member(slot)) {
-                evidence_->awaited.insert(slot);
-                link->send(wire::Examine{live->number, "no rank has made a step"});
-            }
-        }
+        ask_for_evidence(std::move(*verdict), "no rank has made a step", true);
         log::warn("the ranks hang", {{"job", job_.id.value}, {"step", evidence_->verdict.step}});
     }
-    if (evidence_->awaited.empty() || now - evidence_->since >= limits::kEvidencePatience) {
-        add(draft, hang_fault());
-    }
-}
-
-void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
-    if (evidence_ && current(*link, examined.generation) &&
-        examined.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
-        evidence_->awaited.erase(link->node_rank) == 1) {
-        evidence_->ranks.insert(evidence_->ranks.end(), examined.ranks.begin(),
-                                examined.ranks.end());
-        inputs_.emplace_back(LookInput{});
+    if (evidence_->hang && evidence_is_in()) {
+        event::FaultSeen fault = hang_fault();
+        add_evidence(draft);
+        add(draft, std::move(fault));
     }
 }
 

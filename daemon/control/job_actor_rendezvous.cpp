@@ -1,9 +1,29 @@
 // How the agents of a job meet: JOIN, WORLD, READY, START, STARTED, and ABORT to whoever is late.
 // The rules are rendezvous.hpp's; here they get their messages and their events.
 #include "daemon/control/job_actor.hpp"
+#include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
+namespace {
+
+wire::Table table_of(const Job& job) {
+    wire::Table out;
+    const Generation& generation = *job.live_generation();
+    for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
+        out.hosts.push_back(job.claim_of_node(node)->node);
+    }
+    if (!generation.ports.empty()) {
+        out.addresses = generation.addresses;
+        out.ports = generation.ports;
+    }
+    return out;
+}
+
+}  // namespace
 
 void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
     const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
@@ -26,7 +46,8 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
 // are fixed and on disk before anybody hears of them.
 void JobActor::form_generation(Draft& draft) {
     const Attempt* attempt = draft.job.attempt();
-    if (stop_sent_ || !rendezvous_.enough_joined() || draft.job.live_generation() != nullptr ||
+    if (stop_sent_ || !rendezvous_.enough_joined() || !preflight_.all_passed(job_.spec) ||
+        draft.job.live_generation() != nullptr ||
         due(draft.job, context_.clock.wall()).kind != ActionKind::gather) {
         return;
     }
@@ -37,17 +58,20 @@ void JobActor::form_generation(Draft& draft) {
         }
     }
     auto members = rendezvous_.next(before);
-    if (!members) {
+    const bool passed = members && draft.job.spec.preflight.mode != PreflightMode::only &&
+                        std::all_of(members->begin(), members->end(),
+                                    [this](std::int32_t slot) { return preflight_.passed(slot); });
+    if (!passed) {
         return;
     }
     event::GenerationStarted started;
     started.attempt = attempt->number;
     started.generation = attempt->generations.empty() ? 1 : attempt->generations.back().number + 1;
-    started.master_address = links_.at(members->front())->join.address;
+    started.master_address = address_of(draft.job, members->front());
     started.master_port = links_.at(members->front())->join.port;
     for (const std::int32_t slot : *members) {
         const wire::Join& join = links_.at(slot)->join;
-        started.addresses.push_back(join.address);
+        started.addresses.push_back(address_of(draft.job, slot));
         started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
     }
     started.resumed_from_step = draft.job.checkpoint_step;
@@ -64,6 +88,7 @@ void JobActor::form_generation(Draft& draft) {
             if (const auto link = links_.find(slots[node]); link != links_.end()) {
                 told.node_rank = static_cast<std::int32_t>(node);
                 told.first_rank = told.node_rank * told.local_ranks;
+                told.address = own_address(*link->second, told.node_rank);
                 link->second->send(told);
             }
         }
@@ -74,10 +99,15 @@ void JobActor::form_generation(Draft& draft) {
 void JobActor::begin_generation() {
     const Generation& live = *job_.live_generation();
     rendezvous_.fixed(live.number, live.slots);
+    released_ = 0;
+    make_table();
     exchange_.reset();
     pids_.clear();
     evidence_.reset();
     hang_watch_.reset();
+    anomaly_watch_.restart();
+    anomalies_told_ = 0;
+    resumed_ = false;
     abort_sent_.reset();
     for (const auto& [slot, link] : links_) {
         link->abort_sent.reset();
@@ -93,15 +123,47 @@ wire::World JobActor::world() const {
     out.local_ranks = job_.spec.processes_per_node();
     out.master_address = generation.master_address;
     out.master_port = generation.master_port;
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
-        out.hosts.push_back(job_.claim_of_node(node)->node);
-    }
-    if (!generation.ports.empty()) {
-        out.addresses = generation.addresses;
-        out.ports = generation.ports;
+    out.nodes = job_.spec.resources.nodes;
+    out.table = table_digest_;
+    if (out.table.empty()) {
+        wire::Table table = table_of(job_);
+        out.hosts = std::move(table.hosts);
+        out.addresses = std::move(table.addresses);
+        out.ports = std::move(table.ports);
     }
     out.resume_step = generation.resumed_from_step;
     return out;
+}
+
+// Of a large world, once for all who will ask.
+void JobActor::make_table() {
+    table_.clear();
+    table_digest_.clear();
+    if (job_.live_generation() == nullptr || job_.spec.resources.nodes <= limits::kWorldHosts) {
+        return;
+    }
+    wire::Table table = table_of(job_);
+    const std::string content = wire::encode(wire::DaemonMessage{table});
+    table.digest = sha256_hex(content).substr(0, 32);
+    table_digest_ = table.digest;
+    table_ = wire::encode(wire::DaemonMessage{std::move(table)});
+}
+
+void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
+                          const wire::TableRequest& request) {
+    if (current(*link, request.generation) && !table_.empty()) {
+        link->send_encoded(table_);
+    } else {
+        abort_if_over(link, request.generation);
+    }
+}
+
+// The node's own address if it is another one than it gave; "" = that one.
+std::string JobActor::own_address(const AgentLink& link, std::int32_t node_rank) const {
+    const auto& addresses = job_.live_generation()->addresses;
+    const auto index = static_cast<std::size_t>(node_rank);
+    return index < addresses.size() && addresses[index] != link.join.address ? addresses[index]
+                                                                             : std::string{};
 }
 
 void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
@@ -114,6 +176,7 @@ void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
     wire::World told = world();
     told.node_rank = node_rank;
     told.first_rank = node_rank * told.local_ranks;
+    told.address = own_address(*link, node_rank);
     link->send(told);
 }
 
@@ -131,33 +194,60 @@ bool JobActor::abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_
     return true;
 }
 
-void JobActor::ready(const std::shared_ptr<AgentLink>& link, const wire::Ready& ready) {
+void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                     const wire::Ready& ready) {
     if (abort_if_over(link, ready.generation)) {
         return;
     }
-    const bool before = rendezvous_.all_ready();
     if (!rendezvous_.ready(link->node_rank, ready.generation)) {
         fence(link, "READY of another generation");
         return;
     }
-    if (!before) {
-        start_if_ready();
-    } else if (!stop_sent_ && !abort_sent_) {
-        link->send(wire::Start{rendezvous_.live()});  // it says READY again: START was lost
-    }
+    release_if_ready(draft, link);
 }
 
 // START leaves once every node is ready (or has started: the daemon may have been restarted half
-// way). To be called when that has just become so: it goes to thousands of nodes.
-void JobActor::start_if_ready() {
-    if (!rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
+// way), and once that is on disk: of what was not released no rank has run. It goes to thousands of
+// nodes, but only once to all; `link` is the node that was heard just now, or nullptr.
+void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link) {
+    const Generation* live = draft.job.live_generation();
+    if (live == nullptr || !rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
         return;
     }
-    for (const auto& [slot, link] : links_) {
-        if (rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready) {
-            link->send(wire::Start{rendezvous_.live()});
+    if (released_ == live->number) {
+        if (link != nullptr) {  // it says READY again: START was lost
+            draft.effects.push_back([this, link] {
+                if (may_start(link->node_rank)) {
+                    link->send(wire::Start{released_});
+                }
+            });
         }
+        return;
     }
+    if (live->released_at == 0) {
+        event::RanksReleased released;
+        released.attempt = draft.job.attempt()->number;
+        released.generation = live->number;
+        if (!add(draft, released)) {
+            return;
+        }
+    } else if (job_.live_generation() == nullptr || job_.live_generation()->released_at == 0) {
+        return;  // in this very draft: it is told with the others
+    }
+    draft.effects.push_back([this, generation = live->number] {
+        released_ = generation;
+        const std::string start = wire::encode(wire::DaemonMessage{wire::Start{generation}});
+        for (const auto& [slot, one] : links_) {
+            if (may_start(slot)) {
+                one->send_encoded(start);
+            }
+        }
+    });
+}
+
+bool JobActor::may_start(std::int32_t slot) const {
+    return !stop_sent_ && !abort_sent_ && released_ == rendezvous_.live() &&
+           rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready;
 }
 
 void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
@@ -165,14 +255,11 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
     if (abort_if_over(link, started.generation)) {
         return;
     }
-    const bool before = rendezvous_.all_ready();
     if (!rendezvous_.started(link->node_rank, started.generation)) {
         fence(link, "STARTED of another generation");
         return;
     }
-    if (!before) {
-        start_if_ready();  // it was the last one that had not been heard
-    }
+    release_if_ready(draft, link);  // it may have been the last one that had not been heard
     for (const auto& rank : started.ranks) {
         pids_[rank.rank] = rank.pid;
     }

@@ -2,6 +2,7 @@
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
 #include "job/base/limits.hpp"
+#include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -11,6 +12,18 @@ namespace {
 
 // Not called for so long, it could not know who was silent.
 constexpr auto kDeaf = std::chrono::seconds{3};
+// After BYE: with a spare at hand, and without. Agents of an allocation that ends say it one after
+// another, and the scheduler's word on that is worth waiting for.
+constexpr auto kFarewellSoon = std::chrono::milliseconds{500};
+constexpr auto kFarewell = std::chrono::seconds{3};
+
+// Whether a rank of this node was stopped before it was done.
+bool was_stopped(const Job& job, std::int32_t node_rank) {
+    const auto first =
+        job.generation()->stopped.lower_bound(node_rank * job.spec.processes_per_node());
+    return first != job.generation()->stopped.end() &&
+           *first < (node_rank + 1) * job.spec.processes_per_node();
+}
 
 }  // namespace
 
@@ -47,7 +60,10 @@ std::int32_t JobActor::spares_at_hand() const {
     std::int32_t count = 0;
     for (const auto& [slot, link] : links_) {
         const auto silence = context_.clock.steady() - link->last_heard;
-        count += rendezvous_.is_spare(slot) && silence < limits::kAgentSilence / 2 ? 1 : 0;
+        count += rendezvous_.is_spare(slot) && preflight_.passed(slot) &&
+                         silence < limits::kAgentSilence / 2
+                     ? 1
+                     : 0;
     }
     return count;
 }
@@ -74,6 +90,14 @@ void JobActor::note_lost_agents(Draft& draft) {
             unheard_.insert(slot);
             continue;
         }
+        if (const auto left = left_.find(slot); left != left_.end()) {
+            if (!draft.job.attempt()->lost.contains(slot) &&
+                now - left->second.at >=
+                    (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell})) {
+                silent.push_back(slot);
+            }
+            continue;
+        }
         const bool early = soon > 0 && !unheard_.contains(slot) && rendezvous_.is_member(slot);
         if (draft.job.attempt()->lost.contains(slot) ||
             now - *last < (early ? std::chrono::seconds{limits::kAgentSilence}
@@ -86,8 +110,18 @@ void JobActor::note_lost_agents(Draft& draft) {
     for (const std::int32_t slot : silent) {
         const Generation* live = draft.job.live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
-        if (live != nullptr && node >= 0 && node_ended(draft.job, node)) {
+        const auto left = left_.find(slot);
+        if (live != nullptr && node >= 0 && node_ended(draft.job, node) &&
+            (left == left_.end() || !was_stopped(draft.job, node))) {
             continue;  // its ranks have ended: it may leave
+        }
+        if (left != left_.end()) {
+            event::FaultSeen gone;
+            gone.node = draft.job.attempt()->claims.at(slot).node;
+            gone.cause_class = to_string(CauseClass::node_lost);
+            gone.message = "the agent of " + gone.node + " left: " + left->second.reason;
+            lose(draft, slot, std::move(gone));
+            continue;
         }
         const auto silence =
             std::chrono::duration_cast<std::chrono::seconds>(now - *heard(slot)).count();
@@ -98,6 +132,19 @@ void JobActor::note_lost_agents(Draft& draft) {
                        std::to_string(silence) + " s";
         lose(draft, slot, std::move(lost));
     }
+}
+
+// It does not come back; the scheduler, which may have told it to go, is asked why soon.
+void JobActor::bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye) {
+    const std::string reason =
+        printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
+    draft.effects.push_back([this, link, reason, number = bye.event] {
+        link->acknowledge_event(number);
+        left_.emplace(link->node_rank, Farewell{reason, context_.clock.steady()});
+        rendezvous_.disconnected(link->node_rank);
+        context_.scheduler.expect_end(job_.id, job_.attempt()->number);
+        log::info("agent leaves", {{"job", job_.id.value}, {"node", link->node}, {"why", reason}});
+    });
 }
 
 // Completes and appends the fault of a node that is not to be used any more.
@@ -116,11 +163,26 @@ void JobActor::lose(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
 void JobActor::give_up(Draft& draft, std::int32_t slot) {
     draft.effects.push_back([this, slot] {
         rendezvous_.lost(slot);
+        preflight_.lost(slot);
         if (const auto found = links_.find(slot); found != links_.end()) {
             const auto link = found->second;
             fence(link, "this node was given up");
         }
     });
+}
+
+// What the scheduler says of the attempt, agents having called in or not. An end that it names
+// nobody for is a person's once the ranks run, and its own accident before.
+Task<Observation> JobActor::allocation() {
+    Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    const auto& generations = job_.attempt()->generations;
+    const bool ran = std::any_of(generations.begin(), generations.end(),
+                                 [](const Generation& one) { return one.running_at != 0; });
+    if (seen.accident && !ran) {
+        seen.cause = *seen.accident;
+        seen.message = seen.cause.message;
+    }
+    co_return seen;
 }
 
 // Agents that are gone cannot be asked any more: what their ranks did is in their result files.

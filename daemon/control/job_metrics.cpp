@@ -38,6 +38,7 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
     view.ettr = time.ettr;
     view.lost_steps = time.lost_steps;
     count_restarts(job, view.restarts);
+    view.anomalies = job.anomalies;
     view.series = series;
     if (job.checkpoint_at != 0) {
         view.last_checkpoint_time = static_cast<double>(job.checkpoint_at) / 1000.0;

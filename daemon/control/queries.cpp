@@ -36,6 +36,29 @@ void put_number(Json& out, const char* key, std::optional<double> value) {
     }
 }
 
+// `gpu` is the rank's first; most have one.
+void put_gpus(Json& item, std::span<const telemetry::RankGpu> gpus) {
+    for (const telemetry::RankGpu& one : gpus) {
+        Json gpu = Json::object();
+        const auto put = [&gpu](const char* key, double value) {
+            if (!std::isnan(value)) {
+                gpu[key] = value;
+            }
+        };
+        gpu["gpu"] = one.gpu->gpu;
+        put("utilization_ratio", (*one.gpu)[GpuMetric::utilization]);
+        put("memory_bytes", one.memory_bytes);
+        put("memory_used_bytes", (*one.gpu)[GpuMetric::memory_used]);
+        put("memory_total_bytes", (*one.gpu)[GpuMetric::memory_total]);
+        put("power_watts", (*one.gpu)[GpuMetric::power]);
+        put("temperature_celsius", (*one.gpu)[GpuMetric::temperature_core]);
+        item["gpus"].push_back(std::move(gpu));
+    }
+    if (!gpus.empty()) {
+        item["gpu"] = gpus.front().gpu->gpu;
+    }
+}
+
 std::string page(const std::vector<std::string_view>& items, const std::string& next) {
     std::string out = "{\"items\":[";
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -243,6 +266,7 @@ std::string ControlService::ranks_text(const Job& job, const telemetry::JobSerie
                                        const JobActor* actor, std::size_t most) const {
     const auto world = static_cast<std::size_t>(job.spec.world_size());
     const double now = context_.now_seconds();
+    const auto gpus = context_.gpus.ranks(job.id.value, now);
     std::vector<std::string> texts;
     for (std::size_t rank = 0; rank < std::min(world, most); ++rank) {
         Json item = rank_json(job, static_cast<std::int32_t>(rank));
@@ -265,6 +289,7 @@ std::string ControlService::ranks_text(const Job& job, const telemetry::JobSerie
                 item["report_age_seconds"] = *age;
             }
         }
+        put_gpus(item, telemetry::gpus_of(gpus, static_cast<std::int32_t>(rank)));
         texts.push_back(dump_json(item));
     }
     return page({texts.begin(), texts.end()}, "");
@@ -486,7 +511,7 @@ MetricsBody ControlService::metrics(std::string_view accept) {
             continue;
         }
         active.push_back(metrics_view(job, context_.series.find(id), ranks[active.size()], now));
-        active.back().straggler_ranks = actor->stragglers();
+        actor->describe(active.back());
         active.back().stats = actor->stats();
         for (const auto& [node, link] : actor->links()) {
             ++connected;
@@ -496,6 +521,7 @@ MetricsBody ControlService::metrics(std::string_view accept) {
         }
     }
     view.active = active;
+    view.gpus = &context_.gpus;
     context_.metrics.agents(connected, silence, 0);
     context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
     const telemetry::TextFormat format = telemetry::negotiate(accept);

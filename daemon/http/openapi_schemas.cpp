@@ -1,3 +1,4 @@
+// size: every schema of the API, one after the other
 #include "daemon/http/openapi.hpp"
 
 namespace lockstep {
@@ -57,6 +58,14 @@ constexpr std::string_view kSchemas = R"json({
       "hang_seconds": {"type": "integer", "minimum": 1, "maximum": 86400,
         "description": "No rank has made a step for so long: the job hangs. Not given: max(60 s, 10 × the 99th percentile of its step times), and only if recovery is on for hang."},
       "straggler_score": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.75}}},
+    "preflight": {"type": "object", "additionalProperties": false, "properties": {
+      "mode": {"type": "string", "enum": ["on", "only", "off"], "default": "on",
+        "description": "only: no rank is started; the job has succeeded if no node fails."},
+      "require_same_versions": {"type": "boolean", "default": true,
+        "description": "A node whose NCCL, torch, container or commit is not that of most nodes fails; false: it is only named."},
+      "gpu_test": {"type": "boolean", "default": false,
+        "description": "The native trainer runs on every node for a moment; one that takes more than twice the median fails."}},
+      "description": "What is looked at on every node before the ranks of an attempt first meet."},
     "capture": {"type": "object", "additionalProperties": false, "properties": {
       "preset": {"type": "string", "default": "auto",
         "enum": ["auto", "none", "paddle", "keras", "huggingface", "lightning", "pytorch"]},
@@ -188,6 +197,11 @@ constexpr std::string_view kSchemas = R"json({
     "started_at": {"type": "string", "format": "date-time"},
     "finished_at": {"type": "string", "format": "date-time"},
     "cause": {"$ref": "#/components/schemas/Cause"},
+    "preflight": {"type": "array", "description": "What the pre-flight found; absent: nothing.",
+      "items": {"type": "object", "required": ["node", "check", "severity", "found", "expected"],
+        "properties": {"node": {"type": "string"}, "check": {"type": "string"},
+          "severity": {"type": "string", "enum": ["fail", "warn"]},
+          "found": {"type": "string"}, "expected": {"type": "string"}}}},
     "generations": {"type": "array", "items": {"$ref": "#/components/schemas/Generation"}}}},
 "JobState": {"type": "string", "enum": ["accepted", "queued", "starting", "running", "restarting",
     "requeued", "held", "succeeded", "failed", "cancelled"]},
@@ -215,6 +229,8 @@ constexpr std::string_view kSchemas = R"json({
         "rendezvous_seconds": {"type": "number"}, "init_seconds": {"type": "number"},
         "productive_seconds": {"type": "number"}, "checkpoint_seconds": {"type": "number"},
         "stalled_seconds": {"type": "number"}, "lost_seconds": {"type": "number"}}},
+    "anomalies": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1},
+      "description": "How often each kind has begun: straggler, slow_node, nonfinite, loss_spike, grad_norm_spike, divergence, data_starved, rank_silent. Events of kind anomaly say where."},
     "lost_steps": {"type": "integer", "minimum": 0,
       "description": "Of all generations; absent until one was followed by another."},
     "sweep": {"type": "object", "description": "Of which sweep it is one.", "properties": {
@@ -260,12 +276,42 @@ constexpr std::string_view kSchemas = R"json({
       "lost", "never_started"]},
     "step": {"type": "integer"}, "loss": {"$ref": "#/components/schemas/LooseNumber"},
     "step_seconds": {"$ref": "#/components/schemas/LooseNumber"},
-    "gpu": {"type": "integer"}, "report_age_seconds": {"type": "number"},
+    "gpu": {"type": "integer", "description": "The first of gpus."},
+    "gpus": {"type": "array", "description": "What it has a process on, as the node's driver says.",
+      "items": {"type": "object", "required": ["gpu"], "properties": {
+        "gpu": {"type": "integer"}, "utilization_ratio": {"type": "number"},
+        "memory_bytes": {"type": "number", "description": "The rank's own."},
+        "memory_used_bytes": {"type": "number"}, "memory_total_bytes": {"type": "number"},
+        "power_watts": {"type": "number"}, "temperature_celsius": {"type": "number"}}}},
+    "report_age_seconds": {"type": "number"},
     "busy_seconds": {"type": "number"}, "comm_wait_seconds": {"type": "number"},
     "data_wait_seconds": {"type": "number"},
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"}}},
 "Ranks": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}}},
+"Evidence": {"type": "object", "required": ["items"], "properties": {
+    "items": {"type": "array", "items": {"type": "object",
+      "required": ["attempt", "generation", "time", "reason", "message", "ranks"],
+      "properties": {
+        "attempt": {"type": "integer"}, "generation": {"type": "integer"},
+        "time": {"type": "string", "format": "date-time"},
+        "reason": {"type": "string", "description": "Why the ranks were looked at."},
+        "message": {"type": "string", "description": "What was had and what was not."},
+        "step": {"type": "integer", "description": "The highest that a rank has reported."},
+        "ranks": {"type": "array", "description": "The lagging ones first; at most 256.",
+          "items": {"$ref": "#/components/schemas/RankEvidence"}}}}}}},
+"RankEvidence": {"type": "object", "required": ["rank", "node", "behind", "files", "missing"],
+  "properties": {
+    "rank": {"type": "integer"}, "node": {"type": "string"}, "pid": {"type": "integer"},
+    "step": {"type": "integer"},
+    "behind": {"type": "boolean", "description": "Others have reported a later step."},
+    "state": {"type": "string", "description": "Of its process, proc(5)'s letter: S R D T Z."},
+    "wchan": {"type": "string", "description": "The function of the kernel it sleeps in."},
+    "frame": {"type": "string", "description": "Where it is, in a line: of its Python stack, else of its native one."},
+    "files": {"type": "array", "items": {"type": "object", "required": ["name", "size"],
+      "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}},
+    "missing": {"type": "array", "items": {"type": "object", "required": ["what", "why"],
+      "properties": {"what": {"type": "string"}, "why": {"type": "string"}}}}}},
 "Series": {"type": "object", "required": ["metric", "x", "series"], "properties": {
     "metric": {"type": "string"}, "x": {"type": "string", "enum": ["step", "time"]},
     "series": {"type": "array", "items": {"type": "object", "required": ["rank", "points"],

@@ -15,8 +15,33 @@ std::string dropped_notice(std::int64_t bytes) {
 }
 
 Result<RankLogReader> RankLogReader::open(const std::string& path) {
+    return open_at(AT_FDCWD, path);
+}
+
+Result<RankLogReader> RankLogReader::open_below(const std::string& directory,
+                                                const std::vector<std::string>& folders,
+                                                const std::string& name) {
+    UniqueFd at{::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    for (const std::string& folder : folders) {
+        if (at) {
+            at = UniqueFd{
+                ::openat(at.get(), folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
+        }
+    }
+    if (!at) {
+        // A link in a folder's place is ENOTDIR: it was never made by an agent.
+        if (errno == ENOTDIR || errno == ELOOP) {
+            return fail(Errc::denied, "not a folder of the job's own");
+        }
+        return fail(errno_error("evidence", errno));
+    }
+    return open_at(at.get(), name);
+}
+
+Result<RankLogReader> RankLogReader::open_at(int folder, const std::string& path) {
     // The job's user owns the folder: no link may lead elsewhere, no pipe may block.
-    UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)};
+    UniqueFd fd{
+        ::openat(folder, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)};
     if (!fd) {
         if (errno == ELOOP || errno == ENXIO) {
             return fail(Errc::denied, "the log is not a regular file");

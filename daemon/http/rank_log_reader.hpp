@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -16,6 +17,11 @@ class RankLogReader {
   public:
     // not_found: no such file. denied: a link, or anything but a regular file.
     static Result<RankLogReader> open(const std::string& path);
+
+    // The same of a file some folders below `directory`: no link on the way is followed.
+    static Result<RankLogReader> open_below(const std::string& directory,
+                                            const std::vector<std::string>& folders,
+                                            const std::string& name);
 
     struct Slice {
         std::int64_t offset = 0;  // of the first byte asked for
@@ -31,6 +37,7 @@ class RankLogReader {
 
   private:
     explicit RankLogReader(UniqueFd fd) : fd_(std::move(fd)) {}
+    static Result<RankLogReader> open_at(int folder, const std::string& path);
     // The first byte at or behind `offset` that is kept; `size` when none is.
     std::int64_t next_data(std::int64_t offset, std::int64_t size) const;
     // The first byte behind `offset` that is not kept; `size` when none.

@@ -29,6 +29,7 @@ void add_routes(Router& router, const RouteContext& context);
 
 void add_job_routes(Router& router, const RouteContext& context);   // submit, render, list, …
 void add_view_routes(Router& router, const RouteContext& context);  // logs, series, ranks, events
+void add_evidence_routes(Router& router, const RouteContext& context);  // of hangs
 void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes
 void add_token_routes(Router& router, const RouteContext& context);     // tokens
 void add_identity_routes(Router& router, const RouteContext& context);  // whoami, Slurm token

@@ -5,6 +5,7 @@
 #include "daemon/http/session.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/log.hpp"
+#include "job/model/wire.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +16,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kBacklog = 4096;  // 4,000 agents may call in within one second
+// All agents of the largest job may call in within one second; the kernel's somaxconn bounds it.
+constexpr int kBacklog = 16'384;
 // Out of descriptors: wait for sessions to end instead of spinning on the readable listener.
 constexpr auto kAcceptRetry = std::chrono::milliseconds{100};
 
@@ -174,7 +176,10 @@ Task<void> HttpServer::stop(std::chrono::milliseconds patience) {
     for (Session* session : sessions_) {
         session->wind_up();
     }
+    const std::string drain =
+        wire::encode(wire::DaemonMessage{wire::Drain{"lockstepd is being stopped"}});
     for (AgentSocket* agent : agents_) {
+        agent->send(WsMessage{false, drain});
         agent->close("the daemon is stopping");
     }
     auto force = [this](const ErrorCode& ec) {

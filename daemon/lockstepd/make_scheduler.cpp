@@ -46,6 +46,7 @@ telemetry::SlurmValues values_of(const SlurmCounters& counters) {
     out.forgotten = counters.forgotten;
     out.surplus = counters.surplus;
     out.malformed_rows = counters.malformed;
+    out.last_success = static_cast<double>(counters.last_success) / 1000.0;
     out.attempts = counters.attempts;
     out.sending = counters.sending;
     out.reachable = counters.reachable;

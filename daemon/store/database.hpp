@@ -153,6 +153,8 @@ class Database {
     // Reads.
     Result<Seq> last_seq();
     Result<std::vector<Event>> events_of(const JobId& job, Seq after, std::size_t limit);
+    // Of one kind, the newest first.
+    Result<std::vector<Event>> newest_of(const JobId& job, EventKind kind, std::size_t limit);
     Result<std::vector<Event>> events_after(Seq after, std::size_t limit);
     Result<std::vector<JobId>> unfinished();                  // oldest first
     Result<std::optional<JobRow>> job(const JobId& id);       // without labels

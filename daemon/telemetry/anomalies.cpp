@@ -2,311 +2,365 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <cstdio>
+#include <map>
 
 namespace lockstep::telemetry {
 namespace {
 
 constexpr double kAlpha = 0.02;
-constexpr std::size_t kSpikeValues = 100;
-constexpr std::size_t kSpikeAfterRestart = 20;
-constexpr int kCalm = 5;  // values in a row below half the limit end a spike
-constexpr std::int64_t kSettlingSteps = 60;
-constexpr double kStarved = 0.15;
+constexpr double kLossZ = 6;
+constexpr double kGradNormZ = 8;
+// Of the mean: a run without noise would call every wobble a spike.
+constexpr double kLeastDeviation = 0.01;
+constexpr std::int64_t kStepsBack = 8;  // of which the loss is looked up at a tick
+constexpr std::int64_t kMinutes = 360;
+constexpr std::int64_t kDivergingMinutes = 10;
+constexpr double kDivergence = 0.5;  // of the lowest, above it
+constexpr double kStarvedRatio = 0.15;
 constexpr double kStarvedSeconds = 600;
-constexpr double kDiverged = 1.5;
-constexpr std::int64_t kMeanMinutes = 10;
-constexpr std::int64_t kLowestMinutes = 360;
+constexpr std::size_t kSilentAtOnce = 8;
+constexpr double kTraining = 1;  // of op "phase": init, train, eval, checkpoint
 
-double median_of(std::vector<double> values) {
-    if (values.empty()) {
-        return 0;
-    }
+std::string number(double value) {
+    std::array<char, 32> text{};
+    const int size = std::snprintf(text.data(), text.size(), "%.3g", value);
+    return {text.data(), static_cast<std::size_t>(std::max(size, 0))};
+}
+
+double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), middle, values.end());
     return *middle;
 }
 
-// Which part of a step is longer than the median's by most.
-Excess excess_of(const JobSeries& series, std::size_t rank) {
-    constexpr std::array<std::pair<CoreMetric, Excess>, 3> kParts{
-        {{CoreMetric::busy_seconds, Excess::compute},
-         {CoreMetric::data_wait_seconds, Excess::data},
-         {CoreMetric::comm_wait_seconds, Excess::comm}}};
-    Excess out = Excess::unknown;
-    double most = 0;
-    for (const auto& [metric, excess] : kParts) {
+// It says that it does something else than train.
+bool trains(const JobSeries& job, const RankSeries& rank) {
+    const auto phase = job.metric("phase_code");
+    const auto code = phase ? rank.latest(*phase) : std::nullopt;
+    return !code || *code <= kTraining;
+}
+
+bool gone(const AnomalyWatch::Facts& facts, std::size_t rank) {
+    return facts.exited != nullptr && rank < facts.exited->size() && (*facts.exited)[rank];
+}
+
+// Which part of the rank's step is most above that of the others.
+std::string largest_excess(const JobSeries& job, std::size_t rank) {
+    constexpr std::array<std::pair<CoreMetric, std::string_view>, 3> kParts{
+        {{CoreMetric::busy_seconds, "computing"},
+         {CoreMetric::comm_wait_seconds, "waiting for other ranks"},
+         {CoreMetric::data_wait_seconds, "waiting for data"}}};
+    std::string_view most = kParts[0].second;
+    double excess = 0;
+    for (const auto& [part, words] : kParts) {
         std::vector<double> all;
-        for (std::size_t i = 0; i < series.world_size(); ++i) {
-            if (const auto mean = series.rank(i).mean(metric)) {
+        for (std::size_t i = 0; i < job.world_size(); ++i) {
+            if (const auto mean = job.rank(i).mean(part)) {
                 all.push_back(*mean);
             }
         }
-        const double over = series.rank(rank).mean(metric).value_or(0) - median_of(std::move(all));
-        if (over > most) {
-            most = over;
-            out = excess;
+        const auto own = job.rank(rank).mean(part);
+        if (!own) {
+            continue;
+        }
+        const double more = *own - median(std::move(all));
+        if (more > excess) {
+            excess = more;
+            most = words;
         }
     }
-    return out;
+    return std::string{most};
+}
+
+// The mean over the ranks at a step, as far as they have it.
+std::optional<double> mean_loss_at(const JobSeries& job, std::int64_t step) {
+    double sum = 0;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < job.world_size(); ++i) {
+        const auto loss = job.rank(i).loss_at(step);
+        if (loss && std::isfinite(*loss)) {
+            sum += *loss;
+            ++count;
+        }
+    }
+    return count > 0 ? std::optional{sum / static_cast<double>(count)} : std::nullopt;
+}
+
+Anomaly spike(AnomalyKind kind, std::string_view what, std::int64_t step, double value, double z,
+              double usual) {
+    return {kind, -1, step,
+            std::string{what} + " " + number(value) + " is " + number(z) +
+                " standard deviations above its mean of " + number(usual)};
 }
 
 }  // namespace
 
-std::optional<double> SpikeWatch::add(double value) {
+void SpikeWatch::add(double value) {
     if (!std::isfinite(value)) {
-        return std::nullopt;
+        return;
     }
-    ++since_restart_;
-    if (count_++ == 0) {
-        mean_ = value;
-        return std::nullopt;
+    if (count_ >= kWarmUp) {
+        const double deviation =
+            std::max({std::sqrt(variance_), kLeastDeviation * std::abs(mean_), 1e-12});
+        z_ = (value - mean_) / deviation;
+        // A spike must not hide the next one.
+        value = std::clamp(value, mean_ - kLossZ * deviation, mean_ + kLossZ * deviation);
     }
-    // A series that stood still until now has no variance: its last digits are no spike.
-    const double spread = std::max(std::sqrt(variance_), 1e-9 + 1e-6 * std::abs(mean_));
-    const double z = (value - mean_) / spread;
-    const bool known = count_ > kSpikeValues;
-    // A short history is a plain mean: the first value does not weigh more than the others.
+    ++count_;
     const double alpha = std::max(kAlpha, 1.0 / static_cast<double>(count_));
-    const double off = (known ? std::clamp(z, -limit_, limit_) : z) * spread;
+    const double off = value - mean_;
     mean_ += alpha * off;
     variance_ = (1 - alpha) * (variance_ + alpha * off * off);
-    return known && since_restart_ > kSpikeAfterRestart ? std::optional{z} : std::nullopt;
 }
 
-std::optional<std::pair<double, double>> DivergenceWatch::add(double value, double now) {
-    if (!std::isfinite(value)) {
-        return std::nullopt;
+std::vector<Anomaly> AnomalyWatch::look(const JobSeries& job, const JobStats& stats,
+                                        const Facts& facts) {
+    Found found;
+    look_for_stragglers(job, stats, facts, found);
+    look_for_nonfinite(job, found);
+    look_at_loss(job, stats, facts, found);
+    look_at_grad_norm(stats, found);
+    look_for_starvation(stats, facts.now, found);
+    look_for_silence(job, stats, facts, found);
+    return found;
+}
+
+void AnomalyWatch::restart() {
+    stragglers_.reset();
+    straggler_count_.reset();
+    slow_.clear();
+    slow_nodes_.clear();
+    nonfinite_told_.clear();
+    // The loss goes on from a checkpoint; what it was before is still its past. The norm of the
+    // first gradients is not.
+    grad_norm_.reset();
+    grad_norm_step_ = -1;
+    starved_since_.reset();
+    starved_told_ = false;
+    silent_.clear();
+}
+
+void AnomalyWatch::resume(const JobSeries& job) {
+    nonfinite_seen_.assign(job.world_size(), 0);
+    for (std::size_t i = 0; i < job.world_size(); ++i) {
+        nonfinite_seen_[i] = job.rank(i).nonfinite();
+        for (std::size_t metric = 0; metric < job.metrics().size(); ++metric) {
+            const MetricColumn* column = job.rank(i).column(metric);
+            if (column != nullptr && column->nonfinite_total > 0) {
+                nonfinite_told_.insert(job.metrics()[metric]);
+            }
+        }
+    }
+}
+
+void AnomalyWatch::look_for_stragglers(const JobSeries& job, const JobStats& stats,
+                                       const Facts& facts, Found& found) {
+    if (stats.straggler_score.empty()) {
+        straggler_count_.reset();
+        return;
+    }
+    std::vector<std::size_t> slow = stragglers_.update(job, stats, facts.now);
+    std::erase_if(
+        slow, [&](std::size_t rank) { return gone(facts, rank) || !trains(job, job.rank(rank)); });
+    straggler_count_ = slow.size();
+    std::map<std::size_t, std::size_t> by_node;
+    for (const std::size_t rank : slow) {
+        ++by_node[rank / facts.ranks_per_node];
+    }
+    std::erase_if(slow_nodes_, [&](std::size_t node) { return !by_node.contains(node); });
+    std::erase_if(slow_, [&](std::int32_t rank) {
+        return std::find(slow.begin(), slow.end(), static_cast<std::size_t>(rank)) == slow.end();
+    });
+    for (const auto& [node, count] : by_node) {
+        if (facts.ranks_per_node > 1 && 2 * count >= facts.ranks_per_node &&
+            slow_nodes_.insert(node).second) {
+            found.push_back(
+                {AnomalyKind::slow_node, static_cast<std::int32_t>(node * facts.ranks_per_node),
+                 stats.step.value_or(-1),
+                 std::to_string(count) + " of the " + std::to_string(facts.ranks_per_node) +
+                     " ranks of this node are slow"});
+        }
+    }
+    for (const std::size_t rank : slow) {
+        const auto id = static_cast<std::int32_t>(rank);
+        if (!slow_.insert(id).second || slow_nodes_.contains(rank / facts.ranks_per_node)) {
+            continue;  // told, by itself or with its node
+        }
+        const double busy = job.rank(rank).mean(CoreMetric::busy_seconds).value_or(0);
+        found.push_back({AnomalyKind::straggler, id, stats.step.value_or(-1),
+                         "busy " + number(busy) + " s per step, the median is " +
+                             number(busy * stats.straggler_score[rank]) + " s (score " +
+                             number(stats.straggler_score[rank]) + "); most of it " +
+                             largest_excess(job, rank)});
+    }
+}
+
+void AnomalyWatch::look_for_nonfinite(const JobSeries& job, Found& found) {
+    nonfinite_seen_.resize(job.world_size());
+    std::map<std::string, Anomaly> first;  // by metric
+    for (std::size_t i = 0; i < job.world_size(); ++i) {
+        const RankSeries& rank = job.rank(i);
+        if (rank.nonfinite() == nonfinite_seen_[i]) {
+            continue;
+        }
+        const auto before = static_cast<std::size_t>(nonfinite_seen_[i]);
+        nonfinite_seen_[i] = rank.nonfinite();
+        for (std::size_t metric = 0; metric < job.metrics().size(); ++metric) {
+            const MetricColumn* column = rank.column(metric);
+            const std::string& name = job.metrics()[metric];
+            if (column == nullptr || column->nonfinite_total == 0 ||
+                nonfinite_told_.contains(name)) {
+                continue;
+            }
+            // The first that is new; of those beyond what is kept only the number is known.
+            const std::size_t kept = column->nonfinite.size();
+            const Nonfinite at = kept == 0 ? Nonfinite{rank.last_step(), 0, column->latest}
+                                           : column->nonfinite[std::min(before, kept - 1)];
+            const auto known = first.find(name);
+            if (known == first.end() || at.step < known->second.step) {
+                first[name] = {AnomalyKind::nonfinite, static_cast<std::int32_t>(i), at.step,
+                               name + " is " +
+                                   (std::isnan(at.value) ? "NaN"
+                                    : at.value > 0       ? "infinite"
+                                                         : "minus infinite")};
+            }
+        }
+    }
+    for (auto& [name, anomaly] : first) {
+        nonfinite_told_.insert(name);
+        found.push_back(std::move(anomaly));
+    }
+}
+
+void AnomalyWatch::look_at_loss(const JobSeries& job, const JobStats& stats, const Facts& facts,
+                                Found& found) {
+    if (!stats.step || !stats.loss || *stats.step == loss_step_) {
+        return;
+    }
+    if (*stats.step < loss_step_) {
+        loss_.reset();  // back to a checkpoint: its past is not the one that was seen
+        loss_is_high_ = false;
+        minutes_.clear();
+        loss_step_ = *stats.step - 1;
+    }
+    for (std::int64_t step = std::max(loss_step_ + 1, *stats.step - kStepsBack + 1);
+         step <= *stats.step; ++step) {
+        const auto loss = mean_loss_at(job, step);
+        if (!loss) {
+            continue;
+        }
+        const double usual = loss_.mean();
+        loss_.add(*loss);
+        const bool high = loss_.z().value_or(0) > kLossZ;
+        if (high && !loss_is_high_) {
+            found.push_back(spike(AnomalyKind::loss_spike, "loss", step, *loss, *loss_.z(), usual));
+        }
+        loss_is_high_ = high;
+    }
+    loss_step_ = *stats.step;
+    look_for_divergence(stats, facts.now, found);
+}
+
+void AnomalyWatch::look_at_grad_norm(const JobStats& stats, Found& found) {
+    if (!stats.grad_norm || !stats.step || *stats.step == grad_norm_step_) {
+        return;
+    }
+    grad_norm_step_ = *stats.step;
+    const double usual = grad_norm_.mean();
+    grad_norm_.add(*stats.grad_norm);
+    const bool high = grad_norm_.z().value_or(0) > kGradNormZ;
+    if (high && !grad_norm_is_high_) {
+        found.push_back(spike(AnomalyKind::grad_norm_spike, "gradient norm", *stats.step,
+                              *stats.grad_norm, *grad_norm_.z(), usual));
+    }
+    grad_norm_is_high_ = high;
+}
+
+void AnomalyWatch::look_for_divergence(const JobStats& stats, double now, Found& found) {
+    if (!std::isfinite(stats.loss->mean)) {
+        return;
     }
     const auto minute = static_cast<std::int64_t>(now / 60);
-    if (minutes_.empty() || minutes_.back().number < minute) {
+    if (minutes_.empty() || minutes_.back().number != minute) {
         minutes_.push_back({minute, 0, 0});
     }
-    minutes_.back().sum += value;
+    minutes_.back().sum += stats.loss->mean;
     ++minutes_.back().count;
-    while (minutes_.front().number <= minute - kLowestMinutes) {
+    while (minutes_.front().number <= minute - kMinutes) {
         minutes_.pop_front();
     }
-    if (minutes_.front().number > minute - kMeanMinutes) {
-        return std::nullopt;
+    if (minutes_.back().number - minutes_.front().number < kDivergingMinutes) {
+        return;
     }
     double sum = 0;
     double count = 0;
-    double lowest = std::numeric_limits<double>::infinity();
+    double lowest = minutes_.front().mean();
     for (const Minute& one : minutes_) {
-        if (one.number > minute - kMeanMinutes) {
-            sum += one.sum;
-            count += static_cast<double>(one.count);
-        } else {
-            // Older ones only: the mean of a loss that falls fast is far above its newest minute.
-            lowest = std::min(lowest, one.sum / static_cast<double>(one.count));
+        if (one.number <= minute - kDivergingMinutes) {
+            lowest = std::min(lowest, one.mean());
+        }
+        if (one.number > minute - kDivergingMinutes) {
+            sum += one.mean();
+            ++count;
         }
     }
-    return lowest > 0 ? std::optional{std::pair{sum / count, kDiverged * lowest}} : std::nullopt;
+    // Of a loss below zero half of its size, too.
+    const bool high = sum / count > lowest + kDivergence * std::abs(lowest);
+    if (high && !diverges_) {
+        found.push_back({AnomalyKind::divergence, -1, *stats.step,
+                         "the mean loss of 10 minutes is " + number(sum / count) +
+                             ", the lowest minute's was " + number(lowest)});
+    }
+    diverges_ = high;
 }
 
-void AnomalyWatch::stragglers(const JobPicture& picture, Found& found) {
-    const JobStats& stats = *picture.stats;
-    const bool settled =
-        generation_began_ >= 0 && stats.step.value_or(-1) >= generation_began_ + kSettlingSteps;
-    if (!settled) {
-        stragglers_ = StragglerWatch{score_};
-        return;
-    }
-    std::map<std::int32_t, std::pair<std::size_t, std::size_t>> nodes;  // slow, all
-    for (const std::int32_t node : picture.nodes) {
-        ++nodes[node].second;
-    }
-    for (const std::size_t rank : stragglers_.update(stats, picture.now)) {
-        Anomaly one;
-        one.rank = static_cast<std::int32_t>(rank);
-        one.step = stats.step.value_or(-1);
-        one.value = stats.straggler_score[rank];
-        one.limit = score_;
-        const auto known = active_.find({AnomalyKind::straggler, one.rank});
-        one.excess =
-            known != active_.end() ? known->second.excess : excess_of(*picture.series, rank);
-        found[{AnomalyKind::straggler, one.rank}] = one;
-        if (rank < picture.nodes.size()) {
-            ++nodes[picture.nodes[rank]].first;
-        }
-    }
-    for (const auto& [node, count] : nodes) {
-        if (count.first >= 2 && 2 * count.first >= count.second) {
-            Anomaly one;
-            one.kind = AnomalyKind::slow_node;
-            one.node = node;
-            one.step = stats.step.value_or(-1);
-            one.value = static_cast<double>(count.first) / static_cast<double>(count.second);
-            one.limit = 0.5;
-            found[{AnomalyKind::slow_node, node}] = one;
-        }
-    }
-}
-
-// Once it has been seen it stays: values that were not finite are never taken back.
-void AnomalyWatch::nonfinite(const JobPicture& picture, Found& found) {
-    const auto before = active_.find({AnomalyKind::nonfinite, -1});
-    if (before != active_.end()) {
-        found.insert(*before);
-        return;
-    }
-    if (picture.stats->nonfinite_loss + picture.stats->nonfinite_grad_norm == 0) {
-        return;
-    }
-    std::optional<Nonfinite> first;
-    std::int32_t rank = -1;
-    for (std::size_t i = 0; i < picture.series->world_size(); ++i) {
-        for (const CoreMetric metric : {CoreMetric::loss, CoreMetric::grad_norm}) {
-            const MetricColumn* column = picture.series->rank(i).column(index(metric));
-            if (column == nullptr || column->nonfinite.empty()) {
-                continue;
-            }
-            const Nonfinite& one = column->nonfinite.front();
-            if (!first || std::pair{one.step, one.time} < std::pair{first->step, first->time}) {
-                first = one;
-                rank = static_cast<std::int32_t>(i);
-            }
-        }
-    }
-    if (first) {
-        Anomaly one;
-        one.kind = AnomalyKind::nonfinite;
-        one.rank = rank;
-        one.step = first->step;
-        one.value = first->value;
-        found[{AnomalyKind::nonfinite, -1}] = one;
-    }
-}
-
-void AnomalyWatch::spike(AnomalyKind kind, SpikeWatch& watch, std::optional<double> value,
-                         double limit, std::int64_t step, Found& found) {
-    const Key key{kind, -1};
-    const auto before = active_.find(key);
-    const auto z = value ? watch.add(*value) : std::nullopt;
-    if (z && *z > limit) {
-        calm_[kind] = 0;
-        Anomaly one;
-        one.kind = kind;
-        one.step = step;
-        one.value = *z;
-        one.limit = limit;
-        found[key] = before != active_.end() ? before->second : one;
-    } else if (before != active_.end() && (!z || *z > limit / 2 || ++calm_[kind] < kCalm)) {
-        found.insert(*before);
-    }
-}
-
-void AnomalyWatch::losses(const JobPicture& picture, Found& found) {
-    const JobStats& stats = *picture.stats;
-    const std::int64_t step = stats.step.value_or(-1);
-    if (step < 0 || step == last_step_) {
-        for (const AnomalyKind kind :
-             {AnomalyKind::loss_spike, AnomalyKind::grad_norm_spike, AnomalyKind::divergence}) {
-            if (const auto before = active_.find({kind, -1}); before != active_.end()) {
-                found.insert(*before);
-            }
-        }
-        return;
-    }
-    last_step_ = step;
-    const auto loss = stats.loss ? std::optional{stats.loss->mean} : std::nullopt;
-    spike(AnomalyKind::loss_spike, loss_, loss, 6, step, found);
-    spike(AnomalyKind::grad_norm_spike, grad_norm_, stats.grad_norm, 8, step, found);
-    if (!loss) {
-        return;
-    }
-    const auto mean = divergence_.add(*loss, picture.now);
-    if (mean && mean->first > mean->second) {
-        Anomaly one;
-        one.kind = AnomalyKind::divergence;
-        one.step = step;
-        one.value = mean->first;
-        one.limit = mean->second;
-        found[{AnomalyKind::divergence, -1}] = one;
-    }
-}
-
-void AnomalyWatch::waiting(const JobPicture& picture, Found& found) {
-    const double ratio = picture.stats->data_wait_ratio.value_or(0);
-    if (ratio <= kStarved) {
+void AnomalyWatch::look_for_starvation(const JobStats& stats, double now, Found& found) {
+    if (stats.ranks_reporting == 0 || stats.data_wait_ratio.value_or(0) <= kStarvedRatio) {
         starved_since_.reset();
+        starved_told_ = false;
         return;
     }
-    starved_since_ = starved_since_.value_or(picture.now);
-    if (picture.now - *starved_since_ >= kStarvedSeconds) {
-        Anomaly one;
-        one.kind = AnomalyKind::data_starvation;
-        one.step = picture.stats->step.value_or(-1);
-        one.value = ratio;
-        one.limit = kStarved;
-        found[{AnomalyKind::data_starvation, -1}] = one;
+    starved_since_ = starved_since_.value_or(now);
+    if (!starved_told_ && now - *starved_since_ >= kStarvedSeconds) {
+        starved_told_ = true;
+        found.push_back({AnomalyKind::data_starved, -1, stats.step.value_or(-1),
+                         number(100 * *stats.data_wait_ratio) +
+                             " % of the step time is spent waiting for data"});
     }
 }
 
-void AnomalyWatch::silent(const JobPicture& picture, Found& found) const {
-    const JobSeries& series = *picture.series;
-    std::size_t known = 0;
-    std::vector<std::size_t> quiet;
-    for (std::size_t i = 0; i < series.world_size(); ++i) {
-        if (!series.rank(i).empty()) {
-            ++known;
-            if (!series.reporting(i, picture.now)) {
-                quiet.push_back(i);
-            }
+void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats, const Facts& facts,
+                                    Found& found) {
+    std::vector<std::size_t> silent;
+    for (std::size_t i = 0; i < job.world_size(); ++i) {
+        const RankSeries& rank = job.rank(i);
+        if (!rank.empty() && rank.last_received() >= facts.since && !gone(facts, i) &&
+            !job.reporting(i, facts.now) && trains(job, rank)) {
+            silent.push_back(i);
         }
     }
-    // All of them silent is a pause or a hang, and no rank's fault.
-    if (2 * quiet.size() > known) {
-        return;
+    std::erase_if(silent_, [&](std::int32_t rank) {
+        return std::find(silent.begin(), silent.end(), static_cast<std::size_t>(rank)) ==
+               silent.end();
+    });
+    if (silent.empty() || stats.ranks_reporting <= silent.size()) {
+        return;  // all of them: a checkpoint, an evaluation, or a hang, which is another's to tell
     }
-    for (const std::size_t rank : quiet) {
-        Anomaly one;
-        one.kind = AnomalyKind::silent_rank;
-        one.rank = static_cast<std::int32_t>(rank);
-        one.step = series.rank(rank).last_step();
-        one.value = series.report_age(rank, picture.now).value_or(0);
-        one.limit = std::max(3 * series.rank(rank).interval().value_or(0), 30.0);
-        found[{AnomalyKind::silent_rank, one.rank}] = one;
-    }
-}
-
-std::vector<Anomaly> AnomalyWatch::update(const JobPicture& picture) {
-    const auto& generations = picture.series->generations();
-    if (generations.size() != generations_) {
-        generations_ = generations.size();
-        loss_.restarted();
-        grad_norm_.restarted();
-        starved_since_.reset();
-        stragglers_ = StragglerWatch{score_};
-    }
-    generation_began_ = generations.empty() ? -1 : generations.back().first_step;
-    Found found;
-    nonfinite(picture, found);
-    if (picture.training) {
-        stragglers(picture, found);
-        losses(picture, found);
-        waiting(picture, found);
-        silent(picture, found);
-    } else {
-        // A pause ends nothing and begins nothing.
-        starved_since_.reset();
-        found.insert(active_.begin(), active_.end());
-    }
-    std::vector<Anomaly> changes;
-    for (const auto& [key, one] : found) {
-        if (active_.count(key) == 0) {
-            changes.push_back(one);
+    std::size_t told = 0;
+    for (const std::size_t i : silent) {
+        if (told == kSilentAtOnce) {
+            break;
+        }
+        if (silent_.insert(static_cast<std::int32_t>(i)).second) {
+            ++told;
+            const double age = job.report_age(i, facts.now).value_or(0);
+            found.push_back({AnomalyKind::rank_silent, static_cast<std::int32_t>(i),
+                             job.rank(i).last_step(),
+                             "no report for " + number(std::floor(age)) + " s, " +
+                                 std::to_string(stats.ranks_reporting) + " other ranks report"});
         }
     }
-    for (const auto& [key, one] : active_) {
-        if (found.count(key) == 0) {
-            changes.push_back(one);
-            changes.back().over = true;
-        }
-    }
-    active_ = std::move(found);
-    return changes;
 }
 
 }  // namespace lockstep::telemetry

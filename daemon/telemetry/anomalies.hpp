@@ -1,137 +1,117 @@
-// What is wrong with a running job, from its ranks' reports alone: pure, fed with every new picture
-// of the job, says what began and what is over. Control thread only.
-//
-// Formulas (research: NVRx, Megatron, ZClip; EMA as in arXiv 2504.02507, thresholds our own):
-//   straggler   job_stats.hpp: score < 0.75 and z > 6 for 20 steps and 30 s, not within the first
-//               60 steps of a generation (a slow first step is in the EWMA20 until then); a node is
-//               one if at least half of its ranks (two or more) are; its class is the part of the
-//               step with the largest excess over the median
-//   non-finite  the rank whose local loss or gradient norm was first NaN or infinite, by step
-//   spike       z = (x − EMA) / √EMVar, α = 0.02; loss z > 6, gradient norm z > 8; after 100
-//   values,
-//               and 20 after a restart
-//   divergence  mean loss of 10 minutes > 1.5 × the lowest minute of 6 hours before, if above 0
-//   starvation  share of step time spent waiting for data > 0.15 for 10 minutes
-//   silent      no report for max(3 × its interval, 30 s) while at least half of the others report
+// What is wrong with a run that goes on, from what its ranks report: asked at every tick, told once
+// per episode. Formulas (research in the project's design, the constants are Lockstep's):
+//   straggler   S_r = clamp(median(b) / b_r, 0, 1) below the job's threshold and z_r > 6, of the
+//               mean and of the newest busy time alike, for 20 steps and 30 s (job_stats.hpp)
+//   spike       z = (x − EMA) / √EMVar with α = 0.02; loss z > 6, gradient norm z > 8
+//   divergence  the mean of 10 minutes is half as much again above the lowest minute of 6 hours
+//   data        half the alert's time: more than 15 % of the step time for 10 minutes
+//   silent      no report for max(3 × its usual interval, 30 s) while most others report
+//   nonfinite   the first rank, by step, whose own value was NaN or infinite; once per metric
+// A rank that says it evaluates or saves (op "phase") is neither slow nor silent. Pure but for what
+// it remembers; control thread only.
 #pragma once
 
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/series.hpp"
+#include "job/model/anomaly.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <optional>
 #include <set>
-#include <span>
-#include <string_view>
-#include <utility>
+#include <string>
 #include <vector>
 
 namespace lockstep::telemetry {
 
-enum class AnomalyKind : std::uint8_t {
-    straggler,
-    slow_node,
-    nonfinite,
-    loss_spike,
-    grad_norm_spike,
-    divergence,
-    data_starvation,
-    silent_rank,
-};
-inline constexpr std::size_t kAnomalyKinds = 8;
-inline constexpr std::array<std::string_view, kAnomalyKinds> kAnomalyNames{
-    "straggler",       "slow_node",  "nonfinite",       "loss_spike",
-    "grad_norm_spike", "divergence", "data_starvation", "silent_rank"};
-
-// The part of the step that makes a straggler.
-enum class Excess : std::uint8_t { unknown, compute, data, comm };
-
 struct Anomaly {
     AnomalyKind kind = AnomalyKind::straggler;
-    bool over = false;       // it has ended
-    std::int32_t rank = -1;  // -1 = of the job, or of a node
-    std::int32_t node = -1;  // slow_node only
-    std::int64_t step = -1;
-    double value = 0;  // what was seen: score, z, ratio, seconds
-    double limit = 0;  // what it was held against
-    Excess excess = Excess::unknown;
+    std::int32_t rank = -1;  // -1: the job as a whole
+    std::int64_t step = -1;  // -1: none
+    std::string message;     // what was seen, with its numbers
 };
 
-// An exponential mean and variance: α = 0.02. What is far out counts as if it were at the limit, so
-// that one spike does not hide the next, and a new level is taken on after a while.
+// How far above its own recent past a value is.
 class SpikeWatch {
   public:
-    explicit SpikeWatch(double limit) : limit_(limit) {}
-    // z of a finite value before it is taken in; nothing while there are too few.
-    std::optional<double> add(double value);
-    void restarted() { since_restart_ = 0; }
+    // Takes the next value; one that is not finite is left out.
+    void add(double value);
+    // Of the newest value; nothing in the first kWarmUp.
+    std::optional<double> z() const { return z_; }
+    double mean() const { return mean_; }
+    void reset() { *this = SpikeWatch{}; }
+
+    static constexpr std::uint64_t kWarmUp = 50;
 
   private:
-    double limit_;
+    std::uint64_t count_ = 0;
     double mean_ = 0;
     double variance_ = 0;
-    std::size_t count_ = 0;
-    std::size_t since_restart_ = 0;
-};
-
-// 10-minute mean against the lowest minute of the 6 hours before.
-class DivergenceWatch {
-  public:
-    // {mean, limit} once there are 10 minutes.
-    std::optional<std::pair<double, double>> add(double value, double now);
-
-  private:
-    struct Minute {
-        std::int64_t number = 0;
-        double sum = 0;
-        std::size_t count = 0;
-    };
-    std::deque<Minute> minutes_;
-};
-
-struct JobPicture {
-    const JobSeries* series = nullptr;
-    const JobStats* stats = nullptr;
-    double now = 0;  // the daemon's clock, seconds since the Unix epoch
-    // The ranks are in steps of training: not in a checkpoint, an evaluation, or between two
-    // generations. Only then do times say anything.
-    bool training = true;
-    std::span<const std::int32_t> nodes;  // of each rank; empty = unknown
+    std::optional<double> z_;
 };
 
 class AnomalyWatch {
   public:
-    explicit AnomalyWatch(double straggler_score = 0.75)
-        : score_(straggler_score), stragglers_(straggler_score) {}
-    // What has begun or ended since the last picture, in the order of the kinds, ranks ascending.
-    std::vector<Anomaly> update(const JobPicture& picture);
+    explicit AnomalyWatch(double straggler_score = 0.75) : stragglers_(straggler_score) {}
+
+    // What the caller knows beside the series.
+    struct Facts {
+        double now = 0;    // the daemon's clock, Unix seconds
+        double since = 0;  // since when the ranks of this generation run, same clock
+        std::size_t ranks_per_node = 1;
+        const std::vector<bool>* exited = nullptr;  // by rank; nullptr = nobody
+    };
+    // What has begun since it was last asked.
+    std::vector<Anomaly> look(const JobSeries& job, const JobStats& stats, const Facts& facts);
+    // The daemon was restarted, and the series are back from its store: what is in them was told.
+    // Episodes that take time to notice (all but nonfinite) are noticed, and told, once more.
+    void resume(const JobSeries& job);
+    // Another generation: what was measured of the last one's ranks does not count.
+    void restart();
+
+    // For metrics; nothing = not known (yet).
+    std::optional<double> loss_z() const { return loss_.z(); }
+    std::optional<double> grad_norm_z() const { return grad_norm_.z(); }
+    std::optional<std::size_t> straggler_ranks() const { return straggler_count_; }
 
   private:
-    using Key = std::pair<AnomalyKind, std::int32_t>;  // rank or node
-    using Found = std::map<Key, Anomaly>;
-    void stragglers(const JobPicture& picture, Found& found);
-    void nonfinite(const JobPicture& picture, Found& found);
-    void losses(const JobPicture& picture, Found& found);
-    void waiting(const JobPicture& picture, Found& found);
-    void silent(const JobPicture& picture, Found& found) const;
-    void spike(AnomalyKind kind, SpikeWatch& watch, std::optional<double> value, double limit,
-               std::int64_t step, Found& found);
+    using Found = std::vector<Anomaly>;
+    void look_for_stragglers(const JobSeries& job, const JobStats& stats, const Facts& facts,
+                             Found& found);
+    void look_for_nonfinite(const JobSeries& job, Found& found);
+    void look_at_loss(const JobSeries& job, const JobStats& stats, const Facts& facts,
+                      Found& found);
+    void look_at_grad_norm(const JobStats& stats, Found& found);
+    void look_for_divergence(const JobStats& stats, double now, Found& found);
+    void look_for_starvation(const JobStats& stats, double now, Found& found);
+    void look_for_silence(const JobSeries& job, const JobStats& stats, const Facts& facts,
+                          Found& found);
 
-    double score_;
     StragglerWatch stragglers_;
-    SpikeWatch loss_{6};
-    SpikeWatch grad_norm_{8};
-    DivergenceWatch divergence_;
-    std::map<AnomalyKind, int> calm_;  // values since a spike
-    std::int64_t last_step_ = -1;
-    std::size_t generations_ = 0;
-    std::int64_t generation_began_ = -1;
+    std::optional<std::size_t> straggler_count_;
+    std::set<std::int32_t> slow_;                // ranks that were told
+    std::set<std::size_t> slow_nodes_;           // nodes that were told
+    std::vector<std::uint64_t> nonfinite_seen_;  // by rank
+    std::set<std::string> nonfinite_told_;       // metrics
+    SpikeWatch loss_;
+    SpikeWatch grad_norm_;
+    bool loss_is_high_ = false;
+    bool grad_norm_is_high_ = false;
+    std::int64_t loss_step_ = -1;  // the newest step that loss_ has
+    std::int64_t grad_norm_step_ = -1;
+    struct Minute {
+        std::int64_t number = 0;  // of the Unix epoch
+        double sum = 0;
+        std::uint64_t count = 0;
+        double mean() const { return sum / static_cast<double>(count); }
+    };
+    std::deque<Minute> minutes_;  // ascending, 6 hours at most
+    bool diverges_ = false;
     std::optional<double> starved_since_;
-    Found active_;
+    bool starved_told_ = false;
+    std::set<std::int32_t> silent_;
 };
 
 }  // namespace lockstep::telemetry

@@ -1,6 +1,7 @@
 // size: the families of jobs and ranks, one after the other as they are written
 #include "daemon/telemetry/exposition.hpp"
 
+#include "daemon/telemetry/gpu_exposition.hpp"
 #include "daemon/telemetry/process_metrics.hpp"
 #include "job/base/check.hpp"
 
@@ -80,14 +81,18 @@ class JobsWriter {
                 add(job);
             }
         }
-        suppressed_jobs_ = silent - std::min(silent, kSilentJobsShown);
+        suppressed_ += kSilentJobSeries * (silent - std::min(silent, kSilentJobsShown));
+        if (view.gpus != nullptr) {
+            gpus_ = shown_gpus(*view.gpus, view.now);
+            suppressed_ += gpus_.suppressed;
+        }
     }
 
     void write() {
         totals();
         text_.family("lockstep_exposition_suppressed_series", MetricType::gauge,
                      "Series left out of this body to keep it small.");
-        text_.sample({}, std::uint64_t{suppressed_jobs_ * kSilentJobSeries + suppressed_});
+        text_.sample({}, std::uint64_t{suppressed_});
         identity();
         life();
         progress();
@@ -96,6 +101,7 @@ class JobsWriter {
         rank_info();
         rank_core();
         rank_full();
+        write_gpus(text_, gpus_);
     }
 
   private:
@@ -239,6 +245,29 @@ class JobsWriter {
             }
         }
         time();
+        rendezvous();
+    }
+
+    void rendezvous() {
+        const auto each = [this](std::string_view name, std::string_view help, auto value) {
+            text_.family(name, MetricType::gauge, help);
+            for (const auto& job : jobs_) {
+                if (job.view->ranks_joined) {
+                    text_.sample(job.labels, static_cast<double>(value(*job.view)));
+                }
+            }
+        };
+        each("lockstep_rendezvous_ranks_joined", "Ranks whose node has joined the generation.",
+             [](const JobMetricsView& job) { return *job.ranks_joined; });
+        each("lockstep_rendezvous_ranks_missing", "Ranks whose node has not.",
+             [](const JobMetricsView& job) {
+                 return std::max<std::int64_t>(job.ranks_expected - *job.ranks_joined, 0);
+             });
+        each("lockstep_rendezvous_age_seconds",
+             "How long the nodes have been meeting for; 0 once every rank was started.",
+             [](const JobMetricsView& job) { return job.rendezvous_age; });
+        each("lockstep_rendezvous_generation", "Number of the newest generation; 0 = none yet.",
+             [](const JobMetricsView& job) { return job.generation; });
     }
 
     // Gauges: what was productive is lost once a later generation goes back behind it.
@@ -338,6 +367,28 @@ class JobsWriter {
                 text_.sample(job.labels, std::uint64_t{*job.view->straggler_ranks});
             }
         }
+        text_.family("lockstep_job_anomalies", MetricType::counter,
+                     "Episodes of what is wrong with a run that goes on.");
+        for (const auto& job : jobs_) {
+            for (std::size_t i = 0; i < kAnomalyKinds; ++i) {
+                text_.sample(with(job.labels, "kind", kAnomalyNames[i]),
+                             static_cast<std::uint64_t>(job.view->anomalies[i]));
+            }
+        }
+        text_.family("lockstep_job_loss_zscore", MetricType::gauge,
+                     "How many standard deviations the loss is above its recent mean.");
+        for (const auto& job : jobs_) {
+            if (job.view->loss_zscore) {
+                text_.sample(job.labels, *job.view->loss_zscore);
+            }
+        }
+        text_.family("lockstep_job_grad_norm_zscore", MetricType::gauge,
+                     "The same of the gradient norm.");
+        for (const auto& job : jobs_) {
+            if (job.view->grad_norm_zscore) {
+                text_.sample(job.labels, *job.view->grad_norm_zscore);
+            }
+        }
         text_.family("lockstep_job_slowest_rank", MetricType::gauge,
                      "Rank with the lowest straggler score.");
         for (const auto& job : jobs_) {
@@ -368,6 +419,10 @@ class JobsWriter {
         text_.family("lockstep_rank", MetricType::info,
                      "Always 1; the labels say where the rank is.");
         for (const auto& job : jobs_) {
+            std::vector<RankGpu> gpus;
+            if (view_.gpus != nullptr) {
+                gpus = view_.gpus->ranks(job.view->job_id, view_.now);
+            }
             for (const auto& rank : job.view->ranks) {
                 if (static_cast<std::size_t>(rank.rank) >= most_ranks()) {
                     continue;
@@ -375,7 +430,14 @@ class JobsWriter {
                 std::string labels = with(job.labels, "rank", std::to_string(rank.rank));
                 add_label(labels, "node", rank.node);
                 add_label(labels, "local_rank", std::to_string(rank.local_rank));
-                text_.sample(labels, std::uint64_t{1});
+                const auto own = gpus_of(gpus, rank.rank);
+                for (const RankGpu& one : own) {
+                    text_.sample(with(labels, "gpu", std::to_string(one.gpu->gpu)),
+                                 std::uint64_t{1});
+                }
+                if (own.empty()) {
+                    text_.sample(labels, std::uint64_t{1});
+                }
             }
         }
     }
@@ -440,9 +502,9 @@ class JobsWriter {
     MetricText& text_;
     const MetricsView& view_;
     std::vector<ShownJob> jobs_;
-    std::size_t suppressed_jobs_ = 0;
-    std::size_t suppressed_ = 0;  // series of ranks
+    std::size_t suppressed_ = 0;  // series that are left out
     std::vector<FullRank> full_;
+    ShownGpus gpus_;
     std::vector<ShownRank> ranks_;
     std::string rank_labels_;  // every label block once; eight families use it
 };

@@ -9,9 +9,11 @@
 #pragma once
 
 #include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/gpu_table.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/series.hpp"
+#include "job/model/anomaly.hpp"
 #include "job/model/spans.hpp"
 #include "job/model/state.hpp"
 
@@ -68,6 +70,14 @@ struct JobMetricsView {
     const JobSeries* series = nullptr;           // nullptr = nothing reported
     const JobStats* stats = nullptr;             // nullptr = computed here from `series`
     std::optional<std::size_t> straggler_ranks;
+    std::array<std::int64_t, kAnomalyKinds> anomalies{};
+    std::optional<double> loss_zscore;
+    std::optional<double> grad_norm_zscore;
+    // While it has an allocation; rendezvous_age: seconds that its nodes have been meeting for, 0 =
+    // they have met.
+    std::optional<std::int64_t> ranks_joined;
+    double rendezvous_age = 0;
+    std::int32_t generation = 0;
     std::span<const RankMetricsView> ranks;  // placed ranks; empty = none
 };
 
@@ -87,6 +97,7 @@ struct MetricsView {
     std::uint64_t submitted_total = 0;
     std::array<std::uint64_t, kFinishResults> finished_total{};
     std::span<const JobMetricsView> active;  // jobs with series of their own
+    const GpuTable* gpus = nullptr;          // nullptr = no GPUs
 };
 
 // Jobs that nobody has reported for yet (limits::kActiveJobs may wait) are shown in full up to this
@@ -94,7 +105,7 @@ struct MetricsView {
 // lockstep_exposition_suppressed_series. Each takes at least kSilentJobSeries series, 3 KiB: 20,000
 // of them would block the daemon for 0.1 s a scrape.
 inline constexpr std::size_t kSilentJobsShown = 500;
-inline constexpr std::size_t kSilentJobSeries = 33;
+inline constexpr std::size_t kSilentJobSeries = 41;
 
 // Jobs and ranks only.
 void write_jobs(MetricText& text, const MetricsView& view);

@@ -192,13 +192,24 @@ JobStats compute_job_stats(const JobSeries& job, double now) {
     return stats;
 }
 
-std::vector<std::size_t> StragglerWatch::update(const JobStats& stats, double now) {
+std::vector<std::size_t> StragglerWatch::update(const JobSeries& job, const JobStats& stats,
+                                                double now) {
     std::vector<std::size_t> slow;
     since_.resize(stats.straggler_score.size());
+    std::vector<double> newest;
     for (std::size_t i = 0; i < since_.size(); ++i) {
-        const bool is_slow = !is_absent(stats.straggler_score[i]) &&
-                             stats.straggler_score[i] < threshold_ && stats.straggler_z[i] > 6 &&
-                             stats.step;
+        if (const auto busy = job.rank(i).latest(CoreMetric::busy_seconds);
+            busy && !is_absent(stats.straggler_score[i])) {
+            newest.push_back(*busy);
+        }
+    }
+    const double usual = newest.empty() ? 0 : median(std::move(newest));
+    for (std::size_t i = 0; i < since_.size(); ++i) {
+        const bool is_slow =
+            !is_absent(stats.straggler_score[i]) && stats.straggler_score[i] < threshold_ &&
+            stats.straggler_z[i] > 6 &&
+            job.rank(i).latest(CoreMetric::busy_seconds).value_or(0) * threshold_ > usual &&
+            stats.step;
         Since& since = since_[i];
         if (!is_slow) {
             since = {};

@@ -54,13 +54,15 @@ struct JobStats {
 // `now`: the daemon's clock, seconds since the Unix epoch.
 JobStats compute_job_stats(const JobSeries& job, double now);
 
-// Who is a straggler: score < threshold and z > 6 for at least 20 steps and 30 s. Remembers since
-// when; one per job, fed with every new JobStats.
+// Who is a straggler: score < threshold and z > 6 for at least 20 steps and 30 s, of the mean of
+// its busy times and of the newest one: a first step that compiled, or an evaluation, stays in the
+// mean for long. Remembers since when; one per job, fed with every new JobStats.
 class StragglerWatch {
   public:
     explicit StragglerWatch(double threshold = 0.75) : threshold_(threshold) {}
     // The ranks that are stragglers now, ascending.
-    std::vector<std::size_t> update(const JobStats& stats, double now);
+    std::vector<std::size_t> update(const JobSeries& job, const JobStats& stats, double now);
+    void reset() { since_.clear(); }
 
   private:
     struct Since {

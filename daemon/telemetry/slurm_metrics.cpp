@@ -53,7 +53,9 @@ struct SlurmMetrics::Families {
                          "Attempts that are followed in Slurm now.")),
           sending(gauge(registry, "lockstep_slurm_sending", "Submissions in flight now.")),
           reachable(gauge(registry, "lockstep_slurm_reachable",
-                          "Whether Slurm answered the last query.")) {}
+                          "Whether Slurm answered the last query.")),
+          last_success(gauge(registry, "lockstep_slurm_last_success_timestamp_seconds",
+                             "Last answer of Slurm, seconds since the Unix epoch.")) {}
 
     prometheus::Family<Counter>& calls;
     prometheus::Family<Histogram>& durations;
@@ -67,6 +69,7 @@ struct SlurmMetrics::Families {
     Gauge& attempts;
     Gauge& sending;
     Gauge& reachable;
+    Gauge& last_success;
 };
 
 void SlurmMetrics::called(std::string_view program, bool good, double seconds) {
@@ -102,6 +105,7 @@ void SlurmMetrics::refresh() {
     families_->attempts.Set(static_cast<double>(now.attempts));
     families_->sending.Set(static_cast<double>(now.sending));
     families_->reachable.Set(now.reachable ? 1 : 0);
+    families_->last_success.Set(now.last_success);
 }
 
 }  // namespace lockstep::telemetry

@@ -24,6 +24,7 @@ struct SlurmValues {
     std::uint64_t attempts = 0;
     std::uint64_t sending = 0;
     bool reachable = false;
+    double last_success = 0;  // Unix seconds; 0 = not yet
 };
 
 class SlurmMetrics {

@@ -57,6 +57,8 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
         config.python_path = python.string();
     }
     config.inherited = own_environment();
+    config.ticket = file.ticket;
+    config.preflight_root = options.preflight_root;
     config.timing = options.ranks;
     return config;
 }
@@ -81,7 +83,8 @@ Task<void> obey_signals(net::signal_set& signals, Node& node) {
             continue;
         }
         log::info("told to end", {{"signal", number}});
-        node.shut_down(limits::kStopGrace);
+        node.shut_down(limits::kStopGrace, number == SIGTERM ? "it was told to end (SIGTERM)"
+                                                             : "it was told to end (SIGINT)");
     }
 }
 
@@ -120,6 +123,7 @@ int run_agent(const AgentOptions& given) {
     ::signal(SIGPIPE, SIG_IGN);
     raise_file_limit();
 
+    options.session.first_connect = first_connect_delay(options.node_rank, file->nodes);
     net::io_context io{1};
     TaskGroup tasks{io};
     Node node{tasks, std::move(config), std::move(*sockets)};

@@ -13,9 +13,10 @@ namespace lockstep {
 struct AgentOptions {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
-    std::string node_name;      // "" = the host's name
-    std::string allocation;     // number of the Slurm job it runs in; "" = none
-    std::string train_program;  // "" = lockstep-train beside this program
+    std::string node_name;                       // "" = the host's name
+    std::string allocation;                      // number of the Slurm job it runs in; "" = none
+    std::filesystem::path preflight_root = "/";  // in front of /proc, /sys and /dev; for tests
+    std::string train_program;                   // "" = lockstep-train beside this program
     Session::Timing session;
     RankGroup::Timing ranks;
 };

@@ -10,6 +10,10 @@ namespace {
 bool is_read(const wire::KeyRequest& request) {
     return request.op == "get" || request.op == "multi_get";
 }
+// What is asked once, however many ranks ask.
+bool is_shared(const wire::KeyRequest& request) {
+    return is_read(request) || request.op == "wait";
+}
 
 // Whether every value of the answer is write-once.
 bool is_final(const wire::KeyReply& reply) {
@@ -34,10 +38,13 @@ KeyBroker::Asked KeyBroker::ask(Origin origin, wire::KeyRequest request) {
         out.answer = std::move(answer);
         return out;
     }
-    if (is_read(request)) {
+    if (is_shared(request)) {
         if (const auto read = reads_.find({request.op, request.keys}); read != reads_.end()) {
-            waiting_.at(read->second).joined.push_back(std::move(origin));
-            return out;
+            Waiting& there = waiting_.at(read->second);
+            if (is_read(request) || there.origins.front().deadline <= origin.deadline) {
+                there.joined.push_back(std::move(origin));
+                return out;
+            }
         }
     }
     out.send = send({std::move(origin)}, std::move(request));
@@ -48,7 +55,7 @@ wire::KeyRequest KeyBroker::send(std::vector<Origin> origins, wire::KeyRequest r
     request.generation = generation_;
     request.id = next_id_++;
     request.rank = origins.front().rank;
-    if (is_read(request)) {
+    if (is_shared(request)) {
         reads_[{request.op, request.keys}] = request.id;
     }
     waiting_[request.id] = {std::move(origins), {}, request};
@@ -101,7 +108,28 @@ void KeyBroker::learn(const wire::KeyRequest& request, const wire::KeyReply& rep
     }
 }
 
-KeyBroker::Answered KeyBroker::answered(const wire::KeyReply& reply) {
+// Whoever may wait longer than the one that asked goes on waiting.
+void KeyBroker::settle_wait(Waiting& waiting, const wire::KeyReply& reply,
+                            std::chrono::steady_clock::time_point now, Answered& out) {
+    std::vector<Origin> rest;
+    std::move(waiting.joined.begin(), waiting.joined.end(), std::back_inserter(waiting.origins));
+    for (Origin& origin : waiting.origins) {
+        const bool over =
+            out.origins.empty() || reply.error != "timed_out" || origin.deadline <= now;
+        (over ? out.origins : rest).push_back(std::move(origin));
+    }
+    if (!rest.empty()) {
+        std::stable_sort(rest.begin(), rest.end(),
+                         [](const Origin& a, const Origin& b) { return a.deadline < b.deadline; });
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(rest.front().deadline - now);
+        waiting.request.timeout_ms = left.count() + 1;
+        out.again = send(std::move(rest), std::move(waiting.request));
+    }
+}
+
+KeyBroker::Answered KeyBroker::answered(const wire::KeyReply& reply,
+                                        std::chrono::steady_clock::time_point now) {
     Answered out;
     const auto found = waiting_.find(reply.id);
     if (found == waiting_.end()) {
@@ -109,11 +137,18 @@ KeyBroker::Answered KeyBroker::answered(const wire::KeyReply& reply) {
     }
     Waiting waiting = std::move(found->second);
     waiting_.erase(found);
-    if (is_read(waiting.request)) {
-        reads_.erase({waiting.request.op, waiting.request.keys});
+    if (is_shared(waiting.request)) {
+        const auto read = reads_.find({waiting.request.op, waiting.request.keys});
+        if (read != reads_.end() && read->second == reply.id) {
+            reads_.erase(read);
+        }
     }
     if (reply.ok) {
         learn(waiting.request, reply);
+    }
+    if (waiting.request.op == "wait") {
+        settle_wait(waiting, reply, now, out);
+        return out;
     }
     out.origins = std::move(waiting.origins);
     if (is_final(reply)) {
@@ -145,7 +180,7 @@ void KeyBroker::remember(wire::KeyRequest request, const wire::KeyReply& reply) 
         request.delta += forget(slot);
         newest_[slot] = {request.id, 0};
         done_[{request.id, 0}] = std::move(request);
-    } else if (op == "set") {
+    } else if (op == "set" || op == "delete") {
         remember_set(std::move(request), 0);
     } else if (op == "cas" && reply.swapped) {
         // As the set that it came to: to a daemon whose keys are gone, what the value had been

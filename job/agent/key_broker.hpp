@@ -5,13 +5,15 @@
 //
 // A read joins one under way only if the value turns out to be write-once. Otherwise it is asked
 // again: the daemon may have answered the first one before the rank that joined was told, by
-// another way, that the key has changed.
+// another way, that the key has changed. Waits for the same keys are one, as long as the one under
+// way ends no later than those that join it: of 98,304 ranks that wait for an id one a node asks.
 #pragma once
 
 #include "job/agent/key_cache.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/wire.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -28,6 +30,7 @@ class KeyBroker {
         std::uint64_t connection = 0;  // of the rank's report socket
         std::int64_t id = 0;           // the rank's number for the request
         std::string op;
+        std::chrono::steady_clock::time_point deadline{};  // of a wait
     };
     // What to do about a request: send it, answer it, or neither since one like it is under way.
     struct Asked {
@@ -45,7 +48,8 @@ class KeyBroker {
     void start_generation(std::int32_t generation);
     Asked ask(Origin origin, wire::KeyRequest request);
     // Nobody: nobody waits for it any more.
-    Answered answered(const wire::KeyReply& reply);
+    // `now`: which of the waits that were one request have timed out.
+    Answered answered(const wire::KeyReply& reply, std::chrono::steady_clock::time_point now = {});
     // After a reconnect, what to send: with `keys_lost` first every operation that changed keys
     // (replay = true), then always the unanswered requests under their old numbers.
     std::vector<wire::KeyRequest> after_reconnect(bool keys_lost) const;
@@ -62,6 +66,8 @@ class KeyBroker {
     // Number of the request, and of the value in it (multi_set).
     using Number = std::pair<std::uint64_t, std::size_t>;
 
+    void settle_wait(Waiting& waiting, const wire::KeyReply& reply,
+                     std::chrono::steady_clock::time_point now, Answered& out);
     wire::KeyRequest send(std::vector<Origin> origins, wire::KeyRequest request);
     std::optional<wire::KeyReply> known(const wire::KeyRequest& request) const;
     void learn(const wire::KeyRequest& request, const wire::KeyReply& reply);
@@ -73,7 +79,7 @@ class KeyBroker {
     std::uint64_t next_id_ = 1;
     KeyCache cache_;
     std::map<std::uint64_t, Waiting> waiting_;  // by our number
-    std::map<Read, std::uint64_t> reads_;       // get and multi_get under way → their numbers
+    std::map<Read, std::uint64_t> reads_;       // get, multi_get and wait under way → numbers
     // What changed keys and was answered, in that order: of sets the last per key, of adds since
     // then one with their sum.
     std::map<Number, wire::KeyRequest> done_;

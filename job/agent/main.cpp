@@ -50,6 +50,9 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "Name of this node (default: SLURMD_NODENAME, else the host's name)");
     run->add_option("--train-program", arguments.agent.train_program,
                     "The native trainer (default: lockstep-train beside this program)");
+    run->add_option("--preflight-root", arguments.agent.preflight_root,
+                    "Put in front of /proc, /sys and /dev by the pre-flight; for tests")
+        ->group("");
     run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
 }
@@ -99,6 +102,8 @@ void declare_kv(CLI::App& app, Arguments& arguments) {
     cas->add_option("expected", key.expected, "What it must be; '' = there is no such key")
         ->required();
     cas->add_option("value", key.value, "Its new value, or - for stdin")->required();
+    auto* erase = verb("delete", "Delete a key");
+    erase->add_option("key", key.key, "The key")->required();
     auto* wait = verb("wait", "Wait until every key exists");
     wait->add_option("keys", key.keys, "The keys")->required();
     auto* barrier = verb("barrier", "Wait until every rank is here");

@@ -29,6 +29,22 @@ std::chrono::milliseconds grace_of(std::int64_t milliseconds) {
     return std::chrono::milliseconds{std::clamp<std::int64_t>(milliseconds, 0, 600'000)};
 }
 
+std::string path_of(const std::map<std::string, std::string>& environment) {
+    const auto found = environment.find("PATH");
+    return found == environment.end() ? "/usr/local/bin:/usr/bin:/bin" : found->second;
+}
+
+Preflight::Options preflight_options(const NodeConfig& config) {
+    Preflight::Options out;
+    out.root = config.preflight_root;
+    out.attempt_directory = config.attempt_directory;
+    out.slot = config.node_rank;
+    out.ticket = config.ticket;
+    out.train_program = config.train_program;
+    out.environment = config.inherited;
+    return out;
+}
+
 }  // namespace
 
 Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
@@ -48,6 +64,14 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
               [this] { on_all_ended(); }},
              config_.timing),
       runner_(tasks.io()),
+      evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
+      preflight_(tasks, preflight_options(config_),
+                 [this](wire::AgentMessage message) {
+                     if (connected_) {
+                         outbox_.control(message);
+                         wake();
+                     }
+                 }),
       tick_timer_(tasks.io()),
       settle_timer_(tasks.io()) {
     result_.incarnation = config_.incarnation;
@@ -55,13 +79,14 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
 
 void Node::start() {
     tasks_.spawn("tick", tick());
+    watch_gpus();
 }
 
 void Node::wake() {
     wake_();
 }
 
-wire::Hello Node::hello() const {
+wire::Hello Node::hello() {
     wire::Hello hello;
     hello.node_rank = config_.node_rank;
     hello.node = config_.name;
@@ -72,6 +97,9 @@ wire::Hello Node::hello() const {
     hello.generation = world_ ? world_->generation : 0;
     hello.ranks_running = group_.running();
     hello.time = SystemClock{}.wall();
+    hello.preflight = true;
+    hello_at_ = hello.time;
+    hello_made_ = std::chrono::steady_clock::now();
     return hello;
 }
 
@@ -105,6 +133,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     } else if (!stopping_) {
         send_join();
     }
+    begin_preflight(welcome);
     if (settling_ && outbox_.settled()) {
         settle_timer_.cancel();
     }
@@ -124,8 +153,10 @@ void Node::handle(const wire::DaemonMessage& message) {
 void Node::send_join() {
     if (const Status held = hold_ports(); !held) {
         log::error("cannot hold a port", {{"why", held.error().message}});
+        ports_problem_ = held.error().message;
         return;
     }
+    ports_problem_.clear();
     const Machine machine = read_machine();
     wire::Join join;
     join.address = address_;
@@ -141,6 +172,29 @@ void Node::send_join() {
     join.gpus = machine.gpus;
     join.memory_mb = machine.memory_mb;
     outbox_.control_last(join);
+}
+
+// As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half.
+void Node::begin_preflight(const wire::Welcome& welcome) {
+    if (!welcome.preflight || stopping_) {
+        return;
+    }
+    Preflight::Start start;
+    start.spec = *spec_;
+    start.checkpoint_directory = welcome.checkpoint_directory;
+    start.address = address_;
+    start.ports_problem = ports_problem_;
+    start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->processes_per_node() : 0);
+    const auto trip = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          std::chrono::steady_clock::now() - hello_made_)
+                          .count();
+    start.clock_error_ms = trip / 2;
+    start.clock_offset_ms = hello_at_ + trip / 2 - welcome.time;
+    preflight_.begin(start);
+}
+
+void Node::on(const wire::Probe& probe) {
+    preflight_.probe(probe);
 }
 
 void Node::send_started() {
@@ -165,10 +219,22 @@ void Node::on(const wire::World& world) {
     prepare(world);
 }
 
-void Node::prepare(const wire::World& world) {
+void Node::prepare(const wire::World& given) {
+    if (!has_hosts(given)) {
+        return;
+    }
     flush_rows();
-    const bool again = world_ && world_->generation == world.generation;
-    world_ = world;
+    const bool again = world_ && world_->generation == given.generation;
+    world_ = given;
+    wire::World& world = *world_;
+    if (!world.table.empty() && world.table == table_.digest) {
+        world.hosts = table_.hosts;
+        world.addresses = table_.addresses;
+        world.ports = table_.ports;
+    }
+    if (!world.address.empty()) {
+        address_ = world.address;  // where its peers have reached it
+    }
     telemetry_.set_generation(world.generation);
     if (!again) {
         keys_.start_generation(world.generation);
@@ -198,13 +264,26 @@ void Node::on(const wire::Start& start) {
         log::info("start ignored", {{"generation", start.generation}});
         return;
     }
+    if (spec_->resources.spares == 0) {
+        preflight_.no_more_peers();
+    }
     start_ranks();
 }
 
 void Node::on(const wire::Abort& abort) {
+    if (awaiting_ && awaiting_->generation == abort.generation) {
+        awaiting_.reset();
+        if (!world_ || world_->generation != abort.generation) {  // it left nothing here
+            if (!stopping_) {
+                send_join();
+            }
+            return;
+        }
+    }
     if (!world_ || abort.generation != world_->generation) {
         return;
     }
+    evidence_.stop();
     log::info("generation aborted", {{"generation", abort.generation}, {"reason", abort.reason}});
     if (group_.running()) {
         join_wanted_ = true;
@@ -237,6 +316,45 @@ void Node::on(const wire::Examine& examine) {
         examined.ranks.push_back(look_at_rank(rank.rank, rank.pid));
     }
     outbox_.control(examined);
+    // Of ranks that have ended, the numbers may be others' by now.
+    std::vector<wire::StartedRank> ranks = group_.running() ? started_ : decltype(started_){};
+    std::stable_partition(ranks.begin(), ranks.end(), [&](const wire::StartedRank& one) {
+        const std::int32_t local = one.rank - world_->first_rank;
+        return std::find(examine.first.begin(), examine.first.end(), local) != examine.first.end();
+    });
+    const bool begun =
+        evidence_.take(examine.generation, std::move(ranks), [this](wire::EvidenceSaved saved) {
+            log::info("evidence is written", {{"generation", saved.generation}});
+            outbox_.control(std::move(saved));
+            wake();
+        });
+    if (!begun) {
+        log::info("evidence is being taken already", {{"generation", examine.generation}});
+    }
+}
+
+// Whether the ranks' environment can be made from this world; if not, it waits for its table. A
+// large world's ranks are told nothing of each other but where they meet.
+bool Node::has_hosts(const wire::World& world) {
+    const bool told = needs_endpoints(*spec_) || world.nodes <= limits::kEnvironmentHosts;
+    if (world.table.empty() || world.table == table_.digest || !told) {
+        awaiting_.reset();
+        return true;
+    }
+    awaiting_ = world;
+    wire::TableRequest request;
+    request.generation = world.generation;
+    outbox_.control(request);
+    wake();
+    return false;
+}
+
+void Node::on(const wire::Table& table) {
+    table_ = table;
+    if (awaiting_ && awaiting_->table == table.digest && !stopping_) {
+        const wire::World world = std::move(*awaiting_);
+        prepare(world);
+    }
 }
 
 void Node::on(const wire::Stop& stop) {
@@ -321,9 +439,12 @@ void Node::warn_ranks() {
     }
 }
 
-void Node::shut_down(std::chrono::milliseconds grace) {
+void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
     stopping_ = true;
+    evidence_.stop();
+    farewell_ = std::move(farewell);
     next_world_.reset();
+    awaiting_.reset();
     if (group_.running()) {
         group_.stop(grace);
         return;
@@ -344,6 +465,11 @@ Task<void> Node::settle() {
     flush_rows();
     if (!result_saved_) {
         save_result();
+    }
+    if (!farewell_.empty()) {
+        wire::Bye bye;
+        bye.reason = farewell_;
+        outbox_.event(std::move(bye));
     }
     wake();
     const auto until = std::chrono::steady_clock::now() + config_.settle;
@@ -396,10 +522,13 @@ void Node::finish(int code) {
     if (std::exchange(finished_once_, true)) {
         return;
     }
+    gpus_.reset();
     ranks_.clear();
     gate_.reset();
     store_.reset();
     runner_.kill_all();
+    evidence_.stop();
+    preflight_.stop();
     tick_timer_.cancel();
     settle_timer_.cancel();
     finished_(code);
@@ -416,6 +545,7 @@ Task<void> Node::tick() {
             beat.generation = world_ ? world_->generation : 0;
             beat.dropped_rows = outbox_.dropped_rows() + bad_reports_ + telemetry_.refused_values();
             outbox_.control(beat);
+            tell_gpu_watch();
             wake();
         }
         co_await sleep_on(tick_timer_, config_.flush);

@@ -9,9 +9,12 @@
 // ABORT is answered with JOIN once no rank of that generation lives here.
 #pragma once
 
+#include "job/agent/evidence.hpp"
+#include "job/agent/gpu/gpu_watch.hpp"
 #include "job/agent/held_port.hpp"
 #include "job/agent/key_broker.hpp"
 #include "job/agent/outbox.hpp"
+#include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
 #include "job/agent/task_gate.hpp"
@@ -40,16 +43,19 @@ struct NodeConfig {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
     std::int32_t nodes = 1;
-    std::string name;           // of the node
-    std::string incarnation;    // random per process
-    std::string allocation;     // see wire::Hello
-    std::string agent_program;  // this program, for ranks' shims and their use
-    std::string train_program;  // lockstep-train
-    std::string python_path;    // of the Python package, "" if it is not installed
+    std::string name;                            // of the node
+    std::string incarnation;                     // random per process
+    std::string allocation;                      // see wire::Hello
+    std::string agent_program;                   // this program, for ranks' shims and their use
+    std::string train_program;                   // lockstep-train
+    std::string ticket;                          // of the attempt
+    std::filesystem::path preflight_root = "/";  // see Preflight::Options
+    std::string python_path;                     // of the Python package, "" if it is not installed
     std::map<std::string, std::string> inherited;  // the agent's own environment
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit
     std::chrono::milliseconds flush{250};     // reported rows wait at most this long
+    std::chrono::milliseconds gpus{1'000};    // between looks at the GPUs
 };
 
 // Exit codes of `lockstep-agent run`.
@@ -70,7 +76,7 @@ class Node {
     void start();
 
     // The session's side.
-    wire::Hello hello() const;
+    wire::Hello hello();
     void welcome(const wire::Welcome& welcome, const std::string& local_address);
     void handle(const wire::DaemonMessage& message);
     void disconnected();
@@ -78,10 +84,11 @@ class Node {
     bool ranks_running() const { return group_.running(); }
     // Kill everything and exit with kAgentFenced.
     void fence(const std::string& why);
-    // Stop the ranks, report, exit 0: STOP and SIGTERM.
+    // Stop the ranks, report, exit 0: STOP and SIGTERM. `farewell`: why it goes although its job
+    // may go on; the daemon is told.
     // The scheduler says that the time limit is near: ranks get the signal their job asked for.
     void warn_ranks();
-    void shut_down(std::chrono::milliseconds grace);
+    void shut_down(std::chrono::milliseconds grace, std::string farewell = {});
     // No daemon for too long and no ranks: exit.
     void give_up(const std::string& why);
 
@@ -102,11 +109,15 @@ class Node {
     void on(const wire::Stop& stop);
     void on(const wire::Save& save);
     void on(const wire::Examine& examine);
+    void on(const wire::Probe& probe);
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply);
     void on(const wire::Fenced& fenced);
+    void on(const wire::Table& table);
+    void on(const wire::Drain&) {}  // the session's matter
 
     void prepare(const wire::World& world);
+    bool has_hosts(const wire::World& world);
     Status check_endpoints() const;
     Status prepare_ranks();
     Result<std::string> prepare_folders();
@@ -124,11 +135,17 @@ class Node {
     Task<void> run_srun(std::int32_t generation);
     void on_srun_ended(std::int32_t generation, const Result<ProcessResult>& result);
     Result<ProcessCommand> srun_command(std::int32_t generation) const;
+    // node_gpus.cpp
+    void watch_gpus();
+    void tell_gpu_watch();
+    void on_gpus(GpuBatch batch);
+    void on_gpu_error(const GpuXidSeen& seen, std::int32_t rank);
     Status hold_ports();
     void hold_ports_again();
     void release_ports();
     Status open_store();
     void send_join();
+    void begin_preflight(const wire::Welcome& welcome);
     void forget_result();
     void send_started();
     void fault(std::int32_t rank, std::string_view cause, std::string message);
@@ -181,6 +198,9 @@ class Node {
     std::optional<wire::World> world_;
     bool join_wanted_ = false;               // ABORT came while ranks ran
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
+    std::optional<wire::World> awaiting_;    // waits for TABLE
+    wire::Table table_;                      // the newest that came
+    std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints
@@ -193,9 +213,15 @@ class Node {
     std::vector<wire::StartedRank> tasks_here_;  // until all are
     std::string directory_;                      // of the ranks
     ProcessRunner runner_;
+    EvidenceTaker evidence_;
+    Preflight preflight_;
+    std::string ports_problem_;  // why there is no JOIN; "" = there is
+    UnixMillis hello_at_ = 0;    // when the newest HELLO was made
+    std::chrono::steady_clock::time_point hello_made_;
     std::uint64_t bad_reports_ = 0;
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;
+    std::unique_ptr<GpuWatch> gpus_;  // the last: its threads call in here
 };
 
 }  // namespace lockstep

@@ -87,7 +87,7 @@ Status Node::open_store() {
 // Nothing from the daemon is counted on.
 Status Node::check_endpoints() const {
     const std::size_t ports = world_->ports.size();
-    const auto nodes = world_->hosts.size();
+    const auto nodes = std::max(world_->hosts.size(), static_cast<std::size_t>(world_->nodes));
     if (world_->local_ranks < 1 || world_->addresses.size() != (ports == 0 ? 0 : nodes) ||
         ports != (needs_endpoints(*spec_) ? static_cast<std::size_t>(world_->world_size) : 0) ||
         (ports != 0 && nodes * static_cast<std::size_t>(world_->local_ranks) != ports)) {

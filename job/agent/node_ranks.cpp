@@ -47,7 +47,7 @@ RankPlace Node::place_of(std::int32_t local_rank) const {
     place.node_rank = world_->node_rank;
     place.world_size = world_->world_size;
     place.local_world_size = world_->local_ranks;
-    place.nodes = static_cast<std::int32_t>(world_->hosts.size());
+    place.nodes = std::max(world_->nodes, static_cast<std::int32_t>(world_->hosts.size()));
     place.master_addr = world_->master_address;
     place.master_port = world_->master_port;
     place.hosts = world_->hosts;
@@ -289,6 +289,8 @@ void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyReques
     origin.connection = connection;
     origin.id = request.id;
     origin.op = request.request.op;
+    origin.deadline =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds{request.request.timeout_ms};
     auto asked = keys_.ask(origin, request.request);
     if (asked.answer) {
         answer(origin, *asked.answer);
@@ -301,7 +303,7 @@ void Node::accept(RankState& rank, std::uint64_t connection, const RankKeyReques
 }
 
 void Node::on(const wire::KeyReply& reply) {
-    const auto answered = keys_.answered(reply);
+    const auto answered = keys_.answered(reply, std::chrono::steady_clock::now());
     for (const auto& origin : answered.origins) {
         answer(origin, reply);
     }
@@ -369,7 +371,7 @@ void Node::on_all_ended() {
     if (settling_) {
         settle_timer_.cancel();
     } else if (stopping_) {
-        shut_down(std::chrono::milliseconds{0});
+        shut_down(std::chrono::milliseconds{0}, farewell_);
     } else if (next_world_) {
         const wire::World world = *std::exchange(next_world_, std::nullopt);
         prepare(world);

@@ -24,7 +24,9 @@ void Outbox::numbered(M message, bool after_batches) {
 template void Outbox::numbered(wire::Exited, bool);
 template void Outbox::numbered(wire::Fault, bool);
 template void Outbox::numbered(wire::CheckpointSaved, bool);
+template void Outbox::numbered(wire::GpuXid, bool);
 template void Outbox::numbered(wire::Done, bool);
+template void Outbox::numbered(wire::Bye, bool);
 
 void Outbox::batch(const Batch& batch) {
     KeptBatch kept{encode_batch(batch), batch.rows()};
@@ -53,6 +55,11 @@ std::optional<Outbox::Frame> Outbox::next() {
         return frame;
     }
     if (auto frame = next_batch()) {
+        return frame;
+    }
+    if (gpus_) {
+        Frame frame{true, std::move(*gpus_)};
+        gpus_.reset();
         return frame;
     }
     if (!last_control_.empty()) {

@@ -1,7 +1,8 @@
 // What goes to the daemon, in which order, and what must be kept until it is acknowledged.
 // Pure (no I/O): the session asks next() for one message after another. Agent thread only.
 //
-// Order: control messages and key requests, then events as they were made, then batches; an event
+// Order: control messages and key requests, then events as they were made, then batches, then the
+// newest look at the GPUs; an event
 // that was made after a batch and says so (DONE) waits for it. Events, batches and unanswered key
 // requests survive a lost connection and are sent again by reconnected().
 #pragma once
@@ -38,9 +39,14 @@ class Outbox {
     void event(wire::Exited message) { numbered(std::move(message), false); }
     void event(wire::Fault message) { numbered(std::move(message), false); }
     void event(wire::CheckpointSaved message) { numbered(std::move(message), false); }
+    void event(wire::GpuXid message) { numbered(std::move(message), false); }
     void event(wire::Done message) { numbered(std::move(message), true); }
+    void event(wire::Bye message) { numbered(std::move(message), true); }
     // Keeps the batch until it is acknowledged; over the cap the oldest go and are counted.
     void batch(const Batch& batch);
+
+    // The newest look at the GPUs; one that was not sent yet is forgotten. Not acknowledged.
+    void gpus(std::string frame) { gpus_ = std::move(frame); }
 
     // The next message to send, or nothing.
     std::optional<Frame> next();
@@ -50,6 +56,7 @@ class Outbox {
     void disconnected() {
         control_.clear();
         last_control_.clear();
+        gpus_.reset();
     }
     void acknowledge(std::uint64_t event, std::uint64_t batch);
 
@@ -74,6 +81,7 @@ class Outbox {
     std::size_t batch_bytes_cap_;
     std::deque<std::string> control_;
     std::deque<std::string> last_control_;
+    std::optional<std::string> gpus_;
     std::map<std::uint64_t, Event> events_;       // by event number, unacknowledged
     std::map<std::uint64_t, KeptBatch> batches_;  // by seq, unacknowledged
     std::uint64_t last_event_ = 0;

@@ -151,7 +151,12 @@ int run_key_command(const KeyCommand& command) {
         return cas(client, command);
     }
     Status done;
-    if (command.op == "set") {
+    if (command.op == "delete") {
+        const auto deleted = client.remove(command.key);
+        done = !deleted   ? fail(deleted.error())
+               : *deleted ? Status{}
+                          : fail(Errc::not_found, "delete: no key " + printable(command.key));
+    } else if (command.op == "set") {
         const auto value = value_of(command);
         done = value ? client.set(command.key, *value,
                                   command.once ? RankClient::Write::once : RankClient::Write::any)

@@ -21,7 +21,7 @@ inline constexpr int kKeyTimedOut = 3;
 inline constexpr int kKeyNoAgent = 4;  // no LOCKSTEP_SOCKET, or nobody answers there
 
 struct KeyCommand {
-    std::string op;                 // set get wait add cas barrier
+    std::string op;                 // set get wait add cas delete barrier
     std::string key;                // or the barrier's name
     std::vector<std::string> keys;  // wait
     std::string value;              // set, cas; "-": read from stdin, as it is
@@ -31,7 +31,8 @@ struct KeyCommand {
     bool waits = false;             // get: for the key to be set
     std::chrono::milliseconds timeout{30'000};
 };
-// Runs one key operation; get and add print the value, cas the one that stands now.
+// Runs one key operation; get and add print the value, cas the one that stands now; delete
+// of a key that is not there is refused.
 int run_key_command(const KeyCommand& command);
 
 }  // namespace lockstep

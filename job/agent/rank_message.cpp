@@ -224,8 +224,8 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
     if (op == "phase" || op == "checkpoint") {
         return parse_notice(*json, op);
     }
-    constexpr std::array<std::string_view, 8> kKeyOps{"set",  "multi_set", "get", "multi_get",
-                                                      "wait", "add",       "cas", "barrier"};
+    constexpr std::array<std::string_view, 9> kKeyOps{
+        "set", "multi_set", "get", "multi_get", "wait", "add", "cas", "delete", "barrier"};
     if (std::find(kKeyOps.begin(), kKeyOps.end(), op) != kKeyOps.end()) {
         return parse_key(*json, op);
     }
@@ -244,6 +244,8 @@ std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire:
     out["ok"] = true;
     if (op == "add") {
         out["value"] = reply.number;
+    } else if (op == "delete") {
+        out["deleted"] = reply.number == 1;
     } else if (op == "get") {
         out["value"] = reply.value;
     } else if (op == "cas") {

@@ -4,7 +4,7 @@
 //   {"op":"report","step":12,"epoch":0,"loss":0.53,"step_seconds":0.021,…}     no answer
 //   {"op":"checkpoint","step":200,"path":"…"}                                   no answer
 //   {"op":"phase","phase":"init|train|eval|checkpoint"}                         no answer
-//   {"op":"set|multi_set|get|multi_get|wait|add|cas|barrier","id":7,…}
+//   {"op":"set|multi_set|get|multi_get|wait|add|cas|delete|barrier","id":7,…}
 //                                                           {"id":7,"ok":true,"value":…}
 //
 // Of a report, "epoch", "total_steps" and every metric become columns of the telemetry batch. With

@@ -16,6 +16,13 @@ using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
+std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes) {
+    constexpr std::int32_t kAtOnce = 512;
+    constexpr std::int64_t kPerSecond = 8'192;
+    return std::chrono::milliseconds{
+        nodes <= kAtOnce ? 0 : node_rank * std::int64_t{1000} / kPerSecond};
+}
+
 Session::Session(TaskGroup& tasks, Node& node, std::filesystem::path attempt_file, Timing timing)
     : sender_(tasks.io()),
       node_(node),
@@ -30,6 +37,9 @@ Session::Session(TaskGroup& tasks, Node& node, std::filesystem::path attempt_fil
 }
 
 Task<void> Session::run() {
+    if (timing_.first_connect > std::chrono::milliseconds{0}) {
+        co_await sleep_on(retry_timer_, timing_.first_connect);
+    }
     while (!stopped_) {
         const auto began = SteadyClock::now();
         const Status ended = co_await connect_once();
@@ -39,7 +49,11 @@ Task<void> Session::run() {
         if (std::exchange(connected_, false)) {
             node_.disconnected();
             lost_at_ = SteadyClock::now();
-            log::warn("connection to the daemon lost", {{"why", ended.error().message}});
+            if (std::exchange(drained_, false)) {
+                log::info("the daemon is being stopped; waiting for the next one");
+            } else {
+                log::warn("connection to the daemon lost", {{"why", ended.error().message}});
+            }
             if (SteadyClock::now() - began > std::chrono::seconds{1}) {
                 delay_ = timing_.first_retry;
             }
@@ -113,6 +127,7 @@ Task<Status> Session::connect_once() {
             log::warn("message ignored", {{"why", decoded.error().message}});
             continue;
         }
+        drained_ = drained_ || std::holds_alternative<wire::Drain>(*decoded);
         node_.handle(*decoded);
     }
     sending_ = false;

@@ -14,6 +14,11 @@
 
 namespace lockstep {
 
+// How long an agent waits before it dials for the first time: Slurm starts all of a large job's
+// agents at one moment, and what does not fit the daemon's queue of connections is sent again by
+// the kernel only after a second. 8,192 nodes a second; up to 512 nodes nothing.
+std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes);
+
 class Session {
   public:
     struct Timing {
@@ -26,6 +31,7 @@ class Session {
         // port.
         std::chrono::milliseconds denied_running{60'000};
         std::chrono::milliseconds orphan = limits::kOrphanPatience;
+        std::chrono::milliseconds first_connect{0};  // before the first dial
     };
 
     // `attempt_file` is read again before every connect: the daemon may have moved.
@@ -57,6 +63,7 @@ class Session {
     bool connected_ = false;
     bool sending_ = false;
     bool stopped_ = false;
+    bool drained_ = false;  // the daemon has said that it goes
 };
 
 }  // namespace lockstep

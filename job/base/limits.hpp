@@ -82,8 +82,14 @@ inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting fo
 
 // --- agents and ranks ------------------------------------------------------------------------
 inline constexpr std::size_t kAgentFrameBytes = 4U << 20U;  // one WebSocket message
-// Unread by one agent; WORLD of 16,384 nodes < 1 MiB.
+// Unread by one agent; TABLE of 16,384 nodes < 1 MiB.
 inline constexpr std::size_t kAgentQueueBytes = 16U << 20U;
+// Up to so many nodes every agent is told of all the others in WORLD itself: a larger world's would
+// be most of what a rendezvous costs.
+inline constexpr std::int32_t kWorldHosts = 64;
+// Up to so many nodes a rank's environment names them all: Linux gives a variable 128 KiB, and a
+// host's name may have 64 characters.
+inline constexpr std::int32_t kEnvironmentHosts = 1024;
 inline constexpr std::size_t kReportBytes = 64U << 10U;  // one report of a rank
 inline constexpr std::size_t kKeyBytes = 256;
 inline constexpr std::size_t kValueBytes = 1U << 20U;  // gloo publishes < 1 KiB a rank
@@ -112,6 +118,12 @@ inline constexpr std::size_t kStoreConnections = 262'144;  // torch before 2.1 m
 inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch
 // Per node; then the oldest go, counted.
 inline constexpr std::size_t kUnacknowledgedBytes = 64U << 20U;
+// Of one GPU frame, once a second per node. A rank's GPU process may have children that compute.
+inline constexpr std::size_t kGpuUses = 4096;
+inline constexpr std::size_t kGpuXids = 256;      // kinds of errors × GPUs that a node remembers
+inline constexpr std::size_t kGpuTextBytes = 96;  // NVML's longest is 96 with its zero
+inline constexpr std::size_t kXidEvents = 256;    // of an attempt; a broken GPU repeats itself
+inline constexpr std::size_t kGpusShownInFull = 1024;   // in /metrics; beyond, the slim profile
 inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at
 inline constexpr std::int64_t kLogBytes = 64LL << 20U;  // kept per rank: the first and the last
 inline constexpr std::int64_t kLogHeadBytes = 1LL << 20U;  // of those, from the beginning
@@ -122,11 +134,31 @@ inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected
 // A hang is told from a slow step by at least this much, unless the job says otherwise.
 inline constexpr auto kHangLeast = std::chrono::seconds{60};
 // What the ranks of a hang are doing is looked at for so long at most, before they are ended.
-inline constexpr auto kEvidencePatience = std::chrono::seconds{15};
+inline constexpr auto kEvidencePatience = std::chrono::seconds{12};
+// An agent ends its own part sooner, so that what it has is heard.
+inline constexpr auto kEvidenceTime = std::chrono::seconds{9};
+inline constexpr auto kEvidenceTool = std::chrono::seconds{5};     // one debugger, NCCL's answer
+inline constexpr auto kFlightDump = std::chrono::seconds{3};       // torch looks once a second
+inline constexpr std::size_t kEvidenceParallel = 4;                // debuggers of a node at a time
+inline constexpr std::size_t kEvidenceProcesses = 32;              // of a rank; loaders' workers
+inline constexpr std::size_t kEvidenceThreads = 256;               // of a process
+inline constexpr std::size_t kEvidenceStacks = 3;                  // processes of a rank, debugged
+inline constexpr std::size_t kEvidenceFileBytes = 4U << 20U;       // one file; a stack is < 100 KiB
+inline constexpr std::size_t kFlightDumpBytes = 16U << 20U;        // 2000 collectives are 2 MiB
+inline constexpr std::size_t kEvidenceRanks = 256;                 // in the event, laggards first
+inline constexpr std::size_t kEvidenceFrames = 64;                 // of one thread's stack
+inline constexpr std::size_t kEvidenceGaps = 8;                    // told of one rank
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
-inline constexpr std::int32_t kRefusalEvents = 16;                 // of an attempt
+// The pre-flight: agents look at their node, then at each other; the daemon waits a little longer
+// than they take. Budget of rendezvous.md §4.5: 2 s; a busy machine is no bad one.
+inline constexpr auto kFactsPatience = std::chrono::seconds{15};
+inline constexpr auto kProbePatience = std::chrono::seconds{8};
+inline constexpr auto kGpuTestTimeout = std::chrono::seconds{60};
+inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
+inline constexpr std::int32_t kRefusalEvents = 16;   // of an attempt
+inline constexpr std::int32_t kAnomalyEvents = 64;   // of a generation
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
 inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
 

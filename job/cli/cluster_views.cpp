@@ -59,6 +59,21 @@ Lines nodes_table(const Terminal& terminal, const Json& nodes) {
     return table.lines(terminal);
 }
 
+Lines preflight_table(const Terminal& terminal, const Json& findings) {
+    Table table({{"NODE", false, true},
+                 {"CHECK"},
+                 {"SEVERITY"},
+                 {"FOUND", false, true},
+                 {"EXPECTED", false, true}});
+    for (const Json& one : findings) {
+        const std::string severity = text_at(one, "severity");
+        table.row({text_at(one, "node"), text_at(one, "check"),
+                   paint(terminal, severity == "fail" ? Style::red : Style::yellow, severity),
+                   text_at(one, "found"), text_at(one, "expected")});
+    }
+    return table.empty() ? Lines{} : table.lines(terminal);
+}
+
 Lines cluster_view(const Terminal& terminal, const Json& cluster) {
     Lines lines;
     std::string head = text_at(cluster, "scheduler");

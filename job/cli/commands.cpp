@@ -66,6 +66,13 @@ Exit show(Context& context, const std::string& id) {
         print_json(context, *job);
     } else {
         print(context, job_view(context.terminal, *job, context.clock.wall()));
+        // Of a hang; that there is none, or a daemon that knows of none, is no news.
+        const auto evidence = context.client.get_json("/v1/jobs/" + id + "/evidence");
+        const Json& items = evidence ? items_at(*evidence, "items") : items_at(Json(), "");
+        if (!items.empty()) {
+            constexpr std::size_t kMost = 8;
+            print(context, evidence_view(context.terminal, items.front(), kMost));
+        }
     }
     return Exit::ok;
 }
@@ -313,6 +320,9 @@ Exit script(Context& context) {
 
 Exit nodes(Context& context) {
     const Options& options = context.options;
+    if (options.nodes_action == "check") {
+        return check_nodes(context);
+    }
     Json all = Json::object();
     all["items"] = Json::array();
     std::string cursor;
@@ -405,9 +415,10 @@ Exit run_verb(Context& context, const std::string& verb) {
         return follow_job(context, *id, context.options.wait);
     }
     static const std::map<std::string, Exit (*)(Context&, const std::string&)> kJob{
-        {"show", show},     {"ranks", ranks},     {"logs", logs},
-        {"events", events}, {"series", series},   {"cancel", cancel},
-        {"spec", spec},     {"restart", restart}, {"checkpoint", checkpoint}};
+        {"show", show},        {"ranks", ranks},     {"logs", logs},
+        {"events", events},    {"series", series},   {"cancel", cancel},
+        {"spec", spec},        {"restart", restart}, {"checkpoint", checkpoint},
+        {"evidence", evidence}};
     return kJob.at(verb)(context, *id);
 }
 

@@ -131,7 +131,23 @@ void declare_jobs(CLI::App& app, Options& options) {
 }
 
 void declare_cluster(CLI::App& app, Options& options) {
-    CLI::App* nodes = verb(app, "nodes", "List the scheduler's nodes and what runs on them");
+    CLI::App* nodes = verb(app, "nodes",
+                           "List the scheduler's nodes and what runs on them; nodes check: take "
+                           "some and look whether ranks could meet there, without training");
+    nodes->add_option("ACTION", options.nodes_action, "check, or nothing to list them")
+        ->check(CLI::IsMember({"check"}).description(""))
+        ->type_name("check");
+    nodes->add_option("--nodes", options.nodes, "check: so many nodes")
+        ->check(CLI::Range(1, 16'384).description(""))
+        ->type_name("N")
+        ->capture_default_str();
+    nodes->add_option("--nodelist", options.nodelist, "check: these nodes (Slurm), as in n[1-4]")
+        ->type_name("LIST");
+    nodes->add_option("--gpus", options.gpus, "check: GPUs that each node must have")
+        ->check(CLI::Range(0, 64).description(""))
+        ->type_name("N");
+    nodes->add_flag("--gpu-test", options.gpu_test,
+                    "check: train for a moment on each node, compare the times");
     nodes->add_option("--partition", options.partition, "Only nodes of this partition")
         ->type_name("NAME");
     nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")
@@ -154,6 +170,16 @@ void declare_one_job(CLI::App& app, Options& options) {
     logs->add_option("--tail", options.tail, "Only the last lines")
         ->check(CLI::Range(1, 1'000'000).description(""))
         ->type_name("N");
+    CLI::App* evidence = job_verb(app, options, "evidence",
+                                  "Show what the ranks of a hang were doing, lagging ones first");
+    evidence->add_option("--rank", options.evidence_rank, "Print the texts of this rank")
+        ->type_name("N");
+    evidence->add_option("--what", options.what, "Print only this; stack: python and native")
+        ->check(CLI::IsMember({"all", "stack", "state", "kernel", "python", "native", "ras",
+                               "flight-recorder"})
+                    .description(""))
+        ->type_name("all|stack|state|kernel|python|native|ras|flight-recorder");
+    evidence->add_flag("--now", options.now, "Look at the ranks now; nothing is stopped");
     CLI::App* events = job_verb(app, options, "events", "Print what happened to a job, in order");
     events->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
     CLI::App* series = job_verb(app, options, "series", "Plot what the ranks reported");

@@ -47,10 +47,17 @@ struct Options {
     // one job
     std::string id;
     std::string rank = "0";
-    std::int64_t tail = 0;  // 0 = from the beginning
+    std::int64_t tail = 0;      // 0 = from the beginning
+    std::string evidence_rank;  // "" = all
+    std::string what;           // of the evidence; "" = all
     std::string metric;
     std::string ranks;
     std::string partition;
+    // nodes check
+    std::string nodes_action;
+    std::string nodelist;
+    std::int64_t nodes = 1;
+    std::int64_t gpus = 0;  // a node
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
     // token; the user is `user`
@@ -73,6 +80,8 @@ struct Options {
     bool quiet = false;        // jobs
     bool log_follow = false;   // logs, events
     bool watch = false;        // ranks
+    bool now = false;          // evidence
+    bool gpu_test = false;     // nodes check
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

@@ -1,9 +1,11 @@
+// size: the views of one job, a small function each
 #include "job/cli/views.hpp"
 
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
 #include "job/model/state.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -85,6 +87,19 @@ std::string labels_text(const Json& job) {
     return out;
 }
 
+std::string anomalies_text(const Json& job) {
+    std::string out;
+    const Json& anomalies = at(job, "anomalies");
+    if (anomalies.is_object()) {
+        for (const auto& [kind, count] : anomalies.items()) {
+            out += (out.empty() ? "" : ", ") +
+                   (count.is_number_integer() ? std::to_string(count.get<std::int64_t>()) : "?") +
+                   " × " + one_line(kind);
+        }
+    }
+    return out;
+}
+
 std::string cause_line(const Json& cause) {
     const std::string kind = text_at(cause, "class");
     if (kind.empty() || kind == "none") {
@@ -130,6 +145,11 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
                                            : text_at(node, "node"));
             }
             facts.add(label, nodes);
+        }
+        for (const Json& one : items_at(attempt, "preflight")) {
+            facts.add("  " + text_at(one, "severity"), text_at(one, "node") + ": " +
+                                                           text_at(one, "found") + "; expected " +
+                                                           text_at(one, "expected"));
         }
         for (const Json& generation : items_at(attempt, "generations")) {
             std::string text = seconds_between(generation, "started_at", "finished_at", now);
@@ -252,6 +272,7 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     if (const auto lost = integer_at(job, "lost_steps"); lost && *lost > 0) {
         facts.add("lost steps", std::to_string(*lost) + ", done again after a restart");
     }
+    facts.add("anomalies", anomalies_text(job));
     for (const Json& warning : items_at(job, "warnings")) {
         facts.add("warning",
                   warning.is_string() ? one_line(warning.get_ref<const std::string&>()) : "");
@@ -282,7 +303,7 @@ std::string event_line(const Terminal& terminal, const Json& event) {
         const std::string text = text_at(data, key);
         line += text.empty() ? "" : "  " + text;
     }
-    for (const char* key : {"step", "exit_code", "signal"}) {
+    for (const char* key : {"step", "exit_code", "signal", "gpu", "xid"}) {
         const auto value = integer_at(data, key);
         if (value && *value >= (std::string_view(key) == "signal" ? 1 : 0)) {
             line += std::string("  ") + key + " " + std::to_string(*value);
@@ -300,23 +321,56 @@ std::string rank_end(const Json& rank) {
     return code && *code >= 0 ? "exit " + std::to_string(*code) : "";
 }
 
+// One cell per thing that the rank's GPUs do; several GPUs' are separated by commas.
+std::string gpus_text(const Json& rank, std::string_view key, double scale, const char* unit) {
+    std::string out;
+    for (const Json& gpu : items_at(rank, "gpus")) {
+        const Json& value = at(gpu, key);
+        const double number = value.is_number() ? value.get<double>() * scale : -1;
+        out += out.empty() ? "" : ",";
+        out += number < 0 ? "-" : std::to_string(std::llround(number)) + unit;
+    }
+    return out;
+}
+
+bool has_gpus(const Json& ranks) {
+    const auto& items = items_at(ranks, "items");
+    return std::any_of(items.begin(), items.end(),
+                       [](const Json& rank) { return !items_at(rank, "gpus").empty(); });
+}
+
 Lines ranks_table(const Terminal& terminal, const Json& ranks) {
-    Table table({{"RANK", true},
-                 {"NODE", false, true},
-                 {"STATE"},
-                 {"STEP", true},
-                 {"LOSS", true},
-                 {"STEP TIME", true},
-                 {"AGE", true},
-                 {"PID", true},
-                 {"END"}});
+    std::vector<Table::Column> columns{{"RANK", true}, {"NODE", false, true}, {"STATE"},
+                                       {"STEP", true}, {"LOSS", true},        {"STEP TIME", true},
+                                       {"AGE", true},  {"PID", true}};
+    const bool gpus = has_gpus(ranks);
+    if (gpus) {
+        for (const char* title : {"GPU", "USE", "GPU MEM", "POWER", "TEMP"}) {
+            columns.push_back({title, true});
+        }
+    }
+    columns.push_back({"END"});
+    Table table(std::move(columns));
     for (const Json& rank : items_at(ranks, "items")) {
         const std::string state = text_at(rank, "state");
-        table.row({integer_text(rank, "rank"), text_at(rank, "node"),
-                   paint(terminal, state_style(state), state), integer_text(rank, "step"),
-                   value_text(rank, "loss"), duration_text(rank, "step_seconds"),
-                   duration_text(rank, "report_age_seconds"), integer_text(rank, "pid"),
-                   rank_end(rank)});
+        std::vector<std::string> cells{integer_text(rank, "rank"),
+                                       text_at(rank, "node"),
+                                       paint(terminal, state_style(state), state),
+                                       integer_text(rank, "step"),
+                                       value_text(rank, "loss"),
+                                       duration_text(rank, "step_seconds"),
+                                       duration_text(rank, "report_age_seconds"),
+                                       integer_text(rank, "pid")};
+        if (gpus) {
+            constexpr double kMebibytes = 1.0 / (1U << 20U);
+            cells.push_back(gpus_text(rank, "gpu", 1, ""));
+            cells.push_back(gpus_text(rank, "utilization_ratio", 100, "%"));
+            cells.push_back(gpus_text(rank, "memory_used_bytes", kMebibytes, "M"));
+            cells.push_back(gpus_text(rank, "power_watts", 1, "W"));
+            cells.push_back(gpus_text(rank, "temperature_celsius", 1, "C"));
+        }
+        cells.push_back(rank_end(rank));
+        table.row(std::move(cells));
     }
     return table.lines(terminal);
 }

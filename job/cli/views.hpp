@@ -24,6 +24,10 @@ Lines cause_view(const Terminal& terminal, const Json& cause);
 std::string event_line(const Terminal& terminal, const Json& event);
 // The ranks' table of GET …/ranks.
 Lines ranks_table(const Terminal& terminal, const Json& ranks);
+// An item of GET …/evidence: what was had, and the first `most` of its ranks.
+Lines evidence_view(const Terminal& terminal, const Json& item, std::size_t most);
+// Findings of a pre-flight; nothing if there are none.
+Lines preflight_table(const Terminal& terminal, const Json& findings);
 // The nodes of GET /v1/nodes.
 Lines nodes_table(const Terminal& terminal, const Json& nodes);
 // The answer of GET /v1/cluster.

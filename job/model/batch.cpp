@@ -1,6 +1,7 @@
 #include "job/model/batch.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/flat_bytes.hpp"
 
 #include <algorithm>
 
@@ -9,54 +10,6 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x3142534C;
 constexpr std::uint16_t kVersion1 = 1;
-
-// The format is little-endian and so is every machine Lockstep builds for.
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-
-template <class T>
-void put(std::string& out, T value) {
-    out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-template <class T>
-void put_all(std::string& out, const std::vector<T>& values) {
-    out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
-class Reader {
-  public:
-    explicit Reader(std::string_view bytes) : rest_(bytes) {}
-    template <class T>
-    bool get(T& value) {
-        if (rest_.size() < sizeof value) {
-            return false;
-        }
-        rest_.copy(reinterpret_cast<char*>(&value), sizeof value);
-        rest_.remove_prefix(sizeof value);
-        return true;
-    }
-    template <class T>
-    bool get_all(std::vector<T>& values, std::size_t count) {
-        if (rest_.size() / sizeof(T) < count) {
-            return false;
-        }
-        values.resize(count);
-        rest_.copy(reinterpret_cast<char*>(values.data()), count * sizeof(T));
-        rest_.remove_prefix(count * sizeof(T));
-        return true;
-    }
-    bool get_text(std::string& text, std::size_t size) {
-        if (rest_.size() < size) {
-            return false;
-        }
-        text.assign(rest_.substr(0, size));
-        rest_.remove_prefix(size);
-        return true;
-    }
-    bool done() const { return rest_.empty(); }
-
-  private:
-    std::string_view rest_;
-};
 
 }  // namespace
 
@@ -102,18 +55,18 @@ std::string encode_batch(const Batch& batch) {
     std::string out;
     const std::size_t rows = batch.rows();
     out.reserve(28 + rows * 20 + batch.columns.size() * (32 + rows * 9));
-    put(out, kMagic);
-    put(out, kVersion1);
-    put(out, static_cast<std::uint16_t>(batch.columns.size()));
-    put(out, batch.seq);
-    put(out, batch.generation);
-    put(out, batch.node_rank);
-    put(out, static_cast<std::uint32_t>(rows));
-    put_all(out, batch.ranks);
-    put_all(out, batch.steps);
-    put_all(out, batch.times);
+    put_flat(out, kMagic);
+    put_flat(out, kVersion1);
+    put_flat(out, static_cast<std::uint16_t>(batch.columns.size()));
+    put_flat(out, batch.seq);
+    put_flat(out, batch.generation);
+    put_flat(out, batch.node_rank);
+    put_flat(out, static_cast<std::uint32_t>(rows));
+    put_flat_all(out, batch.ranks);
+    put_flat_all(out, batch.steps);
+    put_flat_all(out, batch.times);
     for (const auto& column : batch.columns) {
-        put(out, static_cast<std::uint8_t>(column.name.size()));
+        put_flat(out, static_cast<std::uint8_t>(column.name.size()));
         out += column.name;
         std::vector<std::uint8_t> bits((rows + 7) / 8, 0);
         for (std::size_t i = 0; i < rows; ++i) {
@@ -121,14 +74,14 @@ std::string encode_batch(const Batch& batch) {
                 bits[i / 8] = static_cast<std::uint8_t>(bits[i / 8] | (1U << (i % 8)));
             }
         }
-        put_all(out, bits);
-        put_all(out, column.values);
+        put_flat_all(out, bits);
+        put_flat_all(out, column.values);
     }
     return out;
 }
 
 Result<Batch> decode_batch(std::string_view bytes) {
-    Reader in{bytes};
+    FlatReader in{bytes};
     Batch batch;
     std::uint32_t magic = 0;
     std::uint16_t version = 0;

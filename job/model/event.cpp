@@ -91,11 +91,42 @@ void fields(V& visit, M& m) {
         visit("message", m.message);
         visit("at", m.at);
         visit.number_or_none("slot", m.slot);
+    } else if constexpr (Is<M, event::AnomalySeen>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("rank", m.rank);
+        visit("node", m.node);
+        visit("anomaly", m.anomaly);
+        visit.number_or_none("step", m.step);
+        visit("message", m.message);
+    } else if constexpr (Is<M, event::PreflightSeen>) {
+        visit("attempt", m.attempt);
+        visit.number_or_none("slot", m.slot);
+        visit("node", m.node);
+        visit("severity", m.severity);
+        visit.optional("check", m.check);
+        visit.optional("found", m.found);
+        visit.optional("expected", m.expected);
     } else if constexpr (Is<M, event::CheckpointSaved>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);
         visit("step", m.step);
         visit("path", m.path);
+    } else if constexpr (Is<M, event::GpuXid>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("rank", m.rank);
+        visit("node", m.node);
+        visit("gpu", m.gpu);
+        visit("xid", m.xid);
+        visit("at", m.at);
+    } else if constexpr (Is<M, event::EvidenceTaken>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("reason", m.reason);
+        visit("message", m.message);
+        visit.number_or_none("step", m.step);
+        visit("ranks", m.ranks);
     } else if constexpr (Is<M, event::CancelRequested>) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {
@@ -104,7 +135,7 @@ void fields(V& visit, M& m) {
         visit("attempt", m.attempt);
     } else {
         static_assert(Is<M, event::RanksStarted> || Is<M, event::GenerationEnded> ||
-                      Is<M, event::RestartRequested>);
+                      Is<M, event::RestartRequested> || Is<M, event::RanksReleased>);
         visit("attempt", m.attempt);
         visit("generation", m.generation);
         if constexpr (Is<M, event::GenerationEnded>) {

@@ -99,6 +99,11 @@ struct GenerationStarted {  // on disk before WORLD leaves: its number is a fenc
     // its own (there are no spares).
     std::vector<std::int32_t> slots{};
 };
+// Every node is ready. On disk before any of them hears START: without it no rank has run.
+struct RanksReleased {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+};
 struct RanksStarted {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
@@ -151,6 +156,48 @@ struct RestartRequested {
     std::int32_t generation = 0;
     std::string by;
 };
+// Something is wrong with a run that goes on; it ends nothing.
+struct AnomalySeen {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // -1: the job as a whole
+    std::string node;        // of the rank
+    std::string anomaly;     // a word of AnomalyKind (anomaly.hpp)
+    std::int64_t step = -1;
+    std::string message;
+};
+// The driver of a node's GPU reported a critical error: an Xid, numbered by NVIDIA.
+struct GpuXid {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // that used the GPU; -1: nobody knows
+    std::string node;
+    std::int32_t gpu = 0;
+    std::int64_t xid = 0;
+    UnixMillis at = 0;  // the node's clock
+};
+// What the ranks were doing has been looked at: on a hang before anything is ended, or because
+// somebody asked. The texts lie in the attempt's folder (evidence.hpp).
+struct EvidenceTaken {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::string reason;      // why it was taken
+    std::string message;     // what was had and what was not, in words
+    std::int64_t step = -1;  // the highest that a rank has reported
+    // [{rank, node, pid, step, behind, state, wchan, frame, files: [{name, size}],
+    // missing: [{what, why}]}], the lagging ones first; at most limits::kEvidenceRanks.
+    Json ranks = Json::array();
+};
+// What was found of a node before the ranks met (preflight.hpp).
+struct PreflightSeen {
+    std::int32_t attempt = 0;
+    std::int32_t slot = -1;
+    std::string node;
+    std::string severity;  // fail | warn | passed: no node has failed, says nothing of one
+    std::string check{};
+    std::string found{};
+    std::string expected{};
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -166,7 +213,8 @@ using EventData =
                  event::CheckpointSaved, event::GenerationEnded, event::AttemptEnded,
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
-                 event::DependencyFailed, event::RestartRequested>;
+                 event::DependencyFailed, event::RestartRequested, event::RanksReleased,
+                 event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -1,4 +1,7 @@
+// size: what each event does to a job, a small function each
 #include "job/model/job.hpp"
+
+#include "job/base/limits.hpp"
 
 #include <algorithm>
 
@@ -152,6 +155,14 @@ struct Applier {
         ++current->refused;
         return {};
     }
+    Status operator()(const event::PreflightSeen& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr) {
+            return stale("attempt");
+        }
+        current->take_preflight(e);
+        return {};
+    }
     Status operator()(const event::DependencyFailed& e) const {
         if (job.blocked) {
             return stale("cause");
@@ -192,9 +203,19 @@ struct Applier {
             return stale("generation");
         }
         current->running_at = event.time;
+        // Written by a version that did not say when they were released.
+        current->released_at = current->released_at == 0 ? event.time : current->released_at;
         if (job.started_at == 0) {
             job.started_at = event.time;
         }
+        return {};
+    }
+    Status operator()(const event::RanksReleased& e) const {
+        Generation* current = generation(e.attempt, e.generation);
+        if (current == nullptr || current->released_at != 0) {
+            return stale("generation");
+        }
+        current->released_at = event.time;
         return {};
     }
     Status operator()(const event::RankExited& e) const {
@@ -240,6 +261,18 @@ struct Applier {
             current->fault = cause;
         }
         return {};
+    }
+    Status operator()(const event::AnomalySeen& e) const {
+        const auto kind = parse_anomaly_kind(e.anomaly);
+        if (generation(e.attempt, e.generation) == nullptr || !kind) {
+            return stale("generation");
+        }
+        ++job.anomalies[static_cast<std::size_t>(*kind)];
+        return {};
+    }
+    // It is for people; nothing follows from it.
+    Status operator()(const event::EvidenceTaken& e) const {
+        return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};
     }
     Status operator()(const event::CheckpointSaved& e) const {
         if (generation(e.attempt, e.generation) == nullptr) {
@@ -290,6 +323,22 @@ struct Applier {
             return stale("generation");
         }
         job.restart_requested_by = e.by;
+        return {};
+    }
+    // An agent that reconnects may say it again.
+    Status operator()(const event::GpuXid& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr || current->xids.size() >= limits::kXidEvents) {
+            return stale("attempt");
+        }
+        const auto same = [&e](const event::GpuXid& known) {
+            return known.node == e.node && known.gpu == e.gpu && known.xid == e.xid &&
+                   known.at == e.at;
+        };
+        if (std::any_of(current->xids.begin(), current->xids.end(), same)) {
+            return stale("error");
+        }
+        current->xids.push_back(e);
         return {};
     }
     Status operator()(const event::Finished& e) const {

@@ -3,11 +3,14 @@
 // idempotent and run after the append, so they may run twice (after a crash they do).
 #pragma once
 
+#include "job/model/anomaly.hpp"
 #include "job/model/event.hpp"
+#include "job/model/preflight.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
 #include "job/model/sweep.hpp"
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -20,8 +23,9 @@ namespace lockstep {
 
 struct Generation {
     std::int32_t number = 0;
-    UnixMillis started_at = 0;  // WORLD was fixed
-    UnixMillis running_at = 0;  // every rank had been started
+    UnixMillis started_at = 0;   // WORLD was fixed
+    UnixMillis released_at = 0;  // ranks may have run since: START may have left
+    UnixMillis running_at = 0;   // every rank had been started
     UnixMillis finished_at = 0;
     std::string master_address;
     std::int32_t master_port = 0;
@@ -71,9 +75,14 @@ struct Attempt {
     std::optional<Cause> last_lost;            // of those, the newest
     UnixMillis claimed_at = 0;                 // the last node called in
     std::int32_t refused = 0;                  // agents that were sent away
+    std::vector<event::GpuXid> xids;           // errors of its GPUs, the first kXidEvents
     std::vector<Generation> generations;
-    std::optional<Cause> fault;  // of the attempt, outside any generation
+    std::vector<PreflightFinding> preflight;  // at most limits::kPreflightEvents
+    bool preflight_passed = false;            // only said if nothing but the pre-flight was wanted
+    std::optional<Cause> fault;               // of the attempt, outside any generation
     Cause cause;
+
+    void take_preflight(const event::PreflightSeen& seen);
 };
 
 struct Job {
@@ -93,7 +102,8 @@ struct Job {
     std::int64_t checkpoint_step = -1;  // newest complete one
     std::string checkpoint_path;
     UnixMillis checkpoint_at = 0;
-    std::int64_t step = -1;  // at the end
+    std::array<std::int64_t, kAnomalyKinds> anomalies{};  // how often each has begun
+    std::int64_t step = -1;                               // at the end
     Cause cause;
     std::vector<Attempt> attempts;
     Seq last_seq = 0;
@@ -142,7 +152,7 @@ struct Action {
 Action due(const Job& job, UnixMillis now);
 
 // Whether every rank of a role that ends the job (spec.hpp) has ended by itself with 0: the job has
-// succeeded then, whatever becomes of the others.
+// succeeded then, whatever becomes of the others. Where only the pre-flight was wanted: it passed.
 bool work_done(const Job& job);
 
 // How the job ends if every rank and node has now ended: state and cause for `finished`.

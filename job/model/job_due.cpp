@@ -143,7 +143,9 @@ Action due(const Job& job, UnixMillis now) {
     }
     if (work_done(job)) {
         action.kind = all_ranks_ended(job) ? ActionKind::conclude : ActionKind::stop;
-        action.cause.message = "the ranks that end the job have ended";
+        action.cause.message = job.spec.preflight.mode == PreflightMode::only
+                                   ? "the pre-flight is over"
+                                   : "the ranks that end the job have ended";
         return action;
     }
     if (auto reason = reason_to_stop(job)) {
@@ -181,7 +183,19 @@ Action due(const Job& job, UnixMillis now) {
     return action;
 }
 
+void Attempt::take_preflight(const event::PreflightSeen& seen) {
+    if (seen.severity == kPreflightPassed) {
+        preflight_passed = true;
+    } else {
+        preflight.push_back({seen.slot, seen.node, seen.check, seen.found, seen.expected,
+                             seen.severity == kPreflightFail});
+    }
+}
+
 bool work_done(const Job& job) {
+    if (job.spec.preflight.mode == PreflightMode::only) {
+        return job.attempt() != nullptr && job.attempt()->preflight_passed;
+    }
     const Generation* generation = job.generation();
     if (generation == nullptr) {
         return false;

@@ -73,6 +73,16 @@ Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
     put_time(out, "started_at", attempt.placed_at);
     put_time(out, "finished_at", attempt.finished_at);
     put_cause(out, attempt.cause);
+    if (!attempt.preflight.empty()) {
+        out["preflight"] = Json::array();
+        for (const PreflightFinding& one : attempt.preflight) {
+            out["preflight"].push_back({{"node", one.node},
+                                        {"check", one.check},
+                                        {"severity", one.fails ? kPreflightFail : kPreflightWarn},
+                                        {"found", one.found},
+                                        {"expected", one.expected}});
+        }
+    }
     out["generations"] = Json::array();
     for (const auto& generation : attempt.generations) {
         out["generations"].push_back(
@@ -142,6 +152,11 @@ Json job_json(const Job& job, const LiveView& live) {
     }
     if (job.checkpoint_step >= 0) {
         out["checkpoint_step"] = job.checkpoint_step;
+    }
+    for (std::size_t i = 0; i < kAnomalyKinds; ++i) {
+        if (job.anomalies[i] > 0) {
+            out["anomalies"][std::string{kAnomalyNames[i]}] = job.anomalies[i];
+        }
     }
     if (live.now != 0) {
         out["spans"] = spans_json(time);

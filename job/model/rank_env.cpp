@@ -129,7 +129,9 @@ void rewrite_slurm(Variables& out, const RankPlace& place) {
         out[name] = tasks;
     }
     for (const char* name : {"SLURM_NODELIST", "SLURM_STEP_NODELIST"}) {
-        out[name] = joined(place.hosts);
+        if (!place.hosts.empty()) {  // of a large world Slurm's own, shorter, list stays
+            out[name] = joined(place.hosts);
+        }
     }
 }
 
@@ -144,7 +146,9 @@ void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["LOCKSTEP_WORLD_SIZE"] = std::to_string(place.world_size);
     out["LOCKSTEP_LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
     out["LOCKSTEP_NODES"] = std::to_string(place.nodes);
-    out["LOCKSTEP_HOSTS"] = joined(place.hosts);
+    if (!place.hosts.empty()) {
+        out["LOCKSTEP_HOSTS"] = joined(place.hosts);
+    }
     out["LOCKSTEP_ADDRESS"] = place.address;
     out["LOCKSTEP_SOCKET"] = place.socket_path;
     out["LOCKSTEP_CHECKPOINT_DIR"] = place.checkpoint_directory;

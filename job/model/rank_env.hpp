@@ -26,7 +26,8 @@ struct RankPlace {
     std::int32_t nodes = 1;
     std::string master_addr;
     std::int32_t master_port = 0;
-    std::vector<std::string> hosts;      // by node rank
+    // By node rank; empty over limits::kEnvironmentHosts nodes unless needs_endpoints().
+    std::vector<std::string> hosts;
     std::vector<std::string> endpoints;  // host:port by rank; only if needs_endpoints()
     std::string address;                 // this node's
     std::string socket_path;             // report socket of this rank

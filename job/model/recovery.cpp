@@ -22,6 +22,15 @@ std::string crash_loop_words(const Attempt& attempt) {
            (step < 0 ? std::string{"before their first step"} : "at step " + std::to_string(step));
 }
 
+// Allocations before this one that ended before a rank was started; more than kUnstarted are none
+// to forgive.
+std::int32_t unstarted_before(const Job& job) {
+    const auto count = std::count_if(
+        job.attempts.begin(), job.attempts.end() - 1,
+        [](const Attempt& attempt) { return !attempt.allocation.empty() && unstarted(attempt); });
+    return std::min(static_cast<std::int32_t>(count), kUnstarted);
+}
+
 }  // namespace
 
 std::optional<RecoveryTrigger> trigger_of(CauseClass cause) {
@@ -73,6 +82,12 @@ std::int32_t restarts_used(const Job& job) {
     return used;
 }
 
+bool unstarted(const Attempt& attempt) {
+    return std::all_of(
+        attempt.generations.begin(), attempt.generations.end(),
+        [](const Generation& one) { return one.released_at == 0 && one.running_at == 0; });
+}
+
 bool crash_loop(const Attempt& attempt) {
     if (attempt.generations.size() < static_cast<std::size_t>(kCrashLoop)) {
         return false;
@@ -121,11 +136,11 @@ std::optional<Cause> reason_to_stop(const Job& job) {
     return std::nullopt;
 }
 
-RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
+namespace {
+
+// What the spec asks for.
+RecoveryPlan wanted_recovery(const Job& job, const Cause& reason) {
     const Attempt& attempt = *job.attempt();
-    if (is_final(job.state) || attempt.finished_at != 0 || job.cancel_requested_at != 0) {
-        return none();
-    }
     const Generation* live = job.live_generation();
     const bool enough = usable_nodes(job) >= job.spec.resources.nodes && !attempt.fault;
     if (reason.kind == CauseClass::restart_requested) {
@@ -149,12 +164,39 @@ RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
             return {Recovery::generation, ""};
         }
     }
-    if (attempt.number >= job.spec.recovery.max_attempts) {
-        return none(attempt.number == 1 ? ""
-                                        : "attempt " + std::to_string(attempt.number) + " of " +
-                                              std::to_string(job.spec.recovery.max_attempts));
+    const std::int32_t number = attempt.number - unstarted_before(job);
+    if (number >= job.spec.recovery.max_attempts) {
+        return none(number == 1 ? ""
+                                : "attempt " + std::to_string(number) + " of " +
+                                      std::to_string(job.spec.recovery.max_attempts));
     }
     return {Recovery::attempt, ""};
+}
+
+// The scheduler gave nodes and took them away again. What a person handed in is the person's to
+// hand in again.
+bool taken_away(const Job& job, CauseClass cause) {
+    return !job.attempt()->allocation.empty() && unstarted(*job.attempt()) &&
+           job.spec.submission == Submission::automatic &&
+           (cause == CauseClass::node_lost || cause == CauseClass::scheduler ||
+            cause == CauseClass::preempted);
+}
+
+}  // namespace
+
+RecoveryPlan plan_recovery(const Job& job, const Cause& reason) {
+    if (is_final(job.state) || job.attempt()->finished_at != 0 || job.cancel_requested_at != 0) {
+        return none();
+    }
+    RecoveryPlan plan = wanted_recovery(job, reason);
+    if (plan.kind == Recovery::none && taken_away(job, reason.kind)) {
+        const std::int32_t before = unstarted_before(job);
+        plan =
+            before < kUnstarted
+                ? RecoveryPlan{Recovery::attempt, ""}
+                : none("the " + std::to_string(before + 1) + "th time before a rank was started");
+    }
+    return plan;
 }
 
 std::vector<std::string> nodes_to_exclude(const Job& job) {

@@ -6,6 +6,9 @@
 //   preempted, time     → another attempt, ≤ max_attempts of them
 //   a person's restart  → another generation, without being counted
 //
+// Whatever the spec says of recovery, an allocation that the scheduler took away before any rank of
+// the attempt had been started is asked for again, kUnstarted times: nothing can have run twice.
+//
 // Three generations in a row that ended within kSameStep steps of each other are a crash loop:
 // another one would end there, too.
 #pragma once
@@ -33,6 +36,8 @@ struct RecoveryPlan {
 inline constexpr std::int32_t kCrashLoop = 3;  // generations
 inline constexpr std::int64_t kSameStep = 2;   // which rank's report came last is chance
 
+inline constexpr std::int32_t kUnstarted = 3;  // attempts
+
 // What the spec calls the failure; nothing: it is not to be recovered from.
 std::optional<RecoveryTrigger> trigger_of(CauseClass cause);
 
@@ -43,6 +48,8 @@ std::optional<Cause> reason_to_stop(const Job& job);
 // What follows from it. `reason`: of reason_to_stop().
 RecoveryPlan plan_recovery(const Job& job, const Cause& reason);
 
+// No rank of the attempt can have run, whatever became of its nodes.
+bool unstarted(const Attempt& attempt);
 // Generations that ended by a failure and were followed by another, over all attempts.
 std::int32_t restarts_used(const Job& job);
 // The newest kCrashLoop generations of the attempt ended alike.

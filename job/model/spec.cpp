@@ -224,6 +224,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_container(in, spec, errors);
     read_recovery(in, spec.recovery, errors);
     read_watch(in, spec.watch, errors);
+    read_preflight(in, spec.preflight, errors);
     read_after(in, spec.after, errors);
     refuse_later_fields(in);
     in.finish();
@@ -288,6 +289,9 @@ Json to_json(const JobSpec& spec) {
     }
     if (Json watch = to_json(spec.watch); !watch.empty()) {
         out["watch"] = std::move(watch);
+    }
+    if (Json preflight = to_json(spec.preflight); !preflight.empty()) {
+        out["preflight"] = std::move(preflight);
     }
     out["capture"] = Json::object();
     out["capture"]["preset"] = spec.capture.preset;

@@ -150,6 +150,21 @@ struct WatchSpec {
     double straggler_score = 0.75;  // a rank below it is a straggler (job_stats.hpp)
 };
 
+enum class PreflightMode : std::uint8_t {
+    on,    // before the ranks of an attempt meet (preflight.hpp)
+    only,  // nothing but that: the job has succeeded once no node has failed
+    off,
+};
+
+struct PreflightSpec {
+    PreflightMode mode = PreflightMode::on;
+    // A node whose NCCL, torch, container or commit is not that of most nodes fails; false: it is
+    // only named.
+    bool require_same_versions = true;
+    // Trains for a moment on every node by itself and compares the times; takes seconds.
+    bool gpu_test = false;
+};
+
 enum class Submission : std::uint8_t {
     automatic,
     manual,  // everything is prepared; the job is held until a person hands in the script
@@ -171,6 +186,7 @@ struct JobSpec {
     CheckpointSpec checkpoint;
     RecoverySpec recovery;
     WatchSpec watch;
+    PreflightSpec preflight;
     CaptureSpec capture;
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;

@@ -44,8 +44,13 @@ enum class EventKind : std::uint8_t {
     agent_refused,
     dependency_failed,
     restart_requested,
+    ranks_released,
+    anomaly,
+    gpu_xid,
+    evidence_taken,
+    preflight,
 };
-inline constexpr std::size_t kEventKinds = 20;
+inline constexpr std::size_t kEventKinds = 25;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -108,12 +113,14 @@ inline constexpr std::array kTransitions{
     Transition{JobState::starting, EventKind::attempt_submitting, JobState::queued},
     Transition{JobState::starting, EventKind::agent_claimed, JobState::starting},
     Transition{JobState::starting, EventKind::generation_started, JobState::starting},
+    Transition{JobState::starting, EventKind::ranks_released, JobState::starting},
     Transition{JobState::starting, EventKind::ranks_started, JobState::running},
     Transition{JobState::starting, EventKind::rank_exited, JobState::starting},
     Transition{JobState::starting, EventKind::checkpoint_saved, JobState::starting},
     Transition{JobState::starting, EventKind::fault, JobState::starting},
     Transition{JobState::starting, EventKind::generation_ended, JobState::restarting},
     Transition{JobState::starting, EventKind::attempt_ended, JobState::requeued},
+    Transition{JobState::running, EventKind::anomaly, JobState::running},
     Transition{JobState::running, EventKind::rank_exited, JobState::running},
     Transition{JobState::running, EventKind::fault, JobState::running},
     Transition{JobState::running, EventKind::checkpoint_saved, JobState::running},
@@ -121,21 +128,28 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::attempt_ended, JobState::requeued},
     Transition{JobState::starting, EventKind::restart_requested, JobState::starting},
     Transition{JobState::running, EventKind::restart_requested, JobState::running},
+    Transition{JobState::starting, EventKind::evidence_taken, JobState::starting},
+    Transition{JobState::running, EventKind::evidence_taken, JobState::running},
     // Of a spare that is not needed yet, or that was asked for when its turn came.
     Transition{JobState::running, EventKind::agent_claimed, JobState::running},
     Transition{JobState::restarting, EventKind::agent_claimed, JobState::restarting},
     Transition{JobState::restarting, EventKind::fault, JobState::restarting},
     Transition{JobState::restarting, EventKind::generation_started, JobState::starting},
     Transition{JobState::restarting, EventKind::attempt_ended, JobState::requeued},
+    // A GPU's driver complains whatever its ranks are at.
+    Transition{JobState::starting, EventKind::gpu_xid, JobState::starting},
+    Transition{JobState::running, EventKind::gpu_xid, JobState::running},
+    Transition{JobState::restarting, EventKind::gpu_xid, JobState::restarting},
 };
 
 // The state after the event, or nothing when the event has no place in `from`. cancel_requested
-// changes no state: the job goes on until what runs has stopped. Nor does agent_refused: the agents
-// that are welcome go on; between attempts there is none to refuse.
+// changes no state: the job goes on until what runs has stopped. Nor do agent_refused and
+// preflight: the agents that are welcome go on; between attempts there is none to refuse or to look
+// at.
 constexpr std::optional<JobState> next(JobState from, EventKind on) {
     if ((on == EventKind::cancel_requested && !is_final(from)) ||
-        (on == EventKind::agent_refused && !is_final(from) && from != JobState::accepted &&
-         from != JobState::requeued)) {
+        ((on == EventKind::agent_refused || on == EventKind::preflight) && !is_final(from) &&
+         from != JobState::accepted && from != JobState::requeued)) {
         return from;
     }
     for (const auto& transition : kTransitions) {

@@ -24,6 +24,7 @@ void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("ranks_running", m.ranks_running);
     visit.optional("time", m.time);
+    visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Join>
@@ -40,7 +41,9 @@ template <class V, class M>
 requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
          std::is_same_v<std::remove_const_t<M>, Start> ||
          std::is_same_v<std::remove_const_t<M>, Save> ||
-         std::is_same_v<std::remove_const_t<M>, Examined>) void fields(V& visit, M& m) {
+         std::is_same_v<std::remove_const_t<M>, TableRequest> ||
+         std::is_same_v<std::remove_const_t<M>, Examined> ||
+         std::is_same_v<std::remove_const_t<M>, EvidenceSaved>) void fields(V& visit, M& m) {
     visit("generation", m.generation);
 }
 template <class V, class M>
@@ -62,6 +65,25 @@ requires std::is_same_v<std::remove_const_t<M>, Examine>
 void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("reason", m.reason);
+    visit.optional("first", m.first);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, EvidenceFile>
+void fields(V& visit, M& m) {
+    visit("name", m.name);
+    visit("size", m.size);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, EvidenceGap>
+void fields(V& visit, M& m) {
+    visit("what", m.what);
+    visit("why", m.why);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, RankEvidence>
+void fields(V& visit, M& m) {
+    visit("rank", m.rank);
+    visit("frame", m.frame);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Started>
@@ -102,6 +124,16 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, GpuXid>
+void fields(V& visit, M& m) {
+    visit("event", m.event);
+    visit("generation", m.generation);
+    visit("rank", m.rank);
+    visit("gpu", m.gpu);
+    visit("xid", m.xid);
+    visit("time", m.time);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Done>
 void fields(V& visit, M& m) {
     visit("event", m.event);
@@ -125,11 +157,47 @@ void fields(V& visit, M& m) {
     visit.optional("values", m.values);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Checked>
+void fields(V& visit, M& m) {
+    visit("facts", m.facts);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Probed>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("results", m.results);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Probe>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("peers", m.peers);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Beat>
 void fields(V& visit, M& m) {
     visit("time", m.time);
     visit("generation", m.generation);
     visit("dropped_rows", m.dropped_rows);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Bye>
+void fields(V& visit, M& m) {
+    visit("event", m.event);
+    visit("reason", m.reason);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Drain>
+void fields(V& visit, M& m) {
+    visit("reason", m.reason);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Table>
+void fields(V& visit, M& m) {
+    visit("digest", m.digest);
+    visit("hosts", m.hosts);
+    visit.optional("addresses", m.addresses);
+    visit.optional("ports", m.ports);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Welcome>
@@ -143,6 +211,7 @@ void fields(V& visit, M& m) {
     visit("acked_batch", m.acked_batch);
     visit("checkpoint_directory", m.checkpoint_directory);
     visit("spec", m.spec);
+    visit.optional("preflight", m.preflight);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, World>
@@ -158,6 +227,9 @@ void fields(V& visit, M& m) {
     visit("resume_step", m.resume_step);
     visit.optional("addresses", m.addresses);
     visit.optional("ports", m.ports);
+    visit.number_or_none("nodes", m.nodes);  // absent: as many as hosts
+    visit.optional("table", m.table);
+    visit.optional("address", m.address);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Abort>
@@ -264,6 +336,14 @@ Status take_list(const Json& json, const char* key, std::vector<M>& out) {
         if (!one) {
             return fail(one.error().in(key));
         }
+        if constexpr (std::is_same_v<M, RankEvidence>) {
+            if (auto list = take_list(item, "files", one->files); !list) {
+                return fail(list.error().in(key));
+            }
+            if (auto list = take_list(item, "missing", one->missing); !list) {
+                return fail(list.error().in(key));
+            }
+        }
         out.push_back(std::move(*one));
     }
     return {};
@@ -273,15 +353,25 @@ Json write_list(const std::vector<M>& list) {
     Json out = Json::array();
     for (const M& item : list) {
         out.push_back(write(item));
+        if constexpr (std::is_same_v<M, RankEvidence>) {
+            out.back()["files"] = write_list(item.files);
+            out.back()["missing"] = write_list(item.missing);
+        }
     }
     return out;
 }
 
-constexpr std::array<const char*, 11> kAgentTypes{"hello",  "join",  "ready",      "started",
-                                                  "exited", "fault", "checkpoint", "done",
-                                                  "keys",   "beat",  "examined"};
-constexpr std::array<const char*, 10> kDaemonTypes{
-    "welcome", "world", "start", "abort", "stop", "ack", "key_reply", "fenced", "save", "examine"};
+// Their messages hold a list `ranks`.
+template <class M>
+constexpr bool kHasRanks =
+    std::is_same_v<M, Started> || std::is_same_v<M, Examined> || std::is_same_v<M, EvidenceSaved>;
+
+constexpr std::array<const char*, 17> kAgentTypes{
+    "hello", "join",     "ready",   "started",  "exited", "fault", "checkpoint", "done",  "keys",
+    "beat",  "examined", "gpu_xid", "evidence", "table",  "bye",   "checked",    "probed"};
+constexpr std::array<const char*, 13> kDaemonTypes{
+    "welcome", "world", "start",   "abort", "stop",  "ack",  "key_reply",
+    "fenced",  "save",  "examine", "table", "drain", "probe"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,
@@ -298,7 +388,7 @@ Result<Variant> take_variant(const Json& json, std::string_view type,
         if (!message) {
             return fail(message.error().in(type));
         }
-        if constexpr (std::is_same_v<M, Started> || std::is_same_v<M, Examined>) {
+        if constexpr (kHasRanks<M>) {
             if (auto list = take_list(json, "ranks", message->ranks); !list) {
                 return fail(list.error().in(type));
             }
@@ -328,7 +418,7 @@ std::string encode_variant(const Variant& message, const std::array<const char*,
         [&json](const auto& m) {
             json.update(write(m));
             using Message = std::decay_t<decltype(m)>;
-            if constexpr (std::is_same_v<Message, Started> || std::is_same_v<Message, Examined>) {
+            if constexpr (kHasRanks<Message>) {
                 json["ranks"] = write_list(m.ranks);
             }
         },

@@ -1,5 +1,5 @@
 // Messages agent ↔ daemon over WS /v1/agent: JSON text frames, one object each with a "type".
-// Telemetry goes as binary frames (batch.hpp). Pure values; any thread.
+// Telemetry goes as binary frames (batch.hpp, gpu_batch.hpp). Pure values; any thread.
 //
 //   agent                                    daemon
 //   HELLO  who I am, which node I claim   →
@@ -9,8 +9,10 @@
 //   READY                                 →
 //                                          ← START    everybody is ready: exec
 //   STARTED pids                          →
-//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · DONE
+//   BEAT 1 Hz · batches · KV · EXITED · FAULT · CHECKPOINT · EXAMINED · EVIDENCE · DONE
 //                                          ← ACK · KEYS · SAVE · EXAMINE · STOP · FENCED
+//   TABLE? in a large world               →
+//                                          ← TABLE    who and where every node is
 //                                          ← ABORT    this generation is over
 //   EXITED of what ran, DONE, JOIN again  →
 //                                          ← WORLD    of the next one
@@ -18,10 +20,13 @@
 // ABORT is the question and JOIN the answer: an agent joins anew once none of its ranks lives, and
 // says which generation it has left; asked again, it answers again.
 //
-// EXITED, FAULT, CHECKPOINT and DONE carry `event`, a number that counts from 1 per agent; batches
-// carry `seq`. Both are kept by the agent until ACK names them and replayed after a reconnect;
-// the daemon acknowledges what is durable and ignores what it has already.
-// Every message of a generation carries its number; a stale one is answered FENCED.
+// EXITED, FAULT, CHECKPOINT, GPU_XID, DONE and BYE carry `event`, a number that counts from 1 per
+// agent; batches carry `seq`. Both are kept by the agent until ACK names them and replayed after a
+// reconnect; the daemon acknowledges what is durable and ignores what it has already. Every message
+// of a generation carries its number; a stale one is answered FENCED.
+//
+// Either side says that it goes on purpose: BYE, the agent (told to end, nothing of its is left);
+// DRAIN, the daemon (it is being stopped: come back).
 #pragma once
 
 #include "job/base/clock.hpp"
@@ -52,6 +57,7 @@ struct Hello {
     std::int32_t generation = 0;  // the one this agent is in; 0 = none yet
     bool ranks_running = false;   // it has live ranks of that generation
     UnixMillis time = 0;          // what its clock shows; 0 = it does not say
+    bool preflight = false;       // it says CHECKED, if WELCOME asks for it
 };
 struct Join {
     std::string address;    // IP the other nodes reach this one at
@@ -110,7 +116,7 @@ struct KeyRequest {  // a rank's key operation, see rank protocol in job/rank
     std::int32_t generation = 0;
     std::uint64_t id = 0;  // unique per agent process; a repeated id is the same request
     std::int32_t rank = 0;
-    std::string op;  // set multi_set get multi_get wait add cas barrier
+    std::string op;  // set multi_set get multi_get wait add cas delete barrier
     std::vector<std::string> keys;
     std::string value;       // base 64, for set and cas
     std::int64_t delta = 0;  // for add
@@ -132,6 +138,52 @@ struct Examined {
     std::int32_t generation = 0;
     std::vector<RankState> ranks;
 };
+struct GpuXid {  // a critical error of a GPU of this node, as its driver reports it
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // that used the GPU; -1: nobody knows
+    std::int32_t gpu = 0;
+    std::int64_t xid = 0;
+    UnixMillis time = 0;
+};
+// The evidence of a rank that the agent has written (evidence.hpp says where), and what it could
+// not have.
+struct EvidenceFile {
+    std::string name;
+    std::int64_t size = 0;  // bytes
+};
+struct EvidenceGap {
+    std::string what;  // "python", "native", …
+    std::string why;
+};
+struct RankEvidence {
+    std::int32_t rank = 0;
+    std::string frame;  // where it is, in a line; "" = not known
+    std::vector<EvidenceFile> files{};
+    std::vector<EvidenceGap> missing{};
+};
+struct EvidenceSaved {  // follows EXAMINED once all is written or its time is over
+    std::int32_t generation = 0;
+    std::vector<RankEvidence> ranks;
+};
+struct TableRequest {  // the table of the generation is not at hand
+    std::int32_t generation = 0;
+};
+// The agent goes, and none of its ranks lives: the last thing it says. Its node is lost, without
+// the patience for one that only fell silent.
+struct Bye {
+    std::uint64_t event = 0;
+    std::string reason;
+};
+// What it found on its node (preflight.hpp), once per connection; the daemon asks for nothing
+// before it is there, and WORLD waits for it.
+struct Checked {
+    Json facts;
+};
+struct Probed {  // the answer to PROBE
+    std::int32_t round = 0;
+    Json results;  // of ProbeResult
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -148,7 +200,8 @@ struct Welcome {
     std::int32_t generation = 0;    // current one of the attempt; 0 = gathering
     std::uint64_t acked_batch = 0;  // the newest one of this node that is durable; 0 = none
     std::string checkpoint_directory;
-    Json spec;  // canonical JSON of the job's spec
+    Json spec;               // canonical JSON of the job's spec
+    bool preflight = false;  // CHECKED is wanted
 };
 struct World {
     std::int32_t generation = 0;
@@ -158,11 +211,28 @@ struct World {
     std::int32_t local_ranks = 0;
     std::string master_address;
     std::int32_t master_port = 0;
+    // These three are empty in a world of more than limits::kWorldHosts nodes: TABLE has them. An
+    // agent of before that takes such a world for one of no nodes; the two are installed together.
     std::vector<std::string> hosts;  // by node rank
     std::int64_t resume_step = -1;   // newest complete checkpoint, -1 = none
     // Only if needs_endpoints() (spec.hpp):
     std::vector<std::string> addresses{};  // by node rank
     std::vector<std::int32_t> ports{};     // by rank
+    std::int32_t nodes = 0;
+    std::string table{};  // digest of the table that belongs to it; "" = all of it is here
+    // Of this node, where its peers have reached it; "" = as it said in JOIN.
+    std::string address{};
+};
+// What is the same for every node of a large world and what few of them need: sent to whoever asks.
+// An agent keeps it; the next generation's is the same if its digest is.
+struct Table {
+    std::string digest;
+    std::vector<std::string> hosts{};      // by node rank
+    std::vector<std::string> addresses{};  // as World's
+    std::vector<std::int32_t> ports{};
+};
+struct Drain {  // lockstepd is being stopped; agents and ranks go on and find the next one
+    std::string reason;
 };
 struct Start {
     std::int32_t generation = 0;
@@ -178,6 +248,11 @@ struct Save {  // the ranks of this generation are to write a checkpoint now
 struct Examine {  // look what the ranks of this generation are doing, before they are ended
     std::int32_t generation = 0;
     std::string reason;
+    std::vector<std::int32_t> first{};  // local ranks to begin with: those that are behind
+};
+struct Probe {  // connect to these nodes and say which of their addresses answer
+    std::int32_t round = 0;
+    Json peers;  // of ProbePeer
 };
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
@@ -193,7 +268,7 @@ struct KeyReply {
     bool has_value = false;
     std::string value;                // base 64 (get)
     std::vector<std::string> values;  // base 64 (multi_get)
-    std::int64_t number = 0;          // add
+    std::int64_t number = 0;          // add; delete: 1 = there was such a key
     std::string error;                // an Errc word when not ok
     std::string message;
     bool swapped = false;      // cas; value is the one that stands now
@@ -205,10 +280,11 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
     std::string message;
 };
 
-using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
-                                  KeyRequest, Beat, Examined>;
-using DaemonMessage =
-    std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save, Examine>;
+using AgentMessage =
+    std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done, KeyRequest,
+                 Beat, Examined, GpuXid, EvidenceSaved, TableRequest, Bye, Checked, Probed>;
+using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
+                                   Examine, Table, Drain, Probe>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

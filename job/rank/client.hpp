@@ -66,6 +66,8 @@ class RankClient {
     Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys);
     // Adds to a counter that starts at 0 and returns the new value.
     Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+    // Whether there was such a key. conflict: it was set once, and stays.
+    Result<bool> remove(const std::string& key);
     // Returns when every rank of the generation called it with this name.
     Status barrier(const std::string& name, Timeout timeout);
 

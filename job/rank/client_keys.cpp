@@ -180,6 +180,24 @@ Result<std::int64_t> RankClient::add(const std::string& key, std::int64_t delta)
     return value.get<std::int64_t>();
 }
 
+Result<bool> RankClient::remove(const std::string& key) {
+    if (const Status good = check_key(key); !good) {
+        return fail(good.error().in("delete"));
+    }
+    Json request;
+    request["op"] = "delete";
+    request["key"] = key;
+    const Result<Json> answer = ask(std::move(request), kAnswerTimeout);
+    if (!answer) {
+        return fail(answer.error().in("delete " + key));
+    }
+    const Json deleted = answer->value("deleted", Json{});
+    if (!deleted.is_boolean()) {
+        return fail(Errc::internal, "delete: the agent does not say whether there was the key");
+    }
+    return deleted.get<bool>();
+}
+
 Status RankClient::barrier(const std::string& name, Timeout timeout) {
     if (const Status good = check_key(name); !good) {
         return fail(good.error().in("barrier"));

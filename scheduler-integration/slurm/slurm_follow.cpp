@@ -205,6 +205,7 @@ Task<void> SlurmScheduler::query() {
         co_return;
     }
     failures_ = 0;
+    counters_.last_success = clock_.wall();
     if (!std::exchange(reachable_, true)) {
         log::info("Slurm answers again");
     }

@@ -38,6 +38,7 @@ struct SlurmCounters {
     std::uint64_t sending = 0;    // submissions in flight now
     bool reachable = false;
     double last_poll_seconds = 0;  // how long the last query took
+    UnixMillis last_success = 0;   // of a query; 0 = none yet
 };
 
 class SlurmScheduler final : public Scheduler {

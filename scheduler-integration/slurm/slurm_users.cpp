@@ -262,6 +262,7 @@ SlurmCounters SlurmUsers::counters() {
         out.sending += one.sending;
         out.reachable = out.reachable || one.reachable;
         out.last_poll_seconds = std::max(out.last_poll_seconds, one.last_poll_seconds);
+        out.last_success = std::max(out.last_success, one.last_success);
     }
     return out;
 }

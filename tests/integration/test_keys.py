@@ -55,11 +55,13 @@ class Keys(harness.TestCase):
                 ("set", 0, ""), ("stdin", 0, ""), ("get", 0, "words of a shell\n"), ("none", 1, ""),
                 ("wait", 3, ""), ("wait keys", 0, ""), ("once", 0, ""), ("twice", 1, ""),
                 ("add", 0, "5\n"), ("subtract", 0, "-2\n"), ("cas", 0, "first\n"),
-                ("cas lost", 1, "first\n"), ("cas won", 0, "third\n"), ("huge", 1, ""), ("usage", 2, ""),
+                ("cas lost", 1, "first\n"), ("cas won", 0, "third\n"),
+                ("delete", 0, ""), ("deleted", 1, ""), ("delete once", 1, ""), ("huge", 1, ""), ("usage", 2, ""),
                 ("verb", 2, ""), ("barrier", 3, ""), ("gone", 4, "")):
             self.assertEqual(kv[name][:2], [code, out], f"{name}: {kv[name]}")
         for name, text in (("none", "no key shell/none"), ("wait", "missing: shell/none"),
-                           ("twice", "was set once"), ("huge", "1048576"), ("barrier", "missing: rank 0")):
+                           ("twice", "was set once"), ("deleted", "no key shell/c"), ("delete once", "was set once"),
+                           ("huge", "1048576"), ("barrier", "missing: rank 0")):
             self.assertIn(text, kv[name][2])
         self.assertTrue(seen["bytes"])
 

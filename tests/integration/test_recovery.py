@@ -3,6 +3,7 @@ on the local scheduler. What each start looked like is in the fixture's own file
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 
@@ -116,6 +117,68 @@ class Ranks(RecoveryCase):
         self.assertEqual(cause["rank"], 1, cause)
         self.assertIn("its process is stopped", cause["message"])
         self.check_one_generation_at_a_time(4)
+        item, = self.daemon.get(f"/v1/jobs/{job_id}/evidence")["items"]
+        self.assertEqual([item["ranks"][0][key] for key in ("rank", "state")], [1, "T"])
+        self.assertEqual(sorted(rank["rank"] for rank in item["ranks"]), [0, 1, 2, 3])
+
+
+class Evidence(RecoveryCase):
+    """What is known of a hang when the ranks that hung are long gone."""
+
+    def file(self, job_id, rank, name):
+        return self.daemon.cli("evidence", job_id, "--rank", rank, "--what", name).stdout
+
+    def test_a_rank_that_spins_is_found_with_its_stack_and_the_others_with_theirs(self):
+        job_id = self.submit("spin", watch={"hang_seconds": 3})
+        done = self.ended(job_id)
+        self.assertEqual(self.generations(done), [["hang", None]])
+        item, = self.daemon.get(f"/v1/jobs/{job_id}/evidence")["items"]
+        self.assertEqual((item["attempt"], item["generation"], item["step"]), (1, 1, 22), item)
+        lagging = item["ranks"][0]
+        # All wait for it at the same step: it is the only one that computes.
+        self.assertEqual((lagging["rank"], lagging["state"]), (1, "R"), item)
+        self.assertEqual(lagging["step"], 22)
+        self.assertIn("command: ", self.file(job_id, 1, "state"))
+        self.assertIn("fail_once.py", self.file(job_id, 1, "state"))
+        tools = [tool for tool in ("py-spy", "gdb", "eu-stack") if shutil.which(tool)]
+        stack = self.daemon.cli("evidence", job_id, "--rank", "1", "--what", "stack", check=False).stdout
+        if "py-spy" in tools:
+            self.assertIn("spins_forever", lagging["frame"])
+            self.assertIn("spins_forever", stack)
+        elif tools:
+            self.assertIn("#0 ", stack)
+            self.assertTrue(lagging["frame"], lagging)
+        show = self.daemon.cli("show", job_id).stdout
+        self.assertIn("no rank has made a step", show)
+        self.assertLess(show.index("\n   1  "), show.index("\n   0  "), show)
+        events = [event["kind"] for event in self.daemon.events(job_id)]
+        self.assertLess(events.index("evidence_taken"), events.index("fault"))
+        # What the dead daemon knew is kept: only the event log and the files.
+        self.daemon.restart()
+        self.assertEqual(self.daemon.get(f"/v1/jobs/{job_id}/evidence")["items"], [item])
+        if "py-spy" not in tools:
+            self.skipTest("py-spy is not installed: no Python function was looked for")
+
+    def test_a_hang_without_recovery_ends_the_job_with_its_evidence(self):
+        job = harness.python_job("plain", "fail_once.py", self.folder, 60, 1, 23, "stop", watch={"hang_seconds": 2},
+                                 resources={"nodes": 1, "ranks_per_node": 2})
+        job_id = self.daemon.submit(job)["id"]
+        done = self.ended(job_id, "failed")
+        self.assertEqual(done["cause"]["class"], "hang")
+        item, = self.daemon.get(f"/v1/jobs/{job_id}/evidence")["items"]
+        self.assertEqual(item["ranks"][0]["rank"], 1)
+        self.assertIn("state T", self.file(job_id, 1, "state"))
+
+    def test_a_person_may_look_at_ranks_that_run(self):
+        job_id = self.submit("exit", times=0, steps=400)
+        self.wait_step(job_id, 5)
+        table = self.daemon.cli("evidence", job_id, "--now").stdout
+        self.assertIn("asked for by", table)
+        done = self.ended(job_id)
+        self.assertEqual(self.generations(done), [[None]], "nothing was ended")
+        self.assertEqual(self.daemon.cli("evidence", job_id, "--now", check=False).returncode, 6)
+        status, _ = self.daemon.api("GET", f"/v1/jobs/{job_id}/evidence/agent.json")[:2]
+        self.assertEqual(status, 404)
 
 
 class Nodes(RecoveryCase):

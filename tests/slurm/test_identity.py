@@ -94,8 +94,16 @@ class Identity(SlurmTestCase):
         self.assertEqual(self.bob.api("POST", f"/v1/jobs/{job}/cancel")[0], 404)
         self.assertEqual([item["id"] for item in self.bob.get("/v1/jobs")["items"]], [jobs[BOB]])
         # Nor past Lockstep: the folders are closed to everybody else.
+        # What lockstepd has an agent write as its user, it can read; the other cannot have it written either.
+        self.assertEqual(self.bob.api("POST", f"/v1/jobs/{job}/evidence")[0], 404)
+        self.assertEqual(self.alice.api("POST", f"/v1/jobs/{job}/evidence")[0], 200)
+        wait_until(lambda: self.alice.get(f"/v1/jobs/{job}/evidence")["items"], 30, "the evidence")
+        self.assertIn("command: ", self.alice.text(f"/v1/jobs/{job}/evidence/state.txt?rank=1"))
+        for path in ("/evidence", "/evidence/state.txt?rank=1"):
+            self.assertEqual(self.bob.api("GET", f"/v1/jobs/{job}{path}")[0], 404, path)
         folder = self.daemon.attempt_folder(job)
-        for path in (folder / "rank-00000.log", folder / "agent.json"):
+        for path in (folder / "rank-00000.log", folder / "agent.json",
+                     folder / "evidence" / "gen-1" / "rank-00001" / "state.txt"):
             self.assertTrue(path.exists(), path)
             for user, good in ((BOB, False), (ALICE, True), (DAEMON, True)):
                 read = subprocess.run(["cat", path], user=user, group="nogroup", extra_groups=[],

@@ -129,6 +129,10 @@ class InTheSameAllocation(RecoveryCase):
         self.assertEqual((cause["rank"], cause["node"]), (1, "n1"))
         self.assertIn("its process is stopped", cause["message"])
         self.say("SIGSTOP of a rank, hang_seconds 3", cause["message"], again - fault)
+        item, = self.daemon.get(f"/v1/jobs/{job}/evidence")["items"]
+        self.assertEqual([item["ranks"][0][key] for key in ("rank", "node", "state")], [1, "n1", "T"])
+        self.assertIn("state T", self.daemon.cli("evidence", job, "--rank", "1", "--what", "state").stdout)
+        print(f"  evidence: {item['message']}", flush=True)
 
     def test_a_rank_that_srun_started_and_that_fails_is_a_new_generation_of_tasks(self):
         job = self.submit("exit", nodes=2, launch="task")

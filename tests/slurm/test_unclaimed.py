@@ -1,7 +1,7 @@
 """Jobs that end before any agent has called in: what is Slurm's doing is handed in again, what a person
 has to mend is told at once."""
 
-from harness import BIN
+from harness import BIN, wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
 
 # The agent's path: counts its calls, and is the agent itself from a given one on.
@@ -13,7 +13,7 @@ exec {agent} "$@"
 
 
 class Unclaimed(SlurmTestCase):
-    settings = {"nodes": 1}
+    settings = {"nodes": 2}
 
     def with_agent(self, first, status):
         self.calls = self.daemon.root / "calls"
@@ -64,9 +64,28 @@ class Unclaimed(SlurmTestCase):
         log = next(self.daemon.data.glob("runs/*/a1/batch.log")).read_text()
         self.assertIn("no program /nonexistent/lockstep-agent on n1", log)
 
+    def test_nodes_that_fail_before_the_ranks_met_are_asked_for_again_without_recovery(self):
+        # Claimed, and never released: node 1's agent waits for a file, and node 0's for it.
+        gate = self.daemon.root / "gate"
+        path = self.daemon.root / "agent"
+        path.write_text(f'#!/bin/sh\n[ "$SLURM_NODEID" = 0 ] || until [ -e {gate} ]; do sleep 0.1; done\n'
+                        f'exec {BIN / "lockstep-agent"} "$@"\n')
+        path.chmod(0o755)
+        self.use(path)
+        starts = self.daemon.root / "starts"
+        job = self.daemon.submit(command_spec(f"echo started >> {starts}", nodes=2))["id"]
+        wait_until(lambda: "agent_claimed" in self.daemon.kinds(job), 30, "node 0 has called in")
+        self.cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
+        self.cluster.run("scontrol", "update", "nodename=n1", "state=resume")
+        gate.touch()
+        job = self.daemon.wait_state(job, "succeeded", 120)
+        self.assertEqual(starts.read_text(), "started\n" * 2)
+        self.assertEqual([a["cause"]["class"] for a in job["attempts"] if "cause" in a][:1], ["node_lost"])
+        self.assertEqual(len(job["attempts"]), 2)
+
     def test_a_person_who_cancels_it_is_obeyed(self):
         self.with_agent(first=1, status=0)
-        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N1", "--exclusive")
+        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
         self.cluster.wait_job(blocker, "RUNNING")
         job = self.daemon.submit(command_spec("true"))["id"]
         self.cluster.run("scancel", self.slurm_id(job))

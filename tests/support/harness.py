@@ -75,8 +75,9 @@ class Daemon:
         self.token = None
 
     def command(self):
+        scheduler = [] if "--scheduler" in self.arguments else ["--scheduler", "local"]
         return [BIN / "lockstepd", "--listen", "127.0.0.1:0", "--data-dir", self.data,
-                "--scheduler", "local", *self.arguments]
+                *scheduler, *self.arguments]
 
     def environment(self):
         return {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}

@@ -27,12 +27,17 @@ class IsolationTest : public AccessTest {
         const std::filesystem::path run = scheduler_.last.directory;
         std::ofstream{run / slurm::kBatchFileName} << "#!/bin/bash\n";
         std::ofstream{run / wire::rank_log_name(0)} << "step 1\n";
+        std::filesystem::create_directories(run / "evidence/gen-1/rank-00000");
+        std::ofstream{run / "evidence/gen-1/rank-00000/state.txt"} << "asleep\n";
         owner_ = secret_of(root_, R"({"name":"o","user":"ada"})");
     }
     static std::string line(const Route& route, const std::string& id) {
         std::string path = route.path;
         if (const auto at = path.find("{id}"); at != std::string::npos) {
             path.replace(at, 4, id);
+        }
+        if (const auto at = path.find("{name}"); at != std::string::npos) {
+            path.replace(at, 6, "state.txt");
         }
         return std::string{to_string(route.method)} + " " + path;
     }

@@ -1,4 +1,5 @@
 // The agent and its daemon: claim, rendezvous, lost connections, orders to stop.
+#include "job/agent/session.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -139,6 +140,101 @@ TEST_F(SessionTest, TermStopsTheRanksAndReportsThem) {
     ASSERT_THAT(daemon.all<wire::Exited>(), SizeIs(1));
     EXPECT_TRUE(daemon.all<wire::Exited>()[0].stopped);
     EXPECT_EQ(daemon.count<wire::Done>(), 1U);
+    ASSERT_EQ(daemon.count<wire::Bye>(), 1U) << "or its daemon would wait for it to come back";
+    EXPECT_EQ(daemon.all<wire::Bye>()[0].reason, "it was told to end (SIGTERM)");
+    EXPECT_GT(daemon.all<wire::Bye>()[0].event, daemon.all<wire::Done>()[0].event);
+}
+
+TEST_F(SessionTest, AnAgentThatIsToldToStopSaysNoBye) {
+    FakeDaemon daemon{shell("true"), {}};
+    ASSERT_EQ(run(daemon), 0);
+    EXPECT_EQ(daemon.count<wire::Done>(), 1U);
+    EXPECT_EQ(daemon.count<wire::Bye>(), 0U);
+}
+
+TEST_F(SessionTest, ADaemonThatSaysItGoesIsWaitedForWithoutAWarning) {
+    FakeDaemon daemon{shell("until [ -e go ]; do sleep 0.02; done"), {}};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    daemon.send(0, wire::Drain{"lockstepd is being stopped"});
+    // The next beat was made after DRAIN had been written.
+    const std::size_t beats = daemon.count<wire::Beat>();
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Beat>() > beats + 1; }));
+    daemon.kill();
+    daemon.restart();
+    daemon.write_attempt_file(folder.path());
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Hello>() == 2; }));
+    ASSERT_TRUE(write_file_atomic(folder / "go", ""));
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+    EXPECT_THAT(agent->log(), HasSubstr("the daemon is being stopped"));
+    EXPECT_THAT(agent->log(), testing::Not(HasSubstr("connection to the daemon lost")));
+}
+
+TEST_F(SessionTest, TheTableOfALargeWorldIsAskedForOnce) {
+    FakeDaemon::Options options;
+    options.stop_when_done = false;
+    FakeDaemon daemon{shell("echo $LOCKSTEP_NODES $LOCKSTEP_HOSTS; exec sleep 600"), options};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    wire::World world;
+    world.world_size = 2;
+    world.local_ranks = 1;
+    world.nodes = 2;
+    world.table = "t1";
+    world.master_address = "127.0.0.1";
+    world.master_port = daemon.all<wire::Join>()[0].port;
+    for (const std::int32_t generation : {2, 3}) {
+        daemon.send(0, wire::Abort{generation - 1, "a test", 5000});
+        const auto count = static_cast<std::size_t>(generation);
+        ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Join>() == count; }));
+        daemon.generation = world.generation = generation;
+        daemon.send(0, world);
+        if (generation == 2) {
+            ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::TableRequest>() == 1; }));
+            EXPECT_EQ(daemon.all<wire::TableRequest>()[0].generation, 2);
+            EXPECT_EQ(daemon.count<wire::Ready>(), 1U) << "not before it knows the hosts";
+            daemon.send(0, wire::Table{"t1", {"host-a", "host-b"}});
+        }
+        ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Ready>() == count; }))
+            << agent->log();
+        daemon.send(0, wire::Start{generation});
+        ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Started>() == count; }))
+            << agent->log();
+    }
+    EXPECT_EQ(daemon.count<wire::TableRequest>(), 1U) << "it is the same table";
+    ASSERT_TRUE(daemon.run_until([&] {
+        return rank_log(0).ends_with("[lockstep: generation 3 starts]\n2 host-a,host-b\n");
+    })) << rank_log(0);
+    daemon.send(0, wire::Stop{"over", 1000});
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+}
+
+TEST_F(SessionTest, AnAbortWhileTheTableIsAwaitedIsAnsweredWithJoin) {
+    FakeDaemon::Options options;
+    options.stop_when_done = false;
+    FakeDaemon daemon{shell("exec sleep 600"), options};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    daemon.send(0, wire::Abort{1, "a test", 5000});
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Join>() == 2; }));
+    wire::World world;
+    world.generation = 2;
+    world.world_size = 2;
+    world.local_ranks = 1;
+    world.nodes = 2;
+    world.table = "t1";
+    daemon.send(0, world);
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::TableRequest>() == 1; }));
+    daemon.send(0, wire::Abort{2, "a test", 5000});
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Join>() == 3; })) << agent->log();
+    EXPECT_EQ(daemon.all<wire::Join>()[2].generation, 1);
+    EXPECT_EQ(daemon.count<wire::Ready>(), 1U);
+    daemon.send(0, wire::Stop{"over", 1000});
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+}
+
+TEST(FirstConnect, IsPacedInLargeJobsOnly) {
+    EXPECT_EQ(first_connect_delay(511, 512).count(), 0);
+    EXPECT_EQ(first_connect_delay(0, 16'384).count(), 0);
+    EXPECT_EQ(first_connect_delay(4'096, 16'384).count(), 500);
+    EXPECT_EQ(first_connect_delay(16'383, 16'384).count(), 1999);
 }
 
 TEST_F(SessionTest, OnlyOneOfTwoAgentsGetsTheNode) {

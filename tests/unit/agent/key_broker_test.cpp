@@ -284,4 +284,76 @@ TEST_F(KeyBrokerTest, AMultiSetIsReplayedKeyByKey) {
 }
 
 }  // namespace
+
+class SharedWaitTest : public KeyBrokerTest {
+  protected:
+    using TimePoint = std::chrono::steady_clock::time_point;
+    static TimePoint at(int second) { return TimePoint{std::chrono::seconds{second}}; }
+    KeyBroker::Asked wait_of(std::int32_t rank, int deadline) {
+        KeyBroker::Origin origin;
+        origin.rank = rank;
+        origin.op = "wait";
+        origin.deadline = at(deadline);
+        return broker.ask(origin, request("wait", "a"));
+    }
+    static wire::KeyReply timed_out(std::uint64_t id) {
+        wire::KeyReply reply;
+        reply.id = id;
+        reply.error = "timed_out";
+        return reply;
+    }
+};
+
+TEST_F(SharedWaitTest, TheRanksOfANodeWaitForTheSameKeysInOneRequest) {
+    const auto first = wait_of(0, 30);
+    ASSERT_TRUE(first.send);
+    for (std::int32_t rank = 1; rank < 8; ++rank) {
+        const auto joined = wait_of(rank, 30 + rank);
+        EXPECT_FALSE(joined.send);
+        EXPECT_FALSE(joined.answer);
+    }
+    wire::KeyReply reply;
+    reply.id = first.send->id;
+    reply.ok = true;
+    EXPECT_THAT(broker.answered(reply, at(5)).origins, SizeIs(8));
+    EXPECT_EQ(broker.waiting(), 0U);
+}
+
+TEST_F(SharedWaitTest, WhoeverMayWaitLongerGoesOnWaiting) {
+    const auto first = wait_of(0, 30);
+    wait_of(1, 50);
+    wait_of(2, 40);
+    const auto over = broker.answered(timed_out(first.send->id), at(30));
+    ASSERT_THAT(over.origins, SizeIs(1));
+    EXPECT_EQ(over.origins[0].rank, 0);
+    ASSERT_TRUE(over.again);
+    EXPECT_EQ(over.again->timeout_ms, 10'001) << "until the next of them has waited long enough";
+    const auto next = broker.answered(timed_out(over.again->id), at(41));
+    ASSERT_THAT(next.origins, SizeIs(1));
+    EXPECT_EQ(next.origins[0].rank, 2);
+    ASSERT_TRUE(next.again);
+    EXPECT_EQ(next.again->timeout_ms, 9'001);
+}
+
+TEST_F(SharedWaitTest, AWaitThatEndsEarlierIsARequestOfItsOwn) {
+    const auto patient = wait_of(0, 300);
+    const auto hasty = wait_of(1, 1);
+    ASSERT_TRUE(hasty.send);
+    const auto over = broker.answered(timed_out(hasty.send->id), at(1));
+    ASSERT_THAT(over.origins, SizeIs(1));
+    EXPECT_EQ(over.origins[0].rank, 1);
+    EXPECT_FALSE(over.again);
+    EXPECT_EQ(broker.waiting(), 1U);
+    EXPECT_EQ(broker.after_reconnect(false).front().id, patient.send->id);
+}
+
+TEST_F(KeyBrokerTest, ANewDaemonIsToldOfADeletedKeyOnlyThatItIs) {
+    answer(ask(request("set", "a")));
+    answer(ask(request("delete", "a")));
+    const auto again = broker.after_reconnect(true);
+    ASSERT_THAT(again, SizeIs(1));
+    EXPECT_EQ(again[0].op, "delete");
+    EXPECT_TRUE(again[0].replay);
+}
+
 }  // namespace lockstep

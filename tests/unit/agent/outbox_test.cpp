@@ -1,5 +1,7 @@
 #include "job/agent/outbox.hpp"
 
+#include "job/model/gpu_batch.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,6 +28,10 @@ std::vector<std::string> sent(Outbox& outbox) {
     std::vector<std::string> out;
     while (const auto frame = outbox.next()) {
         if (frame->binary) {
+            if (is_gpu_batch(frame->bytes)) {
+                out.push_back("gpus " + std::to_string(decode_gpu_batch(frame->bytes)->time));
+                continue;
+            }
             out.push_back("batch " + std::to_string(decode_batch(frame->bytes)->seq));
             continue;
         }
@@ -46,6 +52,22 @@ TEST(Outbox, EventsOvertakeBatchesButDoneWaitsForThem) {
     outbox.control(wire::Beat{});
     outbox.control_last(wire::Join{});
     EXPECT_THAT(sent(outbox), ElementsAre("beat", "exited 1", "batch 1", "done 2", "join"));
+}
+
+TEST(Outbox, OnlyTheNewestLookAtTheGpusIsSentOnceAndHoldsNothingUp) {
+    Outbox outbox;
+    GpuBatch look;
+    for (const double time : {1.0, 2.0}) {
+        look.time = time;
+        outbox.gpus(encode_gpu_batch(look));
+    }
+    outbox.batch(batch_of(1));
+    EXPECT_THAT(sent(outbox), ElementsAre("batch 1", "gpus 2.000000"));
+    outbox.gpus(encode_gpu_batch(look));
+    outbox.disconnected();
+    outbox.reconnected(1);
+    EXPECT_TRUE(outbox.settled());
+    EXPECT_THAT(sent(outbox), IsEmpty()) << "it is old by now";
 }
 
 TEST(Outbox, ABatchMadeAfterDoneDoesNotHoldItBack) {

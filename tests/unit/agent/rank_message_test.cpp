@@ -90,6 +90,7 @@ TEST(RankMessage, RefusesWithAReason) {
         {R"({"op":"get","id":1})", "/key: missing", 1},
         {R"({"op":"get","id":1,"key":""})", "/key: must not be empty", 1},
         {R"({"op":"set","id":1,"key":"k","value":"!"})", "/value: is not base 64", 1},
+        {R"({"op":"delete","id":1})", "/key: missing", 1},
         {R"({"op":"cas","id":1,"key":"k"})", "/value: missing", 1},
         {R"({"op":"cas","id":1,"key":"k","value":"","expected":"!"})", "/expected: is not base 64",
          1},
@@ -163,6 +164,7 @@ TEST(RankMessage, AnswersCarryWhatTheOperationAsksFor) {
     EXPECT_EQ(encode_rank_answer(1, "get", reply), R"({"id":1,"ok":true,"value":"aGk="})");
     EXPECT_EQ(encode_rank_answer(1, "multi_get", reply), R"({"id":1,"ok":true,"values":["YQ=="]})");
     EXPECT_EQ(encode_rank_answer(1, "add", reply), R"({"id":1,"ok":true,"value":4})");
+    EXPECT_EQ(encode_rank_answer(1, "delete", reply), R"({"id":1,"ok":true,"deleted":false})");
     EXPECT_EQ(encode_rank_answer(1, "cas", reply),
               R"({"id":1,"ok":true,"swapped":false,"value":null})");
     reply.has_value = reply.swapped = true;

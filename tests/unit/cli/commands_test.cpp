@@ -150,6 +150,71 @@ TEST(CliShow, JsonIsTheDaemonsAnswer) {
     EXPECT_EQ(Json::parse(run.out.str()), Json::parse(job_json("running")));
 }
 
+constexpr const char* kEvidence = R"json({"items":[{"attempt":1,"generation":2,
+  "time":"2026-11-21T01:02:03.456Z","reason":"no rank has made a step","message":"had: all","step":7,
+  "ranks":[{"rank":1,"node":"n1","step":5,"behind":true,"state":"T","wchan":"do_signal_stop",
+            "files":[{"name":"state.txt","size":6}],"missing":[{"what":"native","why":"stopped"}]},
+           {"rank":0,"node":"n0","step":7,"behind":false,"state":"S","frame":"spin (a.py:3)",
+            "files":[{"name":"python.txt","size":9},{"name":"state.txt","size":6}],"missing":[]}]}]})json";
+
+TEST(CliShow, OfAHangShowsWhoLagsFirst) {
+    FakeDaemon daemon;
+    daemon.on(std::string("GET /v1/jobs/") + kId + "/evidence", 200, kEvidence);
+    daemon.on(std::string("GET /v1/jobs/") + kId, 200, job_json("running"));
+    Cli run(daemon);
+    run.options.id = kId;
+    EXPECT_EQ(run.verb("show"), Exit::ok);
+    const std::string text = run.out.str();
+    EXPECT_THAT(text, HasSubstr("no rank has made a step"));
+    const auto lagging = text.find("do_signal_stop");
+    const auto other = text.find("spin (a.py:3)");
+    ASSERT_NE(lagging, std::string::npos) << text;
+    ASSERT_NE(other, std::string::npos) << text;
+    EXPECT_LT(lagging, other);
+}
+
+TEST(CliEvidence, PrintsTheTextsOfARankAndWhatIsMissing) {
+    FakeDaemon daemon;
+    const std::string base = std::string("GET /v1/jobs/") + kId + "/evidence";
+    daemon.on(base + "/python.txt?attempt=1&generation=2&rank=0&offset=0", 200, "spin\n");
+    daemon.on(base + "/state.txt?attempt=1&generation=2&rank=0&offset=0", 200, "asleep\n");
+    daemon.on(base + "/", 200, "");
+    daemon.on(base, 200, kEvidence);
+    Cli all(daemon);
+    all.options.id = kId;
+    all.options.evidence_rank = "0";
+    EXPECT_EQ(all.verb("evidence"), Exit::ok);
+    EXPECT_EQ(all.out.str(), "==> rank 0 state.txt\nasleep\n==> rank 0 python.txt\nspin\n");
+    Cli python(daemon);
+    python.options.id = kId;
+    python.options.evidence_rank = "0";
+    python.options.what = "python";
+    EXPECT_EQ(python.verb("evidence"), Exit::ok);
+    EXPECT_EQ(python.out.str(), "spin\n");
+    Cli stack(daemon);
+    stack.options.id = kId;
+    stack.options.evidence_rank = "1";
+    stack.options.what = "stack";
+    EXPECT_EQ(stack.verb("evidence"), Exit::not_found);
+    EXPECT_THAT(stack.err.str(), HasSubstr("rank 1: no native: stopped"));
+}
+
+TEST(CliEvidence, NowWaitsForTheNewLook) {
+    FakeDaemon daemon;
+    const std::string base = std::string("/v1/jobs/") + kId;
+    int asked = 0;
+    daemon.on("POST " + base + "/evidence", 200, job_json("running"));
+    daemon.on("GET " + base + "/evidence", [&](const ClientRequest&) -> Result<ClientResponse> {
+        return ClientResponse{200, ++asked < 3 ? R"({"items":[]})" : kEvidence, {}};
+    });
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.now = true;
+    EXPECT_EQ(run.verb("evidence"), Exit::ok);
+    EXPECT_EQ(asked, 3);
+    EXPECT_THAT(run.out.str(), HasSubstr("spin (a.py:3)"));
+}
+
 TEST(CliShow, EveryKindOfFailureHasItsExitCode) {
     for (const auto& [status, exit] : std::map<int, Exit>{{404, Exit::not_found},
                                                           {401, Exit::denied},

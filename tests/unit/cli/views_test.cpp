@@ -68,6 +68,18 @@ TEST(CliViews, UnknownValuesAreDashesNeverZero) {
     EXPECT_EQ(lines.at(1), "   0        starting     -     -          -    -    -");
 }
 
+TEST(CliViews, RanksShowTheirGpusIfThereAreAny) {
+    const Terminal terminal;
+    const auto lines = ranks_table(terminal, Json::parse(R"({"items":[
+        {"rank":0,"state":"running","gpus":[{"gpu":3,"utilization_ratio":0.974,
+         "memory_used_bytes":1073741824,"power_watts":650.4,"temperature_celsius":71}]},
+        {"rank":1,"state":"running","gpus":[{"gpu":4},{"gpu":5,"power_watts":80}]},
+        {"rank":2,"state":"running"}]})"));
+    EXPECT_NE(lines.at(0).find("GPU  USE  GPU MEM  POWER  TEMP"), std::string::npos) << lines[0];
+    EXPECT_NE(lines.at(1).find("3  97%    1024M   650W   71C"), std::string::npos) << lines[1];
+    EXPECT_NE(lines.at(2).find("4,5  -,-      -,-  -,80W   -,-"), std::string::npos) << lines[2];
+}
+
 TEST(CliViews, TimesAreReadToTheMillisecond) {
     const Json json{{"t", "2026-11-21T01:02:03.456Z"}};
     EXPECT_EQ(time_at(json, "t"), 1'795'222'923'456);

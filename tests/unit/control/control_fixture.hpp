@@ -249,8 +249,8 @@ class ControlTest : public ::testing::Test {
         return agent;
     }
     // A job with both agents there and every rank started.
-    std::string start_job_with(TestAgent& first, TestAgent& second) {
-        const std::string id = submit()->id;
+    std::string start_job_with(TestAgent& first, TestAgent& second, const std::string& extra = "") {
+        const std::string id = submit("", "body", extra)->id;
         until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
         first = hello(0);
         second = hello(1);

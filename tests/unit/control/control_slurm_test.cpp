@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <csignal>
 
 namespace lockstep {
@@ -220,6 +221,48 @@ TEST_F(ControlSlurmTest, ASchedulerThatNeverSaysWhyIsNotWaitedForForEver) {
     clock_.advance(std::chrono::seconds{61});
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["message"], "rank 0 on n0 was ended by SIGTERM");
+}
+
+// Seen under kills of slurmctld: it gave the job's number out again and had slurmd end the job,
+// after its agents had called in.
+TEST_F(ControlSlurmTest, AnAllocationThatSlurmTakesAwayBeforeStartIsAskedForAgain) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    TestAgent agent = hello_from(0, "17");
+    until([&] { return agent.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    scheduler_.seen.accident.emplace();
+    scheduler_.seen.accident->kind = CauseClass::scheduler;
+    scheduler_.seen.accident->message = "Slurm job 17 was ended by Slurm itself";
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    agent.session->on_closed();
+    until([&] { return show(id)["attempts"].size() == 2; }, "another attempt");
+    EXPECT_EQ(show(id)["attempts"][0]["cause"]["class"], "node_lost");
+    EXPECT_EQ(show(id)["attempts"][0]["cause"]["message"],
+              "the agent of n0 ended without a result: Slurm job 17 was ended by Slurm itself");
+}
+
+TEST_F(ControlSlurmTest, AnEndThatNobodyIsNamedForIsAPersonsOnceTheRanksRun) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    scheduler_.seen.accident.emplace();
+    scheduler_.seen.accident->kind = CauseClass::scheduler;
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_EQ(show(id)["attempts"].size(), 1U);
+}
+
+TEST_F(ControlSlurmTest, NoRankIsStartedBeforeItIsOnDiskThatItMayBe) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    EXPECT_THAT(kinds(id),
+                ::testing::IsSupersetOf({"generation_started", "ranks_released", "ranks_started"}));
+    const auto all = kinds(id);
+    const auto at = [&](const char* kind) { return std::find(all.begin(), all.end(), kind); };
+    EXPECT_LT(at("generation_started"), at("ranks_released"));
+    EXPECT_LT(at("ranks_released"), at("ranks_started"));
 }
 
 // Seen on a real Slurm: a suspension stops the agents too, their connections end, and a minute

@@ -339,5 +339,45 @@ TEST_F(Exchange, ARankThatIsAheadCountsForTheNextRound) {
     EXPECT_EQ(ask(1, make(2, "barrier", {"b"}, 1)).size(), 2U) << "and so is the second";
 }
 
+TEST_F(Exchange, ADeletedKeyIsGoneAndMayBeSetAgain) {
+    set(1, "k", "v");
+    const auto gone = ask(1, make(2, "delete", {"k"}))[0].reply;
+    EXPECT_TRUE(gone.ok);
+    EXPECT_EQ(gone.number, 1);
+    EXPECT_EQ(now(), "not_found");
+    EXPECT_EQ(keys_.keys(), 0U);
+    EXPECT_EQ(ask(1, make(2, "delete", {"k"}))[0].reply.number, 1) << "asked again: still its own";
+    EXPECT_EQ(ask(1, make(3, "delete", {"k"}))[0].reply.number, 0);
+    set(4, "k", "w");
+    EXPECT_EQ(now(), "w");
+}
+
+TEST_F(Exchange, WhatWasSetOnceIsNotDeleted) {
+    EXPECT_TRUE(set_once(1, "k", "v").ok);
+    EXPECT_EQ(ask(0, make(2, "delete", {"k"}))[0].reply.error, "conflict");
+    EXPECT_EQ(now(), "v");
+}
+
+// The daemon was restarted, and the node that had set the key tells it after the one that deleted.
+TEST_F(Exchange, AReplayOfWhatWasDeletedSinceSetsNothing) {
+    auto request = make(7, "delete", {"k"});
+    request.version = 20;
+    request.replay = true;
+    EXPECT_TRUE(ask(1, request).empty());
+    replay_set(0, "old", 10);
+    EXPECT_EQ(now(), "not_found");
+    replay_set(0, "new", 30);
+    EXPECT_EQ(now(), "new");
+    EXPECT_TRUE(ask(1, request).empty());
+    EXPECT_EQ(now(), "new") << "set after it was deleted";
+}
+
+TEST_F(Exchange, AWaitForADeletedKeyWaits) {
+    set(1, "k", "v");
+    ask(0, make(2, "delete", {"k"}));
+    EXPECT_TRUE(ask(1, make(3, "wait", {"k"})).empty());
+    EXPECT_EQ(set(4, "k", "w").size(), 2U);
+}
+
 }  // namespace
 }  // namespace lockstep

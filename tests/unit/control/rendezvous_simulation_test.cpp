@@ -1,6 +1,7 @@
 // size: one small world with its agents, its network, its coordinator and what must hold in it
 // A million random interleavings of the meeting of nodes: connections drop with what was in flight,
-// agents die, freeze and come back, ranks fail, the coordinator is killed between any two steps.
+// agents die, freeze, leave and come back, ranks fail, the coordinator is killed between any two
+// steps, or stopped.
 // What must hold: ranks of two generations never live at a time on nodes that count; and once the
 // accidents stop, every rank runs, or too few nodes are left.
 #include "daemon/control/rendezvous.hpp"
@@ -34,6 +35,9 @@ enum class Word : std::uint8_t {
     start,
     abort,
     fenced,
+    table_please,
+    table,
+    bye,
 };
 struct Message {
     Word word = Word::hello;
@@ -53,6 +57,8 @@ struct Agent {
     bool ending = false;        // they were told to end
     bool join_wanted = false;
     bool exits_unsaid = false;  // EXITED is kept until it was acknowledged
+    std::int32_t awaiting = 0;  // this generation's WORLD waits for its TABLE
+    bool leaving = false;       // it was told to end
     std::deque<Message> out;
     std::deque<Message> in;
 };
@@ -172,6 +178,20 @@ class World {
             case Word::exited:
                 take_exit(slot, message.generation);
                 break;
+            case Word::table_please:
+                if (disk_.live && message.generation == disk_.generation) {
+                    send(slot, Word::table, message.generation);
+                } else {
+                    abort_if_over(slot, message.generation);
+                }
+                break;
+            case Word::bye:
+                if (agent(slot).ranks) {
+                    wrong_ = "an agent left live ranks: " + describe();
+                }
+                met_.disconnected(slot);
+                give_up(slot);
+                break;
             default:
                 wrong_ = "an agent said what only the daemon says";
         }
@@ -273,6 +293,17 @@ class World {
         say(slot, Word::join,
             self.phase == Agent::Phase::waiting ? self.generation : self.generation - 1);
     }
+    void prepare(std::int32_t slot, std::int32_t generation) {
+        Agent& self = agent(slot);
+        if (generation != self.generation) {
+            self.started_here = false;
+            self.join_wanted = false;
+        }
+        self.awaiting = 0;
+        self.generation = generation;
+        self.phase = Agent::Phase::ready;
+        say(slot, Word::ready, self.generation);
+    }
     void obey(std::int32_t slot, const Message& message) {
         Agent& self = agent(slot);
         switch (message.word) {
@@ -282,22 +313,26 @@ class World {
                 }
                 if (self.started_here && message.generation == self.generation) {
                     say(slot, Word::started, self.generation);
-                } else {
+                } else if (!self.leaving) {
                     say_join(slot);
                 }
                 break;
             case Word::world:
-                if (message.generation < self.generation || self.ranks ||
+                if (self.leaving || message.generation < self.generation || self.ranks ||
                     (message.generation == self.generation && self.phase != Agent::Phase::ready)) {
                     break;
                 }
-                if (message.generation != self.generation) {
-                    self.started_here = false;
-                    self.join_wanted = false;
+                if (pick(2) == 0) {
+                    self.awaiting = message.generation;
+                    say(slot, Word::table_please, message.generation);
+                    break;
                 }
-                self.generation = message.generation;
-                self.phase = Agent::Phase::ready;
-                say(slot, Word::ready, self.generation);
+                prepare(slot, message.generation);
+                break;
+            case Word::table:
+                if (self.awaiting == message.generation && !self.leaving) {
+                    prepare(slot, message.generation);
+                }
                 break;
             case Word::start:
                 if (message.generation == self.generation && self.phase == Agent::Phase::ready) {
@@ -309,6 +344,15 @@ class World {
                 }
                 break;
             case Word::abort:
+                if (self.awaiting == message.generation) {
+                    self.awaiting = 0;
+                    if (message.generation != self.generation) {
+                        if (!self.leaving) {
+                            say_join(slot);
+                        }
+                        break;
+                    }
+                }
                 if (message.generation != self.generation) {
                     break;
                 }
@@ -318,7 +362,9 @@ class World {
                     break;
                 }
                 self.phase = Agent::Phase::waiting;
-                say_join(slot);
+                if (!self.leaving) {
+                    say_join(slot);
+                }
                 break;
             case Word::fenced:
                 self.ranks = false;
@@ -336,7 +382,7 @@ class World {
         self.exits_unsaid = true;
         if (self.connected) {
             say(slot, Word::exited, self.generation);
-            if (std::exchange(self.join_wanted, false)) {
+            if (std::exchange(self.join_wanted, false) && !self.leaving) {
                 say_join(slot);
             }
         }
@@ -384,6 +430,30 @@ class World {
                     give_up(slot);
                 }
                 break;
+            case 8:  // SIGTERM
+                if (self.alive && !self.frozen && pick(64) == 0) {
+                    self.leaving = true;
+                    self.ending = true;
+                    self.awaiting = 0;
+                    if (self.phase == Agent::Phase::ready) {
+                        self.phase = Agent::Phase::waiting;
+                    }
+                }
+                break;
+            case 9:  // the coordinator is stopped: DRAIN goes behind what was said before it
+                if (pick(16) != 0) {
+                    break;
+                }
+                for (std::int32_t other = 0; other < kSlots; ++other) {
+                    while (!agent(other).frozen && !agent(other).in.empty()) {
+                        const Message message = agent(other).in.front();
+                        agent(other).in.pop_front();
+                        obey(other, message);
+                    }
+                    drop(other);
+                }
+                boot();
+                break;
             case 5:
                 if (self.alive && pick(16) == 0) {
                     self.alive = false;
@@ -429,6 +499,10 @@ class World {
             obey(slot, message);
         } else if (self.ranks && self.ending) {
             ranks_end(slot);
+        } else if (self.leaving && self.out.empty()) {
+            hear(slot, {Word::bye, 0});  // what it said before has been heard
+            self.alive = false;
+            drop(slot);
         }
     }
     void check() {
@@ -479,7 +553,7 @@ TEST(RendezvousSimulation, NoInterleavingMixesGenerationsOrWaitsForEver) {
     std::uint64_t generations = 0;
     for (std::uint32_t seed = 1; seed <= kSchedules; ++seed) {
         World world{seed};
-        world.run(static_cast<int>(60 + seed % 200));
+        world.run(static_cast<int>(80 + seed % 240));
         world.settle();
         ASSERT_EQ(world.wrong(), "") << "seed " << seed;
         generations += static_cast<std::uint64_t>(world.generations());

@@ -182,6 +182,7 @@ TEST_F(AgentSocketTest, StoppingClosesAgents) {
     ASSERT_TRUE(connect(client));
     EXPECT_EQ(read(client), "t:welcome");
     server_->stop(100ms);
+    EXPECT_EQ(read(client), R"(t:{"type":"drain","reason":"lockstepd is being stopped"})");
     EXPECT_EQ(read(client), "closed");
     EXPECT_TRUE(closed_soon());
 }

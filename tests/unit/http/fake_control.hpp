@@ -108,6 +108,20 @@ class FakeControl final : public Control {
         }
         co_return place;
     }
+    Answer<std::string> evidence(Caller caller, std::string id) override {
+        callers.push_back(caller);
+        co_return text(id);
+    }
+    Answer<EvidencePlace> evidence_place(Caller, std::string, EvidenceQuery query) override {
+        evidence_queries.push_back(query);
+        if (query.rank != 0 || query.name == "agent.json") {
+            co_return fail(Errc::not_found, "no such rank");
+        }
+        co_return evidence_at;
+    }
+    Answer<std::string> take_evidence(Caller, std::string id) override { co_return text(id); }
+    std::vector<EvidenceQuery> evidence_queries;
+    EvidencePlace evidence_at;
     Json cluster() override { return cluster_json(machines, "local"); }
     Result<Json> nodes(const Caller& caller, const NodeQuery& query) override {
         callers.push_back(caller);

@@ -46,6 +46,33 @@ TEST_F(RankLogReaderTest, StopsAtTheCapAndGoesOnFromNext) {
     EXPECT_EQ(reader->read(first->next, 100)->text, "456789");
 }
 
+TEST_F(RankLogReaderTest, BelowAFolderNoLinkIsFollowed) {
+    namespace fs = std::filesystem;
+    fs::create_directories(folder_ / "theirs/gen-1/rank-00000");
+    std::ofstream{folder_ / "theirs/gen-1/rank-00000/state.txt"} << "secret";
+    fs::create_directories(folder_ / "run/evidence");
+    const auto open = [&](const std::string& name) {
+        return RankLogReader::open_below((folder_ / "run").string(),
+                                         {"evidence", "gen-1", "rank-00000"}, name);
+    };
+    EXPECT_EQ(open("state.txt").error().code, Errc::not_found);
+    fs::create_symlink(folder_ / "theirs/gen-1", folder_ / "run/evidence/gen-1");
+    EXPECT_EQ(open("state.txt").error().code, Errc::denied);
+    fs::remove(folder_ / "run/evidence/gen-1");
+    fs::create_directories(folder_ / "run/evidence/gen-1");
+    fs::create_symlink(folder_ / "theirs/gen-1/rank-00000",
+                       folder_ / "run/evidence/gen-1/rank-00000");
+    EXPECT_EQ(open("state.txt").error().code, Errc::denied);
+    fs::remove(folder_ / "run/evidence/gen-1/rank-00000");
+    fs::create_directories(folder_ / "run/evidence/gen-1/rank-00000");
+    fs::create_symlink(folder_ / "theirs/gen-1/rank-00000/state.txt",
+                       folder_ / "run/evidence/gen-1/rank-00000/state.txt");
+    EXPECT_EQ(open("state.txt").error().code, Errc::denied);
+    std::ofstream{folder_ / "run/evidence/gen-1/rank-00000/ras.txt"} << "ours";
+    ASSERT_TRUE(open("ras.txt"));
+    EXPECT_EQ(open("ras.txt")->read(0, 100)->text, "ours");
+}
+
 TEST_F(RankLogReaderTest, BehindTheEndIsEmpty) {
     write("abc");
     const auto reader = RankLogReader::open(path_);

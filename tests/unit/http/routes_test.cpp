@@ -78,20 +78,22 @@ std::string concrete(std::string path) {
 TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
     // By hand, so that a route whose scope changes is seen.
     const std::map<std::string, Scope> expected{
-        {"submitJob", Scope::write},     {"renderJob", Scope::write},
-        {"listJobs", Scope::read},       {"getJob", Scope::read},
-        {"getJobSpec", Scope::read},     {"getJobScript", Scope::read},
-        {"cancelJob", Scope::write},     {"restartJob", Scope::write},
-        {"checkpointJob", Scope::write}, {"cancelSweep", Scope::write},
-        {"getJobRanks", Scope::read},    {"getJobLogs", Scope::read},
-        {"getJobSeries", Scope::read},   {"getJobEvents", Scope::read},
-        {"streamEvents", Scope::read},   {"getCluster", Scope::read},
-        {"listNodes", Scope::read},      {"whoAmI", Scope::read},
-        {"connectAgent", Scope::agent},  {"getHealth", Scope::open},
-        {"getReadiness", Scope::open},   {"getMetrics", Scope::metrics},
-        {"getOpenApi", Scope::open},     {"createToken", Scope::write},
-        {"listTokens", Scope::read},     {"revokeToken", Scope::write},
-        {"putSlurmToken", Scope::write}, {"forgetSlurmToken", Scope::write}};
+        {"submitJob", Scope::write},        {"renderJob", Scope::write},
+        {"listJobs", Scope::read},          {"getJob", Scope::read},
+        {"getJobSpec", Scope::read},        {"getJobScript", Scope::read},
+        {"cancelJob", Scope::write},        {"restartJob", Scope::write},
+        {"checkpointJob", Scope::write},    {"cancelSweep", Scope::write},
+        {"getJobRanks", Scope::read},       {"getJobLogs", Scope::read},
+        {"getJobSeries", Scope::read},      {"getJobEvents", Scope::read},
+        {"streamEvents", Scope::read},      {"getCluster", Scope::read},
+        {"listNodes", Scope::read},         {"whoAmI", Scope::read},
+        {"connectAgent", Scope::agent},     {"getHealth", Scope::open},
+        {"getReadiness", Scope::open},      {"getMetrics", Scope::metrics},
+        {"getOpenApi", Scope::open},        {"createToken", Scope::write},
+        {"listTokens", Scope::read},        {"revokeToken", Scope::write},
+        {"putSlurmToken", Scope::write},    {"forgetSlurmToken", Scope::write},
+        {"getJobEvidence", Scope::read},    {"takeJobEvidence", Scope::write},
+        {"getJobEvidenceFile", Scope::read}};
     ASSERT_EQ(router_.routes().size(), expected.size());
     const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
         {"", std::nullopt},
@@ -296,6 +298,34 @@ TEST_F(RoutesTest, LogsComeInSlices) {
     EXPECT_EQ(get(of_job("/logs?tail=1&offset=1")).status, 400);
     EXPECT_EQ(get(of_job("/logs?rank=-1")).status, 400);
     EXPECT_EQ(get(of_job("/logs?rank=../../etc")).status, 400);
+}
+
+TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
+    const auto listed = get(of_job("/evidence"));
+    EXPECT_EQ(listed.status, 200);
+    EXPECT_EQ(get(of_job("/evidence?rank=1")).status, 400);
+    control_.evidence_at = {folder_.path().string(), {"evidence", "gen-1", "rank-00000"}};
+    const auto at = folder_ / "evidence" / "gen-1" / "rank-00000";
+    std::filesystem::create_directories(at);
+    std::ofstream{at / "python.txt"} << "spin (a.py:3)\n";
+    std::ofstream{at / "flight-recorder", std::ios::binary} << std::string("\x80\0x", 3);
+    const auto text = get(of_job("/evidence/python.txt?attempt=1&generation=2&rank=0&offset=5"));
+    EXPECT_EQ(text.status, 200);
+    EXPECT_EQ(text.body, "(a.py:3)\n");
+    EXPECT_EQ(text.header("Content-Type"), "text/plain; charset=utf-8");
+    EXPECT_EQ(text.header("Lockstep-Log-Next"), "14");
+    ASSERT_EQ(control_.evidence_queries.size(), 1U);
+    EXPECT_EQ(control_.evidence_queries[0].attempt, 1);
+    EXPECT_EQ(control_.evidence_queries[0].generation, 2);
+    EXPECT_EQ(control_.evidence_queries[0].name, "python.txt");
+    const auto dump = get(of_job("/evidence/flight-recorder"));
+    EXPECT_EQ(dump.header("Content-Type"), "application/octet-stream");
+    EXPECT_EQ(dump.body.size(), 3U);
+    EXPECT_EQ(get(of_job("/evidence/ras.txt")).status, 404);
+    EXPECT_EQ(get(of_job("/evidence/agent.json")).status, 404);
+    EXPECT_EQ(get(of_job("/evidence/..%2F..%2Fagent.json")).status, 400);
+    EXPECT_EQ(get(of_job("/evidence/python.txt?rank=1")).status, 404);
+    EXPECT_EQ(get(of_job("/evidence/python.txt?rank=../x")).status, 400);
 }
 
 TEST_F(RoutesTest, ALogThatIsNotThereYetIsEmptyOr404) {

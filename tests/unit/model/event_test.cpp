@@ -37,7 +37,12 @@ std::vector<EventData> samples() {
             event::Released{1},
             event::AgentRefused{1, 2, "n", "its clock"},
             event::DependencyFailed{"ls-1", "it failed"},
-            event::RestartRequested{1, 2, "ada"}};
+            event::RestartRequested{1, 2, "ada"},
+            event::RanksReleased{1, 2},
+            event::AnomalySeen{1, 2, 3, "n", "straggler", 40, "busy"},
+            event::GpuXid{1, 2, 3, "n", 4, 79, 99},
+            event::EvidenceTaken{1, 2, "a hang", "all", 7, *parse_json(R"([{"rank":1}])")},
+            event::PreflightSeen{1, 2, "n", "fail", "nccl", "2.18", "2.28"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -59,6 +59,7 @@ class History {
         claim.node_rank = slot;
         claim.node = "n" + std::to_string(slot);
         claim.incarnation = "i" + std::to_string(slot);
+        claim.allocation = allocation;
         must(claim);
     }
     // Of every node of the allocation.
@@ -84,6 +85,7 @@ class History {
     void generation(std::vector<std::int32_t> slots = {}) {
         must(next_generation(std::move(slots)));
     }
+    void released() { must(event::RanksReleased{attempt_number(), generation_number()}); }
     void ranks_started() { must(event::RanksStarted{attempt_number(), generation_number()}); }
     void again(std::vector<std::int32_t> slots = {}) {
         generation(std::move(slots));
@@ -146,6 +148,7 @@ class History {
 
     Job job;
     UnixMillis now = kStart;
+    std::string allocation;  // of the claims from now on
 
   private:
     Seq seq_ = 0;

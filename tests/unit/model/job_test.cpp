@@ -22,6 +22,10 @@ EventData fitting(EventKind kind) {
             return event::AgentClaimed{1, 1, "n1", "i1", 1};
         case EventKind::generation_started:
             return event::GenerationStarted{1, 2, "", 0, {}, -1};
+        case EventKind::anomaly:
+            return event::AnomalySeen{1, 1, 0, "n", "straggler", 3, "busy"};
+        case EventKind::ranks_released:
+            return event::RanksReleased{1, 1};
         case EventKind::ranks_started:
             return event::RanksStarted{1, 1};
         case EventKind::rank_exited: {
@@ -60,6 +64,12 @@ EventData fitting(EventKind kind) {
             return event::DependencyFailed{"ls-1", "why"};
         case EventKind::restart_requested:
             return event::RestartRequested{1, 1, "ada"};
+        case EventKind::preflight:
+            return event::PreflightSeen{1, 0, "n0", "warn", "clock", "60 ms", "50 ms"};
+        case EventKind::gpu_xid:
+            return event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
+        case EventKind::evidence_taken:
+            return event::EvidenceTaken{1, 1, "a hang", "all of it", 7, Json::array()};
     }
     return event::Submitted{};
 }
@@ -121,8 +131,26 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
         }
     }
     // The table, plus cancel_requested and finished in each of the seven states that are not final,
-    // agent_refused in those with an attempt.
-    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5);
+    // agent_refused and preflight in those with an attempt.
+    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5 + 5);
+}
+
+// An agent that has reconnected says it again.
+TEST(JobFold, AnErrorOfAGpuIsTakenOnceAndNotWithoutEnd) {
+    Job job = job_in(JobState::running, false);
+    Event event;
+    event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
+    event.seq = 99;
+    EXPECT_TRUE(apply(job, event).has_value());
+    event.seq = 100;
+    EXPECT_FALSE(apply(job, event).has_value());
+    for (std::size_t i = 1; i < limits::kXidEvents; ++i) {
+        event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, static_cast<UnixMillis>(99 + i)};
+        EXPECT_TRUE(apply(job, event).has_value());
+        ++event.seq;
+    }
+    event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, 5000};
+    EXPECT_FALSE(apply(job, event).has_value());
 }
 
 TEST(JobFold, FinalStatesTakeNothing) {

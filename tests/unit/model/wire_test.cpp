@@ -20,7 +20,13 @@ std::vector<AgentMessage> agent_samples() {
             Done{7, 1},
             keys,
             Beat{100, 1, 3},
-            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}}};
+            Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}},
+            GpuXid{8, 1, 2, 3, 79, 99},
+            EvidenceSaved{4, {{1, "spin (a.py:3)", {{"python.txt", 77}}, {{"ras", "no answer"}}}}},
+            TableRequest{4},
+            Bye{8, "it was told to end (SIGTERM)"},
+            Checked{*parse_json(R"({"hostname":"n2"})")},
+            Probed{1, *parse_json(R"([{"slot":3}])")}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -39,7 +45,10 @@ std::vector<DaemonMessage> daemon_samples() {
                 {"a", "b"},
                 -1,
                 {"10.0.0.1", "10.0.0.2"},
-                {5000, 5001, 5002, 5003}};
+                {5000, 5001, 5002, 5003},
+                2,
+                "0123abcd",
+                "10.0.0.2"};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,
             world,
@@ -50,7 +59,10 @@ std::vector<DaemonMessage> daemon_samples() {
             reply,
             Fenced{2, "old"},
             Save{3},
-            Examine{4, "no step for 60 s"}};
+            Examine{4, "no step for 60 s", {1, 0}},
+            Table{"0123abcd", {"a", "b"}, {"10.0.0.1", "10.0.0.2"}, {5000, 5001, 5002, 5003}},
+            Drain{"lockstepd is being stopped"},
+            Probe{1, *parse_json(R"([{"slot":3}])")}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
@@ -92,6 +104,21 @@ TEST(Wire, WhatRanksAreDoingReadsBackRankByRank) {
         decode_agent(R"({"type":"examined","generation":1,"ranks":[{"rank":0}]})").has_value());
 }
 
+TEST(Wire, EvidenceReadsBackRankByRank) {
+    const auto again = decode_agent(encode(agent_samples()[12]));
+    ASSERT_TRUE(again.has_value()) << again.error().message;
+    const auto& saved = std::get<EvidenceSaved>(*again);
+    ASSERT_EQ(saved.ranks.size(), 1U);
+    EXPECT_EQ(saved.ranks[0].frame, "spin (a.py:3)");
+    ASSERT_EQ(saved.ranks[0].files.size(), 1U);
+    EXPECT_EQ(saved.ranks[0].files[0].size, 77);
+    ASSERT_EQ(saved.ranks[0].missing.size(), 1U);
+    EXPECT_EQ(saved.ranks[0].missing[0].why, "no answer");
+    EXPECT_FALSE(
+        decode_agent(R"({"type":"evidence","generation":1,"ranks":[{"rank":0,"frame":""}]})")
+            .has_value());
+}
+
 TEST(Wire, TheDaemonsQuestionsReadBack) {
     const auto save = decode_daemon(encode(daemon_samples()[8]));
     ASSERT_TRUE(save.has_value());
@@ -100,6 +127,7 @@ TEST(Wire, TheDaemonsQuestionsReadBack) {
     ASSERT_TRUE(examine.has_value());
     EXPECT_EQ(std::get<Examine>(*examine).generation, 4);
     EXPECT_EQ(std::get<Examine>(*examine).reason, "no step for 60 s");
+    EXPECT_EQ(std::get<Examine>(*examine).first, (std::vector<std::int32_t>{1, 0}));
 }
 
 TEST(Wire, DaemonMessagesReadBack) {

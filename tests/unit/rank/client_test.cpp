@@ -179,6 +179,20 @@ TEST(RankClient, CasSaysWhatStandsNow) {
     EXPECT_EQ(request.get(), json(R"({"op":"cas","key":"k","value":"Yg==","id":2})"));
 }
 
+TEST(RankClient, DeleteSaysWhetherThereWasAKey) {
+    FakeAgent agent;
+    auto request = agent.answer_one(json(R"({"ok":true,"deleted":true})"));
+    EXPECT_TRUE(agent.client().remove("k").value());
+    EXPECT_EQ(request.get(), json(R"({"op":"delete","key":"k","id":1})"));
+    request = agent.answer_one(json(R"({"ok":true,"deleted":false})"));
+    EXPECT_FALSE(agent.client().remove("k").value());
+    request.get();
+    request = agent.answer_one(json(R"({"ok":true})"));
+    EXPECT_EQ(agent.client().remove("k").error().code, Errc::internal);
+    request.get();
+    EXPECT_EQ(agent.client().remove("").error().code, Errc::invalid);
+}
+
 TEST(RankClient, SeveralKeysAreSetWithOneMessage) {
     FakeAgent agent;
     auto request = agent.answer_one(json(R"({"ok":true})"));

@@ -150,22 +150,42 @@ TEST(JobStats, EqualRanksHaveNoInfiniteScores) {
 }
 
 TEST(StragglerWatch, NamesARankAfterTwentyStepsAndThirtySecondsOnly) {
+    Feed feed{3};
+    feed.row(0, 100, {{"busy_seconds", 1.0}}).row(1, 100, {{"busy_seconds", 2.0}});
+    feed.row(2, 100, {{"busy_seconds", 1.0}}).send();
     StragglerWatch watch;
     JobStats stats;
-    stats.straggler_score = {1, 0.5};
-    stats.straggler_z = {0, 20};
+    stats.straggler_score = {1, 0.5, 1};
+    stats.straggler_z = {0, 20, 0};
     stats.step = 100;
-    EXPECT_TRUE(watch.update(stats, 0).empty());
+    EXPECT_TRUE(watch.update(feed.job, stats, 0).empty());
     stats.step = 121;
-    EXPECT_TRUE(watch.update(stats, 10).empty()) << "too short";
+    EXPECT_TRUE(watch.update(feed.job, stats, 10).empty()) << "too short";
     stats.step = 119;
-    EXPECT_TRUE(watch.update(stats, 31).empty()) << "too few steps";
+    EXPECT_TRUE(watch.update(feed.job, stats, 31).empty()) << "too few steps";
     stats.step = 121;
-    EXPECT_THAT(watch.update(stats, 31), testing::ElementsAre(1U));
+    EXPECT_THAT(watch.update(feed.job, stats, 31), testing::ElementsAre(1U));
     stats.straggler_score[1] = 0.9;
-    EXPECT_TRUE(watch.update(stats, 32).empty());
+    EXPECT_TRUE(watch.update(feed.job, stats, 32).empty());
     stats.straggler_score[1] = 0.5;
-    EXPECT_TRUE(watch.update(stats, 33).empty()) << "it starts anew";
+    EXPECT_TRUE(watch.update(feed.job, stats, 33).empty()) << "it starts anew";
+}
+
+// A first step that compiled for a minute stays in the mean of 20 for 50 steps.
+TEST(StragglerWatch, ARankWhoseNewestStepIsAsFastAsTheOthersIsNotSlow) {
+    Feed feed{3};
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+        feed.row(rank, 100, {{"busy_seconds", 1.0}});
+    }
+    feed.send();
+    StragglerWatch watch;
+    JobStats stats;
+    stats.straggler_score = {1, 1, 0.2};
+    stats.straggler_z = {0, 0, 50};
+    for (std::int64_t step = 100; step < 200; ++step) {
+        stats.step = step;
+        EXPECT_TRUE(watch.update(feed.job, stats, static_cast<double>(step)).empty());
+    }
 }
 
 }  // namespace

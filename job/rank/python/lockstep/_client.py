@@ -193,6 +193,10 @@ class Client:
         """See lockstep.add()."""
         return int(self.ask({"op": "add", "key": _key(key), "delta": int(delta)})["value"])
 
+    def delete(self, key):
+        """See lockstep.delete()."""
+        return bool(self.ask({"op": "delete", "key": _key(key)})["deleted"])
+
     def barrier(self, name, timeout):
         """See lockstep.barrier()."""
         request = {"op": "barrier", "name": _key(name), "timeout_ms": int(timeout * 1000)}
@@ -298,6 +302,11 @@ def cas(key, expected, value):
     that was set once raises Conflict if it would change.
     """
     return _required().cas(key, expected, value)
+
+
+def delete(key):
+    """Deletes a key; False if there was none. One that was set once stays: Conflict."""
+    return _required().delete(key)
 
 
 def get(key):

@@ -1,0 +1,180 @@
+#include "daemon/control/evidence.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+#include "job/model/evidence.hpp"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kReasons = 4;     // told of in words; the files have them all
+constexpr std::size_t kWordBytes = 64;  // "python", a kernel function
+constexpr std::size_t kRanksNamed = 8;  // of those with the same gap
+
+std::string shown(std::string_view text, std::size_t most = limits::kTextBytes) {
+    return printable(text.substr(0, most));
+}
+
+bool trains(const RankFinding& one) {
+    return !one.told || one.process.state == "S" || one.process.state == "R";
+}
+
+Json item_of(const RankFinding& one) {
+    Json out = Json::object();
+    out["rank"] = one.rank;
+    out["node"] = one.node;
+    out["behind"] = one.behind;
+    if (one.step >= 0) {
+        out["step"] = one.step;
+    }
+    if (one.told) {
+        out["pid"] = one.process.pid;
+        out["state"] = shown(one.process.state, 1);
+        if (!one.process.wchan.empty()) {
+            out["wchan"] = shown(one.process.wchan, kWordBytes);
+        }
+    }
+    if (!one.evidence.frame.empty()) {
+        out["frame"] = one.evidence.frame;
+    }
+    out["files"] = Json::array();
+    for (const wire::EvidenceFile& file : one.evidence.files) {
+        Json item = Json::object();
+        item["name"] = file.name;
+        item["size"] = file.size;
+        out["files"].push_back(std::move(item));
+    }
+    out["missing"] = Json::array();
+    for (const wire::EvidenceGap& gap : one.evidence.missing) {
+        Json item = Json::object();
+        item["what"] = gap.what;
+        item["why"] = gap.why;
+        out["missing"].push_back(std::move(item));
+    }
+    if (!one.saved) {
+        Json item = Json::object();
+        item["what"] = "all";
+        item["why"] =
+            one.told ? "its agent did not end in time" : "its agent did not answer in time";
+        out["missing"].push_back(std::move(item));
+    }
+    return out;
+}
+
+std::string ranks_words(const std::vector<std::int32_t>& ranks) {
+    std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size() && i < kRanksNamed; ++i) {
+        out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    return ranks.size() > kRanksNamed ? out + " and more" : out;
+}
+
+void add(std::string& out, const char* between, const std::string& text) {
+    out += (out.empty() ? "" : between) + text;
+}
+
+}  // namespace
+
+void lagging_first(std::vector<RankFinding>& ranks) {
+    std::map<std::string, std::size_t> states;
+    for (const RankFinding& one : ranks) {
+        ++states[one.told ? one.process.state : ""];
+    }
+    constexpr std::size_t kCrowd = 3;
+    const auto odd = [&](const RankFinding& one) {
+        return one.told && ranks.size() >= kCrowd && states.at(one.process.state) == 1;
+    };
+    std::sort(ranks.begin(), ranks.end(), [&](const RankFinding& a, const RankFinding& b) {
+        const auto key = [&](const RankFinding& one) {
+            return std::tuple{!one.behind, one.behind ? one.step : 0, trains(one), !odd(one),
+                              one.rank};
+        };
+        return key(a) < key(b);
+    });
+}
+
+Json findings_json(const std::vector<RankFinding>& ranks) {
+    Json out = Json::array();
+    for (std::size_t i = 0; i < ranks.size() && i < limits::kEvidenceRanks; ++i) {
+        out.push_back(item_of(ranks[i]));
+    }
+    return out;
+}
+
+std::string findings_words(const std::vector<RankFinding>& ranks) {
+    constexpr std::array<std::pair<std::string_view, const char*>, 6> kHad{
+        {{kStateText, "the state"},
+         {kKernelText, "kernel stacks"},
+         {kPythonText, "Python stacks"},
+         {kNativeText, "native stacks"},
+         {kRasText, "NCCL's own words"},
+         {kFlightDumpName, "torch's flight recorder"}}};
+    std::string had;
+    for (const auto& [name, words] : kHad) {
+        std::vector<std::int32_t> of;
+        for (const RankFinding& one : ranks) {
+            for (const wire::EvidenceFile& file : one.evidence.files) {
+                if (file.name == name) {
+                    of.push_back(one.rank);
+                }
+            }
+        }
+        if (!of.empty()) {
+            std::sort(of.begin(), of.end());
+            add(had, ", ",
+                std::string{words} + " of " +
+                    (of.size() == ranks.size() && of.size() > 1
+                         ? "all " + std::to_string(of.size()) + " ranks"
+                         : ranks_words(of)));
+        }
+    }
+    std::map<std::string, std::vector<std::int32_t>> gaps;  // reason → ranks
+    for (const RankFinding& one : ranks) {
+        for (const wire::EvidenceGap& gap : one.evidence.missing) {
+            gaps[gap.what + ": " + gap.why].push_back(one.rank);
+        }
+        if (!one.saved) {
+            gaps["their agent did not answer in time"].push_back(one.rank);
+        }
+    }
+    std::string missing;
+    std::size_t told = 0;
+    for (auto& [reason, of] : gaps) {
+        if (++told > kReasons) {
+            add(missing, "; ", "and more");
+            break;
+        }
+        std::sort(of.begin(), of.end());
+        of.erase(std::unique(of.begin(), of.end()), of.end());
+        add(missing, "; ", ranks_words(of) + ": " + reason);
+    }
+    std::string out = had.empty() ? "nothing was had" : "had: " + had;
+    return missing.empty() ? out : out + ". Not had: " + missing;
+}
+
+wire::RankEvidence cleaned(const wire::RankEvidence& evidence) {
+    wire::RankEvidence out;
+    out.rank = evidence.rank;
+    out.frame = shown(evidence.frame);
+    for (const wire::EvidenceFile& file : evidence.files) {
+        const bool known = std::any_of(out.files.begin(), out.files.end(),
+                                       [&](const auto& one) { return one.name == file.name; });
+        if (is_evidence_name(file.name) && !known && file.size >= 0 &&
+            file.size <= static_cast<std::int64_t>(limits::kFlightDumpBytes)) {
+            out.files.push_back(file);
+        }
+    }
+    for (const wire::EvidenceGap& gap : evidence.missing) {
+        if (out.missing.size() < limits::kEvidenceGaps) {
+            out.missing.push_back({shown(gap.what, kWordBytes), shown(gap.why)});
+        }
+    }
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// What is wrong with a run that goes on, told as events.
+#include "daemon/control/job_actor.hpp"
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+void JobActor::look_for_anomalies(Draft& draft) {
+    const auto* series = context_.series.find(job_.id.value);
+    const telemetry::JobStats* now = stats();
+    const Generation* live = draft.job.live_generation();
+    if (series == nullptr || now == nullptr || live == nullptr || live->running_at == 0) {
+        return;
+    }
+    if (std::exchange(resumed_, false)) {
+        anomaly_watch_.resume(*series);
+    }
+    telemetry::AnomalyWatch::Facts facts;
+    facts.now = context_.now_seconds();
+    facts.since = static_cast<double>(live->running_at) / 1000.0;
+    facts.ranks_per_node = static_cast<std::size_t>(job_.spec.processes_per_node());
+    facts.exited = &live->exited;
+    for (telemetry::Anomaly& found : anomaly_watch_.look(*series, *now, facts)) {
+        if (anomalies_told_ >= limits::kAnomalyEvents) {
+            return;
+        }
+        event::AnomalySeen seen;
+        seen.attempt = draft.job.attempt()->number;
+        seen.generation = live->number;
+        seen.rank = found.rank;
+        seen.anomaly = to_string(found.kind);
+        seen.step = found.step;
+        seen.message = std::move(found.message);
+        const auto per_node = static_cast<std::int32_t>(facts.ranks_per_node);
+        if (const NodeClaim* claim =
+                found.rank < 0 ? nullptr : draft.job.claim_of_node(found.rank / per_node)) {
+            seen.node = claim->node;
+        }
+        anomalies_told_ += add(draft, std::move(seen)) ? 1 : 0;
+    }
+}
+
+void JobActor::describe(telemetry::JobMetricsView& view) const {
+    view.straggler_ranks = anomaly_watch_.straggler_ranks();
+    view.loss_zscore = anomaly_watch_.loss_z();
+    view.grad_norm_zscore = anomaly_watch_.grad_norm_z();
+    const Attempt* attempt = job_.attempt();
+    if (attempt == nullptr || attempt->placed_at == 0 || attempt->finished_at != 0) {
+        return;
+    }
+    const Generation* newest = job_.generation();
+    view.generation = newest == nullptr ? 0 : newest->number;
+    std::int64_t nodes = 0;
+    for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
+        nodes += rendezvous_.phase(slot) >= Rendezvous::Phase::joined ? 1 : 0;
+    }
+    const bool met = newest != nullptr && newest->open() && newest->running_at != 0;
+    view.ranks_joined = met ? job_.spec.world_size()
+                            : std::min<std::int64_t>(nodes * job_.spec.processes_per_node(),
+                                                     job_.spec.world_size());
+    if (!met) {
+        const UnixMillis since = newest == nullptr ? attempt->placed_at
+                                 : newest->open()  ? newest->started_at
+                                                   : newest->finished_at;
+        view.rendezvous_age =
+            static_cast<double>(std::max<UnixMillis>(context_.clock.wall() - since, 0)) / 1000.0;
+    }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+// What the ranks are doing, asked of their agents and kept with the job: on a hang before anything
+// is ended, or because somebody wants to know.
+#include "daemon/control/evidence.hpp"
+#include "daemon/control/job_actor.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+// EXAMINE to every node of the live generation.
+void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang) {
+    const Generation& live = *job_.live_generation();
+    const std::int32_t per_node = job_.spec.processes_per_node();
+    evidence_.emplace();
+    evidence_->verdict = std::move(verdict);
+    evidence_->hang = hang;
+    evidence_->reason = std::move(reason);
+    evidence_->since = context_.clock.steady();
+    for (const auto& [slot, link] : links_) {
+        if (!rendezvous_.is_member(slot)) {
+            continue;
+        }
+        evidence_->awaited.insert(slot);
+        evidence_->unsaved.insert(slot);
+        wire::Examine examine;
+        examine.generation = live.number;
+        examine.reason = evidence_->reason;
+        const std::int32_t first = live.node_rank_of(slot) * per_node;
+        for (const std::int32_t rank : evidence_->verdict.behind) {
+            if (rank >= first && rank < first + per_node) {
+                examine.first.push_back(rank - first);
+            }
+        }
+        link->send(examine);
+    }
+}
+
+void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
+    if (evidence_ && current(*link, examined.generation) &&
+        examined.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
+        evidence_->awaited.erase(link->node_rank) == 1) {
+        evidence_->ranks.insert(evidence_->ranks.end(), examined.ranks.begin(),
+                                examined.ranks.end());
+        inputs_.emplace_back(LookInput{});
+    }
+}
+
+void JobActor::evidence_saved(const std::shared_ptr<AgentLink>& link,
+                              const wire::EvidenceSaved& saved) {
+    if (evidence_ && current(*link, saved.generation) &&
+        saved.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
+        evidence_->unsaved.erase(link->node_rank) == 1) {
+        for (const wire::RankEvidence& one : saved.ranks) {
+            if (one.rank >= 0 &&
+                job_.live_generation()->slot_of(one.rank / job_.spec.processes_per_node()) ==
+                    link->node_rank) {
+                evidence_->saved.push_back(cleaned(one));
+            }
+        }
+        inputs_.emplace_back(LookInput{});
+    }
+}
+
+// Whether all that is awaited is in, or its time is over.
+bool JobActor::evidence_is_in() const {
+    return evidence_ && ((evidence_->awaited.empty() && evidence_->unsaved.empty()) ||
+                         context_.clock.steady() - evidence_->since >= limits::kEvidencePatience);
+}
+
+void JobActor::add_evidence(Draft& draft) {
+    const auto* series = context_.series.find(job_.id.value);
+    const std::int32_t world = job_.spec.world_size();
+    std::vector<RankFinding> findings(static_cast<std::size_t>(world));
+    for (std::int32_t rank = 0; rank < world; ++rank) {
+        RankFinding& one = findings[static_cast<std::size_t>(rank)];
+        one.rank = rank;
+        if (const NodeClaim* claim = job_.claim_of_node(rank / job_.spec.processes_per_node())) {
+            one.node = claim->node;
+        }
+        if (series != nullptr && static_cast<std::size_t>(rank) < series->world_size()) {
+            one.step = series->rank(static_cast<std::size_t>(rank)).last_step();
+        }
+    }
+    const auto at = [&](std::int32_t rank) {
+        return rank < 0 || rank >= world ? nullptr : &findings[static_cast<std::size_t>(rank)];
+    };
+    for (const std::int32_t rank : evidence_->verdict.behind) {
+        if (RankFinding* one = at(rank)) {
+            one->behind = true;
+        }
+    }
+    for (const wire::RankState& state : evidence_->ranks) {
+        if (RankFinding* one = at(state.rank)) {
+            one->process = state;
+            one->told = true;
+        }
+    }
+    for (const wire::RankEvidence& saved : evidence_->saved) {
+        if (RankFinding* one = at(saved.rank)) {
+            one->evidence = saved;
+            one->saved = true;
+        }
+    }
+    lagging_first(findings);
+    event::EvidenceTaken taken;
+    taken.attempt = job_.attempt()->number;
+    taken.generation = job_.live_generation()->number;
+    taken.reason = evidence_->reason;
+    taken.message = findings_words(findings);
+    taken.step = evidence_->verdict.step;
+    taken.ranks = findings_json(findings);
+    log::info("evidence", {{"job", job_.id.value}, {"what", taken.message}});
+    add(draft, std::move(taken));
+}
+
+void JobActor::take(Draft& draft, EvidenceInput& input) {
+    const Generation* live = draft.job.live_generation();
+    Status answer;
+    if (live == nullptr || draft.job.state != JobState::running ||
+        job_.live_generation() == nullptr) {
+        answer = fail(Errc::conflict, "no rank runs that could be looked at: the job is " +
+                                          std::string{to_string(draft.job.state)});
+    } else if (!evidence_) {  // what is under way already answers this too
+        HangWatch::Verdict standing;
+        if (const auto* series = context_.series.find(job_.id.value)) {
+            standing = HangWatch::standing(*series);
+        }
+        ask_for_evidence(std::move(standing), "asked for by " + input.by, false);
+    }
+    draft.answers.push_back([done = input.done, answer](Status stored) {
+        done(stored && !answer ? answer : std::move(stored));
+    });
+}
+
+}  // namespace lockstep

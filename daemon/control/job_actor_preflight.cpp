@@ -1,0 +1,156 @@
+// The pre-flight of an attempt's nodes: CHECKED, PROBE, PROBED, and what is made of them. The rules
+// are preflight_state.hpp's and job/model/preflight.hpp's; here they get their messages and events.
+#include "daemon/control/job_actor.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+bool JobActor::wants_preflight() const {
+    return job_.spec.preflight.mode != PreflightMode::off;
+}
+
+// One that has just been accepted. A node of the newest generation has been looked at, whether or
+// not this daemon was there.
+void JobActor::expect_facts(const AgentLink& link, bool capable) {
+    const Generation* newest = job_.generation();
+    if (capable && wants_preflight()) {
+        preflight_.expect(link.node_rank, link.node, context_.clock.steady());
+    }
+    if (!capable || !wants_preflight() ||
+        (newest != nullptr && newest->node_rank_of(link.node_rank) >= 0)) {
+        preflight_.exempt(link.node_rank);
+    }
+}
+
+void JobActor::checked(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                       const wire::Checked& checked) {
+    auto facts = parse_node_facts(checked.facts);
+    if (!facts) {
+        fence(link, "CHECKED was not understood: " + facts.error().message);
+        return;
+    }
+    preflight_.checked(link->node_rank, std::move(*facts), job_.spec, context_.clock.steady());
+    look_at_preflight(draft);
+    form_generation(draft);
+}
+
+void JobActor::probed(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                      const wire::Probed& probed) {
+    auto results = parse_probe_results(probed.results, link->node_rank);
+    if (!results) {
+        fence(link, "PROBED was not understood: " + results.error().message);
+        return;
+    }
+    preflight_.probed(link->node_rank, probed.round, std::move(*results));
+    look_at_preflight(draft);
+    form_generation(draft);
+}
+
+// To be called with everything that may have moved it, and from time to time: it has deadlines.
+void JobActor::look_at_preflight(Draft& draft) {
+    if (stop_sent_ || !wants_preflight() || draft.job.attempt() == nullptr ||
+        draft.job.attempt()->preflight_passed) {
+        return;
+    }
+    const auto now = context_.clock.steady();
+    if (const auto round = preflight_.begin(draft.job.spec, now)) {
+        for (const auto& [slot, peers] : round->probes) {
+            wire::Probe probe;
+            probe.round = round->number;
+            probe.peers = to_json(peers);
+            if (const auto link = links_.find(slot); link != links_.end()) {
+                link->second->send(probe);
+            }
+        }
+    }
+    if (const auto judgement = preflight_.judge(draft.job.spec, now)) {
+        take_judgement(draft, *judgement);
+    }
+    const bool only = draft.job.spec.preflight.mode == PreflightMode::only;
+    if (only && draft.job.attempt()->lost.empty() && !draft.job.attempt()->fault &&
+        preflight_.all_passed(draft.job.spec)) {
+        event::PreflightSeen passed;
+        passed.attempt = draft.job.attempt()->number;
+        passed.severity = kPreflightPassed;
+        add(draft, std::move(passed));
+    }
+}
+
+// An event per finding, as far as there is room, failures first; then what fails is given up.
+void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
+    std::vector<PreflightFinding> findings = judgement.findings;
+    std::stable_partition(findings.begin(), findings.end(),
+                          [](const PreflightFinding& one) { return one.fails; });
+    const Attempt& attempt = *draft.job.attempt();
+    const auto said = attempt.preflight;  // by this daemon or the one before it
+    for (const PreflightFinding& one : findings) {
+        const bool known = std::any_of(said.begin(), said.end(), [&](const auto& other) {
+            return other.slot == one.slot && other.check == one.check && other.fails == one.fails;
+        });
+        log::warn(one.fails ? "pre-flight failed" : "pre-flight warns",
+                  {{"job", job_.id.value}, {"check", one.check}, {"what", words_of(one)}});
+        if (known || draft.job.attempt()->preflight.size() >= limits::kPreflightEvents) {
+            continue;
+        }
+        event::PreflightSeen seen;
+        seen.attempt = attempt.number;
+        seen.slot = one.slot;
+        seen.node = one.node;
+        seen.severity = one.fails ? kPreflightFail : kPreflightWarn;
+        seen.check = one.check;
+        seen.found = one.found;
+        seen.expected = one.expected;
+        add(draft, std::move(seen));
+    }
+    std::map<std::int32_t, std::vector<const PreflightFinding*>> failed;
+    std::map<std::string, std::set<std::int32_t>> by_check;
+    for (const PreflightFinding& one : findings) {
+        if (one.fails) {
+            failed[one.slot].push_back(&one);
+            by_check[one.check].insert(one.slot);
+        }
+    }
+    for (const auto& [slot, list] : failed) {
+        const PreflightFinding& first = *list.front();
+        event::FaultSeen fault;
+        fault.node = first.node;
+        fault.cause_class =
+            preflight_cause(first, by_check.at(first.check).size() == judgement.slots.size());
+        fault.message = "pre-flight: " + words_of(first);
+        if (list.size() > 1) {
+            fault.message += " (and " + std::to_string(list.size() - 1) + " more)";
+        }
+        if (fault.cause_class == to_string(CauseClass::user_error)) {
+            // No other node would be better.
+            fault.attempt = draft.job.attempt()->number;
+            fault.at = context_.clock.wall();
+            add(draft, std::move(fault));
+            return;
+        }
+        lose(draft, slot, std::move(fault));
+    }
+}
+
+// Where the node's ranks are to be found: proven, else as in the generation before (this daemon may
+// have been restarted since), else as its agent says.
+std::string JobActor::address_of(const Job& job, std::int32_t slot) const {
+    const std::string said = links_.at(slot)->join.address;
+    if (const std::string proven = preflight_.proven(slot); !proven.empty()) {
+        return proven;
+    }
+    const NodeFacts* facts = preflight_.facts(slot);
+    const Generation* last = job.generation();
+    const std::int32_t node = last == nullptr ? -1 : last->node_rank_of(slot);
+    if (facts == nullptr || node < 0 || static_cast<std::size_t>(node) >= last->addresses.size()) {
+        return said;
+    }
+    const std::string& before = last->addresses[static_cast<std::size_t>(node)];
+    const bool still = std::any_of(facts->addresses.begin(), facts->addresses.end(),
+                                   [&](const AddressFact& one) { return one.address == before; });
+    return still ? before : said;
+}
+
+}  // namespace lockstep

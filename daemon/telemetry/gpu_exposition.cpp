@@ -1,0 +1,216 @@
+#include "daemon/telemetry/gpu_exposition.hpp"
+
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace lockstep::telemetry {
+namespace {
+
+struct Row {
+    GpuMetric metric;
+    std::string_view family;  // without _total
+    MetricType type;
+    std::string_view help;
+    std::string_view label{};  // name and value of one more label
+    std::string_view value{};
+    bool slim = false;
+};
+
+using enum GpuMetric;
+constexpr auto kGauge = MetricType::gauge;
+constexpr auto kCounter = MetricType::counter;
+
+constexpr std::string_view kTemperature = "Temperature by sensor.";
+constexpr std::string_view kClock = "Clock rate by domain.";
+constexpr std::string_view kThrottle = "Time with lowered clocks, by reason.";
+constexpr std::string_view kPcie = "Bytes over PCIe as seen from the GPU.";
+constexpr std::string_view kNvlink = "Bytes over all NVLinks as seen from the GPU.";
+constexpr std::string_view kNvlinkErrors = "Errors of all NVLinks, by kind.";
+constexpr std::string_view kEcc = "ECC errors of memory since the driver was loaded.";
+constexpr std::string_view kRows = "Rows of memory replaced for good.";
+
+// One family's rows follow one another.
+constexpr std::array<Row, kGpuMetrics> kRowsOfBody{{
+    {utilization,
+     "lockstep_gpu_utilization_ratio",
+     kGauge,
+     "Share of time with a kernel on the GPU; one that waits counts.",
+     {},
+     {},
+     true},
+    {sm_active,
+     "lockstep_gpu_sm_active_ratio",
+     kGauge,
+     "Share of time and multiprocessors with a warp.",
+     {},
+     {},
+     true},
+    {sm_occupancy, "lockstep_gpu_sm_occupancy_ratio", kGauge,
+     "Resident warps of those that would fit."},
+    {tensor_active,
+     "lockstep_gpu_tensor_active_ratio",
+     kGauge,
+     "Share of time the tensor cores worked.",
+     {},
+     {},
+     true},
+    {dram_active,
+     "lockstep_gpu_dram_active_ratio",
+     kGauge,
+     "Share of the memory bandwidth in use.",
+     {},
+     {},
+     true},
+    {memory_used, "lockstep_gpu_memory_used_bytes", kGauge, "Memory in use.", {}, {}, true},
+    {memory_total, "lockstep_gpu_memory_total_bytes", kGauge, "Memory it has.", {}, {}, true},
+    {energy,
+     "lockstep_gpu_energy_joules",
+     kCounter,
+     "Energy since the driver was loaded.",
+     {},
+     {},
+     true},
+    {power, "lockstep_gpu_power_watts", kGauge, "Power draw.", {}, {}, true},
+    {power_limit, "lockstep_gpu_power_limit_watts", kGauge, "Power it may draw."},
+    {temperature_core, "lockstep_gpu_temperature_celsius", kGauge, kTemperature, "sensor", "core",
+     true},
+    {temperature_memory, "lockstep_gpu_temperature_celsius", kGauge, kTemperature, "sensor",
+     "memory", true},
+    {clock_sm, "lockstep_gpu_clock_hertz", kGauge, kClock, "domain", "sm", true},
+    {clock_memory, "lockstep_gpu_clock_hertz", kGauge, kClock, "domain", "memory"},
+    {throttle_sw_power, "lockstep_gpu_throttle_seconds", kCounter, kThrottle, "reason", "sw_power"},
+    {throttle_sync_boost, "lockstep_gpu_throttle_seconds", kCounter, kThrottle, "reason",
+     "sync_boost"},
+    {throttle_sw_thermal, "lockstep_gpu_throttle_seconds", kCounter, kThrottle, "reason",
+     "sw_thermal", true},
+    {throttle_hw_thermal, "lockstep_gpu_throttle_seconds", kCounter, kThrottle, "reason",
+     "hw_thermal", true},
+    {throttle_hw_power_brake, "lockstep_gpu_throttle_seconds", kCounter, kThrottle, "reason",
+     "hw_power_brake", true},
+    {pcie_sent, "lockstep_gpu_pcie_bytes", kCounter, kPcie, "direction", "tx"},
+    {pcie_received, "lockstep_gpu_pcie_bytes", kCounter, kPcie, "direction", "rx"},
+    {pcie_replays, "lockstep_gpu_pcie_replays", kCounter, "Packets sent again over PCIe."},
+    {nvlink_sent, "lockstep_gpu_nvlink_bytes", kCounter, kNvlink, "direction", "tx"},
+    {nvlink_received, "lockstep_gpu_nvlink_bytes", kCounter, kNvlink, "direction", "rx"},
+    {nvlink_recovery, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind", "recovery",
+     true},
+    {nvlink_ecc, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind", "ecc"},
+    {nvlink_remote, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind", "remote"},
+    {nvlink_general, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind", "general"},
+    {nvlink_integrity, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind", "integrity"},
+    {nvlink_discard, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind", "discard"},
+    {nvlink_recovery_failed, "lockstep_gpu_nvlink_errors", kCounter, kNvlinkErrors, "kind",
+     "recovery_failed"},
+    {ecc_corrected, "lockstep_gpu_ecc_errors", kCounter, kEcc, "type", "corrected"},
+    {ecc_uncorrected, "lockstep_gpu_ecc_errors", kCounter, kEcc, "type", "uncorrected", true},
+    {remapped_corrected, "lockstep_gpu_remapped_rows", kCounter, kRows, "type", "corrected"},
+    {remapped_uncorrected, "lockstep_gpu_remapped_rows", kCounter, kRows, "type", "uncorrected"},
+    {row_remap_pending,
+     "lockstep_gpu_row_remap_pending",
+     kGauge,
+     "1: a row is replaced at the next reset.",
+     {},
+     {},
+     true},
+    {row_remap_failure,
+     "lockstep_gpu_row_remap_failure",
+     kGauge,
+     "1: a row could not be replaced.",
+     {},
+     {},
+     true},
+    {recovery_action,
+     "lockstep_gpu_recovery_action",
+     kGauge,
+     "What the driver asks for: 0 none, 1 reset, 2 reboot, 3 drain peers, 4 drain and reset, 5 "
+     "IMEX.",
+     {},
+     {},
+     true},
+}};
+
+std::string labels_of(std::string_view node, std::uint32_t gpu) {
+    std::string out;
+    add_label(out, "node", node);
+    add_label(out, "gpu", std::to_string(gpu));
+    return out;
+}
+
+}  // namespace
+
+ShownGpus shown_gpus(const GpuTable& table, double now) {
+    ShownGpus out;
+    std::set<std::pair<std::string_view, std::uint32_t>> seen;
+    std::map<std::string, double> xids;
+    for (const GpuTable::Look* look : table.fresh(now)) {
+        for (const GpuSample& gpu : look->batch.gpus) {
+            if (seen.emplace(look->node, gpu.gpu).second) {
+                out.gpus.push_back({labels_of(look->node, gpu.gpu), &gpu});
+            }
+        }
+        for (const GpuXidSeen& xid : look->batch.xids) {
+            std::string labels = labels_of(look->node, xid.gpu);
+            add_label(labels, "xid", std::to_string(xid.xid));
+            double& time = xids[std::move(labels)];
+            time = std::max(time, xid.time);
+        }
+    }
+    for (const auto& [labels, time] : xids) {
+        out.xids.push_back({labels, time});
+    }
+    out.slim = out.gpus.size() > limits::kGpusShownInFull;
+    for (const Row& row : kRowsOfBody) {
+        for (const auto& one : out.gpus) {
+            out.suppressed +=
+                out.slim && !row.slim && !std::isnan((*one.sample)[row.metric]) ? 1 : 0;
+        }
+    }
+    return out;
+}
+
+void write_gpus(MetricText& text, const ShownGpus& shown) {
+    text.family("lockstep_gpu", MetricType::info, "Always 1; the labels say what the GPU is.");
+    for (const auto& one : shown.gpus) {
+        std::string labels = one.labels;
+        add_label(labels, "uuid", one.sample->uuid);
+        add_label(labels, "model", one.sample->model);
+        add_label(labels, "driver", one.sample->driver);
+        add_label(labels, "pci_bus_id", one.sample->pci_bus_id);
+        text.sample(labels, std::uint64_t{1});
+    }
+    std::string_view family;
+    std::string labels;
+    for (const Row& row : kRowsOfBody) {
+        if (shown.slim && !row.slim) {
+            continue;
+        }
+        if (row.family != family) {
+            family = row.family;
+            text.family(row.family, row.type, row.help);
+        }
+        for (const auto& one : shown.gpus) {
+            const double value = (*one.sample)[row.metric];
+            if (std::isnan(value)) {
+                continue;
+            }
+            labels = one.labels;
+            if (!row.label.empty()) {
+                add_label(labels, row.label, row.value);
+            }
+            text.sample(labels, value);
+        }
+    }
+    text.family("lockstep_gpu_xid_last_timestamp_seconds", MetricType::gauge,
+                "The newest critical error with this number, seconds since the Unix epoch.");
+    for (const auto& xid : shown.xids) {
+        text.sample(xid.labels, xid.time);
+    }
+}
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,218 @@
+#include "job/agent/preflight.hpp"
+
+#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/machine.hpp"
+#include "job/base/text.hpp"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// NVML starts the driver if nobody has it open: that takes a second or two.
+constexpr std::chrono::milliseconds kGpuPatience{4'000};
+
+// What the test trains: seconds on one core, the same on every node.
+TrainConfig test_config(const std::filesystem::path& folder) {
+    TrainConfig out;
+    out.strategy = TrainStrategy::single;
+    out.epochs = 1;
+    out.max_steps = 30;
+    out.train_samples = 2'000;
+    out.test_samples = 100;
+    out.dataset_path = folder.string();
+    out.checkpoint_every_steps = 0;
+    return out;
+}
+
+}  // namespace
+
+Preflight::Preflight(TaskGroup& tasks, Options options, Say say)
+    : tasks_(tasks),
+      options_(std::move(options)),
+      say_(std::move(say)),
+      peers_(tasks, options_.slot, options_.ticket),
+      errands_(tasks.io()),
+      runner_(tasks.io()) {}
+
+void Preflight::begin(const Start& start) {
+    if (stopped_) {
+        return;
+    }
+    if (start_) {
+        if (done_) {
+            say_checked();
+        }
+        return;
+    }
+    start_ = start;
+    tasks_.spawn("preflight", gather());
+}
+
+void Preflight::add_errands() {
+    const auto path = [this](std::string_view use, std::string where) {
+        facts_.paths.push_back({std::string{use}, std::move(where)});
+        const PathFact& added = facts_.paths.back();
+        path_errands_.push_back(
+            errands_.add([one = added] { return look_at_path(one); }, options_.patience));
+    };
+    path(kPathAttempt, options_.attempt_directory.string());
+    if (!start_->spec.working_directory.empty()) {
+        path(kPathWorking, start_->spec.working_directory);
+    }
+    if (!start_->checkpoint_directory.empty()) {
+        path(kPathCheckpoint, start_->checkpoint_directory);
+    }
+    path(kPathShm, (options_.root / "dev/shm").string());
+    versions_ = errands_.add(
+        [this] { return look_at_versions(options_.root, start_->spec, options_.environment); },
+        options_.patience);
+    gpus_ =
+        errands_.add([this] { return look_at_gpus(options_.gpus, options_.root); }, kGpuPatience);
+    if (start_->spec.resources.allocated_nodes() > 1) {
+        facts_.hostname = host_name();
+        hostname_ = errands_.add([] { return look_at_hostname(); }, options_.patience);
+    }
+    // Last: those that hang take the time of what follows.
+    for (std::string& mount : network_mounts(options_.root)) {
+        path(kPathMount, std::move(mount));
+    }
+}
+
+void Preflight::take_answers() {
+    for (std::size_t i = 0; i < facts_.paths.size(); ++i) {
+        const auto& answer = errands_.answer(path_errands_[i]);
+        facts_.paths[i].answered = answer.has_value();
+        if (answer) {
+            take_path(*answer, facts_.paths[i]);
+        }
+    }
+    if (const auto& answer = errands_.answer(versions_)) {
+        take_versions(*answer, facts_);
+    }
+    if (const auto& answer = errands_.answer(gpus_)) {
+        take_gpus(*answer, facts_.gpu);
+    } else {
+        facts_.gpu.driver = true;
+        facts_.gpu.faults.emplace_back("the driver does not answer");
+    }
+    if (hostname_) {
+        const auto& answer = errands_.answer(*hostname_);
+        facts_.hostname_answered = answer.has_value();
+        if (answer) {
+            take_hostname(*answer, facts_);
+        }
+    }
+}
+
+Task<void> Preflight::gather() {
+    const auto began = std::chrono::steady_clock::now();
+    read_limits(options_.root, facts_);
+    facts_.clock_known = true;
+    facts_.clock_offset_ms = start_->clock_offset_ms;
+    facts_.clock_error_ms = start_->clock_error_ms;
+    facts_.ports_problem = start_->ports_problem.substr(0, 200);
+    facts_.ports_needed = start_->ports_needed;
+    if (start_->spec.resources.allocated_nodes() > 1) {
+        facts_.addresses = read_addresses(start_->address);
+        facts_.probe_port = peers_.listen(start_->address);
+    }
+    add_errands();
+    co_await errands_.run(options_.budget + kGpuPatience);  // the driver's time is its own
+    if (stopped_) {
+        co_return;
+    }
+    take_answers();
+    if (start_->spec.preflight.gpu_test) {
+        co_await test_gpus();
+    }
+    if (stopped_) {
+        co_return;
+    }
+    done_ = true;
+    log::info("pre-flight of this node",
+              {{"ms", std::chrono::duration_cast<std::chrono::milliseconds>(
+                          std::chrono::steady_clock::now() - began)
+                          .count()}});
+    say_checked();
+}
+
+// The native trainer alone on this node, as one rank: it must end well, and the daemon compares how
+// long it took.
+Task<void> Preflight::test_gpus() {
+    const auto folder = options_.attempt_directory;
+    const auto config = folder / ("preflight-" + std::to_string(options_.slot) + ".json");
+    const auto checkpoints = folder / ("preflight-" + std::to_string(options_.slot));
+    const auto made = make_private_directories(checkpoints);
+    const auto written =
+        !made
+            ? made
+            : write_file_atomic(config, dump_json_pretty(to_json(test_config(checkpoints))) + "\n");
+    if (!written) {
+        facts_.gpu_test_problem = written.error().message.substr(0, 200);
+        co_return;
+    }
+    ProcessCommand command;
+    command.argv = {options_.train_program, config.string()};
+    for (const auto& [name, value] : options_.environment) {
+        if (!name.starts_with("LOCKSTEP_") && !name.starts_with("SLURM_")) {
+            command.environment.push_back(name + "=" + value);
+        }
+    }
+    command.environment.push_back("LOCKSTEP_TRAIN_CONFIG=" + config.string());
+    command.environment.push_back("LOCKSTEP_CHECKPOINT_DIR=" + checkpoints.string());
+    command.directory = folder.string();
+    command.timeout = limits::kGpuTestTimeout;
+    const auto result = co_await runner_.run(command);
+    if (!result) {
+        facts_.gpu_test_problem = result.error().message.substr(0, 200);
+        co_return;
+    }
+    facts_.gpu_test_ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(result->took).count();
+    if (result->timed_out) {
+        facts_.gpu_test_problem =
+            "not over within " + std::to_string(limits::kGpuTestTimeout.count()) + " s";
+    } else if (result->exit_status != 0) {
+        const std::string tail = printable(trim(result->err));
+        facts_.gpu_test_problem =
+            (result->signal ? "ended by signal " + std::to_string(*result->signal)
+                            : "exit code " + std::to_string(result->exit_status.value_or(-1))) +
+            ": " + tail.substr(tail.size() - std::min<std::size_t>(tail.size(), 150));
+    }
+    std::error_code ignored;
+    std::filesystem::remove(config, ignored);
+    std::filesystem::remove_all(checkpoints, ignored);
+}
+
+void Preflight::say_checked() {
+    wire::Checked checked;
+    checked.facts = to_json(facts_);
+    say_(std::move(checked));
+}
+
+void Preflight::probe(const wire::Probe& probe) {
+    auto peers = parse_probe_peers(probe.peers);
+    if (!peers || stopped_) {
+        log::warn("the daemon's PROBE was not understood");
+        return;
+    }
+    const std::int32_t round = probe.round;
+    peers_.probe(std::move(*peers), [this, round](std::vector<ProbeResult> results) {
+        wire::Probed probed;
+        probed.round = round;
+        probed.results = to_json(results);
+        say_(std::move(probed));
+    });
+}
+
+void Preflight::stop() {
+    stopped_ = true;
+    peers_.stop();
+    errands_.cancel();
+    runner_.kill_all();
+}
+
+}  // namespace lockstep

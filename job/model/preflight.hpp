@@ -1,0 +1,146 @@
+// What is looked at on every node of an attempt before its ranks first meet, and what is made of
+// it: research of the failures behind each check is in rendezvous.md §4.5. An agent gathers
+// NodeFacts (job/agent/preflight.hpp); the daemon compares them, has the nodes connect to each
+// other, and names each failure by node, check, found and expected. Pure values and functions; any
+// thread. The functions are O(nodes × log nodes).
+#pragma once
+
+#include "job/base/json.hpp"
+#include "job/base/result.hpp"
+#include "job/model/spec.hpp"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct AddressFact {
+    std::string interface;  // "eth0"
+    std::string address;    // IP in text
+};
+
+struct PathFact {
+    std::string use;  // a PathUse word below
+    std::string path;
+    bool answered = true;    // false: it does not, and what looked at it was abandoned
+    std::int32_t error = 0;  // errno of looking; 0 = it is there
+    bool directory = true;
+    bool enter = true;          // may be entered
+    bool write = true;          // may be written to
+    std::int64_t free_mb = -1;  // MiB; -1 = not known
+};
+inline constexpr std::string_view kPathWorking = "working_directory";
+inline constexpr std::string_view kPathCheckpoint = "checkpoint_directory";
+inline constexpr std::string_view kPathAttempt = "attempt_directory";
+inline constexpr std::string_view kPathShm = "shm";
+inline constexpr std::string_view kPathMount = "mount";  // any other that goes over a network
+
+struct GpuFacts {
+    bool driver = false;  // there is one; else nothing below is known
+    std::int32_t count = 0;
+    std::vector<std::string> faults;  // each makes the GPU unusable, in words
+    std::vector<std::string> doubts;  // each is worth a look: leftover processes, recent XIDs
+};
+
+// What an agent says of its node. "" and -1: not known, or not there.
+struct NodeFacts {
+    // driver cuda nccl torch container code lockstep → what was found; absent: nothing was.
+    std::map<std::string, std::string> versions;
+    std::int64_t open_files = -1;  // RLIMIT_NOFILE, hard
+    std::int64_t memlock_kb = -1;  // RLIMIT_MEMLOCK, hard; INT64_MAX = unlimited
+    std::int64_t somaxconn = -1;
+    bool rdma = false;  // it has InfiniBand or RoCE devices
+    std::string hostname;
+    bool hostname_answered = true;                // false: the resolver did not, in time
+    std::vector<std::string> hostname_addresses;  // what the name resolves to here
+    // Where the other nodes may reach it; the first is the one that reached the daemon.
+    std::vector<AddressFact> addresses;
+    std::int32_t probe_port = 0;  // where it answers connections of its peers; 0 = it cannot
+    std::string ports_problem;    // why it cannot hold the ports its ranks need; "" = it does
+    std::int32_t ports_needed = 0;
+    bool clock_known = false;
+    std::int64_t clock_offset_ms = 0;  // its clock minus the daemon's
+    std::int64_t clock_error_ms = 0;   // half of the round trip in which that was measured
+    std::vector<PathFact> paths;
+    GpuFacts gpu;
+    // The opt-in test with the native trainer; ms = -1: it was not run.
+    std::int64_t gpu_test_ms = -1;
+    std::string gpu_test_problem;  // "" = it ended well
+};
+
+Json to_json(const NodeFacts& facts);
+// invalid: not what to_json() makes, or over the limits. What it does not know it ignores.
+Result<NodeFacts> parse_node_facts(const Json& json);
+
+// Of a PreflightSeen event.
+inline constexpr std::string_view kPreflightFail = "fail";
+inline constexpr std::string_view kPreflightWarn = "warn";
+inline constexpr std::string_view kPreflightPassed = "passed";
+
+struct PreflightFinding {
+    std::int32_t slot = -1;
+    std::string node;
+    std::string check;  // a word: clock, versions, reachable, …
+    std::string found;  // a sentence that needs no other
+    std::string expected;
+    bool fails = false;  // else it is only warned of
+    bool operator==(const PreflightFinding&) const = default;
+};
+
+struct PreflightNode {
+    std::int32_t slot = 0;
+    std::string node;  // its name
+    NodeFacts facts;
+};
+
+// What one node shows by itself.
+std::vector<PreflightFinding> check_node(const PreflightNode& node, const JobSpec& spec);
+// What only a comparison shows: the minority of each version, of GPU counts, a slow GPU test.
+std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& nodes,
+                                            const JobSpec& spec);
+
+// Which of `count` nodes the `index`-th connects to: its neighbours in the ring, and those 2, 4, 8
+// … places on (⌈log2 count⌉ of them). Every node is connected to by as many.
+std::vector<std::int32_t> probe_peers(std::int32_t index, std::int32_t count);
+
+// A peer to connect to, as PROBE names it.
+struct ProbePeer {
+    std::int32_t slot = 0;
+    std::int32_t port = 0;
+    std::vector<std::string> addresses;
+};
+Json to_json(const std::vector<ProbePeer>& peers);
+Result<std::vector<ProbePeer>> parse_probe_peers(const Json& json);
+
+// One address of one peer, tried by node `from`.
+struct ProbeResult {
+    std::int32_t from = -1;  // not on the wire: who says it is known
+    std::int32_t to = 0;
+    std::string address;
+    std::string error;  // "" = the peer answered
+};
+Json to_json(const std::vector<ProbeResult>& results);
+Result<std::vector<ProbeResult>> parse_probe_results(const Json& json, std::int32_t from);
+
+struct Connections {
+    std::vector<PreflightFinding> findings;
+    // By slot the first of its addresses that everybody who was asked reached.
+    std::map<std::int32_t, std::string> proven;
+};
+// `judged`: slots to be judged; the others only were their peers. As few nodes are blamed as
+// explain what failed: the many that do not reach one bad node are not.
+Connections judge_connections(const std::vector<PreflightNode>& nodes,
+                              const std::set<std::int32_t>& judged,
+                              const std::vector<ProbeResult>& results);
+
+// How a failure is to be called as a cause: user_error if every node has it and the job's
+// document names what is wrong, gpu_fault, else node_lost. A word of CauseClass.
+std::string_view preflight_cause(const PreflightFinding& finding, bool on_every_node);
+// "n3: its NCCL is 2.18.1; expected 2.19.3, as 2 of 3 nodes have"
+std::string words_of(const PreflightFinding& finding);
+
+}  // namespace lockstep

@@ -1,0 +1,246 @@
+// The pre-flight's values as they travel. What comes from an agent is bounded and made printable
+// here: it ends in events and in people's terminals.
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+#include "job/model/preflight.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kAddresses = 8;
+constexpr std::size_t kPaths = 64;
+constexpr std::size_t kVersions = 16;
+constexpr std::size_t kPeers = 64;  // more than ⌈log2⌉ of any number of nodes, and the ring
+constexpr std::size_t kGpuLines = 64;
+
+void clean(std::string& text) {
+    text = printable(text);
+}
+
+// Takes an array of objects, item by item.
+template <class F>
+void each(ObjectReader& in, std::string_view key, std::size_t most, F&& take) {
+    const Json* list = in.raw(key);
+    if (list == nullptr) {
+        return;
+    }
+    if (!list->is_array() || list->size() > most) {
+        in.error(key, "must be an array of at most " + std::to_string(most));
+        return;
+    }
+    for (const Json& item : *list) {
+        take(item);
+    }
+}
+
+Json path_json(const PathFact& path) {
+    Json out = Json::object();
+    out["use"] = path.use;
+    out["path"] = path.path;
+    out["answered"] = path.answered;
+    out["error"] = path.error;
+    out["directory"] = path.directory;
+    out["enter"] = path.enter;
+    out["write"] = path.write;
+    out["free_mb"] = path.free_mb;
+    return out;
+}
+
+PathFact read_path(const Json& json, std::vector<FieldError>& errors) {
+    ObjectReader in{json, "/paths", errors};
+    PathFact out;
+    in.string("use", out.use, limits::kTextBytes);
+    in.string("path", out.path, limits::kPathBytes);
+    in.boolean("answered", out.answered);
+    in.integer("error", out.error, 0, INT32_MAX);
+    in.boolean("directory", out.directory);
+    in.boolean("enter", out.enter);
+    in.boolean("write", out.write);
+    in.integer("free_mb", out.free_mb, -1, INT64_MAX);
+    clean(out.use);
+    clean(out.path);
+    return out;
+}
+
+void read_versions(ObjectReader& in, NodeFacts& out, std::vector<FieldError>& errors) {
+    const Json* versions = in.raw("versions");
+    if (versions == nullptr || !versions->is_object() || versions->size() > kVersions) {
+        in.error("versions", "must be an object");
+        return;
+    }
+    ObjectReader map{*versions, "/versions", errors};
+    for (const auto& [name, ignored] : versions->items()) {
+        std::string value;
+        map.string(name, value, limits::kTextBytes);
+        out.versions[printable(name.substr(0, limits::kTextBytes))] = printable(value);
+    }
+}
+
+Json gpu_json(const GpuFacts& gpu) {
+    Json out = Json::object();
+    out["driver"] = gpu.driver;
+    out["count"] = gpu.count;
+    out["faults"] = gpu.faults;
+    out["doubts"] = gpu.doubts;
+    return out;
+}
+
+void read_gpu(ObjectReader& in, GpuFacts& out, std::vector<FieldError>& errors) {
+    const Json* json = in.raw("gpu");
+    if (json == nullptr) {
+        return;
+    }
+    ObjectReader gpu{*json, "/gpu", errors};
+    gpu.boolean("driver", out.driver);
+    gpu.integer("count", out.count, 0, limits::kGpusPerNode);
+    gpu.strings("faults", out.faults, kGpuLines, limits::kTextBytes);
+    gpu.strings("doubts", out.doubts, kGpuLines, limits::kTextBytes);
+    std::for_each(out.faults.begin(), out.faults.end(), clean);
+    std::for_each(out.doubts.begin(), out.doubts.end(), clean);
+}
+
+void read_addresses(ObjectReader& in, NodeFacts& out, std::vector<FieldError>& errors) {
+    each(in, "addresses", kAddresses, [&](const Json& item) {
+        ObjectReader one{item, "/addresses", errors};
+        AddressFact fact;
+        one.string("interface", fact.interface, limits::kTextBytes);
+        one.string("address", fact.address, limits::kTextBytes);
+        clean(fact.interface);
+        clean(fact.address);
+        out.addresses.push_back(std::move(fact));
+    });
+}
+
+}  // namespace
+
+Json to_json(const NodeFacts& facts) {
+    Json out = Json::object();
+    out["versions"] = Json::object();
+    for (const auto& [name, value] : facts.versions) {
+        out["versions"][name] = value;
+    }
+    out["open_files"] = facts.open_files;
+    out["memlock_kb"] = facts.memlock_kb;
+    out["somaxconn"] = facts.somaxconn;
+    out["rdma"] = facts.rdma;
+    out["hostname"] = facts.hostname;
+    out["hostname_answered"] = facts.hostname_answered;
+    out["hostname_addresses"] = facts.hostname_addresses;
+    out["addresses"] = Json::array();
+    for (const AddressFact& one : facts.addresses) {
+        out["addresses"].push_back({{"interface", one.interface}, {"address", one.address}});
+    }
+    out["probe_port"] = facts.probe_port;
+    out["ports_problem"] = facts.ports_problem;
+    out["ports_needed"] = facts.ports_needed;
+    out["clock_known"] = facts.clock_known;
+    out["clock_offset_ms"] = facts.clock_offset_ms;
+    out["clock_error_ms"] = facts.clock_error_ms;
+    out["paths"] = Json::array();
+    for (const PathFact& path : facts.paths) {
+        out["paths"].push_back(path_json(path));
+    }
+    out["gpu"] = gpu_json(facts.gpu);
+    out["gpu_test_ms"] = facts.gpu_test_ms;
+    out["gpu_test_problem"] = facts.gpu_test_problem;
+    return out;
+}
+
+Result<NodeFacts> parse_node_facts(const Json& json) {
+    constexpr std::int64_t kYear = std::int64_t{366} * 86'400'000;
+    std::vector<FieldError> errors;
+    NodeFacts out;
+    ObjectReader in{json, "", errors};
+    read_versions(in, out, errors);
+    in.integer("open_files", out.open_files, -1, INT64_MAX);
+    in.integer("memlock_kb", out.memlock_kb, -1, INT64_MAX);
+    in.integer("somaxconn", out.somaxconn, -1, INT64_MAX);
+    in.boolean("rdma", out.rdma);
+    in.string("hostname", out.hostname, limits::kTextBytes);
+    in.boolean("hostname_answered", out.hostname_answered);
+    in.strings("hostname_addresses", out.hostname_addresses, kAddresses, limits::kTextBytes);
+    read_addresses(in, out, errors);
+    in.integer("probe_port", out.probe_port, 0, 65'535);
+    in.string("ports_problem", out.ports_problem, limits::kTextBytes);
+    in.integer("ports_needed", out.ports_needed, 0, 65'535);
+    in.boolean("clock_known", out.clock_known);
+    // Twenty years: a clock that has lost its battery shows 1970 and is still a finding.
+    in.integer("clock_offset_ms", out.clock_offset_ms, -100 * kYear, 100 * kYear);
+    in.integer("clock_error_ms", out.clock_error_ms, 0, kYear);
+    each(in, "paths", kPaths,
+         [&](const Json& item) { out.paths.push_back(read_path(item, errors)); });
+    read_gpu(in, out.gpu, errors);
+    in.integer("gpu_test_ms", out.gpu_test_ms, -1, kYear);
+    in.string("gpu_test_problem", out.gpu_test_problem, limits::kTextBytes);
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
+    clean(out.hostname);
+    std::for_each(out.hostname_addresses.begin(), out.hostname_addresses.end(), clean);
+    clean(out.ports_problem);
+    clean(out.gpu_test_problem);
+    return out;
+}
+
+Json to_json(const std::vector<ProbePeer>& peers) {
+    Json out = Json::array();
+    for (const ProbePeer& peer : peers) {
+        out.push_back({{"slot", peer.slot}, {"port", peer.port}, {"addresses", peer.addresses}});
+    }
+    return out;
+}
+
+Result<std::vector<ProbePeer>> parse_probe_peers(const Json& json) {
+    std::vector<FieldError> errors;
+    std::vector<ProbePeer> out;
+    if (!json.is_array() || json.size() > static_cast<std::size_t>(limits::kNodes)) {
+        return fail(Errc::invalid, "peers: must be an array");
+    }
+    for (const Json& item : json) {
+        ObjectReader in{item, "/peers", errors};
+        ProbePeer peer;
+        in.integer("slot", peer.slot, 0, limits::kNodes);
+        in.integer("port", peer.port, 1, 65'535);
+        in.strings("addresses", peer.addresses, kAddresses, limits::kTextBytes);
+        out.push_back(std::move(peer));
+    }
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
+    return out;
+}
+
+Json to_json(const std::vector<ProbeResult>& results) {
+    Json out = Json::array();
+    for (const ProbeResult& one : results) {
+        out.push_back({{"slot", one.to}, {"address", one.address}, {"error", one.error}});
+    }
+    return out;
+}
+
+Result<std::vector<ProbeResult>> parse_probe_results(const Json& json, std::int32_t from) {
+    std::vector<FieldError> errors;
+    std::vector<ProbeResult> out;
+    if (!json.is_array() || json.size() > kPeers * kAddresses + limits::kNodes) {
+        return fail(Errc::invalid, "results: must be an array");
+    }
+    for (const Json& item : json) {
+        ObjectReader in{item, "/results", errors};
+        ProbeResult one;
+        one.from = from;
+        in.integer("slot", one.to, 0, limits::kNodes);
+        in.string("address", one.address, limits::kTextBytes);
+        in.string("error", one.error, limits::kTextBytes);
+        clean(one.address);
+        clean(one.error);
+        out.push_back(std::move(one));
+    }
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
+    return out;
+}
+
+}  // namespace lockstep

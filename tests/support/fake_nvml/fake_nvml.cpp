@@ -1,0 +1,391 @@
+// size: one entry point of the library after the other
+// A stand-in for NVIDIA's libnvidia-ml.so.1, opened by the agent as the real one is.
+//
+// What the GPUs do is read from the text file that FAKE_NVML names, anew at every call, so a test
+// changes it while the agent runs. Without the variable nvmlInit_v2 says that there is no driver.
+//   gpus 8                     how many there are (default 8)
+//   gpu G utilization 50       percent; also: memory USED TOTAL (bytes), temperature C,
+//                              clock SM MEM (MHz), minor N, gpm ID PERCENT, process PID BYTES,
+//                              field ID int|long VALUE, nofield ID (not supported), nogpm, lost
+//   xid G NUMBER               one error; lines that are added later are errors that happen later
+// G is a number or * (every GPU). A later line wins. Every GPU has the values of defaults() first.
+#include "job/agent/gpu/nvml_abi.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace lockstep::nvml;
+
+constexpr std::size_t kMost = 64;
+
+struct Number {
+    bool wide = true;
+    unsigned long long value = 0;
+};
+
+struct Gpu {
+    unsigned int utilization = 0;
+    unsigned long long memory_used = 1ULL << 30U;
+    unsigned long long memory_total = 80ULL << 30U;
+    unsigned int temperature = 40;
+    unsigned int clock_sm = 1980;
+    unsigned int clock_memory = 2619;
+    unsigned int minor = 0;
+    bool lost = false;
+    bool gpm = true;
+    std::map<unsigned int, double> gpm_values{{2, 10}, {3, 11}, {5, 12}, {10, 13}};
+    std::map<unsigned int, Number> fields;
+    std::vector<std::pair<unsigned int, unsigned long long>> processes;
+};
+
+struct State {
+    std::size_t gpus = 8;
+    std::array<Gpu, kMost> gpu;
+    std::vector<std::pair<unsigned int, unsigned int>> xids;
+};
+
+void defaults(State& state) {
+    for (std::size_t i = 0; i < kMost; ++i) {
+        Gpu& gpu = state.gpu[i];
+        gpu.minor = static_cast<unsigned int>(i);
+        for (const unsigned int id : {3U, 4U, 59U, 94U, 142U, 143U, 144U, 145U, 160U, 230U}) {
+            gpu.fields[id] = {false, 0};
+        }
+        for (const unsigned int id : {74U, 76U, 251U, 252U, 253U, 83U, 138U, 139U}) {
+            gpu.fields[id] = {true, 0};
+        }
+        gpu.fields[82] = {false, 45};
+        gpu.fields[186] = {false, 100'000};
+        gpu.fields[190] = {false, 700'000};
+        gpu.fields[197] = {false, 0};
+        gpu.fields[198] = {false, 0};
+    }
+}
+
+void set(Gpu& gpu, const std::string& what, std::istringstream& in) {
+    unsigned int id = 0;
+    if (what == "utilization") {
+        in >> gpu.utilization;
+    } else if (what == "memory") {
+        in >> gpu.memory_used >> gpu.memory_total;
+    } else if (what == "temperature") {
+        in >> gpu.temperature;
+    } else if (what == "clock") {
+        in >> gpu.clock_sm >> gpu.clock_memory;
+    } else if (what == "minor") {
+        in >> gpu.minor;
+    } else if (what == "gpm") {
+        in >> id;
+        in >> gpu.gpm_values[id];
+    } else if (what == "nogpm") {
+        gpu.gpm = false;
+    } else if (what == "lost") {
+        gpu.lost = true;
+    } else if (what == "process") {
+        unsigned long long bytes = 0;
+        in >> id >> bytes;
+        gpu.processes.emplace_back(id, bytes);
+    } else if (what == "field") {
+        std::string kind;
+        Number number;
+        in >> id >> kind >> number.value;
+        number.wide = kind == "long";
+        gpu.fields[id] = number;
+    } else if (what == "nofield") {
+        in >> id;
+        gpu.fields.erase(id);
+    } else {
+        std::fprintf(stderr, "fake NVML: no such word: %s\n", what.c_str());
+        std::abort();
+    }
+}
+
+State read_state() {
+    State state;
+    defaults(state);
+    const char* path = std::getenv("FAKE_NVML");
+    std::ifstream file{path != nullptr ? path : ""};
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream in{line};
+        std::string word;
+        in >> word;
+        if (word == "gpus") {
+            in >> state.gpus;
+            state.gpus = std::min(state.gpus, kMost);
+        } else if (word == "xid") {
+            std::pair<unsigned int, unsigned int> xid;
+            in >> xid.first >> xid.second;
+            state.xids.push_back(xid);
+        } else if (word == "gpu") {
+            std::string which;
+            std::string what;
+            in >> which >> what;
+            const std::string rest{std::istreambuf_iterator<char>{in}, {}};
+            for (std::size_t i = 0; i < kMost; ++i) {
+                if (which == "*" || which == std::to_string(i)) {
+                    std::istringstream values{rest};
+                    set(state.gpu[i], what, values);
+                }
+            }
+        }
+    }
+    return state;
+}
+
+// A handle is the GPU's index and one, as a pointer.
+std::size_t index_of(Device device) {
+    return static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(device)) - 1;
+}
+Device handle_of(std::size_t index) {
+    return reinterpret_cast<Device>(static_cast<std::uintptr_t>(index + 1));
+}
+
+template <class Body>
+Return with(Device device, Body body) {
+    const State state = read_state();
+    const std::size_t index = index_of(device);
+    if (index >= state.gpus) {
+        return kErrorInvalidArgument;
+    }
+    return state.gpu[index].lost ? kErrorGpuIsLost : body(state.gpu[index]);
+}
+
+Return put(const std::string& text, char* out, unsigned int size) {
+    if (text.size() + 1 > size) {
+        return kErrorInsufficientSize;
+    }
+    std::memcpy(out, text.c_str(), text.size() + 1);
+    return kSuccess;
+}
+
+struct Events {
+    std::set<std::size_t> gpus;
+    std::size_t told = 0;
+};
+
+}  // namespace
+
+extern "C" {
+
+Return nvmlInit_v2() {
+    return std::getenv("FAKE_NVML") != nullptr ? kSuccess : kErrorDriverNotLoaded;
+}
+Return nvmlShutdown() {
+    return kSuccess;
+}
+const char* nvmlErrorString(Return code) {
+    return code == kErrorDriverNotLoaded ? "Driver Not Loaded" : "fake error";
+}
+Return nvmlSystemGetDriverVersion(char* out, unsigned int size) {
+    return put("570.1.fake", out, size);
+}
+Return nvmlDeviceGetCount_v2(unsigned int* count) {
+    *count = static_cast<unsigned int>(read_state().gpus);
+    return kSuccess;
+}
+Return nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) {
+    *device = handle_of(index);
+    return index < read_state().gpus ? kSuccess : kErrorInvalidArgument;
+}
+Return nvmlDeviceGetUUID(Device device, char* out, unsigned int size) {
+    return put("GPU-fake-" + std::to_string(index_of(device)), out, size);
+}
+Return nvmlDeviceGetName(Device, char* out, unsigned int size) {
+    return put("Fake H100 80GB", out, size);
+}
+Return nvmlDeviceGetMinorNumber(Device device, unsigned int* minor) {
+    return with(device, [&](const Gpu& gpu) {
+        *minor = gpu.minor;
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetPciInfo_v3(Device device, PciInfo* pci) {
+    *pci = {};
+    std::snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02zX:00.0",
+                  (index_of(device) + 1) % 256);
+    return kSuccess;
+}
+Return nvmlDeviceGetUtilizationRates(Device device, Utilization* out) {
+    return with(device, [&](const Gpu& gpu) {
+        *out = {gpu.utilization, 0};
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetMemoryInfo(Device device, Memory* out) {
+    return with(device, [&](const Gpu& gpu) {
+        *out = {gpu.memory_total, gpu.memory_total - gpu.memory_used, gpu.memory_used};
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetTemperature(Device device, int sensor, unsigned int* out) {
+    return with(device, [&](const Gpu& gpu) {
+        *out = gpu.temperature;
+        return sensor == kTemperatureGpu ? kSuccess : kErrorInvalidArgument;
+    });
+}
+Return nvmlDeviceGetClockInfo(Device device, int domain, unsigned int* out) {
+    return with(device, [&](const Gpu& gpu) {
+        *out = domain == kClockSm ? gpu.clock_sm : gpu.clock_memory;
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetPowerUsage(Device device, unsigned int* out) {
+    return with(device, [&](const Gpu&) {
+        *out = 55'000;
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetEnforcedPowerLimit(Device device, unsigned int* out) {
+    return with(device, [&](const Gpu&) {
+        *out = 300'000;
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* out) {
+    return with(device, [&](const Gpu&) {
+        *out = 5'000;
+        return kSuccess;
+    });
+}
+
+#ifdef FAKE_NVML_OLD
+Return nvmlDeviceGetComputeRunningProcesses(Device device, unsigned int* count,
+                                            ProcessInfoV1* out) {
+    return with(device, [&](const Gpu& gpu) {
+        const bool fits = gpu.processes.size() <= *count;
+        *count = static_cast<unsigned int>(gpu.processes.size());
+        for (std::size_t i = 0; fits && i < gpu.processes.size(); ++i) {
+            out[i] = {gpu.processes[i].first, gpu.processes[i].second};
+        }
+        return fits ? kSuccess : kErrorInsufficientSize;
+    });
+}
+#else
+Return nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2* out) {
+    return with(device, [&](const Gpu& gpu) {
+        if (out->version != kMemoryV2) {
+            return kErrorInvalidArgument;
+        }
+        out->total = gpu.memory_total;
+        out->used = gpu.memory_used;
+        out->free = gpu.memory_total - gpu.memory_used;
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue* values) {
+    return with(device, [&](const Gpu& gpu) {
+        for (int i = 0; i < count; ++i) {
+            FieldValue& value = values[i];
+            const auto found = gpu.fields.find(value.field);
+            value.result = found == gpu.fields.end() ? kErrorNotSupported : kSuccess;
+            if (found == gpu.fields.end()) {
+                continue;
+            }
+            value.type = found->second.wide ? kUnsignedLongLong : kUnsignedInt;
+            value.value.ull = 0xFFFF'FFFF'FFFF'FFFF;  // the real one leaves the rest as it was too
+            if (found->second.wide) {
+                value.value.ull = found->second.value;
+            } else {
+                value.value.ui = static_cast<unsigned int>(found->second.value);
+            }
+        }
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned int* count,
+                                               ProcessInfo* out) {
+    return with(device, [&](const Gpu& gpu) {
+        const bool fits = gpu.processes.size() <= *count;
+        *count = static_cast<unsigned int>(gpu.processes.size());
+        for (std::size_t i = 0; fits && i < gpu.processes.size(); ++i) {
+            out[i] = {gpu.processes[i].first, gpu.processes[i].second, ~0U, ~0U};
+        }
+        return fits ? kSuccess : kErrorInsufficientSize;
+    });
+}
+Return nvmlGpmQueryDeviceSupport(Device device, GpmSupport* support) {
+    return with(device, [&](const Gpu& gpu) {
+        support->supported = gpu.gpm ? 1 : 0;
+        return support->version == kGpmVersion ? kSuccess : kErrorInvalidArgument;
+    });
+}
+Return nvmlGpmSampleAlloc(GpmSample* sample) {
+    *sample = reinterpret_cast<GpmSample>(new std::size_t{0});
+    return kSuccess;
+}
+Return nvmlGpmSampleFree(GpmSample sample) {
+    delete reinterpret_cast<std::size_t*>(sample);
+    return kSuccess;
+}
+Return nvmlGpmSampleGet(Device device, GpmSample sample) {
+    return with(device, [&](const Gpu&) {
+        *reinterpret_cast<std::size_t*>(sample) = index_of(device) + 1;
+        return kSuccess;
+    });
+}
+Return nvmlGpmMetricsGet(GpmMetricsGet* get) {
+    const std::size_t device = *reinterpret_cast<std::size_t*>(get->now);
+    if (get->version != kGpmVersion || device == 0 || get->before == get->now ||
+        *reinterpret_cast<std::size_t*>(get->before) != device) {
+        return kErrorInvalidArgument;  // not two samples of one GPU
+    }
+    return with(handle_of(device - 1), [&](const Gpu& gpu) {
+        for (unsigned int i = 0; i < get->count; ++i) {
+            GpmMetric& metric = get->metrics[i];
+            const auto found = gpu.gpm_values.find(metric.id);
+            metric.result = found == gpu.gpm_values.end() ? kErrorNotSupported : kSuccess;
+            metric.value = found == gpu.gpm_values.end() ? 0 : found->second;
+        }
+        return kSuccess;
+    });
+}
+Return nvmlEventSetCreate(EventSet* set) {
+    auto* events = new Events;
+    events->told = read_state().xids.size();
+    *set = reinterpret_cast<EventSet>(events);
+    return kSuccess;
+}
+Return nvmlEventSetFree(EventSet set) {
+    delete reinterpret_cast<Events*>(set);
+    return kSuccess;
+}
+Return nvmlDeviceRegisterEvents(Device device, unsigned long long types, EventSet set) {
+    reinterpret_cast<Events*>(set)->gpus.insert(index_of(device));
+    return types == kEventXid ? kSuccess : kErrorNotSupported;
+}
+Return nvmlEventSetWait_v2(EventSet set, EventData* out, unsigned int wait_ms) {
+    auto& events = *reinterpret_cast<Events*>(set);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{wait_ms};
+    for (;;) {
+        const State state = read_state();
+        while (events.told < state.xids.size()) {
+            const auto [gpu, xid] = state.xids[events.told++];
+            if (events.gpus.count(gpu) != 0) {
+                *out = {handle_of(gpu), kEventXid, xid, ~0U, ~0U};
+                return kSuccess;
+            }
+        }
+        if (std::chrono::steady_clock::now() >= until) {
+            return kErrorTimeout;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+}
+#endif
+
+}  // extern "C"

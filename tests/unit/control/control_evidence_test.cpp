@@ -1,0 +1,251 @@
+// A hang as the agents and people see it: asked first, kept with the job, ended afterwards.
+#include "daemon/control/evidence.hpp"
+#include "tests/unit/control/control_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EvidenceTest : public ControlTest {
+  protected:
+    void start(const std::string& extra = R"(},"watch":{"hang_seconds":3)") {
+        id_ = start_job_with(agents_[0], agents_[1], extra);
+    }
+    // Both ranks report; rank 1 is two steps behind.
+    void steps() {
+        say_step(0, 1, 7);
+        say_step(1, 1, 5);
+    }
+    void say_step(std::size_t node, std::uint64_t seq, std::int64_t step) {
+        agents_[node].session->on_binary(batch(seq, static_cast<std::uint32_t>(node), step));
+        until(
+            [&] {
+                const auto* ack = agents_[node].peer->last<wire::Ack>();
+                return ack != nullptr && ack->batch >= seq;
+            },
+            "ACK");
+    }
+    void hang() {
+        // The watch looks at every tick: it must have seen the steps before they stop.
+        agents_[0].say(wire::Beat{0, 1, 0});
+        const auto polls = scheduler_.polls;
+        until([&] { return scheduler_.polls > polls + 2; }, "it was looked at");
+        clock_.advance(std::chrono::seconds{3});
+        agents_[0].say(wire::Beat{0, 1, 0});
+        agents_[1].say(wire::Beat{0, 1, 0});
+        until([&] { return examined(0) && examined(1); }, "EXAMINE");
+    }
+    bool examined(std::size_t node) const {
+        return agents_[node].peer->last<wire::Examine>() != nullptr;
+    }
+    void tell_state(std::size_t node, const std::string& state) {
+        const auto rank = static_cast<std::int32_t>(node);
+        agents_[node].say(wire::Examined{1, {{rank, 100 + rank, state, "do_wait"}}});
+    }
+    void tell_saved(std::size_t node, wire::RankEvidence evidence) {
+        evidence.rank = static_cast<std::int32_t>(node);
+        agents_[node].say(wire::EvidenceSaved{1, {std::move(evidence)}});
+    }
+    std::size_t items() { return list()["items"].size(); }
+    Json list() {
+        Json out;
+        auto run = [&]() -> Task<void> {
+            const auto text = co_await control_->evidence(ada_, id_);
+            if (text) {
+                out = *parse_json(*text);
+            }
+        };
+        wait(run());
+        return out;
+    }
+    Status take() {
+        Status out;
+        auto run = [&]() -> Task<void> {
+            const auto text = co_await control_->take_evidence(ada_, id_);
+            out = text ? Status{} : Status{fail(text.error())};
+        };
+        wait(run());
+        return out;
+    }
+    Result<EvidencePlace> place(const EvidenceQuery& query) {
+        Result<EvidencePlace> out = fail(Errc::internal, "not run");
+        auto run = [&]() -> Task<void> {
+            EvidenceQuery copy = query;
+            out = co_await control_->evidence_place(ada_, id_, std::move(copy));
+        };
+        wait(run());
+        return out;
+    }
+    bool stopped() const { return agents_[0].peer->last<wire::Stop>() != nullptr; }
+
+    TestAgent agents_[2];
+    std::string id_;
+};
+
+TEST_F(EvidenceTest, NothingIsEndedBeforeTheEvidenceIsIn) {
+    start();
+    steps();
+    hang();
+    EXPECT_EQ(agents_[0].peer->last<wire::Examine>()->first, std::vector<std::int32_t>{});
+    EXPECT_EQ(agents_[1].peer->last<wire::Examine>()->first, std::vector<std::int32_t>{0});
+    tell_state(0, "S");
+    tell_state(1, "T");
+    tell_saved(0, {0, "all_reduce (ddp.py:7)", {{"python.txt", 90}, {"state.txt", 5}}, {}});
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 2; }, "a few looks later");
+    EXPECT_FALSE(stopped()) << "one node has not said that its evidence is written";
+    EXPECT_EQ(state(id_), "running");
+    EXPECT_EQ(items(), 0U);
+    tell_saved(1, {1,
+                   "",
+                   {{"state.txt", 6}, {"../agent.json", 6}, {"ras.txt", -1}},
+                   {{"native", "it is stopped \x1b[2J"}}});
+    until([&] { return stopped(); }, "STOP");
+    const Json all = list();
+    ASSERT_EQ(all["items"].size(), 1U);
+    const Json& item = all["items"][0];
+    EXPECT_EQ(item["generation"], 1);
+    EXPECT_EQ(item["step"], 7);
+    EXPECT_THAT(item["message"].get<std::string>(),
+                HasSubstr("had: the state of all 2 ranks, Python stacks of rank 0"));
+    EXPECT_THAT(item["message"].get<std::string>(),
+                HasSubstr("Not had: rank 1: native: it is stop"));
+    ASSERT_EQ(item["ranks"].size(), 2U);
+    const Json& lagging = item["ranks"][0];
+    EXPECT_EQ(lagging["rank"], 1);
+    EXPECT_EQ(lagging["behind"], true);
+    EXPECT_EQ(lagging["step"], 5);
+    EXPECT_EQ(lagging["state"], "T");
+    EXPECT_EQ(lagging["node"], "n1");
+    ASSERT_EQ(lagging["files"].size(), 1U) << "no names that are none, no sizes that cannot be";
+    EXPECT_EQ(lagging["files"][0]["name"], "state.txt");
+    EXPECT_EQ(lagging["missing"][0]["why"], "it is stopped [2J");
+    EXPECT_EQ(item["ranks"][1]["frame"], "all_reduce (ddp.py:7)");
+}
+
+TEST_F(EvidenceTest, AnAgentThatGathersForeverIsNotWaitedForForever) {
+    start();
+    steps();
+    hang();
+    tell_state(0, "S");
+    tell_saved(0, {0, "f", {{"state.txt", 5}}, {}});
+    clock_.advance(limits::kEvidencePatience);
+    until(
+        [&] {
+            for (auto& agent : agents_) {
+                agent.say(wire::Beat{0, 1, 0});  // alive, both
+            }
+            return stopped();
+        },
+        "STOP");
+    const Json all = list();
+    ASSERT_EQ(all["items"].size(), 1U);
+    EXPECT_EQ(all["items"][0]["ranks"][0]["rank"], 1);
+    EXPECT_THAT(all["items"][0]["message"].get<std::string>(),
+                HasSubstr("rank 1: their agent did not answer in time"));
+}
+
+TEST_F(EvidenceTest, AskedForNothingIsStopped) {
+    start("");
+    steps();
+    ASSERT_TRUE(take());
+    until([&] { return examined(0) && examined(1); }, "EXAMINE");
+    for (const std::size_t node : {0U, 1U}) {
+        tell_state(node, "R");
+        tell_saved(node, {0, "f", {{"state.txt", 5}}, {}});
+    }
+    until([&] { return items() == 1; }, "it is kept");
+    EXPECT_EQ(state(id_), "running");
+    EXPECT_FALSE(stopped());
+    EXPECT_EQ(list()["items"][0]["reason"], "asked for by ada");
+    // Again: the newer look takes the place of the one before.
+    ASSERT_TRUE(take());
+    const std::string before = list()["items"][0]["time"];
+    clock_.advance(std::chrono::seconds{1});
+    for (const std::size_t node : {0U, 1U}) {
+        tell_state(node, "R");
+        tell_saved(node, {0, "g", {}, {}});
+    }
+    until([&] { return list()["items"][0]["ranks"][0]["frame"] == "g"; }, "the newer one");
+    EXPECT_EQ(items(), 1U);
+    EXPECT_NE(list()["items"][0]["time"], before);
+}
+
+TEST_F(EvidenceTest, OfAJobThatDoesNotRunThereIsNothingToLookAt) {
+    id_ = submit()->id;
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    EXPECT_EQ(take().error().code, Errc::conflict);
+    EXPECT_EQ(items(), 0U);
+}
+
+TEST_F(EvidenceTest, FilesHaveOnlyTheirOwnNames) {
+    start("");
+    const auto found = place({0, 0, 1, "python.txt"});
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->directory, scheduler_.last.directory);
+    EXPECT_EQ(found->folders, (std::vector<std::string>{"evidence", "gen-1", "rank-00001"}));
+    ASSERT_TRUE(place({1, 1, 0, "state.txt"}));
+    EXPECT_EQ(place({0, 0, 0, "agent.json"}).error().code, Errc::not_found);
+    EXPECT_EQ(place({0, 0, 0, "../../agent.json"}).error().code, Errc::not_found);
+    EXPECT_EQ(place({0, 0, 2, "state.txt"}).error().code, Errc::not_found);
+    EXPECT_EQ(place({0, 2, 0, "state.txt"}).error().code, Errc::not_found);
+    EXPECT_EQ(place({2, 0, 0, "state.txt"}).error().code, Errc::not_found);
+}
+
+TEST(EvidenceOrder, TheOneFurthestBehindComesFirstThenWhoDoesNotRun) {
+    std::vector<RankFinding> ranks(5);
+    for (std::int32_t rank = 0; rank < 5; ++rank) {
+        RankFinding& one = ranks[static_cast<std::size_t>(rank)];
+        one.rank = rank;
+        one.step = 9;
+        one.told = true;
+        one.process.state = "S";
+    }
+    ranks[1].process.state = "D";
+    ranks[2].behind = true;
+    ranks[2].step = 8;
+    ranks[3].behind = true;
+    ranks[3].step = 4;
+    lagging_first(ranks);
+    std::vector<std::int32_t> order;
+    for (const RankFinding& one : ranks) {
+        order.push_back(one.rank);
+    }
+    EXPECT_EQ(order, (std::vector<std::int32_t>{3, 2, 1, 0, 4}));
+}
+
+TEST(EvidenceOrder, TheOnlyOneThatComputesComesBeforeThoseThatWaitForIt) {
+    std::vector<RankFinding> ranks(4);
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        RankFinding& one = ranks[static_cast<std::size_t>(rank)];
+        one.rank = rank;
+        one.told = true;
+        one.process.state = rank == 2 ? "R" : "S";
+    }
+    lagging_first(ranks);
+    EXPECT_EQ(ranks[0].rank, 2);
+    EXPECT_EQ(ranks[1].rank, 0);
+    ranks[0].process.state = "S";
+    ranks[0].told = false;  // nobody has told of it
+    lagging_first(ranks);
+    EXPECT_EQ(ranks[0].rank, 0);
+}
+
+TEST(EvidenceOrder, OfAHugeJobTheEventHoldsTheLaggards) {
+    std::vector<RankFinding> ranks(limits::kEvidenceRanks + 100);
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        ranks[i].rank = static_cast<std::int32_t>(i);
+        ranks[i].behind = i >= ranks.size() - 2;
+    }
+    lagging_first(ranks);
+    const Json items = findings_json(ranks);
+    EXPECT_EQ(items.size(), limits::kEvidenceRanks);
+    EXPECT_EQ(items[0]["rank"], static_cast<std::int32_t>(ranks.size() - 2));
+    EXPECT_LT(findings_words(ranks).size(), 1000U);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+// How agents meet and leave: who is missing, TABLE of a large world, BYE.
+#include "tests/unit/control/control_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class ProtocolTest : public ControlTest {
+  protected:
+    std::string submit_nodes(int nodes, const std::string& resources = "") {
+        const auto json = parse_json(
+            R"({"name":"t","framework":"command","command":["x"],"recovery":{},"resources":{"nodes":)" +
+            std::to_string(nodes) + resources + "}}");
+        SubmitRequest request;
+        request.spec = parse_spec(*json).value();
+        request.body_sha256 = "body";
+        Result<Submitted> out = fail(Errc::internal, "not run");
+        auto run = [&]() -> Task<void> {
+            SubmitRequest copy = request;
+            Caller caller = ada_;
+            out = co_await control_->submit(std::move(caller), std::move(copy));
+        };
+        wait(run());
+        until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+        return out->id;
+    }
+    void call_in(int slots) {
+        for (int slot = 0; slot < slots; ++slot) {
+            agents_.push_back(hello(slot));
+        }
+        until([&] { return last<wire::Welcome>(slots - 1) != nullptr; }, "WELCOME");
+        for (int slot = 0; slot < slots; ++slot) {
+            join(slot);
+        }
+    }
+    void join(int slot) {
+        wire::Join join;
+        join.address = "127.0.0." + std::to_string(slot + 1);
+        join.port = 5000;
+        agents_[static_cast<std::size_t>(slot)].say(join);
+    }
+    void say(int slot, const wire::AgentMessage& message) {
+        agents_[static_cast<std::size_t>(slot)].say(message);
+    }
+    template <class M>
+    const M* last(int slot) const {
+        return agents_[static_cast<std::size_t>(slot)].peer->template last<M>();
+    }
+    void start_all(int members) {
+        until([&] { return last<wire::World>(members - 1) != nullptr; }, "WORLD");
+        for (int slot = 0; slot < members; ++slot) {
+            say(slot, wire::Ready{1});
+        }
+        for (int slot = 0; slot < members; ++slot) {
+            until([&] { return last<wire::Start>(slot) != nullptr; }, "START");
+            say(slot, wire::Started{1, {{slot, 100 + slot}}});
+        }
+    }
+    std::string waits_for(const std::string& id) { return show(id).value("pending_reason", ""); }
+
+    std::vector<TestAgent> agents_;
+};
+
+TEST_F(ProtocolTest, WhoIsMissingAndWhyIsTold) {
+    const std::string id = submit_nodes(12);
+    until([&] { return state(id) == "starting"; }, "placed");
+    agents_.push_back(hello(0));
+    agents_.push_back(hello(1));
+    until([&] { return last<wire::Welcome>(1) != nullptr; }, "WELCOME");
+    join(0);
+    clock_.advance(std::chrono::seconds{1});
+    until([&] { return !waits_for(id).empty(); }, "somebody is missed");
+    EXPECT_EQ(waits_for(id),
+              "waiting for 11 of 12 nodes: n1 (connected, not joined), node 2 (not connected), "
+              "node 3 (not connected), node 4 (not connected), node 5 (not connected), node 6 (not "
+              "connected), node 7 (not connected), node 8 (not connected) and 3 more");
+    for (int slot = 2; slot < 12; ++slot) {
+        agents_.push_back(hello(slot));
+    }
+    for (int slot = 1; slot < 12; ++slot) {
+        until([&] { return last<wire::Welcome>(slot) != nullptr; }, "WELCOME");
+        join(slot);
+    }
+    until([&] { return last<wire::World>(11) != nullptr; }, "WORLD");
+    for (int slot = 0; slot < 11; ++slot) {
+        say(slot, wire::Ready{1});
+    }
+    clock_.advance(std::chrono::seconds{1});
+    until([&] { return waits_for(id) == "waiting for 1 of 12 nodes: n11 (not ready)"; },
+          "the one that is not ready");
+    say(11, wire::Ready{1});
+    for (int slot = 0; slot < 12; ++slot) {
+        until([&] { return last<wire::Start>(slot) != nullptr; }, "START");
+        say(slot, wire::Started{1, {{slot, 100 + slot}}});
+    }
+    until([&] { return state(id) == "running"; }, "running");
+    until([&] { return waits_for(id).empty(); }, "nobody is missed any more");
+}
+
+TEST_F(ProtocolTest, WhyANodeWasRefusedIsSaidOfTheMissing) {
+    const std::string id = submit_nodes(2);
+    until([&] { return state(id) == "starting"; }, "placed");
+    agents_.push_back(hello(0));
+    until([&] { return last<wire::Welcome>(0) != nullptr; }, "WELCOME");
+    join(0);
+    TestAgent other = connect();
+    wire::Hello old;
+    old.protocol = 99;
+    old.node_rank = 1;
+    old.node = "n1";
+    old.incarnation = "i1";
+    other.say(old);
+    until([&] { return other.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    clock_.advance(std::chrono::seconds{1});
+    until(
+        [&] {
+            return waits_for(id) ==
+                   "waiting for 1 of 2 nodes: node 1 (refused: this daemon speaks protocol 1)";
+        },
+        "why");
+}
+
+TEST_F(ProtocolTest, ALargeWorldsHostsGoToWhoeverAsks) {
+    constexpr int kNodes = limits::kWorldHosts + 2;
+    submit_nodes(kNodes);
+    call_in(kNodes);
+    until([&] { return last<wire::World>(kNodes - 1) != nullptr; }, "WORLD");
+    const wire::World world = *last<wire::World>(7);
+    EXPECT_EQ(world.node_rank, 7);
+    EXPECT_EQ(world.nodes, kNodes);
+    EXPECT_TRUE(world.hosts.empty());
+    EXPECT_FALSE(world.table.empty());
+    say(7, wire::TableRequest{1});
+    until([&] { return last<wire::Table>(7) != nullptr; }, "TABLE");
+    EXPECT_EQ(last<wire::Table>(7)->digest, world.table);
+    ASSERT_EQ(last<wire::Table>(7)->hosts.size(), static_cast<std::size_t>(kNodes));
+    EXPECT_EQ(last<wire::Table>(7)->hosts[65], "n65");
+    EXPECT_EQ(last<wire::Table>(8), nullptr) << "only who asks";
+}
+
+// It was told to end, and said so: nobody waits four seconds for it to be silent.
+TEST_F(ProtocolTest, ANodeThatSaysByeIsLostAtOnceIfASpareWaits) {
+    const std::string id = submit_nodes(2, R"(,"spares":1)");
+    call_in(3);
+    start_all(2);
+    until([&] { return state(id) == "running"; }, "running");
+    wire::Exited stopped = exit(1, 0, 143);
+    stopped.stopped = true;
+    say(0, stopped);
+    say(0, wire::Done{2, 1});
+    say(0, wire::Bye{3, "it was told to end (SIGTERM)"});
+    until([&] { return last<wire::Ack>(0) != nullptr && last<wire::Ack>(0)->event == 3; }, "heard");
+    agents_[0].session->on_closed();
+    EXPECT_EQ(last<wire::Abort>(1), nullptr);
+    clock_.advance(std::chrono::milliseconds{500});
+    until([&] { return last<wire::Abort>(1) != nullptr; }, "ABORT to the one that is left");
+    EXPECT_THAT(last<wire::Abort>(1)->reason,
+                HasSubstr("the agent of n0 left: it was told to end (SIGTERM)"));
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n0"}));
+}
+
+TEST_F(ProtocolTest, WithoutASpareTheSchedulersWordIsWaitedForFirst) {
+    const std::string id = submit_nodes(2);
+    call_in(2);
+    start_all(2);
+    until([&] { return state(id) == "running"; }, "running");
+    say(0, wire::Bye{1, "it was told to end (SIGTERM)"});
+    until([&] { return last<wire::Ack>(0) != nullptr && last<wire::Ack>(0)->event == 1; }, "heard");
+    agents_[0].session->on_closed();
+    clock_.advance(std::chrono::milliseconds{2999});
+    const int polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "it was looked at");
+    EXPECT_EQ(last<wire::Stop>(1), nullptr);
+    clock_.advance(std::chrono::milliseconds{1});
+    until([&] { return last<wire::Stop>(1) != nullptr; }, "another attempt is needed");
+    EXPECT_THAT(last<wire::Stop>(1)->reason, HasSubstr("left: it was told to end"));
+}
+
+}  // namespace
+}  // namespace lockstep

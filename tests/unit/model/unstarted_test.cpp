@@ -1,0 +1,133 @@
+// Allocations that the scheduler took away before a rank had been started: asked for again,
+// whatever the spec says of recovery, and never when a rank may have run.
+#include "job/model/recovery.hpp"
+#include "tests/unit/model/history.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+std::string spec(const std::string& more = "") {
+    return R"({"name":"t","framework":"command","command":["x"],
+               "resources":{"nodes":2,"ranks_per_node":2})" +
+           more + "}";
+}
+
+// An attempt in allocation 17 whose nodes have called in.
+void claimed(History& h) {
+    h.allocation = "17";
+    h.attempt();
+    h.placed();
+    h.claims();
+}
+
+ActionKind due_of(const History& h) {
+    return due(h.job, h.now).kind;
+}
+
+TEST(Unstarted, NodesThatAreTakenAwayBeforeTheRanksMeetAreAskedForAgain) {
+    for (const CauseClass kind :
+         {CauseClass::node_lost, CauseClass::scheduler, CauseClass::preempted}) {
+        History gathering{spec()};
+        claimed(gathering);
+        gathering.must(gathering.attempt_fault(kind));
+        EXPECT_EQ(due_of(gathering), ActionKind::next_attempt) << to_string(kind);
+        History fixed{spec()};
+        claimed(fixed);
+        fixed.generation();
+        fixed.must(fixed.fault(kind));
+        EXPECT_EQ(due_of(fixed), ActionKind::next_attempt) << to_string(kind);
+        fixed.attempt_ends(kind);
+        EXPECT_EQ(due_of(fixed), ActionKind::create_attempt) << to_string(kind);
+    }
+}
+
+TEST(Unstarted, OnceStartMayHaveLeftTheJobEnds) {
+    for (const bool all_started : {false, true}) {
+        History h{spec()};
+        claimed(h);
+        h.generation();
+        h.released();
+        if (all_started) {
+            h.ranks_started();
+        }
+        h.must(h.fault(CauseClass::node_lost));
+        EXPECT_EQ(due_of(h), ActionKind::stop);
+        EXPECT_FALSE(unstarted(*h.job.attempt()));
+    }
+}
+
+// Of a version that did not write ranks_released.
+TEST(Unstarted, RanksThatRunHaveBeenReleased) {
+    History h{spec()};
+    claimed(h);
+    h.generation();
+    h.ranks_started();
+    EXPECT_NE(h.job.generation()->released_at, 0);
+}
+
+TEST(Unstarted, WhatAPersonOrTheJobItselfHasToMendIsNoAccident) {
+    for (const CauseClass kind :
+         {CauseClass::user_error, CauseClass::cancelled_by_user, CauseClass::time_limit,
+          CauseClass::rendezvous_timeout, CauseClass::internal}) {
+        History h{spec()};
+        claimed(h);
+        h.must(h.attempt_fault(kind));
+        EXPECT_EQ(due_of(h), ActionKind::stop) << to_string(kind);
+    }
+    History manual{spec(R"(,"submission":"manual")")};
+    claimed(manual);
+    manual.must(manual.attempt_fault(CauseClass::node_lost));
+    EXPECT_EQ(due_of(manual), ActionKind::stop) << "the person's to hand in again";
+    History local{spec()};
+    local.attempt();
+    local.placed();
+    local.claims();
+    local.must(local.attempt_fault(CauseClass::node_lost));
+    EXPECT_EQ(due_of(local), ActionKind::stop) << "no scheduler has given it nodes";
+    History cancelled{spec()};
+    claimed(cancelled);
+    cancelled.must(event::CancelRequested{"ada"});
+    cancelled.must(cancelled.attempt_fault(CauseClass::node_lost));
+    EXPECT_EQ(due_of(cancelled), ActionKind::stop);
+}
+
+TEST(Unstarted, ThreeTimesAndThenItSaysSo) {
+    History h{spec()};
+    for (int time = 0; time < kUnstarted; ++time) {
+        claimed(h);
+        h.must(h.attempt_fault(CauseClass::node_lost));
+        ASSERT_EQ(due_of(h), ActionKind::next_attempt) << time;
+        h.attempt_ends(CauseClass::node_lost);
+    }
+    claimed(h);
+    h.must(h.attempt_fault(CauseClass::node_lost));
+    EXPECT_EQ(due_of(h), ActionKind::stop);
+    EXPECT_THAT(outcome(h.job).cause.message,
+                testing::HasSubstr("(the 4th time before a rank was started)"));
+}
+
+TEST(Unstarted, AttemptsThatNeverRanUseUpNoneThatTheSpecGrants) {
+    History h{spec(R"(,"recovery":{"max_attempts":2})")};
+    claimed(h);
+    h.must(h.attempt_fault(CauseClass::scheduler));
+    h.attempt_ends(CauseClass::scheduler);
+    claimed(h);
+    h.again();
+    h.must(h.fault(CauseClass::node_lost, 1));
+    EXPECT_EQ(due_of(h), ActionKind::next_attempt) << "it is the first that ran";
+}
+
+TEST(Unstarted, AGenerationIsReleasedOnce) {
+    History h{spec()};
+    claimed(h);
+    h.generation();
+    h.released();
+    EXPECT_FALSE(h.add(event::RanksReleased{1, 1}).has_value());
+    EXPECT_FALSE(h.add(event::RanksReleased{1, 2}).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,180 @@
+// How far the pre-flight of an attempt is.
+#include "daemon/control/preflight_state.hpp"
+#include "job/base/limits.hpp"
+#include "tests/unit/preflight/preflight_nodes.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::test {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class PreflightStateTest : public testing::Test {
+  protected:
+    void come(std::int32_t slot) { state.expect(slot, "n" + std::to_string(slot), now); }
+    void say(std::int32_t slot, const NodeFacts& facts) {
+        state.checked(slot, facts, spec_of(2), now);
+    }
+    void come_and_say(std::int32_t slot) {
+        come(slot);
+        say(slot, good_facts(slot));
+    }
+    // Everybody answers that all is well.
+    void answer(const PreflightState::Round& round) {
+        for (const auto& [slot, peers] : round.probes) {
+            std::vector<ProbeResult> results;
+            for (const ProbePeer& peer : peers) {
+                results.push_back({slot, peer.slot, peer.addresses.front(), ""});
+            }
+            state.probed(slot, round.number, std::move(results));
+        }
+    }
+    PreflightState state;
+    PreflightState::Time now{std::chrono::hours{1}};
+};
+
+TEST_F(PreflightStateTest, OneNodeIsJudgedAtOnce) {
+    come(0);
+    EXPECT_FALSE(state.begin(spec_of(1), now));
+    say(0, good_facts(0));
+    const auto round = state.begin(spec_of(1), now);
+    ASSERT_TRUE(round);
+    EXPECT_THAT(round->probes, IsEmpty());
+    const auto judgement = state.judge(spec_of(1), now);
+    ASSERT_TRUE(judgement);
+    EXPECT_THAT(judgement->findings, IsEmpty());
+    EXPECT_TRUE(state.passed(0));
+    EXPECT_TRUE(state.all_passed(spec_of(1)));
+}
+
+TEST_F(PreflightStateTest, NobodyPassesBeforeAllHaveMet) {
+    come_and_say(0);
+    EXPECT_FALSE(state.begin(spec_of(2), now));
+    come_and_say(1);
+    const auto round = state.begin(spec_of(2), now);
+    ASSERT_TRUE(round);
+    EXPECT_THAT(round->probes, SizeIs(2));
+    EXPECT_EQ(round->probes.at(0).front().port, 5001);
+    EXPECT_FALSE(state.judge(spec_of(2), now));
+    state.probed(0, round->number, {{0, 1, "10.0.0.1", ""}});
+    EXPECT_FALSE(state.judge(spec_of(2), now));
+    state.probed(1, round->number + 1, {});  // of no round of ours
+    EXPECT_FALSE(state.judge(spec_of(2), now));
+    state.probed(1, round->number, {{1, 0, "10.0.0.0", ""}});
+    ASSERT_TRUE(state.judge(spec_of(2), now));
+    EXPECT_TRUE(state.passed(0) && state.passed(1));
+    EXPECT_EQ(state.proven(1), "10.0.0.1");
+}
+
+TEST_F(PreflightStateTest, WhatFailsHasNotPassed) {
+    come_and_say(0);
+    come_and_say(1);
+    const auto round = state.begin(spec_of(2), now);
+    state.probed(0, round->number, {{0, 1, "10.0.0.1", "refused"}});
+    state.probed(1, round->number, {{1, 0, "10.0.0.0", ""}});
+    const auto judgement = state.judge(spec_of(2), now);
+    ASSERT_TRUE(judgement);
+    ASSERT_THAT(judgement->findings, SizeIs(1));
+    EXPECT_EQ(judgement->findings[0].node, "n1");
+    EXPECT_TRUE(state.passed(0));
+    EXPECT_FALSE(state.passed(1));
+}
+
+TEST_F(PreflightStateTest, ANodeThatNeverAnswersIsNamedAndHoldsNobodyUp) {
+    come_and_say(0);
+    come(1);
+    EXPECT_FALSE(state.begin(spec_of(2), now));
+    now += limits::kFactsPatience;
+    ASSERT_TRUE(state.begin(spec_of(2), now));
+    const auto judgement = state.judge(spec_of(2), now);
+    ASSERT_TRUE(judgement);
+    EXPECT_EQ(lines(judgement->findings),
+              std::vector<std::string>{"n1 answer warn: its agent has not said what it found"});
+    EXPECT_TRUE(state.passed(0) && state.passed(1));
+}
+
+TEST_F(PreflightStateTest, ARoundEndsWithoutThoseThatDoNotAnswer) {
+    come_and_say(0);
+    come_and_say(1);
+    const auto round = state.begin(spec_of(2), now);
+    state.probed(0, round->number, {{0, 1, "10.0.0.1", ""}});
+    now += limits::kProbePatience;
+    const auto judgement = state.judge(spec_of(2), now);
+    ASSERT_TRUE(judgement);
+    EXPECT_EQ(lines(judgement->findings),
+              std::vector<std::string>{"n1 answer warn: its agent has not said whom it reached"});
+}
+
+TEST_F(PreflightStateTest, ASpareThatComesLateGetsARoundOfItsOwn) {
+    const auto spec = spec_of(2, 1);
+    come_and_say(0);
+    come_and_say(1);
+    auto round = state.begin(spec, now);
+    ASSERT_TRUE(round) << "the spare is not waited for";
+    answer(*round);
+    ASSERT_TRUE(state.judge(spec, now));
+    come_and_say(2);
+    EXPECT_FALSE(state.passed(2));
+    round = state.begin(spec, now);
+    ASSERT_TRUE(round);
+    EXPECT_THAT(round->probes.at(0), SizeIs(1)) << "only what is new";
+    EXPECT_THAT(round->probes.at(2), SizeIs(2));
+    answer(*round);
+    EXPECT_EQ(state.judge(spec, now)->slots, std::set<std::int32_t>{2});
+    EXPECT_TRUE(state.passed(2));
+}
+
+TEST_F(PreflightStateTest, ANodeThatGoesAwayInARoundIsNotBlamed) {
+    come_and_say(0);
+    come_and_say(1);
+    const auto round = state.begin(spec_of(2), now);
+    state.gone(1);
+    state.probed(0, round->number, {{0, 1, "10.0.0.1", "refused"}});
+    const auto judgement = state.judge(spec_of(2), now);
+    ASSERT_TRUE(judgement);
+    EXPECT_THAT(judgement->findings, IsEmpty());
+    EXPECT_FALSE(state.passed(1));
+    come_and_say(1);  // it is back, and says it again
+    const auto again = state.begin(spec_of(2), now);
+    ASSERT_TRUE(again);
+    answer(*again);
+    ASSERT_TRUE(state.judge(spec_of(2), now));
+    EXPECT_TRUE(state.passed(1));
+}
+
+TEST_F(PreflightStateTest, AnAgentWithoutPreflightIsNotWaitedFor) {
+    state.exempt(0);
+    come_and_say(1);
+    const auto round = state.begin(spec_of(2), now);
+    ASSERT_TRUE(round);
+    EXPECT_THAT(round->probes, IsEmpty());
+    ASSERT_TRUE(state.judge(spec_of(2), now));
+    EXPECT_TRUE(state.passed(0) && state.passed(1));
+}
+
+TEST_F(PreflightStateTest, WithAFailureTheRestIsWaitedForThreeSecondsOnly) {
+    come(0);
+    auto facts = good_facts(0);
+    facts.ports_problem = "none is free";
+    say(0, facts);
+    EXPECT_FALSE(state.begin(spec_of(3), now));
+    now += std::chrono::seconds{3};
+    ASSERT_TRUE(state.begin(spec_of(3), now));
+    EXPECT_THAT(state.judge(spec_of(3), now)->findings, SizeIs(1));
+    EXPECT_FALSE(state.passed(0));
+}
+
+TEST_F(PreflightStateTest, ALostNodeIsForgotten) {
+    come_and_say(0);
+    come_and_say(1);
+    state.lost(1);
+    say(1, good_facts(1));
+    EXPECT_EQ(state.facts(1), nullptr);
+    ASSERT_TRUE(state.begin(spec_of(1, 1), now));
+    EXPECT_EQ(state.judge(spec_of(1, 1), now)->slots, std::set<std::int32_t>{0});
+}
+
+}  // namespace
+}  // namespace lockstep::test
