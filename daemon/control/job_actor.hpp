@@ -283,7 +283,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // What the ranks are doing is being asked, because of a hang or of somebody.
     struct Evidence {
         HangWatch::Verdict verdict;
-        bool hang = true;
+        bool hang;  // no initializer: clang cannot make an optional of it within the class then
         std::string reason;
         std::chrono::steady_clock::time_point since;
         std::set<std::int32_t> awaited;  // slots that have not said what their ranks do

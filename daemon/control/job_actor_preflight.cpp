@@ -3,6 +3,7 @@
 #include "daemon/control/job_actor.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/sort.hpp"
 
 #include <algorithm>
 
@@ -82,8 +83,9 @@ void JobActor::look_at_preflight(Draft& draft) {
 // An event per finding, as far as there is room, failures first; then what fails is given up.
 void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
     std::vector<PreflightFinding> findings = judgement.findings;
-    std::stable_partition(findings.begin(), findings.end(),
-                          [](const PreflightFinding& one) { return one.fails; });
+    sort_stably(findings, [](const PreflightFinding& a, const PreflightFinding& b) {
+        return a.fails && !b.fails;
+    });
     const Attempt& attempt = *draft.job.attempt();
     const auto said = attempt.preflight;  // by this daemon or the one before it
     for (const PreflightFinding& one : findings) {

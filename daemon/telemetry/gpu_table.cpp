@@ -1,5 +1,7 @@
 #include "daemon/telemetry/gpu_table.hpp"
 
+#include "job/base/sort.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -32,8 +34,7 @@ std::vector<const GpuTable::Look*> GpuTable::fresh(double now) const {
             out.push_back(&look);
         }
     }
-    std::stable_sort(out.begin(), out.end(),
-                     [](const Look* a, const Look* b) { return a->received > b->received; });
+    sort_stably(out, [](const Look* a, const Look* b) { return a->received > b->received; });
     return out;
 }
 

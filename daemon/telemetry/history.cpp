@@ -1,5 +1,7 @@
 #include "daemon/telemetry/history.hpp"
 
+#include "job/base/sort.hpp"
+
 #include <algorithm>
 
 namespace lockstep::telemetry {
@@ -65,8 +67,7 @@ std::vector<std::shared_ptr<const HistoryRows>> History::seal() {
         closed.emplace_back(key.second, std::make_shared<const HistoryRows>(std::move(rows)));
     }
     // Chunks are read in the order they were written: an earlier generation's come first.
-    std::stable_sort(closed.begin(), closed.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    sort_stably(closed, [](const auto& a, const auto& b) { return a.first < b.first; });
     for (auto& [start, rows] : closed) {
         sealed_.push_back(std::move(rows));
     }
@@ -91,9 +92,8 @@ std::vector<TailRows> History::tail(std::size_t metric,
     for (const auto& [key, rows] : open_) {
         open.push_back(&rows);
     }
-    std::stable_sort(open.begin(), open.end(), [](const HistoryRows* a, const HistoryRows* b) {
-        return a->start < b->start;
-    });
+    sort_stably(open,
+                [](const HistoryRows* a, const HistoryRows* b) { return a->start < b->start; });
     for (const HistoryRows* rows : open) {
         add_tail(*rows, metric, entities, out);
     }

@@ -1,6 +1,8 @@
 // size: one walk over chunks and rows with its cases, and the fold that answers series
 #include "daemon/telemetry/history_scan.hpp"
 
+#include "job/base/sort.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -364,9 +366,8 @@ class SeriesSink final : public HistorySink {
             }
             auto& entries = rank.columns.empty() ? rank.entries : rank.columns;
             // What arrived first stays first among equals: steps may run backwards.
-            std::stable_sort(
-                entries.begin(), entries.end(),
-                [](const HistoryEntry& a, const HistoryEntry& b) { return a.x < b.x; });
+            sort_stably(entries,
+                        [](const HistoryEntry& a, const HistoryEntry& b) { return a.x < b.x; });
             RankHistory history;
             history.rank = static_cast<std::int32_t>(entities[i]);
             history.nonfinite = std::move(rank.nonfinite);

@@ -1,5 +1,7 @@
 #include "job/agent/key_broker.hpp"
 
+#include "job/base/sort.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -119,8 +121,7 @@ void KeyBroker::settle_wait(Waiting& waiting, const wire::KeyReply& reply,
         (over ? out.origins : rest).push_back(std::move(origin));
     }
     if (!rest.empty()) {
-        std::stable_sort(rest.begin(), rest.end(),
-                         [](const Origin& a, const Origin& b) { return a.deadline < b.deadline; });
+        sort_stably(rest, [](const Origin& a, const Origin& b) { return a.deadline < b.deadline; });
         const auto left =
             std::chrono::duration_cast<std::chrono::milliseconds>(rest.front().deadline - now);
         waiting.request.timeout_ms = left.count() + 1;

@@ -7,6 +7,7 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
+#include "job/base/sort.hpp"
 #include "job/base/version.hpp"
 #include "job/model/state.hpp"
 
@@ -318,9 +319,12 @@ void Node::on(const wire::Examine& examine) {
     outbox_.control(examined);
     // Of ranks that have ended, the numbers may be others' by now.
     std::vector<wire::StartedRank> ranks = group_.running() ? started_ : decltype(started_){};
-    std::stable_partition(ranks.begin(), ranks.end(), [&](const wire::StartedRank& one) {
+    const auto wanted = [&](const wire::StartedRank& one) {
         const std::int32_t local = one.rank - world_->first_rank;
         return std::find(examine.first.begin(), examine.first.end(), local) != examine.first.end();
+    };
+    sort_stably(ranks, [&](const wire::StartedRank& a, const wire::StartedRank& b) {
+        return wanted(a) && !wanted(b);
     });
     const bool begun =
         evidence_.take(examine.generation, std::move(ranks), [this](wire::EvidenceSaved saved) {

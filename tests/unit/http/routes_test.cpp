@@ -1,3 +1,4 @@
+// size: every route, its scope and its answers
 // Every route of the API through a real listener, with a Control that answers from memory.
 #include "daemon/http/routes.hpp"
 
