@@ -299,6 +299,8 @@ class Leftovers(unittest.TestCase):
         processes = cluster.network.pids("n1") | dict(cluster.daemons.values())
         waiting = subprocess.Popen(["srun", "-N1", "--exclusive", "true"], env=cluster.env(),
                                    stderr=subprocess.DEVNULL)
+        # Not while it is still the test's own program: stop() would not know it for the cluster's.
+        until(lambda: "true" in cluster.run("squeue", "-h", "-o", "%j").stdout.split(), 20, "srun waits")
         index, folder = cluster.network.index, cluster.folder
         cluster.stop()
         self.assertEqual(waiting.wait(10), -signal.SIGKILL)
