@@ -230,7 +230,7 @@ TEST_F(RoutesTest, AHeatmapIsBytesAndItsParametersArePassedOn) {
     const auto good =
         get(of_job("/heatmap?metric=loss&ranks=1000-1999&from=5&to=9&columns=100&rows=50"));
     EXPECT_EQ(good.status, 200);
-    EXPECT_EQ(good.content_type, "application/octet-stream");
+    EXPECT_EQ(good.header("Content-Type"), "application/octet-stream");
     EXPECT_EQ(good.body, "LSH1" + std::string{kJob});
     ASSERT_EQ(control_.heatmap_queries.size(), 1U);
     const auto& query = control_.heatmap_queries.front();
