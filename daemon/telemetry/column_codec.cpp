@@ -109,6 +109,7 @@ bool get(std::string_view& in, T& value) {
     if (in.size() < sizeof value) {
         return false;
     }
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): as many bytes as were checked
     std::memcpy(&value, in.data(), sizeof value);
     in.remove_prefix(sizeof value);
     return true;

@@ -63,6 +63,7 @@ bool History::due(double now) const {
 
 std::vector<std::shared_ptr<const HistoryRows>> History::seal() {
     std::vector<std::pair<Start, std::shared_ptr<const HistoryRows>>> closed;
+    closed.reserve(open_.size());
     for (auto& [key, rows] : open_) {
         closed.emplace_back(key.second, std::make_shared<const HistoryRows>(std::move(rows)));
     }
@@ -89,6 +90,7 @@ std::vector<TailRows> History::tail(std::size_t metric,
         add_tail(*rows, metric, entities, out);
     }
     std::vector<const HistoryRows*> open;
+    open.reserve(open_.size());
     for (const auto& [key, rows] : open_) {
         open.push_back(&rows);
     }

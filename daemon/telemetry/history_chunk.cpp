@@ -24,6 +24,7 @@ bool get(std::string_view& in, T& value) {
     if (in.size() < sizeof value) {
         return false;
     }
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): as many bytes as were checked
     std::memcpy(&value, in.data(), sizeof value);
     in.remove_prefix(sizeof value);
     return true;
@@ -244,6 +245,7 @@ void HistoryRows::add(std::uint32_t entity, std::int64_t step, double time,
 std::size_t HistoryRows::bytes() const {
     std::size_t sum = entities.capacity() * 4 + steps.capacity() * 8 + times.capacity() * 8;
     for (const auto& column : columns) {
+        // NOLINTNEXTLINE(bugprone-sizeof-container): the column itself, and what it holds
         sum += sizeof column + column.capacity() * 8;
     }
     return sum;
@@ -299,7 +301,8 @@ Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
     std::string_view in = *bytes;
     std::uint8_t version = 0;
     std::uint32_t count = 0;
-    if (!get(in, version) || version != kVersion1 || !get(in, count) || in.size() != count * 16U) {
+    if (!get(in, version) || version != kVersion1 || !get(in, count) ||
+        in.size() != std::size_t{count} * 16U) {
         return corrupt();
     }
     std::vector<EntityRows> out(count);

@@ -102,6 +102,7 @@ class Scan {
             if (!*section) {
                 continue;
             }
+            // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
             const auto entities = decode_rows(**section);
             if (!entities) {
                 return fail(entities.error());
@@ -182,6 +183,7 @@ class Scan {
         if (!*section) {
             return {};  // retention took the chunk meanwhile
         }
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto entities = decode_rows(**section);
         if (!entities) {
             return fail(entities.error());
@@ -216,6 +218,7 @@ class Scan {
         if (!*section) {
             return false;
         }
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto level = decode_level(**section, entities.size(), codec_);
         if (!level) {
             return fail(level.error());
@@ -243,8 +246,11 @@ class Scan {
             return {};
         }
         const std::size_t count = entities.back().end;
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto values = decode_values(**raw, count, codec_);
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto step = decode_steps(**steps, count, codec_);
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         const auto time = by_time ? decode_times(**times, count, codec_)
                                   : Result<std::vector<double>>{std::vector<double>{}};
         if (!values || !step || !time) {
@@ -278,6 +284,7 @@ class Scan {
         if (!*section) {
             return {};
         }
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
         auto found = decode_nonfinite(**section, entities.size());
         if (!found) {
             return fail(found.error());
@@ -442,6 +449,7 @@ Columns plan_columns(Axis x, double low, double high, std::size_t most) {
     while (last / width - first / width + 1 > columns) {
         width += unit;
     }
+    // NOLINTNEXTLINE(bugprone-integer-division): the start of its column
     out.origin = static_cast<double>(first / width * width);
     out.width = static_cast<double>(width);
     out.count = static_cast<std::size_t>(last / width - first / width + 1);

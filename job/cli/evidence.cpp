@@ -24,7 +24,7 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds() {
-    static const std::vector<Kind> all{
+    static const std::vector<Kind> kAll{
         {"all", {kStateText, kKernelText, kPythonText, kNativeText, kRasText}},
         {"stack", {kPythonText, kNativeText}},
         {"state", {kStateText}},
@@ -33,7 +33,7 @@ const std::vector<Kind>& kinds() {
         {"native", {kNativeText}},
         {"ras", {kRasText}},
         {"flight-recorder", {kFlightDumpName}}};
-    return all;
+    return kAll;
 }
 
 // An item of the list by its attempt and generation, which its time tells from an earlier look.
@@ -96,7 +96,9 @@ Exit print_files(Context& context, const std::string& base, const Json& item, co
         if (!has_file(rank, name)) {
             continue;
         }
-        const auto text = whole_file(context, base + "/evidence/" + std::string{name} + query);
+        std::string path = base;
+        path.append("/evidence/").append(name).append(query);
+        const auto text = whole_file(context, path);
         if (!text) {
             return report(context, text.error());
         }

@@ -24,6 +24,7 @@ struct CauseFields {
 };
 
 template <class V, class M>
+// NOLINTNEXTLINE(readability-function-size): the fields of every event, one after the other
 void fields(V& visit, M& m) {
     if constexpr (Is<M, event::Submitted>) {
         visit("user", m.user);

@@ -297,6 +297,7 @@ std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& no
         compare_version(nodes, key, spec, out);
     }
     std::vector<std::string> counts;
+    counts.reserve(nodes.size());
     for (const PreflightNode& node : nodes) {
         counts.push_back(std::to_string(node.facts.gpu.count));
     }

@@ -79,22 +79,22 @@ std::string concrete(std::string path) {
 TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
     // By hand, so that a route whose scope changes is seen.
     const std::map<std::string, Scope> expected{
-        {"submitJob", Scope::write},        {"renderJob", Scope::write},
-        {"listJobs", Scope::read},          {"getJob", Scope::read},
-        {"getJobSpec", Scope::read},        {"getJobScript", Scope::read},
-        {"cancelJob", Scope::write},        {"restartJob", Scope::write},
-        {"checkpointJob", Scope::write},    {"cancelSweep", Scope::write},
-        {"getJobRanks", Scope::read},       {"getJobLogs", Scope::read},
-        {"getJobSeries", Scope::read},      {"getJobEvents", Scope::read},
-        {"streamEvents", Scope::read},      {"getCluster", Scope::read},
-        {"listNodes", Scope::read},         {"whoAmI", Scope::read},
-        {"connectAgent", Scope::agent},     {"getHealth", Scope::open},
-        {"getReadiness", Scope::open},      {"getMetrics", Scope::metrics},
-        {"getOpenApi", Scope::open},        {"createToken", Scope::write},
-        {"listTokens", Scope::read},        {"revokeToken", Scope::write},
-        {"putSlurmToken", Scope::write},    {"forgetSlurmToken", Scope::write},
-        {"getJobEvidence", Scope::read},    {"takeJobEvidence", Scope::write},
-        {"getJobEvidenceFile", Scope::read}};
+        {"submitJob", Scope::write},       {"renderJob", Scope::write},
+        {"listJobs", Scope::read},         {"getJob", Scope::read},
+        {"getJobSpec", Scope::read},       {"getJobScript", Scope::read},
+        {"cancelJob", Scope::write},       {"restartJob", Scope::write},
+        {"checkpointJob", Scope::write},   {"cancelSweep", Scope::write},
+        {"getJobRanks", Scope::read},      {"getJobLogs", Scope::read},
+        {"getJobSeries", Scope::read},     {"getJobEvents", Scope::read},
+        {"streamEvents", Scope::read},     {"getCluster", Scope::read},
+        {"listNodes", Scope::read},        {"whoAmI", Scope::read},
+        {"connectAgent", Scope::agent},    {"getHealth", Scope::open},
+        {"getReadiness", Scope::open},     {"getMetrics", Scope::metrics},
+        {"getOpenApi", Scope::open},       {"createToken", Scope::write},
+        {"listTokens", Scope::read},       {"revokeToken", Scope::write},
+        {"putSlurmToken", Scope::write},   {"forgetSlurmToken", Scope::write},
+        {"getJobEvidence", Scope::read},   {"getJobHeatmap", Scope::read},
+        {"takeJobEvidence", Scope::write}, {"getJobEvidenceFile", Scope::read}};
     ASSERT_EQ(router_.routes().size(), expected.size());
     const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
         {"", std::nullopt},
