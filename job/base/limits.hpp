@@ -124,6 +124,7 @@ inline constexpr std::size_t kGpuXids = 256;      // kinds of errors × GPUs tha
 inline constexpr std::size_t kGpuTextBytes = 96;  // NVML's longest is 96 with its zero
 inline constexpr std::size_t kXidEvents = 256;    // of an attempt; a broken GPU repeats itself
 inline constexpr std::size_t kGpusShownInFull = 1024;   // in /metrics; beyond, the slim profile
+inline constexpr std::size_t kGpusShown = 16'384;       // in /metrics at all: 40 MB of text
 inline constexpr std::size_t kLineBytes = 4096;         // of a printed line that capture looks at
 inline constexpr std::int64_t kLogBytes = 64LL << 20U;  // kept per rank: the first and the last
 inline constexpr std::int64_t kLogHeadBytes = 1LL << 20U;  // of those, from the beginning
@@ -148,6 +149,8 @@ inline constexpr std::size_t kFlightDumpBytes = 16U << 20U;        // 2000 colle
 inline constexpr std::size_t kEvidenceRanks = 256;                 // in the event, laggards first
 inline constexpr std::size_t kEvidenceFrames = 64;                 // of one thread's stack
 inline constexpr std::size_t kEvidenceGaps = 8;                    // told of one rank
+// Looks at the ranks of a generation that are kept, 0.1-0.5 MB each; the last of them is a hang's.
+inline constexpr std::int32_t kEvidenceEvents = 64;
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
@@ -158,7 +161,7 @@ inline constexpr auto kProbePatience = std::chrono::seconds{8};
 inline constexpr auto kGpuTestTimeout = std::chrono::seconds{60};
 inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
 inline constexpr std::int32_t kRefusalEvents = 16;   // of an attempt
-inline constexpr std::int32_t kAnomalyEvents = 64;   // of a generation
+inline constexpr std::int32_t kAnomalyEvents = 8;    // of a generation and kind
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
 inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
 

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x3142534C;
 constexpr std::uint16_t kVersion1 = 1;
+constexpr double kLatest = 1e12;  // the year 33,658, as reports of ranks may say
+// Differences of steps, and a little more, fit an int64.
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 62U;
 
 }  // namespace
 
@@ -100,6 +103,14 @@ Result<Batch> decode_batch(std::string_view bytes) {
     if (!in.get_all(batch.ranks, rows) || !in.get_all(batch.steps, rows) ||
         !in.get_all(batch.times, rows)) {
         return fail(Errc::invalid, "batch: truncated rows");
+    }
+    // What is not a time would reach the store as NULL, and every sum of times.
+    if (!std::all_of(batch.times.begin(), batch.times.end(),
+                     [](double time) { return time >= 0 && time <= kLatest; })) {
+        return fail(Errc::invalid, "batch: a time that is none");
+    }
+    for (std::int64_t& step : batch.steps) {
+        step = std::clamp<std::int64_t>(step, -1, kMostSteps);
     }
     for (std::uint16_t i = 0; i < columns; ++i) {
         BatchColumn column;

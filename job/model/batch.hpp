@@ -7,7 +7,7 @@
 //   u32 generation u32 node_rank       u32 rows
 //   u32 rank[rows]                     global rank of the row
 //   i64 step[rows]                     optimizer step, -1 = not given
-//   f64 time[rows]                     seconds since the Unix epoch, the rank's clock
+//   f64 time[rows]                     seconds since the Unix epoch, the rank's clock; 0 … 1e12
 //   then per column:  u8 length, name[length] (^[a-z][a-z0-9_]{0,63}$),
 //                     u8 present[(rows+7)/8] (bit i%8 of byte i/8 = row i has a value),
 //                     f64 value[rows] (rows without a value hold 0)
@@ -51,7 +51,8 @@ bool is_metric_name(std::string_view name);
 
 std::string encode_batch(const Batch& batch);
 // invalid: truncated, trailing bytes, wrong magic or version, more than limits::kBatchRows rows or
-// limits::kMetricsPerJob columns, a bad or repeated name.
+// limits::kMetricsPerJob columns, a bad or repeated name, a time out of range. Steps out of range
+// become the nearest that is in it (-1 … 2^62).
 Result<Batch> decode_batch(std::string_view bytes);
 
 }  // namespace lockstep

@@ -22,18 +22,24 @@ void put_flat_all(std::string& out, const std::vector<T>& values) {
     out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
+// Takes a number off the front; false, and nothing is read, where there are too few bytes.
+template <class T>
+bool take_flat(std::string_view& in, T& value) {
+    if (in.size() < sizeof value) {
+        return false;
+    }
+    in.copy(reinterpret_cast<char*>(&value), sizeof value);
+    in.remove_prefix(sizeof value);
+    return true;
+}
+
 // Each get() is false, and reads nothing, where the bytes do not hold what is asked for.
 class FlatReader {
   public:
     explicit FlatReader(std::string_view bytes) : rest_(bytes) {}
     template <class T>
     bool get(T& value) {
-        if (rest_.size() < sizeof value) {
-            return false;
-        }
-        rest_.copy(reinterpret_cast<char*>(&value), sizeof value);
-        rest_.remove_prefix(sizeof value);
-        return true;
+        return take_flat(rest_, value);
     }
     template <class T>
     bool get_all(std::vector<T>& values, std::size_t count) {

@@ -270,9 +270,15 @@ struct Applier {
         ++job.anomalies[static_cast<std::size_t>(*kind)];
         return {};
     }
-    // It is for people; nothing follows from it.
+    // It is for people; nothing follows from it. Whether there are too many of them is asked before
+    // a look: those that are there are read, however many.
     Status operator()(const event::EvidenceTaken& e) const {
-        return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};
+        Generation* current = generation(e.attempt, e.generation);
+        if (current == nullptr) {
+            return stale("generation");
+        }
+        ++current->looks;
+        return {};
     }
     Status operator()(const event::CheckpointSaved& e) const {
         if (generation(e.attempt, e.generation) == nullptr) {

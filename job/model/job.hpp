@@ -42,6 +42,7 @@ struct Generation {
     std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
     std::optional<Cause> first_failure;  // by the time it happened, not by when we heard
     UnixMillis first_failure_at = 0;
+    std::int32_t looks = 0;  // evidence that was taken of it
     Cause cause;
 
     bool open() const { return finished_at == 0; }

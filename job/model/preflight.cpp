@@ -20,6 +20,8 @@ constexpr std::int64_t kClockWarnMs = 50;   // events of two nodes come out of o
 constexpr std::int64_t kClockFailMs = 5'000;
 constexpr std::int64_t kSlowFactor = 2;  // times the median of the GPU tests
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
+// What is expected of a path that did not answer; by this such a finding is told from the others.
+constexpr std::string_view kAnswerInTime = "an answer in time";
 // What the ranks of a job must have in common to meet at all.
 constexpr std::array<std::string_view, 5> kMustAgree{"nccl", "torch", "code", "container",
                                                      "lockstep"};
@@ -54,9 +56,9 @@ std::string joined(const std::vector<std::string>& items, std::size_t most = 4) 
 
 // Others would be told an address at which they find themselves, or nobody.
 void check_hostname(const Report& report, const NodeFacts& facts) {
-    const std::string expected =
-        "an address that other nodes reach; Lockstep gives out " +
-        (facts.addresses.empty() ? std::string{"none"} : facts.addresses.front().address);
+    const std::string given =
+        facts.addresses.empty() ? std::string{"none"} : facts.addresses.front().address;
+    const std::string expected = "an address that other nodes reach; Lockstep gives out " + given;
     if (facts.hostname.empty()) {
         return;
     }
@@ -69,9 +71,12 @@ void check_hostname(const Report& report, const NodeFacts& facts) {
         report.add("hostname", who + " does not resolve", expected, false);
         return;
     }
-    const bool good =
-        std::any_of(facts.hostname_addresses.begin(), facts.hostname_addresses.end(),
-                    [](const auto& a) { return !is_loopback(a) && !is_link_local(a); });
+    const bool good = std::any_of(facts.hostname_addresses.begin(), facts.hostname_addresses.end(),
+                                  [&](const auto& a) {
+                                      // With all nodes on one machine loopback is what they are
+                                      // reached at.
+                                      return a == given || (!is_loopback(a) && !is_link_local(a));
+                                  });
     if (!good) {
         report.add("hostname", who + " resolves to " + joined(facts.hostname_addresses), expected,
                    false);
@@ -143,7 +148,8 @@ void check_path(const Report& report, const PathFact& path, const JobSpec& spec)
                                                              : "a directory that can be entered";
     const std::string name = name_of(path.use);
     if (!path.answered) {
-        report.add(path.use, name + " does not answer: " + path.path, "an answer in time", needed);
+        report.add(path.use, name + " does not answer: " + path.path, std::string{kAnswerInTime},
+                   needed);
         return;
     }
     const bool absent = path.error == ENOENT || path.error == ENOTDIR;
@@ -320,7 +326,8 @@ std::string_view preflight_cause(const PreflightFinding& finding, bool on_every_
     if (finding.check == "gpu" || finding.check == "gpu_test") {
         return to_string(CauseClass::gpu_fault);
     }
-    const bool named = finding.check == kPathWorking || finding.check == kPathCheckpoint;
+    const bool named = (finding.check == kPathWorking || finding.check == kPathCheckpoint) &&
+                       finding.expected != kAnswerInTime;
     return to_string(named && on_every_node ? CauseClass::user_error : CauseClass::node_lost);
 }
 

@@ -43,7 +43,7 @@ struct GpuFacts {
     bool driver = false;  // there is one; else nothing below is known
     std::int32_t count = 0;
     std::vector<std::string> faults;  // each makes the GPU unusable, in words
-    std::vector<std::string> doubts;  // each is worth a look: leftover processes, recent XIDs
+    std::vector<std::string> doubts;  // each is worth a look: recent XIDs
 };
 
 // What an agent says of its node. "" and -1: not known, or not there.
@@ -131,14 +131,17 @@ struct Connections {
     // By slot the first of its addresses that everybody who was asked reached.
     std::map<std::int32_t, std::string> proven;
 };
-// `judged`: slots to be judged; the others only were their peers. As few nodes are blamed as
-// explain what failed: the many that do not reach one bad node are not.
+// `judged`: slots to be judged; the others only were their peers, and have passed before. As few
+// nodes are blamed as explain what failed: the many that do not reach one bad node are not. One
+// that only some that have passed do not meet, and as many peers do, is warned of: it may as well
+// be they that were busy.
 Connections judge_connections(const std::vector<PreflightNode>& nodes,
                               const std::set<std::int32_t>& judged,
                               const std::vector<ProbeResult>& results);
 
 // How a failure is to be called as a cause: user_error if every node has it and the job's
-// document names what is wrong, gpu_fault, else node_lost. A word of CauseClass.
+// document names what is wrong, gpu_fault, else node_lost. A file server that does not answer is
+// nobody's mistake. A word of CauseClass.
 std::string_view preflight_cause(const PreflightFinding& finding, bool on_every_node);
 // "n3: its NCCL is 2.18.1; expected 2.19.3, as 2 of 3 nodes have"
 std::string words_of(const PreflightFinding& finding);

@@ -2,6 +2,9 @@
 #include "job/model/preflight.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -14,7 +17,16 @@ struct Picture {
     std::map<std::int32_t, std::vector<const ProbeResult*>> said;  // by slot that was to be reached
     std::map<std::int32_t, Slots> bad_to;    // by slot that tried: whom it did not reach
     std::map<std::int32_t, Slots> bad_from;  // by slot: who did not reach it
+    std::map<std::int32_t, Slots> met;       // by slot: its peers that it has no bad pair with
     Slots blamed;
+    std::map<std::int32_t, Slots> doubted;  // by slot that is warned of: whom it does not meet
+
+    // What `from` says of `slot` counts.
+    bool counts(std::int32_t slot, std::int32_t from) const {
+        const auto doubts = doubted.find(slot);
+        return !blamed.contains(from) &&
+               (doubts == doubted.end() || !doubts->second.contains(from));
+    }
 
     std::string list(const Slots& slots) const {
         constexpr std::size_t kMost = 4;
@@ -30,6 +42,11 @@ struct Picture {
         return count > kMost ? out + " and " + std::to_string(count - kMost) + " more" : out;
     }
 };
+
+bool is_bad(const std::map<std::int32_t, Slots>& bad_to, std::int32_t from, std::int32_t to) {
+    const auto found = bad_to.find(from);
+    return found != bad_to.end() && found->second.contains(to);
+}
 
 Picture draw(const std::vector<PreflightNode>& nodes, const std::vector<ProbeResult>& results) {
     Picture out;
@@ -49,37 +66,67 @@ Picture draw(const std::vector<PreflightNode>& nodes, const std::vector<ProbeRes
             out.bad_from[one.to].insert(one.from);
         }
     }
+    for (const auto& [from, to] : good) {
+        if (!is_bad(out.bad_to, to, from) && !is_bad(out.bad_to, from, to)) {
+            out.met[from].insert(to);
+            out.met[to].insert(from);
+        }
+    }
     return out;
+}
+
+// All the node's bad pairs are with nodes that had passed, and as many peers meet it: one of those
+// that train may have been too busy to answer in time, and a spare is not given up for that.
+bool only_warned(const Picture& picture, const Slots& judged, std::int32_t slot, const Slots& bad) {
+    if (std::any_of(bad.begin(), bad.end(),
+                    [&](std::int32_t one) { return judged.contains(one); })) {
+        return false;
+    }
+    const auto met = picture.met.find(slot);
+    return met != picture.met.end() && met->second.size() >= bad.size();
 }
 
 // The fewest nodes without which the others reach each other, nearly: again and again the one with
 // the most bad pairs. Of several the one that fewer reach, then the one with the higher number.
 void blame(Picture& picture, const Slots& judged) {
+    using Rank = std::tuple<std::size_t, std::size_t, std::int32_t>;
     auto bad_to = picture.bad_to;
     auto bad_from = picture.bad_from;
-    for (;;) {
-        std::int32_t worst = -1;
-        std::pair<std::size_t, std::size_t> most{0, 0};
-        for (const std::int32_t slot : judged) {
-            const std::pair count{bad_to[slot].size() + bad_from[slot].size(),
-                                  bad_from[slot].size()};
-            if (count.first > 0 && count >= most) {
-                worst = slot;
-                most = count;
-            }
+    const auto rank = [&](std::int32_t slot) {
+        return Rank{bad_to[slot].size() + bad_from[slot].size(), bad_from[slot].size(), slot};
+    };
+    std::set<Rank> bad;  // the worst is the last
+    for (const std::int32_t slot : judged) {
+        if (const Rank one = rank(slot); std::get<0>(one) > 0) {
+            bad.insert(one);
         }
-        if (worst < 0) {
-            return;
+    }
+    const auto without = [&](std::map<std::int32_t, Slots>& pairs, std::int32_t slot,
+                             std::int32_t other) {
+        const bool ranked = bad.erase(rank(slot)) > 0;
+        pairs[slot].erase(other);
+        if (const Rank left = rank(slot); ranked && std::get<0>(left) > 0) {
+            bad.insert(left);
+        }
+    };
+    while (!bad.empty()) {
+        const std::int32_t worst = std::get<2>(*bad.rbegin());
+        bad.erase(std::prev(bad.end()));
+        const Slots to = std::exchange(bad_to[worst], {});
+        const Slots from = std::exchange(bad_from[worst], {});
+        Slots peers = to;
+        peers.insert(from.begin(), from.end());
+        if (only_warned(picture, judged, worst, peers)) {
+            picture.doubted.emplace(worst, std::move(peers));
+            continue;
         }
         picture.blamed.insert(worst);
-        for (const std::int32_t to : bad_to[worst]) {
-            bad_from[to].erase(worst);
+        for (const std::int32_t other : to) {
+            without(bad_from, other, worst);
         }
-        for (const std::int32_t from : bad_from[worst]) {
-            bad_to[from].erase(worst);
+        for (const std::int32_t other : from) {
+            without(bad_to, other, worst);
         }
-        bad_to[worst].clear();
-        bad_from[worst].clear();
     }
 }
 
@@ -94,15 +141,17 @@ struct Missed {
     bool asked = false;
 };
 
+// `counts`: whose word does.
+template <class F>
 Missed missed(const Picture& picture, std::int32_t slot, const std::string& address,
-              const Slots& without) {
+              const F& counts) {
     Missed out;
     const auto said = picture.said.find(slot);
     if (said == picture.said.end()) {
         return out;
     }
     for (const ProbeResult* one : said->second) {
-        if (one->address != address || without.contains(one->from)) {
+        if (one->address != address || !counts(one->from)) {
             continue;
         }
         out.asked = true;
@@ -114,10 +163,14 @@ Missed missed(const Picture& picture, std::int32_t slot, const std::string& addr
     return out;
 }
 
-PreflightFinding cut_off(const PreflightNode& node, const Picture& picture) {
+// `those`: the peers it is about; nullptr = all.
+PreflightFinding cut_off(const PreflightNode& node, const Picture& picture, const Slots* those) {
+    const auto about = [&](std::int32_t peer) { return those == nullptr || those->contains(peer); };
     const auto of = [&](const std::map<std::int32_t, Slots>& all) {
         const auto found = all.find(node.slot);
-        return found == all.end() ? Slots{} : found->second;
+        Slots out = found == all.end() ? Slots{} : found->second;
+        std::erase_if(out, [&](std::int32_t peer) { return !about(peer); });
+        return out;
     };
     const Slots from = of(picture.bad_from);
     const Slots to = of(picture.bad_to);
@@ -125,7 +178,7 @@ PreflightFinding cut_off(const PreflightNode& node, const Picture& picture) {
     if (!from.empty()) {
         found = picture.list(from) + " cannot connect to it at";
         for (const AddressFact& fact : node.facts.addresses) {
-            const Missed one = missed(picture, node.slot, fact.address, {});
+            const Missed one = missed(picture, node.slot, fact.address, about);
             found +=
                 " " + interface_words(fact) + (one.error.empty() ? "" : " (" + one.error + ")");
         }
@@ -134,15 +187,20 @@ PreflightFinding cut_off(const PreflightNode& node, const Picture& picture) {
         found += (found.empty() ? "it" : ", and it") + std::string{" cannot connect to "} +
                  picture.list(to);
     }
-    return {node.slot, node.node, "reachable", found, "connections with all of its peers", true};
+    return {node.slot,       node.node, "reachable", found, "connections with all of its peers",
+            those == nullptr};
 }
 
 void judge_node(const PreflightNode& node, const Picture& picture, Connections& out) {
+    if (const auto doubts = picture.doubted.find(node.slot); doubts != picture.doubted.end()) {
+        out.findings.push_back(cut_off(node, picture, &doubts->second));
+    }
+    const auto counts = [&](std::int32_t from) { return picture.counts(node.slot, from); };
     std::vector<PreflightFinding> partly;
     std::string tries;
     bool asked = false;
     for (const AddressFact& fact : node.facts.addresses) {
-        const Missed one = missed(picture, node.slot, fact.address, picture.blamed);
+        const Missed one = missed(picture, node.slot, fact.address, counts);
         asked = asked || one.asked;
         if (one.asked && one.by.empty()) {
             out.proven.try_emplace(node.slot, fact.address);
@@ -186,7 +244,7 @@ Connections judge_connections(const std::vector<PreflightNode>& nodes,
     blame(picture, judged);
     for (const PreflightNode& node : nodes) {
         if (picture.blamed.contains(node.slot)) {
-            out.findings.push_back(cut_off(node, picture));
+            out.findings.push_back(cut_off(node, picture, nullptr));
         } else if (judged.contains(node.slot)) {
             judge_node(node, picture, out);
         }

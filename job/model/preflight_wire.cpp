@@ -166,7 +166,7 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
     in.string("ports_problem", out.ports_problem, limits::kTextBytes);
     in.integer("ports_needed", out.ports_needed, 0, 65'535);
     in.boolean("clock_known", out.clock_known);
-    // Twenty years: a clock that has lost its battery shows 1970 and is still a finding.
+    // A hundred years: a clock that has lost its battery shows 1970 and is still a finding.
     in.integer("clock_offset_ms", out.clock_offset_ms, -100 * kYear, 100 * kYear);
     in.integer("clock_error_ms", out.clock_error_ms, 0, kYear);
     each(in, "paths", kPaths,

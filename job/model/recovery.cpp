@@ -174,9 +174,13 @@ RecoveryPlan wanted_recovery(const Job& job, const Cause& reason) {
 }
 
 // The scheduler gave nodes and took them away again. What a person handed in is the person's to
-// hand in again.
+// hand in again, and a node that failed the pre-flight is none that was taken away: asked again,
+// the scheduler would give it again.
 bool taken_away(const Job& job, CauseClass cause) {
+    const auto& findings = job.attempt()->preflight;
     return !job.attempt()->allocation.empty() && unstarted(*job.attempt()) &&
+           std::none_of(findings.begin(), findings.end(),
+                        [](const PreflightFinding& one) { return one.fails; }) &&
            job.spec.submission == Submission::automatic &&
            (cause == CauseClass::node_lost || cause == CauseClass::scheduler ||
             cause == CauseClass::preempted);

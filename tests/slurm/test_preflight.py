@@ -36,6 +36,7 @@ class PreflightCase(SlurmTestCase):
         self.assertEqual(done["state"], "failed", done)
         self.assertEqual(self.failed(done), {("n2", "reachable")}, done["attempts"])
         self.assertEqual((done["cause"]["class"], done["cause"]["node"]), ("node_lost", "n2"))
+        self.assertEqual(len(done["attempts"]), 1, "it would be given the same node")
 
     def test_a_spare_takes_the_place_of_that_node(self):
         self.isolate("n3")

@@ -94,6 +94,20 @@ TEST(Unstarted, WhatAPersonOrTheJobItselfHasToMendIsNoAccident) {
     EXPECT_EQ(due_of(cancelled), ActionKind::stop);
 }
 
+// Seen on a real Slurm: a node that its peers did not reach was asked for four times over.
+TEST(Unstarted, ANodeThatFailedThePreflightWasNotTakenAway) {
+    History h{spec()};
+    claimed(h);
+    h.must(event::PreflightSeen{1, 1, "n1", "fail", "reachable", "nobody", "somebody"});
+    h.must(h.fault(CauseClass::node_lost, 1));
+    EXPECT_EQ(due_of(h), ActionKind::stop);
+    History warned{spec()};
+    claimed(warned);
+    warned.must(event::PreflightSeen{1, 1, "n1", "warn", "clock", "60 ms", "50 ms"});
+    warned.must(warned.attempt_fault(CauseClass::node_lost));
+    EXPECT_EQ(due_of(warned), ActionKind::next_attempt) << "a warning fails nothing";
+}
+
 TEST(Unstarted, ThreeTimesAndThenItSaysSo) {
     History h{spec()};
     for (int time = 0; time < kUnstarted; ++time) {
