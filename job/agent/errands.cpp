@@ -37,8 +37,35 @@ void write_all(const void* data, std::size_t size) {
 }  // namespace
 
 std::size_t Errands::add(std::function<std::string()> work, std::chrono::milliseconds patience) {
-    items_.push_back({std::move(work), patience, std::nullopt});
+    items_.push_back({std::move(work), patience, std::nullopt, false});
     return items_.size() - 1;
+}
+
+// In the forked process. Nothing comes back from here, no exception above all: it would end up in
+// code that believes to be the agent.
+[[noreturn]] void Errands::serve(int out) const noexcept {
+    for (const int number : {SIGTERM, SIGINT, SIGURG}) {
+        ::signal(number, SIG_DFL);
+    }
+    if (out != kOut) {
+        ::dup2(out, kOut);
+    }
+    ::close_range(kOut + 1, ~0U, 0);
+    const std::int32_t self = ::getpid();
+    write_all(&self, sizeof(self));
+    for (std::size_t i = next_; i < items_.size(); ++i) {
+        std::string answer;
+        try {
+            answer = items_[i].work();
+        } catch (...) {
+            ::_exit(1);
+        }
+        const auto size =
+            static_cast<std::uint32_t>(std::min<std::size_t>(answer.size(), kAnswerBytes));
+        write_all(&size, sizeof(size));
+        write_all(answer.data(), size);
+    }
+    ::_exit(0);
 }
 
 // Twice forked: its end is nobody's here, however late it comes.
@@ -57,23 +84,7 @@ bool Errands::start() {
         if (::fork() != 0) {
             ::_exit(0);
         }
-        for (const int number : {SIGTERM, SIGINT, SIGURG}) {
-            ::signal(number, SIG_DFL);
-        }
-        if (out.get() != kOut) {
-            ::dup2(out.get(), kOut);
-        }
-        ::close_range(kOut + 1, ~0U, 0);
-        const std::int32_t self = ::getpid();
-        write_all(&self, sizeof(self));
-        for (std::size_t i = next_; i < items_.size(); ++i) {
-            const std::string answer = items_[i].work();
-            const auto size =
-                static_cast<std::uint32_t>(std::min<std::size_t>(answer.size(), kAnswerBytes));
-            write_all(&size, sizeof(size));
-            write_all(answer.data(), size);
-        }
-        ::_exit(0);
+        serve(out.get());
     }
     while (::waitpid(middle, nullptr, 0) < 0 && errno == EINTR) {
     }
@@ -106,8 +117,12 @@ bool Errands::take_frames() {
         if (size > kAnswerBytes || buffer_.size() - sizeof(size) < size) {
             break;
         }
+        items_[next_].asked = true;
         items_[next_++].answer = buffer_.substr(sizeof(size), size);
         buffer_.erase(0, sizeof(size) + size);
+    }
+    if (!open) {
+        child_ = -1;  // it has ended: its number may be another process's by now
     }
     return open;
 }
@@ -116,7 +131,7 @@ void Errands::drop() {
     timer_.cancel();
     if (pipe_) {
         if (child_ > 0) {
-            ::kill(child_, SIGKILL);  // while the pipe is open its number is nobody else's
+            ::kill(child_, SIGKILL);  // its end of the pipe was open a moment ago: it lives
         }
         ErrorCode ignored;
         pipe_->close(ignored);
@@ -149,12 +164,18 @@ Task<void> Errands::listen(Clock::time_point end) {
         ErrorCode ec;
         co_await pipe->async_wait(Pipe::wait_read, into(ec));
         if (!take_frames()) {
+            if (next_ < items_.size()) {
+                items_[next_].asked = true;  // it has ended the process
+            }
             break;
         }
         if (next_ != waiting_for && next_ < items_.size()) {
             waiting_for = next_;
             until = std::min(end, Clock::now() + items_[next_].patience);
         }
+    }
+    if (!cancelled_ && next_ < items_.size() && until < end && Clock::now() >= until) {
+        items_[next_].asked = true;
     }
 }
 

@@ -2,8 +2,12 @@
 // kernel (state D), where no signal reaches it. It is done in a forked process of which only the
 // answers are waited for; one that does not answer is killed, if it can be, and abandoned.
 //
-// The items run one after another in one process; behind one that hangs the next process goes on.
-// Must be called from the process's only thread. Must outlive run().
+// The items run one after another in one process; behind one that hangs or throws the next process
+// goes on. One thread at a time; must outlive run().
+//
+// Other threads of this process may run while it forks, but what they hold locked then (the dynamic
+// loader's lock, a library's) stays locked in the forked process: work that wants it does not
+// answer. So threads that load libraries start when run() is over (Node::tell_gpu_watch()).
 #pragma once
 
 #include "job/async/asio.hpp"
@@ -30,7 +34,10 @@ class Errands {
     std::size_t add(std::function<std::string()> work, std::chrono::milliseconds patience);
     // Ends when every item has answered, was given up, or `budget` is over.
     Task<void> run(std::chrono::milliseconds budget);
-    // Nothing: it did not answer.
+    // Whether its turn came and it had all its patience: what the budget or cancel() cut short is
+    // not known to be silent.
+    bool asked(std::size_t index) const { return items_[index].asked; }
+    // Nothing: it did not answer, or was not asked.
     const std::optional<std::string>& answer(std::size_t index) const {
         return items_[index].answer;
     }
@@ -43,8 +50,10 @@ class Errands {
         std::function<std::string()> work;
         std::chrono::milliseconds patience;
         std::optional<std::string> answer;
+        bool asked = false;
     };
     bool start();
+    [[noreturn]] void serve(int out) const noexcept;
     bool take_frames();
     void drop();
     Task<void> listen(std::chrono::steady_clock::time_point end);
@@ -55,7 +64,7 @@ class Errands {
     std::size_t next_ = 0;
     std::shared_ptr<Pipe> pipe_;
     std::string buffer_;
-    int child_ = -1;  // known once it has said so; no child of this process
+    int child_ = -1;  // known once it has said so, until it has ended; no child of this process
     bool cancelled_ = false;
 };
 

@@ -1,7 +1,6 @@
 #include "job/agent/evidence.hpp"
 
 #include "job/agent/nccl_ras.hpp"
-#include "job/agent/stack_tools.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
@@ -13,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -23,6 +23,13 @@ namespace {
 constexpr unsigned kFileMode = 0660;
 constexpr unsigned kFolderMode = 0770;
 constexpr auto kDumpPoll = std::chrono::milliseconds{50};
+constexpr auto kDumpRead = std::chrono::seconds{2};
+// The folders of a PATH are looked through in milliseconds, or one of them hangs.
+constexpr auto kToolSearch = std::chrono::seconds{1};
+constexpr const char* kSystemPath = "/usr/local/bin:/usr/bin:/bin";
+constexpr const char* kNoFiles = "the file system did not answer in time";
+
+using Trees = std::vector<std::vector<ProcessLook>>;
 
 Result<std::filesystem::path> make_folder(std::filesystem::path at, std::int32_t generation,
                                           std::int32_t rank) {
@@ -42,57 +49,38 @@ void add_gap(wire::RankEvidence& out, std::string_view what, const std::string& 
     }
 }
 
-void write_file(const std::filesystem::path& folder, std::string_view name, std::string_view text,
-                wire::RankEvidence& out, std::size_t most = limits::kEvidenceFileBytes) {
-    text = text.substr(0, most);
-    if (const Status written = replace_file(folder / name, text, kFileMode); !written) {
-        add_gap(out, name, written.error().message);
-        return;
+// The kernel's part: at once, and it needs nobody's help.
+Trees look_at_ranks(const std::vector<wire::StartedRank>& ranks) {
+    Trees out;
+    const auto children = children_by_parent();
+    for (const wire::StartedRank& rank : ranks) {
+        out.push_back(look_at_tree(static_cast<pid_t>(rank.pid), children));
     }
-    out.files.push_back({std::string{name}, static_cast<std::int64_t>(text.size())});
+    return out;
 }
 
-// The kernel's part: at once, and it needs nobody's help.
-void look_at_rank_now(const std::filesystem::path& directory, std::int32_t generation,
-                      const std::multimap<pid_t, pid_t>& children, pid_t pid,
-                      wire::RankEvidence& evidence, std::vector<ProcessLook>& tree) {
-    tree = look_at_tree(pid, children);
-    std::string state;
-    std::string kernel;
-    for (const ProcessLook& process : tree) {
-        state += process.text;
-        kernel += process.kernel;
-    }
-    if (tree.empty()) {
-        add_gap(evidence, "state", "its process has ended");
-        return;
-    }
-    const auto folder = make_folder(directory, generation, evidence.rank);
-    if (!folder) {
-        add_gap(evidence, "state", folder.error().message);
-        return;
-    }
-    for (const std::string_view name : kEvidenceNames) {  // of an earlier look
-        std::error_code ignored;
-        std::filesystem::remove(*folder / name, ignored);
-    }
-    write_file(*folder, kStateText, state, evidence);
-    if (kernel.empty()) {
-        add_gap(evidence, "kernel", "only root may read kernel stacks");
-    } else {
-        write_file(*folder, kKernelText, kernel, evidence);
-    }
-}
+struct Asked {
+    FlightRecorder recorder;
+    Status status;
+};
+struct Dump {
+    FlightRecorder recorder;
+    Result<std::optional<std::string>> bytes;
+};
 
 }  // namespace
 
 EvidenceTaker::EvidenceTaker(TaskGroup& tasks, std::filesystem::path attempt_directory,
-                             std::string path)
+                             std::string path, WriteFile write)
     : tasks_(tasks),
       directory_(std::move(attempt_directory)),
       path_(std::move(path)),
-      runner_(tasks.io()),
-      all_done_(tasks.io()) {}
+      write_(write ? std::move(write)
+                   : [](const std::filesystem::path& at,
+                        std::string_view bytes) { return replace_file(at, bytes, kFileMode); }),
+      proc_(tasks.io()),
+      files_(tasks.io()),
+      theirs_(tasks.io()) {}
 
 EvidenceTaker::~EvidenceTaker() = default;
 
@@ -100,57 +88,58 @@ bool EvidenceTaker::take(std::int32_t generation, std::vector<wire::StartedRank>
     if (taking_) {
         return false;
     }
-    taking_ = std::make_shared<Taking>();
+    taking_ = std::make_shared<Taking>(tasks_.io());
     taking_->generation = generation;
     taking_->ranks = std::move(ranks);
-    taking_->deadline = std::chrono::steady_clock::now() + limits::kEvidenceTime;
-    taking_->done = std::move(done);
-    if (!files_) {
-        files_ = std::make_unique<net::thread_pool>(1);
+    taking_->parts.resize(taking_->ranks.size());
+    for (std::size_t i = 0; i < taking_->ranks.size(); ++i) {
+        taking_->parts[i].evidence.rank = taking_->ranks[i].rank;
     }
+    taking_->deadline = std::chrono::steady_clock::now() + limits::kEvidenceTime;
+    // Before anything that may hang.
+    taking_->all_done.expires_at(taking_->deadline);
+    taking_->done = std::move(done);
     tasks_.spawn("evidence", run(taking_));
     return true;
 }
 
 void EvidenceTaker::stop() {
-    if (taking_) {
-        taking_->over = true;
-        taking_->done = nullptr;
+    if (const TakingPointer taking = std::exchange(taking_, nullptr)) {
+        taking->over = true;
+        taking->done = nullptr;
+        end_all(*taking);
     }
-    runner_.kill_all();
-    if (ras_) {
+    proc_.let_go();
+    files_.let_go();
+    theirs_.let_go();
+}
+
+// `task` ends with finished_one().
+void EvidenceTaker::begin(const TakingPointer& taking, std::string_view name, Task<void> task) {
+    ++taking->open;
+    tasks_.spawn(name, std::move(task));
+}
+
+void EvidenceTaker::finished_one(Taking& taking) {
+    if (--taking.open == 0) {
+        taking.all_done.cancel();
+    }
+}
+
+void EvidenceTaker::end_all(Taking& taking) {
+    taking.runner.kill_all();
+    if (taking.ras) {
         ErrorCode ignored;
-        ras_->close(ignored);
+        taking.ras->close(ignored);
     }
-    all_done_.cancel();
+    taking.all_done.cancel();
 }
 
 Task<void> EvidenceTaker::run(TakingPointer taking) {
-    const std::function<std::vector<Part>()> look =
-        [directory = directory_, generation = taking->generation, ranks = taking->ranks] {
-            std::vector<Part> parts(ranks.size());
-            const auto children = children_by_parent();
-            for (std::size_t i = 0; i < ranks.size(); ++i) {
-                parts[i].evidence.rank = ranks[i].rank;
-                look_at_rank_now(directory, generation, children, static_cast<pid_t>(ranks[i].pid),
-                                 parts[i].evidence, parts[i].tree);
-            }
-            return parts;
-        };
-    taking->parts = co_await on_thread<std::vector<Part>>(*files_, look);
-    const std::size_t workers = std::min(limits::kEvidenceParallel, taking->parts.size());
-    taking->open = workers + 1 + taking->parts.size();
-    all_done_.expires_at(taking->deadline);
-    for (std::size_t i = 0; i < workers; ++i) {
-        tasks_.spawn("stacks", stacks(taking));
-    }
-    tasks_.spawn("ras", ras(taking));
-    for (std::size_t i = 0; i < taking->parts.size(); ++i) {
-        tasks_.spawn("flight recorder", flight(taking, i));
-    }
+    begin(taking, "evidence of the kernel", look(taking));
     if (taking->open > 0 && !taking->over) {
         ErrorCode ec;
-        co_await all_done_.async_wait(into(ec));
+        co_await taking->all_done.async_wait(into(ec));
     }
     give(*taking);
 }
@@ -158,9 +147,11 @@ Task<void> EvidenceTaker::run(TakingPointer taking) {
 void EvidenceTaker::give(Taking& taking) {
     const bool late = taking.open > 0;
     taking.over = true;
-    taking_.reset();
+    if (taking_.get() == &taking) {
+        taking_.reset();
+    }
     if (late) {
-        runner_.kill_all();
+        end_all(taking);
     }
     const Done done = std::exchange(taking.done, nullptr);
     if (!done) {
@@ -169,6 +160,9 @@ void EvidenceTaker::give(Taking& taking) {
     wire::EvidenceSaved saved;
     saved.generation = taking.generation;
     for (Part& part : taking.parts) {
+        for (const std::string& name : part.writing) {
+            add_gap(part.evidence, name, kNoFiles);
+        }
         if (late && part.evidence.frame.empty() && part.evidence.files.size() < 3) {
             add_gap(part.evidence, "all", "the time for it was over");
         }
@@ -177,50 +171,149 @@ void EvidenceTaker::give(Taking& taking) {
     done(std::move(saved));
 }
 
-void EvidenceTaker::finished_one(Taking& taking) {
-    if (--taking.open == 0) {
-        all_done_.cancel();
+Task<void> EvidenceTaker::look(TakingPointer taking) {
+    const std::function<Trees()> work = [ranks = taking->ranks] { return look_at_ranks(ranks); };
+    auto trees = co_await proc_.run<Trees>(work, taking->deadline);
+    if (!trees) {
+        for (Part& part : taking->parts) {
+            add_gap(part.evidence, "state", "/proc did not answer in time");
+        }
     }
+    if (!trees || taking->over) {
+        finished_one(*taking);
+        co_return;
+    }
+    for (std::size_t i = 0; i < taking->parts.size(); ++i) {
+        taking->parts[i].tree = std::move((*trees)[i]);
+    }
+    begin(taking, "debuggers", find_tools(taking));
+    begin(taking, "evidence of before", clear(taking));
+    for (std::size_t i = 0; i < taking->parts.size(); ++i) {
+        Part& part = taking->parts[i];
+        if (part.tree.empty()) {
+            add_gap(part.evidence, "state", "its process has ended");
+            continue;
+        }
+        std::string state;
+        std::string kernel;
+        for (const ProcessLook& process : part.tree) {
+            state += process.text;
+            kernel += process.kernel;
+        }
+        write(taking, i, kStateText, std::move(state));
+        if (kernel.empty()) {
+            add_gap(part.evidence, "kernel", "only root may read kernel stacks");
+        } else {
+            write(taking, i, kKernelText, std::move(kernel));
+        }
+        begin(taking, "flight recorder", flight(taking, i));
+    }
+    begin(taking, "ras", ras(taking));
+    finished_one(*taking);
 }
 
-Task<void> EvidenceTaker::save(TakingPointer taking, std::size_t index, std::string_view name,
+// Files of an earlier look. Its own come after it, on the same thread.
+Task<void> EvidenceTaker::clear(TakingPointer taking) {
+    std::vector<std::int32_t> ranks;
+    for (const Part& part : taking->parts) {
+        if (!part.tree.empty()) {
+            ranks.push_back(part.evidence.rank);
+        }
+    }
+    const std::function<bool()> work = [directory = directory_, generation = taking->generation,
+                                        ranks] {
+        for (const std::int32_t rank : ranks) {
+            const auto folder = make_folder(directory, generation, rank);
+            for (const std::string_view name : kEvidenceNames) {
+                std::error_code ignored;
+                if (folder) {
+                    std::filesystem::remove(*folder / name, ignored);
+                }
+            }
+        }
+        return true;
+    };
+    co_await files_.run<bool>(work, taking->deadline);
+    finished_one(*taking);
+}
+
+// Where the debuggers are, then the stacks.
+Task<void> EvidenceTaker::find_tools(TakingPointer taking) {
+    std::set<std::string> own{""};
+    for (const Part& part : taking->parts) {
+        for (const ProcessLook& process : part.tree) {
+            own.insert(tool_path(process));
+        }
+    }
+    const std::function<StackToolMap()> search = [own, path = path_] {
+        return find_stack_tools(own, path);
+    };
+    const auto until = std::min(taking->deadline, std::chrono::steady_clock::now() + kToolSearch);
+    auto found = co_await theirs_.run<StackToolMap>(search, until);
+    if (!found && !taking->over) {
+        // Somebody's folder hangs, which may be the reason for all this; the machine's own do not.
+        const std::function<StackToolMap()> system = [] {
+            return find_stack_tools({""}, kSystemPath);
+        };
+        found = co_await proc_.run<StackToolMap>(system, taking->deadline);
+    }
+    if (found) {
+        taking->tools = std::move(*found);
+    }
+    const std::size_t workers = std::min(limits::kEvidenceParallel, taking->parts.size());
+    for (std::size_t i = 0; i < workers && !taking->over; ++i) {
+        begin(taking, "stacks", stacks(taking));
+    }
+    finished_one(*taking);
+}
+
+void EvidenceTaker::write(const TakingPointer& taking, std::size_t index, std::string_view name,
+                          std::string text) {
+    taking->parts[index].writing.emplace_back(name);
+    begin(taking, "evidence file", save(taking, index, std::string{name}, std::move(text)));
+}
+
+Task<void> EvidenceTaker::save(TakingPointer taking, std::size_t index, std::string name,
                                std::string text) {
     const std::size_t most =
         name == kFlightDumpName ? limits::kFlightDumpBytes : limits::kEvidenceFileBytes;
-    const std::function<wire::RankEvidence()> write =
-        [directory = directory_, generation = taking->generation,
-         rank = taking->parts[index].evidence.rank, name, most, text = std::move(text)] {
-            wire::RankEvidence out;
-            if (const auto folder = make_folder(directory, generation, rank)) {
-                write_file(*folder, name, text, out, most);
-            } else {
-                add_gap(out, name, folder.error().message);
-            }
-            return out;
-        };
-    const auto written = co_await on_thread<wire::RankEvidence>(*files_, write);
-    wire::RankEvidence& evidence = taking->parts[index].evidence;
-    evidence.files.insert(evidence.files.end(), written.files.begin(), written.files.end());
-    for (const wire::EvidenceGap& gap : written.missing) {
-        add_gap(evidence, gap.what, gap.why);
+    text.resize(std::min(text.size(), most));
+    const auto bytes = std::make_shared<const std::string>(std::move(text));
+    const std::function<Status()> work = [directory = directory_, generation = taking->generation,
+                                          rank = taking->parts[index].evidence.rank, name, bytes,
+                                          put = write_]() -> Status {
+        const auto folder = make_folder(directory, generation, rank);
+        return folder ? put(*folder / name, *bytes) : fail(folder.error());
+    };
+    const auto written = co_await files_.run<Status>(work, taking->deadline);
+    Part& part = taking->parts[index];
+    if (written) {
+        std::erase(part.writing, name);
+        if (*written) {
+            part.evidence.files.push_back({name, static_cast<std::int64_t>(bytes->size())});
+        } else {
+            add_gap(part.evidence, name, written->error().message);
+        }
     }
+    finished_one(*taking);
 }
 
 // One of several at work: each takes the next rank.
 Task<void> EvidenceTaker::stacks(TakingPointer taking) {
     while (!taking->over && taking->next < taking->parts.size()) {
         const std::size_t index = taking->next++;
-        auto found = co_await take_stacks(runner_, taking->parts[index].tree, path_);
+        auto found = co_await take_stacks(taking->runner, taking->parts[index].tree, taking->tools,
+                                          path_, taking->over);
         wire::RankEvidence& evidence = taking->parts[index].evidence;
         evidence.frame = std::move(found.frame);
         for (const wire::EvidenceGap& gap : found.missing) {
             add_gap(evidence, gap.what, gap.why);
         }
         if (!found.python.empty()) {
-            co_await save(taking, index, kPythonText, std::move(found.python));
+            write(taking, index, kPythonText, std::move(found.python));
         }
         if (!found.native.empty()) {
-            co_await save(taking, index, kNativeText, std::move(found.native));
+            write(taking, index, kNativeText, std::move(found.native));
         }
     }
     finished_one(*taking);
@@ -238,9 +331,9 @@ Task<void> EvidenceTaker::ras(TakingPointer taking) {
         const auto deadline =
             std::min(taking->deadline, std::chrono::steady_clock::now() + limits::kEvidenceTool);
         const RasAddress where = *address;
-        auto text = co_await ask_ras(where, deadline, ras_);
+        auto text = co_await ask_ras(where, deadline, taking->ras);
         if (text && !text->empty()) {
-            co_await save(taking, index, kRasText, std::move(*text));
+            write(taking, index, kRasText, std::move(*text));
         } else {
             add_gap(taking->parts[index].evidence, "ras",
                     text ? "NCCL said nothing" : text.error().message);
@@ -249,27 +342,49 @@ Task<void> EvidenceTaker::ras(TakingPointer taking) {
     finished_one(*taking);
 }
 
+// Torch's files lie where the job has put them, so even a look at them is the thread's.
 Task<void> EvidenceTaker::flight(TakingPointer taking, std::size_t index) {
     Part& part = taking->parts[index];
     auto recorder = flight_recorder(part.tree, part.evidence.rank);
-    const Status asked = recorder ? ask_for_dump(*recorder) : Status{};
-    if (!asked) {
-        add_gap(part.evidence, kFlightDumpName, asked.error().message);
-        recorder.reset();
+    const auto until =
+        std::min(taking->deadline, std::chrono::steady_clock::now() + limits::kFlightDump);
+    if (recorder) {
+        const std::function<Asked()> ask = [one = *recorder] {
+            Asked out{one, {}};
+            out.status = ask_for_dump(out.recorder);
+            return out;
+        };
+        auto asked = co_await theirs_.run<Asked>(ask, until);
+        const Status good = asked ? asked->status : fail(Errc::timed_out, kNoFiles);
+        if (good) {
+            recorder = std::move(asked->recorder);
+        } else {
+            add_gap(part.evidence, kFlightDumpName, good.error().message);
+            recorder.reset();
+        }
     }
     net::steady_timer timer{tasks_.io()};
-    const auto until = std::chrono::steady_clock::now() + limits::kFlightDump;
     while (recorder && !taking->over) {
-        auto dump = read_dump(*recorder);
-        if (dump && *dump) {
-            co_await save(taking, index, kFlightDumpName, std::move(**dump));
+        const std::function<Dump()> read = [one = *recorder] {
+            Dump out{one, std::optional<std::string>{}};
+            out.bytes = read_dump(out.recorder);
+            return out;
+        };
+        // Nothing then is a file system that hangs, not a dump that takes its time.
+        const auto patience = std::min(taking->deadline, until + kDumpRead);
+        auto dump = co_await theirs_.run<Dump>(read, patience);
+        if (dump && dump->bytes && *dump->bytes) {
+            write(taking, index, kFlightDumpName, std::move(**dump->bytes));
             break;
         }
-        if (!dump || std::chrono::steady_clock::now() >= until) {
+        if (!dump || !dump->bytes || std::chrono::steady_clock::now() >= until) {
             add_gap(part.evidence, kFlightDumpName,
-                    dump ? "torch wrote no dump in time" : dump.error().message);
+                    !dump          ? kNoFiles
+                    : !dump->bytes ? dump->bytes.error().message
+                                   : "torch wrote no dump in time");
             break;
         }
+        recorder = std::move(dump->recorder);
         co_await sleep_on(timer, kDumpPoll);
     }
     finished_one(*taking);

@@ -2,7 +2,8 @@
 // is written to its pipe. Names are torch's (ProcessGroupNCCL.hpp, FlightRecorder.hpp): the pipe is
 // <TORCH_NCCL_DEBUG_INFO_PIPE_FILE><rank>.pipe, the dump <TORCH_FR_DUMP_TEMP_FILE, before 2.8
 // TORCH_NCCL_DEBUG_INFO_TEMP_FILE><rank>; both exist only with a buffer (TORCH_FR_BUFFER_SIZE,
-// before TORCH_NCCL_TRACE_BUFFER_SIZE). Blocking calls on local files; any thread.
+// before TORCH_NCCL_TRACE_BUFFER_SIZE). ask_for_dump() and read_dump() block, on any file system
+// the job likes; any thread.
 #pragma once
 
 #include "job/agent/process_look.hpp"

@@ -1,5 +1,6 @@
-// size: a small function per message of the daemon, and how a node ends
-// The daemon's side of a node: messages in, messages out. node_ranks.cpp is the ranks' side.
+// size: a small function per message of the daemon
+// The daemon's side of a node: messages in, messages out. node_ranks.cpp is the ranks' side,
+// node_end.cpp how it ends.
 #include "job/agent/node.hpp"
 
 #include "job/agent/rank_state.hpp"
@@ -21,10 +22,6 @@
 
 namespace lockstep {
 namespace {
-
-// The daemon may be another Unix user: then the folder's access control list says who reads it, and
-// the mode's group bits bound that.
-constexpr unsigned kFileMode = 0660;
 
 std::chrono::milliseconds grace_of(std::int64_t milliseconds) {
     return std::chrono::milliseconds{std::clamp<std::int64_t>(milliseconds, 0, 600'000)};
@@ -80,7 +77,6 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
 
 void Node::start() {
     tasks_.spawn("tick", tick());
-    watch_gpus();
 }
 
 void Node::wake() {
@@ -313,12 +309,22 @@ void Node::on(const wire::Examine& examine) {
     }
     wire::Examined examined;
     examined.generation = examine.generation;
+    std::vector<wire::StartedRank> ranks;
     for (const wire::StartedRank& rank : started_) {
-        examined.ranks.push_back(look_at_rank(rank.rank, rank.pid));
+        const auto& exits = result_.exits;
+        // Its process's number may be another's by now.
+        const bool ended =
+            !group_.running() || std::any_of(exits.begin(), exits.end(), [&](const auto& exit) {
+                return exit.rank == rank.rank;
+            });
+        if (ended) {
+            examined.ranks.push_back({rank.rank, rank.pid, "X", ""});
+        } else {
+            examined.ranks.push_back(look_at_rank(rank.rank, rank.pid));
+            ranks.push_back(rank);
+        }
     }
     outbox_.control(examined);
-    // Of ranks that have ended, the numbers may be others' by now.
-    std::vector<wire::StartedRank> ranks = group_.running() ? started_ : decltype(started_){};
     const auto wanted = [&](const wire::StartedRank& one) {
         const std::int32_t local = one.rank - world_->first_rank;
         return std::find(examine.first.begin(), examine.first.end(), local) != examine.first.end();
@@ -388,154 +394,6 @@ void Node::fault(std::int32_t rank, std::string_view cause, std::string message)
     result_.faults.push_back(fault);
     outbox_.event(std::move(fault));
     wake();
-}
-
-void Node::done() {
-    wire::Done done;
-    done.generation = world_->generation;
-    outbox_.event(done);
-    wake();
-}
-
-// Of the generation before: the daemon has all of it on disk, or there would be no next one. It
-// must not speak for ranks that come.
-void Node::forget_result() {
-    std::error_code ignored;
-    std::filesystem::remove(config_.attempt_directory / wire::result_file_name(config_.node_rank),
-                            ignored);
-    result_saved_ = false;
-}
-
-void Node::save_result() {
-    const auto path = config_.attempt_directory / wire::result_file_name(config_.node_rank);
-    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), kFileMode);
-        !saved) {
-        log::error("cannot write the node's result", {{"why", saved.error().message}});
-        return;
-    }
-    result_saved_ = true;
-}
-
-// Where the daemon finds them, whatever keeps the two from talking.
-void Node::save_last_words(const std::string& reason) const {
-    const auto path = config_.attempt_directory / wire::gave_up_file_name(config_.node_rank);
-    const wire::GaveUpFile file{config_.incarnation, config_.name, reason};
-    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kFileMode);
-    if (!saved) {
-        log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
-    }
-}
-
-void Node::warn_ranks() {
-    if (!spec_ || !group_.running()) {
-        return;
-    }
-    constexpr std::array<std::pair<std::string_view, int>, 5> kSignals{{{"USR2", SIGUSR2},
-                                                                        {"USR1", SIGUSR1},
-                                                                        {"TERM", SIGTERM},
-                                                                        {"INT", SIGINT},
-                                                                        {"HUP", SIGHUP}}};
-    for (const auto& [name, number] : kSignals) {
-        if (name == spec_->checkpoint.signal) {
-            log::info("ranks are told to write a checkpoint", {{"signal", name}});
-            group_.signal_ranks(number);
-        }
-    }
-}
-
-void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
-    stopping_ = true;
-    evidence_.stop();
-    farewell_ = std::move(farewell);
-    next_world_.reset();
-    awaiting_.reset();
-    if (group_.running()) {
-        group_.stop(grace);
-        return;
-    }
-    if (phase_ == Phase::ready) {
-        phase_ = Phase::waiting;
-        ranks_.clear();
-        done();
-    }
-    if (!std::exchange(settling_, true)) {
-        tasks_.spawn("settle", settle());
-    }
-}
-
-// Everything that was accepted from the ranks reaches the daemon before the agent goes, if the
-// daemon is there to take it.
-Task<void> Node::settle() {
-    flush_rows();
-    if (!result_saved_) {
-        save_result();
-    }
-    if (!farewell_.empty()) {
-        wire::Bye bye;
-        bye.reason = farewell_;
-        outbox_.event(std::move(bye));
-    }
-    wake();
-    const auto until = std::chrono::steady_clock::now() + config_.settle;
-    while (!finished_once_ && !outbox_.settled() && std::chrono::steady_clock::now() < until) {
-        ErrorCode ec;
-        settle_timer_.expires_at(until);
-        co_await settle_timer_.async_wait(into(ec));
-    }
-    if (!finished_once_ && !outbox_.settled()) {
-        log::warn("leaving with messages that were not acknowledged");
-    }
-    finish(kAgentDone);
-}
-
-void Node::fence(const std::string& why) {
-    if (settling_ && !fenced_) {
-        // The attempt is over for the daemon too: it takes nothing any more.
-        finish(kAgentDone);
-        return;
-    }
-    if (finished_once_ || std::exchange(fenced_, true)) {
-        return;
-    }
-    stopping_ = true;
-    log::error("the daemon does not want this agent", {{"why", why}});
-    save_last_words(why);
-    next_world_.reset();
-    group_.stop(std::chrono::milliseconds{0});
-    tasks_.spawn("fenced", exit_fenced());
-}
-
-Task<void> Node::exit_fenced() {
-    const auto until = std::chrono::steady_clock::now() + config_.settle;
-    settling_ = true;  // on_all_ended() wakes the timer instead of settling
-    while (!finished_once_ && group_.running() && std::chrono::steady_clock::now() < until) {
-        ErrorCode ec;
-        settle_timer_.expires_at(until);
-        co_await settle_timer_.async_wait(into(ec));
-    }
-    finish(kAgentFenced);
-}
-
-void Node::give_up(const std::string& why) {
-    log::error("no daemon for too long", {{"result", result_saved_}, {"why", why}});
-    save_last_words("no daemon for too long: " + why);
-    finish(result_saved_ ? kAgentDone : kAgentLonely);
-}
-
-void Node::finish(int code) {
-    if (std::exchange(finished_once_, true)) {
-        return;
-    }
-    gpus_.reset();
-    ranks_.clear();
-    gate_.reset();
-    store_.reset();
-    runner_.kill_all();
-    evidence_.stop();
-    preflight_.stop();
-    tick_timer_.cancel();
-    settle_timer_.cancel();
-    finished_(code);
 }
 
 Task<void> Node::tick() {

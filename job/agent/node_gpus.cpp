@@ -24,7 +24,12 @@ void Node::watch_gpus() {
     gpus_ = std::make_unique<GpuWatch>(std::move(handlers), config_.gpus);
 }
 
+// Not before the pre-flight has forked for the last time: loading the driver's library holds locks
+// that its resolver wants.
 void Node::tell_gpu_watch() {
+    if (!gpus_ && !finished_once_ && !preflight_.looking()) {
+        watch_gpus();
+    }
     std::map<std::int64_t, std::uint32_t> pids;
     for (const wire::StartedRank& rank : started_) {
         pids[rank.pid] = static_cast<std::uint32_t>(rank.rank);

@@ -11,9 +11,6 @@
 namespace lockstep {
 namespace {
 
-// NVML starts the driver if nobody has it open: that takes a second or two.
-constexpr std::chrono::milliseconds kGpuPatience{4'000};
-
 // What the test trains: seconds on one core, the same on every node.
 TrainConfig test_config(const std::filesystem::path& folder) {
     TrainConfig out;
@@ -48,15 +45,18 @@ void Preflight::begin(const Start& start) {
         return;
     }
     start_ = start;
+    looking_ = true;
     tasks_.spawn("preflight", gather());
 }
 
 void Preflight::add_errands() {
     const auto path = [this](std::string_view use, std::string where) {
-        facts_.paths.push_back({std::string{use}, std::move(where)});
-        const PathFact& added = facts_.paths.back();
+        const bool needed = use == kPathAttempt || use == kPathWorking || use == kPathCheckpoint;
+        paths_.push_back({std::string{use}, std::move(where)});
+        const PathFact& added = paths_.back();
         path_errands_.push_back(
-            errands_.add([one = added] { return look_at_path(one); }, options_.patience));
+            errands_.add([one = added] { return look_at_path(one); },
+                         needed ? options_.needed_patience : options_.patience));
     };
     path(kPathAttempt, options_.attempt_directory.string());
     if (!start_->spec.working_directory.empty()) {
@@ -69,8 +69,8 @@ void Preflight::add_errands() {
     versions_ = errands_.add(
         [this] { return look_at_versions(options_.root, start_->spec, options_.environment); },
         options_.patience);
-    gpus_ =
-        errands_.add([this] { return look_at_gpus(options_.gpus, options_.root); }, kGpuPatience);
+    gpus_ = errands_.add([this] { return look_at_gpus(options_.gpus, options_.root); },
+                         options_.gpu_patience);
     if (start_->spec.resources.allocated_nodes() > 1) {
         facts_.hostname = host_name();
         hostname_ = errands_.add([] { return look_at_hostname(); }, options_.patience);
@@ -81,24 +81,31 @@ void Preflight::add_errands() {
     }
 }
 
+// What the time did not suffice to ask is not known, and no reason to find fault.
 void Preflight::take_answers() {
-    for (std::size_t i = 0; i < facts_.paths.size(); ++i) {
-        const auto& answer = errands_.answer(path_errands_[i]);
-        facts_.paths[i].answered = answer.has_value();
-        if (answer) {
-            take_path(*answer, facts_.paths[i]);
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+        if (!errands_.asked(path_errands_[i])) {
+            continue;
         }
+        const auto& answer = errands_.answer(path_errands_[i]);
+        paths_[i].answered = answer.has_value();
+        if (answer) {
+            take_path(*answer, paths_[i]);
+        }
+        facts_.paths.push_back(paths_[i]);
     }
     if (const auto& answer = errands_.answer(versions_)) {
         take_versions(*answer, facts_);
     }
     if (const auto& answer = errands_.answer(gpus_)) {
         take_gpus(*answer, facts_.gpu);
-    } else {
+    } else if (errands_.asked(gpus_)) {
         facts_.gpu.driver = true;
         facts_.gpu.faults.emplace_back("the driver does not answer");
     }
-    if (hostname_) {
+    if (hostname_ && !errands_.asked(*hostname_)) {
+        facts_.hostname.clear();
+    } else if (hostname_) {
         const auto& answer = errands_.answer(*hostname_);
         facts_.hostname_answered = answer.has_value();
         if (answer) {
@@ -120,7 +127,8 @@ Task<void> Preflight::gather() {
         facts_.probe_port = peers_.listen(start_->address);
     }
     add_errands();
-    co_await errands_.run(options_.budget + kGpuPatience);  // the driver's time is its own
+    co_await errands_.run(options_.budget);
+    looking_ = false;
     if (stopped_) {
         co_return;
     }

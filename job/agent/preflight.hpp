@@ -31,8 +31,13 @@ class Preflight {
         std::string train_program;
         std::map<std::string, std::string> environment;
         GpuReader gpus = read_gpus;
-        std::chrono::milliseconds budget{2'000};
-        std::chrono::milliseconds patience{700};  // for one path, the resolver, …
+        // Of all of it; the daemon waits limits::kFactsPatience.
+        std::chrono::milliseconds budget{12'000};
+        // A folder that is mounted at its first use, or whose server is asked by every node of the
+        // job at this moment, takes seconds and is none that fails.
+        std::chrono::milliseconds needed_patience{5'000};  // for a folder the job needs
+        std::chrono::milliseconds gpu_patience{4'000};
+        std::chrono::milliseconds patience{700};  // for another path, the resolver, …
     };
     // What the daemon has told about the job, and what was measured with it.
     struct Start {
@@ -51,6 +56,8 @@ class Preflight {
     // The daemon wants CHECKED: it is said as soon as the facts are there; again at once.
     void begin(const Start& start);
     void probe(const wire::Probe& probe);
+    // It forks: threads that load libraries should wait (errands.hpp).
+    bool looking() const { return looking_; }
     // Nobody will ask any more.
     void no_more_peers() { peers_.stop(); }
     void stop();
@@ -70,10 +77,12 @@ class Preflight {
     ProcessRunner runner_;
     std::optional<Start> start_;
     NodeFacts facts_;
-    std::vector<std::size_t> path_errands_;  // by index of facts_.paths
+    std::vector<PathFact> paths_;            // that are looked at
+    std::vector<std::size_t> path_errands_;  // by their index
     std::optional<std::size_t> hostname_;
     std::size_t versions_ = 0;
     std::size_t gpus_ = 0;
+    bool looking_ = false;
     bool done_ = false;
     bool stopped_ = false;
 };

@@ -24,7 +24,8 @@ std::vector<AddressFact> read_addresses(const std::string& first);
 // Mount points that go over a network or a user's program, at most 16.
 std::vector<std::string> network_mounts(const std::filesystem::path& root);
 
-// GPUs of the NVIDIA driver; XIDs of the last hour from the kernel's log, where it may be read.
+// GPUs of the NVIDIA driver by its files; XIDs of the last hour from the kernel's log, where it may
+// be read. NVML is not asked: the agent watches the GPUs with it once they are in use.
 GpuFacts read_gpus(const std::filesystem::path& root);
 using GpuReader = std::function<GpuFacts(const std::filesystem::path& root)>;
 

@@ -85,10 +85,11 @@ std::vector<fs::path> package_folders(const fs::path& program) {
     const fs::path prefix = program.parent_path().parent_path();
     for (const fs::path& lib : {prefix / "lib", prefix / "local/lib"}) {
         std::error_code ec;
-        for (const auto& entry : fs::directory_iterator{lib, ec}) {
-            if (entry.path().filename().string().starts_with("python3")) {
-                out.push_back(entry.path() / "site-packages");
-                out.push_back(entry.path() / "dist-packages");
+        // A file server may fail in the middle of a folder: no exception for that.
+        for (fs::directory_iterator at{lib, ec}, end; !ec && at != end; at.increment(ec)) {
+            if (at->path().filename().string().starts_with("python3")) {
+                out.push_back(at->path() / "site-packages");
+                out.push_back(at->path() / "dist-packages");
             }
         }
     }
@@ -101,8 +102,8 @@ std::vector<fs::path> package_folders(const fs::path& program) {
 std::string package_version(const std::vector<fs::path>& folders, std::string_view package) {
     for (const fs::path& folder : folders) {
         std::error_code ec;
-        for (const auto& entry : fs::directory_iterator{folder, ec}) {
-            const std::string name = entry.path().filename().string();
+        for (fs::directory_iterator at{folder, ec}, last; !ec && at != last; at.increment(ec)) {
+            const std::string name = at->path().filename().string();
             const auto dash = name.find('-');
             const auto end = std::min(name.find(".dist-info"), name.find(".egg-info"));
             if (dash != std::string::npos && end != std::string::npos && end > dash &&

@@ -15,16 +15,21 @@ namespace {
 
 constexpr std::size_t kTextBytes = limits::kEvidenceFileBytes / limits::kEvidenceStacks - 1024;
 
-std::string find_tool(const std::string& name, const ProcessLook& process,
-                      const std::string& path) {
-    const auto own = process.environment.find("PATH");
-    // A container's programs are not those of this side.
-    if (own != process.environment.end() && process.root.empty()) {
-        if (const auto found = find_program(name, own->second, "/")) {
+// In the process's own PATH first.
+std::string find_tool(const std::string& name, const std::string& own, const std::string& path) {
+    if (!own.empty()) {
+        if (const auto found = find_program(name, own, "/")) {
             return *found;
         }
     }
     return find_program(name, path, "/").value_or("");
+}
+
+const StackTools& tools_of(const ProcessLook& process, const StackToolMap& tools) {
+    static const StackTools none;
+    auto found = tools.find(tool_path(process));
+    found = found == tools.end() ? tools.find("") : found;
+    return found == tools.end() ? none : found->second;
 }
 
 void add_gap(Stacks& out, std::string_view what, std::string why) {
@@ -75,9 +80,9 @@ Task<Result<ProcessResult>> run_tool(ProcessRunner& runner, std::vector<std::str
     co_return ran;
 }
 
-Task<bool> ask_py_spy(ProcessRunner& runner, const ProcessLook& process, const std::string& path,
-                      Stacks& out) {
-    const std::string tool = find_tool("py-spy", process, path);
+Task<bool> ask_py_spy(ProcessRunner& runner, const ProcessLook& process, const StackTools& tools,
+                      const std::string& path, Stacks& out) {
+    const std::string tool = tools.py_spy;
     if (tool.empty()) {
         add_gap(out, "python", "py-spy is not installed");
         co_return false;
@@ -97,15 +102,15 @@ Task<bool> ask_py_spy(ProcessRunner& runner, const ProcessLook& process, const s
     co_return true;
 }
 
-Task<void> ask_debugger(ProcessRunner& runner, const ProcessLook& process, const std::string& path,
-                        Stacks& out) {
+Task<void> ask_debugger(ProcessRunner& runner, const ProcessLook& process, const StackTools& tools,
+                        const std::string& path, Stacks& out) {
     if (process.stopped) {
         add_gap(out, "native", "the process is stopped: a debugger would wake it");
         co_return;
     }
     const std::string pid = std::to_string(process.pid);
     const std::string frames = std::to_string(limits::kEvidenceFrames);
-    std::string tool = find_tool("gdb", process, path);
+    std::string tool = tools.gdb;
     std::vector<std::string> argv{tool,
                                   "-nx",
                                   "-batch",
@@ -116,7 +121,7 @@ Task<void> ask_debugger(ProcessRunner& runner, const ProcessLook& process, const
                                   "-ex",
                                   "thread apply all bt " + frames};
     if (tool.empty()) {
-        tool = find_tool("eu-stack", process, path);
+        tool = tools.eu_stack;
         argv = {tool, "-n", frames, "-p", pid};
     }
     if (tool.empty()) {
@@ -136,8 +141,23 @@ Task<void> ask_debugger(ProcessRunner& runner, const ProcessLook& process, const
 
 }  // namespace
 
+std::string tool_path(const ProcessLook& process) {
+    const auto own = process.environment.find("PATH");
+    // A container's programs are not those of this side.
+    return own == process.environment.end() || !process.root.empty() ? "" : own->second;
+}
+
+StackToolMap find_stack_tools(const std::set<std::string>& own, const std::string& path) {
+    StackToolMap out;
+    for (const std::string& one : own) {
+        out[one] = {find_tool("py-spy", one, path), find_tool("gdb", one, path),
+                    find_tool("eu-stack", one, path)};
+    }
+    return out;
+}
+
 Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& tree,
-                         std::string path) {
+                         const StackToolMap& tools, std::string path, const bool& over) {
     Stacks out;
     std::vector<const ProcessLook*> wanted;
     for (const ProcessLook& process : tree) {
@@ -149,6 +169,9 @@ Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& 
         wanted.push_back(&tree.back());
     }
     for (const ProcessLook* process : wanted) {
+        if (over) {
+            break;
+        }
         if (process->state == "Z" || process->state == "X") {
             continue;
         }
@@ -157,12 +180,14 @@ Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& 
                     "the process waits for the disk or a driver: no debugger gets through to it");
             continue;
         }
+        const StackTools& own = tools_of(*process, tools);
         bool seen = false;
         if (process->python) {
-            seen = co_await ask_py_spy(runner, *process, path, out);
+            seen = co_await ask_py_spy(runner, *process, own, path, out);
         }
-        if (!seen) {
-            co_await ask_debugger(runner, *process, path, out);
+        // A py-spy that was killed because the ranks are to end has found nothing either.
+        if (!seen && !over) {
+            co_await ask_debugger(runner, *process, own, path, out);
         }
     }
     co_return out;

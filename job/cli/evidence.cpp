@@ -42,22 +42,25 @@ std::string time_of(const Json& list) {
     return items.empty() ? "" : text_at(items.front(), "time");
 }
 
-Result<Json> take_now(Context& context, const std::string& base) {
-    auto before = context.client.get_json(base + "/evidence");
+// The newest look only: a list of them all is megabytes, and this is asked four times a second.
+constexpr const char* kNewest = "/evidence?limit=1";
+
+Status take_now(Context& context, const std::string& base) {
+    const auto before = context.client.get_json(base + kNewest);
     if (!before) {
-        return before;
+        return fail(before.error());
     }
-    if (auto asked = context.client.post_json(base + "/evidence", ""); !asked) {
-        return asked;
+    if (const auto asked = context.client.post_json(base + "/evidence", ""); !asked) {
+        return fail(asked.error());
     }
     for (int turn = 0; turn < kTurns; ++turn) {
         context.sleep(kTurn);
-        auto list = context.client.get_json(base + "/evidence");
+        const auto list = context.client.get_json(base + kNewest);
         if (!list && !may_pass(list.error())) {
-            return list;
+            return fail(list.error());
         }
         if (list && time_of(*list) != time_of(*before)) {
-            return list;
+            return {};
         }
     }
     return fail(Errc::timed_out,
@@ -160,8 +163,11 @@ Lines evidence_view(const Terminal& terminal, const Json& item, std::size_t most
 
 Exit evidence(Context& context, const std::string& id) {
     const std::string base = "/v1/jobs/" + id;
+    if (const Status taken = context.options.now ? take_now(context, base) : Status{}; !taken) {
+        return report(context, taken.error());
+    }
     const auto list =
-        context.options.now ? take_now(context, base) : context.client.get_json(base + "/evidence");
+        context.client.get_json(base + (context.options.json ? "/evidence" : kNewest));
     if (!list) {
         return report(context, list.error());
     }

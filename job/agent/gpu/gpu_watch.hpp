@@ -2,20 +2,21 @@
 // them once a second, XidWatch's waits for errors. Without a library or a GPU both end at once and
 // one line in the log says why.
 //
-// Owns the threads. Destroyed (it waits for both, as long as the call that is under way takes, or
-// 0.1 s) before what the handlers refer to; they are called on its threads.
+// Owns the threads; the handlers are called on them. Destroyed before what the handlers refer to:
+// it waits for both threads, but not longer than 2 s. A call into the driver may never return (Xid
+// 79, 119); then they are left behind with what they use (LooseThread) and call no handler any
+// more.
 #pragma once
 
 #include "job/agent/gpu/nvml.hpp"
+#include "job/agent/loose_thread.hpp"
 #include "job/model/gpu_batch.hpp"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
-#include <thread>
+#include <memory>
 
 namespace lockstep {
 
@@ -38,23 +39,10 @@ class GpuWatch {
     void set_ranks(std::map<std::int64_t, std::uint32_t> pids);
 
   private:
-    void run();
-    void watch(const Nvml& nvml);
-    void remember(const GpuBatch& batch);
-    void on_xid(std::uint32_t gpu, std::uint32_t xid);
-    std::int32_t rank_on(std::uint32_t gpu) const;
+    struct Shared;  // with the threads, for as long as they live
 
-    Handlers handlers_;
-    std::chrono::milliseconds interval_;
-    const char* library_;
-    std::mutex mutex_;  // of all below
-    std::condition_variable wake_;
-    bool stop_ = false;
-    std::map<std::int64_t, std::uint32_t> pids_;
-    std::vector<GpuUse> uses_;  // of every GPU when it was seen last
-    // By GPU and number: the newest, and when one was handed on.
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<double, double>> xids_;
-    std::thread thread_;
+    std::shared_ptr<Shared> shared_;
+    LooseThread thread_;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // Waits for critical errors (Xid) of the node's GPUs, on a thread of its own: the library's wait
-// blocks. Owns the thread, which ends within 0.1 s of the destructor's call, and the event set.
+// blocks. Owns the thread and the event set. The destructor waits for the thread: 0.1 s, or as long
+// as the driver does not return, so it belongs on a thread that may be left behind (GpuWatch's).
 // The Nvml must outlive it.
 #pragma once
 

@@ -1,0 +1,170 @@
+// How a node ends: what its ranks did is written down and delivered, then the agent goes.
+#include "job/agent/node.hpp"
+#include "job/async/sleep.hpp"
+#include "job/base/files.hpp"
+#include "job/base/log.hpp"
+
+#include <signal.h>
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// The daemon may be another Unix user: then the folder's access control list says who reads it, and
+// the mode's group bits bound that.
+constexpr unsigned kFileMode = 0660;
+
+}  // namespace
+
+void Node::done() {
+    wire::Done done;
+    done.generation = world_->generation;
+    outbox_.event(done);
+    wake();
+}
+
+// Of the generation before: the daemon has all of it on disk, or there would be no next one. It
+// must not speak for ranks that come.
+void Node::forget_result() {
+    std::error_code ignored;
+    std::filesystem::remove(config_.attempt_directory / wire::result_file_name(config_.node_rank),
+                            ignored);
+    result_saved_ = false;
+}
+
+void Node::save_result() {
+    const auto path = config_.attempt_directory / wire::result_file_name(config_.node_rank);
+    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), kFileMode);
+        !saved) {
+        log::error("cannot write the node's result", {{"why", saved.error().message}});
+        return;
+    }
+    result_saved_ = true;
+}
+
+// Where the daemon finds them, whatever keeps the two from talking.
+void Node::save_last_words(const std::string& reason) const {
+    const auto path = config_.attempt_directory / wire::gave_up_file_name(config_.node_rank);
+    const wire::GaveUpFile file{config_.incarnation, config_.name, reason};
+    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kFileMode);
+    if (!saved) {
+        log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
+    }
+}
+
+void Node::warn_ranks() {
+    if (!spec_ || !group_.running()) {
+        return;
+    }
+    constexpr std::array<std::pair<std::string_view, int>, 5> kSignals{{{"USR2", SIGUSR2},
+                                                                        {"USR1", SIGUSR1},
+                                                                        {"TERM", SIGTERM},
+                                                                        {"INT", SIGINT},
+                                                                        {"HUP", SIGHUP}}};
+    for (const auto& [name, number] : kSignals) {
+        if (name == spec_->checkpoint.signal) {
+            log::info("ranks are told to write a checkpoint", {{"signal", name}});
+            group_.signal_ranks(number);
+        }
+    }
+}
+
+void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
+    stopping_ = true;
+    evidence_.stop();
+    farewell_ = std::move(farewell);
+    next_world_.reset();
+    awaiting_.reset();
+    if (group_.running()) {
+        group_.stop(grace);
+        return;
+    }
+    if (phase_ == Phase::ready) {
+        phase_ = Phase::waiting;
+        ranks_.clear();
+        done();
+    }
+    if (!std::exchange(settling_, true)) {
+        tasks_.spawn("settle", settle());
+    }
+}
+
+// Everything that was accepted from the ranks reaches the daemon before the agent goes, if the
+// daemon is there to take it.
+Task<void> Node::settle() {
+    flush_rows();
+    if (!result_saved_) {
+        save_result();
+    }
+    if (!farewell_.empty()) {
+        wire::Bye bye;
+        bye.reason = farewell_;
+        outbox_.event(std::move(bye));
+    }
+    wake();
+    const auto until = std::chrono::steady_clock::now() + config_.settle;
+    while (!finished_once_ && !outbox_.settled() && std::chrono::steady_clock::now() < until) {
+        ErrorCode ec;
+        settle_timer_.expires_at(until);
+        co_await settle_timer_.async_wait(into(ec));
+    }
+    if (!finished_once_ && !outbox_.settled()) {
+        log::warn("leaving with messages that were not acknowledged");
+    }
+    finish(kAgentDone);
+}
+
+void Node::fence(const std::string& why) {
+    if (settling_ && !fenced_) {
+        // The attempt is over for the daemon too: it takes nothing any more.
+        finish(kAgentDone);
+        return;
+    }
+    if (finished_once_ || std::exchange(fenced_, true)) {
+        return;
+    }
+    stopping_ = true;
+    log::error("the daemon does not want this agent", {{"why", why}});
+    save_last_words(why);
+    next_world_.reset();
+    group_.stop(std::chrono::milliseconds{0});
+    tasks_.spawn("fenced", exit_fenced());
+}
+
+Task<void> Node::exit_fenced() {
+    const auto until = std::chrono::steady_clock::now() + config_.settle;
+    settling_ = true;  // on_all_ended() wakes the timer instead of settling
+    while (!finished_once_ && group_.running() && std::chrono::steady_clock::now() < until) {
+        ErrorCode ec;
+        settle_timer_.expires_at(until);
+        co_await settle_timer_.async_wait(into(ec));
+    }
+    finish(kAgentFenced);
+}
+
+void Node::give_up(const std::string& why) {
+    log::error("no daemon for too long", {{"result", result_saved_}, {"why", why}});
+    save_last_words("no daemon for too long: " + why);
+    finish(result_saved_ ? kAgentDone : kAgentLonely);
+}
+
+void Node::finish(int code) {
+    if (std::exchange(finished_once_, true)) {
+        return;
+    }
+    ranks_.clear();
+    gate_.reset();
+    store_.reset();
+    runner_.kill_all();
+    evidence_.stop();
+    preflight_.stop();
+    tick_timer_.cancel();
+    settle_timer_.cancel();
+    finished_(code);
+    gpus_.reset();  // the last: it waits for a driver that may not answer
+}
+
+}  // namespace lockstep

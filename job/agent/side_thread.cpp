@@ -1,0 +1,85 @@
+#include "job/agent/side_thread.hpp"
+
+#include "job/base/log.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+constexpr std::chrono::milliseconds kFarewell{1'000};
+}
+
+SideThread::~SideThread() {
+    {
+        const std::lock_guard lock{shared_->mutex};
+        shared_->io = nullptr;
+        shared_->queue.clear();
+    }
+    shared_->changed.notify_all();
+    if (thread_ && !thread_->finish(kFarewell)) {
+        log::warn("a file system does not answer: its thread is left behind");
+    }
+}
+
+std::shared_ptr<SideThread::Job> SideThread::post(std::function<void()> work,
+                                                  const std::shared_ptr<Call>& call) {
+    std::erase_if(calls_, [](const std::weak_ptr<Call>& one) { return one.expired(); });
+    calls_.push_back(call);
+    auto job = std::make_shared<Job>();
+    job->work = std::move(work);
+    job->call = call;
+    {
+        const std::lock_guard lock{shared_->mutex};
+        shared_->io = &io_;
+        shared_->queue.push_back(job);
+    }
+    shared_->changed.notify_all();
+    if (!thread_) {
+        thread_ = std::make_unique<LooseThread>([shared = shared_] { serve(shared); });
+    }
+    return job;
+}
+
+void SideThread::withdraw(const std::shared_ptr<Job>& job) {
+    const std::lock_guard lock{shared_->mutex};
+    std::erase(shared_->queue, job);
+}
+
+void SideThread::let_go() {
+    for (const std::weak_ptr<Call>& one : calls_) {
+        if (const auto call = one.lock()) {
+            call->timer.cancel();
+        }
+    }
+    calls_.clear();
+}
+
+void SideThread::serve(const std::shared_ptr<Shared>& shared) {
+    std::unique_lock lock{shared->mutex};
+    for (;;) {
+        shared->changed.wait(lock, [&] { return !shared->io || !shared->queue.empty(); });
+        if (!shared->io) {
+            return;
+        }
+        const auto job = shared->queue.front();
+        shared->queue.pop_front();
+        lock.unlock();
+        try {
+            job->work();
+        } catch (...) {  // as good as no answer
+        }
+        job->work = nullptr;  // may be 16 MiB of a dump
+        lock.lock();
+        if (!shared->io) {
+            return;
+        }
+        net::post(*shared->io, [back = job->call] {
+            if (const auto call = back.lock()) {
+                call->ready = true;
+                call->timer.cancel();
+            }
+        });
+    }
+}
+
+}  // namespace lockstep
