@@ -20,6 +20,10 @@ class AgentPeer {
     // Queues one message; order is kept. A peer that leaves more than limits::kAgentQueueBytes
     // unread is closed. After the connection has ended messages are dropped.
     virtual void send(WsMessage message) = 0;
+    // The same, of a text that many agents get: none of them has a copy of its own.
+    virtual void send_shared(std::shared_ptr<const std::string> text) {
+        send(WsMessage{false, *text});
+    }
     // Sends what is queued, then closes with the reason (cut to 123 bytes: RFC 6455 §5.5).
     // Idempotent.
     virtual void close(std::string reason) = 0;

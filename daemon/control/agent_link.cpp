@@ -103,9 +103,9 @@ void AgentLink::send(const wire::DaemonMessage& message) {
     }
 }
 
-void AgentLink::send_encoded(const std::string& message) {
+void AgentLink::send_encoded(std::shared_ptr<const std::string> message) {
     if (open_) {
-        peer_->send(WsMessage{false, message});
+        peer_->send_shared(std::move(message));
     }
 }
 

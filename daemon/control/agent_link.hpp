@@ -29,8 +29,8 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     void on_closed() override;
 
     void send(const wire::DaemonMessage& message);
-    // The same, of one that many agents get.
-    void send_encoded(const std::string& message);
+    // The same, of one that many agents get; never nullptr.
+    void send_encoded(std::shared_ptr<const std::string> message);
     void close(std::string reason);
     void acknowledge_event(std::uint64_t event);
     void acknowledge_batch(std::uint64_t seq);

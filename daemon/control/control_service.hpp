@@ -51,7 +51,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> restart(Caller caller, std::string id) override;
     Task<Result<std::string>> checkpoint(Caller caller, std::string id) override;
     // evidence_queries.cpp
-    Task<Result<std::string>> evidence(Caller caller, std::string id) override;
+    Task<Result<std::string>> evidence(Caller caller, std::string id, std::size_t limit) override;
     Task<Result<EvidencePlace>> evidence_place(Caller caller, std::string id,
                                                EvidenceQuery query) override;
     Task<Result<std::string>> take_evidence(Caller caller, std::string id) override;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -80,7 +82,17 @@ void add(std::string& out, const char* between, const std::string& text) {
 
 }  // namespace
 
-void lagging_first(std::vector<RankFinding>& ranks) {
+std::vector<std::int32_t> local_ranks(const std::vector<std::int32_t>& behind, std::int32_t first,
+                                      std::int32_t count) {
+    std::vector<std::int32_t> out;
+    for (auto rank = std::lower_bound(behind.begin(), behind.end(), first);
+         rank != behind.end() && *rank < first + count; ++rank) {
+        out.push_back(*rank - first);
+    }
+    return out;
+}
+
+std::vector<std::size_t> lagging_first(const std::vector<RankFinding>& ranks) {
     std::map<std::string, std::size_t> states;
     for (const RankFinding& one : ranks) {
         ++states[one.told ? one.process.state : ""];
@@ -89,19 +101,28 @@ void lagging_first(std::vector<RankFinding>& ranks) {
     const auto odd = [&](const RankFinding& one) {
         return one.told && ranks.size() >= kCrowd && states.at(one.process.state) == 1;
     };
-    std::sort(ranks.begin(), ranks.end(), [&](const RankFinding& a, const RankFinding& b) {
-        const auto key = [&](const RankFinding& one) {
-            return std::tuple{!one.behind, one.behind ? one.step : 0, trains(one), !odd(one),
-                              one.rank};
-        };
-        return key(a) < key(b);
-    });
+    // The index is last: no two keys are equal.
+    std::vector<std::tuple<bool, std::int64_t, bool, bool, std::int32_t, std::size_t>> keys;
+    keys.reserve(ranks.size());
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const RankFinding& one = ranks[i];
+        keys.emplace_back(!one.behind, one.behind ? one.step : 0, trains(one), !odd(one), one.rank,
+                          i);
+    }
+    const std::size_t most = std::min(keys.size(), limits::kEvidenceRanks);
+    const auto end = keys.begin() + static_cast<std::ptrdiff_t>(most);
+    std::partial_sort(keys.begin(), end, keys.end());
+    std::vector<std::size_t> out;
+    out.reserve(most);
+    std::transform(keys.begin(), end, std::back_inserter(out),
+                   [](const auto& key) { return std::get<5>(key); });
+    return out;
 }
 
-Json findings_json(const std::vector<RankFinding>& ranks) {
+Json findings_json(const std::vector<RankFinding>& ranks, const std::vector<std::size_t>& order) {
     Json out = Json::array();
-    for (std::size_t i = 0; i < ranks.size() && i < limits::kEvidenceRanks; ++i) {
-        out.push_back(item_of(ranks[i]));
+    for (const std::size_t index : order) {
+        out.push_back(item_of(ranks[index]));
     }
     return out;
 }

@@ -1,11 +1,9 @@
 // Reading the evidence of a job's hangs: from its events, and where the files lie.
 #include "daemon/control/control_service.hpp"
 #include "job/base/clock.hpp"
-#include "job/base/limits.hpp"
 #include "job/model/evidence.hpp"
 
 #include <functional>
-#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -27,14 +25,16 @@ Json item_of(const Event& event, const event::EvidenceTaken& taken) {
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id) {
+Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,
+                                                   std::size_t limit) {
     const auto seen = co_await show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
     }
     const JobId key{id};
-    const std::function<Result<std::vector<Event>>(Database&)> read = [key](Database& db) {
-        return db.newest_of(key, EventKind::evidence_taken, limits::kPageDefault);
+    // One of a generation: a later look has written over the files of the one before.
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key, limit](Database& db) {
+        return db.newest_of(key, EventKind::evidence_taken, limit);
     };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     if (!events) {
@@ -42,11 +42,8 @@ Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id
     }
     Json out = Json::object();
     out["items"] = Json::array();
-    // A later look at the same generation has written over the files of the one before.
-    std::set<std::pair<std::int32_t, std::int32_t>> told;
     for (const Event& event : *events) {
-        if (const auto* taken = std::get_if<event::EvidenceTaken>(&event.data);
-            taken != nullptr && told.emplace(taken->attempt, taken->generation).second) {
+        if (const auto* taken = std::get_if<event::EvidenceTaken>(&event.data)) {
             out["items"].push_back(item_of(event, *taken));
         }
     }

@@ -45,7 +45,7 @@ JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
       retry_(context.io),
       rendezvous_(rendezvous_of(job_)),
       anomaly_watch_(job_.spec.watch.straggler_score),
-      resumed_(job_.live_generation() != nullptr) {
+      resumed_(job_.generation() != nullptr) {
     make_table();
 }
 

@@ -108,6 +108,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
         std::vector<Event> events;
         std::vector<std::function<void()>> effects;  // after the append
         std::vector<std::function<void(Status)>> answers;
+        bool starts = false;  // START to whoever is ready is among the effects
+        bool looked = false;  // what the ranks do is among the events
     };
 
     Task<void> run();
@@ -177,6 +179,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void probed(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Probed& probed);
     void look_at_preflight(Draft& draft);
     void take_judgement(Draft& draft, const PreflightState::Judgement& judgement);
+    void tell_findings(Draft& draft, const std::vector<PreflightFinding>& findings);
     std::string address_of(const Job& job, std::int32_t slot) const;
 
     // What due() asks for.
@@ -193,6 +196,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::int64_t last_step() const;
     void forget_attempt();
     void look_for_hang(Draft& draft);
+    void watch_for_hang(const Draft& draft);
     event::FaultSeen hang_fault() const;
     void look_for_anomalies(Draft& draft);
 
@@ -264,8 +268,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool missing_told_ = false;  // pending_reason_ says it
     Rendezvous rendezvous_;
     std::int32_t released_ = 0;  // the generation whose nodes were sent START; 0 = none yet
-    // TABLE of the live generation and its digest; empty: WORLD has all of it, or nobody has asked.
-    std::string table_;
+    // TABLE of the live generation and its digest; none: WORLD has all of it, or nobody has asked.
+    std::shared_ptr<const std::string> table_;
     std::string table_digest_;
     PreflightState preflight_;
     std::map<std::int32_t, std::int64_t> pids_;
@@ -284,6 +288,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     struct Evidence {
         HangWatch::Verdict verdict;
         bool hang;  // no initializer: clang cannot make an optional of it within the class then
+        bool kept;  // of a hang that is being acted on: nobody looks at its ranks again
         std::string reason;
         std::chrono::steady_clock::time_point since;
         std::set<std::int32_t> awaited;  // slots that have not said what their ranks do
@@ -299,8 +304,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;
     telemetry::AnomalyWatch anomaly_watch_;
-    std::int32_t anomalies_told_ = 0;  // in this generation
-    bool resumed_ = false;             // its ranks ran before this daemon began
+    std::optional<std::chrono::steady_clock::time_point> anomalies_at_;  // last looked for
+    bool resumed_ = false;  // ranks of it ran before this daemon began
     std::chrono::steady_clock::time_point stats_at_;
 };
 

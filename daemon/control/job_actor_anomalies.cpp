@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+constexpr auto kEvery = std::chrono::seconds{1};
+
+}  // namespace
 
 void JobActor::look_for_anomalies(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
@@ -14,6 +19,12 @@ void JobActor::look_for_anomalies(Draft& draft) {
     if (series == nullptr || now == nullptr || live == nullptr || live->running_at == 0) {
         return;
     }
+    // A walk over all ranks, and this is called with every round of inputs.
+    const auto at = context_.clock.steady();
+    if (anomalies_at_ && at - *anomalies_at_ < kEvery) {
+        return;
+    }
+    anomalies_at_ = at;
     if (std::exchange(resumed_, false)) {
         anomaly_watch_.resume(*series);
     }

@@ -14,12 +14,15 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
     const Generation& live = *job_.live_generation();
     const std::int32_t per_node = job_.spec.processes_per_node();
     evidence_.emplace();
+    evidence_->kept = false;
     evidence_->verdict = std::move(verdict);
     evidence_->hang = hang;
     evidence_->reason = std::move(reason);
     evidence_->since = context_.clock.steady();
-    for (const auto& [slot, link] : links_) {
-        if (!rendezvous_.is_member(slot)) {
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        const std::int32_t slot = live.slot_of(node);
+        const auto link = links_.find(slot);
+        if (link == links_.end() || !rendezvous_.is_member(slot)) {
             continue;
         }
         evidence_->awaited.insert(slot);
@@ -27,13 +30,8 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
         wire::Examine examine;
         examine.generation = live.number;
         examine.reason = evidence_->reason;
-        const std::int32_t first = live.node_rank_of(slot) * per_node;
-        for (const std::int32_t rank : evidence_->verdict.behind) {
-            if (rank >= first && rank < first + per_node) {
-                examine.first.push_back(rank - first);
-            }
-        }
-        link->send(examine);
+        examine.first = local_ranks(evidence_->verdict.behind, node * per_node, per_node);
+        link->second->send(examine);
     }
 }
 
@@ -103,14 +101,13 @@ void JobActor::add_evidence(Draft& draft) {
             one->saved = true;
         }
     }
-    lagging_first(findings);
     event::EvidenceTaken taken;
     taken.attempt = job_.attempt()->number;
     taken.generation = job_.live_generation()->number;
     taken.reason = evidence_->reason;
     taken.message = findings_words(findings);
     taken.step = evidence_->verdict.step;
-    taken.ranks = findings_json(findings);
+    taken.ranks = findings_json(findings, lagging_first(findings));
     log::info("evidence", {{"job", job_.id.value}, {"what", taken.message}});
     add(draft, std::move(taken));
 }
@@ -122,6 +119,10 @@ void JobActor::take(Draft& draft, EvidenceInput& input) {
         job_.live_generation() == nullptr) {
         answer = fail(Errc::conflict, "no rank runs that could be looked at: the job is " +
                                           std::string{to_string(draft.job.state)});
+    } else if (!evidence_ && live->looks + 1 >= limits::kEvidenceEvents) {
+        answer = fail(Errc::conflict, "the ranks of this generation have been looked at " +
+                                          std::to_string(live->looks) +
+                                          " times; one look more is kept for a hang");
     } else if (!evidence_) {  // what is under way already answers this too
         HangWatch::Verdict standing;
         if (const auto* series = context_.series.find(job_.id.value)) {

@@ -73,6 +73,16 @@ void JobActor::look_at_preflight(Draft& draft) {
     const bool only = draft.job.spec.preflight.mode == PreflightMode::only;
     if (only && draft.job.attempt()->lost.empty() && !draft.job.attempt()->fault &&
         preflight_.all_passed(draft.job.spec)) {
+        // It is asked what was found of each node, so it is told what was not looked at.
+        std::vector<PreflightFinding> unasked;
+        for (const auto& [slot, claim] : draft.job.attempt()->claims) {
+            if (preflight_.facts(slot) == nullptr) {
+                unasked.push_back({slot, claim.node, "answer",
+                                   "its agent has not said what it found: nothing was looked at",
+                                   "an agent that knows the pre-flight", false});
+            }
+        }
+        tell_findings(draft, unasked);
         event::PreflightSeen passed;
         passed.attempt = draft.job.attempt()->number;
         passed.severity = kPreflightPassed;
@@ -80,25 +90,30 @@ void JobActor::look_at_preflight(Draft& draft) {
     }
 }
 
-// An event per finding, as far as there is room, failures first; then what fails is given up.
-void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
-    std::vector<PreflightFinding> findings = judgement.findings;
-    sort_stably(findings, [](const PreflightFinding& a, const PreflightFinding& b) {
-        return a.fails && !b.fails;
-    });
-    const Attempt& attempt = *draft.job.attempt();
-    const auto said = attempt.preflight;  // by this daemon or the one before it
+// An event and a line in the log per finding, as far as there is room. What is only warned of
+// leaves half of it to what fails: recovery looks for that.
+void JobActor::tell_findings(Draft& draft, const std::vector<PreflightFinding>& findings) {
+    const auto said = draft.job.attempt()->preflight;  // by this daemon or the one before it
+    auto warnings = static_cast<std::size_t>(
+        std::count_if(said.begin(), said.end(), [](const auto& one) { return !one.fails; }));
+    std::size_t more = 0;
     for (const PreflightFinding& one : findings) {
         const bool known = std::any_of(said.begin(), said.end(), [&](const auto& other) {
             return other.slot == one.slot && other.check == one.check && other.fails == one.fails;
         });
-        log::warn(one.fails ? "pre-flight failed" : "pre-flight warns",
-                  {{"job", job_.id.value}, {"check", one.check}, {"what", words_of(one)}});
-        if (known || draft.job.attempt()->preflight.size() >= limits::kPreflightEvents) {
+        if (known) {
             continue;
         }
+        if (draft.job.attempt()->preflight.size() >= limits::kPreflightEvents ||
+            (!one.fails && warnings >= limits::kPreflightEvents / 2)) {
+            ++more;
+            continue;
+        }
+        warnings += one.fails ? 0 : 1;
+        log::warn(one.fails ? "pre-flight failed" : "pre-flight warns",
+                  {{"job", job_.id.value}, {"check", one.check}, {"what", words_of(one)}});
         event::PreflightSeen seen;
-        seen.attempt = attempt.number;
+        seen.attempt = draft.job.attempt()->number;
         seen.slot = one.slot;
         seen.node = one.node;
         seen.severity = one.fails ? kPreflightFail : kPreflightWarn;
@@ -107,6 +122,19 @@ void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& jud
         seen.expected = one.expected;
         add(draft, std::move(seen));
     }
+    if (more > 0) {
+        log::warn("pre-flight found more",
+                  {{"job", job_.id.value}, {"findings", std::to_string(more)}});
+    }
+}
+
+// Failures are told first; then what fails is given up.
+void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
+    std::vector<PreflightFinding> findings = judgement.findings;
+    sort_stably(findings, [](const PreflightFinding& a, const PreflightFinding& b) {
+        return a.fails && !b.fails;
+    });
+    tell_findings(draft, findings);
     std::map<std::int32_t, std::vector<const PreflightFinding*>> failed;
     std::map<std::string, std::set<std::int32_t>> by_check;
     for (const PreflightFinding& one : findings) {
@@ -119,8 +147,8 @@ void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& jud
         const PreflightFinding& first = *list.front();
         event::FaultSeen fault;
         fault.node = first.node;
-        fault.cause_class =
-            preflight_cause(first, by_check.at(first.check).size() == judgement.slots.size());
+        const bool all = by_check.at(first.check).size() == judgement.slots.size();
+        fault.cause_class = preflight_cause(first, judgement.every_node && all);
         fault.message = "pre-flight: " + words_of(first);
         if (list.size() > 1) {
             fault.message += " (and " + std::to_string(list.size() - 1) + " more)";

@@ -5,6 +5,7 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -50,11 +51,12 @@ void JobActor::send_abort(const std::string& reason) {
     abort.generation = job_.live_generation()->number;
     abort.reason = reason;
     abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
-    std::string encoded;
+    std::shared_ptr<const std::string> encoded;
     for (const auto& [slot, link] : links_) {
         if (!link->abort_sent && rendezvous_.is_member(slot)) {
-            if (encoded.empty()) {
-                encoded = wire::encode(wire::DaemonMessage{abort});
+            if (encoded == nullptr) {
+                encoded = std::make_shared<const std::string>(
+                    wire::encode(wire::DaemonMessage{abort}));
             }
             link->abort_sent = context_.clock.steady();
             link->send_encoded(encoded);
@@ -221,38 +223,57 @@ void JobActor::forget_attempt() {
 
 // Evidence first: what the ranks are doing is asked before anything is ended.
 void JobActor::look_for_hang(Draft& draft) {
-    const auto* series = context_.series.find(job_.id.value);
+    watch_for_hang(draft);
     const Generation* live = draft.job.live_generation();
-    if (evidence_ && !evidence_->hang && live != nullptr && evidence_is_in()) {
-        add_evidence(draft);  // somebody asked; nothing is ended
-        draft.effects.push_back([this] { evidence_.reset(); });
+    // More than one input of a round may find that all is in: it is kept once.
+    if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in() ||
+        std::exchange(draft.looked, true)) {
         return;
     }
-    const bool watched =
-        draft.job.spec.watch.hang_seconds > 0 || draft.job.spec.recovery.has(RecoveryTrigger::hang);
-    if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
-        live->exited_count > 0 || live->first_failure) {
-        return;
-    }
-    const auto now = context_.clock.steady();
-    if (!evidence_) {
-        const telemetry::JobStats* known = stats();
-        const double usual =
-            known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
-        auto verdict =
-            hang_watch_.look(*series, now, hang_limit(draft.job.spec.watch.hang_seconds, usual),
-                             static_cast<double>(live->started_at) / 1000.0);
-        if (!verdict) {
-            return;
-        }
-        ask_for_evidence(std::move(*verdict), "no rank has made a step", true);
-        log::warn("the ranks hang", {{"job", job_.id.value}, {"step", evidence_->verdict.step}});
-    }
-    if (evidence_->hang && evidence_is_in()) {
+    // Once a rank has ended it is no hang any more, or is ended because of that rank.
+    if (evidence_->hang && live->exited_count == 0 && !live->first_failure) {
         event::FaultSeen fault = hang_fault();
         add_evidence(draft);
         add(draft, std::move(fault));
+        draft.effects.push_back([this] {
+            if (evidence_) {
+                evidence_->kept = true;
+            }
+        });
+    } else {
+        add_evidence(draft);  // somebody asked, or it ran on; nothing is ended
+        draft.effects.push_back([this] { evidence_.reset(); });
     }
+}
+
+// Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
+void JobActor::watch_for_hang(const Draft& draft) {
+    const auto* series = context_.series.find(job_.id.value);
+    const Generation* live = draft.job.live_generation();
+    const bool watched =
+        draft.job.spec.watch.hang_seconds > 0 || draft.job.spec.recovery.has(RecoveryTrigger::hang);
+    if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
+        live->exited_count > 0 || live->first_failure || (evidence_ && evidence_->hang)) {
+        return;
+    }
+    const telemetry::JobStats* known = stats();
+    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    auto verdict = hang_watch_.look(*series, context_.clock.steady(),
+                                    hang_limit(draft.job.spec.watch.hang_seconds, usual),
+                                    static_cast<double>(live->started_at) / 1000.0);
+    if (!verdict) {
+        return;
+    }
+    constexpr const char* kReason = "no rank has made a step";
+    log::warn("the ranks hang", {{"job", job_.id.value}, {"step", verdict->step}});
+    if (!evidence_) {
+        ask_for_evidence(std::move(*verdict), kReason, true);
+        return;
+    }
+    // They are being asked already; what they answer is the hang's evidence.
+    evidence_->verdict = std::move(*verdict);
+    evidence_->reason = kReason;
+    evidence_->hang = true;
 }
 
 // Who is to blame, in words: the first rank that is behind; if all are at the same step, one whose

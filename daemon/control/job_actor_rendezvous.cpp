@@ -6,6 +6,7 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -105,9 +106,11 @@ void JobActor::begin_generation() {
     pids_.clear();
     evidence_.reset();
     hang_watch_.reset();
-    anomaly_watch_.restart();
-    anomalies_told_ = 0;
+    if (const auto* series = context_.series.find(job_.id.value); series != nullptr && resumed_) {
+        anomaly_watch_.resume(*series);  // what the generations before had is not told once more
+    }
     resumed_ = false;
+    anomaly_watch_.restart();
     abort_sent_.reset();
     for (const auto& [slot, link] : links_) {
         link->abort_sent.reset();
@@ -137,7 +140,7 @@ wire::World JobActor::world() const {
 
 // Of a large world, once for all who will ask.
 void JobActor::make_table() {
-    table_.clear();
+    table_.reset();
     table_digest_.clear();
     if (job_.live_generation() == nullptr || job_.spec.resources.nodes <= limits::kWorldHosts) {
         return;
@@ -146,12 +149,12 @@ void JobActor::make_table() {
     const std::string content = wire::encode(wire::DaemonMessage{table});
     table.digest = sha256_hex(content).substr(0, 32);
     table_digest_ = table.digest;
-    table_ = wire::encode(wire::DaemonMessage{std::move(table)});
+    table_ = std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{table}));
 }
 
 void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
                           const wire::TableRequest& request) {
-    if (current(*link, request.generation) && !table_.empty()) {
+    if (current(*link, request.generation) && table_ != nullptr) {
         link->send_encoded(table_);
     } else {
         abort_if_over(link, request.generation);
@@ -234,9 +237,17 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
     } else if (job_.live_generation() == nullptr || job_.live_generation()->released_at == 0) {
         return;  // in this very draft: it is told with the others
     }
+    // After a restart of the daemon everybody's news comes at once: one walk over all is enough.
+    if (std::exchange(draft.starts, true)) {
+        return;
+    }
     draft.effects.push_back([this, generation = live->number] {
+        if (released_ == generation) {
+            return;
+        }
         released_ = generation;
-        const std::string start = wire::encode(wire::DaemonMessage{wire::Start{generation}});
+        const auto start = std::make_shared<const std::string>(
+            wire::encode(wire::DaemonMessage{wire::Start{generation}}));
         for (const auto& [slot, one] : links_) {
             if (may_start(slot)) {
                 one->send_encoded(start);

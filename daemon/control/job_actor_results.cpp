@@ -139,7 +139,7 @@ void JobActor::bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const w
     const std::string reason =
         printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
     draft.effects.push_back([this, link, reason, number = bye.event] {
-        link->acknowledge_event(number);
+        link->acknowledge_event(number);  // it was heard; the loss of its node is stored later
         left_.emplace(link->node_rank, Farewell{reason, context_.clock.steady()});
         rendezvous_.disconnected(link->node_rank);
         context_.scheduler.expect_end(job_.id, job_.attempt()->number);
@@ -172,13 +172,11 @@ void JobActor::give_up(Draft& draft, std::int32_t slot) {
 }
 
 // What the scheduler says of the attempt, agents having called in or not. An end that it names
-// nobody for is a person's once the ranks run, and its own accident before.
+// nobody for is a person's once a rank may have run, and its own accident before: the same border
+// as recovery's, and what is said of an accident ("before its ranks had started") is true there.
 Task<Observation> JobActor::allocation() {
     Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
-    const auto& generations = job_.attempt()->generations;
-    const bool ran = std::any_of(generations.begin(), generations.end(),
-                                 [](const Generation& one) { return one.running_at != 0; });
-    if (seen.accident && !ran) {
+    if (seen.accident && unstarted(*job_.attempt())) {
         seen.cause = *seen.accident;
         seen.message = seen.cause.message;
     }

@@ -14,6 +14,22 @@ bool fails(const PreflightFinding& finding) {
     return finding.fails;
 }
 
+// Of `count` nodes those that a round concerns, by index: the judged ones, and those that are to
+// connect to them. Probing is the same seen from the other end of the ring.
+std::set<std::int32_t> concerned(const std::vector<bool>& judged) {
+    const auto count = static_cast<std::int32_t>(judged.size());
+    std::set<std::int32_t> out;
+    for (std::int32_t i = 0; i < count; ++i) {
+        if (judged[static_cast<std::size_t>(i)]) {
+            out.insert(i);
+            for (const std::int32_t mirrored : probe_peers(count - 1 - i, count)) {
+                out.insert(count - 1 - mirrored);
+            }
+        }
+    }
+    return out;
+}
+
 }  // namespace
 
 void PreflightState::count(const Node& node, std::int32_t more) {
@@ -67,6 +83,9 @@ void PreflightState::probed(std::int32_t slot, std::int32_t round,
 }
 
 void PreflightState::gone(std::int32_t slot) {
+    if (running_) {
+        left_.insert(slot);
+    }
     const auto found = nodes_.find(slot);
     if (found == nodes_.end()) {
         return;
@@ -131,14 +150,21 @@ bool PreflightState::ready(const JobSpec& spec, Time now) {
            (failed_since_ && now - *failed_since_ >= kRestPatience);
 }
 
-std::vector<PreflightNode> PreflightState::with_facts() const {
+std::vector<PreflightNode> PreflightState::lend_facts() {
     std::vector<PreflightNode> out;
-    for (const auto& [slot, node] : nodes_) {
+    out.reserve(nodes_.size());
+    for (auto& [slot, node] : nodes_) {
         if (node.facts && node.here) {
-            out.push_back({slot, node.name, *node.facts});
+            out.push_back({slot, node.name, std::move(*node.facts)});
         }
     }
     return out;
+}
+
+void PreflightState::take_back(std::vector<PreflightNode> lent) {
+    for (PreflightNode& one : lent) {
+        nodes_.at(one.slot).facts = std::move(one.facts);
+    }
 }
 
 std::optional<PreflightState::Round> PreflightState::begin(const JobSpec& spec, Time now) {
@@ -155,25 +181,28 @@ std::optional<PreflightState::Round> PreflightState::begin(const JobSpec& spec, 
     results_.clear();
     judged_.clear();
     awaited_.clear();
+    left_.clear();
     std::vector<std::int32_t> there;
+    std::vector<bool> judged;  // of those
     for (const auto& [slot, node] : nodes_) {
         if (node.phase == Phase::unjudged || late(node, spec, now)) {
             judged_.insert(slot);
         }
         if (node.facts && node.here && node.facts->probe_port != 0) {
             there.push_back(slot);
+            judged.push_back(judged_.contains(slot));
         }
     }
     Round out;
     out.number = ++round_;
     const auto count = static_cast<std::int32_t>(there.size());
-    for (std::int32_t i = 0; i < count; ++i) {
+    for (const std::int32_t i : concerned(judged)) {
         const std::int32_t from = there[static_cast<std::size_t>(i)];
         for (const std::int32_t j : probe_peers(i, count)) {
-            const std::int32_t to = there[static_cast<std::size_t>(j)];
-            if (!judged_.contains(from) && !judged_.contains(to)) {
+            if (!judged[static_cast<std::size_t>(i)] && !judged[static_cast<std::size_t>(j)]) {
                 continue;
             }
+            const std::int32_t to = there[static_cast<std::size_t>(j)];
             const NodeFacts& facts = *nodes_.at(to).facts;
             ProbePeer peer{to, facts.probe_port, {}};
             for (const AddressFact& one : facts.addresses) {
@@ -192,12 +221,14 @@ std::optional<PreflightState::Judgement> PreflightState::judge(const JobSpec& sp
     }
     running_ = false;
     Judgement out;
-    const auto nodes = with_facts();
-    // That a node has gone away meanwhile is no fault of those who did not reach it.
+    out.every_node =
+        passed_ == 0 && judged_.size() >= static_cast<std::size_t>(spec.resources.nodes);
+    // That a node was away meanwhile is no fault of those who did not reach it, nor do they answer
+    // for what it did not reach. That it is back by now changes nothing: it gets another round.
     std::erase_if(results_, [&](const ProbeResult& one) {
-        const auto found = nodes_.find(one.to);
-        return found == nodes_.end() || !found->second.here;
+        return left_.contains(one.to) || left_.contains(one.from);
     });
+    auto nodes = lend_facts();
     const auto take = [&](std::vector<PreflightFinding> found) {
         for (PreflightFinding& one : found) {
             if (judged_.contains(one.slot)) {
@@ -213,6 +244,7 @@ std::optional<PreflightState::Judgement> PreflightState::judge(const JobSpec& sp
     take(compare_nodes(nodes, spec));
     Connections connections = judge_connections(nodes, judged_, results_);
     take(std::move(connections.findings));
+    take_back(std::move(nodes));
     for (const std::int32_t slot : judged_) {
         Node& node = nodes_.at(slot);
         if (!node.facts) {

@@ -32,6 +32,9 @@ class PreflightState {
     };
     struct Judgement {
         std::set<std::int32_t> slots;
+        // As many as the ranks need, and none had passed before: what all of these have, every node
+        // has.
+        bool every_node = false;
         std::vector<PreflightFinding> findings;
     };
 
@@ -71,7 +74,9 @@ class PreflightState {
     void move(Node& node, bool here, Phase phase);
     void count(const Node& node, std::int32_t more);
     bool ready(const JobSpec& spec, Time now);
-    std::vector<PreflightNode> with_facts() const;
+    // The facts of all that are here are lent to the judgement: a copy of thousands is slow.
+    std::vector<PreflightNode> lend_facts();
+    void take_back(std::vector<PreflightNode> lent);
 
     std::map<std::int32_t, Node> nodes_;
     std::set<std::int32_t> lost_;
@@ -86,6 +91,7 @@ class PreflightState {
     std::optional<Time> failed_since_;  // a node fails by itself, the others are waited for
     std::set<std::int32_t> judged_;     // of the round
     std::set<std::int32_t> awaited_;    // that have not said PROBED
+    std::set<std::int32_t> left_;       // while it ran, whether or not they are back
     std::vector<ProbeResult> results_;
 };
 

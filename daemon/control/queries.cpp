@@ -1,9 +1,10 @@
 // size: one small function per read of the Control interface
-// The reading half of ControlService: jobs, events, ranks, series, logs, metrics.
+// The reading half of ControlService: jobs, events, logs, metrics. series_queries.cpp: ranks and
+// series.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/job_metrics.hpp"
-#include "daemon/telemetry/series_query.hpp"
+#include "daemon/control/json_page.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
@@ -11,8 +12,6 @@
 #include "scheduler-integration/slurm/batch_script.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -22,57 +21,6 @@ constexpr std::size_t kScriptBytes = 4U << 20U;  // the most that Slurm takes (m
 
 Error no_job(std::string_view id) {
     return Error{Errc::not_found, "no job " + printable(id.substr(0, 64))};
-}
-
-void put_number(Json& out, const char* key, std::optional<double> value) {
-    if (!value) {
-        return;
-    }
-    if (std::isfinite(*value)) {
-        out[key] = *value;
-    } else {
-        // JSON has no NaN; a loss that is one is news and must not look like "unknown".
-        out[key] = std::isnan(*value) ? "nan" : *value > 0 ? "inf" : "-inf";
-    }
-}
-
-// `gpu` is the rank's first; most have one.
-void put_gpus(Json& item, std::span<const telemetry::RankGpu> gpus) {
-    for (const telemetry::RankGpu& one : gpus) {
-        Json gpu = Json::object();
-        const auto put = [&gpu](const char* key, double value) {
-            if (!std::isnan(value)) {
-                gpu[key] = value;
-            }
-        };
-        gpu["gpu"] = one.gpu->gpu;
-        put("utilization_ratio", (*one.gpu)[GpuMetric::utilization]);
-        put("memory_bytes", one.memory_bytes);
-        put("memory_used_bytes", (*one.gpu)[GpuMetric::memory_used]);
-        put("memory_total_bytes", (*one.gpu)[GpuMetric::memory_total]);
-        put("power_watts", (*one.gpu)[GpuMetric::power]);
-        put("temperature_celsius", (*one.gpu)[GpuMetric::temperature_core]);
-        item["gpus"].push_back(std::move(gpu));
-    }
-    if (!gpus.empty()) {
-        item["gpu"] = gpus.front().gpu->gpu;
-    }
-}
-
-std::string page(const std::vector<std::string_view>& items, const std::string& next) {
-    std::string out = "{\"items\":[";
-    for (std::size_t i = 0; i < items.size(); ++i) {
-        if (i > 0) {
-            out += ',';
-        }
-        out += items[i];
-    }
-    out += ']';
-    if (!next.empty()) {
-        out += ",\"next_cursor\":" + dump_json(Json(next));
-    }
-    out += '}';
-    return out;
 }
 
 }  // namespace
@@ -130,7 +78,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     rows.user = query.user;
     if (!caller.admin && !caller.reads_all) {
         if (!query.user.empty() && query.user != caller.user) {
-            co_return page({}, "");
+            co_return json_page({}, "");
         }
         rows.user = caller.user;
     }
@@ -167,7 +115,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     }
     const std::string next =
         found->size() > query.limit ? base64_encode((*found)[count - 1].id.value) : "";
-    co_return page(items, next);
+    co_return json_page(items, next);
 }
 
 Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std::string id) {
@@ -259,148 +207,7 @@ Task<Result<std::string>> ControlService::events(Caller caller, std::string id, 
         texts.push_back(dump_json(to_json((*found)[i])));
     }
     const std::string next = found->size() > limit ? std::to_string((*found)[count - 1].seq) : "";
-    co_return page({texts.begin(), texts.end()}, next);
-}
-
-std::string ControlService::ranks_text(const Job& job, const telemetry::JobSeries* series,
-                                       const JobActor* actor, std::size_t most) const {
-    const auto world = static_cast<std::size_t>(job.spec.world_size());
-    const double now = context_.now_seconds();
-    const auto gpus = context_.gpus.ranks(job.id.value, now);
-    std::vector<std::string> texts;
-    for (std::size_t rank = 0; rank < std::min(world, most); ++rank) {
-        Json item = rank_json(job, static_cast<std::int32_t>(rank));
-        if (actor != nullptr && actor->pid(static_cast<std::int32_t>(rank)) > 0) {
-            item["pid"] = actor->pid(static_cast<std::int32_t>(rank));
-        }
-        if (series != nullptr && rank < series->world_size() && !series->rank(rank).empty()) {
-            const auto& one = series->rank(rank);
-            if (one.last_step() >= 0) {
-                item["step"] = one.last_step();
-            }
-            put_number(item, "loss", one.latest(telemetry::CoreMetric::loss));
-            put_number(item, "step_seconds", one.latest(telemetry::CoreMetric::step_seconds));
-            put_number(item, "busy_seconds", one.latest(telemetry::CoreMetric::busy_seconds));
-            put_number(item, "comm_wait_seconds",
-                       one.latest(telemetry::CoreMetric::comm_wait_seconds));
-            put_number(item, "data_wait_seconds",
-                       one.latest(telemetry::CoreMetric::data_wait_seconds));
-            if (const auto age = series->report_age(rank, now); age && !is_final(job.state)) {
-                item["report_age_seconds"] = *age;
-            }
-        }
-        put_gpus(item, telemetry::gpus_of(gpus, static_cast<std::int32_t>(rank)));
-        texts.push_back(dump_json(item));
-    }
-    return page({texts.begin(), texts.end()}, "");
-}
-
-Task<Result<const telemetry::JobSeries*>> ControlService::load_series(const Job& job) {
-    const std::string id = job.id.value;
-    if (context_.series.find(id) == nullptr && is_final(job.state)) {
-        if (const Status restored = co_await history_.restore(job); !restored) {
-            co_return fail(restored.error());
-        }
-        if (context_.series.find(id) != nullptr &&
-            std::find(series_ages_.begin(), series_ages_.end(), id) == series_ages_.end()) {
-            series_ages_.push_front(id);
-            while (series_ages_.size() > limits::kSeriesJobsCached) {
-                context_.series.erase(series_ages_.back());
-                series_ages_.pop_back();
-            }
-        }
-    }
-    co_return context_.series.find(id);
-}
-
-Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id) {
-    const auto job = co_await load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
-    }
-    const ActorPtr actor = find(id);
-    co_return ranks_text(**job, *series, actor.get(), SIZE_MAX);
-}
-
-Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
-    const auto job = co_await load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
-    for (const std::int32_t rank : query.ranks) {
-        if (rank >= (*job)->spec.world_size()) {
-            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" +
-                                              std::to_string((*job)->spec.world_size() - 1));
-        }
-    }
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
-    }
-    telemetry::SeriesQuery asked;
-    asked.metric = query.metric;
-    asked.ranks = query.ranks;
-    asked.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
-    asked.from = query.from.value_or(asked.from);
-    asked.to = query.to.value_or(asked.to);
-    asked.points = query.points;
-    if (*series == nullptr) {
-        co_return dump_json(telemetry::to_json(asked, {}));
-    }
-    if (asked.ranks.empty()) {
-        asked.ranks.resize(std::min((*series)->world_size(), limits::kSeriesRanks));
-        std::iota(asked.ranks.begin(), asked.ranks.end(), 0);
-    }
-    if (HistoryKeeper::in_memory(**series, asked.ranks)) {
-        co_return dump_json(telemetry::to_json(asked, telemetry::query_series(**series, asked)));
-    }
-    telemetry::HistoryAsk ask;
-    ask.metric = asked.metric;
-    ask.entities.assign(asked.ranks.begin(), asked.ranks.end());
-    std::sort(ask.entities.begin(), ask.entities.end());
-    ask.entities.erase(std::unique(ask.entities.begin(), ask.entities.end()), ask.entities.end());
-    ask.x = asked.x;
-    ask.from = asked.from;
-    ask.to = asked.to;
-    ask.columns = asked.points;
-    const auto found = co_await history_.series(id, std::move(ask));
-    if (!found) {
-        co_return fail(found.error());
-    }
-    co_return dump_json(telemetry::to_json(asked, *found));
-}
-
-Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
-                                                  HeatmapQuery query) {
-    const auto job = co_await load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
-    const std::int32_t last = (*job)->spec.world_size() - 1;
-    telemetry::HeatmapAsk ask;
-    ask.metric = query.metric;
-    ask.rank_high = static_cast<std::uint32_t>(last);
-    if (!query.ranks.empty()) {
-        const auto [low, high] = std::minmax_element(query.ranks.begin(), query.ranks.end());
-        if (*high > last) {
-            co_return fail(Errc::invalid, "ranks: the job has ranks 0-" + std::to_string(last));
-        }
-        ask.rank_low = static_cast<std::uint32_t>(*low);
-        ask.rank_high = static_cast<std::uint32_t>(*high);
-    }
-    ask.from = query.from.value_or(ask.from);
-    ask.to = query.to.value_or(ask.to);
-    ask.columns = query.columns;
-    ask.rows = query.rows;
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
-    }
-    co_return co_await history_.heatmap(id, std::move(ask));
+    co_return json_page({texts.begin(), texts.end()}, next);
 }
 
 Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {

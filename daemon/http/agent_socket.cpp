@@ -37,7 +37,11 @@ struct AgentSocket::Impl {
     bool closing = false;  // close() was called
     bool ended = false;
     std::string reason;
-    std::deque<WsMessage> queue;  // the front is in flight while `writing`
+    struct Queued {
+        bool binary = false;
+        std::shared_ptr<const std::string> bytes;
+    };
+    std::deque<Queued> queue;  // the front is in flight while `writing`
     std::size_t queued_bytes = 0;
 };
 
@@ -46,16 +50,24 @@ AgentSocket::AgentSocket(HttpServer& server) : server_(server), impl_(std::make_
 AgentSocket::~AgentSocket() = default;
 
 void AgentSocket::send(WsMessage message) {
+    queue(message.binary, std::make_shared<const std::string>(std::move(message.bytes)));
+}
+
+void AgentSocket::send_shared(std::shared_ptr<const std::string> text) {
+    queue(false, std::move(text));
+}
+
+void AgentSocket::queue(bool binary, std::shared_ptr<const std::string> bytes) {
     if (impl_->ended || impl_->closing) {
         return;
     }
-    impl_->queued_bytes += message.bytes.size();
+    impl_->queued_bytes += bytes->size();
     if (impl_->queued_bytes > limits::kAgentQueueBytes) {
         log::warn("agent does not read what it is sent; closing its connection", {});
         abort();
         return;
     }
-    impl_->queue.push_back(std::move(message));
+    impl_->queue.push_back({binary, std::move(bytes)});
     write_next();
 }
 
@@ -83,13 +95,13 @@ void AgentSocket::write_next() {
     auto self = shared_from_this();
     if (!impl.queue.empty()) {
         impl.writing = true;
-        const WsMessage& message = impl.queue.front();
+        const Impl::Queued& message = impl.queue.front();
         impl.stream->binary(message.binary);
-        impl.stream->async_write(net::buffer(message.bytes),
+        impl.stream->async_write(net::buffer(*message.bytes),
                                  [self](const ErrorCode& ec, std::size_t) {
                                      Impl& state = *self->impl_;
                                      state.writing = false;
-                                     state.queued_bytes -= state.queue.front().bytes.size();
+                                     state.queued_bytes -= state.queue.front().bytes->size();
                                      state.queue.pop_front();
                                      if (ec) {
                                          self->abort();

@@ -18,6 +18,7 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
     ~AgentSocket() override;
 
     void send(WsMessage message) override;
+    void send_shared(std::shared_ptr<const std::string> text) override;
     void close(std::string reason) override;
     // At once, without a closing handshake.
     void abort();
@@ -29,6 +30,7 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
 
   private:
     struct Impl;
+    void queue(bool binary, std::shared_ptr<const std::string> bytes);
     void write_next();
     Task<void> read_all(AgentSession& session);
 

@@ -3,10 +3,12 @@
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/rank_log_reader.hpp"
 #include "daemon/http/routes.hpp"
+#include "job/async/on_thread.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/evidence.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -17,11 +19,14 @@ constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
 
 Task<HttpResponse> list(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
+    std::int64_t limit = limits::kPageDefault;
+    in.integer("limit", limit, 1, limits::kPageDefault);
     if (const auto error = in.finish()) {
         co_return problem(*error);
     }
     std::string id{request.param()};
-    auto text = co_await context.control.evidence(caller_of(request), std::move(id));
+    auto text = co_await context.control.evidence(caller_of(request), std::move(id),
+                                                  static_cast<std::size_t>(limit));
     co_return json_or_problem(std::move(text));
 }
 
@@ -31,6 +36,7 @@ Task<HttpResponse> take(RouteContext context, HttpRequest request) {
     co_return json_or_problem(std::move(text));
 }
 
+// Blocking: the folder may be of a file system that hangs, as the job does.
 HttpResponse slice_of(const EvidencePlace& place, const std::string& name, std::int64_t offset) {
     const auto reader = RankLogReader::open_below(place.directory, place.folders, name);
     if (!reader) {
@@ -76,7 +82,10 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     if (!place) {
         co_return problem(place.error());
     }
-    co_return slice_of(*place, name, offset);
+    const std::function<HttpResponse()> read = [place = *place, name, offset] {
+        return slice_of(place, name, offset);
+    };
+    co_return co_await on_thread<HttpResponse>(*context.readers, read);
 }
 
 using Call = Task<HttpResponse> (*)(RouteContext, HttpRequest);
@@ -93,8 +102,9 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     route.handler = waiting(context, list);
     route.operation = "getJobEvidence";
     route.summary =
-        "What the ranks were doing when the job hung, or when somebody asked: the newest "
-        "first, lagging ranks first.";
+        "What the ranks were doing when the job hung, or when somebody asked: the newest look of "
+        "each generation, the newest first, lagging ranks first.";
+    route.query = {{"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
     route.response_schema = "Evidence";
     route.failures = {404};
     router.add(std::move(route));
@@ -106,8 +116,8 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     route.handler = waiting(context, take);
     route.operation = "takeJobEvidence";
     route.summary =
-        "Look at the ranks now; nothing is stopped. It is there some seconds later. 409: "
-        "nothing runs.";
+        "Look at the ranks now; nothing is stopped. It is there some seconds later. 409: nothing "
+        "runs, or its ranks have been looked at 63 times.";
     route.response_schema = "Job";
     route.failures = {404, 409};
     router.add(std::move(route));

@@ -7,6 +7,9 @@
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
 
+#include <boost/asio/thread_pool.hpp>
+
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +25,9 @@ struct RouteContext {
     telemetry::DaemonMetrics& metrics;
     TokenTable& tokens;
     Identities* identities = nullptr;  // the scheduler's; nullptr: it acts in lockstepd's name
+    // Reads of a job's folder, which hang when its file system does: one that hangs must stop
+    // neither the control thread nor the others. Ends with the router.
+    std::shared_ptr<net::thread_pool> readers = std::make_shared<net::thread_pool>(2);
 };
 
 // All of them, /openapi.json included.
