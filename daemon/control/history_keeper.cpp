@@ -1,11 +1,9 @@
 // size: the seam between memory and store, in both directions
 #include "daemon/control/history_keeper.hpp"
 
-#include "daemon/control/telemetry_log.hpp"
-#include "job/base/json.hpp"
+#include "daemon/control/history_restore.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
-#include "job/model/batch.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -17,162 +15,33 @@ namespace {
 using telemetry::History;
 using telemetry::HistoryRows;
 using telemetry::JobSeries;
+using SteadyClock = std::chrono::steady_clock;
 
-// Values read back for one job at a start: enough for what is shown at once; the rest is answered
-// from the chunks.
-constexpr std::int64_t kRestoreSamples = 2'000'000;
-constexpr std::size_t kStoredBatchBytes = 64U << 20U;  // of a database before version 3
-constexpr std::size_t kExpireChunks = 256;             // in one transaction
+// Of a database of before version 3, read at a time.
+constexpr std::size_t kStoredBatchBytes = 64U << 20U;
+constexpr std::size_t kExpireChunks = 256;  // in one transaction
+constexpr std::size_t kLeftovers = 64;      // jobs looked up at a time
+// Values of all jobs that wait in memory: 160 MiB. A full job's share is half of it.
+constexpr std::size_t kOpenSamplesOfAll = 2 * telemetry::kOpenSamples;
+// Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
+constexpr std::size_t kQuestions = 8;
+constexpr auto kRetryFirst = std::chrono::seconds{1};  // after a flush that failed, then doubled
+constexpr auto kRetryMost = std::chrono::seconds{60};
+constexpr auto kLate = std::chrono::seconds{60};  // more may come from the same agents
+constexpr auto kEvery = std::chrono::hours{1};
 
-struct Stored {
-    std::string state;
-    std::vector<BatchWrite> batches;
-    std::vector<LogRow> log;
-    std::vector<ChunkRow> chunks;  // with their sections
-    std::int64_t newest_chunk = 0;
-    bool complete = true;
-};
-
-Result<Stored> read_stored(Database& db, const JobId& job) {
-    Stored out;
-    auto state = db.history_state(job);
-    auto batches = db.batches(job, kStoredBatchBytes);
-    auto log = db.log_rows(job);
-    auto chunks = db.chunks(job, static_cast<std::int32_t>(telemetry::EntityKind::rank), 0,
-                            limits::kRanks, std::numeric_limits<std::int64_t>::max());
-    if (!state || !batches || !log || !chunks) {
-        return fail(!state     ? state.error()
-                    : !batches ? batches.error()
-                    : !log     ? log.error()
-                               : chunks.error());
-    }
-    out.state = std::move(*state);
-    out.batches = std::move(*batches);
-    out.log = std::move(*log);
-    std::int64_t samples = 0;
-    auto from = chunks->end();
-    while (from != chunks->begin() && samples + std::prev(from)->samples <= kRestoreSamples) {
-        --from;
-        samples += from->samples;
-    }
-    out.complete = from == chunks->begin();
-    out.newest_chunk = chunks->empty() ? 0 : chunks->back().id;
-    for (auto chunk = from; chunk != chunks->end(); ++chunk) {
-        auto sections = db.sections(chunk->id, 0);
-        if (!sections) {
-            return fail(sections.error());
-        }
-        chunk->sections = std::move(*sections);
-        out.chunks.push_back(std::move(*chunk));
-    }
-    return out;
-}
-
-const std::string* find_section(const ChunkRow& chunk, std::string_view name) {
-    const auto found = std::find_if(chunk.sections.begin(), chunk.sections.end(),
-                                    [&](const SectionRow& one) { return one.name == name; });
-    return found == chunk.sections.end() ? nullptr : &found->data;
-}
-
-// Rows of a chunk back into the series.
-Status restore_chunk(const ChunkRow& chunk, JobSeries& series, telemetry::ColumnCodec& codec) {
-    const auto* entities = find_section(chunk, telemetry::kRowsSection);
-    const auto* steps = find_section(chunk, telemetry::kStepSection);
-    const auto* times = find_section(chunk, telemetry::kTimeSection);
-    if (entities == nullptr || steps == nullptr || times == nullptr) {
-        return fail(Errc::corrupt, "a chunk without its rows");
-    }
-    const auto count = static_cast<std::size_t>(chunk.rows);
-    const auto entity = telemetry::decode_rows(*entities);
-    const auto step = telemetry::decode_steps(*steps, count, codec);
-    const auto time = telemetry::decode_times(*times, count, codec);
-    if (!entity || !step || !time || entity->empty() || entity->back().end != count) {
-        return fail(Errc::corrupt, "a chunk that does not read back");
-    }
-    std::vector<std::pair<std::size_t, std::vector<double>>> columns;
-    for (const SectionRow& section : chunk.sections) {
-        if (section.name.front() == '@') {
-            continue;
-        }
-        auto values = telemetry::decode_values(section.data, count, codec);
-        if (!values) {
-            return fail(values.error());
-        }
-        if (const auto id = series.add_metric(section.name)) {
-            columns.emplace_back(*id, std::move(*values));
-        }
-    }
-    std::vector<double> values(series.metrics().size());
-    for (const auto& one : *entity) {
-        for (std::uint32_t row = one.begin; row < one.end; ++row) {
-            std::fill(values.begin(), values.end(), telemetry::kAbsent);
-            for (const auto& [id, column] : columns) {
-                values[id] = column[row];
-            }
-            series.restore({chunk.attempt, chunk.generation}, one.entity, (*step)[row],
-                           (*time)[row], values);
-        }
-    }
-    return {};
-}
-
-std::string encode_state(const JobSeries& series) {
-    Json seen = Json::array();
-    for (const auto& [key, seq] : series.seen()) {
-        seen.push_back(Json::array({key.first, key.second, seq}));
-    }
-    Json generations = Json::array();
-    for (const GenerationReport& one : series.generations()) {
-        generations.push_back(
-            Json::array({one.attempt, one.generation, one.first_step, one.last_step, one.first_at,
-                         one.last_at, one.checkpoint_seconds}));
-    }
-    return dump_json(Json{{"seen", std::move(seen)}, {"generations", std::move(generations)}});
-}
-
-void restore_state(const std::string& text, JobSeries& series) {
-    const auto state = parse_json(text);
-    if (!state) {
-        return;
-    }
-    for (const Json& one : (*state)["seen"]) {
-        series.restore_seen(one[0].get<std::int32_t>(), one[1].get<std::uint32_t>(),
-                            one[2].get<std::uint64_t>());
-    }
-    for (const Json& one : (*state)["generations"]) {
-        GenerationReport report;
-        report.attempt = one[0].get<std::int32_t>();
-        report.generation = one[1].get<std::int32_t>();
-        report.first_step = one[2].get<std::int64_t>();
-        report.last_step = one[3].get<std::int64_t>();
-        report.first_at = one[4].get<UnixMillis>();
-        report.last_at = one[5].get<UnixMillis>();
-        report.checkpoint_seconds = one[6].get<double>();
-        series.restore(report);
-    }
-}
-
-void restore_log(const JobId& job, const LogRow& row, JobSeries& series) {
-    const auto logged = unpack_log(row.data);
-    if (!logged) {
-        log::warn("stored telemetry does not read back",
-                  {{"job", job.value}, {"what", logged.error().message}});
-        return;
-    }
-    for (const LoggedBatch& one : *logged) {
-        if (const auto batch = decode_batch(one.bytes)) {
-            series.ingest(*batch, one.attempt, 0);
-        }
-    }
-}
-
-ChunksWrite pack(const JobId& job, const std::vector<std::shared_ptr<const HistoryRows>>& sealed,
-                 const std::vector<std::string>& names) {
+Result<ChunksWrite> pack(const JobId& job,
+                         const std::vector<std::shared_ptr<const HistoryRows>>& sealed,
+                         const std::vector<std::string>& names) {
     ChunksWrite write;
     write.job = job;
     telemetry::ColumnCodec codec;
     for (const auto& rows : sealed) {
-        telemetry::Chunk chunk = telemetry::encode_chunk(*rows, names, codec);
+        auto encoded = telemetry::encode_chunk(*rows, names, codec);
+        if (!encoded) {
+            return fail(encoded.error());
+        }
+        telemetry::Chunk& chunk = *encoded;
         ChunkRow row;
         row.kind = static_cast<std::int32_t>(chunk.kind);
         row.block = chunk.block;
@@ -195,8 +64,9 @@ ChunksWrite pack(const JobId& job, const std::vector<std::shared_ptr<const Histo
 
 class StoreSource final : public telemetry::HistorySource {
   public:
-    StoreSource(Database& db, JobId job, std::int64_t newest)
-        : db_(db), job_(std::move(job)), newest_(newest) {}
+    // `ending`: whoever asked is not going to wait any more.
+    StoreSource(Database& db, JobId job, std::int64_t newest, const std::atomic<bool>& ending)
+        : db_(db), job_(std::move(job)), newest_(newest), ending_(ending) {}
     Result<std::vector<telemetry::ChunkMeta>> chunks(std::uint32_t low,
                                                      std::uint32_t high) override {
         const auto rows = db_.chunks(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
@@ -220,6 +90,9 @@ class StoreSource final : public telemetry::HistorySource {
     }
     Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
                                                std::uint8_t level) override {
+        if (ending_) {
+            return fail(Errc::unavailable, "the daemon is stopping");
+        }
         return db_.section(chunk, name, level);
     }
 
@@ -227,46 +100,71 @@ class StoreSource final : public telemetry::HistorySource {
     Database& db_;
     JobId job_;
     std::int64_t newest_;
+    const std::atomic<bool>& ending_;
+};
+
+// Counts one for as long as it lives.
+class Counted {
+  public:
+    explicit Counted(std::size_t& count) : count_(count) { ++count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+    ~Counted() { --count_; }
+
+  private:
+    std::size_t& count_;
 };
 
 }  // namespace
 
+void HistoryKeeper::begin() {
+    leftovers_ = true;
+    due_ = SteadyClock::now();
+    context_.tasks.spawn("history-care", tend());
+    expire();
+}
+
+void HistoryKeeper::halt() {
+    ending_ = true;
+    wake_.cancel();
+}
+
 Task<Status> HistoryKeeper::restore(const Job& job) {
-    const JobId id = job.id;
+    JobId id = job.id;
     const bool over = is_final(job.state);
     const auto ranks = static_cast<std::size_t>(job.spec.world_size());
-    const std::function<Result<Stored>(Database&)> work = [id](Database& db) {
-        return read_stored(db, id);
+    co_return co_await load(std::move(id), ranks, over);
+}
+
+Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
+    const std::function<Result<StoredHistory>(Database&)> work = [id](Database& db) {
+        return read_stored(db, id, kRestoreSamples, kStoredBatchBytes);
     };
-    const auto stored = co_await context_.store.read<Stored>(work);
+    auto stored = co_await context_.store.read<StoredHistory>(work);
     if (!stored) {
         co_return fail(stored.error());
     }
-    if (stored->chunks.empty() && stored->batches.empty() && stored->log.empty() && over) {
+    // Somebody else who asked at the same time was first.
+    if (context_.series.find(id.value) != nullptr || (stored->empty() && over)) {
         co_return Status{};
     }
     JobSeries& series = context_.series.job(id.value, ranks);
-    restore_state(stored->state, series);
-    telemetry::ColumnCodec codec;
-    for (const ChunkRow& chunk : stored->chunks) {
-        if (const Status done = restore_chunk(chunk, series, codec); !done) {
-            log::warn("stored history does not read back",
-                      {{"job", id.value}, {"chunk", chunk.id}, {"what", done.error().message}});
+    restore_history(id, *stored, series);
+    const auto history = series.keep_history().shared_from_this();
+    if (!stored->batches.empty()) {
+        std::vector<BatchRow> batches = std::move(stored->batches);
+        const Status done = co_await load_batches(id, history, std::move(batches));
+        if (!done) {
+            co_return fail(done.error());
         }
     }
-    History& history = series.keep_history();
-    history.newest_chunk = stored->newest_chunk;
-    history.complete = stored->complete;
-    for (const BatchWrite& one : stored->batches) {
-        if (const auto batch = decode_batch(one.data)) {
-            series.ingest(*batch, one.attempt, 0);
-        } else {
-            log::warn("a stored batch does not read back", {{"job", id.value}, {"seq", one.seq}});
-        }
+    JobSeries* found = find_mutable(id.value);
+    if (found == nullptr || found->history() != history.get()) {
+        co_return Status{};
     }
     for (const LogRow& row : stored->log) {
-        restore_log(id, row, series);
-        history.newest_log = row.id;
+        restore_log(id, row, *found);
+        history->newest_log = row.id;
     }
     if (over) {
         finish(id.value);
@@ -274,23 +172,97 @@ Task<Status> HistoryKeeper::restore(const Job& job) {
     co_return Status{};
 }
 
+// What a database of before version 3 has, piece by piece, into chunks: it may be more than memory.
+Task<Status> HistoryKeeper::load_batches(JobId id, std::shared_ptr<History> history,
+                                         std::vector<BatchRow> batches) {
+    while (!batches.empty() && !ending_) {
+        JobSeries* series = find_mutable(id.value);
+        if (series == nullptr || series->history() != history.get()) {
+            break;
+        }
+        restore_batches(batches, *series);
+        const BatchPlace upto{batches.back().attempt, batches.back().seq, batches.back().node_rank};
+        old_batches_[id.value] = upto;
+        const std::function<Result<std::vector<BatchRow>>(Database&)> more =
+            [id, upto](Database& db) { return db.batches(id, upto, kStoredBatchBytes); };
+        auto next = co_await context_.store.read<std::vector<BatchRow>>(more);
+        if (!next) {
+            co_return fail(next.error());
+        }
+        batches = std::move(*next);
+        if (!batches.empty() && !history->storing) {
+            history->storing = true;
+            co_await flush(id.value, history);
+        }
+    }
+    co_return Status{};
+}
+
+JobSeries* HistoryKeeper::find_mutable(const std::string& job) {
+    const JobSeries* known = context_.series.find(job);
+    return known == nullptr ? nullptr : &context_.series.job(job, known->world_size());
+}
+
 void HistoryKeeper::look(const std::string& job) {
     const JobSeries* series = context_.series.find(job);
-    if (series != nullptr && series->history() != nullptr &&
-        series->history()->due(context_.now_seconds())) {
+    if (series == nullptr || series->history() == nullptr) {
+        return;
+    }
+    note_open(job, series->history()->open_samples());
+    if (series->history()->due(context_.now_seconds())) {
         begin_flush(job, *series->history());
+    } else if (open_of_all_ > kOpenSamplesOfAll) {
+        flush_largest();
+    }
+}
+
+void HistoryKeeper::note_open(const std::string& job, std::size_t samples) {
+    std::size_t& known = open_[job];
+    open_of_all_ = open_of_all_ - known + samples;
+    known = samples;
+    if (samples == 0) {
+        open_.erase(job);
+    }
+}
+
+// Each job is below its own bound, all of them together are not.
+void HistoryKeeper::flush_largest() {
+    std::string largest;
+    std::size_t most = 0;
+    std::vector<std::string> gone;
+    for (const auto& [job, samples] : open_) {
+        const JobSeries* series = context_.series.find(job);
+        if (series == nullptr || series->history() == nullptr) {
+            gone.push_back(job);
+        } else if (samples > most && !series->history()->storing) {
+            largest = job;
+            most = samples;
+        }
+    }
+    for (const std::string& job : gone) {
+        note_open(job, 0);
+    }
+    if (most > 0 && open_of_all_ > kOpenSamplesOfAll) {
+        begin_flush(largest, *context_.series.find(largest)->history());
     }
 }
 
 void HistoryKeeper::finish(const std::string& job) {
     const JobSeries* series = context_.series.find(job);
-    if (series == nullptr || series->history() == nullptr || series->history()->empty()) {
+    if (series == nullptr || series->history() == nullptr) {
+        leftovers_ = true;  // if it has any, they are in the log only
+        attend(kLate);
         return;
     }
-    if (series->history()->storing) {
-        series->history()->finishing = true;
+    History& history = *series->history();
+    if (history.empty() && history.newest_log == history.stored_log &&
+        !old_batches_.contains(job)) {
+        return;
+    }
+    if (history.storing) {
+        history.finishing = true;
     } else {
-        begin_flush(job, *series->history());
+        begin_flush(job, history);
     }
 }
 
@@ -307,29 +279,161 @@ Task<void> HistoryKeeper::flush(std::string job, std::shared_ptr<History> histor
     }
     // All of one moment: what is sealed is what these log rows and this state are about.
     auto sealed = history->seal();
+    note_open(job, 0);
     const std::int64_t log_upto = history->newest_log;
-    std::string state = encode_state(*series);
-    const std::function<ChunksWrite()> work = [id = JobId{job}, sealed, names = series->metrics()] {
-        return pack(id, sealed, names);
-    };
-    ChunksWrite write = co_await on_thread<ChunksWrite>(packing_, work);
-    write.log_upto = log_upto;
-    write.state = std::move(state);
-    const auto newest = co_await context_.store.add_chunks(std::move(write));
+    auto old = old_batches_.extract(job);
+    const BatchPlace batches_upto = old ? old.mapped() : BatchPlace{};
+    // Of a job that never has a chunk, nothing takes the state away again.
+    const bool nothing = sealed.empty() && history->newest_chunk == 0;
+    std::string state = nothing ? std::string{} : encode_state(*series);
+    const std::function<Result<ChunksWrite>()> work =
+        [id = JobId{job}, sealed, names = series->metrics()] { return pack(id, sealed, names); };
+    auto packed = co_await on_thread<Result<ChunksWrite>>(packing_, work);
+    Status done{};
+    std::int64_t newest = 0;
+    if (packed) {
+        ChunksWrite write = std::move(*packed);
+        write.log_upto = log_upto;
+        write.batches_upto = batches_upto;
+        write.state = std::move(state);
+        const auto stored = co_await context_.store.add_chunks(std::move(write));
+        newest = stored.value_or(0);
+        done = stored ? Status{} : Status{fail(stored.error())};
+    } else {
+        done = fail(packed.error());
+    }
     history->storing = false;
-    if (!newest) {
-        // The rows stay in memory and in the log; the next flush takes them along.
-        log::error("cannot store history", {{"job", job}, {"what", newest.error().message}});
+    if (!done) {
+        if (old) {
+            old_batches_.insert(std::move(old));
+        }
+        log::error("cannot store history", {{"job", job}, {"what", done.error().message}});
+        retry_later(job, *history);
         co_return;
     }
-    history->stored(sealed.size(), *newest);
-    if (history->forgotten) {
+    retry_ = kRetryFirst;
+    history->stored(sealed.size(), newest);
+    history->stored_log = log_upto;
+    const bool more = !history->empty() || history->newest_log != log_upto;
+    if (history->forgotten && !more) {
         context_.series.erase(job);
-    } else if (history->finishing) {
-        history->finishing = false;
-        finish(job);
+    } else if (more && (history->finishing || history->forgotten)) {
+        begin_flush(job, *history);  // what came meanwhile
     }
+    history->finishing = false;
     expire();
+}
+
+// The rows are in the log, and in memory if anybody needs them there.
+void HistoryKeeper::retry_later(const std::string& job, const History& history) {
+    if (history.forgotten) {
+        context_.series.erase(job);
+        leftovers_ = true;
+    } else {
+        failed_.insert(job);
+    }
+    attend(retry_);
+    retry_ = std::min<SteadyClock::duration>(2 * retry_, kRetryMost);
+}
+
+void HistoryKeeper::attend(SteadyClock::duration delay) {
+    due_ = std::min(due_, SteadyClock::now() + delay);
+    wake_.cancel();
+}
+
+// What no batch of a job sets off: another try, what is left of jobs that are over, age.
+Task<void> HistoryKeeper::tend() {
+    auto hour = SteadyClock::now() + kEvery;
+    while (!ending_) {
+        wake_.expires_at(std::min(hour, due_));
+        ErrorCode ec;
+        co_await wake_.async_wait(into(ec));
+        const auto now = SteadyClock::now();
+        if (now >= hour) {
+            hour = now + kEvery;
+            due_ = now;
+            leftovers_ = true;
+            expire();
+        }
+        if (now < due_ || ending_) {
+            continue;
+        }
+        due_ = SteadyClock::time_point::max();
+        for (const std::string& job : std::exchange(failed_, {})) {
+            const JobSeries* series = context_.series.find(job);
+            if (series == nullptr || series->history() == nullptr) {
+                leftovers_ = true;
+            } else if (!series->history()->storing) {
+                begin_flush(job, *series->history());
+            }
+        }
+        if (std::exchange(leftovers_, false)) {
+            co_await pack_leftovers();
+        }
+    }
+}
+
+// Telemetry of jobs that are over and that nobody flushed: a kill between a job's end and its last
+// flush, batches that came later, a database of before version 3.
+Task<void> HistoryKeeper::pack_leftovers() {
+    JobId after;
+    while (!ending_) {
+        const std::function<Result<std::vector<JobId>>(Database&)> next = [after](Database& db) {
+            return db.unpacked(after, kLeftovers);
+        };
+        const auto jobs = co_await context_.store.read<std::vector<JobId>>(next);
+        if (!jobs) {
+            log::error("cannot look for telemetry outside history",
+                       {{"what", jobs.error().message}});
+            co_return;
+        }
+        for (const JobId& job : *jobs) {
+            after = job;
+            if (!ending_) {
+                co_await pack_leftover(job);
+            }
+        }
+        if (jobs->size() < kLeftovers) {
+            co_return;
+        }
+    }
+}
+
+Task<void> HistoryKeeper::pack_leftover(JobId id) {
+    if (const JobSeries* known = context_.series.find(id.value)) {
+        const History* history = known->history();
+        if (history != nullptr &&
+            (history->storing || !history->empty() || history->newest_log != history->stored_log)) {
+            finish(id.value);
+            co_return;
+        }
+        context_.series.erase(id.value);  // it does not know of what is in the log
+    }
+    const std::function<Result<std::vector<Event>>(Database&)> first = [id](Database& db) {
+        return db.events_of(id, 0, 1);
+    };
+    const auto events = co_await context_.store.read<std::vector<Event>>(first);
+    const auto job = events && !events->empty()
+                         ? start_job(events->front())
+                         : Result<Job>{fail(Errc::corrupt, "a job without events")};
+    if (!job) {
+        log::warn("telemetry of a job that does not read back",
+                  {{"job", id.value}, {"what", job.error().message}});
+        co_return;
+    }
+    const auto ranks = static_cast<std::size_t>(job->spec.world_size());
+    const Status loaded = co_await load(id, ranks, false);
+    const JobSeries* series = context_.series.find(id.value);
+    if (!loaded || series == nullptr || series->history() == nullptr) {
+        log::warn("telemetry outside history does not read back", {{"job", id.value}});
+        co_return;
+    }
+    const auto history = series->history()->shared_from_this();
+    if (!history->storing) {
+        history->storing = true;
+        context_.series.erase(id.value);  // once it is stored
+        co_await flush(id.value, history);
+    }
 }
 
 void HistoryKeeper::expire() {
@@ -345,7 +449,7 @@ Task<void> HistoryKeeper::remove_old() {
                                     86'400.0 * static_cast<double>(context_.settings.history_days)
                               : -std::numeric_limits<double>::infinity();
     const std::int64_t bytes = context_.settings.history_mb << 20U;
-    for (;;) {
+    while (!ending_) {
         const auto gone = co_await context_.store.expire_history(bytes, before, kExpireChunks);
         if (!gone) {
             log::error("cannot remove old history", {{"what", gone.error().message}});
@@ -379,6 +483,10 @@ bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::in
 template <class T>
 Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
                                     std::function<Result<T>(telemetry::HistorySource&)> work) {
+    if (asked_ >= kQuestions) {
+        co_return fail(Errc::exhausted, "too many questions about history are under way");
+    }
+    const Counted one{asked_};
     if (!reader_) {
         const std::function<Result<std::shared_ptr<Database>>(Database&)> open =
             [](Database& db) -> Result<std::shared_ptr<Database>> {
@@ -397,8 +505,8 @@ Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
         }
     }
     const std::function<Result<T>()> call = [db = reader_, job = JobId{std::move(job)}, newest,
-                                             work = std::move(work)] {
-        StoreSource source{*db, job, newest};
+                                             work = std::move(work), this] {
+        StoreSource source{*db, job, newest, ending_};
         return work(source);
     };
     co_return co_await on_thread<Result<T>>(reading_, call);
@@ -411,30 +519,31 @@ Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::str
         co_return std::vector<telemetry::RankHistory>{};
     }
     const History& history = *series->history();
-    auto tail =
-        history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities);
+    // Shared: a function is copied on its way to the thread.
+    const auto tail = std::make_shared<const std::vector<telemetry::TailRows>>(
+        history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities));
     using Answer = std::vector<telemetry::RankHistory>;
     const std::function<Result<Answer>(telemetry::HistorySource&)> work =
-        [ask = std::move(ask), tail = std::move(tail)](telemetry::HistorySource& source) {
-            return telemetry::fold_series(source, ask, tail);
+        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
+            return telemetry::fold_series(source, ask, *tail);
         };
     co_return co_await read<Answer>(job, history.newest_chunk, work);
 }
 
 Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::HeatmapAsk ask) {
     const JobSeries* series = context_.series.find(job);
-    std::vector<telemetry::TailRows> tail;
+    auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
     std::int64_t newest = 0;
     if (series != nullptr && series->history() != nullptr) {
         std::vector<std::uint32_t> ranks(std::size_t{ask.rank_high} - ask.rank_low + 1);
         std::iota(ranks.begin(), ranks.end(), ask.rank_low);
-        tail = series->history()->tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob),
-                                       ranks);
+        *tail = series->history()->tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob),
+                                        ranks);
         newest = series->history()->newest_chunk;
     }
     const std::function<Result<std::string>(telemetry::HistorySource&)> work =
-        [ask = std::move(ask), tail = std::move(tail)](telemetry::HistorySource& source) {
-            return telemetry::make_heatmap(source, ask, tail);
+        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
+            return telemetry::make_heatmap(source, ask, *tail);
         };
     co_return co_await read<std::string>(job, newest, work);
 }

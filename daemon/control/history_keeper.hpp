@@ -10,7 +10,14 @@
 #include "daemon/telemetry/history_scan.hpp"
 #include "job/model/job.hpp"
 
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,13 +26,16 @@ namespace lockstep {
 
 class HistoryKeeper {
   public:
-    explicit HistoryKeeper(ControlContext& context) : context_(context) {}
+    explicit HistoryKeeper(ControlContext& context) : context_(context), wake_(context.io) {}
 
+    // From here on what was left in the log by jobs that are over is packed, now and every hour,
+    // what could not be stored is tried again, and expire() runs. Until halt().
+    void begin();
     // Fills the series of a job that are not in memory. Damaged parts are left out and logged.
     Task<Status> restore(const Job& job);
     // New rows have come: moves them into chunks if it is time.
     void look(const std::string& job);
-    // The job is over: all of it into chunks.
+    // The job is over: all of it into chunks, soon if its series are not in memory.
     void finish(const std::string& job);
     // Removes what is beyond the settings' size and age.
     void expire();
@@ -33,16 +43,29 @@ class HistoryKeeper {
     // Whether memory has every row that a question may be about.
     static bool in_memory(const telemetry::JobSeries& series,
                           const std::vector<std::int32_t>& ranks);
+    // exhausted: too many of these two are under way.
     Task<Result<std::vector<telemetry::RankHistory>>> series(std::string job,
                                                              telemetry::HistoryAsk ask);
     Task<Result<std::string>> heatmap(std::string job, telemetry::HeatmapAsk ask);
+    // Questions under way end soon, with unavailable; nothing new begins by itself.
+    void halt();
     // Ends the threads; no call may be in flight.
     void stop();
 
   private:
-    struct Reading;
+    Task<Status> load(JobId id, std::size_t ranks, bool over);
+    Task<Status> load_batches(JobId id, std::shared_ptr<telemetry::History> history,
+                              std::vector<BatchRow> batches);
+    telemetry::JobSeries* find_mutable(const std::string& job);
+    void note_open(const std::string& job, std::size_t samples);
+    void flush_largest();
     void begin_flush(const std::string& job, telemetry::History& history);
     Task<void> flush(std::string job, std::shared_ptr<telemetry::History> history);
+    void retry_later(const std::string& job, const telemetry::History& history);
+    void attend(std::chrono::steady_clock::duration delay);
+    Task<void> tend();
+    Task<void> pack_leftovers();
+    Task<void> pack_leftover(JobId id);
     Task<void> remove_old();
     template <class T>
     Task<Result<T>> read(std::string job, std::int64_t newest,
@@ -52,7 +75,19 @@ class HistoryKeeper {
     net::thread_pool packing_{1};
     net::thread_pool reading_{1};
     std::shared_ptr<Database> reader_;  // the reading thread's; made by the first question
+    std::size_t asked_ = 0;             // questions under way
+    std::atomic<bool> ending_{false};   // both threads look at it
     bool expiring_ = false;
+
+    std::map<std::string, std::size_t> open_;  // values in no chunk, of the jobs that have any
+    std::size_t open_of_all_ = 0;
+    std::map<std::string, BatchPlace> old_batches_;  // how far they are in memory, not in chunks
+
+    net::steady_timer wake_;
+    std::chrono::steady_clock::time_point due_ = std::chrono::steady_clock::time_point::max();
+    std::chrono::steady_clock::duration retry_ = std::chrono::seconds{1};
+    std::set<std::string> failed_;  // jobs whose flush is to be tried again
+    bool leftovers_ = false;        // jobs that are over may have telemetry in the log
 };
 
 }  // namespace lockstep

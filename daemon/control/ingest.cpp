@@ -6,6 +6,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
+#include <optional>
 #include <set>
 
 namespace lockstep {
@@ -48,11 +49,18 @@ Task<void> Ingest::run() {
         }
         std::vector<LogWrite> writes;
         std::map<std::string, std::int64_t> logged;
+        std::optional<Error> failed;
         for (const auto& [job, log] : logs) {
-            writes.push_back({JobId{job}, pack_log(log)});
+            auto packed = pack_log(log);
+            if (!packed) {
+                failed = packed.error();
+                break;
+            }
+            writes.push_back({JobId{job}, std::move(*packed)});
             logged[job] = 0;
         }
-        const auto stored = co_await context_.store.add_log(std::move(writes));
+        auto stored = failed ? Result<std::vector<std::int64_t>>{fail(*failed)}
+                             : co_await context_.store.add_log(std::move(writes));
         if (!stored) {
             log::error("cannot store telemetry", {{"what", stored.error().message}});
             items.insert(items.end(), std::make_move_iterator(items_.begin()),

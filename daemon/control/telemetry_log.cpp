@@ -29,7 +29,7 @@ void append_logged(std::string& log, std::int32_t attempt, std::uint32_t node_ra
     log += bytes;
 }
 
-std::string pack_log(std::string_view log) {
+Result<std::string> pack_log(std::string_view log) {
     return telemetry::compress_bytes(log);
 }
 

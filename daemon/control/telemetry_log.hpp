@@ -20,7 +20,8 @@ struct LoggedBatch {
 
 void append_logged(std::string& log, std::int32_t attempt, std::uint32_t node_rank,
                    std::string_view bytes);
-std::string pack_log(std::string_view log);
+// exhausted: zstd has no memory.
+Result<std::string> pack_log(std::string_view log);
 // corrupt: damaged, or larger than limits::kIngestBytes allows.
 Result<std::vector<LoggedBatch>> unpack_log(std::string_view row);
 

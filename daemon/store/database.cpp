@@ -82,7 +82,7 @@ Status Database::commit() {
     return guarded("commit", [&] { impl_->db.exec("COMMIT"); });
 }
 void Database::rollback() {
-    impl_->history_bytes.reset();
+    impl_->history.reset();
     // A failed COMMIT may have rolled back by itself; then there is nothing to do.
     try {
         for (auto& [sql, statement] : impl_->cache) {
@@ -303,10 +303,17 @@ Result<std::vector<Event>> Database::newest_of(const JobId& job, EventKind kind,
                                                std::size_t limit) {
     std::vector<Event> events;
     const std::string word{to_string(kind)};
+    // From one to the newest before its generation began: what lies between is not read, and an
+    // event of thousands of ranks is half a megabyte.
     const auto read = guarded("events", [&] {
         const auto query = impl_->statement(
-            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND kind = ? "
-            "ORDER BY seq DESC LIMIT ?");
+            "WITH RECURSIVE newest(at) AS (SELECT (SELECT seq FROM events WHERE job = ?1 AND "
+            "kind = ?2 ORDER BY seq DESC LIMIT 1) UNION ALL SELECT (SELECT e.seq FROM events AS e "
+            "WHERE e.job = ?1 AND e.kind = ?2 AND e.seq < (SELECT g.seq FROM events AS g WHERE "
+            "g.job = ?1 AND g.kind = 'generation_started' AND g.seq < newest.at "
+            "ORDER BY g.seq DESC LIMIT 1) ORDER BY e.seq DESC LIMIT 1) FROM newest "
+            "WHERE newest.at IS NOT NULL LIMIT ?3) SELECT seq, job, time, kind, data "
+            "FROM newest JOIN events ON seq = at ORDER BY seq DESC");
         query->bindNoCopy(1, job.value);
         query->bindNoCopy(2, word);
         query->bind(3, static_cast<std::int64_t>(limit));
@@ -391,29 +398,6 @@ Result<std::int64_t> Database::count(JobState state) {
         query->bindNoCopy(1, word);
         query->executeStep();
         return query->getColumn(0).getInt64();
-    });
-}
-
-Result<std::vector<BatchWrite>> Database::batches(const JobId& job, std::size_t max_bytes) {
-    return guarded("batches", [&] {
-        std::vector<BatchWrite> out;
-        const auto query = impl_->statement(
-            "SELECT attempt, node_rank, seq, data FROM batches WHERE job = ? "
-            "ORDER BY attempt DESC, seq DESC, node_rank");
-        query->bindNoCopy(1, job.value);
-        std::size_t bytes = 0;
-        while (query->executeStep() && bytes < max_bytes) {
-            BatchWrite batch;
-            batch.job = job;
-            batch.attempt = query->getColumn(0).getInt();
-            batch.node_rank = query->getColumn(1).getInt();
-            batch.seq = static_cast<std::uint64_t>(query->getColumn(2).getInt64());
-            batch.data = query->getColumn(3).getString();
-            bytes += batch.data.size();
-            out.push_back(std::move(batch));
-        }
-        std::reverse(out.begin(), out.end());
-        return out;
     });
 }
 

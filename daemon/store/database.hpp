@@ -78,12 +78,19 @@ struct ChunkRow {
     std::int64_t samples = 0;
     std::vector<SectionRow> sections;  // not read back with the row
 };
+// Batches of before version 3, in the order they are read: by attempt, number, node.
+struct BatchPlace {
+    std::int32_t attempt = -1;  // -1 = before the first
+    std::uint64_t seq = 0;
+    std::int32_t node_rank = 0;
+};
 // One flush of a job: its rows move from the log into chunks.
 struct ChunksWrite {
     JobId job;
     std::vector<ChunkRow> chunks;
     std::int64_t log_upto = 0;  // log rows up to this one are in chunks now
-    std::string state;          // what a restart must know of the batches that are gone
+    std::string state;  // what a restart must know of the batches that are gone; "" = nothing
+    BatchPlace batches_upto{};  // as log_upto, of batches of before version 3
 };
 struct HistorySize {
     std::int64_t chunks = 0;
@@ -92,7 +99,7 @@ struct HistorySize {
 };
 
 // Before version 3 each batch was a row of its own.
-struct BatchWrite {
+struct BatchRow {
     JobId job;
     std::int32_t attempt = 0;
     std::int32_t node_rank = 0;
@@ -140,7 +147,8 @@ class Database {
     Result<std::int64_t> add_chunks(const ChunksWrite& write);  // the newest chunk's id
     // Removes chunks until history takes at most `max_bytes`, those of jobs that are over first,
     // the oldest first, and what is older than `before` (seconds since the Unix epoch); at most
-    // `most` of them a call. What was removed.
+    // `most` of them a call. What was removed. A job that is over and has nothing left loses its
+    // state too.
     Result<HistorySize> expire_history(std::int64_t max_bytes, double before, std::size_t most);
     Status add_token(const TokenRow& token);
     Status use_token(const std::string& id, UnixMillis at);
@@ -153,15 +161,19 @@ class Database {
     // Reads.
     Result<Seq> last_seq();
     Result<std::vector<Event>> events_of(const JobId& job, Seq after, std::size_t limit);
-    // Of one kind, the newest first.
+    // The newest of one kind in each of the newest `limit` generations that have any, newest first.
     Result<std::vector<Event>> newest_of(const JobId& job, EventKind kind, std::size_t limit);
     Result<std::vector<Event>> events_after(Seq after, std::size_t limit);
     Result<std::vector<JobId>> unfinished();                  // oldest first
     Result<std::optional<JobRow>> job(const JobId& id);       // without labels
     Result<std::vector<JobRow>> jobs(const RowQuery& query);  // newest first
     Result<std::int64_t> count(JobState state);
-    // The stored batches of an attempt in order; at most `max_bytes` of the newest.
-    Result<std::vector<BatchWrite>> batches(const JobId& job, std::size_t max_bytes);
+    // The stored batches beyond a place, in order; one at least, and more while they have at most
+    // `max_bytes`.
+    Result<std::vector<BatchRow>> batches(const JobId& job, BatchPlace after,
+                                          std::size_t max_bytes);
+    // Jobs that are over and have telemetry outside chunks: their ids beyond `after`, ascending.
+    Result<std::vector<JobId>> unpacked(const JobId& after, std::size_t limit);
     Result<std::vector<LogRow>> log_rows(const JobId& job);  // oldest first
     Result<std::string> history_state(const JobId& job);     // "" = none
     // Of blocks low … high, up to the chunk `newest`; oldest first.
@@ -170,7 +182,7 @@ class Database {
     Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
                                                std::int32_t level);
     Result<std::vector<SectionRow>> sections(std::int64_t chunk, std::int32_t level);
-    Result<HistorySize> history_size();
+    Result<HistorySize> history_size();  // counted once, then kept up to date
     // A second connection that only reads, for another thread.
     Result<std::unique_ptr<Database>> reader();
     Result<std::vector<TokenRow>> tokens();  // oldest first

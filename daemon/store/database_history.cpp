@@ -1,11 +1,21 @@
 // History and the telemetry log in SQLite.
 #include "daemon/store/database_impl.hpp"
 
+#include <set>
+
 namespace lockstep {
 namespace {
 
 // What SQLite adds to a section's bytes, about: row, index entry, the rest of its last page.
 constexpr std::int64_t kSectionOverhead = 100;
+
+// The jobs of an index, one look each instead of one a row.
+std::string jobs_of(const std::string& table) {
+    return "SELECT job FROM (WITH RECURSIVE t (job) AS (SELECT min(job) FROM " + table +
+           " UNION ALL SELECT (SELECT min(job) FROM " + table +
+           " WHERE job > t.job) FROM t WHERE t.job IS NOT NULL) "
+           "SELECT job FROM t WHERE job IS NOT NULL)";
+}
 
 }  // namespace
 
@@ -22,7 +32,7 @@ Result<std::int64_t> Database::add_log(const LogWrite& write) {
 Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
     return guarded("history", [&]() -> std::int64_t {
         std::int64_t newest = 0;
-        std::int64_t added = 0;
+        HistorySize added;
         for (const ChunkRow& chunk : write.chunks) {
             std::int64_t bytes = 0;
             for (const SectionRow& section : chunk.sections) {
@@ -46,7 +56,9 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
             insert->bind(12, bytes);
             insert->exec();
             newest = impl_->db.getLastInsertRowid();
-            added += bytes;
+            ++added.chunks;
+            added.samples += chunk.samples;
+            added.bytes += bytes;
             for (const SectionRow& section : chunk.sections) {
                 const auto put = impl_->statement(
                     "INSERT INTO history_sections (chunk, name, level, data) VALUES (?, ?, ?, ?)");
@@ -57,21 +69,31 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
                 put->exec();
             }
         }
-        for (const char* sql : {"DELETE FROM telemetry_log WHERE job = ? AND id <= ?",
-                                "DELETE FROM batches WHERE job = ? AND ? >= 0"}) {
-            const auto remove = impl_->statement(sql);
-            remove->bindNoCopy(1, write.job.value);
-            remove->bind(2, write.log_upto);
-            remove->exec();
+        const auto remove = impl_->statement("DELETE FROM telemetry_log WHERE job = ? AND id <= ?");
+        remove->bindNoCopy(1, write.job.value);
+        remove->bind(2, write.log_upto);
+        remove->exec();
+        if (const BatchPlace& upto = write.batches_upto; upto.attempt >= 0) {
+            const auto old = impl_->statement(
+                "DELETE FROM batches WHERE job = ? AND (attempt, seq, node_rank) <= (?, ?, ?)");
+            old->bindNoCopy(1, write.job.value);
+            old->bind(2, upto.attempt);
+            old->bind(3, static_cast<std::int64_t>(upto.seq));
+            old->bind(4, upto.node_rank);
+            old->exec();
         }
-        const auto state = impl_->statement(
-            "INSERT INTO history_state (job, data) VALUES (?, ?) "
-            "ON CONFLICT (job) DO UPDATE SET data = excluded.data");
-        state->bindNoCopy(1, write.job.value);
-        state->bindNoCopy(2, write.state);
-        state->exec();
-        if (impl_->history_bytes) {
-            *impl_->history_bytes += added;
+        if (!write.state.empty()) {
+            const auto state = impl_->statement(
+                "INSERT INTO history_state (job, data) VALUES (?, ?) "
+                "ON CONFLICT (job) DO UPDATE SET data = excluded.data");
+            state->bindNoCopy(1, write.job.value);
+            state->bindNoCopy(2, write.state);
+            state->exec();
+        }
+        if (impl_->history) {
+            impl_->history->chunks += added.chunks;
+            impl_->history->samples += added.samples;
+            impl_->history->bytes += added.bytes;
         }
         return newest;
     });
@@ -79,15 +101,13 @@ Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
 
 Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double before,
                                              std::size_t most) {
-    if (!impl_->history_bytes) {
-        const auto now = history_size();
-        if (!now) {
-            return fail(now.error());
-        }
-        impl_->history_bytes = now->bytes;
+    if (const auto counted = history_size(); !counted) {
+        return fail(counted.error());
     }
     return guarded("expire history", [&] {
         HistorySize gone;
+        std::set<std::string> jobs;
+        HistorySize& left = *impl_->history;
         const auto remove = [&](const std::string& sql, auto bind, auto enough) {
             const auto find = impl_->statement(sql);
             bind(*find);
@@ -99,15 +119,20 @@ Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double befo
                     statement->bind(1, find->getColumn(0).getInt64());
                     statement->exec();
                 }
+                const std::int64_t samples = find->getColumn(1).getInt64();
+                const std::int64_t bytes = find->getColumn(2).getInt64();
+                jobs.insert(find->getColumn(3).getString());
                 ++gone.chunks;
-                gone.samples += find->getColumn(1).getInt64();
-                gone.bytes += find->getColumn(2).getInt64();
-                *impl_->history_bytes -= find->getColumn(2).getInt64();
+                gone.samples += samples;
+                gone.bytes += bytes;
+                --left.chunks;
+                left.samples -= samples;
+                left.bytes -= bytes;
             }
         };
         const auto limit = static_cast<std::int64_t>(most);
         remove(
-            "SELECT id, samples, bytes FROM history_chunks WHERE time_high < ? "
+            "SELECT id, samples, bytes, job FROM history_chunks WHERE time_high < ? "
             "ORDER BY time_high LIMIT ?",
             [&](SQLite::Statement& find) {
                 find.bind(1, before);
@@ -115,19 +140,80 @@ Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double befo
             },
             [] { return false; });
         for (const int over : {1, 0}) {
-            if (*impl_->history_bytes <= max_bytes) {
+            if (left.bytes <= max_bytes) {
                 break;
             }
             remove(
-                "SELECT c.id, c.samples, c.bytes FROM history_chunks c LEFT JOIN jobs j "
+                "SELECT c.id, c.samples, c.bytes, c.job FROM history_chunks c LEFT JOIN jobs j "
                 "ON j.id = c.job WHERE coalesce(j.final, 1) = ? ORDER BY c.id LIMIT ?",
                 [&](SQLite::Statement& find) {
                     find.bind(1, over);
                     find.bind(2, limit);
                 },
-                [&] { return *impl_->history_bytes <= max_bytes; });
+                [&] { return left.bytes <= max_bytes; });
+        }
+        for (const std::string& job : jobs) {
+            const auto forget = impl_->statement(
+                "DELETE FROM history_state WHERE job = ?1 "
+                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND final = 0) "
+                "AND NOT EXISTS (SELECT 1 FROM history_chunks WHERE job = ?1) "
+                "AND NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
+                "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)");
+            forget->bindNoCopy(1, job);
+            forget->exec();
         }
         return gone;
+    });
+}
+
+Result<std::vector<BatchRow>> Database::batches(const JobId& job, BatchPlace after,
+                                                std::size_t max_bytes) {
+    return guarded("batches", [&] {
+        std::vector<BatchRow> out;
+        // Their order is not that of the table: places are sorted, not what is at them.
+        const auto places = impl_->statement(
+            "SELECT attempt, seq, node_rank FROM batches WHERE job = ? "
+            "AND (attempt, seq, node_rank) > (?, ?, ?) ORDER BY attempt, seq, node_rank");
+        places->bindNoCopy(1, job.value);
+        places->bind(2, after.attempt);
+        places->bind(3, static_cast<std::int64_t>(after.seq));
+        places->bind(4, after.node_rank);
+        std::size_t bytes = 0;
+        while (bytes < max_bytes && places->executeStep()) {
+            BatchRow row;
+            row.job = job;
+            row.attempt = places->getColumn(0).getInt();
+            row.seq = static_cast<std::uint64_t>(places->getColumn(1).getInt64());
+            row.node_rank = places->getColumn(2).getInt();
+            const auto data = impl_->statement(
+                "SELECT data FROM batches WHERE job = ? AND attempt = ? AND node_rank = ? "
+                "AND seq = ?");
+            data->bindNoCopy(1, job.value);
+            data->bind(2, row.attempt);
+            data->bind(3, row.node_rank);
+            data->bind(4, places->getColumn(1).getInt64());
+            data->executeStep();
+            row.data = data->getColumn(0).getString();
+            bytes += row.data.size();
+            out.push_back(std::move(row));
+        }
+        return out;
+    });
+}
+
+Result<std::vector<JobId>> Database::unpacked(const JobId& after, std::size_t limit) {
+    return guarded("unpacked telemetry", [&] {
+        std::vector<JobId> out;
+        const auto query = impl_->statement(
+            "SELECT l.job FROM (" + jobs_of("telemetry_log") + " UNION " + jobs_of("batches") +
+            ") l JOIN jobs j ON j.id = l.job WHERE j.final = 1 AND l.job > ? ORDER BY l.job "
+            "LIMIT ?");
+        query->bindNoCopy(1, after.value);
+        query->bind(2, static_cast<std::int64_t>(limit));
+        while (query->executeStep()) {
+            out.push_back(JobId{query->getColumn(0).getString()});
+        }
+        return out;
     });
 }
 
@@ -213,13 +299,17 @@ Result<std::vector<SectionRow>> Database::sections(std::int64_t chunk, std::int3
 }
 
 Result<HistorySize> Database::history_size() {
-    return guarded("history size", [&] {
+    return guarded("history size", [&]() -> HistorySize {
+        if (impl_->history) {
+            return *impl_->history;
+        }
         const auto query = impl_->statement(
             "SELECT count(*), coalesce(sum(samples), 0), coalesce(sum(bytes), 0) "
             "FROM history_chunks");
         query->executeStep();
-        return HistorySize{query->getColumn(0).getInt64(), query->getColumn(1).getInt64(),
-                           query->getColumn(2).getInt64()};
+        impl_->history = HistorySize{query->getColumn(0).getInt64(), query->getColumn(1).getInt64(),
+                                     query->getColumn(2).getInt64()};
+        return *impl_->history;
     });
 }
 

@@ -1,5 +1,6 @@
 // What the parts of Database share: the connection, its statements, and SQLite's errors as ours.
-// For database*.cpp only; store thread.
+// For database*.cpp only; one thread at a time a Database: the store thread, and the reading thread
+// of history for the connection that reader() made.
 #pragma once
 
 #include "daemon/store/database.hpp"
@@ -74,7 +75,9 @@ struct Database::Impl {
     }
 
     SQLite::Database db;
-    std::optional<std::int64_t> history_bytes;  // of all chunks; nothing = not counted yet
+    // Of all chunks; nothing = not counted yet. Of the connection that writes: a reader's would
+    // age.
+    std::optional<HistorySize> history;
     std::map<std::string, std::unique_ptr<SQLite::Statement>> cache;
 };
 

@@ -1,5 +1,7 @@
 #include "daemon/telemetry/column_codec.hpp"
 
+#include "job/model/flat_bytes.hpp"
+
 #include <zstd.h>
 
 #include <algorithm>
@@ -100,21 +102,6 @@ How choose(std::span<const std::uint64_t> values) {
     return best;
 }
 
-template <class T>
-void put(std::string& out, T value) {
-    out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-template <class T>
-bool get(std::string_view& in, T& value) {
-    if (in.size() < sizeof value) {
-        return false;
-    }
-    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): as many bytes as were checked
-    std::memcpy(&value, in.data(), sizeof value);
-    in.remove_prefix(sizeof value);
-    return true;
-}
-
 Status corrupt() {
     return fail(Errc::corrupt, "history: damaged column");
 }
@@ -150,14 +137,15 @@ void ColumnCodec::pack(std::span<const std::uint64_t> values, std::string& out) 
             bytes_[byte * words_.size() + i] = static_cast<unsigned char>(word >> (8 * byte));
         }
     }
-    put(out, static_cast<std::uint8_t>(how));
-    put(out, static_cast<std::uint32_t>(values.size()));
+    put_flat(out, static_cast<std::uint8_t>(how));
+    put_flat(out, static_cast<std::uint32_t>(values.size()));
     const std::size_t size_at = out.size();
-    put(out, std::uint32_t{0});
+    put_flat(out, std::uint32_t{0});
     const std::size_t begin = out.size();
     out.resize(begin + ZSTD_compressBound(bytes_.size()));
     const std::size_t size = ZSTD_compress2(contexts_->in, out.data() + begin, out.size() - begin,
                                             bytes_.data(), bytes_.size());
+    failed_ = failed_ || ZSTD_isError(size) != 0;
     out.resize(begin + (ZSTD_isError(size) != 0 ? 0 : size));
     const auto stored = static_cast<std::uint32_t>(out.size() - begin);
     std::memcpy(out.data() + size_at, &stored, sizeof stored);
@@ -174,8 +162,8 @@ Status ColumnCodec::unpack(std::string_view& in, std::size_t count,
     std::uint8_t how = 0;
     std::uint32_t stored = 0;
     std::uint32_t size = 0;
-    if (!get(in, how) || !get(in, stored) || !get(in, size) || how >= kHows || stored != count ||
-        count > kMostValues || size > in.size()) {
+    if (!take_flat(in, how) || !take_flat(in, stored) || !take_flat(in, size) || how >= kHows ||
+        stored != count || count > kMostValues || size > in.size()) {
         return corrupt();
     }
     bytes_.resize(count * 8);
@@ -206,15 +194,21 @@ Status ColumnCodec::unpack(std::string_view& in, std::size_t count, std::vector<
     return done;
 }
 
-std::string compress_bytes(std::string_view bytes) {
+Result<std::string> compress_bytes(std::string_view bytes) {
     std::string out(ZSTD_compressBound(bytes.size()), '\0');
     ZSTD_CCtx* context = ZSTD_createCCtx();
+    if (context == nullptr) {
+        return fail(Errc::exhausted, "history: no memory to compress in");
+    }
     ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kLevel);
     ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
     const std::size_t size =
         ZSTD_compress2(context, out.data(), out.size(), bytes.data(), bytes.size());
     ZSTD_freeCCtx(context);
-    out.resize(ZSTD_isError(size) != 0 ? 0 : size);
+    if (ZSTD_isError(size) != 0) {
+        return fail(Errc::exhausted, std::string{"history: "} + ZSTD_getErrorName(size));
+    }
+    out.resize(size);
     return out;
 }
 

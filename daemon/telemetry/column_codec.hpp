@@ -26,8 +26,10 @@ class ColumnCodec {
 
     // Appends a block: u8 how, u32 values, u32 bytes, bytes. The way to take differences is the one
     // that leaves the fewest bytes in a sample of the values.
+    // Where zstd fails (it has no memory) failed() says so, and what was appended is of no use.
     void pack(std::span<const std::uint64_t> values, std::string& out);
     void pack(std::span<const double> values, std::string& out);
+    bool failed() const { return failed_; }  // of all blocks so far
 
     // Takes a block off the front of `in`. corrupt: truncated, damaged, or not `count` values.
     Status unpack(std::string_view& in, std::size_t count, std::vector<std::uint64_t>& values);
@@ -38,10 +40,12 @@ class ColumnCodec {
     std::unique_ptr<Contexts> contexts_;
     std::vector<std::uint64_t> words_;
     std::vector<unsigned char> bytes_;
+    bool failed_ = false;
 };
 
-// Bytes as one zstd frame with a checksum, and back; at most `most` bytes come out.
-std::string compress_bytes(std::string_view bytes);
+// Bytes as one zstd frame with a checksum, and back; at most `most` bytes come out. exhausted: zstd
+// has no memory.
+Result<std::string> compress_bytes(std::string_view bytes);
 Result<std::string> decompress_bytes(std::string_view frame, std::size_t most);
 
 }  // namespace lockstep::telemetry

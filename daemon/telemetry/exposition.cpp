@@ -3,6 +3,7 @@
 
 #include "daemon/telemetry/gpu_exposition.hpp"
 #include "daemon/telemetry/process_metrics.hpp"
+#include "daemon/telemetry/rank_exposition.hpp"
 #include "job/base/check.hpp"
 
 #include <algorithm>
@@ -12,31 +13,6 @@
 
 namespace lockstep::telemetry {
 namespace {
-
-// The gauges of one rank, copied together: eight families walk over all ranks, and each walk
-// through the series themselves would miss the cache at every rank.
-struct ShownRank {
-    std::size_t labels_begin = 0;  // label block, in JobsWriter::rank_labels_
-    std::size_t labels_end = 0;
-    double step = kAbsent;
-    double loss = kAbsent;
-    double step_seconds = kAbsent;
-    double busy_seconds = kAbsent;
-    double comm_wait_seconds = kAbsent;
-    double data_wait_seconds = kAbsent;
-    double straggler_score = kAbsent;
-    double report_age = kAbsent;
-};
-// The further ones, of jobs that are small enough.
-struct FullRank {
-    std::size_t rank = 0;  // in JobsWriter::ranks_
-    double samples = kAbsent;
-    double tokens = kAbsent;
-    double grad_norm = kAbsent;
-    double learning_rate = kAbsent;
-    double checkpoint = kAbsent;
-    double nonfinite = kAbsent;
-};
 
 struct ShownJob {
     const JobMetricsView* view = nullptr;
@@ -74,14 +50,15 @@ std::size_t expected_size(const MetricsView& view) {
 
 class JobsWriter {
   public:
-    JobsWriter(MetricText& text, const MetricsView& view) : text_(text), view_(view) {
+    JobsWriter(MetricText& text, const MetricsView& view) : text_(text), view_(view), ranks_(view) {
         std::size_t silent = 0;
         for (const auto& job : view.active) {
             if (job.series != nullptr || ++silent <= kSilentJobsShown) {
                 add(job);
             }
         }
-        suppressed_ += kSilentJobSeries * (silent - std::min(silent, kSilentJobsShown));
+        suppressed_ =
+            ranks_.suppressed() + kSilentJobSeries * (silent - std::min(silent, kSilentJobsShown));
         if (view.gpus != nullptr) {
             gpus_ = shown_gpus(*view.gpus, view.now);
             suppressed_ += gpus_.suppressed;
@@ -98,9 +75,7 @@ class JobsWriter {
         progress();
         loss_and_speed();
         health();
-        rank_info();
-        rank_core();
-        rank_full();
+        ranks_.write(text_);
         write_gpus(text_, gpus_);
     }
 
@@ -112,73 +87,9 @@ class JobsWriter {
         if (job.series != nullptr) {
             shown.stats =
                 job.stats != nullptr ? *job.stats : compute_job_stats(*job.series, view_.now);
-            add_ranks(shown);
         }
+        ranks_.add(job, shown.labels, shown.stats);
         jobs_.push_back(std::move(shown));
-    }
-
-    std::size_t most_ranks() const { return view_.max_series_per_job / kRankCoreSeries; }
-
-    void add_ranks(const ShownJob& job) {
-        const JobSeries& series = *job.view->series;
-        const std::size_t world = series.world_size();
-        const bool full = world <= kFullTierRanks;
-        const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
-        ranks_.reserve(ranks_.size() + std::min(world, most_ranks()));
-        for (std::size_t i = 0; i < world; ++i) {
-            if (!series.reporting(i, view_.now)) {
-                continue;
-            }
-            if (i >= most_ranks()) {
-                suppressed_ += kRankCoreSeries;
-            } else {
-                add_rank(job, i);
-            }
-            if (full && fits) {
-                add_full(series.rank(i));
-            } else if (full) {
-                suppressed_ += kRankFullSeries;
-            }
-        }
-    }
-
-    void add_full(const RankSeries& series) {
-        FullRank shown;
-        shown.rank = ranks_.size() - 1;
-        shown.samples = series.total(CoreMetric::samples).value_or(kAbsent);
-        shown.tokens = series.total(CoreMetric::tokens).value_or(kAbsent);
-        shown.checkpoint = series.total(CoreMetric::checkpoint_seconds).value_or(kAbsent);
-        shown.grad_norm = series.latest(CoreMetric::grad_norm).value_or(kAbsent);
-        shown.learning_rate = series.latest(CoreMetric::learning_rate).value_or(kAbsent);
-        shown.nonfinite = static_cast<double>(series.nonfinite());
-        full_.push_back(shown);
-    }
-
-    void add_rank(const ShownJob& job, std::size_t rank) {
-        ShownRank shown;
-        const RankSeries& series = job.view->series->rank(rank);
-        shown.labels_begin = rank_labels_.size();
-        rank_labels_ += job.labels;
-        rank_labels_ += ",rank=\"";
-        rank_labels_ += std::to_string(rank);
-        rank_labels_ += '"';
-        shown.labels_end = rank_labels_.size();
-        const auto latest = [&series](CoreMetric metric) {
-            return series.latest(metric).value_or(kAbsent);
-        };
-        if (series.last_step() >= 0) {
-            shown.step = static_cast<double>(series.last_step());
-        }
-        shown.loss = latest(CoreMetric::loss);
-        shown.step_seconds = latest(CoreMetric::step_seconds);
-        shown.busy_seconds = latest(CoreMetric::busy_seconds);
-        shown.comm_wait_seconds = latest(CoreMetric::comm_wait_seconds);
-        shown.data_wait_seconds = latest(CoreMetric::data_wait_seconds);
-        if (rank < job.stats.straggler_score.size()) {
-            shown.straggler_score = job.stats.straggler_score[rank];
-        }
-        shown.report_age = job.view->series->report_age(rank, view_.now).value_or(kAbsent);
-        ranks_.push_back(shown);
     }
 
     void totals() {
@@ -415,98 +326,12 @@ class JobsWriter {
                  &JobStats::checkpoint_seconds);
     }
 
-    void rank_info() {
-        text_.family("lockstep_rank", MetricType::info,
-                     "Always 1; the labels say where the rank is.");
-        for (const auto& job : jobs_) {
-            std::vector<RankGpu> gpus;
-            if (view_.gpus != nullptr) {
-                gpus = view_.gpus->ranks(job.view->job_id, view_.now);
-            }
-            for (const auto& rank : job.view->ranks) {
-                if (static_cast<std::size_t>(rank.rank) >= most_ranks()) {
-                    continue;
-                }
-                std::string labels = with(job.labels, "rank", std::to_string(rank.rank));
-                add_label(labels, "node", rank.node);
-                add_label(labels, "local_rank", std::to_string(rank.local_rank));
-                const auto own = gpus_of(gpus, rank.rank);
-                for (const RankGpu& one : own) {
-                    text_.sample(with(labels, "gpu", std::to_string(one.gpu->gpu)),
-                                 std::uint64_t{1});
-                }
-                if (own.empty()) {
-                    text_.sample(labels, std::uint64_t{1});
-                }
-            }
-        }
-    }
-
-    std::string_view labels(const ShownRank& rank) const {
-        return std::string_view{rank_labels_}.substr(rank.labels_begin,
-                                                     rank.labels_end - rank.labels_begin);
-    }
-
-    void gauge(std::string_view name, std::string_view help, double ShownRank::*field) {
-        text_.family(name, MetricType::gauge, help);
-        for (const auto& rank : ranks_) {
-            if (!is_absent(rank.*field)) {
-                text_.sample(labels(rank), rank.*field);
-            }
-        }
-    }
-
-    void rank_core() {
-        gauge("lockstep_rank_step", "Last step reported.", &ShownRank::step);
-        gauge("lockstep_rank_loss", "Last local loss.", &ShownRank::loss);
-        gauge("lockstep_rank_step_time_seconds", "Wall time of the last step.",
-              &ShownRank::step_seconds);
-        gauge("lockstep_rank_busy_seconds", "Last step without waiting for data or peers.",
-              &ShownRank::busy_seconds);
-        gauge("lockstep_rank_comm_wait_seconds", "Wait in collectives in the last step.",
-              &ShownRank::comm_wait_seconds);
-        gauge("lockstep_rank_data_wait_seconds", "Wait for data in the last step.",
-              &ShownRank::data_wait_seconds);
-        gauge("lockstep_rank_straggler_score",
-              "Median busy time over that of the rank, 0 to 1; 1 is not slow.",
-              &ShownRank::straggler_score);
-        gauge("lockstep_rank_report_age_seconds", "Since the last report arrived.",
-              &ShownRank::report_age);
-    }
-
-    void further(std::string_view name, MetricType type, std::string_view help,
-                 double FullRank::*field) {
-        text_.family(name, type, help);
-        for (const auto& rank : full_) {
-            if (!is_absent(rank.*field)) {
-                text_.sample(labels(ranks_[rank.rank]), rank.*field);
-            }
-        }
-    }
-
-    void rank_full() {
-        further("lockstep_rank_samples", MetricType::counter,
-                "Samples trained on, repeated steps included.", &FullRank::samples);
-        further("lockstep_rank_tokens", MetricType::counter,
-                "Tokens trained on, repeated steps included.", &FullRank::tokens);
-        further("lockstep_rank_grad_norm", MetricType::gauge, "Last gradient norm.",
-                &FullRank::grad_norm);
-        further("lockstep_rank_learning_rate", MetricType::gauge, "Last learning rate.",
-                &FullRank::learning_rate);
-        further("lockstep_rank_checkpoint_seconds", MetricType::counter,
-                "Time spent writing checkpoints.", &FullRank::checkpoint);
-        further("lockstep_rank_nonfinite", MetricType::counter,
-                "Reported values that were NaN or infinite.", &FullRank::nonfinite);
-    }
-
     MetricText& text_;
     const MetricsView& view_;
     std::vector<ShownJob> jobs_;
     std::size_t suppressed_ = 0;  // series that are left out
-    std::vector<FullRank> full_;
+    RankExposition ranks_;
     ShownGpus gpus_;
-    std::vector<ShownRank> ranks_;
-    std::string rank_labels_;  // every label block once; eight families use it
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ class Cells final : public HistorySink {
     }
     void columns(const Columns& columns) override {
         columns_ = columns;
-        // f32 keeps the order, and that decides; low and high stay exact.
+        // f32 keeps the order, and that decides; low and high are those of the values as f32.
         cells_.assign(rows_ * columns_.count, kNone);
     }
     void entry(std::size_t which, const HistoryEntry& entry) override {

@@ -39,15 +39,17 @@ class History : public std::enable_shared_from_this<History> {
     std::vector<TailRows> tail(std::size_t metric,
                                const std::vector<std::uint32_t>& entities) const;
     std::size_t bytes() const;
+    std::size_t open_samples() const { return open_samples_; }  // values that seal() would close
 
     // Chunks beyond this one hold rows that are here as well.
     std::int64_t newest_chunk = 0;
     // The newest row of the telemetry log whose batches are here or in chunks.
     std::int64_t newest_log = 0;
-    bool storing = false;    // somebody is writing what seal() gave
-    bool finishing = false;  // all that is left goes into chunks after that
-    bool forgotten = false;  // nobody needs the series any more; whoever writes drops them
-    bool complete = true;    // the series in memory have every row that history has
+    std::int64_t stored_log = 0;  // up to here they are in chunks, and gone from the log
+    bool storing = false;         // somebody is writing what seal() gave
+    bool finishing = false;       // all that is left goes into chunks after that
+    bool forgotten = false;       // nobody needs the series any more; whoever writes drops them
+    bool complete = true;         // the series in memory have every row that history has
 
   private:
     EntityKind kind_;

@@ -1,9 +1,10 @@
 // size: the two directions of one format
 #include "daemon/telemetry/history_chunk.hpp"
 
+#include "job/model/flat_bytes.hpp"
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 
 namespace lockstep::telemetry {
@@ -15,20 +16,6 @@ constexpr std::size_t kMostEntities = 4096;
 // A level that saves less than this is not worth its bytes.
 constexpr std::size_t kLevelGain = 8;
 
-template <class T>
-void put(std::string& out, T value) {
-    out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-template <class T>
-bool get(std::string_view& in, T& value) {
-    if (in.size() < sizeof value) {
-        return false;
-    }
-    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): as many bytes as were checked
-    std::memcpy(&value, in.data(), sizeof value);
-    in.remove_prefix(sizeof value);
-    return true;
-}
 auto corrupt() {
     return fail(Errc::corrupt, "history: damaged section");
 }
@@ -73,14 +60,14 @@ Order order_of(const HistoryRows& rows) {
     return order;
 }
 
-std::string rows_section(const std::vector<EntityRows>& entities) {
+Result<std::string> rows_section(const std::vector<EntityRows>& entities) {
     std::string out;
-    put(out, kVersion1);
-    put(out, static_cast<std::uint32_t>(entities.size()));
+    put_flat(out, kVersion1);
+    put_flat(out, static_cast<std::uint32_t>(entities.size()));
     for (const EntityRows& one : entities) {
-        put(out, one.entity);
-        put(out, one.end - one.begin);
-        put(out, one.first_step);
+        put_flat(out, one.entity);
+        put_flat(out, one.end - one.begin);
+        put_flat(out, one.first_step);
     }
     return compress_bytes(out);
 }
@@ -102,11 +89,11 @@ std::string values_section(const std::vector<double>& values, std::size_t& sampl
         return out;
     }
     samples += dense.size();
-    put(out, static_cast<std::uint8_t>(dense.size() == values.size() ? 1 : 0));
+    put_flat(out, static_cast<std::uint8_t>(dense.size() == values.size() ? 1 : 0));
     if (dense.size() != values.size()) {
         codec.pack(bits, out);
     }
-    put(out, static_cast<std::uint32_t>(dense.size()));
+    put_flat(out, static_cast<std::uint32_t>(dense.size()));
     codec.pack(dense, out);
     return out;
 }
@@ -159,7 +146,7 @@ PyramidLevel make_level(const Ordered& in, std::int64_t stride) {
 
 std::string level_section(const PyramidLevel& level, ColumnCodec& codec) {
     std::string out;
-    put(out, static_cast<std::uint32_t>(level.last.size()));
+    put_flat(out, static_cast<std::uint32_t>(level.last.size()));
     std::vector<std::uint64_t> counts;
     for (std::size_t i = 0; i + 1 < level.begin.size(); ++i) {
         counts.push_back(level.begin[i + 1] - level.begin[i]);
@@ -186,25 +173,37 @@ std::string nonfinite_section(const Ordered& in) {
             ++total;
             if (kept < kNonfiniteKept) {
                 ++kept;
-                put(rows, in.steps[i]);
-                put(rows, in.times[i]);
-                put(rows, in.values[i]);
+                put_flat(rows, in.steps[i]);
+                put_flat(rows, in.times[i]);
+                put_flat(rows, in.values[i]);
             }
         }
         if (total > 0) {
             ++entities;
-            put(list, static_cast<std::uint32_t>(which));
-            put(list, total);
-            put(list, kept);
+            put_flat(list, static_cast<std::uint32_t>(which));
+            put_flat(list, total);
+            put_flat(list, kept);
             list += rows;
         }
     }
     std::string out;
     if (entities > 0) {
-        put(out, entities);
+        put_flat(out, entities);
         out += list;
     }
     return out;
+}
+
+// Of what is a time: the store takes no other, and a batch of an older version may hold one.
+void note_times(Chunk& chunk, const std::vector<double>& times) {
+    bool any = false;
+    for (const double time : times) {
+        if (std::isfinite(time)) {
+            chunk.time_low = any ? std::min(chunk.time_low, time) : time;
+            chunk.time_high = any ? std::max(chunk.time_high, time) : time;
+            any = true;
+        }
+    }
 }
 
 void add_metric(Chunk& chunk, const std::string& name, const Ordered& in, ColumnCodec& codec) {
@@ -251,8 +250,8 @@ std::size_t HistoryRows::bytes() const {
     return sum;
 }
 
-Chunk encode_chunk(const HistoryRows& rows, const std::vector<std::string>& names,
-                   ColumnCodec& codec) {
+Result<Chunk> encode_chunk(const HistoryRows& rows, const std::vector<std::string>& names,
+                           ColumnCodec& codec) {
     Chunk chunk;
     chunk.kind = rows.kind;
     chunk.block = rows.block;
@@ -269,12 +268,14 @@ Chunk encode_chunk(const HistoryRows& rows, const std::vector<std::string>& name
             chunk.step_high = std::max(chunk.step_high, steps[i]);
         }
     }
-    const auto ends = std::minmax_element(times.begin(), times.end());
-    chunk.time_low = *ends.first;
-    chunk.time_high = *ends.second;
+    note_times(chunk, times);
+    auto head = rows_section(order.entities);
+    if (!head) {
+        return fail(head.error());
+    }
     std::string axis;
     codec.pack(bits_of(steps), axis);
-    chunk.sections.push_back({std::string{kRowsSection}, 0, rows_section(order.entities)});
+    chunk.sections.push_back({std::string{kRowsSection}, 0, std::move(*head)});
     chunk.sections.push_back({std::string{kStepSection}, 0, std::move(axis)});
     axis.clear();
     codec.pack(times, axis);
@@ -290,6 +291,9 @@ Chunk encode_chunk(const HistoryRows& rows, const std::vector<std::string>& name
         }
         add_metric(chunk, names[id], {order.entities, steps, times, values}, codec);
     }
+    if (codec.failed()) {
+        return fail(Errc::exhausted, "history: a column could not be compressed");
+    }
     return chunk;
 }
 
@@ -301,7 +305,7 @@ Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
     std::string_view in = *bytes;
     std::uint8_t version = 0;
     std::uint32_t count = 0;
-    if (!get(in, version) || version != kVersion1 || !get(in, count) ||
+    if (!take_flat(in, version) || version != kVersion1 || !take_flat(in, count) ||
         in.size() != std::size_t{count} * 16U) {
         return corrupt();
     }
@@ -309,9 +313,9 @@ Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
     std::size_t at = 0;
     for (EntityRows& one : out) {
         std::uint32_t rows = 0;
-        get(in, one.entity);
-        get(in, rows);
-        get(in, one.first_step);
+        take_flat(in, one.entity);
+        take_flat(in, rows);
+        take_flat(in, one.first_step);
         one.begin = static_cast<std::uint32_t>(at);
         at += rows;
         if (at > kMostRows) {
@@ -349,7 +353,7 @@ Result<std::vector<double>> decode_values(std::string_view section, std::size_t 
     std::vector<std::uint64_t> bits;
     std::uint32_t count = 0;
     std::vector<double> dense;
-    if (!get(section, whole) || whole > 1) {
+    if (!take_flat(section, whole) || whole > 1) {
         return corrupt();
     }
     if (whole == 0) {
@@ -357,7 +361,7 @@ Result<std::vector<double>> decode_values(std::string_view section, std::size_t 
             return fail(done.error());
         }
     }
-    if (!get(section, count) || count > rows || (whole == 1 && count != rows)) {
+    if (!take_flat(section, count) || count > rows || (whole == 1 && count != rows)) {
         return corrupt();
     }
     if (const Status done = codec.unpack(section, count, dense); !done) {
@@ -384,7 +388,7 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
     PyramidLevel level;
     std::uint32_t buckets = 0;
     std::vector<std::uint64_t> counts;
-    if (!get(section, buckets) || buckets > kMostRows) {
+    if (!take_flat(section, buckets) || buckets > kMostRows) {
         return corrupt();
     }
     if (const Status done = codec.unpack(section, entities, counts); !done) {
@@ -420,20 +424,20 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
 
 Result<std::vector<NonfiniteOf>> decode_nonfinite(std::string_view section, std::size_t entities) {
     std::uint32_t count = 0;
-    if (!get(section, count) || count > entities) {
+    if (!take_flat(section, count) || count > entities) {
         return corrupt();
     }
     std::vector<NonfiniteOf> out(count);
     for (NonfiniteOf& one : out) {
         std::uint32_t kept = 0;
-        if (!get(section, one.which) || !get(section, one.total) || !get(section, kept) ||
-            one.which >= entities || kept > kNonfiniteKept) {
+        if (!take_flat(section, one.which) || !take_flat(section, one.total) ||
+            !take_flat(section, kept) || one.which >= entities || kept > kNonfiniteKept) {
             return corrupt();
         }
         one.kept.resize(kept);
         for (Nonfinite& value : one.kept) {
-            if (!get(section, value.step) || !get(section, value.time) ||
-                !get(section, value.value)) {
+            if (!take_flat(section, value.step) || !take_flat(section, value.time) ||
+                !take_flat(section, value.value)) {
                 return corrupt();
             }
         }

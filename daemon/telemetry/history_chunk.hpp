@@ -91,9 +91,9 @@ struct Chunk {
     std::vector<Section> sections;
 };
 
-// `names` by metric id. The rows must not be empty.
-Chunk encode_chunk(const HistoryRows& rows, const std::vector<std::string>& names,
-                   ColumnCodec& codec);
+// `names` by metric id. The rows must not be empty. exhausted: it could not be compressed.
+Result<Chunk> encode_chunk(const HistoryRows& rows, const std::vector<std::string>& names,
+                           ColumnCodec& codec);
 
 struct EntityRows {
     std::uint32_t entity = 0;

@@ -1,6 +1,7 @@
 // size: one walk over chunks and rows with its cases, and the fold that answers series
 #include "daemon/telemetry/history_scan.hpp"
 
+#include "job/base/log.hpp"
 #include "job/base/sort.hpp"
 
 #include <algorithm>
@@ -44,7 +45,7 @@ class Scan {
             return {};
         }
         for (const ChunkMeta& meta : *metas) {
-            if (const Status done = chunk(meta); !done) {
+            if (const Status done = unless_damaged(meta, chunk(meta)); !done) {
                 return done;
             }
         }
@@ -55,6 +56,15 @@ class Scan {
     }
 
   private:
+    // One chunk that does not read back is left out: the others still answer.
+    static Status unless_damaged(const ChunkMeta& meta, Status done) {
+        if (!done && done.error().code == Errc::corrupt) {
+            log::warn("stored history does not read back",
+                      {{"chunk", meta.id}, {"what", done.error().message}});
+            return {};
+        }
+        return done;
+    }
     std::size_t wanted_of(std::uint32_t block) const {
         const auto low =
             std::lower_bound(ask_.entities.begin(), ask_.entities.end(), block * kBlockEntities);
@@ -95,27 +105,33 @@ class Scan {
             if (meta.start == oldest || known >= wanted_of(meta.block)) {
                 continue;
             }
-            const auto section = source_.section(meta.id, kRowsSection, 0);
-            if (!section) {
-                return fail(section.error());
-            }
-            if (!*section) {
-                continue;
-            }
-            // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
-            const auto entities = decode_rows(**section);
-            if (!entities) {
-                return fail(entities.error());
-            }
-            for (const EntityRows& one : *entities) {
-                if (index_of(one.entity)) {
-                    known += note_start(one.entity, meta.start, one.first_step) ? 1 : 0;
-                }
+            if (const Status done = unless_damaged(meta, learn_starts(meta, known)); !done) {
+                return done;
             }
         }
         for (const TailRows& rows : tail_) {
             for (std::size_t i = 0; i < rows.entities.size(); ++i) {
                 note_start(rows.entities[i], rows.start, rows.steps[i]);
+            }
+        }
+        return {};
+    }
+    Status learn_starts(const ChunkMeta& meta, std::size_t& known) {
+        const auto section = source_.section(meta.id, kRowsSection, 0);
+        if (!section) {
+            return fail(section.error());
+        }
+        if (!*section) {
+            return {};
+        }
+        // NOLINTNEXTLINE(bugprone-unchecked-optional-access): looked at just above
+        const auto entities = decode_rows(**section);
+        if (!entities) {
+            return fail(entities.error());
+        }
+        for (const EntityRows& one : *entities) {
+            if (index_of(one.entity)) {
+                known += note_start(one.entity, meta.start, one.first_step) ? 1 : 0;
             }
         }
         return {};
@@ -429,7 +445,8 @@ Columns plan_columns(Axis x, double low, double high, std::size_t most) {
         out.count = most;
         return out;
     }
-    constexpr double kMostSteps = 9e18;  // what goes beyond is in the last column
+    // What goes beyond is in the last column. Below, a width and its rounding up fit an int64.
+    constexpr double kMostSteps = 4e18;
     const auto first = static_cast<std::int64_t>(std::ceil(std::clamp(low, 0.0, kMostSteps)));
     const auto last = static_cast<std::int64_t>(std::floor(std::clamp(high, -1.0, kMostSteps)));
     if (first > last) {

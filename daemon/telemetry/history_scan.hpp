@@ -29,7 +29,8 @@ struct ChunkMeta {
     double time_high = 0;
 };
 
-// Where chunks are; an error ends the scan.
+// Where chunks are; an error ends the scan. (A chunk that does not read back does not: it is left
+// out and logged.)
 class HistorySource {
   public:
     virtual ~HistorySource() = default;

@@ -14,6 +14,15 @@ double canonical(double value) {
     return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
+// Sums stay finite whatever a rank says, and JSON has no infinity. 30 million years.
+constexpr double kMostSeconds = 1e15;
+
+void add_seconds(double& sum, double seconds) {
+    if (std::isfinite(seconds) && seconds > 0) {
+        sum = std::min(sum + seconds, kMostSeconds);
+    }
+}
+
 // The newest step is reported by one rank after the other: the first says when it was made.
 void note_step(GenerationReport& report, std::int64_t step, double time) {
     if (step < 0) {
@@ -103,10 +112,7 @@ void JobSeries::restore(Start start, std::uint32_t rank, std::int64_t step, doub
     if (rank >= ranks_.size() || !begin_row(ranks_[rank], start)) {
         return;
     }
-    const double saving = values[index(CoreMetric::checkpoint_seconds)];
-    if (std::isfinite(saving) && saving > 0) {
-        ranks_[rank].checkpoint_seconds += saving;
-    }
+    add_seconds(ranks_[rank].checkpoint_seconds, values[index(CoreMetric::checkpoint_seconds)]);
     ranks_[rank].series.add(step, time, time, values, capacity());
 }
 
@@ -116,6 +122,9 @@ void JobSeries::restore_seen(std::int32_t attempt, std::uint32_t node_rank, std:
 }
 
 void JobSeries::restore(GenerationReport report) {
+    double seconds = 0;
+    add_seconds(seconds, report.checkpoint_seconds);
+    report.checkpoint_seconds = seconds;
     generation(report.attempt, static_cast<std::uint32_t>(report.generation)) = report;
 }
 
@@ -189,12 +198,8 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
         }
         const double time = batch.times[row];
         note_step(report, batch.steps[row], time);
-        const double saving = values[index(CoreMetric::checkpoint_seconds)];
-        if (std::isfinite(saving) && saving > 0) {
-            rank.checkpoint_seconds += saving;
-            report.checkpoint_seconds =
-                std::max(report.checkpoint_seconds, rank.checkpoint_seconds);
-        }
+        add_seconds(rank.checkpoint_seconds, values[index(CoreMetric::checkpoint_seconds)]);
+        report.checkpoint_seconds = std::max(report.checkpoint_seconds, rank.checkpoint_seconds);
         if (history_) {
             history_->add(start, batch.ranks[row], rank.series.step_of(batch.steps[row]), time,
                           values, received > 0 ? received : time);

@@ -156,7 +156,7 @@ TEST(TelemetryLog, GivesTheBatchesBackAndRefusesDamage) {
     std::string log;
     append_logged(log, 2, 7, "abc");
     append_logged(log, 3, 8, "");
-    const std::string row = pack_log(log);
+    const std::string row = pack_log(log).value();
     const auto back = unpack_log(row);
     ASSERT_TRUE(back.has_value());
     ASSERT_EQ(back->size(), 2U);
@@ -166,7 +166,7 @@ TEST(TelemetryLog, GivesTheBatchesBackAndRefusesDamage) {
     for (std::size_t i = 0; i < row.size(); ++i) {
         EXPECT_FALSE(unpack_log(row.substr(0, i)).has_value()) << i;
     }
-    EXPECT_FALSE(unpack_log(pack_log(log.substr(0, log.size() - 1))).has_value());
+    EXPECT_FALSE(unpack_log(pack_log(log.substr(0, log.size() - 1)).value()).has_value());
 }
 
 }  // namespace
