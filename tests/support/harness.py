@@ -31,7 +31,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BIN", SOURCE / "build" / "bin"))
 FIXTURES = SOURCE / "tests" / "fixtures"
 PYTHON_PACKAGE = SOURCE / "job" / "rank" / "python"
-PYTHON = "/usr/bin/python3"  # the one that Debian's python3-torch belongs to
+PYTHON = os.environ.get("LOCKSTEP_PYTHON", "/usr/bin/python3")  # Debian's has python3-torch
 FINAL = ("succeeded", "failed", "cancelled")
 
 
