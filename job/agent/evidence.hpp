@@ -9,8 +9,8 @@
 
 #include "job/agent/flight_dump.hpp"
 #include "job/agent/process_look.hpp"
-#include "job/agent/side_thread.hpp"
 #include "job/agent/stack_tools.hpp"
+#include "job/async/side_thread.hpp"
 #include "job/async/subprocess.hpp"
 #include "job/async/task_group.hpp"
 #include "job/model/wire.hpp"

@@ -4,6 +4,7 @@
 #include "job/agent/rank_commands.hpp"
 #include "job/agent/spawn.hpp"
 #include "job/agent/task_shim.hpp"
+#include "job/async/loose_thread.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
@@ -144,7 +145,11 @@ int run_main(int argc, char** argv) {
     log::Level level = log::Level::info;
     log::parse_level(arguments.log_level, level);
     log::start("lockstep-agent", level, false);
-    return run_agent(arguments.agent);
+    const int code = run_agent(arguments.agent);
+    if (LooseThread::abandoned() > 0) {
+        std::_Exit(code);  // they may still use whatever an orderly end would take down
+    }
+    return code;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "job/agent/gpu/nvml.hpp"
-#include "job/agent/loose_thread.hpp"
+#include "job/async/loose_thread.hpp"
 #include "job/model/gpu_batch.hpp"
 
 #include <chrono>

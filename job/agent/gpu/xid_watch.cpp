@@ -1,6 +1,6 @@
 #include "job/agent/gpu/xid_watch.hpp"
 
-#include "job/agent/gpu/quiet_thread.hpp"
+#include "job/async/quiet_thread.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>

@@ -7,7 +7,9 @@
 //   gpu G utilization 50       percent; also: memory USED TOTAL (bytes), temperature C,
 //                              clock SM MEM (MHz), minor N, gpm ID PERCENT, process PID BYTES,
 //                              field ID int|long VALUE, nofield ID (not supported), nogpm, lost
-//   xid G NUMBER               one error; lines that are added later are errors that happen later
+//   hang                       calls do not return while this is there; <FAKE_NVML>.hangs exists
+//   then xid G NUMBER               one error; lines that are added later are errors that happen
+//   later
 // G is a number or * (every GPU). A later line wins. Every GPU has the values of defaults() first.
 #include "job/agent/gpu/nvml_abi.hpp"
 
@@ -55,6 +57,7 @@ struct Gpu {
 
 struct State {
     std::size_t gpus = 8;
+    bool hangs = false;
     std::array<Gpu, kMost> gpu;
     std::vector<std::pair<unsigned int, unsigned int>> xids;
 };
@@ -127,6 +130,8 @@ State read_state() {
         if (word == "gpus") {
             in >> state.gpus;
             state.gpus = std::min(state.gpus, kMost);
+        } else if (word == "hang") {
+            state.hangs = true;
         } else if (word == "xid") {
             std::pair<unsigned int, unsigned int> xid;
             in >> xid.first >> xid.second;
@@ -157,7 +162,14 @@ Device handle_of(std::size_t index) {
 
 template <class Body>
 Return with(Device device, Body body) {
-    const State state = read_state();
+    State state = read_state();
+    while (state.hangs) {
+        if (const char* path = std::getenv("FAKE_NVML")) {
+            std::ofstream{std::string{path} + ".hangs"} << "";
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds{10});
+        state = read_state();
+    }
     const std::size_t index = index_of(device);
     if (index >= state.gpus) {
         return kErrorInvalidArgument;

@@ -1,6 +1,7 @@
 // The agent and its daemon: claim, rendezvous, lost connections, orders to stop.
 #include "job/agent/session.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
+#include "tests/unit/gpu/gpu_script.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <vector>
 
 namespace lockstep::test {
@@ -283,6 +286,21 @@ TEST_F(SessionTest, RankZeroCanBindTheHeldPortAndNobodyElseCouldBefore) {
     daemon.send(0, wire::Start{1});
     ASSERT_EQ(code_of(daemon, *agent), 0);
     EXPECT_EQ(rank_log(0), "bound\n");
+}
+
+// Xid 79 and 119: the thread that watches the GPUs may be in a call that never comes back.
+TEST_F(SessionTest, ADriverThatHangsDoesNotHoldTheAgentsEnd) {
+    const GpuScript script{"gpus 2\n"};
+    ::setenv("LD_LIBRARY_PATH", FAKE_NVML_FOLDER, 1);
+    FakeDaemon daemon{
+        shell("while [ ! -e " + (folder / "end").string() + " ]; do sleep 0.05; done"), {}};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    ::unsetenv("LD_LIBRARY_PATH");
+    script.write("gpus 2\nhang\n");
+    ASSERT_TRUE(daemon.run_until([&] { return script.hangs(); })) << agent->log();
+    std::ofstream{folder / "end"} << "";
+    EXPECT_EQ(code_of(daemon, *agent), 0);
+    EXPECT_THAT(agent->log(), HasSubstr("the GPU driver does not answer"));
 }
 
 }  // namespace

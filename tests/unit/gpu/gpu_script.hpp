@@ -27,6 +27,9 @@ class GpuScript {
         std::filesystem::rename(next, path_);
     }
 
+    // Whether a call is in the library that does not return.
+    bool hangs() const { return std::filesystem::exists(path_.string() + ".hangs"); }
+
   private:
     test::TemporaryFolder folder_;
     std::filesystem::path path_;

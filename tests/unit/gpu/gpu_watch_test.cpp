@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -99,6 +101,38 @@ TEST(GpuWatch, EndsPromptly) {
     const auto began = std::chrono::steady_clock::now();
     watch.reset();
     EXPECT_LT(std::chrono::steady_clock::now() - began, 2s);
+}
+
+// Xid 79 and 119: a call into the driver may never come back, and the agent has to end.
+TEST(GpuWatch, ADriverThatDoesNotReturnIsLeftBehind) {
+    const GpuScript script{"gpus 2\n"};
+    Heard heard;
+    const auto token = std::make_shared<int>(0);
+    GpuWatch::Handlers handlers = heard.handlers();
+    handlers.sampled = [token, inner = std::move(handlers.sampled)](GpuBatch batch) {
+        inner(std::move(batch));
+    };
+    auto watch = std::make_unique<GpuWatch>(std::move(handlers), 10ms, FAKE_NVML_NEW);
+    handlers = {};
+    EXPECT_TRUE(heard.wait([](const auto& batches, const auto&) { return !batches.empty(); }));
+    script.write("gpus 2\nhang\n");
+    const auto until = [](const auto& condition) {
+        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        while (!condition() && std::chrono::steady_clock::now() < deadline) {
+            std::this_thread::yield();
+        }
+        return condition();
+    };
+    ASSERT_TRUE(until([&] { return script.hangs(); }));
+    const int before = LooseThread::abandoned();
+    const auto began = std::chrono::steady_clock::now();
+    watch.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - began, 5s);
+    EXPECT_EQ(LooseThread::abandoned(), before + 1);
+    const std::size_t told = heard.batches_.size();
+    script.write("gpus 2\n");
+    EXPECT_TRUE(until([&] { return token.use_count() == 1; })) << "it ends once it can";
+    EXPECT_EQ(heard.batches_.size(), told) << "and says nothing any more";
 }
 
 }  // namespace

@@ -1,14 +1,15 @@
-// Blocking calls for a coroutine that must not wait for ever: they run one after another on a
-// thread of their own, each is waited for until its time is over, and neither the io_context nor
-// the end of the process waits for one that hangs. (on_thread() of job/async waits for all.)
-// Agent thread only, except for the work. The io_context must outlive it, and it the coroutines.
+// Blocking calls for a coroutine that must not wait for ever: they run in turn on a thread of their
+// own, or on several, each is waited for until its time is over, and neither the io_context nor the
+// end of the process waits for one that hangs. (on_thread() waits for all.) The io_context's thread
+// only, except for the work. The io_context must outlive it, and it the coroutines.
 #pragma once
 
-#include "job/agent/loose_thread.hpp"
 #include "job/async/asio.hpp"
+#include "job/async/loose_thread.hpp"
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -21,7 +22,8 @@ namespace lockstep {
 
 class SideThread {
   public:
-    explicit SideThread(net::io_context& io) : io_(io) {}
+    // With several threads one call that hangs holds up nobody else's. They start when needed.
+    explicit SideThread(net::io_context& io, std::size_t threads = 1) : io_(io), most_(threads) {}
     // Waits a second at most for what runs; see LooseThread::abandoned().
     ~SideThread();
     SideThread(const SideThread&) = delete;
@@ -61,16 +63,18 @@ class SideThread {
         std::mutex mutex;  // of all below
         std::condition_variable changed;
         std::deque<std::shared_ptr<Job>> queue;
-        net::io_context* io = nullptr;  // null: the thread is to end, and there may be none
+        std::size_t idle = 0;           // threads that wait for work
+        net::io_context* io = nullptr;  // null: the threads are to end, and there may be none
     };
     std::shared_ptr<Job> post(std::function<void()> work, const std::shared_ptr<Call>& call);
     void withdraw(const std::shared_ptr<Job>& job);
     static void serve(const std::shared_ptr<Shared>& shared);
 
     net::io_context& io_;
+    const std::size_t most_;
     std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
     std::vector<std::weak_ptr<Call>> calls_;
-    std::unique_ptr<LooseThread> thread_;  // started with the first use
+    std::vector<std::unique_ptr<LooseThread>> threads_;
 };
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 // A thread for calls that may never come back: into a driver, or to a file server that is gone.
 // Whoever ends it waits a moment and then goes on without it. What the body uses must therefore be
-// the body's own (shared pointers), never its owner's. Takes no signals (gpu/quiet_thread.hpp).
+// the body's own (shared pointers), never its owner's. Takes no signals (quiet_thread.hpp).
 #pragma once
 
-#include "job/agent/gpu/quiet_thread.hpp"
+#include "job/async/quiet_thread.hpp"
 
 #include <atomic>
 #include <chrono>

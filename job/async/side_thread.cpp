@@ -1,4 +1,4 @@
-#include "job/agent/side_thread.hpp"
+#include "job/async/side_thread.hpp"
 
 #include "job/base/log.hpp"
 
@@ -16,8 +16,13 @@ SideThread::~SideThread() {
         shared_->queue.clear();
     }
     shared_->changed.notify_all();
-    if (thread_ && !thread_->finish(kFarewell)) {
-        log::warn("a file system does not answer: its thread is left behind");
+    const auto until = std::chrono::steady_clock::now() + kFarewell;
+    for (const auto& thread : threads_) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+            until - std::chrono::steady_clock::now());
+        if (!thread->finish(std::max(left, std::chrono::milliseconds{0}))) {
+            log::warn("a file system does not answer: its thread is left behind");
+        }
     }
 }
 
@@ -28,14 +33,16 @@ std::shared_ptr<SideThread::Job> SideThread::post(std::function<void()> work,
     auto job = std::make_shared<Job>();
     job->work = std::move(work);
     job->call = call;
+    bool busy = false;  // all of them
     {
         const std::lock_guard lock{shared_->mutex};
         shared_->io = &io_;
         shared_->queue.push_back(job);
+        busy = shared_->idle < shared_->queue.size();
     }
-    shared_->changed.notify_all();
-    if (!thread_) {
-        thread_ = std::make_unique<LooseThread>([shared = shared_] { serve(shared); });
+    shared_->changed.notify_one();
+    if (busy && threads_.size() < most_) {
+        threads_.push_back(std::make_unique<LooseThread>([shared = shared_] { serve(shared); }));
     }
     return job;
 }
@@ -57,7 +64,9 @@ void SideThread::let_go() {
 void SideThread::serve(const std::shared_ptr<Shared>& shared) {
     std::unique_lock lock{shared->mutex};
     for (;;) {
+        ++shared->idle;
         shared->changed.wait(lock, [&] { return !shared->io || !shared->queue.empty(); });
+        --shared->idle;
         if (!shared->io) {
             return;
         }

@@ -1,4 +1,4 @@
-// A thread that takes no signals: they are the agent's own thread's, which waits for them.
+// A thread that takes no signals: they are the program's own thread's, which waits for them.
 #pragma once
 
 #include <signal.h>
