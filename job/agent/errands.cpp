@@ -92,6 +92,7 @@ bool Errands::start() {
     pipe_ = std::make_shared<Pipe>(io_, in.release());
     buffer_.clear();
     child_ = -1;
+    begun_ = false;
     return true;
 }
 
@@ -107,12 +108,13 @@ bool Errands::take_frames() {
         }
         buffer_.append(bytes.data(), static_cast<std::size_t>(count));
     }
-    if (child_ < 0 && buffer_.size() >= sizeof(std::int32_t)) {
+    if (!begun_ && buffer_.size() >= sizeof(std::int32_t)) {
         std::memcpy(&child_, buffer_.data(), sizeof(std::int32_t));
         buffer_.erase(0, sizeof(std::int32_t));
+        begun_ = true;
     }
     std::uint32_t size = 0;
-    while (child_ >= 0 && next_ < items_.size() && buffer_.size() >= sizeof(size)) {
+    while (begun_ && next_ < items_.size() && buffer_.size() >= sizeof(size)) {
         std::memcpy(&size, buffer_.data(), sizeof(size));
         if (size > kAnswerBytes || buffer_.size() - sizeof(size) < size) {
             break;
@@ -165,7 +167,7 @@ Task<void> Errands::listen(Clock::time_point end) {
         co_await pipe->async_wait(Pipe::wait_read, into(ec));
         if (!take_frames()) {
             if (next_ < items_.size()) {
-                items_[next_].asked = true;  // it has ended the process
+                items_[next_].asked = begun_;  // it has ended the process
             }
             break;
         }
@@ -175,7 +177,7 @@ Task<void> Errands::listen(Clock::time_point end) {
         }
     }
     if (!cancelled_ && next_ < items_.size() && until < end && Clock::now() >= until) {
-        items_[next_].asked = true;
+        items_[next_].asked = begun_;
     }
 }
 

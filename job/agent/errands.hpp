@@ -34,8 +34,8 @@ class Errands {
     std::size_t add(std::function<std::string()> work, std::chrono::milliseconds patience);
     // Ends when every item has answered, was given up, or `budget` is over.
     Task<void> run(std::chrono::milliseconds budget);
-    // Whether its turn came and it had all its patience: what the budget or cancel() cut short is
-    // not known to be silent.
+    // Whether its turn came and it had all its patience: what the budget or cancel() cut short, or
+    // could not be begun, is not known to be silent.
     bool asked(std::size_t index) const { return items_[index].asked; }
     // Nothing: it did not answer, or was not asked.
     const std::optional<std::string>& answer(std::size_t index) const {
@@ -64,7 +64,8 @@ class Errands {
     std::size_t next_ = 0;
     std::shared_ptr<Pipe> pipe_;
     std::string buffer_;
-    int child_ = -1;  // known once it has said so, until it has ended; no child of this process
+    int child_ = -1;      // known once it has said so, until it has ended; no child of this process
+    bool begun_ = false;  // it has said so
     bool cancelled_ = false;
 };
 

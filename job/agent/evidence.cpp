@@ -107,6 +107,7 @@ void EvidenceTaker::stop() {
     if (const TakingPointer taking = std::exchange(taking_, nullptr)) {
         taking->over = true;
         taking->done = nullptr;
+        taking->deadline = {};  // of what has been begun, but has not run yet
         end_all(*taking);
     }
     proc_.let_go();

@@ -313,10 +313,9 @@ void Node::on(const wire::Examine& examine) {
     for (const wire::StartedRank& rank : started_) {
         const auto& exits = result_.exits;
         // Its process's number may be another's by now.
-        const bool ended =
-            !group_.running() || std::any_of(exits.begin(), exits.end(), [&](const auto& exit) {
-                return exit.rank == rank.rank;
-            });
+        const bool ended = !group_.running() ||
+                           std::any_of(exits.begin(), exits.end(),
+                                       [&](const auto& exit) { return exit.rank == rank.rank; });
         if (ended) {
             examined.ranks.push_back({rank.rank, rank.pid, "X", ""});
         } else {

@@ -129,6 +129,38 @@ TEST_F(EvidenceTest, AnAbortDoesNotWaitForADebugger) {
     EXPECT_EQ(daemon.count<wire::EvidenceSaved>(), 0U);
 }
 
+// A py-spy that is killed because the ranks are to end has found nothing, and gdb used to be tried
+// then: it held the rank that was to end.
+TEST_F(EvidenceTest, OnceTheRanksAreToEndNoDebuggerIsStarted) {
+    tool("py-spy", "touch " + (folder / "asked").string() + "; exec sleep 600");
+    tool("gdb", "touch " + (folder / "gdb-ran").string() + "; exec sleep 600");
+    FakeDaemon daemon{
+        job("python3 -c 'import time; open(\"python\", \"w\"); time.sleep(600)'; true"), ranks(1)};
+    const auto agent =
+        start_until(daemon, [&] { return std::filesystem::exists(folder / "python"); });
+    daemon.send(0, wire::Examine{1, "a test", {}});
+    wait_for(daemon, "asked");
+    end(daemon, *agent);
+    EXPECT_FALSE(std::filesystem::exists(folder / "gdb-ran"));
+}
+
+// Its process's number may be another process's by now.
+TEST_F(EvidenceTest, ARankThatHasEndedIsNotLookedAt) {
+    plain_gdb();
+    FakeDaemon daemon{job("if [ $RANK = 1 ]; then exit 0; fi; exec sleep 600", 2), ranks(2)};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Exited>() == 1; });
+    wait_for(daemon, "started-0");
+    const auto saved = look(daemon);
+    ASSERT_THAT(saved.ranks, SizeIs(1));
+    EXPECT_EQ(saved.ranks[0].rank, 0);
+    const auto examined = daemon.all<wire::Examined>().at(0);
+    ASSERT_THAT(examined.ranks, SizeIs(2));
+    EXPECT_NE(examined.ranks[0].state, "X");
+    EXPECT_EQ(examined.ranks[1].state, "X");
+    EXPECT_EQ(text(1, kStateText), "");
+    end(daemon, *agent);
+}
+
 TEST_F(EvidenceTest, AStoppedRankIsNotWokenByADebugger) {
     plain_gdb();
     FakeDaemon daemon{job("kill -STOP $$; sleep 600"), ranks(1)};

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <stdexcept>
 
 namespace lockstep {
 namespace {
@@ -72,6 +73,49 @@ TEST_F(ErrandsTest, OneThatCrashesTakesNobodyWithIt) {
     run();
     EXPECT_FALSE(errands.answer(crash));
     EXPECT_EQ(errands.answer(after), "after");
+}
+
+// An exception used to go on in the forked process as if that were the agent.
+TEST_F(ErrandsTest, OneThatThrowsEndsItsProcessAndTheRestAnswers) {
+    const auto before = add("before");
+    const auto bad =
+        errands.add([]() -> std::string { throw std::runtime_error("the file server is gone"); },
+                    milliseconds{20'000});
+    const auto after = add("after");
+    run();
+    EXPECT_EQ(errands.answer(before), "before");
+    EXPECT_FALSE(errands.answer(bad));
+    EXPECT_TRUE(errands.asked(bad));
+    EXPECT_EQ(errands.answer(after), "after");
+}
+
+// A mount whose turn never came was called dead.
+TEST_F(ErrandsTest, WhatTheBudgetCutShortWasNotAsked) {
+    const auto stop = [] {
+        ::raise(SIGSTOP);
+        return std::string{};
+    };
+    const auto silent = errands.add(stop, milliseconds{100});
+    const auto cut = errands.add(stop, milliseconds{60'000});
+    const auto never = add("never");
+    run(milliseconds{1'000});
+    EXPECT_TRUE(errands.asked(silent)) << "it had all its patience";
+    EXPECT_FALSE(errands.asked(cut)) << "it had not";
+    EXPECT_FALSE(errands.asked(never));
+    EXPECT_FALSE(errands.answer(never));
+}
+
+TEST_F(ErrandsTest, WhatIsCancelledWasNotAsked) {
+    const auto one = errands.add(
+        [] {
+            ::raise(SIGSTOP);
+            return std::string{};
+        },
+        milliseconds{60'000});
+    net::steady_timer soon{io, milliseconds{50}};
+    soon.async_wait([this](const ErrorCode&) { errands.cancel(); });
+    run(milliseconds{60'000});
+    EXPECT_FALSE(errands.asked(one));
 }
 
 TEST_F(ErrandsTest, TheBudgetBoundsThemAll) {
