@@ -72,6 +72,7 @@ void fields(V& visit, M& m) {
         visit("resumed_from_step", m.resumed_from_step);
         visit.optional("ports", m.ports);
         visit.optional("slots", m.slots);
+        visit.optional("release_told", m.release_told);
     } else if constexpr (Is<M, event::RankExited>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

@@ -98,6 +98,9 @@ struct GenerationStarted {  // on disk before WORLD leaves: its number is a fenc
     // Which of the allocation's nodes is which node of the generation, by node rank; empty: each is
     // its own (there are no spares).
     std::vector<std::int32_t> slots{};
+    // Whoever wrote it writes ranks_released before START leaves. A version before that one sent
+    // START and said nothing: its ranks may have run from this moment on.
+    bool release_told = false;
 };
 // Every node is ready. On disk before any of them hears START: without it no rank has run.
 struct RanksReleased {

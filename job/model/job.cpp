@@ -190,6 +190,8 @@ struct Applier {
         started.ports = e.ports;
         started.resumed_from_step = e.resumed_from_step;
         started.slots = e.slots;
+        started.release_told = e.release_told;
+        started.released_at = e.release_told ? 0 : event.time;
         started.exited.resize(static_cast<std::size_t>(job.spec.world_size()));
         if (!current->generations.empty()) {
             forget_ranks(current->generations.back());
@@ -212,9 +214,11 @@ struct Applier {
     }
     Status operator()(const event::RanksReleased& e) const {
         Generation* current = generation(e.attempt, e.generation);
-        if (current == nullptr || current->released_at != 0) {
+        // Between the two versions there was one that told it without saying that it would.
+        if (current == nullptr || (current->release_told && current->released_at != 0)) {
             return stale("generation");
         }
+        current->release_told = true;
         current->released_at = event.time;
         return {};
     }

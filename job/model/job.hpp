@@ -25,6 +25,7 @@ struct Generation {
     std::int32_t number = 0;
     UnixMillis started_at = 0;   // WORLD was fixed
     UnixMillis released_at = 0;  // ranks may have run since: START may have left
+    bool release_told = true;    // else that is when it was fixed: nobody wrote down more
     UnixMillis running_at = 0;   // every rank had been started
     UnixMillis finished_at = 0;
     std::string master_address;

@@ -23,9 +23,9 @@
 // EXITED, FAULT, CHECKPOINT, GPU_XID, DONE and BYE carry `event`, a number that counts from 1 per
 // agent; batches carry `seq`. Both are kept by the agent until ACK names them and replayed after a
 // reconnect; the daemon acknowledges what is durable and ignores what it has already. Of DONE and
-// BYE nothing is stored: their ACK says only that they were heard. A daemon that is restarted before
-// the loss of BYE's node is on disk finds that node silent. Every message of a generation carries
-// its number; a stale one is answered FENCED.
+// BYE nothing is stored: their ACK says only that they were heard. A daemon that is restarted
+// before the loss of BYE's node is on disk finds that node silent. Every message of a generation
+// carries its number; a stale one is answered FENCED.
 //
 // Either side says that it goes on purpose: BYE, the agent (told to end, nothing of its is left);
 // DRAIN, the daemon (it is being stopped: come back).

@@ -22,7 +22,7 @@ std::vector<EventData> samples() {
             event::AttemptPlaced{1, "local-1"},
             event::AgentClaimed{1, 2, "n", "inc", 42, "17"},
             event::GenerationStarted{
-                1, 2, "10.0.0.1", 29500, {"10.0.0.1", "10.0.0.2"}, 200, {5000, 5001}, {2, 0}},
+                1, 2, "10.0.0.1", 29500, {"10.0.0.1", "10.0.0.2"}, 200, {5000, 5001}, {2, 0}, true},
             event::RanksStarted{1, 2},
             exited,
             fault,
@@ -69,6 +69,9 @@ TEST(Events, WhatRecoveryAddedReadsBack) {
     event::GenerationStarted started;
     started.slots = {2, 0};
     EXPECT_EQ(read_back(started).slots, started.slots);
+    EXPECT_FALSE(read_back(started).release_told);
+    started.release_told = true;
+    EXPECT_TRUE(read_back(started).release_told);
     event::FaultSeen fault;
     fault.slot = 4;
     EXPECT_EQ(read_back(fault).slot, 4);

@@ -72,6 +72,7 @@ class History {
         event::GenerationStarted started;
         started.attempt = attempt_number();
         started.generation = generation_number() + 1;
+        started.release_told = true;
         for (std::int32_t node = 0;
              slots.empty() && job.spec.resources.spares > 0 && node < job.spec.resources.nodes;
              ++node) {

@@ -68,6 +68,29 @@ TEST(Unstarted, RanksThatRunHaveBeenReleased) {
     EXPECT_NE(h.job.generation()->released_at, 0);
 }
 
+// Such a version sent START and wrote nothing before all ranks had started. If it is replaced in
+// between, and the nodes are lost, ranks may have run.
+TEST(Unstarted, AGenerationOfAVersionThatDidNotTellItsReleaseMayHaveRun) {
+    History h{spec()};
+    claimed(h);
+    event::GenerationStarted old = h.next_generation();
+    old.release_told = false;
+    h.must(old);
+    EXPECT_FALSE(unstarted(*h.job.attempt()));
+    h.must(h.fault(CauseClass::node_lost));
+    EXPECT_EQ(due_of(h), ActionKind::stop);
+}
+
+TEST(Unstarted, AReleaseThatWasToldWithoutSayingSoBeforeIsRead) {
+    History h{spec()};
+    claimed(h);
+    event::GenerationStarted between = h.next_generation();
+    between.release_told = false;
+    h.must(between);
+    h.released();
+    EXPECT_FALSE(h.add(event::RanksReleased{1, 1}).has_value()) << "once";
+}
+
 TEST(Unstarted, WhatAPersonOrTheJobItselfHasToMendIsNoAccident) {
     for (const CauseClass kind :
          {CauseClass::user_error, CauseClass::cancelled_by_user, CauseClass::time_limit,
