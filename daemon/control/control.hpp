@@ -147,8 +147,8 @@ class Control {
                                               HeatmapQuery query) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
-    // {items}, the newest look of each of the newest `limit` generations that were looked at, newest
-    // first; within it the lagging ranks first.
+    // {items}, the newest look of each of the newest `limit` generations that were looked at,
+    // newest first; within it the lagging ranks first.
     virtual Task<Result<std::string>> evidence(Caller caller, std::string id,
                                                std::size_t limit) = 0;
     // not_found: no such job, generation, rank or name. Whether the file is there, nobody has

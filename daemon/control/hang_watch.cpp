@@ -4,12 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace lockstep {
+namespace {
+
+constexpr std::chrono::milliseconds kEvery{250};
+
+}  // namespace
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& series, TimePoint now,
                                                   std::chrono::seconds limit, double since) {
+    if (looked_at_ && now - *looked_at_ < kEvery) {
+        return std::nullopt;
+    }
+    const bool first = !looked_at_;
+    looked_at_ = now;
     std::uint64_t sum = 0;  // may wrap: only whether it changes counts
     bool stepped = false;   // in this generation
     for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
@@ -17,7 +26,7 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& se
         sum += static_cast<std::uint64_t>(step);
         stepped = stepped || (step >= 0 && series.rank(rank).last_received() >= since);
     }
-    if (!std::exchange(looked_, true)) {
+    if (first) {
         steps_ = sum;
         moved_at_ = stepped ? std::optional{now} : std::nullopt;
         return std::nullopt;

@@ -1,7 +1,8 @@
-// Whether a job hangs: no rank has made a step for too long. Asked at every tick; remembers when it
-// last saw one. A generation is watched from its first step on (how long imports and compilations
-// take, nobody knows), and no more once a rank has ended: the last ones may be saving for minutes.
-// Control thread only.
+// Whether a job hangs: no rank has made a step for too long. Asked at every tick and whatever an
+// agent says, looks at most four times a second (it is a walk over all ranks), remembers when it
+// last saw a step. A generation is watched from its first step on (how long imports and
+// compilations take, nobody knows), and no more once a rank has ended: the last ones may be saving
+// for minutes. Control thread only.
 #pragma once
 
 #include "daemon/telemetry/series.hpp"
@@ -28,12 +29,13 @@ class HangWatch {
     // Another generation, or nobody could be heard: the next step counts as the first.
     void reset() { *this = HangWatch{}; }
     // `limit`: how long without a step is a hang. `since`: when the generation began, Unix seconds
-    // of the daemon's clock. Ranks that never report are not called behind.
+    // of the daemon's clock. Ranks that never report are not called behind. Nothing: it does not
+    // hang, or was looked at a moment ago.
     std::optional<Verdict> look(const telemetry::JobSeries& series, TimePoint now,
                                 std::chrono::seconds limit, double since);
 
   private:
-    bool looked_ = false;
+    std::optional<TimePoint> looked_at_;
     std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet
     std::uint64_t steps_ = 0;            // sum of the ranks' steps when it was last looked at
 };

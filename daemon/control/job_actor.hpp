@@ -109,7 +109,6 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
         std::vector<std::function<void()>> effects;  // after the append
         std::vector<std::function<void(Status)>> answers;
         bool starts = false;  // START to whoever is ready is among the effects
-        bool looked = false;  // what the ranks do is among the events
     };
 
     Task<void> run();

@@ -55,8 +55,8 @@ void JobActor::send_abort(const std::string& reason) {
     for (const auto& [slot, link] : links_) {
         if (!link->abort_sent && rendezvous_.is_member(slot)) {
             if (encoded == nullptr) {
-                encoded = std::make_shared<const std::string>(
-                    wire::encode(wire::DaemonMessage{abort}));
+                encoded =
+                    std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{abort}));
             }
             link->abort_sent = context_.clock.steady();
             link->send_encoded(encoded);
@@ -225,9 +225,7 @@ void JobActor::forget_attempt() {
 void JobActor::look_for_hang(Draft& draft) {
     watch_for_hang(draft);
     const Generation* live = draft.job.live_generation();
-    // More than one input of a round may find that all is in: it is kept once.
-    if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in() ||
-        std::exchange(draft.looked, true)) {
+    if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in()) {
         return;
     }
     // Once a rank has ended it is no hang any more, or is ended because of that rank.

@@ -76,6 +76,7 @@ void JobActor::form_generation(Draft& draft) {
         started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
     }
     started.resumed_from_step = draft.job.checkpoint_step;
+    started.release_told = true;
     if (job_.spec.resources.spares > 0) {
         started.slots = *members;
     }

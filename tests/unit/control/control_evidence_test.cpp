@@ -7,6 +7,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class EvidenceTest : public ControlTest {
@@ -29,14 +30,29 @@ class EvidenceTest : public ControlTest {
             "ACK");
     }
     void hang() {
-        // The watch looks at every tick: it must have seen the steps before they stop.
+        stand_still();
+        until([&] { return examined(0) && examined(1); }, "EXAMINE");
+    }
+    void stand_still() {
+        // The watch looks now and then: it must have seen the steps before they stop.
+        clock_.advance(std::chrono::milliseconds{300});
         agents_[0].say(wire::Beat{0, 1, 0});
         const auto polls = scheduler_.polls;
         until([&] { return scheduler_.polls > polls + 2; }, "it was looked at");
         clock_.advance(std::chrono::seconds{3});
         agents_[0].say(wire::Beat{0, 1, 0});
         agents_[1].say(wire::Beat{0, 1, 0});
-        until([&] { return examined(0) && examined(1); }, "EXAMINE");
+    }
+    // What both agents say of their ranks; `frame` tells one look from another.
+    void tell_all(const std::string& frame) {
+        for (const std::size_t node : {0U, 1U}) {
+            tell_state(node, "R");
+            tell_saved(node, {0, frame, {{"state.txt", 5}}, {}});
+        }
+    }
+    std::string frame() {
+        const Json all = list();
+        return all["items"].empty() ? "" : all["items"][0]["ranks"][0].value("frame", "");
     }
     bool examined(std::size_t node) const {
         return agents_[node].peer->last<wire::Examine>() != nullptr;
@@ -53,7 +69,7 @@ class EvidenceTest : public ControlTest {
     Json list() {
         Json out;
         auto run = [&]() -> Task<void> {
-            const auto text = co_await control_->evidence(ada_, id_);
+            const auto text = co_await control_->evidence(ada_, id_, limits::kPageDefault);
             if (text) {
                 out = *parse_json(*text);
             }
@@ -174,6 +190,44 @@ TEST_F(EvidenceTest, AskedForNothingIsStopped) {
     EXPECT_NE(list()["items"][0]["time"], before);
 }
 
+// Who has the ranks looked at again and again used to hide that they hang.
+TEST_F(EvidenceTest, APersonsLookDoesNotHideAHang) {
+    start();
+    steps();
+    ASSERT_TRUE(take());
+    until([&] { return examined(0) && examined(1); }, "EXAMINE");
+    stand_still();
+    tell_all("f");
+    until([&] { return stopped(); }, "STOP");
+    ASSERT_EQ(items(), 1U) << "what was asked for anyway is the hang's evidence";
+    EXPECT_EQ(list()["items"][0]["reason"], "no rank has made a step");
+    EXPECT_EQ(list()["items"][0]["ranks"][0]["rank"], 1) << "who lags is the hang's matter";
+    EXPECT_EQ(show(id_)["cause"]["class"], "hang");
+}
+
+// Each look is up to half a megabyte in the log.
+TEST_F(EvidenceTest, TheRanksOfAGenerationAreLookedAtOnlySoOftenAndOnceMoreForAHang) {
+    start();
+    steps();
+    for (std::int32_t look = 1; look < limits::kEvidenceEvents; ++look) {
+        const auto before = agents_[1].peer->count<wire::Examine>();
+        ASSERT_TRUE(take()) << look;
+        until([&] { return agents_[1].peer->count<wire::Examine>() > before; }, "EXAMINE");
+        tell_all("look " + std::to_string(look));
+        until([&] { return frame() == "look " + std::to_string(look); }, "it is kept");
+    }
+    const Status refused = take();
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::conflict);
+    EXPECT_THAT(refused.error().message, HasSubstr("looked at 63 times"));
+    const auto before = agents_[1].peer->count<wire::Examine>();
+    stand_still();
+    until([&] { return agents_[1].peer->count<wire::Examine>() > before; }, "EXAMINE");
+    tell_all("the hang");
+    until([&] { return stopped(); }, "STOP");
+    EXPECT_EQ(frame(), "the hang");
+}
+
 TEST_F(EvidenceTest, OfAJobThatDoesNotRunThereIsNothingToLookAt) {
     id_ = submit()->id;
     until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
@@ -209,12 +263,7 @@ TEST(EvidenceOrder, TheOneFurthestBehindComesFirstThenWhoDoesNotRun) {
     ranks[2].step = 8;
     ranks[3].behind = true;
     ranks[3].step = 4;
-    lagging_first(ranks);
-    std::vector<std::int32_t> order;
-    for (const RankFinding& one : ranks) {
-        order.push_back(one.rank);
-    }
-    EXPECT_EQ(order, (std::vector<std::int32_t>{3, 2, 1, 0, 4}));
+    EXPECT_THAT(lagging_first(ranks), ElementsAre(3, 2, 1, 0, 4));
 }
 
 TEST(EvidenceOrder, TheOnlyOneThatComputesComesBeforeThoseThatWaitForIt) {
@@ -225,26 +274,38 @@ TEST(EvidenceOrder, TheOnlyOneThatComputesComesBeforeThoseThatWaitForIt) {
         one.told = true;
         one.process.state = rank == 2 ? "R" : "S";
     }
-    lagging_first(ranks);
-    EXPECT_EQ(ranks[0].rank, 2);
-    EXPECT_EQ(ranks[1].rank, 0);
-    ranks[0].process.state = "S";
-    ranks[0].told = false;  // nobody has told of it
-    lagging_first(ranks);
-    EXPECT_EQ(ranks[0].rank, 0);
+    EXPECT_THAT(lagging_first(ranks), ElementsAre(2, 0, 1, 3));
+    ranks[2].process.state = "S";
+    ranks[2].told = false;  // nobody has told of it
+    EXPECT_THAT(lagging_first(ranks), ElementsAre(0, 1, 2, 3));
 }
 
+// Of 98,304 ranks nobody reads, nor sorts, more than the first.
 TEST(EvidenceOrder, OfAHugeJobTheEventHoldsTheLaggards) {
     std::vector<RankFinding> ranks(limits::kEvidenceRanks + 100);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         ranks[i].rank = static_cast<std::int32_t>(i);
         ranks[i].behind = i >= ranks.size() - 2;
     }
-    lagging_first(ranks);
-    const Json items = findings_json(ranks);
+    const auto order = lagging_first(ranks);
+    ASSERT_EQ(order.size(), limits::kEvidenceRanks);
+    EXPECT_EQ(order[0], ranks.size() - 2);
+    EXPECT_EQ(order[1], ranks.size() - 1);
+    EXPECT_EQ(order[2], 0U);
+    EXPECT_EQ(order.back(), limits::kEvidenceRanks - 3);
+    const Json items = findings_json(ranks, order);
     EXPECT_EQ(items.size(), limits::kEvidenceRanks);
     EXPECT_EQ(items[0]["rank"], static_cast<std::int32_t>(ranks.size() - 2));
     EXPECT_LT(findings_words(ranks).size(), 1000U);
+}
+
+TEST(EvidenceOrder, ANodeIsToldWhichOfItsOwnRanksLag) {
+    const std::vector<std::int32_t> behind{0, 7, 8, 15, 16, 40};
+    EXPECT_THAT(local_ranks(behind, 0, 8), ElementsAre(0, 7));
+    EXPECT_THAT(local_ranks(behind, 8, 8), ElementsAre(0, 7));
+    EXPECT_THAT(local_ranks(behind, 16, 8), ElementsAre(0));
+    EXPECT_THAT(local_ranks(behind, 24, 8), ElementsAre());
+    EXPECT_THAT(local_ranks({}, 0, 8), ElementsAre());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 namespace lockstep {
@@ -106,7 +107,17 @@ class TestPeer final : public AgentPeer {
     void send(WsMessage message) override {
         received.push_back(wire::decode_daemon(message.bytes).value());
     }
+    void send_shared(std::shared_ptr<const std::string> text) override {
+        send(WsMessage{false, *text});
+        shared.push_back(std::move(text));
+    }
     void close(std::string reason) override { closed = std::move(reason); }
+    template <class M>
+    std::size_t count() const {
+        return static_cast<std::size_t>(
+            std::count_if(received.begin(), received.end(),
+                          [](const auto& one) { return std::holds_alternative<M>(one); }));
+    }
     template <class M>
     const M* last() const {
         for (auto message = received.rbegin(); message != received.rend(); ++message) {
@@ -117,6 +128,7 @@ class TestPeer final : public AgentPeer {
         return nullptr;
     }
     std::vector<wire::DaemonMessage> received;
+    std::vector<std::shared_ptr<const std::string>> shared;  // of them, what others got too
     std::string closed;
 };
 

@@ -139,6 +139,44 @@ TEST_F(ProtocolTest, ALargeWorldsHostsGoToWhoeverAsks) {
     ASSERT_EQ(last<wire::Table>(7)->hosts.size(), static_cast<std::size_t>(kNodes));
     EXPECT_EQ(last<wire::Table>(7)->hosts[65], "n65");
     EXPECT_EQ(last<wire::Table>(8), nullptr) << "only who asks";
+    say(8, wire::TableRequest{1});
+    until([&] { return last<wire::Table>(8) != nullptr; }, "TABLE");
+    // A megabyte for each of 12,288 nodes would be 12 GB.
+    EXPECT_EQ(agents_[7].peer->shared.back(), agents_[8].peer->shared.back()) << "one text for all";
+}
+
+// After a restart of the daemon everybody's news comes at once. Each of them used to send START to
+// all that were ready.
+TEST_F(ProtocolTest, StartLeavesOnceHoweverManyNewsComeTogether) {
+    const std::string id = submit_nodes(3);
+    call_in(3);
+    until([&] { return last<wire::World>(2) != nullptr; }, "WORLD");
+    for (int slot = 0; slot < 3; ++slot) {
+        say(slot, wire::Ready{1});
+    }
+    until([&] { return last<wire::Start>(2) != nullptr; }, "START");
+    for (TestAgent& agent : agents_) {
+        agent.session->on_closed();
+    }
+    shut_down();
+    boot();
+    agents_.clear();
+    for (int slot = 0; slot < 3; ++slot) {  // the third never heard START
+        agents_.push_back(hello(slot, "", slot < 2));
+    }
+    for (int slot = 0; slot < 3; ++slot) {
+        until([&] { return last<wire::Welcome>(slot) != nullptr; }, "WELCOME");
+    }
+    join(2);
+    until([&] { return last<wire::World>(2) != nullptr; }, "WORLD again");
+    say(2, wire::Ready{1});
+    say(0, wire::Started{1, {{0, 100}}});
+    say(1, wire::Started{1, {{1, 101}}});
+    until([&] { return last<wire::Start>(2) != nullptr; }, "START");
+    say(2, wire::Started{1, {{2, 102}}});
+    until([&] { return state(id) == "running"; }, "running");
+    EXPECT_EQ(agents_[2].peer->count<wire::Start>(), 1U);
+    EXPECT_EQ(agents_[0].peer->count<wire::Start>(), 0U);
 }
 
 // It was told to end, and said so: nobody waits four seconds for it to be silent.

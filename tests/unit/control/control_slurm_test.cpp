@@ -254,6 +254,33 @@ TEST_F(ControlSlurmTest, AnEndThatNobodyIsNamedForIsAPersonsOnceTheRanksRun) {
     EXPECT_EQ(show(id)["attempts"].size(), 1U);
 }
 
+// Not every rank has said that it runs, but one may: "before its ranks had started" is not true,
+// and what is asked for again then is recovery's matter.
+TEST_F(ControlSlurmTest, AnEndThatNobodyIsNamedForIsAPersonsOnceStartMayHaveLeft) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    std::vector<TestAgent> agents{hello_from(0, "17"), hello_from(1, "17")};
+    for (TestAgent& agent : agents) {
+        wire::Join join;
+        join.address = "127.0.0.1";
+        join.port = 5000;
+        agent.say(join);
+    }
+    for (TestAgent& agent : agents) {
+        until([&] { return agent.peer->last<wire::World>() != nullptr; }, "WORLD");
+        agent.say(wire::Ready{1});
+    }
+    until([&] { return agents[1].peer->last<wire::Start>() != nullptr; }, "START");
+    scheduler_.seen.accident.emplace();
+    scheduler_.seen.accident->kind = CauseClass::scheduler;
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    for (const TestAgent& agent : agents) {
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_EQ(show(id)["attempts"].size(), 1U);
+}
+
 TEST_F(ControlSlurmTest, NoRankIsStartedBeforeItIsOnDiskThatItMayBe) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);

@@ -53,6 +53,23 @@ TEST_F(HangWatchTest, IsAHangAfterTheLimitWithoutAStepAndNamesWhoIsBehind) {
     EXPECT_THAT(verdict->behind, testing::ElementsAre(1));
 }
 
+// It is asked with whatever an agent says, and each look is a walk over 98,304 ranks.
+TEST_F(HangWatchTest, LooksFourTimesASecondAtMost) {
+    const auto at = [](int milliseconds) {
+        return HangWatch::TimePoint{std::chrono::milliseconds{milliseconds}};
+    };
+    const auto hangs = [&](int milliseconds) {
+        return watch_.look(series_, at(milliseconds), seconds{1}, since_).has_value();
+    };
+    EXPECT_FALSE(hangs(0));
+    report(0, 7);
+    EXPECT_FALSE(hangs(249)) << "the step is not seen yet";
+    EXPECT_FALSE(hangs(250)) << "now it is";
+    EXPECT_FALSE(hangs(1'249));
+    EXPECT_FALSE(hangs(1'250)) << "looked at a moment ago";
+    EXPECT_TRUE(hangs(1'500));
+}
+
 TEST_F(HangWatchTest, AStepOfAnyRankStartsThePatienceAnew) {
     EXPECT_FALSE(look(0));
     for (int step = 1; step < 10; ++step) {

@@ -67,6 +67,7 @@ struct Agent {
 struct Disk {
     std::int32_t generation = 0;
     bool live = false;
+    bool released = false;  // START may have left
     bool failed = false;
     std::array<std::int32_t, kNodes> members{};
     std::array<bool, kNodes> ended{};
@@ -86,6 +87,7 @@ class World {
     }
     // No more accidents: everything that can happen does, many times.
     void settle() {
+        accidents_ = false;
         for (Agent& agent : agents_) {
             agent.frozen = false;
         }
@@ -123,6 +125,7 @@ class World {
     // ---- the coordinator, as job_actor_rendezvous.cpp does it ----
     void boot() {
         met_ = Rendezvous{kNodes, kSlots};
+        left_.fill(false);
         for (std::int32_t slot = 0; slot < kSlots; ++slot) {
             if (lost(slot)) {
                 met_.lost(slot);
@@ -136,6 +139,13 @@ class World {
         if (agent(slot).connected) {
             agent(slot).in.push_back({word, generation});
         }
+    }
+    // What is in flight is gone, and who had said BYE.
+    void kill() {
+        for (std::int32_t other = 0; other < kSlots; ++other) {
+            drop(other);
+        }
+        boot();
     }
     void hear(std::int32_t slot, const Message& message) {
         if (lost(slot)) {
@@ -190,7 +200,7 @@ class World {
                     wrong_ = "an agent left live ranks: " + describe();
                 }
                 met_.disconnected(slot);
-                give_up(slot);
+                left_[static_cast<std::size_t>(slot)] = true;  // its loss is written down later
                 break;
             default:
                 wrong_ = "an agent said what only the daemon says";
@@ -206,6 +216,10 @@ class World {
     }
     void start() {
         if (!met_.all_ready() || disk_.failed) {
+            return;
+        }
+        if (!std::exchange(disk_.released, true) && accidents_ && pick(8) == 0) {
+            kill();  // it is on disk, and nobody has heard it
             return;
         }
         for (const std::int32_t slot : disk_.members) {
@@ -260,6 +274,7 @@ class World {
         }
         ++disk_.generation;
         disk_.live = true;
+        disk_.released = false;
         disk_.failed = false;
         std::copy(members->begin(), members->end(), disk_.members.begin());
         disk_.ended.fill(false);
@@ -416,11 +431,8 @@ class World {
                     ranks_end(slot);  // one failed, the node's others were stopped
                 }
                 break;
-            case 2:  // killed between any two steps; what is in flight is gone
-                for (std::int32_t other = 0; other < kSlots; ++other) {
-                    drop(other);
-                }
-                boot();
+            case 2:  // killed between any two steps
+                kill();
                 break;
             case 3:
                 self.frozen = self.alive && !self.frozen;
@@ -477,8 +489,8 @@ class World {
         const std::int32_t slot = static_cast<std::int32_t>(pick(kSlots));
         Agent& self = agent(slot);
         if (!self.alive) {
-            if (pick(8) == 0) {
-                give_up(slot);  // it is not heard any more
+            if (left_[static_cast<std::size_t>(slot)] || pick(8) == 0) {
+                give_up(slot);  // it said that it goes, or is not heard any more
             }
             return;
         }
@@ -500,7 +512,11 @@ class World {
         } else if (self.ranks && self.ending) {
             ranks_end(slot);
         } else if (self.leaving && self.out.empty()) {
-            hear(slot, {Word::bye, 0});  // what it said before has been heard
+            // What it said before has been heard. BYE may be lost with the connection: it does not
+            // wait for its ACK for ever.
+            if (!accidents_ || pick(4) != 0) {
+                hear(slot, {Word::bye, 0});
+            }
             self.alive = false;
             drop(slot);
         }
@@ -518,6 +534,9 @@ class World {
             generation = self.generation;
             if (self.generation > disk_.generation) {
                 wrong_ = "ranks of a generation that is not on disk: " + describe();
+            }
+            if (self.generation == disk_.generation && !disk_.released) {
+                wrong_ = "ranks that nobody has released: " + describe();
             }
         }
     }
@@ -545,7 +564,9 @@ class World {
     std::minstd_rand random_;
     Disk disk_;
     Rendezvous met_{kNodes, kSlots};
+    std::array<bool, kSlots> left_{};  // said BYE; in memory only
     std::array<Agent, kSlots> agents_;
+    bool accidents_ = true;
     std::string wrong_;
 };
 
