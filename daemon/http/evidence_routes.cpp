@@ -3,10 +3,11 @@
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/rank_log_reader.hpp"
 #include "daemon/http/routes.hpp"
-#include "job/async/on_thread.hpp"
+#include "job/async/side_thread.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/evidence.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -85,7 +86,13 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     const std::function<HttpResponse()> read = [place = *place, name, offset] {
         return slice_of(place, name, offset);
     };
-    co_return co_await on_thread<HttpResponse>(*context.readers, read);
+    const auto until = std::chrono::steady_clock::now() + context.read_patience;
+    auto answer = co_await context.readers->run<HttpResponse>(read, until);
+    if (!answer) {
+        co_return problem(
+            Error{Errc::unavailable, "the file system of the job's folder does not answer"});
+    }
+    co_return std::move(*answer);
 }
 
 using Call = Task<HttpResponse> (*)(RouteContext, HttpRequest);
@@ -136,7 +143,7 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
         {"rank", "integer", "Which rank; 0 if not given."},
         {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
     route.response_type = content_type::kText;
-    route.failures = {404};
+    route.failures = {404, 503};
     router.add(std::move(route));
 }
 

@@ -6,9 +6,9 @@
 #include "daemon/http/router.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
+#include "job/async/side_thread.hpp"
 
-#include <boost/asio/thread_pool.hpp>
-
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +26,9 @@ struct RouteContext {
     TokenTable& tokens;
     Identities* identities = nullptr;  // the scheduler's; nullptr: it acts in lockstepd's name
     // Reads of a job's folder, which hang when its file system does: one that hangs must stop
-    // neither the control thread nor the others. Ends with the router.
-    std::shared_ptr<net::thread_pool> readers = std::make_shared<net::thread_pool>(2);
+    // neither the control thread nor the others, nor the daemon's end. Goes with the router.
+    std::shared_ptr<SideThread> readers = std::make_shared<SideThread>(io, 4);
+    std::chrono::milliseconds read_patience{10'000};
 };
 
 // All of them, /openapi.json included.

@@ -9,6 +9,7 @@
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
 #include "daemon/lockstepd/settings.hpp"
+#include "job/async/loose_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -301,5 +302,9 @@ int main(int argc, char** argv) {
         std::cout << script;
         return script.empty() ? lockstep::kBadSettings : 0;
     }
-    return lockstep::start(settings);
+    const int code = lockstep::start(settings);
+    if (lockstep::LooseThread::abandoned() > 0) {
+        std::_Exit(code);  // they may still use whatever an orderly end would take down
+    }
+    return code;
 }

@@ -67,7 +67,7 @@ Exit show(Context& context, const std::string& id) {
     } else {
         print(context, job_view(context.terminal, *job, context.clock.wall()));
         // Of a hang; that there is none, or a daemon that knows of none, is no news.
-        const auto evidence = context.client.get_json("/v1/jobs/" + id + "/evidence");
+        const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);
         const Json& items = evidence ? items_at(*evidence, "items") : items_at(Json(), "");
         if (!items.empty()) {
             constexpr std::size_t kMost = 8;

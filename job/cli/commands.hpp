@@ -7,6 +7,9 @@
 
 namespace lockstep::cli {
 
+// The newest look at a job's ranks. All of them are megabytes, and --now asks four times a second.
+inline constexpr const char* kNewestEvidence = "/evidence?limit=1";
+
 // Runs the verb named on the command line; completion and manual are main()'s.
 Exit run_verb(Context& context, const std::string& verb);
 

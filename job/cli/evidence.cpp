@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -42,11 +43,8 @@ std::string time_of(const Json& list) {
     return items.empty() ? "" : text_at(items.front(), "time");
 }
 
-// The newest look only: a list of them all is megabytes, and this is asked four times a second.
-constexpr const char* kNewest = "/evidence?limit=1";
-
 Status take_now(Context& context, const std::string& base) {
-    const auto before = context.client.get_json(base + kNewest);
+    const auto before = context.client.get_json(base + kNewestEvidence);
     if (!before) {
         return fail(before.error());
     }
@@ -55,7 +53,7 @@ Status take_now(Context& context, const std::string& base) {
     }
     for (int turn = 0; turn < kTurns; ++turn) {
         context.sleep(kTurn);
-        const auto list = context.client.get_json(base + kNewest);
+        const auto list = context.client.get_json(base + kNewestEvidence);
         if (!list && !may_pass(list.error())) {
             return fail(list.error());
         }
@@ -88,20 +86,24 @@ bool has_file(const Json& rank, std::string_view name) {
                        [&](const Json& file) { return text_at(file, "name") == name; });
 }
 
-// The texts of one rank, each under its name if there are several.
+// The texts of one rank, each under its name if there are several. Of one that is not `listed`
+// nobody has said which there are: all are asked for.
 Exit print_files(Context& context, const std::string& base, const Json& item, const Json& rank,
-                 const Kind& kind) {
+                 const Kind& kind, bool listed) {
     const std::string query = "?attempt=" + integer_text(item, "attempt") +
                               "&generation=" + integer_text(item, "generation") +
                               "&rank=" + integer_text(rank, "rank");
     bool any = false;
     for (const std::string_view name : kind.names) {
-        if (!has_file(rank, name)) {
+        if (listed && !has_file(rank, name)) {
             continue;
         }
         std::string path = base;
         path.append("/evidence/").append(name).append(query);
         const auto text = whole_file(context, path);
+        if (!text && !listed && text.error().code == Errc::not_found) {
+            continue;
+        }
         if (!text) {
             return report(context, text.error());
         }
@@ -167,7 +169,7 @@ Exit evidence(Context& context, const std::string& id) {
         return report(context, taken.error());
     }
     const auto list =
-        context.client.get_json(base + (context.options.json ? "/evidence" : kNewest));
+        context.client.get_json(base + (context.options.json ? "/evidence" : kNewestEvidence));
     if (!list) {
         return report(context, list.error());
     }
@@ -194,12 +196,17 @@ Exit evidence(Context& context, const std::string& id) {
     if (kind == kinds().end() || (!wanted.empty() && !number)) {
         return report(context, Error{Errc::invalid, "--rank: a number"});
     }
+    std::vector<Json> wanted_ranks;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(wanted_ranks),
+                 [&](const Json& rank) { return !number || integer_at(rank, "rank") == number; });
+    // The list ends after the first hundreds, the lagging ones; the files are of all.
+    const bool listed = !number || !wanted_ranks.empty();
+    if (!listed) {
+        wanted_ranks.push_back(Json::object({{"rank", *number}}));
+    }
     Exit worst = Exit::not_found;  // nothing was printed
-    for (const Json& rank : ranks) {
-        if (number && integer_at(rank, "rank") != number) {
-            continue;
-        }
-        const Exit printed = print_files(context, base, item, rank, *kind);
+    for (const Json& rank : wanted_ranks) {
+        const Exit printed = print_files(context, base, item, rank, *kind, listed);
         if (printed != Exit::ok && printed != Exit::not_found) {
             return printed;
         }

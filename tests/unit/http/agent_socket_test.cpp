@@ -26,6 +26,14 @@ class Echo final : public AgentSession {
             peer_->close("asked to");
             return;
         }
+        if (bytes == "shared") {
+            const auto text = std::make_shared<const std::string>("for all");
+            peer_->send({true, "first"});
+            peer_->send_shared(text);
+            peer_->send_shared(text);
+            peer_->send({true, "last"});
+            return;
+        }
         if (bytes == "flood") {
             for (int i = 0; i < 40; ++i) {
                 peer_->send({true, std::string(1U << 20U, 'f')});
@@ -106,6 +114,18 @@ TEST_F(AgentSocketTest, MessagesGoBothWaysInOrder) {
     EXPECT_EQ(read(client), "b:binary 3145728");
     client.close();
     EXPECT_EQ(read(client), "closed");
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, WhatManyAgentsGetKeepsItsPlaceAmongTheRest) {
+    WsClient client{io_};
+    ASSERT_TRUE(connect(client));
+    WsMessage message{false, "shared"};
+    EXPECT_TRUE(run(client.write(message)));
+    for (const char* expected : {"t:welcome", "b:first", "t:for all", "t:for all", "b:last"}) {
+        EXPECT_EQ(read(client), expected);
+    }
+    client.close();
     EXPECT_TRUE(closed_soon());
 }
 

@@ -108,8 +108,9 @@ class FakeControl final : public Control {
         }
         co_return place;
     }
-    Answer<std::string> evidence(Caller caller, std::string id) override {
+    Answer<std::string> evidence(Caller caller, std::string id, std::size_t limit) override {
         callers.push_back(caller);
+        evidence_limits.push_back(limit);
         co_return text(id);
     }
     Answer<EvidencePlace> evidence_place(Caller, std::string, EvidenceQuery query) override {
@@ -121,6 +122,7 @@ class FakeControl final : public Control {
     }
     Answer<std::string> take_evidence(Caller, std::string id) override { co_return text(id); }
     std::vector<EvidenceQuery> evidence_queries;
+    std::vector<std::size_t> evidence_limits;
     EvidencePlace evidence_at;
     Json cluster() override { return cluster_json(machines, "local"); }
     Result<Json> nodes(const Caller& caller, const NodeQuery& query) override {

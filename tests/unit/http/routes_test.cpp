@@ -304,6 +304,10 @@ TEST_F(RoutesTest, LogsComeInSlices) {
 TEST_F(RoutesTest, EvidenceIsAListAndItsFiles) {
     const auto listed = get(of_job("/evidence"));
     EXPECT_EQ(listed.status, 200);
+    EXPECT_EQ(get(of_job("/evidence?limit=1")).status, 200);
+    EXPECT_EQ(control_.evidence_limits, (std::vector<std::size_t>{50, 1}));
+    EXPECT_EQ(get(of_job("/evidence?limit=0")).status, 400);
+    EXPECT_EQ(get(of_job("/evidence?limit=51")).status, 400);
     EXPECT_EQ(get(of_job("/evidence?rank=1")).status, 400);
     control_.evidence_at = {folder_.path().string(), {"evidence", "gen-1", "rank-00000"}};
     const auto at = folder_ / "evidence" / "gen-1" / "rank-00000";

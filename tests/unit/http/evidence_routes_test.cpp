@@ -1,0 +1,89 @@
+// Files of evidence on a file system that hangs, as the job does: the daemon goes on.
+#include "daemon/http/routes.hpp"
+#include "daemon/http/token_table.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/unit/http/fake_control.hpp"
+#include "tests/unit/http/server_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+class EvidenceRoutesTest : public testing::Test {
+  protected:
+    EvidenceRoutesTest() : context_{io_, control_, metrics_, tokens_} {
+        context_.read_patience = 2s;
+        add_evidence_routes(router_, context_);
+        server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
+                                               Surface::all, &io_);
+        control_.evidence_at = {folder_.path().string(), {"evidence"}};
+        std::filesystem::create_directories(folder_ / "evidence");
+        std::ofstream{folder_ / "evidence/state.txt"} << "asleep";
+    }
+    ~EvidenceRoutesTest() override {
+        hang_.set_value();
+        store_.stop();  // it keeps the server's thread at work
+    }
+    // So many reads more that do not come back.
+    void hang(int reads) {
+        const int wanted = *began_ + reads;
+        for (int i = 0; i < reads; ++i) {
+            net::post(io_, [this] { net::co_spawn(io_, stand_still(), net::detached); });
+        }
+        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        while (*began_ < wanted && std::chrono::steady_clock::now() < deadline) {
+            std::this_thread::yield();
+        }
+        ASSERT_EQ(*began_, wanted);
+    }
+    Task<void> stand_still() {
+        const std::function<bool()> work = [end = end_, began = began_] {
+            ++*began;
+            end.wait();
+            return true;
+        };
+        const auto until = std::chrono::steady_clock::now() + 60s;
+        co_await context_.readers->run<bool>(work, until);
+    }
+    ClientResponse get(const std::string& rest) {
+        auto response = server_->call("GET", "/v1/jobs/" + std::string{kJob} + "/evidence" + rest,
+                                      "user-token");
+        EXPECT_TRUE(response) << rest;
+        return response ? *response : ClientResponse{};
+    }
+
+    const test::TemporaryFolder folder_;
+    std::promise<void> hang_;
+    std::shared_future<void> end_{hang_.get_future()};
+    std::shared_ptr<std::atomic<int>> began_ = std::make_shared<std::atomic<int>>(0);
+    net::io_context io_{1};
+    FakeControl control_;
+    telemetry::DaemonMetrics metrics_;
+    Store store_{io_, std::move(Database::open(folder_ / "db").value()), Store::Hooks{}};
+    const SystemClock clock_;
+    TaskGroup tasks_{io_};
+    TokenTable tokens_{store_, clock_, tasks_, {}};
+    RouteContext context_;
+    Router router_;
+    std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(EvidenceRoutesTest, AFileSystemThatHangsStopsNeitherTheDaemonNorOtherReads) {
+    hang(3);
+    EXPECT_EQ(get("/state.txt").body, "asleep");
+    hang(1);
+    const auto none = get("/state.txt");
+    EXPECT_EQ(none.status, 503) << none.body;
+    EXPECT_NE(none.body.find("file system"), std::string::npos) << none.body;
+    EXPECT_EQ(get("").status, 200) << "the control thread is free";
+}
+
+}  // namespace
+}  // namespace lockstep
