@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <future>
 #include <optional>

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <thread>
 
 namespace lockstep {
 namespace {

@@ -95,10 +95,10 @@ TEST_F(ErrandsTest, WhatTheBudgetCutShortWasNotAsked) {
         ::raise(SIGSTOP);
         return std::string{};
     };
-    const auto silent = errands.add(stop, milliseconds{100});
+    const auto silent = errands.add(stop, milliseconds{500});
     const auto cut = errands.add(stop, milliseconds{60'000});
     const auto never = add("never");
-    run(milliseconds{1'000});
+    run(milliseconds{3'000});
     EXPECT_TRUE(errands.asked(silent)) << "it had all its patience";
     EXPECT_FALSE(errands.asked(cut)) << "it had not";
     EXPECT_FALSE(errands.asked(never));
