@@ -38,7 +38,7 @@ CREATE TABLE history_sections (
 CREATE UNIQUE INDEX history_sections_by_chunk ON history_sections (chunk, name, level);
 
 -- What a restart must know of batches that are in chunks: the newest of each node, and how far the
--- generations came: daemon/control/history_restore.hpp.
+-- generations came. JSON.
 CREATE TABLE history_state (
     job  TEXT NOT NULL PRIMARY KEY,
     data TEXT NOT NULL

@@ -65,6 +65,34 @@ TEST(Batches, SurviveRandomDamage) {
     }
 }
 
+// One such time made the store refuse every write after it, at every start.
+TEST(Batches, ATimeThatIsNoneIsRefused) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    for (const double time :
+         {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, -1.0, 1.1e12}) {
+        Batch batch = sample();
+        batch.times[4] = time;
+        const auto read = decode_batch(encode_batch(batch));
+        ASSERT_FALSE(read.has_value()) << time;
+        EXPECT_EQ(read.error().message, "batch: a time that is none");
+    }
+    Batch batch = sample();
+    batch.times[4] = 1e12;
+    batch.times[5] = 0;
+    EXPECT_TRUE(decode_batch(encode_batch(batch)).has_value());
+}
+
+TEST(Batches, StepsThatOverflowDifferencesAreBroughtIntoRange) {
+    Batch batch = sample();
+    batch.steps[0] = std::numeric_limits<std::int64_t>::min();
+    batch.steps[1] = std::numeric_limits<std::int64_t>::max();
+    const auto read = decode_batch(encode_batch(batch));
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->steps[0], -1);
+    EXPECT_EQ(read->steps[1], std::int64_t{1} << 62U);
+    EXPECT_EQ(read->steps[2], 2);
+}
+
 TEST(Batches, HugeCountsDoNotAllocate) {
     std::string header = encode_batch(Batch{});
     header[24] = static_cast<char>(0xff);

@@ -1,3 +1,4 @@
+// size: one database, every statement of it
 #include "daemon/store/database.hpp"
 
 #include "tests/support/temporary_folder.hpp"
@@ -116,20 +117,57 @@ TEST_F(DatabaseTest, AFinishedJobIsNoLongerUnfinished) {
     EXPECT_EQ(*db_->count(JobState::accepted), 0);
 }
 
-TEST_F(DatabaseTest, BatchesOfAnOlderVersionAreReadAndGoWhenChunksHoldThem) {
+// All of them went with the first flush, read or not.
+TEST_F(DatabaseTest, OfBatchesOfAnOlderVersionAFlushTakesThoseThatWereRead) {
     {
         SQLite::Database old{file().string(), SQLite::OPEN_READWRITE};
-        old.exec("INSERT INTO batches VALUES ('ls-x', 1, 0, 1, x'01'), ('ls-x', 1, 0, 2, x'02')");
+        old.exec(
+            "INSERT INTO batches VALUES ('ls-x', 2, 0, 1, x'05'), ('ls-x', 1, 1, 1, x'02'), "
+            "('ls-x', 1, 0, 2, x'03'), ('ls-x', 1, 0, 1, x'01'), ('ls-x', 1, 1, 2, x'04'), "
+            "('ls-y', 1, 0, 1, x'06')");
     }
-    const auto stored = *db_->batches(JobId{"ls-x"}, 1000);
-    ASSERT_EQ(stored.size(), 2U);
-    EXPECT_EQ(stored[0].seq, 1U);
-    EXPECT_EQ(stored[1].seq, 2U);
-    EXPECT_EQ(db_->batches(JobId{"ls-x"}, 1)->front().seq, 2U);  // the newest that fit
+    const JobId job{"ls-x"};
+    const auto all = *db_->batches(job, {}, 1000);
+    std::string order;
+    for (const BatchRow& one : all) {
+        order += static_cast<char>('0' + one.data[0]);
+    }
+    EXPECT_EQ(order, "12345") << "by attempt, number, node";
+    const auto first = *db_->batches(job, {}, 2);
+    ASSERT_EQ(first.size(), 2U) << "as many as fit";
+    const BatchPlace upto{first[1].attempt, first[1].seq, first[1].node_rank};
+    EXPECT_EQ(db_->batches(job, upto, 1)->front().data, "\x03");
+    const auto flush = [&](BatchPlace place) {
+        ASSERT_TRUE(db_->begin().has_value());
+        ASSERT_TRUE(db_->add_chunks({job, {}, 0, "s", place}).has_value());
+        ASSERT_TRUE(db_->commit().has_value());
+    };
+    flush({});
+    EXPECT_EQ(db_->batches(job, {}, 1000)->size(), 5U) << "none has been read";
+    flush(upto);
+    EXPECT_EQ(db_->batches(job, {}, 1000)->size(), 3U);
+    EXPECT_EQ(db_->batches(job, {}, 1000)->front().data, "\x03");
+    EXPECT_EQ(db_->batches(JobId{"ls-y"}, {}, 1000)->size(), 1U);
+}
+
+TEST_F(DatabaseTest, JobsThatAreOverAndHaveTelemetryOutsideChunksAreFound) {
+    std::vector<JobId> jobs;
+    for (int i = 1; i <= 4; ++i) {
+        jobs.push_back(submit(submission(i)).id);
+    }
     ASSERT_TRUE(db_->begin().has_value());
-    ASSERT_TRUE(db_->add_chunks({JobId{"ls-x"}, {}, 0, "{}"}).has_value());
+    for (const int i : {0, 0, 1, 3}) {
+        ASSERT_TRUE(db_->add_log({jobs[static_cast<std::size_t>(i)], "x"}).has_value());
+    }
     ASSERT_TRUE(db_->commit().has_value());
-    EXPECT_TRUE(db_->batches(JobId{"ls-x"}, 1000)->empty());
+    {
+        SQLite::Database raw{file().string(), SQLite::OPEN_READWRITE};
+        raw.exec("INSERT INTO batches VALUES ('" + jobs[2].value + "', 1, 0, 1, x'01')");
+        raw.exec("UPDATE jobs SET final = 1 WHERE id <> '" + jobs[1].value + "'");
+    }
+    EXPECT_EQ(*db_->unpacked({}, 9), (std::vector{jobs[0], jobs[2], jobs[3]}));
+    EXPECT_EQ(*db_->unpacked({}, 1), std::vector{jobs[0]});
+    EXPECT_EQ(*db_->unpacked(jobs[0], 9), (std::vector{jobs[2], jobs[3]}));
 }
 
 ChunkRow some_chunk(std::int64_t number, std::size_t bytes) {
@@ -203,6 +241,95 @@ TEST_F(DatabaseTest, HistoryBeyondItsSizeGoesThatOfFinishedJobsFirst) {
     EXPECT_EQ(expire(3 * each, 2.0).samples, 20) << "older than the limit";
     EXPECT_TRUE(db_->chunks(running, 0, 0, 9, 1000)->empty());
     EXPECT_EQ(db_->history_size()->bytes, each);
+}
+
+TEST_F(DatabaseTest, WithItsLastChunkAJobThatIsOverLosesItsState) {
+    const auto running = submit(submission(1)).id;
+    const JobId over{"ls-gone"};
+    const JobId logged{"ls-logged"};
+    ASSERT_TRUE(db_->begin().has_value());
+    for (const JobId& job : {running, over, logged}) {
+        ASSERT_TRUE(db_->add_chunks({job, {some_chunk(1, 10)}, 0, "state"}).has_value());
+    }
+    ASSERT_TRUE(db_->add_chunks({over, {some_chunk(20, 10)}, 0, ""}).has_value());
+    EXPECT_EQ(*db_->history_state(over), "state") << "\"\" says nothing new";
+    ASSERT_TRUE(db_->add_log({logged, "late"}).has_value());
+    ASSERT_TRUE(db_->expire_history(1'000'000, 10, 100).has_value());
+    EXPECT_EQ(*db_->history_state(over), "state") << "it has a chunk";
+    ASSERT_TRUE(db_->expire_history(1'000'000, 100, 100).has_value());
+    EXPECT_EQ(*db_->history_state(over), "");
+    EXPECT_EQ(*db_->history_state(logged), "state") << "it says which batches are known";
+    EXPECT_EQ(*db_->history_state(running), "state");
+    ASSERT_TRUE(db_->commit().has_value());
+}
+
+TEST_F(DatabaseTest, TheSizeOfHistoryIsThatOfTheTableAfterEveryWriteAndRollback) {
+    const JobId job{"ls-x"};
+    const auto check = [&] {
+        SQLite::Database raw{file().string(), SQLite::OPEN_READONLY};
+        SQLite::Statement sum{raw,
+                              "SELECT count(*), coalesce(sum(samples), 0), coalesce(sum(bytes), 0) "
+                              "FROM history_chunks"};
+        sum.executeStep();
+        const HistorySize size = *db_->history_size();
+        EXPECT_EQ(size.chunks, sum.getColumn(0).getInt64());
+        EXPECT_EQ(size.samples, sum.getColumn(1).getInt64());
+        EXPECT_EQ(size.bytes, sum.getColumn(2).getInt64());
+    };
+    check();
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(
+        db_->add_chunks({job, {some_chunk(1, 10), some_chunk(20, 500)}, 0, ""}).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    check();
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->add_chunks({job, {some_chunk(30, 10)}, 0, ""}).has_value());
+    db_->rollback();
+    check();
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->expire_history(1'000'000, 10, 100).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    check();
+}
+
+TEST_F(DatabaseTest, TheNewestOfAKindIsOneOfEachGeneration) {
+    const SubmitWrite write = submission(1);
+    const JobId job = submit(write).id;
+    Append append = write.append;
+    append.row.labels.clear();
+    append.events.clear();
+    Seq seq = 1;
+    const auto add = [&](EventData data) {
+        Event event;
+        event.seq = ++seq;
+        event.job = job;
+        event.time = 1;
+        event.data = std::move(data);
+        append.events.push_back(std::move(event));
+    };
+    for (std::int32_t generation = 1; generation <= 3; ++generation) {
+        event::GenerationStarted started;
+        started.attempt = 1;
+        started.generation = generation;
+        add(started);
+        for (int i = 0; i < 5 && generation != 2; ++i) {
+            event::AnomalySeen seen;
+            seen.attempt = 1;
+            seen.generation = generation;
+            seen.anomaly = "nonfinite";
+            add(seen);
+        }
+    }
+    append.row.last_seq = seq;
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->append(append).has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    const auto all = *db_->newest_of(job, EventKind::anomaly, 9);
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[0].seq, seq);
+    EXPECT_EQ(all[1].seq, 7);
+    EXPECT_EQ(db_->newest_of(job, EventKind::anomaly, 1)->size(), 1U);
+    EXPECT_TRUE(db_->newest_of(job, EventKind::evidence_taken, 9)->empty());
 }
 
 TEST_F(DatabaseTest, RefusesAFileOfANewerVersionAndLeavesItAlone) {

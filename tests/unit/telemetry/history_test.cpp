@@ -87,7 +87,7 @@ struct Fed {
     void store() {
         const auto sealed = history.seal();
         for (const auto& rows : sealed) {
-            source.add(encode_chunk(*rows, kNames, codec));
+            source.add(encode_chunk(*rows, kNames, codec).value());
         }
         history.stored(sealed.size(), 0);
     }
@@ -176,7 +176,7 @@ const std::string* section_of(const Chunk& chunk, std::string_view name, std::ui
 TEST(HistoryChunk, GivesBackEveryRowBitForBit) {
     ColumnCodec codec;
     const HistoryRows rows = some_rows(3, 5000);
-    const Chunk chunk = encode_chunk(rows, kNames, codec);
+    const Chunk chunk = encode_chunk(rows, kNames, codec).value();
     const auto entities = decode_rows(*section_of(chunk, kRowsSection, 0));
     ASSERT_TRUE(entities);
     const auto steps = decode_steps(*section_of(chunk, kStepSection, 0), rows.rows(), codec);
@@ -205,7 +205,7 @@ TEST(HistoryChunk, GivesBackEveryRowBitForBit) {
 
 TEST(HistoryChunk, ADamagedSectionIsAnErrorAndNeverACrash) {
     ColumnCodec codec;
-    const Chunk chunk = encode_chunk(some_rows(4, 3000), kNames, codec);
+    const Chunk chunk = encode_chunk(some_rows(4, 3000), kNames, codec).value();
     std::mt19937 random{9};
     std::size_t refused = 0;
     std::size_t tried = 0;
@@ -243,6 +243,22 @@ TEST(HistoryChunk, ADamagedSectionIsAnErrorAndNeverACrash) {
     }
     // What a flip may leave valid is the byte that says how differences were taken.
     EXPECT_GT(static_cast<double>(refused), 0.95 * static_cast<double>(tried));
+}
+
+// Such rows are in logs of older versions. SQLite takes a NaN for NULL, and the column takes none.
+TEST(HistoryChunk, ARowWithoutATimeLeavesTheChunksTimesWhatTheStoreTakes) {
+    ColumnCodec codec;
+    HistoryRows rows = some_rows(5, 100);
+    rows.times[0] = kNan;
+    rows.times[7] = kInf;
+    rows.times[99] = kNan;
+    const Chunk some = encode_chunk(rows, kNames, codec).value();
+    EXPECT_EQ(some.time_low, rows.times[1]);
+    EXPECT_EQ(some.time_high, rows.times[98]);
+    std::fill(rows.times.begin(), rows.times.end(), kNan);
+    const Chunk none = encode_chunk(rows, kNames, codec).value();
+    EXPECT_EQ(none.time_low, 0);
+    EXPECT_EQ(none.time_high, 0);
 }
 
 // The promise: whatever the zoom, the extremes of a column are those of the data in it.
@@ -402,6 +418,34 @@ TEST(HistoryScan, NonfiniteValuesAreListedAndCountedAndStayOutOfTheExtremes) {
     ASSERT_EQ(got[0].nonfinite.size(), 20U);
     EXPECT_EQ(got[0].nonfinite[4].step, 499);
     EXPECT_EQ(got[0].buckets[0].max, 1.0);
+}
+
+TEST(HistoryScan, ADamagedChunkIsLeftOutAndTheOthersAnswer) {
+    for (const std::string_view section : {kRowsSection, kStepSection, std::string_view{"loss"}}) {
+        Fed fed;
+        std::vector<Report> reports;
+        for (std::int64_t step = 0; step < 30; ++step) {
+            reports.push_back({step, 0, 1});
+        }
+        fed.add(reports, 10);
+        for (Section& one : fed.source.chunks_[1].sections) {
+            if (one.name == section) {
+                one.data.resize(one.data.size() / 2);
+            }
+        }
+        const auto got = fed.ask(question(100));
+        ASSERT_EQ(got.size(), 1U) << section;
+        ASSERT_EQ(got[0].buckets.size(), 20U) << section;
+        EXPECT_EQ(got[0].buckets[9].x, 9);
+        EXPECT_EQ(got[0].buckets[10].x, 20);
+    }
+}
+
+TEST(HistoryScan, StepsAtTheEndOfTheirRangeMakeColumnsWithoutOverflow) {
+    const Columns columns = plan_columns(Axis::step, 0, 4.6e18, 3);
+    EXPECT_LE(columns.count, 3U);
+    EXPECT_GT(columns.width, 1e18);
+    EXPECT_EQ(columns.column_of(4.6e18), columns.count - 1);
 }
 
 TEST(HistoryScan, OnlyTheRanksAskedForAcrossBlocks) {

@@ -64,6 +64,32 @@ TEST(JobSeries, KnowsTheStepsOfEveryGeneration) {
     EXPECT_EQ(job.generations()[2].generation, 1);
 }
 
+// An infinite sum was stored as null, and the daemon ended at every start when it read that.
+TEST(JobSeries, TimeInCheckpointsStaysFiniteWhateverARankSays) {
+    JobSeries job{1};
+    Batch huge = batch(1, 0, 0, 1, 1);
+    huge.set("checkpoint_seconds", 1e308);
+    huge.add_row(0, 2, 1002);
+    huge.set("checkpoint_seconds", 1e308);
+    huge.add_row(0, 3, 1003);
+    huge.set("checkpoint_seconds", -5);
+    job.ingest(huge, 1, 0);
+    EXPECT_EQ(job.generations()[0].checkpoint_seconds, 1e15);
+    JobSeries again{1};
+    GenerationReport report = job.generations()[0];
+    report.checkpoint_seconds = std::numeric_limits<double>::infinity();
+    again.restore(report);
+    EXPECT_EQ(again.generations()[0].checkpoint_seconds, 0) << "of an older version's state";
+    std::vector<double> values(again.metrics().size(), kAbsent);
+    values[index(CoreMetric::checkpoint_seconds)] = 1e308;
+    again.restore({1, 1}, 0, 1, 1001, values);
+    again.restore({1, 1}, 0, 2, 1002, values);
+    Batch next = batch(2, 0, 0, 3, 3);
+    next.set("checkpoint_seconds", 1.0);
+    again.ingest(next, 1, 0);
+    EXPECT_EQ(again.generations()[0].checkpoint_seconds, 1e15);
+}
+
 TEST(JobSeries, KeepsTheNewestGenerationsWhateverNumbersAgentsSay) {
     JobSeries job{1};
     for (std::uint32_t i = 1; i <= kGenerationsKept + 10; ++i) {
