@@ -4,7 +4,20 @@
 #include "job/base/log.hpp"
 #include "job/model/gpu_batch.hpp"
 
+#include <algorithm>
+
 namespace lockstep {
+namespace {
+
+// Nothing is kept of generations that are not: each would have rows and chunks of its own.
+bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
+    const auto found = std::find_if(job.attempts.begin(), job.attempts.end(),
+                                    [&](const Attempt& one) { return one.number == attempt; });
+    const bool any = found != job.attempts.end() && !found->generations.empty();
+    return generation <= (any ? static_cast<std::uint32_t>(found->generations.back().number) : 0);
+}
+
+}  // namespace
 
 AgentLink::AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
                      std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch)
@@ -86,6 +99,10 @@ void AgentLink::on_binary(std::string_view bytes) {
     }
     if (node_rank < 0 || batch->node_rank != static_cast<std::uint32_t>(node_rank)) {
         refuse("a batch of another node", "");
+        return;
+    }
+    if (!has_begun(actor_->job(), attempt_, batch->generation)) {
+        refuse("a batch of a generation that has not begun", std::to_string(batch->generation));
         return;
     }
     last_heard = actor_->context().clock.steady();

@@ -19,6 +19,10 @@ constexpr std::size_t kRecentJobs = 1000;  // looked at for ends that agents did
 
 ControlService::ControlService(ControlContext& context)
     : context_(context), history_(context), ingest_(context, [this](JobActor& actor) {
+          if (is_final(actor.job().state)) {
+              history_.finish(actor.job().id.value);
+              return;
+          }
           publish_ranks(actor, false);
           history_.look(actor.job().id.value);
       }) {}
@@ -213,7 +217,7 @@ Task<Status> ControlService::load_jobs() {
 
 void ControlService::begin(const std::string& agent_url, const std::string& fingerprint) {
     context_.settings.agents = {agent_url, fingerprint};
-    history_.expire();
+    history_.begin();
     for (const JobId& id : ended_lately_) {
         refresh_attempts_of(context_.settings.runs_dir / id.value, context_.settings.agents);
     }
@@ -289,6 +293,7 @@ Task<Status> ControlService::restore(JobId id) {
 Task<void> ControlService::stop() {
     stopping_ = true;
     ingest_.stop();
+    history_.halt();
     std::vector<std::shared_ptr<AgentLink>> links;
     for (const auto& [id, actor] : jobs_) {
         actor->stop();

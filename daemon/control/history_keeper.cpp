@@ -21,8 +21,6 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kStoredBatchBytes = 64U << 20U;
 constexpr std::size_t kExpireChunks = 256;  // in one transaction
 constexpr std::size_t kLeftovers = 64;      // jobs looked up at a time
-// Values of all jobs that wait in memory: 160 MiB. A full job's share is half of it.
-constexpr std::size_t kOpenSamplesOfAll = 2 * telemetry::kOpenSamples;
 // Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
 constexpr std::size_t kQuestions = 8;
 constexpr auto kRetryFirst = std::chrono::seconds{1};  // after a flush that failed, then doubled
@@ -133,7 +131,7 @@ Task<Status> HistoryKeeper::restore(const Job& job) {
     JobId id = job.id;
     const bool over = is_final(job.state);
     const auto ranks = static_cast<std::size_t>(job.spec.world_size());
-    co_return co_await load(std::move(id), ranks, over);
+    co_return co_await load(id, ranks, over);
 }
 
 Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
@@ -164,7 +162,7 @@ Task<Status> HistoryKeeper::load(JobId id, std::size_t ranks, bool over) {
     }
     for (const LogRow& row : stored->log) {
         restore_log(id, row, *found);
-        history->newest_log = row.id;
+        history->newest_log = std::max(history->newest_log, row.id);  // more may have come
     }
     if (over) {
         finish(id.value);
@@ -211,7 +209,7 @@ void HistoryKeeper::look(const std::string& job) {
     note_open(job, series->history()->open_samples());
     if (series->history()->due(context_.now_seconds())) {
         begin_flush(job, *series->history());
-    } else if (open_of_all_ > kOpenSamplesOfAll) {
+    } else if (open_of_all_ > context_.settings.open_samples) {
         flush_largest();
     }
 }
@@ -242,7 +240,7 @@ void HistoryKeeper::flush_largest() {
     for (const std::string& job : gone) {
         note_open(job, 0);
     }
-    if (most > 0 && open_of_all_ > kOpenSamplesOfAll) {
+    if (most > 0 && open_of_all_ > context_.settings.open_samples) {
         begin_flush(largest, *context_.series.find(largest)->history());
     }
 }

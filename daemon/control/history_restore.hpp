@@ -5,6 +5,7 @@
 // The state is text, a line each:
 //   seen ATTEMPT NODE SEQ               the newest batch of a node, of the two newest attempts
 //   generation ATTEMPT NUMBER FIRST-STEP LAST-STEP FIRST-AT LAST-AT CHECKPOINT-SECONDS
+// The first databases of version 3 have the same numbers as JSON, which is read too.
 #pragma once
 
 #include "daemon/store/database.hpp"
@@ -49,7 +50,7 @@ void restore_log(const JobId& job, const LogRow& row, telemetry::JobSeries& seri
 void restore_batches(const std::vector<BatchRow>& batches, telemetry::JobSeries& series);
 
 std::string encode_state(const telemetry::JobSeries& series);
-// corrupt: not such text; what came before the bad line holds.
+// corrupt: not such text; what came before the bad part holds.
 Status restore_state(std::string_view text, telemetry::JobSeries& series);
 
 }  // namespace lockstep

@@ -6,13 +6,28 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
-#include <optional>
 #include <set>
 
 namespace lockstep {
 namespace {
+
 constexpr auto kRetry = std::chrono::seconds{1};
+
+using Logs = std::map<std::string, std::string>;  // by job
+
+Result<std::vector<LogWrite>> pack_logs(const Logs& logs) {
+    std::vector<LogWrite> out;
+    for (const auto& [job, log] : logs) {
+        auto packed = pack_log(log);
+        if (!packed) {
+            return fail(packed.error());
+        }
+        out.push_back({JobId{job}, std::move(*packed)});
+    }
+    return out;
 }
+
+}  // namespace
 
 Ingest::Ingest(ControlContext& context, std::function<void(JobActor&)> on_job)
     : context_(context), on_job_(std::move(on_job)), idle_(context.io), retry_(context.io) {
@@ -40,27 +55,18 @@ Task<void> Ingest::run() {
     while (!items_.empty() && !stopping_) {
         std::vector<Item> items;
         items.swap(items_);
-        std::map<std::string, std::string> logs;
+        const auto logs = std::make_shared<Logs>();
         std::size_t taken = 0;
         for (const Item& item : items) {
-            append_logged(logs[item.link->actor()->job().id.value], item.link->attempt(),
+            append_logged((*logs)[item.link->actor()->job().id.value], item.link->attempt(),
                           item.batch.node_rank, item.bytes);
             taken += item.bytes.size();
         }
-        std::vector<LogWrite> writes;
         std::map<std::string, std::int64_t> logged;
-        std::optional<Error> failed;
-        for (const auto& [job, log] : logs) {
-            auto packed = pack_log(log);
-            if (!packed) {
-                failed = packed.error();
-                break;
-            }
-            writes.push_back({JobId{job}, std::move(*packed)});
+        for (const auto& [job, log] : *logs) {
             logged[job] = 0;
         }
-        auto stored = failed ? Result<std::vector<std::int64_t>>{fail(*failed)}
-                             : co_await context_.store.add_log(std::move(writes));
+        const auto stored = co_await store(logs);
         if (!stored) {
             log::error("cannot store telemetry", {{"what", stored.error().message}});
             items.insert(items.end(), std::make_move_iterator(items_.begin()),
@@ -84,6 +90,18 @@ Task<void> Ingest::run() {
     idle_.cancel();
 }
 
+Task<Result<std::vector<std::int64_t>>> Ingest::store(
+    std::shared_ptr<const std::map<std::string, std::string>> logs) {
+    using Packed = Result<std::vector<LogWrite>>;
+    const std::function<Packed()> pack = [logs = std::move(logs)] { return pack_logs(*logs); };
+    auto packed = co_await on_thread<Packed>(packing_, pack);
+    if (!packed) {
+        co_return fail(packed.error());
+    }
+    std::vector<LogWrite> writes = std::move(*packed);
+    co_return co_await context_.store.add_log(std::move(writes));
+}
+
 void Ingest::take(const std::vector<Item>& items,
                   const std::map<std::string, std::int64_t>& logged) {
     std::set<std::shared_ptr<JobActor>> jobs;
@@ -91,17 +109,17 @@ void Ingest::take(const std::vector<Item>& items,
     for (const Item& item : items) {
         const auto& actor = item.link->actor();
         const std::string& id = actor->job().id.value;
-        const bool known = context_.series.find(id) != nullptr;
+        // What comes after a job's end, when its series are not here any more, stays in the log:
+        // whoever asks for the job next reads it from there, and series of these few rows would
+        // hide all the others.
+        if (context_.series.find(id) == nullptr && is_final(actor->job().state)) {
+            item.link->acknowledge_batch(item.batch.seq);
+            jobs.insert(actor);
+            continue;
+        }
         auto& series =
             context_.series.job(id, static_cast<std::size_t>(actor->job().spec.world_size()));
-        // What comes after a job's end, when its series are not here any more, stays in the log:
-        // whoever asks for the job next reads it from there.
-        if (!known && !is_final(actor->job().state)) {
-            series.keep_history();
-        }
-        if (series.history() != nullptr) {
-            series.history()->newest_log = logged.at(id);
-        }
+        series.keep_history().newest_log = logged.at(id);
         const auto added = series.ingest(item.batch, item.link->attempt(), now);
         context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
         if (added.late_rows > 0) {

@@ -152,6 +152,7 @@ class ControlTest : public ::testing::Test {
         settings.runs_dir = folder_ / "runs";
         settings.daemon_id = "daemon";
         settings.window = 2;
+        settings.open_samples = open_samples_;
         context_ = std::make_unique<ControlContext>(*io_, clock_, *store_, scheduler_, *metrics_,
                                                     settings);
         control_ = std::make_unique<ControlService>(*context_);
@@ -312,6 +313,7 @@ class ControlTest : public ::testing::Test {
     const test::TemporaryFolder folder_;
     std::vector<std::unique_ptr<net::io_context>> old_contexts_;
     const Caller ada_{"ada", false, true};
+    std::size_t open_samples_ = ControlSettings{}.open_samples;  // from the next boot() on
     TestClock clock_;
     TestScheduler scheduler_;
     std::unique_ptr<net::io_context> io_;

@@ -1,74 +1,13 @@
 // Telemetry through a real store: log, chunks, questions, restarts.
 #include "daemon/control/telemetry_log.hpp"
-#include "tests/unit/control/control_fixture.hpp"
+#include "tests/unit/control/history_fixture.hpp"
+
+#include <SQLiteCpp/SQLiteCpp.h>
 
 namespace lockstep {
 namespace {
 
-class HistoryKeeperTest : public ControlTest {
-  protected:
-    static std::string rows(std::uint64_t seq, std::uint32_t node, std::int64_t from,
-                            std::int64_t count) {
-        Batch out;
-        out.seq = seq;
-        out.generation = 1;
-        out.node_rank = node;
-        for (std::int64_t step = from; step < from + count; ++step) {
-            out.add_row(node, step, 1'700'000'000.0 + 0.01 * static_cast<double>(step));
-            out.set("loss", step == kSpike ? 1000.0 : 1.0 + 1.0 / static_cast<double>(step + 1));
-        }
-        return encode_batch(out);
-    }
-    void send(TestAgent& agent, std::uint64_t seq, std::uint32_t node, std::int64_t from,
-              std::int64_t count) {
-        agent.session->on_binary(rows(seq, node, from, count));
-        until(
-            [&] {
-                const auto* ack = agent.peer->last<wire::Ack>();
-                return ack != nullptr && ack->batch >= seq;
-            },
-            "the batch is acknowledged");
-    }
-    Json series(const std::string& id, std::size_t points) {
-        Json out;
-        auto run = [&]() -> Task<void> {
-            SeriesQuery query;
-            query.ranks = {0};
-            query.points = points;
-            const auto text = co_await control_->series(ada_, id, query);
-            EXPECT_TRUE(text.has_value());
-            out = *parse_json(text.value_or("{}"));
-        };
-        wait(run());
-        return out;
-    }
-    HistorySize stored() {
-        HistorySize out;
-        auto run = [&]() -> Task<void> {
-            const std::function<Result<HistorySize>(Database&)> work = [](Database& db) {
-                return db.history_size();
-            };
-            const auto size = co_await store_->read<HistorySize>(work);
-            out = size.value_or(HistorySize{});
-        };
-        wait(run());
-        return out;
-    }
-    std::size_t logged(const std::string& id) {
-        std::size_t out = 0;
-        auto run = [&]() -> Task<void> {
-            const std::function<Result<std::vector<LogRow>>(Database&)> work = [id](Database& db) {
-                return db.log_rows(JobId{id});
-            };
-            const auto read = co_await store_->read<std::vector<LogRow>>(work);
-            out = read.value_or(std::vector<LogRow>{}).size();
-        };
-        wait(run());
-        return out;
-    }
-    static constexpr std::int64_t kSpike = 12'345;
-    static constexpr std::int64_t kBatch = 8000;
-};
+using HistoryKeeperTest = HistoryTest;
 
 TEST_F(HistoryKeeperTest, ALongRunIsInChunksAndKeepsItsSpikeAcrossRestarts) {
     TestAgent first;
@@ -137,19 +76,231 @@ TEST_F(HistoryKeeperTest, AHeatmapComesFromChunksAndFromWhatIsInNoneYet) {
     EXPECT_EQ(map[56 + 72], 0) << "and went no further";
 }
 
-TEST_F(HistoryKeeperTest, HistoryOnAFullDiskStaysInTheLogAndIsNotLost) {
+// Chunks that a full disk refuses are tried again, without a batch that would ask for it, and with
+// the job over by then.
+TEST_F(HistoryKeeperTest, WhatAFullDiskRefusesIsStoredOnceThereIsRoom) {
     TestAgent first;
     TestAgent second;
     const std::string id = start_job_with(first, second);
-    send(first, 1, 0, 0, kBatch);
-    limit_store(1);
-    first.say(exit(1, 0, 0));
-    second.say(exit(1, 1, 0));
+    std::uint64_t seq = 0;
+    std::int64_t step = 0;
+    for (; step < 8 * kBatch; step += kBatch) {
+        const std::uint64_t number = ++seq;
+        send(first, number, noise(number, 0, step, kBatch));
+    }
+    ASSERT_EQ(stored().chunks, 0);
+    // Room for one more batch in the log and for events, not for a chunk of them all.
     limit_store(1'000'000);
-    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    const auto pages = static_cast<std::int64_t>(std::filesystem::file_size(folder_ / "db") / 4096);
+    limit_store(pages + 90);
+    send(first, ++seq, noise(9, 0, step, kBatch));
+    const auto* history = context_->series.find(id)->history();
+    ASSERT_TRUE(history->storing) << "65,536 rows are a chunk";
+    until([&] { return !history->storing; }, "the chunk is refused");
+    finish(id, first, second);
+    EXPECT_EQ(stored().chunks, 0);
+    EXPECT_GT(logged(id), 0U);
+    EXPECT_GT(points(id), 3000U) << "and seen all the same";
+    limit_store(1'000'000);
+    until([&] { return stored().samples == 9 * kBatch; }, "the chunk is tried again");
+    EXPECT_EQ(logged(id), 0U);
+    const Json live = series(id, 800);
     shut_down();
     boot();
-    EXPECT_EQ(series(id, 4000)["series"][0]["points"].back()[0], kBatch - 1);
+    EXPECT_EQ(series(id, 800), live);
+}
+
+TEST_F(HistoryKeeperTest, TwoQuestionsAtOnceAboutAFinishedJobRestoreItOnce) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    send(first, 1, 0, 0, 100);
+    finish(id, first, second);
+    until([&] { return logged(id) == 0; }, "packed");
+    shut_down();
+    boot();
+    std::vector<std::string> answers;
+    auto ask = [&]() -> Task<void> {
+        SeriesQuery query;
+        query.ranks = {0};
+        query.points = 800;
+        const auto text = co_await control_->series(ada_, id, query);
+        answers.push_back(text.value_or("nothing"));
+    };
+    for (int i = 0; i < 3; ++i) {
+        net::co_spawn(*io_, ask(), net::detached);
+    }
+    until([&] { return answers.size() == 3; }, "answered");
+    for (const std::string& answer : answers) {
+        const auto json = parse_json(answer);
+        ASSERT_TRUE(json.has_value()) << answer;
+        EXPECT_EQ((*json)["series"][0]["points"].size(), 100U);
+    }
+    EXPECT_EQ(stored().samples, 100);
+}
+
+// A kill between the job's end and its last flush: nobody ever asked for the job again.
+TEST_F(HistoryKeeperTest, WhatAKillLeftInTheLogOfAFinishedJobIsPackedAtTheNextStart) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    send(first, 1, 0, 0, 100);
+    finish(id, first, second);
+    until([&] { return logged(id) == 0; }, "packed");
+    shut_down();
+    {
+        std::string log;
+        append_logged(log, 1, 0, rows(2, 0, 100, 50));
+        append_logged(log, 1, 0, rows(1, 0, 0, 100));  // known: it is not packed twice
+        auto db = std::move(Database::open(folder_ / "db").value());
+        ASSERT_TRUE(db->begin().has_value());
+        ASSERT_TRUE(db->add_log({JobId{id}, pack_log(log).value()}).has_value());
+        ASSERT_TRUE(db->commit().has_value());
+    }
+    boot();
+    until([&] { return logged(id) == 0; }, "packed at the start");
+    EXPECT_EQ(stored().samples, 150);
+    until([&] { return context_->series.find(id) == nullptr; }, "and forgotten: nobody asked");
+    EXPECT_EQ(points(id), 150U);
+}
+
+// Series made of the late batch alone hid all that the job had.
+TEST_F(HistoryKeeperTest, ALateBatchOfAFinishedJobHidesNothingAndIsPacked) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    send(first, 1, 0, 0, 100);
+    finish(id, first, second);
+    until([&] { return logged(id) == 0; }, "packed");
+    until(
+        [&] {
+            context_->series.erase(id);  // as when other jobs are looked at
+            return context_->series.find(id) == nullptr;
+        },
+        "not in memory");
+    send(first, 2, 0, 100, 10);
+    EXPECT_EQ(points(id), 110U);
+    until([&] { return logged(id) == 0; }, "packed");
+    EXPECT_EQ(stored().samples, 110);
+    send(first, 3, 0, 110, 5);  // the series are in memory this time
+    until([&] { return stored().samples == 115; }, "packed");
+    EXPECT_EQ(points(id), 115U);
+}
+
+TEST_F(HistoryKeeperTest, ADatabaseWithABatchARowIsPackedWhole) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    finish(id, first, second);
+    shut_down();
+    {
+        SQLite::Database old{(folder_ / "db").string(), SQLite::OPEN_READWRITE};
+        for (int seq = 3; seq >= 1; --seq) {
+            for (int node = 0; node < 2; ++node) {
+                SQLite::Statement put{old, "INSERT INTO batches VALUES (?, 1, ?, ?, ?)"};
+                const std::string data = rows(static_cast<std::uint64_t>(seq),
+                                              static_cast<std::uint32_t>(node), 10 * (seq - 1), 10);
+                put.bind(1, id);
+                put.bind(2, node);
+                put.bind(3, seq);
+                put.bind(4, data.data(), static_cast<int>(data.size()));
+                put.exec();
+            }
+        }
+    }
+    boot();
+    until([&] { return stored().samples == 60; }, "packed at the start");
+    EXPECT_EQ(points(id, 0), 30U);
+    EXPECT_EQ(points(id, 1), 30U);
+    EXPECT_TRUE(read<std::vector<BatchRow>>([id](Database& db) {
+                    return db.batches(JobId{id}, {}, 1000);
+                }).empty());
+}
+
+// Databases of the first days of version 3 say as JSON which batches they know.
+TEST_F(HistoryKeeperTest, AStateThatIsJsonIsReadAndWhatItKnowsIsNotTakenTwice) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    for (std::uint64_t seq = 1; seq <= 9; ++seq) {
+        send(first, seq, 0, static_cast<std::int64_t>(seq - 1) * kBatch, kBatch);
+    }
+    until([&] { return stored().chunks > 0 && logged(id) == 0; }, "in chunks");
+    shut_down();
+    {
+        SQLite::Database old{(folder_ / "db").string(), SQLite::OPEN_READWRITE};
+        SQLite::Statement put{old, "UPDATE history_state SET data = ?"};
+        put.bind(1, R"({"seen":[[1,0,9]],"generations":[[1,1,0,71999,1700000000000,1700000719990,)"
+                    R"(null]]})");
+        ASSERT_EQ(put.exec(), 1);
+    }
+    boot();
+    first = hello(0, "i0", true);
+    until([&] { return first.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_EQ(first.peer->last<wire::Welcome>()->acked_batch, 9U);
+    first.session->on_binary(rows(9, 0, 8 * kBatch, kBatch));
+    send(first, 10, 0, 9 * kBatch, 1);
+    const auto& generations = context_->series.find(id)->generations();
+    ASSERT_EQ(generations.size(), 1U);
+    EXPECT_EQ(generations[0].last_step, 9 * kBatch);
+    EXPECT_EQ(generations[0].checkpoint_seconds, 0);
+    EXPECT_EQ(context_->series.find(id)->history()->open_samples(), 1U) << "one row is new";
+}
+
+// Each job is below its own bound, and hundreds of them together took all memory.
+TEST_F(HistoryKeeperTest, WithTooManyRowsOfAllJobsInMemoryTheLargestIsPacked) {
+    shut_down();
+    open_samples_ = 1000;
+    boot();
+    TestAgent first;
+    TestAgent second;
+    const std::string large = start_job_with(first, second);
+    const std::string small = submit("other", "other")->id;
+    until([&] { return scheduler_.submissions == 2; }, "the other reaches the scheduler");
+    TestAgent third = hello(0, "o0");
+    until([&] { return third.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    send(first, 1, 0, 0, 600);
+    send(third, 1, rows(1, 0, 0, 400, 0));
+    EXPECT_EQ(stored().chunks, 0);
+    send(third, 2, rows(2, 0, 400, 1, 0));
+    until([&] { return stored().chunks > 0; }, "one is packed");
+    EXPECT_EQ(stored().samples, 600);
+    EXPECT_EQ(logged(large), 0U);
+    EXPECT_EQ(logged(small), 2U);
+}
+
+TEST_F(HistoryKeeperTest, MoreThanEightQuestionsAtOnceAreRefusedForNow) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    send(first, 1, 0, 0, 100);
+    std::size_t answered = 0;
+    std::size_t refused = 0;
+    auto ask = [&]() -> Task<void> {
+        HeatmapQuery query;
+        query.metric = "loss";
+        const auto map = co_await control_->heatmap(ada_, id, query);
+        answered += map ? 1 : 0;
+        refused += !map && map.error().code == Errc::exhausted ? 1 : 0;
+    };
+    for (int i = 0; i < 12; ++i) {
+        net::co_spawn(*io_, ask(), net::detached);
+    }
+    until([&] { return answered + refused == 12; }, "all have an answer");
+    EXPECT_EQ(answered, 8U);
+    wait(ask());
+    EXPECT_EQ(answered, 9U) << "it is over with the questions";
+}
+
+TEST_F(HistoryKeeperTest, ABatchOfAGenerationThatHasNotBegunIsRefused) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    first.session->on_binary(rows(1, 0, 0, 10, 2));
+    EXPECT_EQ(first.peer->closed, "a batch of a generation that has not begun");
+    send(second, 1, 1, 0, 10);
+    EXPECT_EQ(points(id, 0), 0U);
+    EXPECT_EQ(points(id, 1), 10U);
 }
 
 TEST(TelemetryLog, GivesTheBatchesBackAndRefusesDamage) {
