@@ -45,6 +45,7 @@ JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
       retry_(context.io),
       rendezvous_(rendezvous_of(job_)),
       anomaly_watch_(job_.spec.watch.straggler_score),
+      anomalies_before_(job_.anomalies),
       resumed_(job_.generation() != nullptr) {
     make_table();
 }

@@ -304,6 +304,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<telemetry::JobStats> stats_;
     telemetry::AnomalyWatch anomaly_watch_;
     std::optional<std::chrono::steady_clock::time_point> anomalies_at_;  // last looked for
+    // Told before the generation began; after a restart of the daemon, before that.
+    std::array<std::int64_t, kAnomalyKinds> anomalies_before_{};
     bool resumed_ = false;  // ranks of it ran before this daemon began
     std::chrono::steady_clock::time_point stats_at_;
 };

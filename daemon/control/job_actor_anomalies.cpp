@@ -34,8 +34,10 @@ void JobActor::look_for_anomalies(Draft& draft) {
     facts.ranks_per_node = static_cast<std::size_t>(job_.spec.processes_per_node());
     facts.exited = &live->exited;
     for (telemetry::Anomaly& found : anomaly_watch_.look(*series, *now, facts)) {
-        if (anomalies_told_ >= limits::kAnomalyEvents) {
-            return;
+        // Of each kind: stragglers must not hide that the loss is NaN.
+        const auto kind = static_cast<std::size_t>(found.kind);
+        if (draft.job.anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents) {
+            continue;
         }
         event::AnomalySeen seen;
         seen.attempt = draft.job.attempt()->number;
@@ -49,7 +51,7 @@ void JobActor::look_for_anomalies(Draft& draft) {
                 found.rank < 0 ? nullptr : draft.job.claim_of_node(found.rank / per_node)) {
             seen.node = claim->node;
         }
-        anomalies_told_ += add(draft, std::move(seen)) ? 1 : 0;
+        add(draft, std::move(seen));
     }
 }
 

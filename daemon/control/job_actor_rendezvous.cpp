@@ -112,6 +112,7 @@ void JobActor::begin_generation() {
     }
     resumed_ = false;
     anomaly_watch_.restart();
+    anomalies_before_ = job_.anomalies;
     abort_sent_.reset();
     for (const auto& [slot, link] : links_) {
         link->abort_sent.reset();

@@ -1,9 +1,11 @@
+// size: every rule of the watch, one after the other
 #include "daemon/telemetry/anomalies.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <utility>
 
 namespace lockstep::telemetry {
 namespace {
@@ -19,8 +21,8 @@ constexpr std::int64_t kDivergingMinutes = 10;
 constexpr double kDivergence = 0.5;  // of the lowest, above it
 constexpr double kStarvedRatio = 0.15;
 constexpr double kStarvedSeconds = 600;
-constexpr std::size_t kSilentAtOnce = 8;
-constexpr double kTraining = 1;  // of op "phase": init, train, eval, checkpoint
+constexpr std::size_t kToldAtOnce = 8;  // ranks that are slow, and that are silent
+constexpr double kTraining = 1;         // of op "phase": init, train, eval, checkpoint
 
 std::string number(double value) {
     std::array<char, 32> text{};
@@ -45,32 +47,62 @@ bool gone(const AnomalyWatch::Facts& facts, std::size_t rank) {
     return facts.exited != nullptr && rank < facts.exited->size() && (*facts.exited)[rank];
 }
 
-// Which part of the rank's step is most above that of the others.
-std::string largest_excess(const JobSeries& job, std::size_t rank) {
-    constexpr std::array<std::pair<CoreMetric, std::string_view>, 3> kParts{
+// What a step is made of, and how long each part takes most ranks: a walk over all, once a look.
+class Parts {
+  public:
+    explicit Parts(const JobSeries& job) : job_(job) {
+        for (std::size_t part = 0; part < kParts.size(); ++part) {
+            std::vector<double> all;
+            for (std::size_t i = 0; i < job.world_size(); ++i) {
+                if (const auto mean = job.rank(i).mean(kParts[part].first)) {
+                    all.push_back(*mean);
+                }
+            }
+            medians_[part] = all.empty() ? 0 : median(std::move(all));
+        }
+    }
+    // Which part of the rank's step is most above that of the others.
+    std::string_view largest_excess(std::size_t rank) const {
+        std::string_view most = kParts[0].second;
+        double excess = 0;
+        for (std::size_t part = 0; part < kParts.size(); ++part) {
+            const auto own = job_.rank(rank).mean(kParts[part].first);
+            if (own && *own - medians_[part] > excess) {
+                excess = *own - medians_[part];
+                most = kParts[part].second;
+            }
+        }
+        return most;
+    }
+
+  private:
+    static constexpr std::array<std::pair<CoreMetric, std::string_view>, 3> kParts{
         {{CoreMetric::busy_seconds, "computing"},
          {CoreMetric::comm_wait_seconds, "waiting for other ranks"},
          {CoreMetric::data_wait_seconds, "waiting for data"}}};
-    std::string_view most = kParts[0].second;
-    double excess = 0;
-    for (const auto& [part, words] : kParts) {
-        std::vector<double> all;
-        for (std::size_t i = 0; i < job.world_size(); ++i) {
-            if (const auto mean = job.rank(i).mean(part)) {
-                all.push_back(*mean);
-            }
-        }
-        const auto own = job.rank(rank).mean(part);
-        if (!own) {
-            continue;
-        }
-        const double more = *own - median(std::move(all));
-        if (more > excess) {
-            excess = more;
-            most = words;
-        }
+    const JobSeries& job_;
+    std::array<double, kParts.size()> medians_{};
+};
+
+// The first of a column's values that is new; `before`: how many were not finite when it was last
+// looked at. Of those beyond what is kept only the number is known.
+Nonfinite first_new(const MetricColumn& column, std::uint64_t before, std::int64_t last_step) {
+    const std::uint64_t more = column.nonfinite_total - before;
+    const std::size_t kept = column.nonfinite.size();
+    if (kept < kNonfiniteKept && more <= kept) {
+        return column.nonfinite[kept - static_cast<std::size_t>(more)];
     }
-    return std::string{most};
+    if (before < kept) {
+        return column.nonfinite[static_cast<std::size_t>(before)];
+    }
+    return {last_step, 0, column.latest};
+}
+
+std::string_view words_of(double value) {
+    if (std::isfinite(value)) {
+        return "not finite";  // it was, before the newest
+    }
+    return std::isnan(value) ? "NaN" : value > 0 ? "infinite" : "minus infinite";
 }
 
 // The mean over the ranks at a step, as far as they have it.
@@ -143,11 +175,13 @@ void AnomalyWatch::restart() {
 
 void AnomalyWatch::resume(const JobSeries& job) {
     nonfinite_seen_.assign(job.world_size(), 0);
+    nonfinite_of_.clear();
     for (std::size_t i = 0; i < job.world_size(); ++i) {
         nonfinite_seen_[i] = job.rank(i).nonfinite();
         for (std::size_t metric = 0; metric < job.metrics().size(); ++metric) {
             const MetricColumn* column = job.rank(i).column(metric);
             if (column != nullptr && column->nonfinite_total > 0) {
+                nonfinite_of_[{i, metric}] = column->nonfinite_total;
                 nonfinite_told_.insert(job.metrics()[metric]);
             }
         }
@@ -182,17 +216,27 @@ void AnomalyWatch::look_for_stragglers(const JobSeries& job, const JobStats& sta
                      " ranks of this node are slow"});
         }
     }
+    std::optional<Parts> parts;
+    std::size_t told = 0;
     for (const std::size_t rank : slow) {
         const auto id = static_cast<std::int32_t>(rank);
-        if (!slow_.insert(id).second || slow_nodes_.contains(rank / facts.ranks_per_node)) {
-            continue;  // told, by itself or with its node
+        if (slow_nodes_.contains(rank / facts.ranks_per_node)) {
+            slow_.insert(id);  // told with its node
+            continue;
+        }
+        if (told == kToldAtOnce || !slow_.insert(id).second) {
+            continue;
+        }
+        ++told;
+        if (!parts) {
+            parts.emplace(job);
         }
         const double busy = job.rank(rank).mean(CoreMetric::busy_seconds).value_or(0);
         found.push_back({AnomalyKind::straggler, id, stats.step.value_or(-1),
                          "busy " + number(busy) + " s per step, the median is " +
                              number(busy * stats.straggler_score[rank]) + " s (score " +
                              number(stats.straggler_score[rank]) + "); most of it " +
-                             largest_excess(job, rank)});
+                             std::string{parts->largest_excess(rank)}});
     }
 }
 
@@ -204,26 +248,23 @@ void AnomalyWatch::look_for_nonfinite(const JobSeries& job, Found& found) {
         if (rank.nonfinite() == nonfinite_seen_[i]) {
             continue;
         }
-        const auto before = static_cast<std::size_t>(nonfinite_seen_[i]);
         nonfinite_seen_[i] = rank.nonfinite();
         for (std::size_t metric = 0; metric < job.metrics().size(); ++metric) {
             const MetricColumn* column = rank.column(metric);
             const std::string& name = job.metrics()[metric];
-            if (column == nullptr || column->nonfinite_total == 0 ||
-                nonfinite_told_.contains(name)) {
+            if (column == nullptr || column->nonfinite_total == 0) {
                 continue;
             }
-            // The first that is new; of those beyond what is kept only the number is known.
-            const std::size_t kept = column->nonfinite.size();
-            const Nonfinite at = kept == 0 ? Nonfinite{rank.last_step(), 0, column->latest}
-                                           : column->nonfinite[std::min(before, kept - 1)];
+            const std::uint64_t before =
+                std::exchange(nonfinite_of_[{i, metric}], column->nonfinite_total);
+            if (before == column->nonfinite_total || nonfinite_told_.contains(name)) {
+                continue;
+            }
+            const Nonfinite at = first_new(*column, before, rank.last_step());
             const auto known = first.find(name);
             if (known == first.end() || at.step < known->second.step) {
                 first[name] = {AnomalyKind::nonfinite, static_cast<std::int32_t>(i), at.step,
-                               name + " is " +
-                                   (std::isnan(at.value) ? "NaN"
-                                    : at.value > 0       ? "infinite"
-                                                         : "minus infinite")};
+                               name + " is " + std::string{words_of(at.value)}};
             }
         }
     }
@@ -242,6 +283,7 @@ void AnomalyWatch::look_at_loss(const JobSeries& job, const JobStats& stats, con
         loss_.reset();  // back to a checkpoint: its past is not the one that was seen
         loss_is_high_ = false;
         minutes_.clear();
+        diverges_ = false;
         loss_step_ = *stats.step - 1;
     }
     for (std::int64_t step = std::max(loss_step_ + 1, *stats.step - kStepsBack + 1);
@@ -357,7 +399,7 @@ void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats,
     }
     std::size_t told = 0;
     for (const std::size_t i : silent) {
-        if (told == kSilentAtOnce) {
+        if (told == kToldAtOnce) {
             break;
         }
         if (silent_.insert(static_cast<std::int32_t>(i)).second) {

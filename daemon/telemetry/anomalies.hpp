@@ -7,6 +7,7 @@
 //   data        half the alert's time: more than 15 % of the step time for 10 minutes
 //   silent      no report for max(3 × its usual interval, 30 s) while most others report
 //   nonfinite   the first rank, by step, whose own value was NaN or infinite; once per metric
+// Of many ranks that are slow or silent at once eight are told at a look, the others at the next.
 // A rank that says it evaluates or saves (op "phase") is neither slow nor silent. Pure but for what
 // it remembers; control thread only.
 #pragma once
@@ -19,9 +20,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::telemetry {
@@ -94,7 +97,9 @@ class AnomalyWatch {
     std::set<std::int32_t> slow_;                // ranks that were told
     std::set<std::size_t> slow_nodes_;           // nodes that were told
     std::vector<std::uint64_t> nonfinite_seen_;  // by rank
-    std::set<std::string> nonfinite_told_;       // metrics
+    // By rank and metric, of those that have any.
+    std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> nonfinite_of_;
+    std::set<std::string> nonfinite_told_;  // metrics
     SpikeWatch loss_;
     SpikeWatch grad_norm_;
     bool loss_is_high_ = false;

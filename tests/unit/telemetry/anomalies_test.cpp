@@ -1,3 +1,4 @@
+// size: scripts of one kind of run, one after the other
 // Scripted runs, one step a second, looked at after every step: what must be told, and what must
 // not.
 #include "daemon/telemetry/anomalies.hpp"
@@ -5,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -250,6 +252,58 @@ TEST(Anomalies, AnInfiniteGradientIsAnotherThanANanLoss) {
     EXPECT_EQ(run.found()[1].message, "loss is NaN");
 }
 
+// What a rank had of one metric was taken for news of another.
+TEST(Anomalies, AfterAGenerationOnlyTheMetricThatIsBadAgainIsTold) {
+    Training run{2};
+    run.to(40, [](Report& r, std::size_t rank, std::int64_t step) {
+        r.grad_norm = rank == 1 && step >= 20 && step < 25 ? kNan : 1;
+    });
+    run.restart(35);
+    run.to(60, [](Report& r, std::size_t rank, std::int64_t step) {
+        r.grad_norm = 1;
+        r.loss = rank == 1 && step == 50 ? kNan : r.loss;
+    });
+    ASSERT_THAT(run.kinds(), ElementsAre("nonfinite", "nonfinite"));
+    EXPECT_EQ(run.found()[0].step, 20);
+    EXPECT_EQ(run.found()[1].message, "loss is NaN");
+    EXPECT_EQ(run.found()[1].step, 50);
+}
+
+TEST(Anomalies, TheStepOfASecondNanIsItsOwn) {
+    Training run{2};
+    const auto nan_at = [](std::int64_t at) {
+        return [at](Report& r, std::size_t, std::int64_t step) {
+            r.grad_norm = step < 10 ? kNan : 1;
+            r.loss = step == at ? kNan : r.loss;
+        };
+    };
+    run.to(40, nan_at(30));
+    run.restart(40);
+    run.to(60, nan_at(50));
+    ASSERT_THAT(run.kinds(), ElementsAre("nonfinite", "nonfinite", "nonfinite"));
+    EXPECT_EQ(run.found()[1].step, 30);
+    EXPECT_EQ(run.found()[2].step, 50);
+}
+
+// Hundreds of slow ranks made hundreds of walks over all ranks at once.
+TEST(Anomalies, OfManySlowRanksEightAreToldAtALookAndAllInTheEnd) {
+    Training run{64};
+    std::size_t before = 0;
+    std::size_t most = 0;
+    for (std::int64_t step = 1; step <= 100; ++step) {
+        const auto& found = run.to(step, [](Report& r, std::size_t rank, std::int64_t) {
+            r.busy = rank < 20 ? 2 : r.busy;
+        });
+        most = std::max(most, found.size() - before);
+        before = found.size();
+    }
+    EXPECT_EQ(most, 8U);
+    EXPECT_THAT(run.kinds(), testing::AllOf(testing::SizeIs(20), testing::Each("straggler")));
+    for (const Anomaly& one : run.found()) {
+        EXPECT_THAT(one.message, HasSubstr("most of it computing"));
+    }
+}
+
 TEST(Anomalies, ASpikeOfOneStepIsToldOnceAndTheNextOneToo) {
     Training run{4};
     run.to(400, [](Report& r, std::size_t, std::int64_t step) {
@@ -301,6 +355,24 @@ TEST(Anomalies, ALossThatGrowsForMinutesDiverges) {
             EXPECT_THAT(one.message, HasSubstr("the lowest minute's was"));
         }
     }
+}
+
+TEST(Anomalies, ALossThatDivergesAgainAfterGoingBackIsToldAgain) {
+    Training run{2};
+    double each = 0.001;
+    const auto grows = [&](Report& r, std::size_t, std::int64_t step) {
+        r.loss += step < 2400 ? 0 : each * static_cast<double>(step - 2400);
+    };
+    const auto told = [&] {
+        const auto kinds = run.kinds();
+        return std::count(kinds.begin(), kinds.end(), "divergence");
+    };
+    run.to(4800, grows);
+    ASSERT_EQ(told(), 1);
+    run.restart(2400);
+    each = 0.01;  // in the first ten minutes already
+    run.to(3600, grows);
+    EXPECT_EQ(told(), 2);
 }
 
 TEST(Anomalies, WaitingForDataIsToldAfterTenMinutes) {
