@@ -89,6 +89,7 @@ inline constexpr std::size_t kSeriesPerJob = 300'000;
 inline constexpr std::size_t kFullTierRanks = 1024;
 inline constexpr std::size_t kRankCoreSeries = 9;  // with lockstep_rank_info
 inline constexpr std::size_t kRankFullSeries = 6;
+inline constexpr std::size_t kRankGpusShown = 16;  // in lockstep_rank_info
 
 struct MetricsView {
     std::size_t max_series_per_job = kSeriesPerJob;

@@ -142,6 +142,13 @@ std::string labels_of(std::string_view node, std::uint32_t gpu) {
     return out;
 }
 
+// Those of one GPU, lockstep_gpu_info included.
+std::size_t series_of(const GpuSample& gpu) {
+    return 1 + static_cast<std::size_t>(
+                   std::count_if(kRowsOfBody.begin(), kRowsOfBody.end(),
+                                 [&](const Row& row) { return !std::isnan(gpu[row.metric]); }));
+}
+
 }  // namespace
 
 ShownGpus shown_gpus(const GpuTable& table, double now) {
@@ -150,8 +157,13 @@ ShownGpus shown_gpus(const GpuTable& table, double now) {
     std::map<std::string, double> xids;
     for (const GpuTable::Look* look : table.fresh(now)) {
         for (const GpuSample& gpu : look->batch.gpus) {
-            if (seen.emplace(look->node, gpu.gpu).second) {
+            if (!seen.emplace(look->node, gpu.gpu).second) {
+                continue;
+            }
+            if (out.gpus.size() < limits::kGpusShown) {
                 out.gpus.push_back({labels_of(look->node, gpu.gpu), &gpu});
+            } else {
+                out.suppressed += series_of(gpu);
             }
         }
         for (const GpuXidSeen& xid : look->batch.xids) {
@@ -162,7 +174,11 @@ ShownGpus shown_gpus(const GpuTable& table, double now) {
         }
     }
     for (const auto& [labels, time] : xids) {
-        out.xids.push_back({labels, time});
+        if (out.xids.size() < limits::kGpusShown) {
+            out.xids.push_back({labels, time});
+        } else {
+            ++out.suppressed;
+        }
     }
     out.slim = out.gpus.size() > limits::kGpusShownInFull;
     for (const Row& row : kRowsOfBody) {

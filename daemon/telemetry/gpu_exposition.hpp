@@ -1,6 +1,7 @@
 // The GPUs' part of /metrics, {node,gpu}, rendered straight from the newest looks. Names:
 // README.md beside this file. Up to limits::kGpusShownInFull GPUs are shown with all they have,
-// more of them with the slim profile; what was left out is counted. Pure; control thread only.
+// more of them with the slim profile, and of more than limits::kGpusShown none; what was left out
+// is counted. Pure; control thread only.
 #pragma once
 
 #include "daemon/telemetry/gpu_table.hpp"
@@ -25,7 +26,7 @@ struct ShownGpus {
     std::vector<One> gpus;
     std::vector<Xid> xids;
     bool slim = false;
-    std::size_t suppressed = 0;  // series that `slim` leaves out
+    std::size_t suppressed = 0;  // series that are left out
 };
 
 ShownGpus shown_gpus(const GpuTable& table, double now);

@@ -3,12 +3,13 @@
 #include "daemon/telemetry/gpu_exposition.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::telemetry {
 
 void RankExposition::add(const JobMetricsView& job, const std::string& labels,
                          const JobStats& stats) {
-    placed_.push_back({&job, labels});
+    place(job, labels);
     if (job.series == nullptr) {
         return;
     }
@@ -32,6 +33,19 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
             suppressed_ += kRankFullSeries;
         }
     }
+}
+
+// Agents say which GPUs a rank uses, and nobody else knows.
+void RankExposition::place(const JobMetricsView& job, const std::string& labels) {
+    std::vector<RankGpu> gpus;
+    if (view_.gpus != nullptr && !job.ranks.empty()) {
+        gpus = view_.gpus->ranks(job.job_id, view_.now);
+    }
+    for (const auto& rank : job.ranks) {
+        const std::size_t own = gpus_of(gpus, rank.rank).size();
+        suppressed_ += own - std::min(own, kRankGpusShown);
+    }
+    placed_.push_back({&job, labels, std::move(gpus)});
 }
 
 void RankExposition::add_core(const JobSeries& all, std::size_t rank, const std::string& labels,
@@ -82,11 +96,7 @@ void RankExposition::write(MetricText& text) const {
 
 void RankExposition::write_info(MetricText& text) const {
     text.family("lockstep_rank", MetricType::info, "Always 1; the labels say where the rank is.");
-    for (const auto& [job, job_labels] : placed_) {
-        std::vector<RankGpu> gpus;
-        if (view_.gpus != nullptr) {
-            gpus = view_.gpus->ranks(job->job_id, view_.now);
-        }
+    for (const auto& [job, job_labels, gpus] : placed_) {
         for (const auto& rank : job->ranks) {
             if (static_cast<std::size_t>(rank.rank) >= most_ranks()) {
                 continue;
@@ -95,7 +105,8 @@ void RankExposition::write_info(MetricText& text) const {
             add_label(labels, "rank", std::to_string(rank.rank));
             add_label(labels, "node", rank.node);
             add_label(labels, "local_rank", std::to_string(rank.local_rank));
-            const auto own = gpus_of(gpus, rank.rank);
+            auto own = gpus_of(gpus, rank.rank);
+            own = own.first(std::min(own.size(), kRankGpusShown));
             for (const RankGpu& one : own) {
                 std::string with_gpu = labels;
                 add_label(with_gpu, "gpu", std::to_string(one.gpu->gpu));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/gpu_table.hpp"
 
 #include <cstddef>
 #include <string>
@@ -51,9 +52,11 @@ class RankExposition {
     struct Placed {
         const JobMetricsView* job = nullptr;
         std::string labels;
+        std::vector<RankGpu> gpus;
     };
 
     std::size_t most_ranks() const { return view_.max_series_per_job / kRankCoreSeries; }
+    void place(const JobMetricsView& job, const std::string& labels);
     void add_core(const JobSeries& series, std::size_t rank, const std::string& labels,
                   const JobStats& stats);
     void add_full(const RankSeries& series);

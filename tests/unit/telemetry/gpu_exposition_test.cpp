@@ -153,6 +153,44 @@ TEST(GpuExposition, ManyGpusAreSlimAndWhatIsLeftOutIsCounted) {
     EXPECT_THAT(body, Not(HasSubstr("lockstep_gpu_pcie_bytes_total")));
 }
 
+TEST(GpuExposition, BeyondTheMostGpusNoneIsShownAndAllAreCounted) {
+    GpuTable table;
+    constexpr std::uint32_t kEach = 16;
+    const auto nodes = static_cast<std::int32_t>(limits::kGpusShown / kEach);
+    for (std::int32_t i = 0; i < nodes; ++i) {
+        table.take({"ls-1", i}, "n" + std::to_string(i), node_of(kEach, kGpuUnknown), kNow);
+    }
+    EXPECT_EQ(shown_gpus(table, kNow).suppressed, 0U);
+    GpuBatch more = node_of(3, kGpuUnknown);
+    more.gpus[0][GpuMetric::power] = 70;
+    table.take({"ls-1", nodes}, "more", more, kNow - 1);
+    const ShownGpus shown = shown_gpus(table, kNow);
+    EXPECT_EQ(shown.gpus.size(), limits::kGpusShown);
+    EXPECT_EQ(shown.suppressed, 4U);
+}
+
+TEST(GpuExposition, ARankHasSixteenGpusAtMost) {
+    GpuBatch batch = node_of(40);
+    for (std::uint32_t gpu = 0; gpu < 40; ++gpu) {
+        batch.uses.push_back({0, gpu, 1});
+    }
+    GpuTable table;
+    table.take({"ls-1", 0}, "n0", batch, kNow);
+    const std::vector<RankMetricsView> ranks{{0, 0, "n0"}};
+    std::vector<JobMetricsView> jobs(1);
+    jobs[0].job_id = "ls-1";
+    jobs[0].ranks = ranks;
+    MetricsView view;
+    view.now = kNow;
+    view.active = jobs;
+    view.gpus = &table;
+    std::string body;
+    MetricText text{TextFormat::prometheus, body};
+    write_jobs(text, view);
+    EXPECT_EQ(lines_with(body, "lockstep_rank_info{job_id=\"ls-1\",rank=\"0\""), 16U);
+    EXPECT_THAT(body, HasSubstr("lockstep_exposition_suppressed_series 24\n"));
+}
+
 TEST(GpuExposition, RankInfoJoinsRanksWithTheirGpus) {
     GpuBatch batch = node_of(4);
     batch.uses = {{0, 2, 1}, {1, 0, 1}, {1, 3, 1}, {7, 9, 1}};
