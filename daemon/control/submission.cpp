@@ -27,17 +27,28 @@ JobRow first_row(const Job& job, const std::string& view) {
     return row;
 }
 
+// What is wrong with a new job, though one that is stored may have it.
+Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
+    if (spec.preflight.mode == PreflightMode::only && spec.resources.spares > 0) {
+        // Neither would the failure of a node that has a spare end it, nor is a spare waited for.
+        return fail(field_errors({{"/preflight/mode",
+                                   "only looks at the nodes and starts no ranks: ask for more "
+                                   "nodes, not for resources.spares"}}));
+    }
+    return scheduler.admit(spec);
+}
+
 // What the scheduler says of each job; the warnings of all, each once.
 Result<std::vector<std::string>> admit_all(const Scheduler& scheduler,
                                            const SubmitRequest& request) {
     if (!request.sweep) {
-        auto one = scheduler.admit(request.spec);
+        auto one = admit(scheduler, request.spec);
         return one ? Result<std::vector<std::string>>{std::move(one->warnings)}
                    : fail(std::move(one.error()));
     }
     std::vector<std::string> warnings;
     for (const SweepPoint& point : request.sweep->points) {
-        auto one = scheduler.admit(point.spec);
+        auto one = admit(scheduler, point.spec);
         if (!one) {
             Error error = std::move(one.error());
             for (FieldError& field : error.fields) {
@@ -307,7 +318,7 @@ Status ControlService::check_rendered(const SubmitRequest& request,
 }
 
 Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
-    const auto admission = context_.scheduler.admit(spec);
+    const auto admission = admit(context_.scheduler, spec);
     if (!admission) {
         return fail(admission.error());
     }

@@ -60,7 +60,7 @@ constexpr std::string_view kSchemas = R"json({
       "straggler_score": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.75}}},
     "preflight": {"type": "object", "additionalProperties": false, "properties": {
       "mode": {"type": "string", "enum": ["on", "only", "off"], "default": "on",
-        "description": "only: no rank is started; the job has succeeded if no node fails."},
+        "description": "only: no rank is started, no spares; the job has succeeded if no node fails."},
       "require_same_versions": {"type": "boolean", "default": true,
         "description": "A node whose NCCL, torch, container or commit is not that of most nodes fails; false: it is only named."},
       "gpu_test": {"type": "boolean", "default": false,

@@ -224,7 +224,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_container(in, spec, errors);
     read_recovery(in, spec.recovery, errors);
     read_watch(in, spec.watch, errors);
-    read_preflight(in, spec, errors);
+    read_preflight(in, spec.preflight, errors);
     read_after(in, spec.after, errors);
     refuse_later_fields(in);
     in.finish();

@@ -27,7 +27,7 @@ void read_roles(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
 Json to_json(const std::vector<RoleSpec>& roles);
 
 void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldError>& errors);
-void read_preflight(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors);
+void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldError>& errors);
 // What differs from the defaults.
 Json to_json(const PreflightSpec& preflight);
 void read_watch(ObjectReader& parent, WatchSpec& out, std::vector<FieldError>& errors);

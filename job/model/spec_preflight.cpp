@@ -10,12 +10,11 @@ constexpr std::array<std::string_view, 3> kModes{"on", "only", "off"};
 
 }  // namespace
 
-void read_preflight(ObjectReader& parent, JobSpec& spec, std::vector<FieldError>& errors) {
+void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldError>& errors) {
     const Json* json = parent.raw("preflight");
     if (json == nullptr) {
         return;
     }
-    PreflightSpec& out = spec.preflight;
     ObjectReader in{*json, parent.pointer("preflight"), errors};
     std::size_t mode = 0;
     in.word("mode", mode, {kModes.begin(), kModes.end()});
@@ -24,12 +23,6 @@ void read_preflight(ObjectReader& parent, JobSpec& spec, std::vector<FieldError>
     in.boolean("gpu_test", out.gpu_test);
     if (out.gpu_test && out.mode == PreflightMode::off) {
         in.error("gpu_test", "has no effect with mode off");
-    }
-    if (out.mode == PreflightMode::only && spec.resources.spares > 0) {
-        // Neither would a node's failure end it, nor is a spare waited for.
-        in.error("mode",
-                 "only looks at the nodes and starts no ranks: ask for more nodes, not for "
-                 "resources.spares");
     }
     in.finish();
 }

@@ -72,15 +72,27 @@ exec '{harness.BIN / 'lockstep-agent'}' "$@"
         self.assertEqual(done["state"], "succeeded", done)
         self.assertEqual([one for one in self.findings(done) if one[2] == "fail"], [])
 
-    def test_a_daemon_that_is_killed_asks_the_agents_again(self):
-        job = self.daemon.submit(harness.command_job(
-            "stay", "/bin/sh", "-c", "until [ -e go ]; do sleep 0.02; done",
-            working_directory=str(self.root), resources={"nodes": 2, "ranks_per_node": 1}))
-        self.daemon.wait_for(job["id"], lambda j: j["state"] in ("starting", "running"))
-        self.daemon.restart()
-        (self.root / "go").touch()
+    def test_a_daemon_that_is_killed_in_the_middle_asks_the_agents_again(self):
+        # Two nodes have said what they found when it is killed; the third comes after that. The
+        # odd one is only known if the first two are asked once more.
+        root = self.root / "roots"
+        root.mkdir()
+        for node, version in (("n0", "535.1.1"), ("n1", "525.1.1"), ("n2", "535.1.1")):
+            (root / node).symlink_to(self.driver(f"driver-{node}", version))
+        gate = self.root / "gate"
+        self.spoil("", before=f'case "$7" in *-n2) until [ -e {gate} ]; do sleep 0.02; done ;; esac;',
+                   arguments=f'--preflight-root "{root}/${{7##*-}}"')
+        job = self.daemon.submit(self.job_of(3))
+        self.daemon.wait_for(job["id"], lambda j: len((j["attempts"] or [{}])[0].get("nodes", [])) == 2)
+        self.daemon.kill9()
+        gate.touch()
+        self.daemon.start()
         done = self.daemon.wait_state(job["id"], harness.FINAL)
         self.assertEqual(done["state"], "succeeded", done)
+        found = [one for one in done["attempts"][0]["preflight"]
+                 if one["check"] == "versions" and "driver" in one["found"]]
+        self.assertEqual([one["found"] for one in found], ["its NVIDIA driver is 525.1.1"], done["attempts"])
+        self.assertTrue(found[0]["node"].endswith("-n1"))
 
     # --- bad nodes ----------------------------------------------------------------------------
     def test_the_minority_version_is_named_and_only_warned_of_for_a_driver(self):
@@ -180,8 +192,11 @@ exec {harness.BIN / 'lockstep-agent'} "$@"
     def test_bad_input_is_refused_by_name(self):
         for preflight, pointer in (({"mode": "maybe"}, "/preflight/mode"),
                                    ({"mode": "off", "gpu_test": True}, "/preflight/gpu_test"),
-                                   ({"fast": True}, "/preflight/fast")):
-            answer = self.daemon.api("POST", "/v1/jobs", self.job_of(2, preflight=preflight))
+                                   ({"fast": True}, "/preflight/fast"),
+                                   ({"mode": "only"}, "/preflight/mode")):
+            body = self.job_of(2, preflight=preflight)
+            body["resources"]["spares"] = 1 if preflight == {"mode": "only"} else 0
+            answer = self.daemon.api("POST", "/v1/jobs", body)
             self.assertEqual(answer[0], 400, answer)
             self.assertEqual(answer[1]["errors"][0]["pointer"], pointer)
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 
 namespace lockstep::test {
@@ -123,6 +124,31 @@ TEST(PreflightConnections, JudgesOnlyThoseThatAreNew) {
     EXPECT_THAT(lines(judge_connections(nodes, {0, 1}, results).findings),
                 ElementsAre("n0 reachable fail: it cannot connect to n2",
                             "n1 reachable fail: it cannot connect to n2"));
+}
+
+// One of those that train had been too busy to answer, and the spare was given up for it.
+TEST(PreflightConnections, OneBadPairWithANodeThatHadPassedIsOnlyWarnedOf) {
+    const auto nodes = good_nodes(3);
+    const std::vector<ProbeResult> results{{0, 2, "10.0.0.2", "timed out"},
+                                           {1, 2, "10.0.0.2", ""},
+                                           {2, 0, "10.0.0.0", ""},
+                                           {2, 1, "10.0.0.1", ""}};
+    const auto spare = judge_connections(nodes, {2}, results);
+    EXPECT_THAT(lines(spare.findings),
+                ElementsAre("n2 reachable warn: n0 cannot connect to it at eth0 10.0.0.2 (timed "
+                            "out)"));
+    EXPECT_EQ(spare.proven.at(2), "10.0.0.2") << "as the others say";
+    const auto all = judge_connections(nodes, {0, 1, 2}, results);
+    ASSERT_THAT(all.findings, SizeIs(1));
+    EXPECT_TRUE(all.findings[0].fails) << "of two that are new one has to go";
+}
+
+// Each round of the search went over all nodes, and there were as many rounds.
+TEST(PreflightConnections, ThousandsThatReachNobodyAreJudgedAtOnce) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto out = meet(good_nodes(8192), [](auto, auto, const auto&) { return false; });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{10});
+    EXPECT_GT(out.findings.size(), 4096U);
 }
 
 TEST(PreflightConnections, PeersAndResultsTravelWhole) {

@@ -183,6 +183,24 @@ TEST(PreflightJudgement, BlamesTheUserOnlyForWhatEveryNodeHas) {
     EXPECT_EQ(preflight_cause(finding, true), "node_lost");
 }
 
+// A file server that is away for a minute ended the job for good.
+TEST(PreflightJudgement, AFolderThatDoesNotAnswerIsNobodysMistake) {
+    auto facts = good_facts(1);
+    PathFact path{std::string{kPathWorking}, "/data/x"};
+    path.answered = false;
+    facts.paths = {path};
+    const auto silent = check_node({1, "n1", facts}, spec_of(1));
+    ASSERT_EQ(silent.size(), 1U);
+    EXPECT_TRUE(silent[0].fails);
+    EXPECT_EQ(preflight_cause(silent[0], true), "node_lost");
+    path.answered = true;
+    path.error = ENOENT;
+    facts.paths = {path};
+    const auto absent = check_node({1, "n1", facts}, spec_of(1));
+    ASSERT_EQ(absent.size(), 1U);
+    EXPECT_EQ(preflight_cause(absent[0], true), "user_error");
+}
+
 TEST(PreflightJudgement, FactsTravelWhole) {
     auto facts = good_facts(3);
     facts.paths = {{std::string{kPathWorking}, "/a", false, 2, false, false, false, 7}};

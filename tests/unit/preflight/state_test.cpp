@@ -144,6 +144,80 @@ TEST_F(PreflightStateTest, ANodeThatGoesAwayInARoundIsNotBlamed) {
     EXPECT_TRUE(state.passed(1));
 }
 
+// It was back before the others had answered, and they, or it, were given up for what lay between.
+TEST_F(PreflightStateTest, ANodeThatGoesAwayInARoundAndIsBackAtOnceHarmsNobody) {
+    for (std::int32_t slot = 0; slot < 3; ++slot) {
+        come_and_say(slot);
+    }
+    const auto round = state.begin(spec_of(3), now);
+    ASSERT_TRUE(round);
+    state.gone(1);
+    come_and_say(1);
+    state.probed(0, round->number, {{0, 1, "10.0.0.1", "refused"}, {0, 2, "10.0.0.2", ""}});
+    state.probed(2, round->number, {{2, 0, "10.0.0.0", ""}, {2, 1, "10.0.0.1", "refused"}});
+    const auto judgement = state.judge(spec_of(3), now);
+    ASSERT_TRUE(judgement);
+    EXPECT_THAT(lines(judgement->findings), IsEmpty());
+    EXPECT_EQ(judgement->slots, (std::set<std::int32_t>{0, 2}));
+    EXPECT_FALSE(state.passed(1));
+    const auto again = state.begin(spec_of(3), now);
+    ASSERT_TRUE(again);
+    answer(*again);
+    ASSERT_TRUE(state.judge(spec_of(3), now));
+    EXPECT_TRUE(state.passed(1));
+}
+
+TEST_F(PreflightStateTest, EveryNodeIsAsManyAsTheRanksNeedAndNoneThatHadPassed) {
+    const auto judge = [&](const JobSpec& spec) {
+        const auto round = state.begin(spec, now);
+        answer(*round);
+        return state.judge(spec, now)->every_node;
+    };
+    come_and_say(0);
+    come_and_say(1);
+    EXPECT_TRUE(judge(spec_of(2, 1)));
+    come_and_say(2);
+    EXPECT_FALSE(judge(spec_of(2, 1))) << "two had passed";
+    // One of three alone, because it fails and the others do not come.
+    state = {};
+    auto facts = good_facts(0);
+    facts.ports_problem = "none is free";
+    come(0);
+    say(0, facts);
+    now += std::chrono::seconds{3};
+    EXPECT_FALSE(judge(spec_of(3)));
+}
+
+TEST_F(PreflightStateTest, ALateNodeIsConnectedToAllItsPeersAndNobodyElseIsAsked) {
+    constexpr std::int32_t kNodes = 40;
+    const auto spec = spec_of(kNodes, 1);
+    for (std::int32_t slot = 0; slot <= kNodes; ++slot) {
+        if (slot != 17) {
+            come_and_say(slot);
+        }
+    }
+    answer(*state.begin(spec, now));
+    ASSERT_TRUE(state.judge(spec, now));
+    come_and_say(17);
+    const auto round = state.begin(spec, now);
+    ASSERT_TRUE(round);
+    std::set<std::pair<std::int32_t, std::int32_t>> pairs;
+    for (const auto& [from, peers] : round->probes) {
+        for (const ProbePeer& peer : peers) {
+            pairs.emplace(from, peer.slot);
+        }
+    }
+    std::set<std::pair<std::int32_t, std::int32_t>> expected;
+    for (std::int32_t from = 0; from <= kNodes; ++from) {
+        for (const std::int32_t to : probe_peers(from, kNodes + 1)) {
+            if (from == 17 || to == 17) {
+                expected.emplace(from, to);
+            }
+        }
+    }
+    EXPECT_EQ(pairs, expected);
+}
+
 TEST_F(PreflightStateTest, AnAgentWithoutPreflightIsNotWaitedFor) {
     state.exempt(0);
     come_and_say(1);

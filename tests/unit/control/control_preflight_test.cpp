@@ -1,0 +1,133 @@
+// The pre-flight's events, and those of a run that goes wrong: how many, and which.
+#include "tests/unit/control/control_fixture.hpp"
+
+namespace lockstep {
+namespace {
+
+class ControlPreflightTest : public ControlTest {
+  protected:
+    std::string start(std::int32_t nodes, const std::string& mode) {
+        const auto json =
+            parse_json(R"({"name":"t","framework":"command","command":["x"],)"
+                       R"("preflight":{"mode":")" +
+                       mode + R"("},"resources":{"nodes":)" + std::to_string(nodes) + "}}");
+        std::string id;
+        auto run = [&]() -> Task<void> {
+            SubmitRequest request;
+            request.spec = parse_spec(*json).value();
+            Caller caller = ada_;
+            auto done = co_await control_->submit(std::move(caller), std::move(request));
+            id = done->id;
+        };
+        wait(run());
+        until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+        return id;
+    }
+    Json findings(const std::string& id) {
+        return show(id)["attempts"][0].value("preflight", Json::array());
+    }
+    // What the job's events have of a kind.
+    std::vector<Event> events(const std::string& id, EventKind kind) {
+        std::vector<Event> out;
+        auto run = [&]() -> Task<void> {
+            const std::function<Result<std::vector<Event>>(Database&)> work = [id](Database& db) {
+                return db.events_of(JobId{id}, 0, 10'000);
+            };
+            auto all = co_await store_->read<std::vector<Event>>(work);
+            out = all.value_or(std::vector<Event>{});
+        };
+        wait(run());
+        std::erase_if(out, [&](const Event& one) { return one.kind() != kind; });
+        return out;
+    }
+};
+
+// Who asks for nothing but the pre-flight was told that all is well of nodes nobody had looked at.
+TEST_F(ControlPreflightTest, AloneItWarnsOfNodesWhoseAgentsDoNotKnowIt) {
+    const std::string id = start(2, "only");
+    TestAgent first = hello(0);
+    TestAgent second = hello(1);
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    const Json found = findings(id);
+    ASSERT_EQ(found.size(), 2U);
+    EXPECT_EQ(found[0]["check"], "answer");
+    EXPECT_EQ(found[0]["severity"], "warn");
+}
+
+// Neither would a spare be waited for, nor would the failure of a node that has one end the job.
+TEST_F(ControlPreflightTest, AloneItTakesNoSpares) {
+    const auto json = parse_json(R"({"name":"t","framework":"command","command":["x"],)"
+                                 R"("preflight":{"mode":"only"},)"
+                                 R"("resources":{"nodes":2,"spares":1}})");
+    Result<Submitted> done = fail(Errc::internal, "not run");
+    auto run = [&]() -> Task<void> {
+        SubmitRequest request;
+        request.spec = parse_spec(*json).value();  // of one that is stored already
+        Caller caller = ada_;
+        done = co_await control_->submit(std::move(caller), std::move(request));
+    };
+    wait(run());
+    ASSERT_FALSE(done.has_value());
+    EXPECT_EQ(done.error().code, Errc::invalid);
+    EXPECT_EQ(done.error().fields.at(0).pointer, "/preflight/mode");
+    EXPECT_FALSE(control_->render(ada_, parse_spec(*json).value()).has_value());
+}
+
+TEST_F(ControlPreflightTest, WarningsTakeAtMostHalfOfTheRoom) {
+    constexpr std::int32_t kNodes = 40;
+    const std::string id = start(kNodes, "only");
+    std::vector<TestAgent> agents;
+    for (std::int32_t node = 0; node < kNodes; ++node) {
+        agents.push_back(hello(node));
+    }
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    EXPECT_EQ(findings(id).size(), limits::kPreflightEvents / 2);
+}
+
+TEST_F(ControlPreflightTest, AnomaliesOfOneKindLeaveRoomForTheOthers) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    std::uint64_t seq = 0;
+    const auto report = [&](const std::function<void(Batch&)>& set) {
+        Batch out;
+        out.seq = ++seq;
+        out.generation = 1;
+        out.add_row(0, static_cast<std::int64_t>(seq), 1'700'000'000.0 + static_cast<double>(seq));
+        set(out);
+        first.session->on_binary(encode_batch(out));
+        until(
+            [&] {
+                const auto* ack = first.peer->last<wire::Ack>();
+                return ack != nullptr && ack->batch >= seq;
+            },
+            "acknowledged");
+        second.say(wire::Beat{});
+        clock_.advance(std::chrono::seconds{2});
+        control_->scheduler_changed(JobId{id});
+    };
+    const auto count = [&](const char* kind) {
+        return show(id).value("anomalies", Json::object()).value(kind, 0);
+    };
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    for (int i = 0; i < limits::kAnomalyEvents; ++i) {
+        report([&](Batch& batch) { batch.set("metric_" + std::to_string(i), kNan); });
+        until([&] { return count("nonfinite") == i + 1; }, "told");
+    }
+    // Of ten more none is told; what is of another kind is.
+    report([&](Batch& batch) {
+        for (int i = 0; i < 10; ++i) {
+            batch.set("other_" + std::to_string(i), kNan);
+        }
+    });
+    for (int i = 0; i < 120; ++i) {
+        report([](Batch& batch) { batch.set("grad_norm", 1.0); });
+    }
+    report([](Batch& batch) { batch.set("grad_norm", 1000.0); });
+    until([&] { return count("grad_norm_spike") == 1; }, "another kind is told");
+    EXPECT_EQ(count("nonfinite"), limits::kAnomalyEvents);
+    EXPECT_EQ(events(id, EventKind::anomaly).size(), std::size_t{limits::kAnomalyEvents} + 1);
+}
+
+}  // namespace
+}  // namespace lockstep
