@@ -63,6 +63,21 @@ Json partition_json(const ClusterPartition& partition, const Cluster& cluster) {
     return out;
 }
 
+bool wanted(const ClusterNode& node, const NodeQuery& query) {
+    if (!query.partition.empty() && !is_in(node, query.partition)) {
+        return false;
+    }
+    if (query.state.empty()) {
+        return true;
+    }
+    return query.state == "usable"     ? node.usable
+           : query.state == "unusable" ? !node.usable
+           : query.state == "idle"     ? node.idle
+                                       : node.state == query.state;
+}
+
+}  // namespace
+
 Json node_json(const ClusterNode& node) {
     Json out = Json::object();
     out["name"] = node.name;
@@ -81,21 +96,6 @@ Json node_json(const ClusterNode& node) {
     out["gpus_used"] = node.gpus_used;
     return out;
 }
-
-bool wanted(const ClusterNode& node, const NodeQuery& query) {
-    if (!query.partition.empty() && !is_in(node, query.partition)) {
-        return false;
-    }
-    if (query.state.empty()) {
-        return true;
-    }
-    return query.state == "usable"     ? node.usable
-           : query.state == "unusable" ? !node.usable
-           : query.state == "idle"     ? node.idle
-                                       : node.state == query.state;
-}
-
-}  // namespace
 
 Json cluster_json(const Cluster& cluster, std::string_view scheduler) {
     Json out = Json::object();

@@ -24,6 +24,9 @@ struct NodeQuery {
 // over all nodes, and per partition.
 Json cluster_json(const Cluster& cluster, std::string_view scheduler);
 
+// What the scheduler says of one, without the jobs there.
+Json node_json(const ClusterNode& node);
+
 // {items, seen_at, next_cursor} in the order of the names. `jobs`: by node name the ids of the jobs
 // that the caller may see there. invalid: a cursor that was not given out.
 Result<Json> nodes_json(const Cluster& cluster, const NodeQuery& query,

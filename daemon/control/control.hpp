@@ -160,7 +160,11 @@ class Control {
 
     // The scheduler's machines as last heard of (cluster_view.hpp). Waits for nothing.
     virtual Json cluster() = 0;
-    virtual Result<Json> nodes(const Caller& caller, const NodeQuery& query) = 0;
+    // {items, seen_at, next_cursor}, with what is remembered of each.
+    virtual Task<Result<std::string>> nodes(Caller caller, NodeQuery query) = 0;
+    // One of them, with what it was blamed for lately. not_found; unavailable: its nodes are not
+    // known yet.
+    virtual Task<Result<std::string>> node(Caller caller, std::string name) = 0;
 
     // Stream. subscribe() calls `sink` on the control thread for every new message until the
     // returned handle is destroyed. replay() hands out the stored events after `seq`, oldest first.

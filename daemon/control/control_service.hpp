@@ -65,7 +65,9 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> heatmap(Caller caller, std::string id, HeatmapQuery query) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
     Json cluster() override;
-    Result<Json> nodes(const Caller& caller, const NodeQuery& query) override;
+    // node_queries.cpp
+    Task<Result<std::string>> nodes(Caller caller, NodeQuery query) override;
+    Task<Result<std::string>> node(Caller caller, std::string name) override;
     std::shared_ptr<void> subscribe(Sink sink) override;
     Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
     std::int64_t last_seq() const override;
@@ -88,6 +90,11 @@ class ControlService final : public Control, public AgentGate {
     Status check_rendered(const SubmitRequest& request,
                           const std::vector<std::string>& warnings) const;
     Result<std::vector<Event>> make_jobs(const Caller& caller, const SubmitRequest& request);
+    struct OnNode {
+        std::vector<std::string> jobs;  // that the caller may see
+        bool well = false;              // ranks run there, and its agent is heard
+    };
+    std::map<std::string, OnNode> jobs_on_nodes(const Caller& caller) const;
     // How the jobs stand that one is to run after; true at the moment it returns.
     struct After {
         std::set<std::string> waiting;  // not over

@@ -2,6 +2,7 @@
 // it
 #include "daemon/control/job_actor.hpp"
 
+#include "daemon/control/node_notes.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/check.hpp"
 #include "job/base/limits.hpp"
@@ -223,6 +224,7 @@ Task<bool> JobActor::commit(Draft draft) {
         Append append;
         append.events = draft.events;
         append.row = row(draft.job);
+        append.notes = notes_of(draft.job, draft.events, one_machine(context_.scheduler));
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
             log::error("cannot store what happened to a job",

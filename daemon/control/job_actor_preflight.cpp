@@ -1,6 +1,7 @@
 // The pre-flight of an attempt's nodes: CHECKED, PROBE, PROBED, and what is made of them. The rules
 // are preflight_state.hpp's and job/model/preflight.hpp's; here they get their messages and events.
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/node_notes.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/sort.hpp"
@@ -149,7 +150,7 @@ void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& jud
         fault.node = first.node;
         const bool all = by_check.at(first.check).size() == judgement.slots.size();
         fault.cause_class = preflight_cause(first, judgement.every_node && all);
-        fault.message = "pre-flight: " + words_of(first);
+        fault.message = std::string{kPreflightWords} + words_of(first);
         if (list.size() > 1) {
             fault.message += " (and " + std::to_string(list.size() - 1) + " more)";
         }

@@ -350,24 +350,4 @@ Json ControlService::cluster() {
     return cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
 }
 
-Result<Json> ControlService::nodes(const Caller& caller, const NodeQuery& query) {
-    const Cluster cluster = context_.scheduler.cluster();
-    // Locally every node of a job is this machine.
-    const bool one = context_.scheduler.name() == "local" && cluster.nodes.size() == 1;
-    std::map<std::string, std::vector<std::string>> jobs;
-    for (const auto& [id, actor] : jobs_) {
-        const Attempt* attempt = actor->job().attempt();
-        if (attempt == nullptr || !caller.sees(actor->job().user)) {
-            continue;
-        }
-        for (const auto& [rank, claim] : attempt->claims) {
-            auto& here = jobs[one ? cluster.nodes.front().name : claim.node];
-            if (here.empty() || here.back() != id) {
-                here.push_back(id);
-            }
-        }
-    }
-    return nodes_json(cluster, query, jobs);
-}
-
 }  // namespace lockstep

@@ -19,7 +19,7 @@ HttpResponse cluster(Control& control, const HttpRequest& request) {
     return json_response(dump_json(control.cluster()));
 }
 
-HttpResponse nodes(Control& control, const HttpRequest& request) {
+Task<HttpResponse> nodes(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     NodeQuery query;
     std::int64_t limit = static_cast<std::int64_t>(query.limit);
@@ -28,11 +28,21 @@ HttpResponse nodes(Control& control, const HttpRequest& request) {
     in.text("cursor", query.cursor, kCursorBytes);
     in.integer("limit", limit, 1, limits::kPage);
     if (const auto error = in.finish()) {
-        return problem(*error);
+        co_return problem(*error);
     }
     query.limit = static_cast<std::size_t>(limit);
-    const auto found = control.nodes(caller_of(request), query);
-    return found ? json_response(dump_json(*found)) : query_problem(found.error());
+    auto found = co_await context.control.nodes(caller_of(request), std::move(query));
+    co_return found ? json_response(std::move(*found)) : query_problem(found.error());
+}
+
+Task<HttpResponse> node(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string name{request.param()};
+    auto found = co_await context.control.node(caller_of(request), std::move(name));
+    co_return json_or_problem(std::move(found));
 }
 
 }  // namespace
@@ -55,14 +65,29 @@ void add_cluster_routes(Router& router, const RouteContext& context) {
     route.path = "/v1/nodes";
     route.scope = Scope::read;
     route.handler =
-        FastHandler{[&control](const HttpRequest& request) { return nodes(control, request); }};
+        SlowHandler{[context](HttpRequest request) { return nodes(context, std::move(request)); }};
     route.operation = "listNodes";
-    route.summary = "The scheduler's nodes by name, with the caller's jobs on them.";
+    route.summary =
+        "The scheduler's nodes by name, with the caller's jobs on them and what each was blamed "
+        "for in the last 90 days.";
     route.query = {{"partition", "string", "Only nodes of this partition."},
                    {"state", "string", "usable, unusable, idle, or the scheduler's own word."},
                    {"limit", "integer", "Items in one answer, 1..1000; 500 if not given."},
                    {"cursor", "string", "next_cursor of the answer before."}};
     route.response_schema = "NodePage";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/nodes/{name}";
+    route.scope = Scope::read;
+    route.handler =
+        SlowHandler{[context](HttpRequest request) { return node(context, std::move(request)); }};
+    route.operation = "getNode";
+    route.summary =
+        "One node, with the newest 50 times that it was lost, at fault or left out. No job is kept "
+        "from it: that is for whoever reads this to decide.";
+    route.response_schema = "NodeDetail";
+    route.failures = {404, 503};
     router.add(std::move(route));
 }
 

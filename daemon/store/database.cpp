@@ -96,7 +96,7 @@ void Database::rollback() {
 }
 
 Status Database::append(const Append& append) {
-    return guarded("append", [&] {
+    const Status appended = guarded("append", [&] {
         for (const Event& event : append.events) {
             const auto insert = impl_->statement(
                 "INSERT INTO events (seq, job, time, kind, data) VALUES (?, ?, ?, ?, ?)");
@@ -135,6 +135,7 @@ Status Database::append(const Append& append) {
             label->exec();
         }
     });
+    return appended ? note_nodes(append.notes) : appended;
 }
 
 Result<SubmitDone> Database::submit(const SubmitWrite& write) {

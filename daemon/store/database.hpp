@@ -5,11 +5,13 @@
 // work; corrupt or internal = the file cannot be trusted, stop the program.
 #pragma once
 
+#include "daemon/store/node_history.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +36,7 @@ struct JobRow {
 struct Append {
     std::vector<Event> events;  // of one job, ascending seq
     JobRow row;
+    NodeNotes notes{};  // of nodes, that follow from the events
 };
 
 struct SubmitWrite {
@@ -186,11 +189,19 @@ class Database {
     // A second connection that only reads, for another thread.
     Result<std::unique_ptr<Database>> reader();
     Result<std::vector<TokenRow>> tokens();  // oldest first
+    // Of the nodes with names from `first` to `last`, those of which anything is remembered.
+    Result<std::map<std::string, NodeSummary>> node_summaries(const std::string& first,
+                                                              const std::string& last,
+                                                              UnixMillis now);
+    // With exclusions; newest first.
+    Result<std::vector<NodeFault>> node_faults(const std::string& node, UnixMillis now,
+                                               std::size_t limit);
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);
 
   private:
     struct Impl;
+    Status note_nodes(const NodeNotes& notes);
     explicit Database(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };

@@ -78,6 +78,12 @@ inline constexpr std::int64_t kTokenDefaultSeconds = 30 * 86'400LL;
 inline constexpr std::int64_t kTokenSeconds = 3'650 * 86'400LL;         // only the first has no end
 inline constexpr auto kTokensRemembered = std::chrono::hours{30 * 24};  // after their end
 
+// What is remembered of a node that was lost or at fault (daemon/store/node_history.hpp).
+inline constexpr auto kNodeHistory = std::chrono::hours{90 * 24};
+inline constexpr auto kNodeFaultsLately = std::chrono::hours{7 * 24};
+inline constexpr std::size_t kNodeFaults = 1000;     // a node; 0.2 KiB each
+inline constexpr std::size_t kNodeFaultsShown = 50;  // the newest, of one node
+
 inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting for the store
 
 // --- agents and ranks ------------------------------------------------------------------------

@@ -35,7 +35,78 @@ std::string idle_of(const Json& nodes) {
     return idle ? std::to_string(*idle) + "/" + total : total;
 }
 
+std::string lately_text(const Terminal& terminal, const Json& node) {
+    const auto faults = integer_at(at(node, "history"), "faults_7d");
+    return !faults       ? "-"
+           : *faults > 0 ? paint(terminal, Style::yellow, std::to_string(*faults))
+                         : "0";
+}
+
+// 2026-11-21T01:02:03.456Z → 2026-11-21 01:02:03
+std::string short_time(const Json& object, std::string_view key) {
+    std::string text = text_at(object, key);
+    if (text.size() > 19) {
+        text.resize(19);
+        text[10] = ' ';
+    }
+    return text;
+}
+
+std::string faults_text(const Json& history) {
+    std::string out = integer_text(history, "faults") + " in 90 days, " +
+                      integer_text(history, "faults_7d") + " in 7";
+    const Json& kinds = at(history, "by_kind");
+    std::string words;
+    for (auto kind = kinds.begin(); kinds.is_object() && kind != kinds.end(); ++kind) {
+        words += (words.empty() ? "" : ", ") + one_line(kind.key()) + " " +
+                 integer_text(kinds, kind.key());
+    }
+    return out + (words.empty() ? "" : ": " + words);
+}
+
 }  // namespace
+
+Lines node_view(const Terminal& terminal, const Json& node) {
+    Lines lines;
+    const auto add = [&](std::string_view name, const std::string& value) {
+        if (!value.empty() && value != "-") {
+            lines.push_back(paint(terminal, Style::dim, fit(terminal, name, 12, false)) + "  " +
+                            value);
+        }
+    };
+    lines.push_back(paint(terminal, Style::bold, text_at(node, "name")) + "  " +
+                    text_at(node, "state"));
+    add("reason", text_at(node, "reason"));
+    add("partitions", joined(items_at(node, "partitions")));
+    add("CPUs used", used_of(node, "cpus_used", "cpus"));
+    add("GPUs used", used_of(node, "gpus_used", "gpus"));
+    add("memory", memory_text(node));
+    add("jobs", joined(items_at(node, "jobs")));
+    const Json& history = at(node, "history");
+    if (!history.is_object()) {
+        lines.emplace_back("no attempt of a job is known of it");
+        return lines;
+    }
+    add("attempts", integer_text(history, "attempts") + " since " + short_time(history, "since"));
+    add("faults", faults_text(history));
+    if (integer_at(history, "excluded").value_or(0) > 0) {
+        add("left out", integer_text(history, "excluded") + " times by a job that it had failed");
+    }
+    const std::string well = short_time(history, "healthy_at");
+    add("last well", well.empty() ? "never" : well);
+    Table table({{"TIME"}, {"FAULT"}, {"JOB"}, {"WHAT", false, true}});
+    for (const Json& fault : items_at(node, "faults")) {
+        const std::string job = text_at(fault, "job");
+        table.row({short_time(fault, "time"), text_at(fault, "kind"),
+                   job.empty() ? "another's" : job, text_at(fault, "message")});
+    }
+    if (!table.empty()) {
+        for (std::string& line : table.lines(terminal)) {
+            lines.push_back(std::move(line));
+        }
+    }
+    return lines;
+}
 
 Lines nodes_table(const Terminal& terminal, const Json& nodes) {
     Table table({{"NODE", false, true},
@@ -43,6 +114,7 @@ Lines nodes_table(const Terminal& terminal, const Json& nodes) {
                  {"CPU", true},
                  {"GPU", true},
                  {"MEMORY", true},
+                 {"FAULTS 7D", true},
                  {"PARTITIONS", false, true},
                  {"JOBS OR REASON", false, true}});
     for (const Json& node : items_at(nodes, "items")) {
@@ -53,8 +125,8 @@ Lines nodes_table(const Terminal& terminal, const Json& nodes) {
         table.row({text_at(node, "name"),
                    paint(terminal, bad ? Style::red : Style::green, text_at(node, "state")),
                    used_of(node, "cpus_used", "cpus"), used_of(node, "gpus_used", "gpus"),
-                   memory_text(node), joined(items_at(node, "partitions")),
-                   bad && !reason.empty() ? reason : jobs});
+                   memory_text(node), lately_text(terminal, node),
+                   joined(items_at(node, "partitions")), bad && !reason.empty() ? reason : jobs});
     }
     return table.lines(terminal);
 }

@@ -323,6 +323,19 @@ Exit nodes(Context& context) {
     if (options.nodes_action == "check") {
         return check_nodes(context);
     }
+    if (!options.nodes_action.empty()) {
+        const auto node =
+            context.client.get_json("/v1/nodes/" + query_encode(options.nodes_action));
+        if (!node) {
+            return report(context, node.error());
+        }
+        if (options.json) {
+            print_json(context, *node);
+        } else {
+            print(context, node_view(context.terminal, *node));
+        }
+        return Exit::ok;
+    }
     Json all = Json::object();
     all["items"] = Json::array();
     std::string cursor;

@@ -131,12 +131,15 @@ void declare_jobs(CLI::App& app, Options& options) {
 }
 
 void declare_cluster(CLI::App& app, Options& options) {
-    CLI::App* nodes = verb(app, "nodes",
-                           "List the scheduler's nodes and what runs on them; nodes check: take "
-                           "some and look whether ranks could meet there, without training");
-    nodes->add_option("ACTION", options.nodes_action, "check, or nothing to list them")
-        ->check(CLI::IsMember({"check"}).description(""))
-        ->type_name("check");
+    CLI::App* nodes =
+        verb(app, "nodes",
+             "List the scheduler's nodes, what runs on them and how often each was at "
+             "fault; nodes NAME: one of them, with its faults; nodes check: take "
+             "some and look whether ranks could meet there, without training");
+    nodes
+        ->add_option("NAME", options.nodes_action,
+                     "check, a node's name, or nothing to list them all")
+        ->type_name("NAME|check");
     nodes->add_option("--nodes", options.nodes, "check: so many nodes")
         ->check(CLI::Range(1, 16'384).description(""))
         ->type_name("N")

@@ -53,8 +53,8 @@ struct Options {
     std::string metric;
     std::string ranks;
     std::string partition;
-    // nodes check
-    std::string nodes_action;
+    // nodes
+    std::string nodes_action;  // check, a node's name; "" = all of them
     std::string nodelist;
     std::int64_t nodes = 1;
     std::int64_t gpus = 0;  // a node

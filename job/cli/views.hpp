@@ -30,6 +30,8 @@ Lines evidence_view(const Terminal& terminal, const Json& item, std::size_t most
 Lines preflight_table(const Terminal& terminal, const Json& findings);
 // The nodes of GET /v1/nodes.
 Lines nodes_table(const Terminal& terminal, const Json& nodes);
+// GET /v1/nodes/{name}: the node, then what it was blamed for.
+Lines node_view(const Terminal& terminal, const Json& node);
 // The answer of GET /v1/cluster.
 Lines cluster_view(const Terminal& terminal, const Json& cluster);
 // The tokens of GET /v1/tokens.

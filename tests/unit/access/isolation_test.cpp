@@ -141,6 +141,7 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
     const std::map<std::string, Kind> kinds{
         {"listJobs", Kind::lists_jobs},
         {"listNodes", Kind::lists_jobs},
+        {"getNode", Kind::tested_elsewhere},  // below
         {"getCluster", Kind::tells_no_jobs},
         {"whoAmI", Kind::tells_no_jobs},
         {"listTokens", Kind::tells_no_jobs},
@@ -174,6 +175,31 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
             }
         }
     }
+}
+
+TEST_F(IsolationTest, OfANodesFaultsOthersSeeOnlyThatTheyWere) {
+    wire::GpuXid xid;
+    xid.event = 1;
+    xid.gpu = 3;
+    xid.xid = 79;
+    xid.time = clock_.wall();
+    first_.say(xid);
+    until([&] { return json(call(owner_, "GET /v1/nodes/n0"))["faults"].size() == 1; }, "a fault");
+    for (const std::string& secret : {owner_, vic_, admin_}) {
+        const Json seen = json(call(secret, "GET /v1/nodes/n0"));
+        EXPECT_EQ(seen["jobs"], Json::array({id_}));
+        EXPECT_EQ(seen["faults"][0]["kind"], "gpu_xid");
+        EXPECT_EQ(seen["faults"][0]["job"], id_);
+        EXPECT_EQ(seen["faults"][0]["user"], "ada");
+        EXPECT_EQ(seen["faults"][0]["gpu"], 3);
+    }
+    const Json foreign = json(call(eve_, "GET /v1/nodes/n0"));
+    EXPECT_EQ(foreign["history"]["faults_7d"], 1);
+    EXPECT_EQ(foreign["jobs"], Json::array());
+    ASSERT_EQ(foreign["faults"].size(), 1U);
+    EXPECT_EQ(foreign["faults"][0].size(), 2U) << foreign.dump();
+    EXPECT_EQ(foreign["faults"][0]["kind"], "gpu_xid");
+    EXPECT_EQ(call(eve_, "GET /v1/nodes/n7").status, 404);
 }
 
 TEST_F(IsolationTest, ListFiltersFindNoForeignJob) {

@@ -77,6 +77,18 @@ TEST(CliSubmit, ALostAnswerIsAskedForAgainWithTheSameKey) {
     EXPECT_EQ(keys.size(), 1U);
 }
 
+TEST(CliNodes, OneIsAskedForByItsName) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/nodes/n%2F1", 200, R"({"name":"n/1","state":"idle"})");
+    daemon.on("GET /v1/nodes?", 200, R"({"items":[{"name":"n1"}]})");
+    Cli run(daemon);
+    run.options.nodes_action = "n/1";
+    EXPECT_EQ(run.verb("nodes"), Exit::ok);
+    EXPECT_THAT(run.out.str(), HasSubstr("n/1  idle"));
+    run.options.nodes_action = "n2";
+    EXPECT_EQ(run.verb("nodes"), Exit::not_found);
+}
+
 TEST(CliSubmit, WithoutAnyAnswerTheKeyIsPrintedForTheNextTry) {
     const SpecFile spec("{}");
     FakeDaemon daemon;

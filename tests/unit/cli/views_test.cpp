@@ -80,6 +80,39 @@ TEST(CliViews, RanksShowTheirGpusIfThereAreAny) {
     EXPECT_NE(lines.at(2).find("4,5  -,-      -,-  -,80W   -,-"), std::string::npos) << lines[2];
 }
 
+TEST(CliViews, NodesShowHowOftenTheyWereAtFaultLately) {
+    const Terminal terminal;
+    const Json page = Json::parse(R"({"items":[
+        {"name":"n1","state":"idle","usable":true,"partitions":["main"],"cpus":8,"cpus_used":0,
+         "gpus":0,"gpus_used":0,"jobs":[],"history":{"faults":5,"faults_7d":3}},
+        {"name":"n2","state":"idle","usable":true,"partitions":["main"],"cpus":8,"cpus_used":0,
+         "gpus":0,"gpus_used":0,"jobs":[]}]})");
+    const auto lines = nodes_table(terminal, page);
+    EXPECT_NE(lines.at(0).find("FAULTS 7D"), std::string::npos) << lines[0];
+    EXPECT_NE(lines.at(1).find("        3  main"), std::string::npos) << lines[1];
+    EXPECT_NE(lines.at(2).find("        -  main"), std::string::npos) << lines[2];
+}
+
+TEST(CliViews, ANodeShowsWhatItWasBlamedFor) {
+    const Terminal terminal;
+    const Json node = Json::parse(R"({"name":"n1","state":"idle","jobs":[],"history":{
+        "since":"2026-11-01T00:00:00.000Z","attempts":12,"faults":3,"faults_7d":1,
+        "by_kind":{"hang":1,"node_lost":2},"excluded":1},
+        "faults":[{"time":"2026-11-21T01:02:03.456Z","kind":"hang"},
+                  {"time":"2026-11-20T01:02:03.456Z","kind":"node_lost","job":"ls-1",
+                   "message":"it was silent"}]})");
+    std::string text;
+    for (const std::string& line : node_view(terminal, node)) {
+        text += line + "\n";
+    }
+    EXPECT_THAT(text, HasSubstr("3 in 90 days, 1 in 7: hang 1, node_lost 2"));
+    EXPECT_THAT(text, HasSubstr("12 since 2026-11-01 00:00:00"));
+    EXPECT_THAT(text, HasSubstr("last well     never"));
+    EXPECT_THAT(text, HasSubstr("2026-11-21 01:02:03  hang       another's"));
+    EXPECT_THAT(text, HasSubstr("it was silent"));
+    EXPECT_EQ(node_view(terminal, Json::parse(R"({"name":7,"history":[]})")).size(), 2U);
+}
+
 TEST(CliViews, TimesAreReadToTheMillisecond) {
     const Json json{{"t", "2026-11-21T01:02:03.456Z"}};
     EXPECT_EQ(time_at(json, "t"), 1'795'222'923'456);

@@ -125,9 +125,20 @@ class FakeControl final : public Control {
     std::vector<std::size_t> evidence_limits;
     EvidencePlace evidence_at;
     Json cluster() override { return cluster_json(machines, "local"); }
-    Result<Json> nodes(const Caller& caller, const NodeQuery& query) override {
+    Answer<std::string> nodes(Caller caller, NodeQuery query) override {
         callers.push_back(caller);
-        return nodes_json(machines, query, {});
+        const auto page = nodes_json(machines, query, {});
+        if (!page) {
+            co_return fail(page.error());
+        }
+        co_return dump_json(*page);
+    }
+    Answer<std::string> node(Caller caller, std::string name) override {
+        callers.push_back(caller);
+        if (name != "n1") {
+            co_return fail(Errc::not_found, "the scheduler has no node " + name);
+        }
+        co_return text(name);
     }
     Cluster machines;
     std::shared_ptr<void> subscribe(Sink sink) override {

@@ -94,7 +94,8 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         {"listTokens", Scope::read},       {"revokeToken", Scope::write},
         {"putSlurmToken", Scope::write},   {"forgetSlurmToken", Scope::write},
         {"getJobEvidence", Scope::read},   {"getJobHeatmap", Scope::read},
-        {"takeJobEvidence", Scope::write}, {"getJobEvidenceFile", Scope::read}};
+        {"takeJobEvidence", Scope::write}, {"getJobEvidenceFile", Scope::read},
+        {"getNode", Scope::read}};
     ASSERT_EQ(router_.routes().size(), expected.size());
     const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
         {"", std::nullopt},
@@ -260,6 +261,13 @@ TEST_F(RoutesTest, EventsAndSeriesPassTheirParametersOn) {
     const auto bad = get(of_job("/series?ranks=9-1&x=epoch&points=5000&from=nan"));
     EXPECT_EQ(bad.status, 400);
     EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?from", "?points", "?ranks", "?x"}));
+}
+
+TEST_F(RoutesTest, ANodeIsAskedForByItsName) {
+    EXPECT_EQ(get("/v1/nodes/n1").body, "{\"asked\":\"n1\"}");
+    EXPECT_EQ(get("/v1/nodes/n2").status, 404);
+    EXPECT_EQ(get("/v1/nodes/n1?x=1").status, 400);
+    EXPECT_EQ(get("/v1/nodes?cursor=%21").status, 400);
 }
 
 TEST_F(RoutesTest, ScriptIsNotThereWithTheLocalScheduler) {
