@@ -7,12 +7,17 @@
 namespace lockstep {
 namespace {
 
+constexpr std::int32_t kSomePort = 1;  // of a node, known once its agent holds it
+
 // The master's port is known once its agent holds it; until then it is 0.
 std::string with_port(const std::string& name, std::string value) {
     constexpr std::string_view kPort = "<port held by node 0>";
     constexpr std::string_view kUnknown = "<address of node 0>:0";
     if (value == "0" && name.ends_with("_PORT")) {
         return std::string{kPort};
+    }
+    if (name == "NCCL_RAS_ADDR" && value == "127.0.0.1:" + std::to_string(kSomePort)) {
+        return "127.0.0.1:<port held by the node>";
     }
     if (const auto at = value.find(kUnknown); at != std::string::npos) {
         value.replace(at + kUnknown.size() - 1, 1, kPort);
@@ -38,7 +43,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     place.nodes = spec.resources.nodes;
     place.master_addr = "<address of node 0>";
     place.address = "<address of the node>";
-    place.socket_path = "<socket of the rank>";
+    place.socket_path = "<folder of the sockets>/<rank>.sock";
     place.attempt_directory = "<attempt directory>";
     place.error_file = "<attempt directory>/rank-00000.error.json";
     place.checkpoint_directory = spec.checkpoint.directory.empty()
@@ -48,6 +53,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
         place.train_config_file = "<attempt directory>/train.json";
     }
     place.agent_program = "<lockstep-agent>";
+    place.ras_port = kSomePort;
     for (std::int32_t rank = 0; needs_endpoints(spec) && rank < place.world_size; ++rank) {
         place.endpoints.push_back("<address of rank " + std::to_string(rank) + ">:<port>");
     }

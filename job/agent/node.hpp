@@ -141,6 +141,7 @@ class Node {
     void on_gpus(GpuBatch batch);
     void on_gpu_error(const GpuXidSeen& seen, std::int32_t rank);
     Status hold_ports();
+    void hold_ras_port();
     void hold_ports_again();
     void release_ports();
     Status open_store();
@@ -203,6 +204,7 @@ class Node {
     std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
+    std::optional<HeldPort> ras_port_;        // of NCCL, on this machine only; with GPUs
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints
     std::vector<RankGroup::RankPlan> plans_;  // made before READY, used by START
     std::vector<RankState> ranks_;            // by local rank

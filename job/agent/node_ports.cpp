@@ -6,6 +6,11 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+}  // namespace
 
 // What a JOIN promises: a port for the master, and one per rank if each has an endpoint.
 Status Node::hold_ports() {
@@ -16,6 +21,7 @@ Status Node::hold_ports() {
         }
         port_.emplace(std::move(*port));
     }
+    hold_ras_port();
     const bool held = std::all_of(rank_ports_.begin(), rank_ports_.end(),
                                   [](const HeldPort& port) { return port.held(); });
     if (!held) {
@@ -32,17 +38,36 @@ Status Node::hold_ports() {
     return {};
 }
 
+// NCCL's own default is one port for every job on the machine: whoever is second is not heard. The
+// ranks of a node share a socket, but no two jobs do. Without one they go on as NCCL would.
+void Node::hold_ras_port() {
+    if (spec_->resources.gpus_per_node == 0 || (ras_port_ && ras_port_->held())) {
+        return;
+    }
+    auto port = HeldPort::hold(kLoopback);
+    if (port) {
+        ras_port_.emplace(std::move(*port));
+    } else {
+        log::warn("no port for NCCL's RAS", {{"why", port.error().message}});
+    }
+}
+
 // The daemon knows these numbers; a next generation may be given them again.
 void Node::hold_ports_again() {
-    const auto again = [this](HeldPort& port) {
-        if (auto held = HeldPort::hold(address_, port.number()); held && !port.held()) {
+    const auto again = [](HeldPort& port, const std::string& address) {
+        if (auto held = HeldPort::hold(address, port.number()); held && !port.held()) {
             port = std::move(*held);
         }
     };
     if (port_) {
-        again(*port_);
+        again(*port_, address_);
     }
-    std::for_each(rank_ports_.begin(), rank_ports_.end(), again);
+    if (ras_port_) {
+        again(*ras_port_, kLoopback);
+    }
+    for (HeldPort& port : rank_ports_) {
+        again(port, address_);
+    }
 }
 
 void Node::release_ports() {
@@ -54,6 +79,9 @@ void Node::release_ports() {
         if (!store_) {
             port_->release();
         }
+    }
+    if (ras_port_) {
+        ras_port_->release();
     }
     for (HeldPort& port : rank_ports_) {
         port.release();

@@ -65,6 +65,7 @@ RankPlace Node::place_of(std::int32_t local_rank) const {
         (config_.attempt_directory / numbered("train-%05d.json", config_.node_rank)).string();
     place.agent_program = config_.agent_program;
     place.python_path = config_.python_path;
+    place.ras_port = ras_port_ ? ras_port_->number() : 0;
     return place;
 }
 

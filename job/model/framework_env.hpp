@@ -21,6 +21,11 @@ void add_framework(std::map<std::string, std::string>& out, const JobSpec& spec,
 void add_node_launch(std::map<std::string, std::string>& out, const JobSpec& spec,
                      const RankPlace& place);
 
+// What the evidence of a hang needs of NCCL and torch (job/agent/nccl_ras.hpp, flight_dump.hpp),
+// where neither the job nor its site has said otherwise.
+void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpec& spec,
+                           const RankPlace& place);
+
 // "10.0.0.1:4242", "[fe80::1]:4242".
 std::string host_and_port(const std::string& host, std::int32_t port);
 

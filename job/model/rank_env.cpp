@@ -218,6 +218,7 @@ std::map<std::string, std::string> rank_environment(
             out[name] = value;
         }
     }
+    add_evidence_defaults(out, spec, place);
     add_lockstep(out, spec, place);
     if (!place.python_path.empty()) {
         // Last, so that nothing of the user's is hidden by a module of ours.

@@ -37,6 +37,7 @@ struct RankPlace {
     std::string attempt_directory;  // what a container must see beside the checkpoints
     std::string agent_program;      // path of lockstep-agent, for `lockstep-agent report`
     std::string python_path;        // directory of the Python package, "" if not installed
+    std::int32_t ras_port = 0;      // of the node, for NCCL's RAS; 0 = none is held
 };
 
 // The full environment of a rank, from the agent's own (`inherited`), the framework's contract and

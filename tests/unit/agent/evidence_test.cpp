@@ -303,6 +303,37 @@ TEST_F(EvidenceTest, TorchsFlightRecorderIsAskedForThroughItsPipe) {
     end(daemon, *agent);
 }
 
+// As torch and NCCL find it where the job says nothing of either.
+TEST_F(EvidenceTest, WithGpusTheJobNeedsToSayNothing) {
+    plain_gdb();
+    JobSpec spec =
+        job("echo ras $NCCL_RAS_ADDR; [ $TORCH_NCCL_TRACE_BUFFER_SIZE -gt 0 ] || exit 1; "
+            "pipe=${TORCH_NCCL_DEBUG_INFO_PIPE_FILE}0.pipe; mkfifo $pipe; touch ready; "
+            "read x < $pipe; printf 'PICKLE %s' \"$x\" > ${TORCH_NCCL_DEBUG_INFO_TEMP_FILE}0; "
+            "exec sleep 600");
+    spec.resources.gpus_per_node = 1;
+    FakeDaemon daemon{spec, ranks(1)};
+    const auto agent =
+        start_until(daemon, [&] { return std::filesystem::exists(folder / "ready"); });
+    wire::EvidenceSaved saved;
+    for (int looks = 0; looks < 20 && text(0, kFlightDumpName).empty(); ++looks) {
+        saved = look(daemon);
+        ASSERT_THAT(saved.ranks, SizeIs(1));
+    }
+    EXPECT_EQ(text(0, kFlightDumpName), "PICKLE 1");
+    ASSERT_TRUE(rank_log(0).starts_with("ras 127.0.0.1:")) << rank_log(0);
+    const std::string address = rank_log(0).substr(4, rank_log(0).find('\n') - 4);
+    EXPECT_NE(address, "127.0.0.1:28028");
+    EXPECT_THAT(why(saved.ranks[0], "ras"), HasSubstr("no answer at " + address));
+    end(daemon, *agent);
+    for (const auto& one : std::filesystem::directory_iterator("/tmp")) {
+        if (one.path().filename().string().starts_with(
+                "ls-01HZZZZZZZZZZZZZZZZZZZZZZZ-nccl_trace_")) {
+            std::filesystem::remove(one.path());
+        }
+    }
+}
+
 std::vector<ProcessLook> with(const std::map<std::string, std::string>& environment,
                               bool nccl = false) {
     ProcessLook one;

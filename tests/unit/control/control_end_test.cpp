@@ -1,5 +1,6 @@
 // size: the ends of jobs, one test a way
 #include "daemon/control/attempt_files.hpp"
+#include "daemon/control/render.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <limits>
@@ -343,6 +344,18 @@ TEST_F(ControlTest, RenderHashesPinWhatRuns) {
     };
     wait(run());
     EXPECT_EQ(code, Errc::conflict);
+}
+
+TEST_F(ControlTest, RenderSaysWhatIsKnownOnlyOnceItRuns) {
+    JobSpec spec;
+    spec.name = "t";
+    spec.framework = Framework::pytorch;
+    spec.command = {"x"};
+    spec.resources.gpus_per_node = 2;
+    const Json shown = render_json(spec, scheduler_, "/runs", {}).value()["environment"];
+    EXPECT_EQ(shown["MASTER_PORT"], "<port held by node 0>");
+    EXPECT_EQ(shown["NCCL_RAS_ADDR"], "127.0.0.1:<port held by the node>");
+    EXPECT_EQ(shown["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"], "<folder of the sockets>/flight-");
 }
 
 TEST_F(ControlTest, RenderShowsTheScriptThatWillBeSubmittedButForTheId) {

@@ -91,7 +91,7 @@ TEST(FrameworkEnvironment, AccelerateOnTheCpuAndOnGpus) {
               merged(torch_contract(), {{"ACCELERATE_USE_CPU", "true"}}));
     JobSpec gpus = spec(Framework::accelerate);
     gpus.resources.gpus_per_node = 4;
-    EXPECT_EQ(rank_environment(gpus, place(), {}), torch_contract());
+    EXPECT_EQ(rank_environment(gpus, place(), {}), with_flight_recorder(torch_contract()));
 }
 
 TEST(FrameworkEnvironment, Horovod) {

@@ -96,4 +96,13 @@ inline Variables torch_contract() {
     return out;
 }
 
+// And what those get of torch's flight recorder that may use a GPU.
+inline Variables with_flight_recorder(Variables out) {
+    out["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] = "/tmp/s/flight-";
+    out["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] = "/tmp/ls-01J0000000000000000000000A-nccl_trace_rank_";
+    out["TORCH_NCCL_DUMP_ON_TIMEOUT"] = "1";
+    out["TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000";
+    return out;
+}
+
 }  // namespace lockstep::test

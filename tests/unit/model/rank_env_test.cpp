@@ -47,6 +47,47 @@ TEST(RankEnvironment, AScriptThatHostsItsOwnStoreSaysSo) {
     EXPECT_EQ(rank_environment(mine, place(), {}), contract());
 }
 
+JobSpec with_gpus(Framework framework) {
+    JobSpec out = spec(framework);
+    out.resources.gpus_per_node = 4;
+    return out;
+}
+
+RankPlace with_ras() {
+    RankPlace out = place();
+    out.ras_port = 4321;
+    return out;
+}
+
+TEST(RankEnvironment, WithGpusEvidenceOfAHangCanBeHad) {
+    Variables expected = with_flight_recorder(torch_contract());
+    expected["NCCL_RAS_ADDR"] = "127.0.0.1:4321";
+    EXPECT_EQ(rank_environment(with_gpus(Framework::pytorch), with_ras(), {}), expected);
+    expected = contract();
+    expected["LOCKSTEP_TRAIN_CONFIG"] = "/runs/train-00001.json";
+    expected["NCCL_RAS_ADDR"] = "127.0.0.1:4321";
+    EXPECT_EQ(rank_environment(with_gpus(Framework::native), with_ras(), {}), expected);
+    EXPECT_EQ(rank_environment(with_gpus(Framework::pytorch), place(), {}).count("NCCL_RAS_ADDR"),
+              0U)
+        << "no port is held";
+}
+
+TEST(RankEnvironment, WhatTheJobOrItsSiteSaysOfEvidenceStays) {
+    JobSpec mine = with_gpus(Framework::command);
+    mine.launch = Launch::node;
+    mine.environment = {{"TORCH_FR_BUFFER_SIZE", "0"}, {"NCCL_RAS_ADDR", "localhost:7"}};
+    const Variables site{{"TORCH_FR_DUMP_TEMP_FILE", "/scratch/fr-"},
+                         {"TORCH_FR_DEBUG_INFO_PIPE_FILE", "/run/p-"},
+                         {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"}};
+    const Variables out = rank_environment(mine, with_ras(), site);
+    EXPECT_EQ(out.at("NCCL_RAS_ADDR"), "localhost:7");
+    EXPECT_EQ(out.at("TORCH_NCCL_DUMP_ON_TIMEOUT"), "0");
+    for (const char* name : {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+                             "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"}) {
+        EXPECT_EQ(out.count(name), 0U) << name << ": under its newer name it is set";
+    }
+}
+
 TEST(RankEnvironment, TheUsersOwnWinsButOverLockstep) {
     JobSpec mine = spec(Framework::command);
     mine.environment = {{"OMP_NUM_THREADS", "2"},  {"MASTER_PORT", "1"},
