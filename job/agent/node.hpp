@@ -13,6 +13,7 @@
 #include "job/agent/gpu/gpu_watch.hpp"
 #include "job/agent/held_port.hpp"
 #include "job/agent/key_broker.hpp"
+#include "job/agent/key_http.hpp"
 #include "job/agent/outbox.hpp"
 #include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
@@ -203,6 +204,7 @@ class Node {
     wire::Table table_;                      // the newest that came
     std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
+    std::unique_ptr<KeyHttp> rendezvous_;     // likewise, Horovod's
     std::unique_ptr<TcpStore> store_;         // of this generation, on port_; null: rank 0 has it
     std::optional<HeldPort> ras_port_;        // of NCCL, on this machine only; with GPUs
     std::vector<HeldPort> rank_ports_;        // by local rank; empty if the ranks have no endpoints

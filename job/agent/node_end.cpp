@@ -158,6 +158,7 @@ void Node::finish(int code) {
     ranks_.clear();
     gate_.reset();
     store_.reset();
+    rendezvous_.reset();
     runner_.kill_all();
     evidence_.stop();
     preflight_.stop();

@@ -76,7 +76,7 @@ void Node::release_ports() {
             log::warn("the master port of this generation is not held",
                       {{"port", world_->master_port}});
         }
-        if (!store_) {
+        if (!store_ && !rendezvous_) {
             port_->release();
         }
     }
@@ -92,17 +92,35 @@ void Node::release_ports() {
 // (`environment`) counts. A fresh one, before READY leaves: no key outlives its generation.
 Status Node::open_store() {
     store_.reset();
+    rendezvous_.reset();
     if (world_->first_rank != 0 || spec_->launch == Launch::node || plans_.empty()) {
         return {};
     }
-    const auto& environment = plans_.front().process.environment;
-    const auto told = environment.find("TORCHELASTIC_USE_AGENT_STORE");
-    if (told == environment.end() || told->second != "True") {
+    const auto told = [&environment = plans_.front().process.environment](const char* name) {
+        const auto found = environment.find(name);
+        return found == environment.end() ? std::string{} : found->second;
+    };
+    const bool torch = told("TORCHELASTIC_USE_AGENT_STORE") == "True";
+    const bool horovod =
+        told("HOROVOD_GLOO_RENDEZVOUS_ADDR") == world_->master_address &&
+        told("HOROVOD_GLOO_RENDEZVOUS_PORT") == std::to_string(world_->master_port);
+    if (!torch && !horovod) {
         return {};
     }
     if (!port_ || !port_->held() || port_->number() != world_->master_port) {
         return fail(Errc::conflict, "the master port of this generation is not held: " +
                                         std::to_string(world_->master_port));
+    }
+    if (!torch) {
+        const ScopeSizes sizes{
+            world_->world_size, world_->local_ranks,
+            std::max(world_->nodes, static_cast<std::int32_t>(world_->hosts.size()))};
+        auto rendezvous = KeyHttp::listen(tasks_, port_->fd(), sizes);
+        if (!rendezvous) {
+            return fail(rendezvous.error());
+        }
+        rendezvous_ = std::move(*rendezvous);
+        return {};
     }
     auto store = TcpStore::listen(tasks_, port_->fd());
     if (!store) {

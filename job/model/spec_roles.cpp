@@ -29,7 +29,7 @@ const LaunchRule& launch_rule(Framework framework) {
         {tensorflow, {rank, node}, "TensorFlow knows no MPI"},
         {paddle, {rank, node}, "Paddle knows no MPI"},
         {jax, {rank, task}, "one JAX process per node is launch rank with ranks_per_node 1"},
-        {horovod, {task}, "the server that its Gloo controller meets at is not there yet"},
+        {horovod, {rank, task}, "Horovod's ranks are started one by one"},
         {deepspeed, {rank, node, task}, ""},
         {accelerate, {rank, node, task}, ""},
         {mpi, {task}, "only srun can give a rank its PMI"},

@@ -43,7 +43,7 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
         {"tensorflow", {"rank", "node"}},
         {"paddle", {"rank", "node"}},
         {"jax", {"rank", "task"}},
-        {"horovod", {"task"}},
+        {"horovod", {"rank", "task"}},
         {"deepspeed", {"rank", "node", "task"}},
         {"accelerate", {"rank", "node", "task"}},
         {"mpi", {"task"}},
