@@ -80,6 +80,11 @@ struct Reader {
                   "XID " + std::to_string(e.xid) + " of GPU " + std::to_string(e.gpu), e.gpu);
         }
     }
+    void read(const Event& event, const event::AnomalySeen& e) {
+        if (e.anomaly == kNodeStraggler || e.anomaly == kNodeSlow) {
+            blame(event, e.anomaly, e.node, e.attempt, e.generation, e.message);
+        }
+    }
     void end(const Event& event, const Cause& cause, std::int32_t in, std::int32_t generation) {
         if (cause.kind == CauseClass::hang || cause.kind == CauseClass::gpu_fault) {
             blame(event, to_string(cause.kind), cause.node, in, generation, cause.message);

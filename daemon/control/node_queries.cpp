@@ -10,15 +10,20 @@
 namespace lockstep {
 namespace {
 
-// {since, attempts, faults, faults_7d, by_kind, excluded, last_fault_at, healthy_at}
+// {since, attempts, faults, faults_7d, by_kind, slow, excluded, last_fault_at, healthy_at}
 Json history_json(const NodeSummary& node, bool healthy_now, UnixMillis now) {
     Json out = Json::object();
     Json kinds = Json::object();
     FaultCount faults;
     std::int64_t excluded = 0;
+    std::int64_t slow = 0;
     for (const auto& [kind, count] : node.kinds) {
         if (kind == kNodeExcluded) {
             excluded = count.all;
+            continue;
+        }
+        if (kind == kNodeStraggler || kind == kNodeSlow) {
+            slow += count.all;
             continue;
         }
         kinds[kind] = count.all;
@@ -31,6 +36,7 @@ Json history_json(const NodeSummary& node, bool healthy_now, UnixMillis now) {
     out["faults"] = faults.all;
     out["faults_7d"] = faults.lately;
     out["by_kind"] = std::move(kinds);
+    out["slow"] = slow;
     out["excluded"] = excluded;
     if (faults.newest != 0) {
         out["last_fault_at"] = to_rfc3339(faults.newest);

@@ -360,7 +360,7 @@ constexpr std::string_view kSchemas = R"json({
         "jobs": {"type": "array", "items": {"type": "string"},
           "description": "Unfinished jobs here that the caller may see."},
         "history": {"$ref": "#/components/schemas/NodeHistory"}}},
-"NodeHistory": {"type": "object", "required": ["since", "attempts", "faults", "faults_7d", "by_kind", "excluded"],
+"NodeHistory": {"type": "object", "required": ["since", "attempts", "faults", "faults_7d", "by_kind", "slow", "excluded"],
   "description": "What lockstepd remembers of the node, 90 days back, of everybody's jobs; absent: nothing. Nothing is decided by it.",
   "properties": {
     "since": {"type": "string", "format": "date-time", "description": "The first it knows of."},
@@ -369,6 +369,7 @@ constexpr std::string_view kSchemas = R"json({
     "faults_7d": {"type": "integer", "description": "Of the last 7 days."},
     "by_kind": {"type": "object", "additionalProperties": {"type": "integer"},
       "description": "faults by kind; see NodeFault."},
+    "slow": {"type": "integer", "description": "How often ranks there computed longer than the others (straggler, slow_node), each once a generation; no fault."},
     "excluded": {"type": "integer", "description": "Attempts that went without it because it had failed the one before."},
     "last_fault_at": {"type": "string", "format": "date-time"},
     "healthy_at": {"type": "string", "format": "date-time",
@@ -377,8 +378,8 @@ constexpr std::string_view kSchemas = R"json({
   "description": "Of a job that the caller may not see only time and kind are told.",
   "properties": {
     "time": {"type": "string", "format": "date-time"},
-    "kind": {"type": "string", "enum": ["node_lost", "preflight", "gpu_fault", "gpu_xid", "hang", "excluded"],
-      "description": "node_lost: silent, gone, or its ranks could not be ended. preflight, gpu_fault: what the pre-flight found. gpu_xid: the GPU's driver reported an error that is no program's. hang: the rank that held the others up was there. excluded: no fault; the job's next attempt went without it."},
+    "kind": {"type": "string", "enum": ["node_lost", "preflight", "gpu_fault", "gpu_xid", "hang", "straggler", "slow_node", "excluded"],
+      "description": "node_lost: silent, gone, or its ranks could not be ended. preflight, gpu_fault: what the pre-flight found. gpu_xid: the GPU's driver reported an error that is no program's. hang: the rank that held the others up was there. straggler, slow_node: no fault; a rank there, or half of the node's, computed longer than the others. excluded: no fault; the job's next attempt went without it."},
     "job": {"type": "string"}, "user": {"type": "string"}, "attempt": {"type": "integer"},
     "generation": {"type": "integer", "description": "Absent: none had begun."},
     "gpu": {"type": "integer"}, "message": {"type": "string"}}},

@@ -17,11 +17,14 @@ namespace lockstep {
 
 // Not a fault: a job's next attempt goes without the node.
 inline constexpr const char* kNodeExcluded = "excluded";
+// Nor are these: ranks there computed longer than the job's others (job/model/anomaly.hpp).
+inline constexpr const char* kNodeStraggler = "straggler";
+inline constexpr const char* kNodeSlow = "slow_node";
 
 struct NodeFault {
     std::string node;
     UnixMillis time = 0;
-    std::string kind;  // node_lost, preflight, gpu_fault, gpu_xid, hang; or kNodeExcluded
+    std::string kind;  // node_lost, preflight, gpu_fault, gpu_xid, hang; or one of the above
     JobId job;
     std::string user;  // whose job it was
     std::int32_t attempt = 0;

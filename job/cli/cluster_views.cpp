@@ -89,6 +89,9 @@ Lines node_view(const Terminal& terminal, const Json& node) {
     }
     add("attempts", integer_text(history, "attempts") + " since " + short_time(history, "since"));
     add("faults", faults_text(history));
+    if (integer_at(history, "slow").value_or(0) > 0) {
+        add("slow", integer_text(history, "slow") + " times, for some of its ranks");
+    }
     if (integer_at(history, "excluded").value_or(0) > 0) {
         add("left out", integer_text(history, "excluded") + " times by a job that it had failed");
     }

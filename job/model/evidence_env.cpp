@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// torch's own number since 2.7; before, there is no recorder without one.
+// torch's own number in newer versions; older ones have no recorder without one.
 constexpr const char* kTraceEntries = "2000";
 
 bool may_run_torch(const JobSpec& spec) {

@@ -97,7 +97,7 @@ TEST(CliViews, ANodeShowsWhatItWasBlamedFor) {
     const Terminal terminal;
     const Json node = Json::parse(R"({"name":"n1","state":"idle","jobs":[],"history":{
         "since":"2026-11-01T00:00:00.000Z","attempts":12,"faults":3,"faults_7d":1,
-        "by_kind":{"hang":1,"node_lost":2},"excluded":1},
+        "by_kind":{"hang":1,"node_lost":2},"slow":2,"excluded":1},
         "faults":[{"time":"2026-11-21T01:02:03.456Z","kind":"hang"},
                   {"time":"2026-11-20T01:02:03.456Z","kind":"node_lost","job":"ls-1",
                    "message":"it was silent"}]})");
@@ -107,6 +107,7 @@ TEST(CliViews, ANodeShowsWhatItWasBlamedFor) {
     }
     EXPECT_THAT(text, HasSubstr("3 in 90 days, 1 in 7: hang 1, node_lost 2"));
     EXPECT_THAT(text, HasSubstr("12 since 2026-11-01 00:00:00"));
+    EXPECT_THAT(text, HasSubstr("slow          2 times"));
     EXPECT_THAT(text, HasSubstr("last well     never"));
     EXPECT_THAT(text, HasSubstr("2026-11-21 01:02:03  hang       another's"));
     EXPECT_THAT(text, HasSubstr("it was silent"));

@@ -107,6 +107,22 @@ TEST_F(Noted, AnErrorOfAGpuIsTheNodes) {
     EXPECT_THAT(ended(note(end(CauseClass::none))), ElementsAre("n0 not", "n1 well"));
 }
 
+TEST_F(Noted, AStragglersNodeIsNamedAndWasWellAllTheSame) {
+    at_.running();
+    event::AnomalySeen seen;
+    seen.attempt = 1;
+    seen.generation = 1;
+    seen.rank = 2;
+    seen.node = "n1";
+    seen.anomaly = to_string(AnomalyKind::straggler);
+    EXPECT_THAT(blamed(note(seen)), ElementsAre("n1 straggler"));
+    seen.anomaly = to_string(AnomalyKind::slow_node);
+    EXPECT_THAT(blamed(note(seen)), ElementsAre("n1 slow_node"));
+    seen.anomaly = to_string(AnomalyKind::nonfinite);
+    EXPECT_TRUE(note(seen).empty());
+    EXPECT_THAT(ended(note(end(CauseClass::none))), ElementsAre("n0 well", "n1 well"));
+}
+
 TEST_F(Noted, TheSchedulersEndAbsolvesTheLastGeneration) {
     at_.running();
     note(at_.fault(CauseClass::node_lost, 1));
@@ -191,6 +207,7 @@ TEST_F(NodeHistory, ALostNodeIsToldAfterARestart) {
     scheduler_.seen.state = AllocationState::ended;
     first.session->on_closed();
     until([&] { return show(id)["attempts"].size() == 2; }, "the second attempt");
+    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
     shut_down();
     boot();
     const Json all = nodes();
