@@ -93,6 +93,15 @@ struct HeatmapQuery {
     std::size_t rows = 0;  // 0 = one per rank where that fits
 };
 
+struct SamplesQuery {
+    std::string metric = "loss";
+    std::vector<std::int32_t> ranks;       // empty = all; at most limits::kSeriesRanks
+    std::optional<std::int64_t> from, to;  // steps
+    std::optional<std::int32_t> attempt, generation;
+    std::size_t limit = 10'000;
+    std::string cursor;  // opaque; "" = from the beginning
+};
+
 // One message of the event stream.
 struct StreamMessage {
     std::int64_t seq = 0;  // 0: not resumable (telemetry)
@@ -145,6 +154,11 @@ class Control {
     // Bytes as daemon/telemetry/heatmap.hpp says.
     virtual Task<Result<std::string>> heatmap(Caller caller, std::string id,
                                               HeatmapQuery query) = 0;
+    // Every stored sample, page by page (daemon/telemetry/sample_scan.hpp).
+    virtual Task<Result<std::string>> samples(Caller caller, std::string id,
+                                              SamplesQuery query) = 0;
+    // {ranks, items}: how many ranks the job has, the names of the metrics that any has reported.
+    virtual Task<Result<std::string>> metric_names(Caller caller, std::string id) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
     // {items}, the newest look of each of the newest `limit` generations that were looked at,

@@ -63,6 +63,8 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> ranks(Caller caller, std::string id) override;
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
     Task<Result<std::string>> heatmap(Caller caller, std::string id, HeatmapQuery query) override;
+    Task<Result<std::string>> samples(Caller caller, std::string id, SamplesQuery query) override;
+    Task<Result<std::string>> metric_names(Caller caller, std::string id) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
     Json cluster() override;
     // node_queries.cpp

@@ -93,6 +93,14 @@ class StoreSource final : public telemetry::HistorySource {
         }
         return db_.section(chunk, name, level);
     }
+    Result<std::vector<std::string>> metrics() override {
+        auto names = db_.section_names(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
+                                       newest_);
+        if (names) {
+            std::erase_if(*names, [](const std::string& name) { return name.starts_with('@'); });
+        }
+        return names;
+    }
 
   private:
     Database& db_;
@@ -509,6 +517,10 @@ Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
     };
     co_return co_await on_thread<Result<T>>(reading_, call);
 }
+
+// For history_samples.cpp.
+template Task<Result<std::string>> HistoryKeeper::read(
+    std::string, std::int64_t, std::function<Result<std::string>(telemetry::HistorySource&)>);
 
 Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::string job,
                                                                         telemetry::HistoryAsk ask) {

@@ -8,6 +8,7 @@
 #include "daemon/control/context.hpp"
 #include "daemon/telemetry/heatmap.hpp"
 #include "daemon/telemetry/history_scan.hpp"
+#include "daemon/telemetry/sample_scan.hpp"
 #include "job/model/job.hpp"
 
 #include <atomic>
@@ -43,10 +44,14 @@ class HistoryKeeper {
     // Whether memory has every row that a question may be about.
     static bool in_memory(const telemetry::JobSeries& series,
                           const std::vector<std::int32_t>& ranks);
-    // exhausted: too many of these two are under way.
+    // exhausted: too many of these four are under way.
     Task<Result<std::vector<telemetry::RankHistory>>> series(std::string job,
                                                              telemetry::HistoryAsk ask);
     Task<Result<std::string>> heatmap(std::string job, telemetry::HeatmapAsk ask);
+    // history_samples.cpp: a page of to_json_text(); the names of all metrics with a value,
+    // ascending, as a JSON array.
+    Task<Result<std::string>> samples(std::string job, telemetry::SampleAsk ask);
+    Task<Result<std::string>> metrics(std::string job);
     // Questions under way end soon, with unavailable; nothing new begins by itself.
     void halt();
     // Ends the threads; no call may be in flight.

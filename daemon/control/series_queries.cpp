@@ -190,4 +190,64 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
     co_return co_await history_.heatmap(id, std::move(ask));
 }
 
+Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
+                                                  SamplesQuery query) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    const std::int32_t world = (*job)->spec.world_size();
+    if (query.ranks.empty()) {
+        if (world > static_cast<std::int32_t>(limits::kSeriesRanks)) {
+            co_return fail(Errc::invalid, "ranks: the job has " + std::to_string(world) +
+                                              "; name at most " +
+                                              std::to_string(limits::kSeriesRanks));
+        }
+        query.ranks.resize(static_cast<std::size_t>(world));
+        std::iota(query.ranks.begin(), query.ranks.end(), 0);
+    }
+    if (*std::max_element(query.ranks.begin(), query.ranks.end()) >= world) {
+        co_return fail(Errc::invalid, "ranks: the job has ranks 0-" + std::to_string(world - 1));
+    }
+    telemetry::SampleAsk ask;
+    ask.metric = query.metric;
+    ask.entities.assign(query.ranks.begin(), query.ranks.end());
+    ask.from = query.from;
+    ask.to = query.to;
+    ask.attempt = query.attempt;
+    if (query.generation) {
+        ask.generation = static_cast<std::uint32_t>(*query.generation);
+    }
+    ask.limit = query.limit;
+    if (!query.cursor.empty()) {
+        const auto place = telemetry::parse_cursor(query.cursor);
+        if (!place) {
+            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+        }
+        ask.place = *place;
+    }
+    const auto series = co_await load_series(**job);
+    if (!series) {
+        co_return fail(series.error());
+    }
+    co_return co_await history_.samples(id, std::move(ask));
+}
+
+Task<Result<std::string>> ControlService::metric_names(Caller caller, std::string id) {
+    const auto job = co_await load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    const auto series = co_await load_series(**job);
+    if (!series) {
+        co_return fail(series.error());
+    }
+    const auto names = co_await history_.metrics(id);
+    if (!names) {
+        co_return fail(names.error());
+    }
+    co_return "{\"ranks\":" + std::to_string((*job)->spec.world_size()) + ",\"items\":" + *names +
+        "}";
+}
+
 }  // namespace lockstep

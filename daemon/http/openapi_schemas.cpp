@@ -323,6 +323,25 @@ constexpr std::string_view kSchemas = R"json({
         "nonfinite": {"type": "array", "description": "[x, nan | inf | -inf]",
           "items": {"type": "array", "minItems": 2, "maxItems": 2}},
         "nonfinite_total": {"type": "integer"}}}}}},
+"MetricNames": {"type": "object", "required": ["ranks", "items"], "properties": {
+    "ranks": {"type": "integer", "description": "How many the job has."},
+    "items": {"type": "array", "items": {"type": "string"}}}},
+"Samples": {"type": "object", "required": ["metric", "runs"], "properties": {
+    "metric": {"type": "string"}, "next_cursor": {"type": "string"},
+    "damaged_chunks": {"type": "integer",
+      "description": "Parts of the history that do not read back and are missing here."},
+    "runs": {"type": "array", "description": "Neighbouring samples of one rank and generation.",
+      "items": {"type": "object",
+      "required": ["rank", "attempt", "generation", "steps", "times", "values"],
+      "properties": {
+        "rank": {"type": "integer"}, "attempt": {"type": "integer"},
+        "generation": {"type": "integer"},
+        "steps": {"type": "array", "description": "null: reported without a step.",
+          "items": {"type": ["integer", "null"]}},
+        "times": {"type": "array", "description": "Seconds since the Unix epoch, the rank's clock.",
+          "items": {"type": ["number", "null"]}},
+        "values": {"type": "array", "description": "A number, or nan, inf, -inf.",
+          "items": {"type": ["number", "string"]}}}}}}},
 "Cluster": {"type": "object", "required": ["scheduler", "reachable", "partitions"],
   "properties": {
     "scheduler": {"type": "string", "enum": ["local", "slurm"]},

@@ -1,9 +1,11 @@
+// size: a small function per view and its entry in the route table
 #include "daemon/http/event_feed.hpp"
 #include "daemon/http/log_follower.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/rank_log_reader.hpp"
 #include "daemon/http/routes.hpp"
+#include "daemon/telemetry/sample_scan.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
@@ -131,6 +133,65 @@ Task<HttpResponse> heatmap(RouteContext context, HttpRequest request) {
     response.content_type = content_type::kBinary;
     response.body = std::move(*bytes);
     co_return response;
+}
+
+Result<SamplesQuery> samples_query(const HttpRequest& request) {
+    QueryReader in{request.query};
+    SamplesQuery query;
+    std::string which;
+    auto limit = static_cast<std::int64_t>(query.limit);
+    const auto optional = [&in](std::string_view name, auto& target, std::int64_t most) {
+        std::int64_t value = 0;
+        in.integer(name, value, 0, most);
+        if (in.has(name)) {
+            target = static_cast<typename std::decay_t<decltype(target)>::value_type>(value);
+        }
+    };
+    in.text("metric", query.metric, limits::kTextBytes);
+    in.text("ranks", which, limits::kTextBytes * 8);
+    optional("from", query.from, kAnyOffset);
+    optional("to", query.to, kAnyOffset);
+    optional("attempt", query.attempt, std::numeric_limits<std::int32_t>::max());
+    optional("generation", query.generation, std::numeric_limits<std::int32_t>::max());
+    in.integer("limit", limit, 1, telemetry::kSamplesPage);
+    in.text("cursor", query.cursor, limits::kTextBytes);
+    if (!which.empty()) {
+        auto set = parse_rank_set(which, limits::kSeriesRanks);
+        if (set) {
+            query.ranks = std::move(*set);
+        } else {
+            in.error("ranks", set.error().message);
+        }
+    }
+    query.limit = static_cast<std::size_t>(limit);
+    if (auto error = in.finish()) {
+        return fail(std::move(*error));
+    }
+    return query;
+}
+
+Task<HttpResponse> samples(RouteContext context, HttpRequest request) {
+    auto query = samples_query(request);
+    if (!query) {
+        co_return problem(query.error());
+    }
+    std::string id{request.param()};
+    auto text =
+        co_await context.control.samples(caller_of(request), std::move(id), std::move(*query));
+    if (!text) {
+        co_return query_problem(text.error());
+    }
+    co_return json_response(std::move(*text));
+}
+
+Task<HttpResponse> metric_names(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.metric_names(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(text));
 }
 
 struct LogQuery {
@@ -308,10 +369,46 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     router.add(std::move(route));
 }
 
+void add_sample_routes(Router& router, const RouteContext& context) {
+    Route route;
+    route.path = "/v1/jobs/{id}/metrics";
+    route.scope = Scope::read;
+    route.handler = waiting(context, metric_names);
+    route.operation = "getJobMetricNames";
+    route.summary = "Which metrics the job's ranks have reported, and how many ranks it has.";
+    route.response_schema = "MetricNames";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/samples";
+    route.scope = Scope::read;
+    route.handler = waiting(context, samples);
+    route.operation = "getJobSamples";
+    route.summary =
+        "Every stored sample of one metric, page by page, steps that a restart made again with "
+        "each of their generations; of one rank in the order of arrival.";
+    route.query = {
+        {"metric", "string", "Name of the metric; loss if not given."},
+        {"ranks", "string", "Which ranks, as 0-7,12, at most 256; all if not given."},
+        {"from", "integer", "Smallest step."},
+        {"to", "integer", "Largest step."},
+        {"attempt", "integer", "Only of this attempt."},
+        {"generation", "integer", "Only of generations with this number."},
+        {"limit", "integer",
+         "Samples in one answer, 1..65536; 10000 if not given. Of ranks that report now the newest "
+         "come whole, rank by rank, and may be more."},
+        {"cursor", "string", "next_cursor of the answer before."}};
+    route.response_schema = "Samples";
+    route.failures = {404};
+    router.add(std::move(route));
+}
+
 }  // namespace
 
 void add_view_routes(Router& router, const RouteContext& context) {
     add_rank_routes(router, context);
+    add_sample_routes(router, context);
     Route route;
     route.path = "/v1/jobs/{id}/events";
     route.scope = Scope::read;

@@ -185,6 +185,9 @@ class Database {
     Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
                                                std::int32_t level);
     Result<std::vector<SectionRow>> sections(std::int64_t chunk, std::int32_t level);
+    // Names of the sections of level 0 that a job's chunks have, up to chunk `newest`.
+    Result<std::vector<std::string>> section_names(const JobId& job, std::int32_t kind,
+                                                   std::int64_t newest);
     Result<HistorySize> history_size();  // counted once, then kept up to date
     // A second connection that only reads, for another thread.
     Result<std::unique_ptr<Database>> reader();

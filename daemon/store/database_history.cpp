@@ -298,6 +298,23 @@ Result<std::vector<SectionRow>> Database::sections(std::int64_t chunk, std::int3
     });
 }
 
+Result<std::vector<std::string>> Database::section_names(const JobId& job, std::int32_t kind,
+                                                         std::int64_t newest) {
+    return guarded("section names", [&] {
+        std::vector<std::string> out;
+        const auto query = impl_->statement(
+            "SELECT DISTINCT name FROM history_sections WHERE level = 0 AND chunk IN (SELECT id "
+            "FROM history_chunks WHERE job = ? AND kind = ? AND id <= ?)");
+        query->bindNoCopy(1, job.value);
+        query->bind(2, kind);
+        query->bind(3, newest);
+        while (query->executeStep()) {
+            out.push_back(query->getColumn(0).getString());
+        }
+        return out;
+    });
+}
+
 Result<HistorySize> Database::history_size() {
     return guarded("history size", [&]() -> HistorySize {
         if (impl_->history) {

@@ -95,6 +95,14 @@ class FakeControl final : public Control {
         heatmap_queries.push_back(query);
         co_return "LSH1" + id;
     }
+    Answer<std::string> samples(Caller, std::string id, SamplesQuery query) override {
+        samples_queries.push_back(query);
+        if (query.cursor == "bad") {
+            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+        }
+        co_return text(id);
+    }
+    Answer<std::string> metric_names(Caller, std::string id) override { co_return text(id); }
     Answer<std::string> series(Caller, std::string id, SeriesQuery query) override {
         series_queries.push_back(query);
         co_return text(id);
@@ -188,6 +196,7 @@ class FakeControl final : public Control {
     std::vector<JobQuery> queries;
     std::vector<SeriesQuery> series_queries;
     std::vector<HeatmapQuery> heatmap_queries;
+    std::vector<SamplesQuery> samples_queries;
     std::vector<StreamMessage> stored;
     std::function<void()> during_replay;
     std::map<int, Sink> sinks;

@@ -95,7 +95,8 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         {"putSlurmToken", Scope::write},   {"forgetSlurmToken", Scope::write},
         {"getJobEvidence", Scope::read},   {"getJobHeatmap", Scope::read},
         {"takeJobEvidence", Scope::write}, {"getJobEvidenceFile", Scope::read},
-        {"getNode", Scope::read}};
+        {"getNode", Scope::read},          {"getJobMetricNames", Scope::read},
+        {"getJobSamples", Scope::read}};
     ASSERT_EQ(router_.routes().size(), expected.size());
     const std::vector<std::pair<std::string, std::optional<Role>>> tokens{
         {"", std::nullopt},
@@ -268,6 +269,35 @@ TEST_F(RoutesTest, ANodeIsAskedForByItsName) {
     EXPECT_EQ(get("/v1/nodes/n2").status, 404);
     EXPECT_EQ(get("/v1/nodes/n1?x=1").status, 400);
     EXPECT_EQ(get("/v1/nodes?cursor=%21").status, 400);
+}
+
+TEST_F(RoutesTest, SamplesAndMetricNamesPassTheirParametersOn) {
+    EXPECT_EQ(get(of_job("/metrics")).body, "{\"asked\":\"" + std::string{kJob} + "\"}");
+    EXPECT_EQ(get(of_job("/metrics?x=1")).status, 400);
+    EXPECT_EQ(get(of_job("/samples?metric=lr&ranks=0-2,5&from=3&to=9&attempt=2&generation=4&"
+                         "limit=7&cursor=MS4yLjM%3D"))
+                  .status,
+              200);
+    EXPECT_EQ(get(of_job("/samples")).status, 200);
+    ASSERT_EQ(control_.samples_queries.size(), 2U);
+    const auto& query = control_.samples_queries.front();
+    EXPECT_EQ(query.metric, "lr");
+    EXPECT_EQ(query.ranks, (std::vector<std::int32_t>{0, 1, 2, 5}));
+    EXPECT_EQ(query.from, 3);
+    EXPECT_EQ(query.to, 9);
+    EXPECT_EQ(query.attempt, 2);
+    EXPECT_EQ(query.generation, 4);
+    EXPECT_EQ(query.limit, 7U);
+    EXPECT_EQ(query.cursor, "MS4yLjM=");
+    const auto& plain = control_.samples_queries.back();
+    EXPECT_FALSE(plain.from || plain.to || plain.attempt || plain.generation);
+    EXPECT_EQ(plain.limit, 10'000U);
+    const auto bad = get(of_job("/samples?ranks=0-256&from=x&attempt=-1&limit=65537"));
+    EXPECT_EQ(bad.status, 400);
+    EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?from", "?attempt", "?limit", "?ranks"}));
+    const auto cursor = get(of_job("/samples?cursor=bad"));
+    EXPECT_EQ(cursor.status, 400);
+    EXPECT_EQ(pointers(cursor), std::vector<std::string>{"?cursor"});
 }
 
 TEST_F(RoutesTest, ScriptIsNotThereWithTheLocalScheduler) {
