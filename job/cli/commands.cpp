@@ -428,10 +428,10 @@ Exit run_verb(Context& context, const std::string& verb) {
         return follow_job(context, *id, context.options.wait);
     }
     static const std::map<std::string, Exit (*)(Context&, const std::string&)> kJob{
-        {"show", show},        {"ranks", ranks},     {"logs", logs},
-        {"events", events},    {"series", series},   {"cancel", cancel},
-        {"spec", spec},        {"restart", restart}, {"checkpoint", checkpoint},
-        {"evidence", evidence}};
+        {"show", show},         {"ranks", ranks},          {"logs", logs},
+        {"events", events},     {"series", series},        {"cancel", cancel},
+        {"spec", spec},         {"restart", restart},      {"checkpoint", checkpoint},
+        {"evidence", evidence}, {"export", export_samples}};
     return kJob.at(verb)(context, *id);
 }
 

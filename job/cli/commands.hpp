@@ -16,6 +16,7 @@ Exit run_verb(Context& context, const std::string& verb);
 Exit submit(Context& context);
 Exit logs(Context& context, const std::string& id);
 Exit evidence(Context& context, const std::string& id);
+Exit export_samples(Context& context, const std::string& id);
 Exit token(Context& context);
 // nodes check
 Exit check_nodes(Context& context);

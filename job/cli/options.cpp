@@ -158,6 +158,33 @@ void declare_cluster(CLI::App& app, Options& options) {
     verb(app, "cluster", "Show the scheduler, its partitions and what is free");
 }
 
+void declare_export(CLI::App& app, Options& options) {
+    CLI::App* verb = job_verb(app, options, "export",
+                              "Write every stored sample of a job for TensorBoard, as CSV or JSON");
+    CLI::Option* tensorboard =
+        verb->add_option("--tensorboard", options.tensorboard,
+                         "Event files: a run per rank, rank-00000 upwards, and job with the mean "
+                         "over the ranks; a step done again after a restart is there twice")
+            ->type_name("DIR");
+    CLI::Option* csv =
+        verb->add_option("--csv", options.csv,
+                         "rank,attempt,generation,step,time,metric,value; - is standard output")
+            ->type_name("FILE");
+    CLI::Option* json = verb->add_option("--json", options.json_lines,
+                                         "The same as one JSON object a line; - is standard output")
+                            ->type_name("FILE");
+    csv->excludes(tensorboard)->excludes(json);
+    json->excludes(tensorboard);
+    verb->add_option("--metric", options.metrics, "Only these, as in loss,grad_norm (default: all)")
+        ->type_name("NAME,...")
+        ->expected(1)
+        ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    verb->add_option("--rank", options.ranks, "Only these, as in 0-3,7 (default: all)")
+        ->type_name("SET");
+    verb->add_flag("--overwrite", options.overwrite, "Replace an earlier export");
+}
+
 void declare_one_job(CLI::App& app, Options& options) {
     job_verb(app, options, "show", "Show one job: state, attempts, cause");
     CLI::App* follow = job_verb(app, options, "follow", "Show every rank until the job has ended");
@@ -199,6 +226,7 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->check(CLI::IsMember({"step", "time"}).description(""))
         ->type_name("step|time")
         ->capture_default_str();
+    declare_export(app, options);
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
     cancel->add_flag("--sweep", options.whole_sweep, "Every job of the sweep it is of");
     job_verb(app, options, "restart", "End a job's ranks and start them anew from the checkpoint");
@@ -319,12 +347,14 @@ ManualText manual_text() {
                   {"3", "No such job, rank or metric."},
                   {"4", "lockstepd does not answer, or cannot at the moment."},
                   {"5", "Not allowed: no token, a wrong one, or one without this right."},
-                  {"6", "Conflict, for example an idempotency key used for something else."},
+                  {"6", "Conflict: a key used for something else, an export that is there."},
                   {"7", "The job was cancelled (submit --wait, submit --follow, follow)."},
+                  {"8", "The export could not be written."},
                   {"130", "Interrupted; the job goes on."}};
     text.examples = {{"lockstep submit train.json --follow", "Submit a job and watch it."},
                      {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
                      {"lockstep series ls-01JCXW loss", "Plot the loss of every rank."},
+                     {"lockstep export ls-01JCXW --tensorboard runs", "For TensorBoard."},
                      {"lockstep token create laptop --expires 12h > token",
                       "A token of your own that ends in the evening."},
                      {"lockstep jobs --state running --json", "What runs, for a program."}};

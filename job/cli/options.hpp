@@ -22,7 +22,8 @@ enum class Exit : int {
     unreachable = 4,  // no daemon answers, or it cannot at the moment
     denied = 5,
     conflict = 6,
-    cancelled = 7,  // --wait and --follow: the job was cancelled
+    cancelled = 7,    // --wait and --follow: the job was cancelled
+    not_written = 8,  // export: the files, not the daemon
     interrupted = 130,
 };
 Exit exit_code(Errc code);
@@ -60,6 +61,11 @@ struct Options {
     std::int64_t gpus = 0;  // a node
     std::string x = "step";
     std::int64_t points = 0;  // 0 = what fits
+    // export; the ranks are `ranks`
+    std::string tensorboard;
+    std::string csv;
+    std::string json_lines;
+    std::vector<std::string> metrics;
     // token; the user is `user`
     std::string token_action;
     std::string token;    // name or id
@@ -82,6 +88,7 @@ struct Options {
     bool watch = false;        // ranks
     bool now = false;          // evidence
     bool gpu_test = false;     // nodes check
+    bool overwrite = false;    // export
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.
