@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
-#include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -184,7 +184,7 @@ class Exporter {
                 static_cast<std::uint64_t>(span.high - span.low) / parts + 1);
             for (std::int64_t from = span.low;; from += width) {
                 const std::int64_t to = span.high - from < width ? span.high : from + width - 1;
-                const SampleQuery::Part part{attempt, generation, from, to};
+                const GenerationSteps part{attempt, generation, from, to};
                 if (const Status done = means_of(plan_.metrics[metric], part, file); !done) {
                     return done;
                 }
@@ -196,7 +196,7 @@ class Exporter {
         return file ? file->finish() : Status{};
     }
 
-    Status means_of(const std::string& metric, const SampleQuery::Part& part,
+    Status means_of(const std::string& metric, const GenerationSteps& part,
                     std::optional<EventFile>& file) {
         std::map<std::int64_t, Mean> means;
         for (const auto& block : plan_.blocks) {

@@ -21,15 +21,16 @@ struct Sample {
     double value = 0;
 };
 
+struct GenerationSteps {
+    std::int64_t attempt = 0;
+    std::int64_t generation = 0;
+    std::int64_t from = 0, to = 0;  // both included
+};
+
 struct SampleQuery {
     std::string metric;
     std::vector<std::int32_t> ranks;  // ascending; neighbours, so that the query stays short
-    struct Part {                     // of one generation
-        std::int64_t attempt = 0;
-        std::int64_t generation = 0;
-        std::int64_t from = 0, to = 0;  // steps
-    };
-    std::optional<Part> part;
+    std::optional<GenerationSteps> part;
 };
 
 class SampleReader {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <bit>
 #include <functional>
 #include <map>
 #include <memory>
