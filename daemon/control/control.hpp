@@ -4,6 +4,7 @@
 
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/control/cluster_view.hpp"
+#include "daemon/telemetry/shard.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
@@ -116,6 +117,13 @@ struct MetricsBody {
     std::string body;
 };
 
+// What Prometheus is to read one job from, or a part of it.
+struct ScrapeTarget {
+    std::string job, name, user, framework;
+    std::string allocation;  // "" = none
+    std::size_t shards = 1;
+};
+
 class Control {
   public:
     virtual ~Control() = default;
@@ -189,6 +197,13 @@ class Control {
     virtual std::int64_t last_seq() const = 0;
 
     virtual MetricsBody metrics(std::string_view accept) = 0;  // by the request's Accept header
+    // The same without the series of single jobs, their ranks and GPUs.
+    virtual MetricsBody own_metrics(std::string_view accept) = 0;
+    // One job's, or a part of them. Empty once it is over; not_found 30 s later.
+    virtual Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
+                                            telemetry::Shard shard, std::string_view accept) = 0;
+    // The jobs that have series now, by id.
+    virtual std::vector<ScrapeTarget> scrape_targets(const Caller& caller) = 0;
     virtual Task<Status> ready() = 0;  // store writable, scheduler reachable
     virtual AgentGate& agents() = 0;
 };

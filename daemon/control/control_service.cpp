@@ -122,6 +122,8 @@ void ControlService::on_finished(JobActor& actor) {
         retired_.emplace_back(context_.clock.steady() + kTicketPatience, attempt.ticket_hash);
     }
     forget_retired();
+    forget_left();
+    left_.push_back({job.id.value, job.user, context_.clock.steady()});
     published_.erase(job.id.value);
     history_.finish(job.id.value);
     if (context_.series.find(job.id.value) != nullptr) {

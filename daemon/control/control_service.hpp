@@ -73,7 +73,14 @@ class ControlService final : public Control, public AgentGate {
     std::shared_ptr<void> subscribe(Sink sink) override;
     Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
     std::int64_t last_seq() const override;
+    // metrics_queries.cpp
     MetricsBody metrics(std::string_view accept) override;
+    MetricsBody own_metrics(std::string_view accept) override;
+    Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
+                                    telemetry::Shard shard, std::string_view accept) override;
+    std::vector<ScrapeTarget> scrape_targets(const Caller& caller) override;
+    // The series of all jobs, their ranks and GPUs as Prometheus text 0.0.4.
+    std::string series_text();
     Task<Status> ready() override;
     AgentGate& agents() override { return *this; }
 
@@ -106,6 +113,16 @@ class ControlService final : public Control, public AgentGate {
     Task<Status> check_after(Caller caller, std::vector<std::string> ids);
     static WaitingLine::Entry entry(const Job& job, std::set<std::string> after);
     Task<Status> stand_in_line(std::vector<ActorPtr> actors);
+    // What a body of metrics borrows from while it is written.
+    struct Exposed {
+        telemetry::MetricsView view;
+        std::vector<telemetry::JobMetricsView> active;
+        std::vector<std::vector<telemetry::RankMetricsView>> ranks;
+    };
+    void expose_totals(Exposed& out) const;
+    void expose_job(Exposed& out, const ActorPtr& actor) const;
+    void expose_all(Exposed& out) const;
+    MetricsBody body_of(const Exposed& exposed, std::string_view accept) const;
     struct Finished {
         std::string user;
         std::shared_ptr<const std::string> view;
@@ -116,6 +133,7 @@ class ControlService final : public Control, public AgentGate {
     void admit_next();
     void move_on(const std::string& id, bool succeeded);
     void forget_retired();
+    void forget_left();
     void on_events(JobActor& actor, const std::vector<Event>& events);
     void count_rendezvous(const Job& job, const Event& event);
     void on_finished(JobActor& actor);
@@ -139,9 +157,16 @@ class ControlService final : public Control, public AgentGate {
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt
     // Tickets of jobs that are over, oldest first: their agents may still be on their way out.
     std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> retired_;
-    WaitingLine line_;                                         // accepted
-    std::vector<std::string> loaded_;                          // to be taken up by begin()
-    std::vector<JobId> ended_lately_;                          // their agents may still be there
+    WaitingLine line_;                 // accepted
+    std::vector<std::string> loaded_;  // to be taken up by begin()
+    std::vector<JobId> ended_lately_;  // their agents may still be there
+    // Jobs whose targets Prometheus may still have, oldest first.
+    struct Left {
+        std::string id;
+        std::string user;
+        std::chrono::steady_clock::time_point at;
+    };
+    std::deque<Left> left_;
     std::map<std::string, After> loaded_after_;                // of these, those with `after`
     std::set<std::string> admitted_;                           // counted against the window
     std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)

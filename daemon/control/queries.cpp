@@ -1,6 +1,6 @@
 // size: one small function per read of the Control interface
-// The reading half of ControlService: jobs, events, logs, metrics. series_queries.cpp: ranks and
-// series.
+// The reading half of ControlService: jobs, events, logs. series_queries.cpp: ranks and series;
+// metrics_queries.cpp: what Prometheus reads.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/job_metrics.hpp"
@@ -295,45 +295,6 @@ void ControlService::publish_ranks(JobActor& actor, bool now) {
         "{\"job\":\"" + id +
         "\",\"ranks\":" + ranks_text(actor.job(), series, &actor, limits::kSeriesRanks) + "}");
     context_.bus.publish(message);
-}
-
-MetricsBody ControlService::metrics(std::string_view accept) {
-    const UnixMillis now = context_.clock.wall();
-    telemetry::MetricsView view;
-    view.now = context_.now_seconds();
-    view.max_series_per_job = context_.settings.max_series_per_job;
-    view.jobs = states_;
-    view.submitted_total = submitted_total_;
-    view.finished_total = finished_total_;
-    std::vector<telemetry::JobMetricsView> active;
-    std::vector<std::vector<telemetry::RankMetricsView>> ranks(jobs_.size());
-    std::size_t connected = 0;
-    double silence = 0;
-    for (const auto& [id, actor] : jobs_) {
-        const Job& job = actor->job();
-        ++view.jobs[static_cast<std::size_t>(job.state)];
-        // Jobs nobody has started have nothing to say beyond being counted: 10,000 of them queued
-        // must not make 10,000 sets of series.
-        if (job.attempt() == nullptr || job.attempt()->placed_at == 0) {
-            continue;
-        }
-        active.push_back(metrics_view(job, context_.series.find(id), ranks[active.size()], now));
-        actor->describe(active.back());
-        active.back().stats = actor->stats();
-        for (const auto& [node, link] : actor->links()) {
-            ++connected;
-            silence = std::max(
-                silence,
-                std::chrono::duration<double>(context_.clock.steady() - link->last_heard).count());
-        }
-    }
-    view.active = active;
-    view.gpus = &context_.gpus;
-    context_.metrics.agents(connected, silence, 0);
-    context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
-    const telemetry::TextFormat format = telemetry::negotiate(accept);
-    return {std::string{telemetry::content_type(format)},
-            telemetry::render_metrics(format, context_.metrics, view)};
 }
 
 Task<Status> ControlService::ready() {

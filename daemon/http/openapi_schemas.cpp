@@ -444,6 +444,13 @@ constexpr std::string_view kSchemas = R"json({
 "TokenPage": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Token"}},
     "next_cursor": {"type": "string"}}},
+"ScrapeTargets": {"type": "array",
+  "description": "As Prometheus' http_sd_configs reads it: always the whole list, [] if there is none.",
+  "items": {"type": "object", "required": ["targets", "labels"], "properties": {
+    "targets": {"type": "array", "items": {"type": "string"},
+      "description": "The address that this list was asked for at."},
+    "labels": {"type": "object", "additionalProperties": {"type": "string"},
+      "description": "__metrics_path__, __param_shard (of a job in several parts), instance (id/part), and __meta_lockstep_job, _name, _user, _framework, _allocation, _shard for relabelling."}}}},
 "Health": {"type": "object", "required": ["status"], "properties": {
     "status": {"type": "string"}, "version": {"type": "string"}}}
 })json";

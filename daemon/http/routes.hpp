@@ -40,7 +40,8 @@ void add_evidence_routes(Router& router, const RouteContext& context);  // of ha
 void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes
 void add_token_routes(Router& router, const RouteContext& context);     // tokens
 void add_identity_routes(Router& router, const RouteContext& context);  // whoami, Slurm token
-void add_system_routes(Router& router, const RouteContext& context);    // health, metrics
+void add_system_routes(Router& router, const RouteContext& context);    // health, agents
+void add_metrics_routes(Router& router, const RouteContext& context);   // what Prometheus reads
 
 Caller caller_of(const HttpRequest& request);
 // A problem document in which "name: message" about a query parameter also has its pointer.

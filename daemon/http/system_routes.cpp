@@ -20,14 +20,6 @@ Task<HttpResponse> ready(Control& control) {
     co_return json_response(std::string{R"({"status":"ready"})"});
 }
 
-HttpResponse metrics(Control& control, const HttpRequest& request) {
-    auto rendered = control.metrics(request.header("accept"));
-    HttpResponse response;
-    response.own_type = std::move(rendered.content_type);
-    response.body = std::move(rendered.body);
-    return response;
-}
-
 }  // namespace
 
 void add_system_routes(Router& router, const RouteContext& context) {
@@ -63,16 +55,6 @@ void add_system_routes(Router& router, const RouteContext& context) {
     route.response_schema = "Health";
     route.failures = {503};
     router.add(std::move(route));
-
-    route = Route{};
-    route.path = "/metrics";
-    route.scope = Scope::metrics;
-    route.handler =
-        FastHandler{[&control](const HttpRequest& request) { return metrics(control, request); }};
-    route.operation = "getMetrics";
-    route.summary = "Prometheus exposition; OpenMetrics by Accept.";
-    route.response_type = content_type::kMetrics;
-    router.add(std::move(route));
 }
 
 void add_routes(Router& router, const RouteContext& context) {
@@ -83,6 +65,7 @@ void add_routes(Router& router, const RouteContext& context) {
     add_token_routes(router, context);
     add_identity_routes(router, context);
     add_system_routes(router, context);
+    add_metrics_routes(router, context);
     // Last: the document describes every route, itself included.
     const auto text = std::make_shared<std::string>();
     Route route;

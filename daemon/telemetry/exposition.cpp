@@ -65,16 +65,33 @@ class JobsWriter {
         }
     }
 
+    // One job's, or a part of them.
+    JobsWriter(MetricText& text, const MetricsView& view, Shard shard)
+        : text_(text), view_(view), ranks_(view, shard) {
+        if (view.active.empty()) {
+            return;
+        }
+        add(view.active.front());
+        suppressed_ = ranks_.suppressed();
+        if (view.gpus != nullptr) {
+            gpus_ = job_gpus(*view.gpus, view.now, view.active.front().job_id, shard);
+            suppressed_ += gpus_.suppressed;
+        }
+    }
+
+    void write_part(Shard shard) {
+        if (shard.index == 0 && !jobs_.empty()) {
+            left_out(jobs_.front().labels);
+            each_job();
+        }
+        ranks_.write(text_);
+        write_gpus(text_, gpus_);
+    }
+
     void write() {
         totals();
-        text_.family("lockstep_exposition_suppressed_series", MetricType::gauge,
-                     "Series left out of this body to keep it small.");
-        text_.sample({}, std::uint64_t{suppressed_});
-        identity();
-        life();
-        progress();
-        loss_and_speed();
-        health();
+        left_out({});
+        each_job();
         ranks_.write(text_);
         write_gpus(text_, gpus_);
     }
@@ -90,6 +107,20 @@ class JobsWriter {
         }
         ranks_.add(job, shown.labels, shown.stats);
         jobs_.push_back(std::move(shown));
+    }
+
+    void left_out(const std::string& labels) {
+        text_.family("lockstep_exposition_suppressed_series", MetricType::gauge,
+                     "Series left out of this body to keep it small.");
+        text_.sample(labels, std::uint64_t{suppressed_});
+    }
+
+    void each_job() {
+        identity();
+        life();
+        progress();
+        loss_and_speed();
+        health();
     }
 
     void totals() {
@@ -360,6 +391,25 @@ FinishResult finish_result(JobState state, CauseClass cause) {
 
 void write_jobs(MetricText& text, const MetricsView& view) {
     JobsWriter{text, view}.write();
+}
+
+void write_job(MetricText& text, const MetricsView& view, Shard shard) {
+    JobsWriter{text, view, shard}.write_part(shard);
+}
+
+std::string render_job(TextFormat format, DaemonMetrics& daemon, const MetricsView& view,
+                       Shard shard) {
+    const auto began = std::chrono::steady_clock::now();
+    std::string body;
+    MetricText text{format, body};
+    if (!view.active.empty()) {
+        body.reserve(expected_size(view) / shard.count);
+        write_job(text, view, shard);
+    }
+    text.end();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    daemon.exposition_duration.Observe(took.count());
+    return body;
 }
 
 std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view) {

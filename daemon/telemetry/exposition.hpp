@@ -1,4 +1,5 @@
-// The whole body of GET /metrics: the daemon's own metrics, the process, jobs and ranks. Names and
+// The bodies of GET /metrics (the daemon's own metrics, the process, jobs and ranks) and of
+// GET /metrics/jobs/{id} (what is one job's of it, or a part). Names and
 // meaning: README.md beside this file. Jobs and ranks are rendered straight from the
 // series, without a registry: 200,000 rank series take milliseconds and no second copy.
 //
@@ -13,6 +14,7 @@
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/shard.hpp"
 #include "job/model/anomaly.hpp"
 #include "job/model/spans.hpp"
 #include "job/model/state.hpp"
@@ -111,8 +113,14 @@ inline constexpr std::size_t kSilentJobSeries = 41;
 // Jobs and ranks only.
 void write_jobs(MetricText& text, const MetricsView& view);
 
+// One job's series, or a part of them: the first of `view.active`, none if there is none.
+void write_job(MetricText& text, const MetricsView& view, Shard shard);
+
 // Everything: the body that goes with content_type(format). Observes its own duration and size,
 // which show in the next body.
 std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view);
+// What write_job() writes, as a body. Observes its duration.
+std::string render_job(TextFormat format, DaemonMetrics& daemon, const MetricsView& view,
+                       Shard shard);
 
 }  // namespace lockstep::telemetry

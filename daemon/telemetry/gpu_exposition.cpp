@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -135,6 +136,10 @@ constexpr std::array<Row, kGpuMetrics> kRowsOfBody{{
      true},
 }};
 
+static_assert(static_cast<std::size_t>(std::count_if(kRowsOfBody.begin(), kRowsOfBody.end(),
+                                                     [](const Row& row) { return row.slim; })) ==
+              kSlimGpuMetrics);
+
 std::string labels_of(std::string_view node, std::uint32_t gpu) {
     std::string out;
     add_label(out, "node", node);
@@ -149,24 +154,84 @@ std::size_t series_of(const GpuSample& gpu) {
                                  [&](const Row& row) { return !std::isnan(gpu[row.metric]); }));
 }
 
-}  // namespace
+using GpuPlace = std::pair<std::string_view, std::uint32_t>;  // node, GPU
+using GpuOwners = std::map<GpuPlace, std::size_t>;            // → the node's number in the job
 
-ShownGpus shown_gpus(const GpuTable& table, double now) {
+// The GPUs that are shown with `job`. Other jobs are looked at on its nodes only.
+GpuOwners owned_by(const GpuTable& table, double now, std::string_view job) {
+    struct Claim {
+        const GpuSource* source = nullptr;
+        bool used = false;
+    };
+    std::set<std::string_view> nodes;
+    table.each_fresh(now, [&](const GpuSource& source, const GpuTable::Look& look) {
+        if (source.job == job) {
+            nodes.insert(look.node);
+        }
+    });
+    std::map<GpuPlace, Claim> claims;
+    table.each_fresh(now, [&](const GpuSource& source, const GpuTable::Look& look) {
+        if (!nodes.contains(look.node)) {
+            return;
+        }
+        const auto claim = [&](std::uint32_t gpu, bool used) {
+            Claim& owner = claims[{look.node, gpu}];
+            if (owner.source == nullptr || (used && !owner.used)) {
+                owner = {&source, used};
+            }
+        };
+        for (const GpuUse& use : look.batch.uses) {
+            claim(use.gpu, true);
+        }
+        for (const GpuSample& gpu : look.batch.gpus) {
+            claim(gpu.gpu, false);
+        }
+        for (const GpuXidSeen& xid : look.batch.xids) {
+            claim(xid.gpu, false);
+        }
+    });
+    GpuOwners out;
+    for (const auto& [place, owner] : claims) {
+        if (owner.source->job == job) {
+            out.emplace(place, static_cast<std::size_t>(owner.source->slot));
+        }
+    }
+    return out;
+}
+
+// `owners`: of the job's GPUs; nullptr = every GPU. Of those the ones in `shard`.
+ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Shard shard) {
     ShownGpus out;
-    std::set<std::pair<std::string_view, std::uint32_t>> seen;
+    std::set<GpuPlace> seen;
     std::map<std::string, double> xids;
+    std::vector<bool> in_part;  // by out.gpus
+    const auto slot_of = [owners](std::string_view node,
+                                  std::uint32_t gpu) -> std::optional<std::size_t> {
+        if (owners == nullptr) {
+            return 0;
+        }
+        const auto owner = owners->find({node, gpu});
+        return owner == owners->end() ? std::nullopt : std::optional{owner->second};
+    };
     for (const GpuTable::Look* look : table.fresh(now)) {
         for (const GpuSample& gpu : look->batch.gpus) {
-            if (!seen.emplace(look->node, gpu.gpu).second) {
+            const auto slot = slot_of(look->node, gpu.gpu);
+            if (!slot || !seen.emplace(look->node, gpu.gpu).second) {
                 continue;
             }
-            if (out.gpus.size() < limits::kGpusShown) {
+            // A job's own page is asked for part by part.
+            if (owners != nullptr || out.gpus.size() < limits::kGpusShown) {
                 out.gpus.push_back({labels_of(look->node, gpu.gpu), &gpu});
+                in_part.push_back(shard.has(*slot));
             } else {
                 out.suppressed += series_of(gpu);
             }
         }
         for (const GpuXidSeen& xid : look->batch.xids) {
+            const auto slot = slot_of(look->node, xid.gpu);
+            if (!slot || !shard.has(*slot)) {
+                continue;
+            }
             std::string labels = labels_of(look->node, xid.gpu);
             add_label(labels, "xid", std::to_string(xid.xid));
             double& time = xids[std::move(labels)];
@@ -187,7 +252,20 @@ ShownGpus shown_gpus(const GpuTable& table, double now) {
                 out.slim && !row.slim && !std::isnan((*one.sample)[row.metric]) ? 1 : 0;
         }
     }
+    std::size_t at = 0;
+    std::erase_if(out.gpus, [&](const auto&) { return !in_part[at++]; });
     return out;
+}
+
+}  // namespace
+
+ShownGpus shown_gpus(const GpuTable& table, double now) {
+    return collect(table, now, nullptr, {});
+}
+
+ShownGpus job_gpus(const GpuTable& table, double now, std::string_view job, Shard shard) {
+    const GpuOwners owners = owned_by(table, now, job);
+    return collect(table, now, &owners, shard);
 }
 
 void write_gpus(MetricText& text, const ShownGpus& shown) {

@@ -6,12 +6,17 @@
 
 #include "daemon/telemetry/gpu_table.hpp"
 #include "daemon/telemetry/metric_text.hpp"
+#include "daemon/telemetry/shard.hpp"
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::telemetry {
+
+// Of the rows in gpu_exposition.cpp, those of the slim profile.
+inline constexpr std::size_t kSlimGpuMetrics = 19;
 
 // Which GPUs a body shows; borrowed from the table until its next take().
 struct ShownGpus {
@@ -30,6 +35,9 @@ struct ShownGpus {
 };
 
 ShownGpus shown_gpus(const GpuTable& table, double now);
+// Those of one job, or a part of them; `suppressed` counts for the whole job. A GPU that several
+// jobs see is shown with one of them: the oldest that has a process on it, else the oldest.
+ShownGpus job_gpus(const GpuTable& table, double now, std::string_view job, Shard shard);
 void write_gpus(MetricText& text, const ShownGpus& shown);
 
 }  // namespace lockstep::telemetry

@@ -41,6 +41,15 @@ class GpuTable {
     void take(GpuSource source, std::string_view node, GpuBatch batch, double received);
     // The look of every source that is not too old, the newest first.
     std::vector<const Look*> fresh(double now) const;
+    // The same with where each comes from, by job and slot.
+    template <class Take>
+    void each_fresh(double now, const Take& take_one) const {
+        for (const auto& [source, look] : looks_) {
+            if (now - look.received <= kGpuFreshSeconds) {
+                take_one(source, look);
+            }
+        }
+    }
     // Who of a job uses which GPU, by rank and GPU; ranks are not checked. Valid until take().
     std::vector<RankGpu> ranks(std::string_view job, double now) const;
 

@@ -17,19 +17,19 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
     const std::size_t world = series.world_size();
     const bool full = world <= kFullTierRanks;
     const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
-    ranks_.reserve(ranks_.size() + std::min(world, most_ranks()));
+    ranks_.reserve(ranks_.size() + std::min(world, most_ranks()) / shard_.count + 1);
     for (std::size_t i = 0; i < world; ++i) {
         if (!series.reporting(i, view_.now)) {
             continue;
         }
         if (i >= most_ranks()) {
             suppressed_ += kRankCoreSeries;
-        } else {
+        } else if (shard_.has(i)) {
             add_core(series, i, labels, stats);
         }
-        if (full && fits) {
+        if (full && fits && shard_.has(i)) {
             add_full(series.rank(i));
-        } else if (full) {
+        } else if (full && !fits) {
             suppressed_ += kRankFullSeries;
         }
     }
@@ -98,7 +98,8 @@ void RankExposition::write_info(MetricText& text) const {
     text.family("lockstep_rank", MetricType::info, "Always 1; the labels say where the rank is.");
     for (const auto& [job, job_labels, gpus] : placed_) {
         for (const auto& rank : job->ranks) {
-            if (static_cast<std::size_t>(rank.rank) >= most_ranks()) {
+            const auto number = static_cast<std::size_t>(rank.rank);
+            if (number >= most_ranks() || !shard_.has(number)) {
                 continue;
             }
             std::string labels = job_labels;

@@ -5,6 +5,7 @@
 
 #include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/gpu_table.hpp"
+#include "daemon/telemetry/shard.hpp"
 
 #include <cstddef>
 #include <string>
@@ -15,13 +16,15 @@ namespace lockstep::telemetry {
 
 class RankExposition {
   public:
-    explicit RankExposition(const MetricsView& view) : view_(view) {}
+    // Of all ranks, or of those of a part of one job.
+    explicit RankExposition(const MetricsView& view, Shard shard = {})
+        : view_(view), shard_(shard) {}
 
     // Of one job; `labels`: its job_id="…". `stats` is of its series and not used without.
     void add(const JobMetricsView& job, const std::string& labels, const JobStats& stats);
     // All that was added.
     void write(MetricText& text) const;
-    // Series that the budget has left out.
+    // Series that the budget has left out, of all parts.
     std::size_t suppressed() const { return suppressed_; }
 
   private:
@@ -70,6 +73,7 @@ class RankExposition {
     std::string_view labels(const ShownRank& rank) const;
 
     const MetricsView& view_;
+    Shard shard_;
     std::vector<Placed> placed_;
     std::vector<ShownRank> ranks_;
     std::vector<FullRank> full_;

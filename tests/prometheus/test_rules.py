@@ -136,6 +136,13 @@ CASES = {
         [('lockstep_gpu_tensor_active_ratio{node="n2",gpu="0"}', "0x60"),
          (f"lockstep_gpu_tensor_active_ratio{{{GPU}}}", "0 0 0.9 0 0 0.9 0 0 0.9 0 0 0.9x60"),
          (f'lockstep_rank_info{{{JOB},rank="0",{GPU}}}', "1x60")]),
+    "LockstepTargetsFailing": (
+        10, [('prometheus_sd_refresh_failures_total{mechanism="http",config="lockstep-jobs"}', rising(1))],
+        {"mechanism": "http", "config": "lockstep-jobs"},
+        # As before 2.48, without `config`, and one that failed once; another way of discovery; other jobs'.
+        [('prometheus_sd_refresh_failures_total{mechanism="http"}', "0x4 2x60"),
+         ('prometheus_sd_refresh_failures_total{mechanism="dns"}', rising(5)),
+         ('prometheus_sd_refresh_failures_total{mechanism="http",config="others"}', rising(5))]),
     "LockstepScrapeNearLimit": (
         20, [('scrape_duration_seconds{job="lockstep",instance="c"}', "8x60"),
              ('scrape_timeout_seconds{job="lockstep",instance="c"}', "10x60")],
@@ -228,8 +235,9 @@ class Rules(unittest.TestCase):
             for path in DEPLOY.glob("*.yml"):
                 shutil.copy(path, folder)
             (pathlib.Path(folder) / "lockstep.token").write_text("x")
-            code, said = self.promtool("check", "config", pathlib.Path(folder) / "prometheus.yml")
-            self.assertEqual(code, 0, said)
+            for name in ("prometheus.yml", "prometheus-large.yml"):
+                code, said = self.promtool("check", "config", pathlib.Path(folder) / name)
+                self.assertEqual(code, 0, said)
 
     def test_each_alert_and_each_rule_has_a_case(self):
         alerts = {rule["alert"]: rule for rule in rules("lockstep.alerts.yml")}

@@ -18,6 +18,11 @@ import yaml
 import harness
 from harness import wait_until
 
+try:  # Debian's python3-prometheus-client: a reader of OpenMetrics that refuses what is not of the standard
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+except ImportError:
+    parse_openmetrics = None
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "prometheus"
 BOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
@@ -25,27 +30,32 @@ LIBRARY = harness.BIN.parent / "tests" / "fake_nvml" / "new"
 
 
 class Prometheus:
-    """Scrapes every half second what the shipped configuration scrapes; rules likewise."""
+    """Scrapes every half second what the shipped configuration scrapes; rules likewise. `name`: which one."""
 
-    def __init__(self, folder, daemon):
+    def __init__(self, folder, daemon, name="prometheus.yml"):
         self.folder = folder
         folder.mkdir()
-        config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        config = yaml.safe_load((DEPLOY / name).read_text())
         config["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "1s"}
         for job in config["scrape_configs"]:
             job.pop("scrape_interval", None)
             job.pop("scrape_timeout", None)
-            job["static_configs"] = [{"targets": [daemon.url.removeprefix("http://")]}]
+            for source in job.get("static_configs", []):
+                where = self.url if job["job_name"] == "prometheus" else daemon.url
+                source["targets"] = [where.removeprefix("http://")]
+            for source in job.get("http_sd_configs", []):
+                source["url"] = daemon.url + urllib.parse.urlsplit(source["url"]).path
+                source["refresh_interval"] = "1s"
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         (folder / "lockstep.token").write_text(daemon.token)
-        for name in ("lockstep.rules.yml", "lockstep.alerts.yml"):
-            rules = yaml.safe_load((DEPLOY / name).read_text())
+        for rule_file in ("lockstep.rules.yml", "lockstep.alerts.yml"):
+            rules = yaml.safe_load((DEPLOY / rule_file).read_text())
             for group in rules["groups"]:
                 group["interval"] = "1s"
-            (folder / name).write_text(yaml.safe_dump(rules))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+            (folder / rule_file).write_text(yaml.safe_dump(rules))
         self.log = open(folder / "log", "wb")
         self.process = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
@@ -159,6 +169,119 @@ class Scrape(harness.TestCase):
                     self.assertTrue(names, where)
                     wait_until(lambda n=names: known(n), 20, f"{where}: {sorted(names)} are known")
                     wait_until(lambda e=expression: self.prometheus.query(e), 20, where)
+
+
+@unittest.skipUnless(shutil.which("prometheus"), "prometheus is not installed (Debian package prometheus)")
+class Discovery(harness.TestCase):
+    """deploy/prometheus/prometheus-large.yml: Prometheus asks lockstepd which jobs there are."""
+
+    def job_that_reports(self):
+        job = self.daemon.submit(harness.python_job("found", "reports.py", self.root,
+                                                    resources={"nodes": 1, "ranks_per_node": 3}, recovery={}))["id"]
+        wait_until(lambda: all((self.root / f"pid-2-{rank}").exists() for rank in range(3)), 60,
+                   "the second generation runs")
+        wait_until(lambda: self.daemon.text(f"/metrics/jobs/{job}").count("lockstep_rank_step{") == 3, 30,
+                   "all ranks report")
+        return job
+
+    def end(self, job):
+        (self.root / "go").touch()
+        self.daemon.wait_state(job, "succeeded", 60)
+
+    def test_a_job_is_a_target_while_it_runs_and_its_series_are_there_once(self):
+        prometheus = Prometheus(self.root / "prometheus", self.daemon, "prometheus-large.yml")
+        self.addCleanup(prometheus.stop)
+        query = prometheus.query
+
+        def targets():
+            return [t for t in prometheus.ask("targets")["activeTargets"] if t["scrapePool"] == "lockstep-jobs"]
+
+        self.assertEqual(self.daemon.get("/v1/prometheus/targets"), [])
+        self.assertEqual(targets(), [])
+        job = self.job_that_reports()
+        target = wait_until(lambda: [t for t in targets() if t["health"] == "up"], 30, "the job is a target")[0]
+        self.assertEqual(target["labels"], {"job": "lockstep-jobs", "instance": f"{job}/0"})
+        found = target["discoveredLabels"]
+        self.assertEqual(found["__meta_lockstep_job"], job)
+        self.assertEqual(found["__meta_lockstep_name"], "found")
+        self.assertEqual(found["__meta_lockstep_user"], self.daemon.job(job)["user"])
+
+        wait_until(lambda: len(query(f'lockstep_rank_step{{job_id="{job}"}}')) == 3, 30, "three ranks, once each")
+        steps = query("lockstep_rank_step")
+        self.assertEqual({s["metric"]["instance"] for s in steps}, {f"{job}/0"})
+        # Nothing of a job comes from the daemon's own target.
+        self.assertEqual(query('{job="lockstep",job_id!=""}'), [])
+        self.assertEqual(query('lockstep_jobs{state="running"}')[0]["value"][1], "1")
+
+        self.end(job)
+        wait_until(lambda: not query(f'{{job_id="{job}"}}'), 30, "its series are stale")
+        wait_until(lambda: not targets(), 30, "and it is no target any more")
+        # It was never a failed scrape that ended them.
+        self.assertEqual(query('min_over_time(up{job="lockstep-jobs"}[5m])')[0]["value"][1], "1")
+
+        failed = 'prometheus_sd_refresh_failures_total{mechanism="http"}'
+        wait_until(lambda: query(failed), 30, "what LockstepTargetsFailing asks for is there")
+        self.assertEqual(query(f"{failed} > 0"), [])
+        self.daemon.stop()
+        wait_until(lambda: query(f"{failed} > 0"), 30, "and counts when lockstepd is down")
+
+    def test_parts_are_the_whole_and_both_formats_are_read_by_others(self):
+        job = self.job_that_reports()
+        path = f"/metrics/jobs/{job}"
+
+        def series(query, accept="text/plain"):
+            status, headers, body = self.daemon.request("GET", path + query, headers={"Accept": accept})
+            self.assertEqual(status, 200, body)
+            return headers["Content-Type"], body.decode()
+
+        def names(text):
+            return sorted(line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#"))
+
+        kind, whole = series("")
+        self.assertEqual(kind, "text/plain; version=0.0.4; charset=utf-8")
+
+        def same():  # unless a series began in between
+            parts = [name for part in range(3) for name in names(series(f"?shard={part}/3")[1])]
+            return sorted(parts) == names(series("")[1])
+
+        wait_until(same, 30, "the parts are the whole")
+        for rank in range(3):
+            self.assertIn(f'lockstep_rank_step{{job_id="{job}",rank="{rank}"}}', names(series(f"?shard={rank}/3")[1]))
+
+        checked = subprocess.run(["promtool", "check", "metrics"], input=whole, text=True, capture_output=True,
+                                 check=False)
+        self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
+
+        newer = "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+        kind, text = series("", newer)
+        self.assertEqual(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+        self.assertTrue(text.endswith("\n# EOF\n"))
+        self.assertEqual(series("", newer.replace("0.8", "0.3"))[0], "text/plain; version=0.0.4; charset=utf-8")
+        if parse_openmetrics is not None:
+            families = {family.name: family for family in parse_openmetrics(text)}
+            self.assertEqual(families["lockstep_rank"].type, "info")
+            self.assertEqual(families["lockstep_rank_samples"].type, "counter")
+            self.assertEqual(len(families["lockstep_rank_step"].samples), 3)
+
+        for bad in ("3/3", "1", "a/b", "0/0"):
+            self.assert_problem(self.daemon.api("GET", f"{path}?shard={bad}"), 400, "?shard")
+        self.assert_problem(self.daemon.api("GET", "/metrics/jobs/ls-00000000000000000000000000"), 404)
+        self.end(job)
+        self.assertEqual(series("")[1], "")
+        self.assertEqual(series("", newer)[1], "# EOF\n")
+
+    def test_another_users_job_is_no_target_and_has_no_metrics(self):
+        job = self.job_that_reports()
+        bob = json.loads(self.daemon.cli("token", "create", "bob", "--user", "bob", "--json").stdout)["token"]
+        prom = json.loads(self.daemon.cli("token", "create", "prom", "--user", "prom", "--role", "viewer", "--scope",
+                                          "metrics", "--json").stdout)["token"]
+        for token, seen in ((bob, 0), (prom, 1), (None, 1)):  # without a token: as /metrics, on this machine
+            headers = {"Authorization": token and f"Bearer {token}"}
+            status, listed = self.daemon.api("GET", "/v1/prometheus/targets", headers=headers)
+            self.assertEqual((status, len(listed)), (200, seen))
+            status, _, _ = self.daemon.request("GET", f"/metrics/jobs/{job}", headers=headers)
+            self.assertEqual(status, 200 if seen else 404)
+        self.end(job)
 
 
 if __name__ == "__main__":

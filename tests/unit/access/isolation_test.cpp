@@ -142,6 +142,7 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
         {"listJobs", Kind::lists_jobs},
         {"listNodes", Kind::lists_jobs},
         {"getNode", Kind::tested_elsewhere},  // below
+        {"listScrapeTargets", Kind::lists_jobs},
         {"getCluster", Kind::tells_no_jobs},
         {"whoAmI", Kind::tells_no_jobs},
         {"listTokens", Kind::tells_no_jobs},

@@ -170,6 +170,23 @@ class FakeControl final : public Control {
     MetricsBody metrics(std::string_view) override {
         return {"text/plain; version=0.0.4; charset=utf-8", "up 1\n"};
     }
+    MetricsBody own_metrics(std::string_view) override {
+        return {"text/plain; version=0.0.4; charset=utf-8", "own 1\n"};
+    }
+    Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
+                                    telemetry::Shard shard, std::string_view accept) override {
+        callers.push_back(caller);
+        if (id != kJob) {
+            return fail(Errc::not_found, "no such job");
+        }
+        return MetricsBody{std::string{accept}, "part " + std::to_string(shard.index) + " of " +
+                                                    std::to_string(shard.count) + "\n"};
+    }
+    std::vector<ScrapeTarget> scrape_targets(const Caller& caller) override {
+        callers.push_back(caller);
+        return scraped;
+    }
+    std::vector<ScrapeTarget> scraped;
     Task<Status> ready() override {
         if (ready_error) {
             co_return fail(*ready_error);

@@ -1,0 +1,154 @@
+// What Prometheus reads: everything, one job, which jobs there are.
+#include "daemon/control/control_service.hpp"
+#include "daemon/control/job_metrics.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// How long the target of a job that is over is answered with an empty body, which ends its series:
+// as long as a rank's outlive its last report, and longer than Prometheus takes to see that the
+// target is not listed any more.
+constexpr auto kLeft = std::chrono::seconds{30};
+
+// Jobs nobody has started have nothing to say beyond being counted: 10,000 of them queued must not
+// make 10,000 sets of series.
+bool has_series(const Job& job) {
+    return job.attempt() != nullptr && job.attempt()->placed_at != 0;
+}
+
+}  // namespace
+
+void ControlService::expose_totals(Exposed& out) const {
+    out.view.now = context_.now_seconds();
+    out.view.max_series_per_job = context_.settings.max_series_per_job;
+    out.view.jobs = states_;
+    out.view.submitted_total = submitted_total_;
+    out.view.finished_total = finished_total_;
+    out.ranks.resize(jobs_.size());  // borrowed by `active`: never moved from here on
+    for (const auto& [id, actor] : jobs_) {
+        ++out.view.jobs[static_cast<std::size_t>(actor->job().state)];
+    }
+}
+
+void ControlService::expose_job(Exposed& out, const ActorPtr& actor) const {
+    const Job& job = actor->job();
+    if (!has_series(job)) {
+        return;
+    }
+    out.active.push_back(metrics_view(job, context_.series.find(job.id.value),
+                                      out.ranks[out.active.size()], context_.clock.wall()));
+    actor->describe(out.active.back());
+    out.active.back().stats = actor->stats();
+}
+
+void ControlService::expose_all(Exposed& out) const {
+    expose_totals(out);
+    for (const auto& [id, actor] : jobs_) {
+        expose_job(out, actor);
+    }
+    out.view.active = out.active;
+    out.view.gpus = &context_.gpus;
+}
+
+MetricsBody ControlService::metrics(std::string_view accept) {
+    Exposed all;
+    expose_all(all);
+    return body_of(all, accept);
+}
+
+MetricsBody ControlService::own_metrics(std::string_view accept) {
+    Exposed totals;
+    expose_totals(totals);
+    return body_of(totals, accept);
+}
+
+MetricsBody ControlService::body_of(const Exposed& exposed, std::string_view accept) const {
+    std::size_t connected = 0;
+    double silence = 0;
+    for (const auto& [id, actor] : jobs_) {
+        for (const auto& [node, link] : actor->links()) {
+            ++connected;
+            silence = std::max(
+                silence,
+                std::chrono::duration<double>(context_.clock.steady() - link->last_heard).count());
+        }
+    }
+    context_.metrics.agents(connected, silence, 0);
+    context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
+    const telemetry::TextFormat format = telemetry::negotiate(accept);
+    return {std::string{telemetry::content_type(format)},
+            telemetry::render_metrics(format, context_.metrics, exposed.view)};
+}
+
+Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::string_view id,
+                                                telemetry::Shard shard, std::string_view accept) {
+    Exposed one;
+    one.view.now = context_.now_seconds();
+    one.view.max_series_per_job = context_.settings.max_series_per_job;
+    one.view.gpus = &context_.gpus;
+    const auto found = jobs_.find(std::string{id});
+    bool visible = found != jobs_.end() && caller.sees(found->second->job().user);
+    if (visible) {
+        one.ranks.resize(1);
+        expose_job(one, found->second);
+        one.view.active = one.active;
+    } else if (found == jobs_.end()) {
+        forget_left();
+        visible = std::any_of(left_.begin(), left_.end(), [&](const Left& left) {
+            return left.id == id && caller.sees(left.user);
+        });
+    }
+    if (!visible) {
+        return fail(Errc::not_found, "no metrics of a job " + printable(id.substr(0, 64)));
+    }
+    const telemetry::TextFormat format = telemetry::negotiate(accept);
+    return MetricsBody{std::string{telemetry::content_type(format)},
+                       telemetry::render_job(format, context_.metrics, one.view, shard)};
+}
+
+void ControlService::forget_left() {
+    const auto now = context_.clock.steady();
+    while (!left_.empty() && now - left_.front().at > kLeft) {
+        left_.pop_front();
+    }
+}
+
+std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
+    std::vector<ScrapeTarget> out;
+    for (const auto& [id, actor] : jobs_) {
+        const Job& job = actor->job();
+        if (!has_series(job) || !caller.sees(job.user)) {
+            continue;
+        }
+        ScrapeTarget target;
+        target.job = id;
+        target.name = job.spec.name;
+        target.user = job.user;
+        target.framework = to_string(job.spec.framework);
+        target.allocation = job.attempt()->scheduler_id;
+        const auto& resources = job.spec.resources;
+        target.shards =
+            telemetry::shards_of(static_cast<std::size_t>(job.spec.world_size()),
+                                 static_cast<std::size_t>(resources.nodes) *
+                                     static_cast<std::size_t>(std::max(resources.gpus_per_node, 0)),
+                                 context_.settings.max_series_per_job);
+        out.push_back(std::move(target));
+    }
+    std::sort(out.begin(), out.end(),
+              [](const ScrapeTarget& a, const ScrapeTarget& b) { return a.job < b.job; });
+    return out;
+}
+
+std::string ControlService::series_text() {
+    Exposed all;
+    expose_all(all);
+    std::string out;
+    telemetry::MetricText text{telemetry::TextFormat::prometheus, out};
+    telemetry::write_jobs(text, all.view);
+    return out;
+}
+
+}  // namespace lockstep

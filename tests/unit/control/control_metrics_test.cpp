@@ -1,0 +1,91 @@
+// What Prometheus reads: which jobs are targets for whom, and when a job's exposition ends.
+#include "tests/unit/control/control_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class ControlMetrics : public ControlTest {
+  protected:
+    std::vector<std::string> targets(const Caller& caller) {
+        std::vector<std::string> out;
+        for (const auto& one : control_->scrape_targets(caller)) {
+            out.push_back(one.job);
+        }
+        return out;
+    }
+    Result<MetricsBody> one(const std::string& id, const Caller& caller, const char* accept = "") {
+        return control_->job_metrics(caller, id, {}, accept);
+    }
+    const Caller bob_{"bob", false, true};
+    const Caller viewer_{"", false, false, true};
+};
+
+TEST_F(ControlMetrics, AJobIsATargetFromItsAllocationToItsEndAndForWhoMaySeeIt) {
+    EXPECT_THAT(targets(viewer_), IsEmpty());
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    EXPECT_THAT(targets(viewer_), testing::ElementsAre(id));
+    EXPECT_THAT(targets(ada_), testing::ElementsAre(id));
+    EXPECT_THAT(targets(bob_), IsEmpty());
+    const auto target = control_->scrape_targets(ada_).front();
+    EXPECT_EQ(target.user, "ada");
+    EXPECT_EQ(target.name, "t");
+    EXPECT_EQ(target.framework, "command");
+    EXPECT_EQ(target.allocation, "local-1");
+    EXPECT_EQ(target.shards, 1U);
+
+    const auto running = one(id, ada_);
+    ASSERT_TRUE(running);
+    EXPECT_THAT(running->body, HasSubstr("lockstep_job_state{job_id=\"" + id + "\""));
+    EXPECT_THAT(running->body, Not(HasSubstr("lockstep_build_info")));
+    EXPECT_THAT(running->content_type, HasSubstr("version=0.0.4"));
+    EXPECT_EQ(one(id, bob_).error().code, Errc::not_found);
+    EXPECT_EQ(one("ls-nobody", viewer_).error().code, Errc::not_found);
+    EXPECT_THAT(one(id, viewer_, "application/openmetrics-text")->body,
+                testing::EndsWith("# EOF\n"));
+
+    first.say(exit(1, 0, 0));
+    second.say(exit(1, 1, 0));
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    EXPECT_THAT(targets(viewer_), IsEmpty());
+    // Empty, so that Prometheus ends the series and sees no failed scrape; then unknown.
+    EXPECT_EQ(one(id, ada_)->body, "");
+    EXPECT_EQ(one(id, viewer_, "application/openmetrics-text")->body, "# EOF\n");
+    EXPECT_EQ(one(id, bob_).error().code, Errc::not_found);
+    clock_.advance(std::chrono::seconds{30});
+    EXPECT_EQ(one(id, ada_)->body, "");
+    clock_.advance(std::chrono::milliseconds{1});
+    EXPECT_EQ(one(id, ada_).error().code, Errc::not_found);
+}
+
+TEST_F(ControlMetrics, WithoutJobsThereIsTheDaemonAlone) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    EXPECT_THAT(control_->metrics("").body, HasSubstr(id));
+    const std::string own = control_->own_metrics("").body;
+    EXPECT_THAT(own, Not(HasSubstr(id)));
+    EXPECT_THAT(own, HasSubstr("lockstep_jobs{state=\"running\"} 1\n"));
+    EXPECT_THAT(own, HasSubstr("lockstep_agents_connected 2\n"));
+    EXPECT_THAT(own, HasSubstr("lockstep_build_info"));
+    const std::string series = control_->series_text();
+    EXPECT_THAT(series, HasSubstr("lockstep_job_ranks_expected{job_id=\"" + id + "\"} 2\n"));
+    EXPECT_THAT(series, Not(HasSubstr("lockstep_build_info")));
+}
+
+TEST_F(ControlMetrics, AJobThatWaitsHasNoSeriesYetAndIsNoTarget) {
+    scheduler_.handover = {Handover::Kind::wait, "", "not now"};
+    const std::string id = submit()->id;
+    EXPECT_THAT(targets(viewer_), IsEmpty());
+    EXPECT_EQ(one(id, ada_)->body, "");
+}
+
+}  // namespace
+}  // namespace lockstep
