@@ -2,6 +2,8 @@
 // may rely on it: the build without it (tests/run's with GCC) shows who forgets an include.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -13,8 +15,6 @@
 #include <string>
 #include <variant>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #ifdef BOOST_ASIO_NO_DEPRECATED  // set by whoever links Asio
 #include "job/async/asio.hpp"

@@ -1,15 +1,22 @@
 // How much CPU time telemetry takes, one core: taking in batches of agents, and rendering 200,000
 // rank series. Prints medians of five rounds as `name value unit`. Beside it the floor for the same
-// bytes: a memcpy of the body.
+// bytes, a memcpy of the body, and the peer: prometheus-cpp's registry and TextSerializer with as
+// many series of the same names and labels.
 #include "daemon/telemetry/exposition.hpp"
 
+#include <malloc.h>
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -59,10 +66,54 @@ std::string node_batch(std::uint32_t node, std::uint64_t seq) {
     return encode_batch(batch);
 }
 
-double resident_mib() {
-    long pages = 0;
-    std::ifstream{"/proc/self/statm"}.ignore(64, ' ') >> pages;
-    return static_cast<double>(pages) * 4096 / (1U << 20U);
+double status_mib(std::string_view key) {
+    std::ifstream file{"/proc/self/status"};
+    std::string line;
+    while (std::getline(file, line)) {
+        if (line.starts_with(key)) {
+            return std::strtod(line.c_str() + key.size(), nullptr) / 1024;
+        }
+    }
+    return 0;
+}
+
+// By how much the process grows at most while it makes a body, less the body itself. What the heap
+// has free is given back first, or it would be used unseen.
+double extra_mib(const std::function<std::string()>& make) {
+    ::malloc_trim(0);
+    std::ofstream{"/proc/self/clear_refs"} << 5;  // VmHWM begins anew
+    const double before = status_mib("VmRSS:");
+    const std::string body = make();
+    return status_mib("VmHWM:") - before - static_cast<double>(body.size()) / (1U << 20U);
+}
+
+void measure_peer(const std::string& job) {
+    prometheus::Registry registry;
+    for (const std::string_view name :
+         {"step", "loss", "step_time_seconds", "busy_seconds", "comm_wait_seconds",
+          "data_wait_seconds", "straggler_score", "report_age_seconds"}) {
+        auto& family = prometheus::BuildGauge()
+                           .Name("lockstep_rank_" + std::string{name})
+                           .Help("Of the newest step.")
+                           .Register(registry);
+        for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+            family.Add({{"job_id", job}, {"rank", std::to_string(rank)}})
+                .Set(0.71 + static_cast<double>(rank % 970) / 970);
+        }
+    }
+    std::string body;
+    const auto scrape = [&] { return prometheus::TextSerializer{}.Serialize(registry.Collect()); };
+    const double extra = extra_mib(scrape);
+    const double collect = median_ms([&] { registry.Collect(); });
+    const double all = median_ms([&] {
+        body.clear();
+        body.shrink_to_fit();
+        body = scrape();
+    });
+    std::printf("peer_metrics_200k_series %.1f ms\n", all);
+    std::printf("peer_metrics_of_which_collect %.1f ms\n", collect);
+    std::printf("peer_metrics_body %.1f MiB\n", static_cast<double>(body.size()) / (1U << 20U));
+    std::printf("peer_metrics_extra_memory %.1f MiB\n", extra);
 }
 
 }  // namespace
@@ -97,14 +148,14 @@ int main() {
     view.now = kNow + 1;
     view.active = jobs;
     DaemonMetrics daemon;
-    const double before = resident_mib();
+    const double extra =
+        extra_mib([&] { return render_metrics(TextFormat::prometheus, daemon, view); });
     std::string body;
     const double render = median_ms([&] {
         body.clear();
         body.shrink_to_fit();  // `body = {}` would keep the memory
         body = render_metrics(TextFormat::prometheus, daemon, view);
     });
-    const double after = resident_mib();
     const double stats =
         median_ms([&] { samples += compute_job_stats(job, view.now).ranks_reporting; });
     std::string copy;
@@ -116,9 +167,10 @@ int main() {
     std::printf("metrics_200k_series %.1f ms\n", render);
     std::printf("metrics_of_which_aggregates %.1f ms\n", stats);
     std::printf("metrics_body %.1f MiB\n", static_cast<double>(body.size()) / (1U << 20U));
-    std::printf("metrics_extra_memory %.1f MiB\n",
-                after - before - static_cast<double>(body.capacity()) / (1U << 20U));
+    std::printf("metrics_extra_memory %.1f MiB\n", extra);
     std::printf("metrics_memcpy_floor %.1f ms\n", floor);
     std::printf("series_memory %.0f MiB\n", static_cast<double>(job.bytes()) / (1U << 20U));
+    const std::string id{jobs[0].job_id};
+    measure_peer(id);
     return samples > 0 ? 0 : 1;
 }

@@ -1,148 +1,167 @@
-"""The history part of tests/bench/run: telemetry of 10,000 ranks into a real lockstepd and out again."""
+"""The history part of tests/bench/run: telemetry of 10,000 ranks into a real lockstepd and out again.
 
-import contextlib
-import http.client
+Figures are of one run on one machine: the generator's processor time is printed beside lockstepd's, and the
+rate is the one that was reached. Latencies count from the moment a batch was due.
+"""
+
 import json
-import pathlib
 import re
-import shutil
-import socket
-import subprocess
-import tempfile
-import time
-import urllib.request
+import struct
+import urllib.parse
 
-SLURM = {
-    "sbatch": """[ "$1" = --version ] && { echo slurm 22.05.8; exit; }
-for file; do :; done
-sed -n 's/^#SBATCH --job-name=//p' "$file" | tr -d "'" > "$here/name"
-echo 1""",
-    "squeue": """[ -s "$here/name" ] || exit 0
-while [ "$1" != -o ]; do shift; done
-now=$(date +%s)
-printf '%s\\n' "$2" | sed "s/%A/1/;s/%U/$(id -u)/;s/%u/$(id -un)/;s/%T/RUNNING/;s/%r/None/;s/%N/n1/;s/%P/p/
-s/%S/$now/;s/%V/$now/;s/%e/$now/;s/%j/$(cat "$here/name")/" """,
-    "sacct": ":", "scancel": ":", "sinfo": ":",
-    "scontrol": """case "$*" in
-*config*) printf 'ClusterName = bench\\nSLURM_VERSION = 22.05.8\\n' ;;
-*partition*) echo PartitionName=p State=UP Default=YES TotalNodes=16384 MaxNodes=UNLIMITED TotalCPUs=4000000 ;;
-esac"""}
+import simulated_job
+import watching
+
+GPU_SERIES = 20  # of a GPU, in a job of more than 1,024 (limits::kGpusShownInFull)
+RANK_SERIES = 9
+SERIES_WANTED = 200_000
+QUESTIONS = 50
+HEATMAP_STEPS = 800  # 10,000 ranks × 800 steps are as many cells as one answer has
 
 
-@contextlib.contextmanager
-def waiting_job(daemon, nodes, ranks):
-    """(daemon, job, ticket) of a job that a Slurm of six scripts says runs; whoever has the ticket is its agents."""
-    with tempfile.TemporaryDirectory(prefix="lockstep-slurm-") as folder:
-        for name, text in SLURM.items():
-            path = pathlib.Path(folder) / name
-            path.write_text(f'#!/bin/sh\nhere=$(dirname "$0")\n{text}\n')
-            path.chmod(0o755)
-        with daemon("--scheduler", "slurm", "--slurm-bin-dir", folder) as service:
-            job = service.submit({"name": "bench", "framework": "command", "command": ["/bin/true"],
-                                  "resources": {"nodes": nodes, "ranks_per_node": ranks}})["id"]
-            file = service.data / "runs" / job / "a1" / "agent.json"
-            service.wait_state(job, "starting", seconds=60)
-            yield service, job, json.loads(file.read_text())["ticket"]
+def address(service):
+    url = urllib.parse.urlsplit(service.url)
+    return url.hostname, url.port
 
 
-def ask(service, path, rounds=9):
-    """(median ms, bytes) of a GET."""
-    times = []
-    for _ in range(rounds):
-        request = urllib.request.Request(service.url + path, headers={"Authorization": f"Bearer {service.token}"})
-        began = time.monotonic()
-        with urllib.request.urlopen(request) as answer:
-            size = len(answer.read())
-        times.append((time.monotonic() - began) * 1000)
-    return sorted(times)[len(times) // 2], size
+def authorization(service):
+    return {"Authorization": f"Bearer {service.token}"}
 
 
-def gauge(service, name):
-    with urllib.request.urlopen(service.url + "/metrics") as answer:
-        text = answer.read().decode()
-    return sum(float(value) for value in re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", text, re.M))
+def ask(service, path):
+    """(ms, body) of a GET."""
+    return watching.get(*address(service), path, authorization(service))
 
 
-def measure(table, daemon, program, seconds, rss_mib, nodes=1250, ranks=8, metrics=20):
-    with waiting_job(daemon, nodes, ranks) as (service, job, ticket):
-        load = subprocess.Popen([program, service.url, ticket, str(nodes), str(ranks), str(metrics), str(seconds),
-                                 str(service.process.pid)], stdout=subprocess.PIPE, text=True)
-        figures = {}
-        for line in load.stdout:
-            name, value, _ = line.split()
-            if name == "done":
-                break
-            figures[name] = float(value)
-        try:
-            if "acknowledged" not in figures:
-                raise SystemExit(f"history: the load ended early\n{service.log_tail()}")
-            what = f"history, {nodes * ranks:,} ranks × {metrics} metrics at 1 Hz for {seconds} s"
-            target = nodes * ranks * metrics * 0.95
-            table.add(f"{what}: in", [figures["rate"]], "samples/s", target)
-            table.add("  lockstepd, all threads", [figures["cores"]], "cores", 1, higher_is_better=False)
-            table.add("  not acknowledged", [figures["sent"] - figures["acknowledged"]], "samples", 0, False)
-            table.add("  dropped", [gauge(service, "lockstep_ingest_dropped_samples_total")], "samples", 0, False)
-            table.add("  report to acknowledged, p99", [figures["ack_p99"]], "ms")
-            table.add("  resident after it", [rss_mib(service.process.pid)], "MiB", 300, False)
-            stored = gauge(service, "lockstep_store_samples")
-            if stored:
-                table.add("  chunks on disk", [disk_bytes(service) / stored], "bytes/sample")
-            for name, path in (("series, 1 rank", "series?metric=loss&ranks=77"),
-                               ("series, 256 ranks", "series?metric=loss&ranks=0-255"),
-                               ("heatmap, all ranks", "heatmap?metric=busy_seconds")):
-                took, size = ask(service, f"/v1/jobs/{job}/{path}")
-                table.add(f"  {name}: {size / 1024:,.0f} KiB", [took], "ms")
-        finally:
-            load.kill()
-            load.wait()
+def add_question(table, what, service, path, count=QUESTIONS, target=""):
+    """Rows of p50 and p99; the last answer."""
+    asked = [ask(service, path) for _ in range(count)]
+    times = [took for took, _ in asked]
+    table.add(f"  {what}, {len(asked[-1][1]) / 1024:,.0f} KiB: p50 of {count}", times, "ms")
+    table.add("    p99", [watching.percentile(times, 0.99)], "ms", target, higher_is_better=False)
+    return asked[-1][1]
 
 
-def pushgateway(table, seconds=10, nodes=1250, ranks=8, metrics=20):
-    """The peer: the same reports, one push per node, to Debian's prometheus-pushgateway if it is there."""
-    program = shutil.which("prometheus-pushgateway")
-    if program is None:
-        print("history: peer row SKIPPED: prometheus-pushgateway is not installed")
-        return
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    process = subprocess.Popen([program, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL)
-    try:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        wait_for_port(port)
-        began, pushes = time.monotonic(), 0
-        while time.monotonic() - began < seconds:
-            node = pushes % nodes
-            body = "".join(f"# TYPE metric_{m} gauge\n" + "".join(
-                f'metric_{m}{{rank="{node * ranks + r}"}} {pushes * 0.001 + m + r}\n' for r in range(ranks))
-                for m in range(metrics))
-            connection.request("PUT", f"/metrics/job/bench/node/{node}", body)
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status not in (200, 202):
-                raise SystemExit(f"pushgateway: {answer.status}")
-            pushes += 1
-        took = time.monotonic() - began
-        table.add(f"  peer: Pushgateway, first {min(pushes, nodes):,} of {nodes:,} groups, one client",
-                  [pushes * ranks * metrics / took], "samples/s")
-    finally:
-        process.kill()
-        process.wait()
+def gauge(service, name, labels=r"(?:\{[^}]*\})?"):
+    """The sum over all children of a metric, or over those with these labels."""
+    text = ask(service, "/metrics")[1].decode()
+    return sum(float(value) for value in re.findall(rf"^{name}{labels} (\S+)$", text, re.M))
 
 
-def wait_for_port(port):
-    end = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.05)
+def heatmap(service, job, metric, first, last):
+    """(rows, columns, ranks per row, steps per column, cells)."""
+    _, data = ask(service, f"/v1/jobs/{job}/heatmap?metric={metric}&from={first}&to={last}&columns={last - first + 1}")
+    magic, rows, columns, _, height, _, width = struct.unpack_from("<4s4xIIIIqq", data)
+    if magic != b"LSH1" or len(data) != 56 + rows * columns:
+        raise SystemExit(f"not a heatmap: {data[:56]!r}")
+    return rows, columns, height, width, data[56:]
 
 
-def disk_bytes(service):
-    with urllib.request.urlopen(service.url + "/metrics") as answer:
-        text = answer.read().decode()
-    return float(re.search(r'^lockstep_store_bytes\{tier="disk"\} (\S+)$', text, re.M).group(1))
+def count_stored(service, job, metrics, ranks, steps):
+    """How many samples can be asked for: a cell per rank and step, of every metric."""
+    found = 0
+    for metric in metrics:
+        for first in range(0, steps, HEATMAP_STEPS):
+            last = min(first + HEATMAP_STEPS, steps) - 1
+            rows, columns, height, width, cells = heatmap(service, job, metric, first, last)
+            if (rows, columns, height, width) != (ranks, last - first + 1, 1, 1):
+                print(f"history: heatmap of {metric} is {rows} × {columns} of {height} ranks and {width} steps")
+                continue  # none of these counts as found
+            found += len(cells) - cells.count(0)
+    return found
+
+
+def count_wrong(service, job, figures):
+    """(compared, different) of the values that the generator named."""
+    wanted = {name: value for name, value in figures.items() if name.startswith("value/")}
+    wrong = 0
+    for name, value in wanted.items():
+        _, rank, metric, step = name.split("/")
+        _, body = ask(service, f"/v1/jobs/{job}/series?metric={metric}&ranks={rank}&from={step}&to={step}")
+        points = [item["points"] for item in json.loads(body)["series"]]
+        wrong += points != [[[int(step), value, value, value]]]
+    return len(wanted), wrong
+
+
+def disk_mib(service):
+    """(database, WAL)."""
+    sizes = [(service.data / name).stat().st_size if (service.data / name).exists() else 0
+             for name in ("lockstep.db", "lockstep.db-wal")]
+    return [size / 2**20 for size in sizes]
+
+
+def measure(table, daemon, program, seconds, nodes=1250, ranks=8, metrics=20):
+    """Returns (samples/s, cores) of the first part."""
+    scraped = max(1, min(30, seconds // 2))
+    gpu_nodes = min(nodes, max(0, -(-(SERIES_WANTED - nodes * ranks * RANK_SERIES) // (8 * GPU_SERIES))))
+    with simulated_job.waiting_job(daemon, nodes, ranks) as (service, job, ticket):
+        run = watching.Run(service.process.pid, *address(service), authorization(service))
+        command = [program, "steady", service.url, ticket, *map(str, (nodes, ranks, metrics, seconds, scraped,
+                                                                      gpu_nodes))]
+        with watching.under_load(command, run):
+            peak = watching.memory_mib(service.process.pid, "VmHWM")
+            add_ingest(table, run, seconds, nodes * ranks, metrics, peak)
+            add_stored(table, service, job, run, (seconds + scraped) * nodes * ranks * metrics)
+            add_checks(table, service, job, run, ranks * nodes, seconds + scraped)
+            run.add_scrapes(table)
+            add_rendering(table, service)
+            for what, path in (("series of 1 rank", "series?metric=loss&ranks=7"),
+                               ("series of 256 ranks", "series?metric=loss&ranks=0-255"),
+                               (f"heatmap of {nodes * ranks:,} ranks", "heatmap?metric=busy_seconds")):
+                add_question(table, what, service, f"/v1/jobs/{job}/{path}")
+            if run.figures["broken"]:
+                table.note(f"history: {run.figures['broken']:.0f} connections broke\n{service.log_tail()}")
+    return run.figures["rate"], run.cores(0)
+
+
+def add_ingest(table, run, seconds, ranks, metrics, peak):
+    due = ranks * metrics
+    figures = run.figures
+    table.add(f"history, {ranks:,} ranks × {metrics} metrics at 1 Hz for {seconds} s: acknowledged", [figures["rate"]],
+              "samples/s", 0.99 * due)
+    table.add("  lockstepd, all threads", [run.cores(0)], "cores", 1, higher_is_better=False)
+    table.add("  the load generator", [run.cores(0, 2)], "cores")
+    table.add("  the generator was late by, p99", [figures["late_p99"]], "ms")
+    table.add("  due to acknowledged, p50", [figures["ack_p50"]], "ms")
+    table.add("    p99", [figures["ack_p99"]], "ms")
+    table.add("    p99 while /metrics is scraped", [figures["scraped_ack_p99"]], "ms")
+    if figures["late_p99"] > 1000 or figures["sent"] < 0.99 * due * seconds:
+        table.note(f"history: the generator could NOT keep its rate (late by up to {figures['late_most']:,.0f} ms): "
+                   f"what was measured is {figures['rate']:,.0f} samples/s, not {due:,}")
+    table.add(f"  resident after {seconds} s", [run.resident_after[0]], "MiB", 300, higher_is_better=False)
+    table.add("    growth in the second half", [run.growth()], "MiB/min")
+    table.add("    most, the scraped part included", [peak], "MiB")
+
+
+def add_stored(table, service, job, run, due):
+    sent = run.figures["sent"] + run.figures["scraped_sent"]
+    acknowledged = run.figures["acknowledged"] + run.figures["scraped_acknowledged"]
+    table.add("  samples sent, the scraped part included", [sent], "samples", due)
+    table.add("    not acknowledged", [sent - acknowledged], "samples", 0, False)
+    table.add("    not in lockstepd's count", [sent - gauge(service, "lockstep_ingest_samples_total")], "samples", 0,
+              False)
+    table.add("    dropped, by lockstepd's count", [gauge(service, "lockstep_ingest_dropped_samples_total")], "samples",
+              0, False)
+    database, wal = disk_mib(service)
+    table.add("  on disk: database + WAL", [(database + wal) * 2**20 / max(sent, 1)], "bytes/sample")
+    table.add("    database", [database], "MiB")
+    table.add("    WAL", [wal], "MiB")
+    packed = gauge(service, "lockstep_store_samples", r'\{tier="disk"\}')
+    if packed:
+        table.add(f"    chunks, of {packed:,.0f} samples",
+                  [gauge(service, "lockstep_store_bytes", r'\{tier="disk"\}') / packed], "bytes/sample")
+
+
+def add_checks(table, service, job, run, ranks, steps):
+    names = [name.removeprefix("metric/") for name in run.figures if name.startswith("metric/")]
+    sent = run.figures["sent"] + run.figures["scraped_sent"]
+    found = count_stored(service, job, names, ranks, steps)
+    table.add(f"  found again, asking for every rank and step of {len(names)} metrics", [found], "samples", sent)
+    compared, wrong = count_wrong(service, job, run.figures)
+    table.add(f"    of {compared} at random, other than sent", [wrong], "samples", 0, False)
+
+
+def add_rendering(table, service):
+    total = gauge(service, "lockstep_exposition_duration_seconds_sum", r"(?:\{[^}]*\})?")
+    count = gauge(service, "lockstep_exposition_duration_seconds_count", r"(?:\{[^}]*\})?")
+    table.add("    of which making the body, mean by lockstepd's count", [total / max(count, 1) * 1000], "ms")
