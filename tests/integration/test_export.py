@@ -104,7 +104,7 @@ class Export(harness.TestCase):
                                  resources={"nodes": 1, "ranks_per_node": ranks}, recovery={"max_restarts": 1})
         job_id = self.daemon.submit(job)["id"]
         done = [self.folder / f"done-{rank}" for rank in range(ranks)]
-        harness.wait_until(lambda: all(path.exists() and path.read_text() for path in done), 60, "all is reported")
+        harness.wait_until(lambda: all(path.exists() and path.read_text() for path in done), 30, "all is reported")
         self.assertEqual([path.read_text() for path in done], ["0"] * ranks, "reports that were dropped")
         expected = ranks * metrics * (steps + (accident[0] - accident[1] if accident else 0)) + (2 if accident else 1)
         harness.wait_until(lambda: self._count(job_id) == expected, 60, f"{expected} samples have come")
