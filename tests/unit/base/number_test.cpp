@@ -1,6 +1,7 @@
 #include "job/base/number.hpp"
 
 #include "job/base/json.hpp"
+#include "job/base/text.hpp"
 
 #include <gtest/gtest.h>
 
@@ -54,7 +55,7 @@ TEST(Number, ReadsBackBitForBitAlsoAsJson) {
             << text(value);
         std::string decimal;
         append_decimal(decimal, value);
-        EXPECT_EQ(std::stod(decimal == "0" ? "0" : decimal), value);
+        EXPECT_EQ(to_double(decimal), value);
         EXPECT_EQ(decimal.find('e'), std::string::npos);
     }
 }

@@ -52,7 +52,8 @@ class HistorySamplesTest : public ControlTest {
         do {
             const auto text = ask(id, query);
             EXPECT_TRUE(text.has_value()) << text.error().message;
-            const Json page = parse_json(text.value_or("{}")).value_or(Json::object());
+            // Larger than what the daemon reads of others.
+            Json page = Json::parse(text.value_or("{}"));
             for (const Json& run : page["runs"]) {
                 Json& rank = out[run["rank"].get<int>()];
                 for (std::size_t i = 0; i < run["steps"].size(); ++i) {
