@@ -65,11 +65,11 @@ def measure(table, daemon, program, points, rounds):
     ranks = MEMORY_NODES * MEMORY_RANKS
     steps = min(MEMORY_STEPS, points // ranks)
     with filled_job(daemon, program, MEMORY_NODES, MEMORY_RANKS, steps) as (service, job, _):
-        check(history.add_question(table, f"series of {ranks * steps:,} points, {ranks} ranks × {steps:,} steps (all "
-                                   f"that memory keeps), {COLUMNS} columns each", service,
-                                   path_of(job, f"0-{ranks - 1}"), QUESTIONS), ranks)
-        check(history.add_question(table, f"of {steps:,} points, 1 rank, from memory", service, path_of(job, "0"),
-                                   QUESTIONS), 1)
+        check(history.add_question(table, f"series of {ranks * steps:,} points, {ranks} ranks × {steps:,} steps from "
+                                   f"memory, {COLUMNS} columns each", service, path_of(job, f"0-{ranks - 1}"),
+                                   QUESTIONS), ranks)
+        check(history.add_question(table, f"series of {steps:,} points, 1 rank, from memory, {COLUMNS} columns", service,
+                                   path_of(job, "0"), QUESTIONS), 1)
     with filled_job(daemon, program, 1, 1, points) as (service, job, end):
         path = path_of(job, "0")
         what = f"series of {points:,} points, 1 rank, {COLUMNS} columns"

@@ -39,19 +39,21 @@ class HistoryBench(unittest.TestCase):
         for name in ("not acknowledged", "not in lockstepd's count", "dropped, by lockstepd's count"):
             self.assertEqual(self.row(name)["median"], 0, name)
         self.assertEqual(self.row("found again", f"of {METRICS} metrics")["median"], SENT)
-        self.assertEqual(self.row("of 200 at random, other than sent")["median"], 0)
-        for name in ("lockstepd, all threads", "resident after 2 s", "most, the scraped part included",
+        compared = self.row("at random, other than sent")
+        self.assertEqual(compared["median"], 0)
+        self.assertGreater(int(compared["what"].split()[1]), 100, "some may be the same twice")
+        for name in ("resident after 2 s", "most, the scraped part included",
                      "on disk: database + WAL", f"history, {AGENTS * RANKS} ranks"):
             self.assertGreater(self.row(name)["median"], 0, name)
-        for name in ("growth in the second half", "due to acknowledged, p50", "p99 while /metrics is scraped",
-                     "of which making the body", "series of 1 rank", "series of 256 ranks", "heatmap of 32 ranks",
-                     "that memory keeps", "of 357 points, 1 rank, from memory", "20,000 points, 1 rank, 800 columns, the "
-                     "job runs", "first after a restart", "from chunks, warm"):
+        for name in ("lockstepd, all threads", "growth in the second half", "due to acknowledged, p50",
+                     "p99 while /metrics is scraped", "of which making the body", "series of 1 rank", "series of 32 ranks",
+                     "heatmap of 32 ranks", "56 ranks × 357 steps from memory", "of 357 points, 1 rank, from memory",
+                     "20,000 points, 1 rank, 800 columns, the job runs", "first after a restart", "from chunks, warm"):
             self.row(name)
         self.assertIn("load average", self.notes[0])
         scraped = [row["what"] for row in self.rows if "/metrics of" in row["what"]]
         series = int(scraped[0].split(" series")[0].rpartition(" ")[2].replace(",", ""))
-        self.assertGreater(series, AGENTS * RANKS * 9 + AGENTS * 8 * 20, "ranks and GPUs are shown")
+        self.assertGreater(series, AGENTS * (RANKS * 15 + 8 * 30), "ranks and their nodes' GPUs are shown")
         if shutil.which("prometheus-pushgateway") is None:
             self.assertIn("the peer's rows were SKIPPED", self.output)
             return
