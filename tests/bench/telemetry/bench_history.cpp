@@ -110,6 +110,7 @@ class Agent {
             if (!got) {
                 load_.broken += over_ ? 0 : 1;
                 over_ = true;
+                acked_timer_.cancel();  // no more of them come
                 co_return;
             }
             const auto message = wire::decode_daemon(got->bytes);
