@@ -8,11 +8,13 @@
 #include "daemon/lockstepd/data_directory.hpp"
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
+#include "daemon/lockstepd/remote_write.hpp"
 #include "daemon/lockstepd/settings.hpp"
 #include "job/async/loose_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/machine.hpp"
 #include "job/base/version.hpp"
 
 #include <malloc.h>
@@ -160,6 +162,9 @@ class Daemon {
                                           ? url_for_others(*agents, for_agents.tls)
                                           : settings_.agent_url;
         control_->begin(agent_url, for_agents.tls ? tls.fingerprint : "");
+        if (const Status sent = begin_remote_write(api->port()); !sent) {
+            return sent;
+        }
         const std::string url = url_for_us(*api, plan->api.tls);
         if (const Status written = data_.write_url(url); !written) {
             return written;
@@ -169,6 +174,29 @@ class Daemon {
                                       {"agents", agent_url},
                                       {"data_dir", data_.path().string()}});
         return {};
+    }
+
+    Status begin_remote_write(std::uint16_t port) {
+        auto plan = plan_remote_write(settings_);
+        if (!plan) {
+            return fail(plan.error());
+        }
+        if (*plan) {
+            (*plan)->instance = host_name() + ":" + std::to_string(port);
+            remote_ =
+                std::make_unique<telemetry::RemoteWriter>(std::move(**plan), clock_, metrics_);
+            tasks_.spawn("remote-write", collect_series());
+        }
+        return {};
+    }
+
+    Task<void> collect_series() {
+        const std::chrono::milliseconds interval{
+            static_cast<std::int64_t>(settings_.remote_write_interval * 1000)};
+        while (!finishing_) {
+            remote_->push(control_->series_text(), clock_.wall());
+            co_await sleep_on(remote_timer_, interval);
+        }
     }
 
     Task<void> wait_for_signal() {
@@ -205,6 +233,11 @@ class Daemon {
     }
 
     Task<void> shut_down() {
+        if (remote_) {
+            remote_timer_.cancel();
+            remote_->push(control_->series_text(), clock_.wall());
+            remote_->stop(std::chrono::seconds{2});  // beside what follows
+        }
         if (server_) {
             co_await server_->stop(std::chrono::seconds{2});
         }
@@ -235,6 +268,8 @@ class Daemon {
     std::unique_ptr<ControlService> control_;
     Router router_;
     std::unique_ptr<HttpServer> server_;
+    net::steady_timer remote_timer_{io_};
+    std::unique_ptr<telemetry::RemoteWriter> remote_;
     bool finishing_ = false;
     int exit_code_ = 0;
 };
@@ -244,6 +279,10 @@ int start(const DaemonSettings& settings) {
     log::parse_level(settings.log_level, level);
     log::start("lockstepd", level, std::getenv("JOURNAL_STREAM") != nullptr);
     if (const auto good = plan_listeners(settings); !good) {
+        log::error("bad setting", {{"what", good.error().message}});
+        return kBadSettings;
+    }
+    if (const auto good = plan_remote_write(settings); !good) {
         log::error("bad setting", {{"what", good.error().message}});
         return kBadSettings;
     }

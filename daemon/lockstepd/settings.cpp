@@ -35,6 +35,39 @@ void declare_listeners(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_TLS_KEY");
 }
 
+void declare_metrics(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--metrics-max-series-per-job", settings.metrics_max_series_per_job,
+                   "Most series of one job's ranks in /metrics; what is cut is counted in "
+                   "lockstep_exposition_suppressed_series")
+        ->envname("LOCKSTEP_METRICS_MAX_SERIES_PER_JOB")
+        ->check(CLI::Range(0, 100'000'000));
+    app.add_flag("--metrics-auth", settings.metrics_auth,
+                 "/metrics needs a token as well; without this anybody on this machine may read it")
+        ->envname("LOCKSTEP_METRICS_AUTH");
+    app.add_option("--remote-write", settings.remote_write,
+                   "URL of a Prometheus remote-write receiver, for example "
+                   "http://127.0.0.1:9090/api/v1/write: it is sent the series of jobs, ranks and "
+                   "GPUs that /metrics shows; default: none")
+        ->envname("LOCKSTEP_REMOTE_WRITE");
+    app.add_option("--remote-write-token-file", settings.remote_write_token_file,
+                   "File of the bearer token for it; read before every request")
+        ->envname("LOCKSTEP_REMOTE_WRITE_TOKEN_FILE");
+    app.add_option("--remote-write-user", settings.remote_write_user,
+                   "User for it, instead of a token (HTTP basic authentication)")
+        ->envname("LOCKSTEP_REMOTE_WRITE_USER");
+    app.add_option("--remote-write-password-file", settings.remote_write_password_file,
+                   "File of that user's password; read before every request")
+        ->envname("LOCKSTEP_REMOTE_WRITE_PASSWORD_FILE");
+    app.add_option("--remote-write-interval", settings.remote_write_interval,
+                   "Seconds from one collection to the next")
+        ->envname("LOCKSTEP_REMOTE_WRITE_INTERVAL")
+        ->check(CLI::Range(0.1, 3600.0));
+    app.add_option("--remote-write-timeout", settings.remote_write_timeout,
+                   "Seconds that the receiver may take to answer one request")
+        ->envname("LOCKSTEP_REMOTE_WRITE_TIMEOUT")
+        ->check(CLI::Range(0.1, 600.0));
+}
+
 }  // namespace
 
 namespace {
@@ -124,14 +157,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST");
-    app.add_option("--metrics-max-series-per-job", settings.metrics_max_series_per_job,
-                   "Most series of one job's ranks in /metrics; what is cut is counted in "
-                   "lockstep_exposition_suppressed_series")
-        ->envname("LOCKSTEP_METRICS_MAX_SERIES_PER_JOB")
-        ->check(CLI::Range(0, 100'000'000));
-    app.add_flag("--metrics-auth", settings.metrics_auth,
-                 "/metrics needs a token as well; without this anybody on this machine may read it")
-        ->envname("LOCKSTEP_METRICS_AUTH");
+    declare_metrics(app, settings);
     app.add_option("--log-level", settings.log_level, "Least level that is logged")
         ->envname("LOCKSTEP_LOG_LEVEL")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
@@ -178,6 +204,9 @@ std::string manual(const CLI::App& app) {
                   {"2", "a setting is unknown or wrong"},
                   {"70", "the store cannot be trusted any more; start again to recover"}};
     text.examples = {{"lockstepd --listen 127.0.0.1:8470", "serve this machine"},
+                     {"lockstepd --remote-write https://metrics.example/api/v1/push "
+                      "--remote-write-token-file /etc/lockstep/push.token",
+                      "send the series of jobs, ranks and GPUs to Mimir"},
                      {"lockstepd --scheduler slurm --listen 10.0.0.1:8470",
                       "serve people and agents of the network, over TLS"}};
     text.see_also = {"lockstep(1)"};

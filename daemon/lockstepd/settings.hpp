@@ -25,6 +25,12 @@ struct DaemonSettings {
     std::vector<std::string> allowed_hosts;
     std::int64_t metrics_max_series_per_job = 300'000;
     bool metrics_auth = false;  // /metrics needs a token too
+    std::string remote_write;   // URL of a receiver; "" = none
+    std::string remote_write_token_file;
+    std::string remote_write_user;
+    std::string remote_write_password_file;
+    double remote_write_interval = 15;  // seconds
+    double remote_write_timeout = 30;   // of one request, seconds
     std::string log_level = "info";
     std::string slurmrestd_url = "http://127.0.0.1:6820";
     std::string slurm_bin_dir;                  // "" = found on PATH

@@ -12,6 +12,7 @@ find_package(prometheus-cpp REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(SNAPPY REQUIRED IMPORTED_TARGET snappy)
 pkg_check_modules(ACL REQUIRED IMPORTED_TARGET libacl)
 
 # Boost is header-only here; a target of our own marks it SYSTEM and fixes the macros.

@@ -35,6 +35,7 @@ HOMES = {  # a library's headers -> the folders that may include them
     r"torch|ATen|c10": ("job/trainer",),
     r"gloo": ("job/collective",),
     r"prometheus": ("daemon/telemetry",),
+    r"snappy": ("daemon/telemetry",),
     r"re2": ("job/model",),
     r"CLI": ("job/cli", "job/agent", "job/trainer", "daemon/lockstepd"),
 }

@@ -272,9 +272,12 @@ class Discovery(harness.TestCase):
 
     def test_another_users_job_is_no_target_and_has_no_metrics(self):
         job = self.job_that_reports()
-        bob = json.loads(self.daemon.cli("token", "create", "bob", "--user", "bob", "--json").stdout)["token"]
-        prom = json.loads(self.daemon.cli("token", "create", "prom", "--user", "prom", "--role", "viewer", "--scope",
-                                          "metrics", "--json").stdout)["token"]
+
+        def token_of(user, **rights):
+            return self.daemon.api("POST", "/v1/tokens", {"name": user, "user": user, **rights})[1]["token"]
+
+        bob = token_of("bob")
+        prom = token_of("prom", role="viewer", scopes=["metrics"])
         for token, seen in ((bob, 0), (prom, 1), (None, 1)):  # without a token: as /metrics, on this machine
             headers = {"Authorization": token and f"Bearer {token}"}
             status, listed = self.daemon.api("GET", "/v1/prometheus/targets", headers=headers)
