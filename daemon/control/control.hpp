@@ -5,6 +5,7 @@
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/control/cluster_view.hpp"
 #include "daemon/telemetry/shard.hpp"
+#include "daemon/control/rank_order.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
@@ -157,7 +158,9 @@ class Control {
     virtual Task<Result<std::string>> script(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
                                              std::size_t limit) = 0;  // {items, next_cursor}
-    virtual Task<Result<std::string>> ranks(Caller caller, std::string id) = 0;  // {items}
+    // {items, total, ranks_reporting, samples_per_second}; total: all ranks, however many are asked
+    // for.
+    virtual Task<Result<std::string>> ranks(Caller caller, std::string id, RanksQuery query) = 0;
     virtual Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) = 0;
     // Bytes as daemon/telemetry/heatmap.hpp says.
     virtual Task<Result<std::string>> heatmap(Caller caller, std::string id,

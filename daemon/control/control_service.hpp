@@ -60,7 +60,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> script(Caller caller, std::string id) override;
     Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
                                      std::size_t limit) override;
-    Task<Result<std::string>> ranks(Caller caller, std::string id) override;
+    Task<Result<std::string>> ranks(Caller caller, std::string id, RanksQuery query) override;
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
     Task<Result<std::string>> heatmap(Caller caller, std::string id, HeatmapQuery query) override;
     Task<Result<std::string>> samples(Caller caller, std::string id, SamplesQuery query) override;
@@ -147,7 +147,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id);
     Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
     std::string ranks_text(const Job& job, const telemetry::JobSeries* series,
-                           const JobActor* actor, std::size_t most) const;
+                           const JobActor* actor, const RanksQuery& query) const;
 
     ControlContext& context_;
     HistoryKeeper history_;

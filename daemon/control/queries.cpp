@@ -291,9 +291,11 @@ void ControlService::publish_ranks(JobActor& actor, bool now) {
     message.topic = "ranks." + id;
     message.event = "ranks";
     message.user = actor.job().user;
+    RanksQuery first;
+    first.limit = limits::kSeriesRanks;
     message.data = std::make_shared<const std::string>(
-        "{\"job\":\"" + id +
-        "\",\"ranks\":" + ranks_text(actor.job(), series, &actor, limits::kSeriesRanks) + "}");
+        "{\"job\":\"" + id + "\",\"ranks\":" + ranks_text(actor.job(), series, &actor, first) +
+        "}");
     context_.bus.publish(message);
 }
 

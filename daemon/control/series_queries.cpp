@@ -1,6 +1,7 @@
 // What the API shows of ranks: their newest values, their series and the heat map.
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/json_page.hpp"
+#include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/series_query.hpp"
 #include "job/base/limits.hpp"
 
@@ -47,18 +48,70 @@ void put_gpus(Json& item, std::span<const telemetry::RankGpu> gpus) {
     }
 }
 
+// What the rank is sorted by; nothing if there is none.
+std::optional<double> sort_value(RankKey key, std::size_t rank, const telemetry::JobSeries* series,
+                                 const std::vector<telemetry::RankGpu>& gpus, double now) {
+    using telemetry::CoreMetric;
+    if (key == RankKey::rank) {
+        return static_cast<double>(rank);
+    }
+    if (key == RankKey::utilization_ratio || key == RankKey::power_watts) {
+        const bool use = key == RankKey::utilization_ratio;
+        double sum = 0;
+        int count = 0;
+        for (const telemetry::RankGpu& one :
+             telemetry::gpus_of(gpus, static_cast<std::int32_t>(rank))) {
+            const double value = (*one.gpu)[use ? GpuMetric::utilization : GpuMetric::power];
+            sum += std::isnan(value) ? 0 : value;
+            count += std::isnan(value) ? 0 : 1;
+        }
+        return count == 0 ? std::nullopt : std::optional{use ? sum / count : sum};
+    }
+    if (series == nullptr || rank >= series->world_size() || series->rank(rank).empty()) {
+        return std::nullopt;
+    }
+    const telemetry::RankSeries& one = series->rank(rank);
+    switch (key) {
+        case RankKey::step:
+            return one.last_step() < 0 ? std::nullopt
+                                       : std::optional{static_cast<double>(one.last_step())};
+        case RankKey::loss:
+            return one.latest(CoreMetric::loss);
+        case RankKey::step_seconds:
+            return one.latest(CoreMetric::step_seconds);
+        case RankKey::busy_seconds:
+            return one.latest(CoreMetric::busy_seconds);
+        case RankKey::comm_wait_seconds:
+            return one.latest(CoreMetric::comm_wait_seconds);
+        case RankKey::data_wait_seconds:
+            return one.latest(CoreMetric::data_wait_seconds);
+        case RankKey::report_age_seconds:
+            return series->report_age(rank, now);
+        case RankKey::rank:
+        case RankKey::utilization_ratio:
+        case RankKey::power_watts:
+            break;
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::string ControlService::ranks_text(const Job& job, const telemetry::JobSeries* series,
-                                       const JobActor* actor, std::size_t most) const {
+                                       const JobActor* actor, const RanksQuery& query) const {
     const auto world = static_cast<std::size_t>(job.spec.world_size());
     const double now = context_.now_seconds();
     const auto gpus = context_.gpus.ranks(job.id.value, now);
+    std::vector<std::optional<double>> values(world);
+    for (std::size_t rank = 0; rank < world; ++rank) {
+        values[rank] = sort_value(query.key, rank, series, gpus, now);
+    }
     std::vector<std::string> texts;
-    for (std::size_t rank = 0; rank < std::min(world, most); ++rank) {
-        Json item = rank_json(job, static_cast<std::int32_t>(rank));
-        if (actor != nullptr && actor->pid(static_cast<std::int32_t>(rank)) > 0) {
-            item["pid"] = actor->pid(static_cast<std::int32_t>(rank));
+    for (const std::int32_t number : ranks_in_order(values, query)) {
+        const auto rank = static_cast<std::size_t>(number);
+        Json item = rank_json(job, number);
+        if (actor != nullptr && actor->pid(number) > 0) {
+            item["pid"] = actor->pid(number);
         }
         if (series != nullptr && rank < series->world_size() && !series->rank(rank).empty()) {
             const auto& one = series->rank(rank);
@@ -76,7 +129,7 @@ std::string ControlService::ranks_text(const Job& job, const telemetry::JobSerie
                 item["report_age_seconds"] = *age;
             }
         }
-        put_gpus(item, telemetry::gpus_of(gpus, static_cast<std::int32_t>(rank)));
+        put_gpus(item, telemetry::gpus_of(gpus, number));
         texts.push_back(dump_json(item));
     }
     return json_page({texts.begin(), texts.end()}, "");
@@ -100,7 +153,7 @@ Task<Result<const telemetry::JobSeries*>> ControlService::load_series(const Job&
     co_return context_.series.find(id);
 }
 
-Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id) {
+Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await load(caller, id);
     if (!job) {
         co_return fail(job.error());
@@ -110,8 +163,40 @@ Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id) {
         co_return fail(series.error());
     }
     const ActorPtr actor = find(id);
-    co_return ranks_text(**job, *series, actor.get(), SIZE_MAX);
+    std::string text = ranks_text(**job, *series, actor.get(), query);
+    Json rest = Json::object();
+    rest["total"] = (*job)->spec.world_size();
+    std::optional<telemetry::JobStats> computed;
+    const telemetry::JobStats* stats = actor ? actor->stats() : nullptr;
+    if (stats == nullptr && *series != nullptr) {
+        stats = &computed.emplace(telemetry::compute_job_stats(**series, context_.now_seconds()));
+    }
+    if (stats != nullptr) {
+        rest["ranks_reporting"] = stats->ranks_reporting;
+        put_number(rest, "samples_per_second", stats->samples_per_second);
+    }
+    text.back() = ',';  // one object of the two
+    text += dump_json(rest).substr(1);
+    co_return text;
 }
+
+namespace {
+
+// What was asked for by a name that nobody used is answered with the names that were.
+std::string series_text(const telemetry::SeriesQuery& asked, const telemetry::JobSeries* series,
+                        const std::vector<telemetry::RankHistory>& found) {
+    Json answer = telemetry::to_json(asked, found);
+    const bool nothing =
+        std::all_of(found.begin(), found.end(),
+                    [](const telemetry::RankHistory& rank) { return rank.buckets.empty(); });
+    if (nothing) {
+        answer["metrics"] =
+            series == nullptr ? std::vector<std::string>{} : series->reported_metrics();
+    }
+    return dump_json(answer);
+}
+
+}  // namespace
 
 Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
     const auto job = co_await load(caller, id);
@@ -136,14 +221,14 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     asked.to = query.to.value_or(asked.to);
     asked.points = query.points;
     if (*series == nullptr) {
-        co_return dump_json(telemetry::to_json(asked, {}));
+        co_return series_text(asked, nullptr, {});
     }
     if (asked.ranks.empty()) {
         asked.ranks.resize(std::min((*series)->world_size(), limits::kSeriesRanks));
         std::iota(asked.ranks.begin(), asked.ranks.end(), 0);
     }
     if (HistoryKeeper::in_memory(**series, asked.ranks)) {
-        co_return dump_json(telemetry::to_json(asked, telemetry::query_series(**series, asked)));
+        co_return series_text(asked, *series, telemetry::query_series(**series, asked));
     }
     telemetry::HistoryAsk ask;
     ask.metric = asked.metric;
@@ -158,7 +243,7 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     if (!found) {
         co_return fail(found.error());
     }
-    co_return dump_json(telemetry::to_json(asked, *found));
+    co_return series_text(asked, *series, *found);
 }
 
 Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,

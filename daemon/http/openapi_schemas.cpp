@@ -288,7 +288,10 @@ constexpr std::string_view kSchemas = R"json({
     "data_wait_seconds": {"type": "number"},
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"}}},
 "Ranks": {"type": "object", "required": ["items"], "properties": {
-    "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}}},
+    "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}},
+    "total": {"type": "integer", "description": "Ranks of the job, whatever limit was asked for."},
+    "ranks_reporting": {"type": "integer"},
+    "samples_per_second": {"$ref": "#/components/schemas/LooseNumber"}}},
 "Evidence": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"type": "object",
       "required": ["attempt", "generation", "time", "reason", "message", "ranks"],
@@ -322,7 +325,9 @@ constexpr std::string_view kSchemas = R"json({
             "items": {"type": ["number", "null"]}}},
         "nonfinite": {"type": "array", "description": "[x, nan | inf | -inf]",
           "items": {"type": "array", "minItems": 2, "maxItems": 2}},
-        "nonfinite_total": {"type": "integer"}}}}}},
+        "nonfinite_total": {"type": "integer"}}}},
+    "metrics": {"type": "array", "items": {"type": "string"},
+      "description": "What the ranks have reported; there only if nothing of what was asked for was found."}}},
 "MetricNames": {"type": "object", "required": ["ranks", "items"], "properties": {
     "ranks": {"type": "integer", "description": "How many the job has."},
     "items": {"type": "array", "items": {"type": "string"}}}},

@@ -20,13 +20,33 @@ constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kTailLines = 100'000;
 constexpr std::size_t kTopicsBytes = 4096;
 
+std::string rank_keys() {
+    std::string out;
+    for (const std::string_view key : kRankKeys) {
+        out.append(out.empty() ? "" : " ").append(key);
+    }
+    return out;
+}
+
 Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
+    RanksQuery query;
+    std::string sort{kRankKeys.front()};
+    std::int64_t offset = 0;
+    std::int64_t limit = limits::kRanks;
+    in.text("sort", sort, limits::kTextBytes);
+    in.integer("offset", offset, 0, limits::kRanks);
+    in.integer("limit", limit, 1, limits::kRanks);
+    if (!query.sort_by(sort)) {
+        in.error("sort", "must be one of " + rank_keys() + ", - in front for the highest first");
+    }
     if (const auto error = in.finish()) {
         co_return problem(*error);
     }
+    query.offset = static_cast<std::size_t>(offset);
+    query.limit = static_cast<std::size_t>(limit);
     std::string id{request.param()};
-    auto text = co_await context.control.ranks(caller_of(request), std::move(id));
+    auto text = co_await context.control.ranks(caller_of(request), std::move(id), query);
     co_return json_or_problem(std::move(text));
 }
 
@@ -312,6 +332,12 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     route.handler = waiting(context, ranks);
     route.operation = "getJobRanks";
     route.summary = "Every rank: where it runs, its state, its last report.";
+    route.query = {{"sort", "string",
+                    "One of " + rank_keys() +
+                        "; - in front: the highest first. Those without a value come last, NaN is "
+                        "above everything."},
+                   {"offset", "integer", "Leave out so many of the first; 0 if not given."},
+                   {"limit", "integer", "At most so many; all if not given."}};
     route.response_schema = "Ranks";
     route.failures = {404};
     router.add(std::move(route));

@@ -90,7 +90,11 @@ class FakeControl final : public Control {
                                std::size_t limit) override {
         co_return text(id + " " + std::to_string(after) + " " + std::to_string(limit));
     }
-    Answer<std::string> ranks(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> ranks(Caller, std::string id, RanksQuery query) override {
+        ranks_queries.push_back(query);
+        co_return text(id);
+    }
+    std::vector<RanksQuery> ranks_queries;
     Answer<std::string> heatmap(Caller, std::string id, HeatmapQuery query) override {
         heatmap_queries.push_back(query);
         co_return "LSH1" + id;

@@ -264,6 +264,22 @@ TEST_F(RoutesTest, AHeatmapIsBytesAndItsParametersArePassedOn) {
     EXPECT_EQ(get(of_job("/heatmap?columns=0&rows=-1&ranks=x")).status, 400);
 }
 
+TEST_F(RoutesTest, RanksAreSortedAndPagedAsAsked) {
+    EXPECT_EQ(get(of_job("/ranks?sort=-loss&offset=20&limit=10")).status, 200);
+    EXPECT_EQ(get(of_job("/ranks")).status, 200);
+    ASSERT_EQ(control_.ranks_queries.size(), 2U);
+    EXPECT_EQ(control_.ranks_queries[0].key, RankKey::loss);
+    EXPECT_TRUE(control_.ranks_queries[0].descending);
+    EXPECT_EQ(control_.ranks_queries[0].offset, 20U);
+    EXPECT_EQ(control_.ranks_queries[0].limit, 10U);
+    EXPECT_EQ(control_.ranks_queries[1].key, RankKey::rank);
+    EXPECT_FALSE(control_.ranks_queries[1].descending);
+    const auto bad = get(of_job("/ranks?sort=colour&offset=-1&limit=0"));
+    EXPECT_EQ(bad.status, 400);
+    EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?limit", "?offset", "?sort"}));
+    EXPECT_EQ(control_.ranks_queries.size(), 2U);
+}
+
 TEST_F(RoutesTest, EventsAndSeriesPassTheirParametersOn) {
     EXPECT_EQ(get(of_job("/events?after=12&limit=3")).body,
               "{\"asked\":\"" + std::string{kJob} + " 12 3\"}");
