@@ -132,13 +132,17 @@ Task<void> run_into(Task<Result<T>> task, std::optional<Result<T>>& result) {
 }
 
 template <class T>
-Result<T> run_now(Task<Result<T>> task) {
+Result<T> run_now(Task<Result<T>> task, const std::stop_token& stop = {}) {
     net::io_context io{1};
+    const std::stop_callback end(stop, [&io] { io.stop(); });
     std::optional<Result<T>> result;
     std::exception_ptr problem;
     net::co_spawn(io, run_into(std::move(task), result),
                   [&problem](const std::exception_ptr& error) { problem = error; });
     io.run();
+    if (!result && stop.stop_requested()) {
+        return fail(Errc::cancelled, "not waited for any more");
+    }
     if (!result) {
         return fail(Errc::internal, "the HTTP client ended without a result");
     }
@@ -274,7 +278,8 @@ Result<std::string> certificate_now(const Endpoint& endpoint, std::chrono::milli
 }
 
 Result<ClientResponse> http_request_now(const Endpoint& endpoint, ClientRequest request) {
-    return run_now(http_request(endpoint, std::move(request)));
+    const std::stop_token stop = request.stop;
+    return run_now(http_request(endpoint, std::move(request)), stop);
 }
 
 Result<ClientResponse> http_stream_now(const Endpoint& endpoint, ClientRequest request,

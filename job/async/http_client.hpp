@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,8 @@ struct ClientRequest {
     std::string body{};
     std::vector<std::pair<std::string, std::string>> headers{};
     std::chrono::milliseconds deadline{30'000};  // for stream(): until the headers are there
+    // For http_request_now(): another thread may end it, which then answers Errc::cancelled.
+    std::stop_token stop{};
 };
 struct ClientResponse {
     int status = 0;

@@ -163,6 +163,28 @@ TEST(HttpClient, SilenceIsTimedOut) {
     EXPECT_EQ(response.error().code, Errc::timed_out);
 }
 
+TEST(HttpClient, AnotherThreadEndsARequestThatNobodyAnswers) {
+    std::promise<void> asked;
+    std::promise<void> ended;
+    OneShot server{[&](int fd) {
+        read_head(fd);
+        asked.set_value();
+        ended.get_future().wait();
+    }};
+    std::stop_source source;
+    const std::jthread other{[&] {
+        asked.get_future().wait();
+        source.request_stop();
+    }};
+    ClientRequest request;
+    request.deadline = 60s;
+    request.stop = source.get_token();
+    const auto answer = http_request_now(server.endpoint(), std::move(request));
+    ended.set_value();
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Errc::cancelled);
+}
+
 TEST(Fingerprint, IsReadInTheFormsPeopleHaveIt) {
     const std::string wanted = "sha256:" + std::string(32, 'a') + std::string(32, '1');
     std::string colons;
