@@ -109,7 +109,13 @@ Result<ClientResponse> Client::get(const std::string& target) const {
 }
 
 Result<Json> Client::get_json(const std::string& target) const {
-    const auto response = get(target);
+    ClientRequest asked;
+    asked.target = target;
+    return ask_json(std::move(asked));
+}
+
+Result<Json> Client::ask_json(ClientRequest asked) const {
+    const auto response = request(std::move(asked));
     if (!response) {
         return fail(response.error());
     }

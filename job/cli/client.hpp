@@ -32,6 +32,8 @@ class Client {
     Result<ClientResponse> request(ClientRequest request) const;
     Result<ClientResponse> get(const std::string& target) const;
     Result<Json> get_json(const std::string& target) const;
+    // One with a deadline of its own, or that another thread may end.
+    Result<Json> ask_json(ClientRequest asked) const;
     Result<Json> post_json(const std::string& target, std::string body, Headers headers = {}) const;
 
     // The id of the one job the text names: a whole id, or its beginning (6 characters or more

@@ -1,9 +1,7 @@
-// size: a small function per verb
 #include "job/cli/commands.hpp"
 
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
-#include "job/cli/plot.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/views.hpp"
 
@@ -130,45 +128,6 @@ Exit events(Context& context, const std::string& id) {
             context.sleep(std::chrono::milliseconds{500});
         }
     }
-}
-
-Exit series(Context& context, const std::string& id) {
-    const Options& options = context.options;
-    // Two columns of dots a character; a table in a pipe holds what a person can still read.
-    const std::int64_t fitting =
-        context.terminal.interactive ? static_cast<std::int64_t>(context.terminal.width) * 2 : 100;
-    std::string target =
-        "/v1/jobs/" + id + "/series?metric=" + query_encode(options.metric) + "&x=" + options.x +
-        "&points=" +
-        std::to_string(options.points > 0 ? options.points
-                                          : std::clamp<std::int64_t>(fitting, 10, 800));
-    target += options.ranks.empty() ? "" : "&ranks=" + query_encode(options.ranks);
-    const auto answer = context.client.get_json(target);
-    if (!answer) {
-        return report(context, answer.error());
-    }
-    if (options.json) {
-        print_json(context, *answer);
-        return Exit::ok;
-    }
-    const std::vector<PlotLine> lines = plot_lines(*answer);
-    const bool any = std::any_of(lines.begin(), lines.end(),
-                                 [](const PlotLine& line) { return !line.points.empty(); });
-    if (!any) {
-        context.err << "nothing was reported as " << one_line(options.metric) << "\n";
-        return Exit::not_found;
-    }
-    if (!context.terminal.interactive) {
-        print(context, series_table(context.terminal, *answer));
-        return Exit::ok;
-    }
-    const std::size_t height = std::clamp<std::size_t>(context.terminal.height - 6, 6, 24);
-    const auto drawing = plot(context.terminal, one_line(options.metric), options.x, lines, height);
-    if (drawing.empty()) {
-        context.err << "every value of " << one_line(options.metric) << " is nan or infinite\n";
-    }
-    print(context, drawing);
-    return Exit::ok;
 }
 
 Exit cancel_sweep(Context& context, const std::string& id) {
@@ -428,10 +387,10 @@ Exit run_verb(Context& context, const std::string& verb) {
         return follow_job(context, *id, context.options.wait);
     }
     static const std::map<std::string, Exit (*)(Context&, const std::string&)> kJob{
-        {"show", show},         {"ranks", ranks},          {"logs", logs},
-        {"events", events},     {"series", series},        {"cancel", cancel},
-        {"spec", spec},         {"restart", restart},      {"checkpoint", checkpoint},
-        {"evidence", evidence}, {"export", export_samples}};
+        {"show", show},         {"ranks", ranks},           {"logs", logs},
+        {"events", events},     {"series", series},         {"cancel", cancel},
+        {"spec", spec},         {"restart", restart},       {"checkpoint", checkpoint},
+        {"evidence", evidence}, {"export", export_samples}, {"top", top}};
     return kJob.at(verb)(context, *id);
 }
 

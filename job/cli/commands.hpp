@@ -17,6 +17,8 @@ Exit submit(Context& context);
 Exit logs(Context& context, const std::string& id);
 Exit evidence(Context& context, const std::string& id);
 Exit export_samples(Context& context, const std::string& id);
+Exit series(Context& context, const std::string& id);
+Exit top(Context& context, const std::string& id);
 Exit token(Context& context);
 // nodes check
 Exit check_nodes(Context& context);

@@ -192,6 +192,18 @@ void declare_one_job(CLI::App& app, Options& options) {
     CLI::App* ranks =
         job_verb(app, options, "ranks", "Show the ranks: step, loss, step time, node");
     ranks->add_flag("--watch", options.watch, "Again and again, until the job has ended");
+    CLI::App* top = job_verb(app, options, "top",
+                             "Watch the ranks of a job: those that are busy longest first");
+    top->add_option("--sort", options.sort, "What is first; s changes it")
+        ->check(CLI::IsMember({"busy", "loss", "step", "gpu", "rank"}).description(""))
+        ->type_name("busy|loss|step|gpu|rank")
+        ->capture_default_str();
+    top->add_flag("-r,--reverse", options.reverse, "The other way around");
+    top->add_option("--interval", options.interval_seconds, "Seconds between two looks")
+        ->check(CLI::Range(0.2, 3600.0).description(""))
+        ->type_name("SECONDS")
+        ->capture_default_str();
+    top->add_flag("--once", options.once, "Print one table of all ranks and end");
     CLI::App* logs = job_verb(app, options, "logs", "Print what a rank wrote");
     logs->add_option("--rank", options.rank, "Number of the rank, or all")
         ->type_name("N|all")
@@ -217,15 +229,20 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->add_option("METRIC", options.metric, "loss, step_seconds, samples, or any name reported")
         ->required()
         ->type_name("METRIC");
-    series->add_option("--ranks", options.ranks, "Which ranks, as in 0-3,7 (default: all)")
+    series->add_option("--ranks,--rank", options.ranks, "Which ranks, as in 0-3,7 (default: all)")
         ->type_name("SET");
+    series
+        ->add_option(
+            "--from", options.from,
+            "Begin at this step, at this time (2026-11-22T08:30:00Z), or so long ago (30m)")
+        ->type_name("STEP|TIME");
+    series->add_option("--to", options.to, "End there")->type_name("STEP|TIME");
     series->add_option("--points", options.points, "Points a rank (default: what fits)")
         ->check(CLI::Range(2, 4000).description(""))
         ->type_name("N");
-    series->add_option("--x", options.x, "What runs along the axis")
+    series->add_option("--x", options.x, "What runs along the axis (default: step)")
         ->check(CLI::IsMember({"step", "time"}).description(""))
-        ->type_name("step|time")
-        ->capture_default_str();
+        ->type_name("step|time");
     declare_export(app, options);
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
     cancel->add_flag("--sweep", options.whole_sweep, "Every job of the sweep it is of");
@@ -324,7 +341,14 @@ ManualText manual_text() {
         "specification, follows the job and prints what the ranks report.",
         "On a terminal, follow and submit --follow draw one line a rank and a progress bar; in a "
         "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
-        "restarts they connect again by themselves."};
+        "restarts they connect again by themselves.",
+        "top takes the whole terminal: s sorts by the next of busy, loss, step, gpu and rank, r "
+        "turns the order around, the arrows, PgUp, PgDn, Home and End scroll, space pauses, ? "
+        "explains and q quits. In a pipe it prints one table. A rank with an anomaly of the last "
+        "10 minutes is marked !, one that has failed x. It ends with the job.",
+        "series draws a plot: each column from its lowest to its highest value, up to four ranks "
+        "as lines, more as a band with their median; ! marks what was not finite, R a restart. In "
+        "a pipe it prints rows of x, rank, min, max and last with tabs between."};
     text.environment = {
         {"LOCKSTEP_URL", "Address of lockstepd, like --url."},
         {"LOCKSTEP_TOKEN", "Access token itself."},
@@ -353,8 +377,11 @@ ManualText manual_text() {
                   {"130", "Interrupted; the job goes on."}};
     text.examples = {{"lockstep submit train.json --follow", "Submit a job and watch it."},
                      {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
+                     {"lockstep top ls-01JCXW", "Watch its ranks, the slowest first."},
                      {"lockstep series ls-01JCXW loss", "Plot the loss of every rank."},
                      {"lockstep export ls-01JCXW --tensorboard runs", "For TensorBoard."},
+                     {"lockstep series ls-01JCXW step_seconds --rank 3 --from 30m",
+                      "Plot the step times of rank 3 over the last half hour."},
                      {"lockstep token create laptop --expires 12h > token",
                       "A token of your own that ends in the evening."},
                      {"lockstep jobs --state running --json", "What runs, for a program."}};

@@ -59,8 +59,12 @@ struct Options {
     std::string nodelist;
     std::int64_t nodes = 1;
     std::int64_t gpus = 0;  // a node
-    std::string x = "step";
-    std::int64_t points = 0;  // 0 = what fits
+    std::string x;          // "" = step, or time if the range is one of times
+    std::string from;       // series; "" = all
+    std::string to;
+    std::string sort = "busy";    // top
+    double interval_seconds = 1;  // top
+    std::int64_t points = 0;      // 0 = what fits
     // export; the ranks are `ranks`
     std::string tensorboard;
     std::string csv;
@@ -86,6 +90,8 @@ struct Options {
     bool quiet = false;        // jobs
     bool log_follow = false;   // logs, events
     bool watch = false;        // ranks
+    bool once = false;         // top
+    bool reverse = false;      // top
     bool now = false;          // evidence
     bool gpu_test = false;     // nodes check
     bool overwrite = false;    // export

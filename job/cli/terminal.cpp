@@ -57,6 +57,7 @@ std::string printf_double(const char* format, double value) {
 struct Glyph {
     std::size_t bytes = 1;
     std::size_t columns = 1;
+    wchar_t code = 0;  // 0: an escape sequence or one byte
 };
 
 Glyph glyph_at(std::string_view text, std::size_t at) {
@@ -81,7 +82,13 @@ Glyph glyph_at(std::string_view text, std::size_t at) {
         ++bytes;
     }
     const int columns = ::wcwidth(code);
-    return {bytes, columns < 0 ? 1 : static_cast<std::size_t>(columns)};
+    return {bytes, columns < 0 ? 1 : static_cast<std::size_t>(columns), code};
+}
+
+// U+009B begins an escape sequence as ESC [ does; the others make a line read as something else.
+bool steers(wchar_t code) {
+    return (code >= 0x80 && code <= 0x9f) || code == 0x200e || code == 0x200f ||
+           (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 // At most `width` values for the whole run: means of neighbours; one that is not finite makes its
@@ -150,10 +157,24 @@ std::string harmless(std::string_view text) {
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
         const Glyph glyph = glyph_at(text, at);
-        out += text[at] == '\x1b' ? "" : text.substr(at, glyph.bytes);
+        out += text[at] == '\x1b' || steers(glyph.code) ? "" : text.substr(at, glyph.bytes);
         at += glyph.bytes;
     }
     return printable(out);
+}
+
+std::string spelled(const Terminal& terminal, std::string_view text) {
+    if (terminal.unicode) {
+        return std::string(text);
+    }
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+        const Glyph glyph = glyph_at(text, at);
+        const bool ascii = static_cast<unsigned char>(text[at]) < 0x80;
+        out += ascii ? std::string(text.substr(at, glyph.bytes)) : std::string(glyph.columns, '?');
+        at += glyph.bytes;
+    }
+    return out;
 }
 
 std::string one_line(std::string_view text) {

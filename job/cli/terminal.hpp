@@ -28,10 +28,13 @@ std::string paint(const Terminal& terminal, Style style, std::string_view text);
 // The colour a job's or rank's state is shown in.
 Style state_style(std::string_view state);
 
-// Foreign text without escape sequences and control characters; newlines and tabs stay.
+// Foreign text without escape sequences, control characters (of one byte or two) and marks that
+// turn the direction of what follows; newlines and tabs stay.
 std::string harmless(std::string_view text);
 // The same on one line: newlines and tabs as blanks.
 std::string one_line(std::string_view text);
+// What a terminal without UTF-8 can show: ? for every column of what is no ASCII.
+std::string spelled(const Terminal& terminal, std::string_view text);
 // Columns the text takes; escape sequences take none, CJK characters two.
 std::size_t visible_width(std::string_view text);
 // Cut to at most `width` columns; the end is marked when something was cut. Keeps escape sequences.

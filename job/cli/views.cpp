@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 namespace lockstep::cli {
 namespace {
@@ -383,37 +382,26 @@ std::vector<PlotLine> plot_lines(const Json& series) {
     for (const Json& one : items_at(series, "series")) {
         PlotLine line;
         line.rank = static_cast<std::int32_t>(integer_at(one, "rank").value_or(-1));
+        // The newest of a point may be none where its list of such values ends.
+        for (const Json& value : items_at(one, "nonfinite")) {
+            if (value.is_array() && !value.empty() && value[0].is_number()) {
+                line.nonfinite.push_back(value[0].get<double>());
+            }
+        }
         for (const Json& point : items_at(one, "points")) {
             if (point.is_array() && point.size() >= 4) {
                 line.points.push_back(
                     {number(point[0]), number(point[1]), number(point[2]), number(point[3])});
+                const double x = line.points.back().x;
+                if (point[3].is_null() && std::find(line.nonfinite.begin(), line.nonfinite.end(),
+                                                    x) == line.nonfinite.end()) {
+                    line.nonfinite.push_back(x);
+                }
             }
         }
         lines.push_back(std::move(line));
     }
     return lines;
-}
-
-Lines series_table(const Terminal& terminal, const Json& series) {
-    const std::vector<PlotLine> lines = plot_lines(series);
-    std::vector<Table::Column> columns{{text_at(series, "x"), true}};
-    std::map<double, std::vector<std::string>> rows;
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-        columns.push_back({"rank" + std::to_string(lines[i].rank), true});
-        for (const PlotPoint& point : lines[i].points) {
-            auto& row = rows.try_emplace(point.x, lines.size(), "-").first->second;
-            row[i] = format_value(point.last);
-        }
-    }
-    Table table(std::move(columns));
-    for (const auto& [x, cells] : rows) {
-        // Times since the epoch need all their digits, steps none after the point.
-        std::vector<std::string> row{x == std::floor(x) ? std::to_string(static_cast<long long>(x))
-                                                        : std::to_string(x)};
-        row.insert(row.end(), cells.begin(), cells.end());
-        table.row(std::move(row));
-    }
-    return table.lines(terminal);
 }
 
 }  // namespace lockstep::cli

@@ -41,8 +41,6 @@ std::string rank_end(const Json& rank);
 
 // The lines of GET …/series.
 std::vector<PlotLine> plot_lines(const Json& series);
-// One row an x, one column a rank; for pipes.
-Lines series_table(const Terminal& terminal, const Json& series);
 
 // How long the job has been running (or ran), in seconds.
 std::optional<double> running_seconds(const Json& job, UnixMillis now);

@@ -177,32 +177,6 @@ TEST(CliShow, EveryKindOfFailureHasItsExitCode) {
     }
 }
 
-TEST(CliSeries, InAPipeIsATableOfWholeNumbersAndValues) {
-    FakeDaemon daemon;
-    daemon.on(
-        std::string("GET /v1/jobs/") + kId + "/series?metric=loss&x=step&points=100&ranks=0-1", 200,
-        R"({"metric":"loss","x":"step","series":[{"rank":0,"points":[[1,2.0,2.5,2.25],[2,1,1,1]]},
-                  {"rank":1,"points":[[2,null,null,null]]}]})");
-    Cli run(daemon);
-    run.options.id = kId;
-    run.options.metric = "loss";
-    run.options.ranks = "0-1";
-    EXPECT_EQ(run.verb("series"), Exit::ok);
-    EXPECT_EQ(run.out.str(),
-              "step   rank0  rank1\n"
-              "   1  2.2500      -\n"
-              "   2       1    nan\n");
-}
-
-TEST(CliSeries, AMetricNobodyReportedIsNotFound) {
-    FakeDaemon daemon;
-    daemon.on("GET ", 200, R"({"metric":"x","x":"step","series":[{"rank":0,"points":[]}]})");
-    Cli run(daemon);
-    run.options.id = kId;
-    run.options.metric = "x";
-    EXPECT_EQ(run.verb("series"), Exit::not_found);
-}
-
 // A log that grows by one piece a look.
 class GrowingLog {
   public:

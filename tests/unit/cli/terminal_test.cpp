@@ -1,7 +1,5 @@
 #include "job/cli/terminal.hpp"
 
-#include "job/cli/plot.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,6 +27,30 @@ TEST_F(TerminalText, WidthCountsColumnsNotBytes) {
     EXPECT_EQ(visible_width("é█"), 2U);
     EXPECT_EQ(visible_width("\x1b[1;31mred\x1b[0m"), 3U);
     EXPECT_EQ(visible_width("日本"), 4U);
+}
+
+TEST_F(TerminalText, ForeignTextCannotSteerTheTerminal) {
+    EXPECT_EQ(harmless("a\x1b[2Jb\x07"
+                       "c"),
+              "abc");
+    EXPECT_EQ(harmless("a\xc2\x9b"
+                       "2Jb"),
+              "a2Jb")
+        << "U+009B begins a sequence, too";
+    EXPECT_EQ(harmless("a\xe2\x80\xae"
+                       "b\xe2\x81\xa6"
+                       "c"),
+              "abc")
+        << "right to left";
+    EXPECT_EQ(harmless("a\nb\té日"), "a\nb\té日");
+    EXPECT_EQ(one_line("a\nb"), "a b");
+}
+
+TEST_F(TerminalText, WithoutUtf8OtherCharactersAreSpelledAtTheirWidth) {
+    Terminal terminal;
+    EXPECT_EQ(spelled(terminal, "é日"), "é日");
+    terminal.unicode = false;
+    EXPECT_EQ(spelled(terminal, "aé日\x1b[1mb"), "a???\x1b[1mb");
 }
 
 TEST_F(TerminalText, CuttingKeepsColoursClosedAndCharactersWhole) {
@@ -102,39 +124,6 @@ TEST_F(TerminalText, ABlockThatShrinksLeavesNothingBehind) {
     out.str("");
     block.erase();
     EXPECT_EQ(out.str(), "");
-}
-
-TEST_F(TerminalText, PlotsFitAndCarryTheirScale) {
-    PlotLine falling;
-    for (int step = 1; step <= 50; ++step) {
-        const double value = 50.0 / step;
-        falling.points.push_back({static_cast<double>(step), value, value, value});
-    }
-    PlotLine broken = falling;
-    broken.rank = 1;
-    broken.points[10] = {11, NAN, NAN, NAN};
-    for (const bool colour : {true, false}) {
-        Terminal terminal = wide(60);
-        terminal.colour = colour;
-        const auto lines = plot(terminal, "loss", "step", {falling, broken}, 8);
-        ASSERT_EQ(lines.size(), 1U + 8 + 3);
-        for (const std::string& line : lines) {
-            EXPECT_LE(visible_width(line), 60U) << line;
-        }
-        EXPECT_THAT(lines.at(1), HasSubstr("50 "));
-        EXPECT_THAT(lines.at(8), HasSubstr("1 "));
-        EXPECT_THAT(lines.at(10), HasSubstr("50"));
-        EXPECT_THAT(lines.at(11), HasSubstr(colour ? "━" : "0=0  1=1"));
-    }
-}
-
-TEST_F(TerminalText, APlotOfNothingIsEmpty) {
-    PlotLine line;
-    EXPECT_TRUE(plot(wide(80), "loss", "step", {line}, 8).empty());
-    line.points.push_back({1, NAN, NAN, NAN});
-    EXPECT_TRUE(plot(wide(80), "loss", "step", {line}, 8).empty());
-    line.points.push_back({2, 5, 5, 5});
-    EXPECT_EQ(plot(wide(80), "loss", "step", {line}, 8).size(), 12U);
 }
 
 }  // namespace

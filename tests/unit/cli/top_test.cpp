@@ -1,0 +1,391 @@
+// The frames of `lockstep top` as they stand on a screen, and what they must keep to at any size.
+#include "job/cli/fields.hpp"
+#include "job/cli/top_view.hpp"
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr UnixMillis kNow = 1'763'687'120'000;  // 2025-11-21T01:05:20Z
+
+Terminal screen(std::size_t width, std::size_t height) {
+    Terminal::detect();  // sets the locale for widths
+    Terminal terminal;
+    terminal.interactive = true;
+    terminal.width = width;
+    terminal.height = height;
+    return terminal;
+}
+
+Json parsed(const std::string& text) {
+    return Json::parse(text);
+}
+
+Json job() {
+    return parsed(R"({"id":"ls-01JCXW3V5N8Q2R7T9ZABCDEFGH","name":"digits","state":"running",
+        "step":120,"total_steps":400,"ettr":0.9834,"started_at":"2025-11-21T01:03:20.000Z",
+        "anomalies":{"straggler":1},
+        "attempts":[{"number":1,"generations":[{"number":1},{"number":2}]}]})");
+}
+
+Json ranks(bool gpus) {
+    Json out = parsed(R"({"total":4,"ranks_reporting":4,"samples_per_second":3321.5,"items":[
+        {"rank":2,"node":"node-b","state":"running","step":120,"loss":0.51234,"step_seconds":0.031,
+         "busy_seconds":0.030,"comm_wait_seconds":0.0008,"data_wait_seconds":0.0002,
+         "report_age_seconds":0.4},
+        {"rank":0,"node":"node-a","state":"running","step":121,"loss":"nan","step_seconds":0.031,
+         "busy_seconds":0.011,"comm_wait_seconds":0.0199,"data_wait_seconds":0.0001,
+         "report_age_seconds":0.2},
+        {"rank":3,"node":"node-b","state":"failed","exit_code":7,"step":119,"loss":0.5,
+         "busy_seconds":0.010},
+        {"rank":1,"node":"node-a","state":"waiting"}]})");
+    for (Json& rank : out["items"]) {
+        if (gpus) {
+            rank["gpus"] = parsed(R"([{"gpu":0,"utilization_ratio":0.97,"power_watts":312.4,
+                "memory_used_bytes":76450000000,"memory_total_bytes":85899345920}])");
+        }
+    }
+    return out;
+}
+
+Json anomaly() {
+    return parsed(R"({"seq":9,"time":"2025-11-21T01:04:55.250Z","kind":"anomaly","attempt":1,
+        "generation":2,"rank":2,"node":"node-b",
+        "data":{"anomaly":"straggler","step":110,"message":"busy 3.0 times as long as the median"}})");
+}
+
+TopView some(bool gpus) {
+    TopView view;
+    view.take_job(job(), kNow);
+    view.take_ranks(ranks(gpus), 0);
+    view.take_event(anomaly());
+    return view;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+    std::string out = "\n";
+    for (const std::string& line : lines) {
+        out += line + "\n";
+    }
+    return out;
+}
+
+TEST(Top, OnASmallScreenWhatMattersMostStays) {
+    EXPECT_EQ(joined(some(true).frame(screen(40, 10), {})), R"(
+digits  running  step 120/400  00:02:00
+4/4 ranks  1 anomaly  0.0 s old
+   RANK    STEP       LOSS     BUSY▼
+!     2     120     0.5123   30.0 ms
+!     0     121        nan   11.0 ms
+x     3     119     0.5000   10.0 ms
+      1       -          -         -
+
+! 01:04:55  straggler  rank 2  on node-…
+q quit  s sort: busy  ? help  1-4 of 4
+)");
+}
+
+TEST(Top, OnAUsualScreen) {
+    EXPECT_EQ(joined(some(false).frame(screen(80, 24), {})), R"(
+digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
+4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
+   RANK  NODE      STEP       LOSS  STEP TIME     BUSY▼      WAIT     AGE
+!     2  node-b     120     0.5123    31.0 ms   30.0 ms    800 us   0.4 s
+!     0  node-a     121        nan    31.0 ms   11.0 ms   19.9 ms   0.2 s
+x     3  node-b     119     0.5000          -   10.0 ms         -       -
+      1  node-a       -          -          -         -         -       -
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+! 01:04:55  straggler  rank 2  on node-b  step 110  busy 3.0 times as long as t…
+q quit  s sort: busy  r reverse  space pause  ↑↓ scroll  ? help  1-4 of 4
+)");
+}
+
+TEST(Top, OnAWideScreenEveryColumnIsThere) {
+    const auto lines = some(true).frame(screen(200, 50), {});
+    ASSERT_EQ(lines.size(), 50U);
+    EXPECT_EQ(joined({lines.begin(), lines.begin() + 7}), R"(
+digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
+4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
+   RANK  NODE      STEP       LOSS  STEP TIME     BUSY▼      WAIT      DATA    GPU    MEMORY   POWER     AGE
+!     2  node-b     120     0.5123    31.0 ms   30.0 ms    800 us    200 us   97 %  71.2 GiB   312 W   0.4 s  straggler
+!     0  node-a     121        nan    31.0 ms   11.0 ms   19.9 ms    100 us   97 %  71.2 GiB   312 W   0.2 s
+x     3  node-b     119     0.5000          -   10.0 ms         -         -   97 %  71.2 GiB   312 W       -  exit 7
+      1  node-a       -          -          -         -         -         -   97 %  71.2 GiB   312 W       -  waiting
+)");
+}
+
+TEST(Top, WithoutUtf8AllIsAscii) {
+    Terminal terminal = screen(80, 12);
+    terminal.unicode = false;
+    TopView view = some(false);
+    Json named = job();
+    named["name"] = "größe 日本";
+    view.take_job(named, kNow);
+    const std::string frame = joined(view.frame(terminal, {}));
+    EXPECT_TRUE(std::all_of(frame.begin(), frame.end(), [](char c) {
+        return c == '\n' || (c >= ' ' && c <= '~');
+    })) << frame;
+    EXPECT_THAT(frame, HasSubstr("gr??e ????"));
+    EXPECT_THAT(frame, HasSubstr("BUSYv"));
+}
+
+TEST(Top, ColoursAreClosedAndCountForNothing) {
+    Terminal plain = screen(80, 24);
+    Terminal coloured = plain;
+    coloured.colour = true;
+    const auto without = some(true).frame(plain, {});
+    const auto with = some(true).frame(coloured, {});
+    ASSERT_EQ(with.size(), without.size());
+    for (std::size_t i = 0; i < with.size(); ++i) {
+        EXPECT_EQ(harmless(with[i]), without[i]);
+        const std::size_t last = with[i].rfind('\x1b');
+        EXPECT_TRUE(last == std::string::npos || with[i].substr(last, 4) == "\x1b[0m") << i;
+    }
+    EXPECT_THAT(joined(with), HasSubstr("\x1b[31m! "));  // the loss that is NaN
+    EXPECT_THAT(joined(with), HasSubstr("\x1b[31mx "));  // the rank that has failed
+    EXPECT_THAT(joined(with), HasSubstr("\x1b[33m! "));  // the straggler
+    EXPECT_THAT(joined(without), Not(HasSubstr("\x1b")));
+}
+
+TEST(Top, EverySizeIsKeptTo) {
+    TopView view = some(true);
+    TopChoice choice;
+    choice.note = "no answer from http://127.0.0.1:8470; the job goes on by itself, asking again";
+    for (const bool help : {false, true}) {
+        choice.help = help;
+        for (std::size_t width = 1; width < 230; width += 7) {
+            for (std::size_t height = 1; height < 60; height += 3) {
+                const auto lines = view.frame(screen(width, height), choice);
+                ASSERT_EQ(lines.size(), height);
+                for (const std::string& line : lines) {
+                    ASSERT_LE(visible_width(line), width) << line;
+                }
+            }
+        }
+    }
+}
+
+TEST(Top, AJobWithoutRanksSaysWhatItWaitsFor) {
+    TopView view;
+    view.take_job(
+        parsed(R"({"id":"ls-1","name":"a","state":"queued","pending_reason":"Priority"})"), kNow);
+    view.take_ranks(parsed(R"({"items":[],"total":0})"), 0);
+    const std::string frame = joined(view.frame(screen(60, 8), {}));
+    EXPECT_THAT(frame, HasSubstr("a  queued"));
+    EXPECT_THAT(frame, HasSubstr("waits for: Priority"));
+    EXPECT_THAT(frame, HasSubstr("no ranks yet"));
+}
+
+TEST(Top, WhatRanksSendCannotSteerTheTerminal) {
+    Json hostile = ranks(false);
+    hostile["items"][0]["node"] =
+        "\x1b[2J\x1b]0;owned\x07n\xc2\x9b"
+        "31mx\xe2\x80\xae"
+        "evil\r\n";
+    hostile["items"][1]["state"] = "run\x1b[31mning\x08";
+    Json event = anomaly();
+    event["data"]["message"] = "\x1b[H\x1b[Jboo\nnew line";
+    Json named = job();
+    named["name"] = "\x1b]2;title\x07name";
+    TopView view;
+    view.take_job(named, kNow);
+    view.take_ranks(hostile, 0);
+    view.take_event(event);
+    for (const std::vector<std::string>& lines :
+         {view.frame(screen(160, 20), {}), view.table(Terminal{})}) {
+        for (const std::string& line : lines) {
+            for (std::size_t i = 0; i < line.size(); ++i) {
+                const auto c = static_cast<unsigned char>(line[i]);
+                EXPECT_TRUE(c >= 0x20 && c != 0x7f) << line;
+                const bool c1 = c == 0xc2 && static_cast<unsigned char>(line[i + 1]) < 0xa0;
+                EXPECT_FALSE(c1) << line;
+            }
+            EXPECT_THAT(line, Not(HasSubstr("\xe2\x80\xae")));
+        }
+    }
+    EXPECT_THAT(joined(view.frame(screen(160, 20), {})), HasSubstr("boo new line"));
+}
+
+TEST(Top, AnOldAnomalyOrOneOfAnotherGenerationMarksNoRank) {
+    TopView view;
+    view.take_job(job(), kNow);
+    view.take_ranks(ranks(false), 0);
+    Json other = anomaly();
+    other["generation"] = 1;
+    view.take_event(other);
+    Json old = anomaly();
+    old["time"] = "2025-11-21T00:50:00.000Z";
+    view.take_event(old);
+    const auto lines = view.frame(screen(80, 24), {});
+    EXPECT_EQ(lines.at(3).substr(0, 2), "  ");
+    EXPECT_THAT(joined(lines), HasSubstr("! 00:50:00  straggler  rank 2  on node-b"));
+    view.take_event(anomaly());
+    EXPECT_EQ(view.frame(screen(80, 24), {}).at(3).substr(0, 2), "! ");
+}
+
+TEST(Top, OfASlowNodeEveryRankIsMarked) {
+    TopView view;
+    view.take_job(job(), kNow);
+    view.take_ranks(ranks(false), 0);
+    Json slow = anomaly();
+    slow["data"]["anomaly"] = "slow_node";
+    view.take_event(slow);
+    const std::string frame = joined(view.frame(screen(100, 24), {}));
+    EXPECT_THAT(frame, HasSubstr("slow_node"));
+    const auto lines = view.frame(screen(100, 24), {});
+    EXPECT_THAT(lines.at(3), HasSubstr("  slow_node"));
+    EXPECT_THAT(lines.at(4), Not(HasSubstr("slow_node"))) << "it is of node-a";
+}
+
+// 10,000 ranks of which some are there, as they are fetched.
+TEST(Top, ScrollsThroughWhatIsFetchedAndEndsAtTheLastRank) {
+    Json answer = parsed(R"({"total":10000,"ranks_reporting":10000,"items":[]})");
+    for (int rank = 100; rank < 160; ++rank) {
+        answer["items"].push_back({{"rank", rank}, {"node", "n"}, {"state", "running"}});
+    }
+    TopView view;
+    view.take_job(job(), kNow);
+    view.take_ranks(answer, 100);
+    const Terminal terminal = screen(80, 24);
+    TopChoice choice;
+    choice.first = 120;
+    EXPECT_EQ(view.page(terminal, choice), 20U);
+    auto lines = view.frame(terminal, choice);
+    EXPECT_THAT(lines.at(3), HasSubstr("  120  "));
+    EXPECT_THAT(lines.back(), HasSubstr("121-140 of 10000"));
+    choice.first = 1'000'000;
+    EXPECT_EQ(view.clamp(choice.first, terminal, choice), 9980U);
+    lines = view.frame(terminal, choice);
+    EXPECT_THAT(lines.back(), HasSubstr("9981-10000 of 10000"));
+    EXPECT_EQ(lines.at(3), "") << "not fetched yet";
+}
+
+// The bound is 10 ms for a frame; this is 100 frames of the largest screen, so that a slow machine
+// passes and a walk over all ranks would not.
+TEST(Top, AFrameCostsLittle) {
+    Json answer = parsed(R"({"total":10000,"ranks_reporting":10000,"items":[]})");
+    for (int rank = 0; rank < 600; ++rank) {
+        Json item = ranks(true)["items"][0];
+        item["rank"] = rank;
+        answer["items"].push_back(item);
+    }
+    const std::string text = dump_json(answer);
+    const std::clock_t begin = std::clock();
+    constexpr int kFrames = 100;
+    for (int i = 0; i < kFrames; ++i) {
+        TopView view;
+        view.take_job(job(), kNow);
+        view.take_ranks(Json::parse(text), 0);
+        view.frame(screen(200, 200), {});
+    }
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / kFrames;
+    RecordProperty("frame_microseconds", static_cast<int>(seconds * 1e6));
+    EXPECT_LT(seconds, 0.2) << "even under a sanitizer";
+}
+
+TEST(Top, TheSortIsTheServers) {
+    TopChoice choice;
+    EXPECT_EQ(sort_query(choice), "sort=-busy_seconds");
+    choice.reversed = true;
+    EXPECT_EQ(sort_query(choice), "sort=busy_seconds");
+    choice = {};
+    choice.sort = TopSort::step;
+    EXPECT_EQ(sort_query(choice), "sort=step") << "the lowest first: who lags";
+    choice.sort = TopSort::gpu;
+    EXPECT_EQ(sort_query(choice), "sort=utilization_ratio");
+    EXPECT_EQ(parse_top_sort("gpu"), TopSort::gpu);
+    EXPECT_FALSE(parse_top_sort("GPU"));
+}
+
+TEST(CliTop, InAPipeIsOneTableOfAllRanks) {
+    FakeDaemon daemon;
+    const std::string base = std::string("GET /v1/jobs/") + kId;
+    daemon.on(base + "/ranks?sort=-busy_seconds&offset=0", 200, dump_json(ranks(true)));
+    daemon.on(base + "/events?limit=1000&after=0", 200,
+              R"({"items":[{"seq":1,"kind":"submitted"},)" + dump_json(anomaly()) + "]}");
+    daemon.on(base, 200, dump_json(job()));
+    Cli run(daemon);
+    run.options.id = kId;
+    run.clock.advance(std::chrono::milliseconds{120'000});
+    EXPECT_EQ(run.verb("top"), Exit::ok);
+    EXPECT_EQ("\n" + run.out.str(), R"(
+digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
+4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
+   RANK  NODE    STEP    LOSS  STEP TIME     BUSY     WAIT    DATA   GPU    MEMORY  POWER    AGE  NOTE
+!     2  node-b   120  0.5123    31.0 ms  30.0 ms   800 us  200 us  97 %  71.2 GiB  312 W  0.4 s  straggler
+!     0  node-a   121     nan    31.0 ms  11.0 ms  19.9 ms  100 us  97 %  71.2 GiB  312 W  0.2 s
+x     3  node-b   119  0.5000          -  10.0 ms        -       -  97 %  71.2 GiB  312 W      -  exit 7
+      1  node-a     -       -          -        -        -       -  97 %  71.2 GiB  312 W      -  waiting
+! 01:04:55  straggler  rank 2  on node-b  step 110  busy 3.0 times as long as the median
+)");
+    EXPECT_EQ(run.err.str(), "");
+}
+
+TEST(CliTop, EventsAreReadOnlyIfThereAreAnomalies) {
+    FakeDaemon daemon;
+    const std::string base = std::string("GET /v1/jobs/") + kId;
+    daemon.on(base + "/ranks", 200, dump_json(ranks(false)));
+    Json calm = job();
+    calm.erase("anomalies");
+    daemon.on(base, 200, dump_json(calm));
+    Cli run(daemon);
+    run.options.id = kId;
+    EXPECT_EQ(run.verb("top"), Exit::ok);
+    EXPECT_EQ(daemon.asked.size(), 2U);
+}
+
+TEST(CliTop, JsonIsTheThreeAnswers) {
+    FakeDaemon daemon;
+    const std::string base = std::string("GET /v1/jobs/") + kId;
+    daemon.on(base + "/ranks?sort=loss&", 200, dump_json(ranks(false)));
+    daemon.on(base + "/events", 200, R"({"items":[)" + dump_json(anomaly()) + "]}");
+    daemon.on(base, 200, dump_json(job()));
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.json = true;
+    run.options.sort = "loss";
+    run.options.reverse = true;
+    EXPECT_EQ(run.verb("top"), Exit::ok);
+    const Json out = parsed(run.out.str());
+    EXPECT_EQ(out["job"], job());
+    EXPECT_EQ(out["ranks"], ranks(false));
+    EXPECT_EQ(out["anomalies"], Json::array({anomaly()}));
+}
+
+TEST(CliTop, WhatIsNotThereOrNotAllowedEndsIt) {
+    for (const auto& [status, exit] : std::vector<std::pair<int, Exit>>{
+             {404, Exit::not_found}, {403, Exit::denied}, {503, Exit::unreachable}}) {
+        FakeDaemon daemon;
+        daemon.on("GET ", status, R"({"detail":"no"})");
+        Cli run(daemon);
+        run.options.id = kId;
+        EXPECT_EQ(run.verb("top"), exit) << status;
+        EXPECT_THAT(run.err.str(), HasSubstr("no"));
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::cli
