@@ -4,8 +4,8 @@
 
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/control/cluster_view.hpp"
-#include "daemon/telemetry/shard.hpp"
 #include "daemon/control/rank_order.hpp"
+#include "daemon/telemetry/shard.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
