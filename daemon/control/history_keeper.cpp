@@ -1,4 +1,4 @@
-// size: the seam between memory and store, in both directions
+// size: one seam with its cases: memory and store over failures, upgrades and ends of jobs
 #include "daemon/control/history_keeper.hpp"
 
 #include "daemon/control/history_restore.hpp"
@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 namespace lockstep {
 namespace {
@@ -21,8 +20,6 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kStoredBatchBytes = 64U << 20U;
 constexpr std::size_t kExpireChunks = 256;  // in one transaction
 constexpr std::size_t kLeftovers = 64;      // jobs looked up at a time
-// Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
-constexpr std::size_t kQuestions = 8;
 constexpr auto kRetryFirst = std::chrono::seconds{1};  // after a flush that failed, then doubled
 constexpr auto kRetryMost = std::chrono::seconds{60};
 constexpr auto kLate = std::chrono::seconds{60};  // more may come from the same agents
@@ -59,67 +56,6 @@ Result<ChunksWrite> pack(const JobId& job,
     }
     return write;
 }
-
-class StoreSource final : public telemetry::HistorySource {
-  public:
-    // `ending`: whoever asked is not going to wait any more.
-    StoreSource(Database& db, JobId job, std::int64_t newest, const std::atomic<bool>& ending)
-        : db_(db), job_(std::move(job)), newest_(newest), ending_(ending) {}
-    Result<std::vector<telemetry::ChunkMeta>> chunks(std::uint32_t low,
-                                                     std::uint32_t high) override {
-        const auto rows = db_.chunks(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
-                                     low, high, newest_);
-        if (!rows) {
-            return fail(rows.error());
-        }
-        std::vector<telemetry::ChunkMeta> out;
-        for (const ChunkRow& row : *rows) {
-            telemetry::ChunkMeta meta;
-            meta.id = row.id;
-            meta.block = row.block;
-            meta.start = {row.attempt, row.generation};
-            meta.step_low = row.step_low;
-            meta.step_high = row.step_high;
-            meta.time_low = row.time_low;
-            meta.time_high = row.time_high;
-            out.push_back(meta);
-        }
-        return out;
-    }
-    Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
-                                               std::uint8_t level) override {
-        if (ending_) {
-            return fail(Errc::unavailable, "the daemon is stopping");
-        }
-        return db_.section(chunk, name, level);
-    }
-    Result<std::vector<std::string>> metrics() override {
-        auto names = db_.section_names(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
-                                       newest_);
-        if (names) {
-            std::erase_if(*names, [](const std::string& name) { return name.starts_with('@'); });
-        }
-        return names;
-    }
-
-  private:
-    Database& db_;
-    JobId job_;
-    std::int64_t newest_;
-    const std::atomic<bool>& ending_;
-};
-
-// Counts one for as long as it lives.
-class Counted {
-  public:
-    explicit Counted(std::size_t& count) : count_(count) { ++count_; }
-    Counted(const Counted&) = delete;
-    Counted& operator=(const Counted&) = delete;
-    ~Counted() { --count_; }
-
-  private:
-    std::size_t& count_;
-};
 
 }  // namespace
 
@@ -474,88 +410,6 @@ Task<void> HistoryKeeper::remove_old() {
                                    static_cast<std::size_t>(now->bytes));
     }
     expiring_ = false;
-}
-
-bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::int32_t>& ranks) {
-    if (series.history() == nullptr) {
-        return true;
-    }
-    return series.history()->complete &&
-           std::all_of(ranks.begin(), ranks.end(), [&](std::int32_t rank) {
-               return series.rank(static_cast<std::size_t>(rank)).stride() == 1;
-           });
-}
-
-template <class T>
-Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
-                                    std::function<Result<T>(telemetry::HistorySource&)> work) {
-    if (asked_ >= kQuestions) {
-        co_return fail(Errc::exhausted, "too many questions about history are under way");
-    }
-    const Counted one{asked_};
-    if (!reader_) {
-        const std::function<Result<std::shared_ptr<Database>>(Database&)> open =
-            [](Database& db) -> Result<std::shared_ptr<Database>> {
-            auto made = db.reader();
-            if (!made) {
-                return fail(made.error());
-            }
-            return std::shared_ptr<Database>{std::move(*made)};
-        };
-        auto opened = co_await context_.store.read<std::shared_ptr<Database>>(open);
-        if (!opened) {
-            co_return fail(opened.error());
-        }
-        if (!reader_) {
-            reader_ = std::move(*opened);
-        }
-    }
-    const std::function<Result<T>()> call = [db = reader_, job = JobId{std::move(job)}, newest,
-                                             work = std::move(work), this] {
-        StoreSource source{*db, job, newest, ending_};
-        return work(source);
-    };
-    co_return co_await on_thread<Result<T>>(reading_, call);
-}
-
-// For history_samples.cpp.
-template Task<Result<std::string>> HistoryKeeper::read(
-    std::string, std::int64_t, std::function<Result<std::string>(telemetry::HistorySource&)>);
-
-Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::string job,
-                                                                        telemetry::HistoryAsk ask) {
-    const JobSeries* series = context_.series.find(job);
-    if (series == nullptr || series->history() == nullptr) {
-        co_return std::vector<telemetry::RankHistory>{};
-    }
-    const History& history = *series->history();
-    // Shared: a function is copied on its way to the thread.
-    const auto tail = std::make_shared<const std::vector<telemetry::TailRows>>(
-        history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities));
-    using Answer = std::vector<telemetry::RankHistory>;
-    const std::function<Result<Answer>(telemetry::HistorySource&)> work =
-        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
-            return telemetry::fold_series(source, ask, *tail);
-        };
-    co_return co_await read<Answer>(job, history.newest_chunk, work);
-}
-
-Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::HeatmapAsk ask) {
-    const JobSeries* series = context_.series.find(job);
-    auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
-    std::int64_t newest = 0;
-    if (series != nullptr && series->history() != nullptr) {
-        std::vector<std::uint32_t> ranks(std::size_t{ask.rank_high} - ask.rank_low + 1);
-        std::iota(ranks.begin(), ranks.end(), ask.rank_low);
-        *tail = series->history()->tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob),
-                                        ranks);
-        newest = series->history()->newest_chunk;
-    }
-    const std::function<Result<std::string>(telemetry::HistorySource&)> work =
-        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
-            return telemetry::make_heatmap(source, ask, *tail);
-        };
-    co_return co_await read<std::string>(job, newest, work);
 }
 
 void HistoryKeeper::stop() {

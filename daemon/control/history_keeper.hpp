@@ -48,7 +48,7 @@ class HistoryKeeper {
     Task<Result<std::vector<telemetry::RankHistory>>> series(std::string job,
                                                              telemetry::HistoryAsk ask);
     Task<Result<std::string>> heatmap(std::string job, telemetry::HeatmapAsk ask);
-    // history_samples.cpp: a page of to_json_text(); the names of all metrics with a value,
+    // history_reads.cpp: a page of to_json_text(); the names of all metrics with a value,
     // ascending, as a JSON array.
     Task<Result<std::string>> samples(std::string job, telemetry::SampleAsk ask);
     Task<Result<std::string>> metrics(std::string job);

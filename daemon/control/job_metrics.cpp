@@ -17,6 +17,11 @@ void count_restarts(const Job& job, std::array<std::uint64_t, kCauseClasses>& ou
     }
 }
 
+// "1234", not the local scheduler's "local-ls-…": what other exporters of the cluster call the job.
+bool is_slurm_number(const std::string& id) {
+    return !id.empty() && id.find_first_not_of("0123456789") == std::string::npos;
+}
+
 }  // namespace
 
 telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSeries* series,
@@ -27,6 +32,9 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
     view.name = job.spec.name;
     view.user = job.user;
     view.framework = to_string(job.spec.framework);
+    view.account = job.spec.slurm.account;
+    view.partition = job.spec.slurm.partition;
+    view.qos = job.spec.slurm.qos;
     view.state = job.state;
     view.ranks_expected = job.spec.world_size();
     std::span<const GenerationReport> reports;
@@ -44,6 +52,9 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
         view.last_checkpoint_time = static_cast<double>(job.checkpoint_at) / 1000.0;
     }
     const Attempt* attempt = job.attempt();
+    if (attempt != nullptr && is_slurm_number(attempt->scheduler_id)) {
+        view.slurm_job_id = attempt->scheduler_id;
+    }
     if (attempt == nullptr || attempt->placed_at == 0) {
         return view;
     }

@@ -1,0 +1,207 @@
+// What is asked of history: series, heatmap, every sample, and which metrics there are. Chunks are
+// read on the reading thread; what is in none is copied first, of the same moment.
+#include "daemon/control/history_keeper.hpp"
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+using telemetry::History;
+using telemetry::JobSeries;
+
+// Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
+constexpr std::size_t kQuestions = 8;
+
+class StoreSource final : public telemetry::HistorySource {
+  public:
+    // `ending`: whoever asked is not going to wait any more.
+    StoreSource(Database& db, JobId job, std::int64_t newest, const std::atomic<bool>& ending)
+        : db_(db), job_(std::move(job)), newest_(newest), ending_(ending) {}
+    Result<std::vector<telemetry::ChunkMeta>> chunks(std::uint32_t low,
+                                                     std::uint32_t high) override {
+        const auto rows = db_.chunks(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
+                                     low, high, newest_);
+        if (!rows) {
+            return fail(rows.error());
+        }
+        std::vector<telemetry::ChunkMeta> out;
+        for (const ChunkRow& row : *rows) {
+            telemetry::ChunkMeta meta;
+            meta.id = row.id;
+            meta.block = row.block;
+            meta.start = {row.attempt, row.generation};
+            meta.step_low = row.step_low;
+            meta.step_high = row.step_high;
+            meta.time_low = row.time_low;
+            meta.time_high = row.time_high;
+            out.push_back(meta);
+        }
+        return out;
+    }
+    Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
+                                               std::uint8_t level) override {
+        if (ending_) {
+            return fail(Errc::unavailable, "the daemon is stopping");
+        }
+        return db_.section(chunk, name, level);
+    }
+    Result<std::vector<std::string>> metrics() override {
+        auto names = db_.section_names(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
+                                       newest_);
+        if (names) {
+            std::erase_if(*names, [](const std::string& name) { return name.starts_with('@'); });
+        }
+        return names;
+    }
+
+  private:
+    Database& db_;
+    JobId job_;
+    std::int64_t newest_;
+    const std::atomic<bool>& ending_;
+};
+
+// Counts one for as long as it lives.
+class Counted {
+  public:
+    explicit Counted(std::size_t& count) : count_(count) { ++count_; }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+    ~Counted() { --count_; }
+
+  private:
+    std::size_t& count_;
+};
+
+}  // namespace
+
+bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::int32_t>& ranks) {
+    if (series.history() == nullptr) {
+        return true;
+    }
+    return series.history()->complete &&
+           std::all_of(ranks.begin(), ranks.end(), [&](std::int32_t rank) {
+               return series.rank(static_cast<std::size_t>(rank)).stride() == 1;
+           });
+}
+
+template <class T>
+Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
+                                    std::function<Result<T>(telemetry::HistorySource&)> work) {
+    if (asked_ >= kQuestions) {
+        co_return fail(Errc::exhausted, "too many questions about history are under way");
+    }
+    const Counted one{asked_};
+    if (!reader_) {
+        const std::function<Result<std::shared_ptr<Database>>(Database&)> open =
+            [](Database& db) -> Result<std::shared_ptr<Database>> {
+            auto made = db.reader();
+            if (!made) {
+                return fail(made.error());
+            }
+            return std::shared_ptr<Database>{std::move(*made)};
+        };
+        auto opened = co_await context_.store.read<std::shared_ptr<Database>>(open);
+        if (!opened) {
+            co_return fail(opened.error());
+        }
+        if (!reader_) {
+            reader_ = std::move(*opened);
+        }
+    }
+    const std::function<Result<T>()> call = [db = reader_, job = JobId{std::move(job)}, newest,
+                                             work = std::move(work), this] {
+        StoreSource source{*db, job, newest, ending_};
+        return work(source);
+    };
+    co_return co_await on_thread<Result<T>>(reading_, call);
+}
+
+Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::string job,
+                                                                        telemetry::HistoryAsk ask) {
+    const JobSeries* series = context_.series.find(job);
+    if (series == nullptr || series->history() == nullptr) {
+        co_return std::vector<telemetry::RankHistory>{};
+    }
+    const History& history = *series->history();
+    // Shared: a function is copied on its way to the thread.
+    const auto tail = std::make_shared<const std::vector<telemetry::TailRows>>(
+        history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities));
+    using Answer = std::vector<telemetry::RankHistory>;
+    const std::function<Result<Answer>(telemetry::HistorySource&)> work =
+        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
+            return telemetry::fold_series(source, ask, *tail);
+        };
+    co_return co_await read<Answer>(job, history.newest_chunk, work);
+}
+
+Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::HeatmapAsk ask) {
+    const JobSeries* series = context_.series.find(job);
+    auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
+    std::int64_t newest = 0;
+    if (series != nullptr && series->history() != nullptr) {
+        std::vector<std::uint32_t> ranks(std::size_t{ask.rank_high} - ask.rank_low + 1);
+        std::iota(ranks.begin(), ranks.end(), ask.rank_low);
+        *tail = series->history()->tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob),
+                                        ranks);
+        newest = series->history()->newest_chunk;
+    }
+    const std::function<Result<std::string>(telemetry::HistorySource&)> work =
+        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
+            return telemetry::make_heatmap(source, ask, *tail);
+        };
+    co_return co_await read<std::string>(job, newest, work);
+}
+
+Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::SampleAsk ask) {
+    const telemetry::JobSeries* series = context_.series.find(job);
+    auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
+    std::int64_t newest = 0;
+    // Of one moment: what is in no chunk up to `newest` is in `tail`.
+    if (series != nullptr && series->history() != nullptr) {
+        *tail = series->history()->tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob),
+                                        ask.entities);
+        newest = series->history()->newest_chunk;
+    }
+    const std::function<Result<std::string>(telemetry::HistorySource&)> work =
+        [ask = std::move(ask), tail,
+         newest](telemetry::HistorySource& source) -> Result<std::string> {
+        const auto page = telemetry::read_samples(source, ask, *tail, newest);
+        if (!page) {
+            return fail(page.error());
+        }
+        return telemetry::to_json_text(ask, *page);
+    };
+    co_return co_await read<std::string>(job, newest, work);
+}
+
+Task<Result<std::string>> HistoryKeeper::metrics(std::string job) {
+    const telemetry::JobSeries* series = context_.series.find(job);
+    std::set<std::string> known;
+    std::int64_t newest = 0;
+    if (series != nullptr) {
+        const auto reported = series->reported_metrics();
+        known.insert(reported.begin(), reported.end());
+        newest = series->history() == nullptr ? 0 : series->history()->newest_chunk;
+    }
+    // Memory may know the end of a long run only.
+    const std::function<Result<std::string>(telemetry::HistorySource&)> work =
+        [known = std::move(known)](telemetry::HistorySource& source) -> Result<std::string> {
+        const auto stored = source.metrics();
+        if (!stored) {
+            return fail(stored.error());
+        }
+        std::set<std::string> all = known;
+        all.insert(stored->begin(), stored->end());
+        return dump_json(Json(all));
+    };
+    co_return co_await read<std::string>(job, newest, work);
+}
+
+}  // namespace lockstep
