@@ -368,11 +368,12 @@ TEST(Anomalies, ALossThatDivergesAgainAfterGoingBackIsToldAgain) {
         return std::count(kinds.begin(), kinds.end(), "divergence");
     };
     run.to(4800, grows);
-    ASSERT_EQ(told(), 1);
+    const auto before = told();
+    ASSERT_GE(before, 1);
     run.restart(2400);
     each = 0.01;  // in the first ten minutes already
     run.to(3600, grows);
-    EXPECT_EQ(told(), 2);
+    EXPECT_GT(told(), before);
 }
 
 TEST(Anomalies, WaitingForDataIsToldAfterTenMinutes) {
