@@ -183,7 +183,7 @@ Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, R
 namespace {
 
 // What was asked for by a name that nobody used is answered with the names that were.
-std::string series_text(const telemetry::SeriesQuery& asked, const telemetry::JobSeries* series,
+std::string answer_text(const telemetry::SeriesQuery& asked, const telemetry::JobSeries* series,
                         const std::vector<telemetry::RankHistory>& found) {
     Json answer = telemetry::to_json(asked, found);
     const bool nothing =
@@ -221,14 +221,14 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     asked.to = query.to.value_or(asked.to);
     asked.points = query.points;
     if (*series == nullptr) {
-        co_return series_text(asked, nullptr, {});
+        co_return answer_text(asked, nullptr, {});
     }
     if (asked.ranks.empty()) {
         asked.ranks.resize(std::min((*series)->world_size(), limits::kSeriesRanks));
         std::iota(asked.ranks.begin(), asked.ranks.end(), 0);
     }
     if (HistoryKeeper::in_memory(**series, asked.ranks)) {
-        co_return series_text(asked, *series, telemetry::query_series(**series, asked));
+        co_return answer_text(asked, *series, telemetry::query_series(**series, asked));
     }
     telemetry::HistoryAsk ask;
     ask.metric = asked.metric;
@@ -243,7 +243,7 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     if (!found) {
         co_return fail(found.error());
     }
-    co_return series_text(asked, *series, *found);
+    co_return answer_text(asked, *series, *found);
 }
 
 Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,

@@ -112,7 +112,9 @@ class Real(harness.TestCase):
             self.skipTest(f"accelerate: no module accelerate for {PYTHON}")
         job = self.daemon.submit({
             "name": "launch", "framework": "accelerate", "launch": "node", "resources": TWO_BY_TWO,
-            "command": [PYTHON, "-m", "accelerate.commands.launch", "--cpu", "--multi_cpu",
+            # With --cpu its launcher starts one process (or mpirun); so torch's launcher and the variable.
+            "environment": {"ACCELERATE_USE_CPU": "true"},
+            "command": [PYTHON, "-m", "accelerate.commands.launch", "--multi_gpu",
                         "--num_machines", "2", "--num_processes", "{world_size}",
                         "--machine_rank", "{node_rank}", "--main_process_ip", "{master_addr}",
                         "--main_process_port", "{master_port}", str(SCRIPTS / "accelerate_fit.py")]})
