@@ -18,8 +18,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 // Of a database of before version 3, read at a time.
 constexpr std::size_t kStoredBatchBytes = 64U << 20U;
-constexpr std::size_t kExpireChunks = 256;  // in one transaction
-constexpr std::size_t kLeftovers = 64;      // jobs looked up at a time
+constexpr std::size_t kExpireChunks = 256;             // in one transaction
+constexpr std::size_t kLeftovers = 64;                 // jobs looked up at a time
 constexpr auto kRetryFirst = std::chrono::seconds{1};  // after a flush that failed, then doubled
 constexpr auto kRetryMost = std::chrono::seconds{60};
 constexpr auto kLate = std::chrono::seconds{60};  // more may come from the same agents

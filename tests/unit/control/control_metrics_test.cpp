@@ -38,7 +38,7 @@ TEST_F(ControlMetrics, AJobIsATargetFromItsAllocationToItsEndAndForWhoMaySeeIt) 
     EXPECT_EQ(target.user, "ada");
     EXPECT_EQ(target.name, "t");
     EXPECT_EQ(target.framework, "command");
-    EXPECT_EQ(target.allocation, "local-1");
+    EXPECT_EQ(target.allocation, "local-" + id + "-a1");  // as its agents say
     EXPECT_EQ(target.shards, 1U);
 
     const auto running = one(id, ada_);

@@ -47,6 +47,8 @@ TEST_F(ControlPreflightTest, AloneItWarnsOfNodesWhoseAgentsDoNotKnowIt) {
     const std::string id = start(2, "only");
     TestAgent first = hello(0);
     TestAgent second = hello(1);
+    until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP");
+    scheduler_.seen.state = AllocationState::ended;
     until([&] { return state(id) == "succeeded"; }, "succeeded");
     const Json found = findings(id);
     ASSERT_EQ(found.size(), 2U);
@@ -80,6 +82,8 @@ TEST_F(ControlPreflightTest, WarningsTakeAtMostHalfOfTheRoom) {
     for (std::int32_t node = 0; node < kNodes; ++node) {
         agents.push_back(hello(node));
     }
+    until([&] { return agents.front().peer->last<wire::Stop>() != nullptr; }, "STOP");
+    scheduler_.seen.state = AllocationState::ended;
     until([&] { return state(id) == "succeeded"; }, "succeeded");
     EXPECT_EQ(findings(id).size(), limits::kPreflightEvents / 2);
 }

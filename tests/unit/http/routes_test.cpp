@@ -276,7 +276,7 @@ TEST_F(RoutesTest, RanksAreSortedAndPagedAsAsked) {
     EXPECT_FALSE(control_.ranks_queries[1].descending);
     const auto bad = get(of_job("/ranks?sort=colour&offset=-1&limit=0"));
     EXPECT_EQ(bad.status, 400);
-    EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?limit", "?offset", "?sort"}));
+    EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?offset", "?limit", "?sort"}));
     EXPECT_EQ(control_.ranks_queries.size(), 2U);
 }
 
