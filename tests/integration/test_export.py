@@ -107,7 +107,7 @@ class Export(harness.TestCase):
     def _train(self, ranks=RANKS, steps=STEPS, metrics=METRICS, accident=(BAD_STEP, BACK_TO)):
         self.folder = self.root / "job"
         self.folder.mkdir()
-        job = harness.python_job("numbers", "numbers.py", self.folder, steps, metrics, *accident,
+        job = harness.python_job("numbers", "reported_numbers.py", self.folder, steps, metrics, *accident,
                                  resources={"nodes": 1, "ranks_per_node": ranks}, recovery={"max_restarts": 1})
         job_id = self.daemon.submit(job)["id"]
         done = [self.folder / f"done-{rank}" for rank in range(ranks)]

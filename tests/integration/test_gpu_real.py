@@ -32,7 +32,13 @@ class RealGpu(harness.TestCase):
         job = self.daemon.submit(harness.python_job(
             "gpu", "gpu_train.py", self.root / "go", environment=environment, framework="pytorch",
             resources={"nodes": 1, "ranks_per_node": GPUS, "gpus_per_node": GPUS}))
-        wait_until(lambda: self.daemon.get(f"/v1/jobs/{job['id']}/series?metric=loss")["series"], 120, "it trains")
+
+        def trains():
+            if self.daemon.get(f"/v1/jobs/{job['id']}")["state"] in harness.FINAL:
+                self.fail(self.daemon.rank_log(job["id"], 0))
+            return self.daemon.get(f"/v1/jobs/{job['id']}/series?metric=loss")["series"]
+
+        wait_until(trains, 120, "it trains")
         return job["id"]
 
     def finish(self, job):

@@ -172,12 +172,17 @@ class NoDriver(GpuCase):
 
     def test_one_line_and_no_series(self):
         job = self.submit(nodes=1, ranks=1)
+
+        def said():
+            logs = [path.read_text() for path in self.daemon.data.glob("runs/**/agent-*.log")]
+            logs.append(self.daemon.log_tail(100_000))
+            return [line for log in logs for line in log.splitlines() if "no GPU metrics" in line]
+
+        wait_until(said, 20, "it is said")  # the driver is looked for beside the ranks' start
         self.finish(job)
         self.assertNotIn("lockstep_gpu", self.daemon.text("/metrics"))
-        logs = [path.read_text() for path in self.daemon.data.glob("runs/**/agent-*.log")]
-        logs.append(self.daemon.log_tail(100_000))
-        lines = [line for log in logs for line in log.splitlines() if "no GPU metrics" in line]
-        self.assertEqual(len(lines), 1, logs)
+        lines = said()
+        self.assertEqual(len(lines), 1, lines)
         self.assertIn("Driver Not Loaded", lines[0])
 
 

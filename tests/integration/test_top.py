@@ -328,7 +328,7 @@ class Top(OnATerminal):
         self.assert_ends(top, 0)
         environment = {"LC_ALL": "C", "LOCKSTEP_URL": self.daemon.url, "LOCKSTEP_TOKEN": self.daemon.token,
                        "TERM": "xterm", "PATH": os.environ["PATH"]}
-        plain = Terminal([harness.BIN / "lockstep", "top", self.job], environment, 60, 20)
+        plain = Terminal([harness.BIN / "lockstep", "top", self.job], environment, 80, 20)
         self.addCleanup(plain.close)
         self.assertTrue(plain.shows("BUSYv", "arrows scroll").isascii())
         plain.press("q")
@@ -365,10 +365,13 @@ class Series(OnATerminal):
             self.assertIn(text, drawn)
         self.assertRegex(drawn, "[\u2801-\u28ff]")
         self.assertLessEqual(max(map(len, drawn.split("\r\n"))), 60)
-        rows = [line.split("\t") for line in
-                self.daemon.cli("series", self.job, "loss", "--rank", "1").stdout.splitlines()]
-        self.assertEqual(rows[0], ["step", "rank", "min", "max", "last"])
-        self.assertEqual([row[1:] for row in rows if row[0] == "4"], [["1", "0.5", "0.5", "0.5"]])
+
+        def rows():
+            some = self.daemon.cli("series", self.job, "loss", "--rank", "1", "--from", "4", "--to", "4", check=False)
+            return [line.split("\t") for line in some.stdout.splitlines()]
+
+        wait_until(rows, 20, "step 4")
+        self.assertEqual(rows(), [["step", "rank", "min", "max", "last"], ["4", "1", "0.5", "0.5", "0.5"]])
         wait_until(lambda: "\t1\tnan\tnan\tnan\n" in self.daemon.cli("series", self.job, "loss").stdout, 20, "NaN")
         some = self.daemon.cli("series", self.job, "loss", "--rank", "0", "--from", "2", "--to", "3").stdout
         self.assertEqual([line.split("\t")[0] for line in some.splitlines()], ["step", "2", "3"])
