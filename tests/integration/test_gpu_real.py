@@ -1,6 +1,7 @@
 """What only a real GPU shows: the driver's own numbers in /metrics, torch with NCCL, and what NCCL and
 torch's flight recorder say of ranks that hang. Skipped aloud where there is no GPU."""
 
+import pickle
 import re
 import subprocess
 import unittest
@@ -69,16 +70,14 @@ class RealGpu(harness.TestCase):
         items = self.daemon.get(f"/v1/jobs/{job}/ranks")["items"]
         self.assertEqual([item["gpu"] for item in items], list(range(GPUS)))
         self.assertGreater(items[0]["gpus"][0]["memory_bytes"], 5e8)
+        print(self.daemon.cli("top", job, "--once").stdout)
         for line in self.daemon.text("/metrics").splitlines():
             if line.startswith("lockstep_gpu_"):
                 print(line)
         self.finish(job)
 
     def test_nccl_and_the_flight_recorder_say_what_ranks_wait_for(self):
-        job = self.start(TORCH_FR_BUFFER_SIZE="2000", TORCH_NCCL_DUMP_ON_TIMEOUT="1",
-                         TORCH_FR_DUMP_TEMP_FILE=str(self.root / "dump_"),
-                         TORCH_NCCL_DEBUG_INFO_TEMP_FILE=str(self.root / "dump_"),
-                         TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(self.root / "pipe_"))
+        job = self.start()  # that asks for neither: the agent sets what they need
         self.daemon.cli("evidence", job, "--now")
         item = self.daemon.get(f"/v1/jobs/{job}/evidence")["items"][0]
         names = {one["name"] for rank in item["ranks"] for one in rank.get("files", [])}
@@ -86,8 +85,11 @@ class RealGpu(harness.TestCase):
         ras = self.daemon.cli("evidence", job, "--rank", "0", "--what", "ras").stdout
         print(ras)
         self.assertIn("NCCL version", ras)
-        _, dump = self.daemon.api("GET", f"/v1/jobs/{job}/evidence/flight-recorder?rank=0")[:2]
-        self.assertTrue(dump)
+        status, _, dump = self.daemon.request("GET", f"/v1/jobs/{job}/evidence/flight-recorder?rank=0")
+        self.assertEqual(status, 200)
+        recorded = pickle.loads(dump)
+        print({key: value for key, value in recorded.items() if key != "entries"}, len(recorded["entries"]))
+        self.assertIn("nccl:all_reduce", {entry["profiling_name"] for entry in recorded["entries"]})
         self.finish(job)
 
 
