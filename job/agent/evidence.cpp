@@ -80,7 +80,8 @@ EvidenceTaker::EvidenceTaker(TaskGroup& tasks, std::filesystem::path attempt_dir
                         std::string_view bytes) { return replace_file(at, bytes, kFileMode); }),
       proc_(tasks.io()),
       files_(tasks.io()),
-      theirs_(tasks.io()) {}
+      tools_(tasks.io()),
+      theirs_(tasks.io(), limits::kEvidenceParallel) {}
 
 EvidenceTaker::~EvidenceTaker() = default;
 
@@ -112,6 +113,7 @@ void EvidenceTaker::stop() {
     }
     proc_.let_go();
     files_.let_go();
+    tools_.let_go();
     theirs_.let_go();
 }
 
@@ -250,7 +252,7 @@ Task<void> EvidenceTaker::find_tools(TakingPointer taking) {
         return find_stack_tools(own, path);
     };
     const auto until = std::min(taking->deadline, std::chrono::steady_clock::now() + kToolSearch);
-    auto found = co_await theirs_.run<StackToolMap>(search, until);
+    auto found = co_await tools_.run<StackToolMap>(search, until);
     if (!found && !taking->over) {
         // Somebody's folder hangs, which may be the reason for all this; the machine's own do not.
         const std::function<StackToolMap()> system = [] {

@@ -90,7 +90,8 @@ class EvidenceTaker {
     TakingPointer taking_;  // null: none
     SideThread proc_;
     SideThread files_;   // of the attempt's folder
-    SideThread theirs_;  // of the job's own: PATH, torch's dumps
+    SideThread tools_;   // of the job's own: its PATH
+    SideThread theirs_;  // torch's dumps; one rank's file system must not cost another's
 };
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 // The GPUs' side of a node: what GpuWatch's threads see comes to the agent's thread here.
 #include "job/agent/node.hpp"
+#include "job/base/log.hpp"
 
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -21,7 +23,15 @@ void Node::watch_gpus() {
             }
         });
     };
-    gpus_ = std::make_unique<GpuWatch>(std::move(handlers), config_.gpus);
+    try {
+        gpus_ = std::make_unique<GpuWatch>(std::move(handlers), config_.gpus);
+    } catch (const std::system_error& error) {
+        // The next tick tries again: ranks may have used up the threads of the job.
+        static bool told = false;
+        if (!std::exchange(told, true)) {
+            log::warn("no thread to watch the GPUs", {{"why", error.what()}});
+        }
+    }
 }
 
 // Not before the pre-flight has forked for the last time: loading the driver's library holds locks

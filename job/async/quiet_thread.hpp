@@ -8,15 +8,22 @@
 
 namespace lockstep {
 
+// Throws std::system_error where there may be no more threads (a cgroup's pids.max).
 template <class Body>
 std::thread quiet_thread(Body body) {
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread out{std::move(body)};
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return out;
+    struct Restored {
+        sigset_t before{};
+        Restored() {
+            sigset_t all;
+            ::sigfillset(&all);
+            ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        }
+        Restored(const Restored&) = delete;
+        Restored& operator=(const Restored&) = delete;
+        ~Restored() { ::pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+    };
+    const Restored restored;
+    return std::thread{std::move(body)};
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <system_error>
 
 namespace lockstep {
 namespace {
@@ -42,7 +43,13 @@ std::shared_ptr<SideThread::Job> SideThread::post(std::function<void()> work,
     }
     shared_->changed.notify_one();
     if (busy && threads_.size() < most_) {
-        threads_.push_back(std::make_unique<LooseThread>([shared = shared_] { serve(shared); }));
+        try {
+            threads_.push_back(
+                std::make_unique<LooseThread>([shared = shared_] { serve(shared); }));
+        } catch (const std::system_error& error) {
+            // Ranks may have used up the threads of the job. To the caller it is as if it hung.
+            log::warn("no thread for a call that may hang", {{"why", error.what()}});
+        }
     }
     return job;
 }

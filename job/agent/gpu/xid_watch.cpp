@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 namespace lockstep {
 namespace {
@@ -26,7 +27,11 @@ XidWatch::XidWatch(const Nvml& nvml, std::vector<std::pair<nvml::Device, std::ui
     };
     gpus_.erase(std::remove_if(gpus_.begin(), gpus_.end(), refused), gpus_.end());
     if (!gpus_.empty()) {
-        thread_ = quiet_thread([this] { run(); });
+        try {
+            thread_ = quiet_thread([this] { run(); });
+        } catch (const std::system_error& error) {
+            log::warn("no thread for Xid events", {{"why", error.what()}});
+        }
     }
 }
 
