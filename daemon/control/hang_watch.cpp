@@ -10,6 +10,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kEvery{250};
 
+// May wrap: only whether it changes counts.
+std::uint64_t sum_of_steps(const telemetry::JobSeries& series) {
+    std::uint64_t sum = 0;
+    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
+        sum += static_cast<std::uint64_t>(series.rank(rank).last_step());
+    }
+    return sum;
+}
+
 }  // namespace
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& series, TimePoint now,
@@ -19,11 +28,10 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& se
     }
     const bool first = !looked_at_;
     looked_at_ = now;
-    std::uint64_t sum = 0;  // may wrap: only whether it changes counts
-    bool stepped = false;   // in this generation
+    const std::uint64_t sum = sum_of_steps(series);
+    bool stepped = false;  // in this generation
     for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
         const std::int64_t step = series.rank(rank).last_step();
-        sum += static_cast<std::uint64_t>(step);
         stepped = stepped || (step >= 0 && series.rank(rank).last_received() >= since);
     }
     if (first) {
@@ -41,6 +49,10 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& se
     Verdict out = standing(series);
     out.silence = std::chrono::duration_cast<std::chrono::seconds>(now - *moved_at_);
     return out;
+}
+
+bool HangWatch::still(const telemetry::JobSeries& series) const {
+    return sum_of_steps(series) == steps_;
 }
 
 HangWatch::Verdict HangWatch::standing(const telemetry::JobSeries& series) {

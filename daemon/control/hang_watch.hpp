@@ -34,6 +34,9 @@ class HangWatch {
     std::optional<Verdict> look(const telemetry::JobSeries& series, TimePoint now,
                                 std::chrono::seconds limit, double since);
 
+    // Whether no rank has made a step since the last look that was not spared.
+    bool still(const telemetry::JobSeries& series) const;
+
   private:
     std::optional<TimePoint> looked_at_;
     std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet

@@ -228,8 +228,11 @@ void JobActor::look_for_hang(Draft& draft) {
     if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in()) {
         return;
     }
-    // Once a rank has ended it is no hang any more, or is ended because of that rank.
-    if (evidence_->hang && live->exited_count == 0 && !live->first_failure) {
+    // Once a rank has ended it is no hang any more, or is ended because of that rank; nor if the
+    // ranks went on while they were asked (a checkpoint that took long).
+    const auto* series = context_.series.find(job_.id.value);
+    if (evidence_->hang && live->exited_count == 0 && !live->first_failure && series != nullptr &&
+        hang_watch_.still(*series)) {
         event::FaultSeen fault = hang_fault();
         add_evidence(draft);
         add(draft, std::move(fault));

@@ -9,6 +9,7 @@ namespace {
 
 // With a node that has failed by itself, those that have not called in are not waited for longer.
 constexpr auto kRestPatience = std::chrono::seconds{3};
+constexpr auto kSparePatience = std::chrono::seconds{1};
 
 bool fails(const PreflightFinding& finding) {
     return finding.fails;
@@ -145,8 +146,12 @@ bool PreflightState::ready(const JobSpec& spec, Time now) {
     const bool waits = expected_ > late_;
     const std::int32_t known = judgeable + passed_;
     const auto lost = static_cast<std::int32_t>(lost_.size());
+    // Spares come a moment later, if they come: of two nodes that do not reach each other they tell
+    // which it is that nobody reaches.
+    const bool enough = known >= spec.resources.nodes && !waits;
+    enough_since_ = !enough ? std::nullopt : std::optional{enough_since_.value_or(now)};
     return passed_ > 0 || known + lost >= spec.resources.allocated_nodes() ||
-           (known >= spec.resources.nodes && !waits) ||
+           (enough && now - *enough_since_ >= kSparePatience) ||
            (failed_since_ && now - *failed_since_ >= kRestPatience);
 }
 

@@ -88,6 +88,7 @@ class PreflightState {
     std::int32_t round_ = 0;
     bool running_ = false;
     Time began_{};
+    std::optional<Time> enough_since_;  // but for spares
     std::optional<Time> failed_since_;  // a node fails by itself, the others are waited for
     std::set<std::int32_t> judged_;     // of the round
     std::set<std::int32_t> awaited_;    // that have not said PROBED

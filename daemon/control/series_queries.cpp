@@ -243,7 +243,8 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     if (!found) {
         co_return fail(found.error());
     }
-    co_return answer_text(asked, *series, *found);
+    // Not *series: the job may have been forgotten meanwhile.
+    co_return answer_text(asked, context_.series.find(id), *found);
 }
 
 Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,

@@ -213,7 +213,18 @@ ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Sh
         const auto owner = owners->find({node, gpu});
         return owner == owners->end() ? std::nullopt : std::optional{owner->second};
     };
+    // A page of one job must not cost a walk over the GPUs of all.
+    const auto elsewhere = [owners](std::string_view node) {
+        if (owners == nullptr) {
+            return false;
+        }
+        const auto first = owners->lower_bound({node, 0});
+        return first == owners->end() || first->first.first != node;
+    };
     for (const GpuTable::Look* look : table.fresh(now)) {
+        if (elsewhere(look->node)) {
+            continue;
+        }
         for (const GpuSample& gpu : look->batch.gpus) {
             const auto slot = slot_of(look->node, gpu.gpu);
             if (!slot || !seen.emplace(look->node, gpu.gpu).second) {

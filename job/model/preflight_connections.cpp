@@ -75,11 +75,24 @@ Picture draw(const std::vector<PreflightNode>& nodes, const std::vector<ProbeRes
     return out;
 }
 
+// Of `from` to `to`: something else went wrong than that no answer came in time (PeerProbe's
+// words).
+bool refused(const Picture& picture, std::int32_t from, std::int32_t to) {
+    const auto said = picture.said.find(to);
+    return said != picture.said.end() &&
+           std::any_of(said->second.begin(), said->second.end(), [&](const ProbeResult* one) {
+               return one->from == from && !one->error.empty() && one->error != "no answer" &&
+                      one->error != "Connection timed out";
+           });
+}
+
 // All the node's bad pairs are with nodes that had passed, and as many peers meet it: one of those
 // that train may have been too busy to answer in time, and a spare is not given up for that.
 bool only_warned(const Picture& picture, const Slots& judged, std::int32_t slot, const Slots& bad) {
-    if (std::any_of(bad.begin(), bad.end(),
-                    [&](std::int32_t one) { return judged.contains(one); })) {
+    if (std::any_of(bad.begin(), bad.end(), [&](std::int32_t one) {
+            return judged.contains(one) || refused(picture, slot, one) ||
+                   refused(picture, one, slot);
+        })) {
         return false;
     }
     const auto met = picture.met.find(slot);

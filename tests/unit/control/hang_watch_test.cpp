@@ -53,6 +53,17 @@ TEST_F(HangWatchTest, IsAHangAfterTheLimitWithoutAStepAndNamesWhoIsBehind) {
     EXPECT_THAT(verdict->behind, testing::ElementsAre(1));
 }
 
+// A checkpoint had taken long; while the ranks were asked they went on, and were ended for it.
+TEST_F(HangWatchTest, KnowsWhetherTheRanksWentOnAfterTheVerdict) {
+    EXPECT_FALSE(look(0));
+    report(0, 7);
+    EXPECT_FALSE(look(1));
+    ASSERT_TRUE(look(11));
+    EXPECT_TRUE(watch_.still(series_));
+    report(0, 8);
+    EXPECT_FALSE(watch_.still(series_));
+}
+
 // It is asked with whatever an agent says, and each look is a walk over 98,304 ranks.
 TEST_F(HangWatchTest, LooksFourTimesASecondAtMost) {
     const auto at = [](int milliseconds) {

@@ -129,18 +129,30 @@ TEST(PreflightConnections, JudgesOnlyThoseThatAreNew) {
 // One of those that train had been too busy to answer, and the spare was given up for it.
 TEST(PreflightConnections, OneBadPairWithANodeThatHadPassedIsOnlyWarnedOf) {
     const auto nodes = good_nodes(3);
-    const std::vector<ProbeResult> results{{0, 2, "10.0.0.2", "timed out"},
+    const std::vector<ProbeResult> results{{0, 2, "10.0.0.2", "no answer"},
                                            {1, 2, "10.0.0.2", ""},
                                            {2, 0, "10.0.0.0", ""},
                                            {2, 1, "10.0.0.1", ""}};
     const auto spare = judge_connections(nodes, {2}, results);
     EXPECT_THAT(lines(spare.findings),
-                ElementsAre("n2 reachable warn: n0 cannot connect to it at eth0 10.0.0.2 (timed "
-                            "out)"));
+                ElementsAre("n2 reachable warn: n0 cannot connect to it at eth0 10.0.0.2 (no "
+                            "answer)"));
     EXPECT_EQ(spare.proven.at(2), "10.0.0.2") << "as the others say";
     const auto all = judge_connections(nodes, {0, 1, 2}, results);
     ASSERT_THAT(all.findings, SizeIs(1));
     EXPECT_TRUE(all.findings[0].fails) << "of two that are new one has to go";
+}
+
+// Two hosts without a route to each other trained, and only one of them was warned of.
+TEST(PreflightConnections, APairThatIsRefusedIsNotOnlyWarnedOf) {
+    const auto nodes = good_nodes(3);
+    const std::vector<ProbeResult> results{{0, 2, "10.0.0.2", "No route to host"},
+                                           {1, 2, "10.0.0.2", ""},
+                                           {2, 0, "10.0.0.0", "no answer"},
+                                           {2, 1, "10.0.0.1", ""}};
+    const auto spare = judge_connections(nodes, {2}, results);
+    ASSERT_THAT(spare.findings, SizeIs(1));
+    EXPECT_TRUE(spare.findings[0].fails);
 }
 
 // Each round of the search went over all nodes, and there were as many rounds.
