@@ -78,13 +78,30 @@ class EvidenceRoutesTest : public testing::Test {
 };
 
 TEST_F(EvidenceRoutesTest, AFileSystemThatHangsStopsNeitherTheDaemonNorOtherReads) {
-    hang(3);
+    hang(7);
     EXPECT_EQ(get("/state.txt").body, "asleep");
     hang(1);
     const auto none = get("/state.txt");
     EXPECT_EQ(none.status, 503) << none.body;
     EXPECT_NE(none.body.find("file system"), std::string::npos) << none.body;
     EXPECT_EQ(get("").status, 200) << "the control thread is free";
+}
+
+// Four reads of one dead file system took the files of every job from everybody.
+TEST_F(EvidenceRoutesTest, AFolderWhoseReadsDoNotReturnHasNoMoreOfThem) {
+    std::vector<std::shared_ptr<void>> held;
+    for (int i = 0; i < 4; ++i) {
+        held.push_back(std::make_shared<bool>());
+        (*context_.reads)[folder_.path().string()].push_back(held.back());
+    }
+    EXPECT_EQ(get("/state.txt").status, 503);
+    control_.evidence_at.directory = (folder_ / "other").string();
+    std::filesystem::create_directories(folder_ / "other/evidence");
+    std::ofstream{folder_ / "other/evidence/state.txt"} << "another job's";
+    EXPECT_EQ(get("/state.txt").body, "another job's");
+    control_.evidence_at.directory = folder_.path().string();
+    held.pop_back();
+    EXPECT_EQ(get("/state.txt").body, "asleep");
 }
 
 }  // namespace
