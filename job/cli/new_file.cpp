@@ -76,7 +76,7 @@ Status NewFile::finish() {
 }
 
 Status NewFile::finish_as(const std::filesystem::path& path) {
-    const Status done = finish();
+    Status done = finish();
     if (!done) {
         return done;
     }

@@ -75,7 +75,10 @@ extern "C" void on_resize(int /*signal*/) {
 extern "C" void on_stop(int /*signal*/) {
     const int error = errno;
     give_back();
-    ::kill(::getpid(), SIGSTOP);
+    // Continued in the background (bg) the terminal is the shell's.
+    do {
+        ::kill(::getpid(), SIGSTOP);
+    } while (input >= 0 && ::tcgetpgrp(input) >= 0 && ::tcgetpgrp(input) != ::getpgrp());
     take_terminal();
     changed = 1;
     errno = error;
@@ -109,6 +112,7 @@ void handle_signals() {
     }
     handle(SIGWINCH, on_resize);
     handle(SIGTSTP, on_stop);
+    handle(SIGTTIN, on_stop);
 }
 
 Key plain_key(char c) {
