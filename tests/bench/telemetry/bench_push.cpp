@@ -213,6 +213,7 @@ int main(int argc, char** argv) {
     load.scraped = std::strtoul(argv[6], nullptr, 10);
     bench::raise_descriptors();
     net::io_context io{1};
+    const auto more = net::make_work_guard(io);  // between connecting and pushing there is none
     std::vector<std::unique_ptr<Pusher>> pushers;
     for (std::uint32_t i = 0; i < load.nodes; ++i) {
         pushers.push_back(std::make_unique<Pusher>(io, load, i));

@@ -59,7 +59,7 @@ class HistoryBench(unittest.TestCase):
             return
         self.assertEqual(len(scraped), 3)
         for kind in ("as it comes", "without its consistency check"):
-            self.row("peer: Pushgateway", kind)  # two seconds of it are less than a tick of the kernel's count
+            self.assertGreater(self.row("peer: Pushgateway", kind)["median"], 0)
         refused = [row["median"] for row in self.rows if row["what"].startswith("pushes due and not accepted")]
         self.assertEqual(refused, [0, 0])
 
