@@ -1,13 +1,11 @@
 // What the ranks of a hang were doing: the list, the files, and having it looked at now.
+#include "daemon/http/folder_reads.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/rank_log_reader.hpp"
-#include "daemon/http/routes.hpp"
-#include "job/async/side_thread.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/evidence.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -17,24 +15,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
-
-// Of those of one folder at a time. One that hangs counts for as long as it does.
-constexpr std::size_t kReadsOfAFolder = 4;
-
-// What a read of the folder holds until it has returned; nothing: too many have not.
-std::shared_ptr<void> begin_read(RouteContext::Reads& reads, const std::string& folder) {
-    for (auto& [at, open] : reads) {
-        std::erase_if(open, [](const std::weak_ptr<void>& read) { return read.expired(); });
-    }
-    std::erase_if(reads, [](const auto& one) { return one.second.empty(); });
-    auto& here = reads[folder];
-    if (here.size() >= kReadsOfAFolder) {
-        return nullptr;
-    }
-    std::shared_ptr<void> read = std::make_shared<bool>();
-    here.push_back(read);
-    return read;
-}
 
 Task<HttpResponse> list(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
@@ -101,21 +81,11 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     if (!place) {
         co_return problem(place.error());
     }
-    const std::shared_ptr<void> under_way = begin_read(*context.reads, place->directory);
-    if (!under_way) {
-        co_return problem(
-            Error{Errc::unavailable, "reads of the job's folder do not return: too many at once"});
-    }
-    const std::function<HttpResponse()> read = [place = *place, name, offset, under_way] {
+    std::string folder = place->directory;
+    std::function<HttpResponse()> read = [place = *place, name, offset] {
         return slice_of(place, name, offset);
     };
-    const auto until = std::chrono::steady_clock::now() + context.read_patience;
-    auto answer = co_await context.readers->run<HttpResponse>(read, until);
-    if (!answer) {
-        co_return problem(
-            Error{Errc::unavailable, "the file system of the job's folder does not answer"});
-    }
-    co_return std::move(*answer);
+    co_return co_await read_aside(context, std::move(folder), std::move(read));
 }
 
 using Call = Task<HttpResponse> (*)(RouteContext, HttpRequest);

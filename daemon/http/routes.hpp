@@ -27,9 +27,9 @@ struct RouteContext {
     telemetry::DaemonMetrics& metrics;
     TokenTable& tokens;
     Identities* identities = nullptr;  // the scheduler's; nullptr: it acts in lockstepd's name
-    // Reads of evidence in a job's folder, which hang when its file system does: one that hangs
-    // must stop neither the control thread nor the others, nor the daemon's end. Goes with the
-    // router.
+    // Reads in a job's folder (folder_reads.hpp), which hang when its file system does: one that
+    // hangs must stop neither the control thread nor the others, nor the daemon's end. Goes with
+    // the router.
     std::shared_ptr<SideThread> readers = std::make_shared<SideThread>(io, 8);
     // Reads that have not returned, by folder: one dead file system takes half of the threads.
     using Reads = std::map<std::string, std::vector<std::weak_ptr<void>>>;

@@ -1,17 +1,21 @@
 // size: a small function per view and its entry in the route table
 #include "daemon/http/event_feed.hpp"
+#include "daemon/http/folder_reads.hpp"
 #include "daemon/http/log_follower.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/rank_log_reader.hpp"
-#include "daemon/http/routes.hpp"
 #include "daemon/telemetry/sample_scan.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <limits>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -26,6 +30,20 @@ std::string rank_keys() {
         out.append(out.empty() ? "" : " ").append(key);
     }
     return out;
+}
+
+// `text`: of the parameter ranks; "" leaves them as they are.
+void take_ranks(QueryReader& in, const std::string& text, std::size_t most,
+                std::vector<std::int32_t>& ranks) {
+    if (text.empty()) {
+        return;
+    }
+    auto set = parse_rank_set(text, most);
+    if (set) {
+        ranks = std::move(*set);
+    } else {
+        in.error("ranks", set.error().message);
+    }
 }
 
 Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
@@ -77,14 +95,7 @@ Result<SeriesQuery> series_query(const HttpRequest& request) {
     in.number("from", query.from);
     in.number("to", query.to);
     in.integer("points", points, 1, limits::kSeriesPoints);
-    if (!which.empty()) {
-        auto set = parse_rank_set(which, limits::kSeriesRanks);
-        if (set) {
-            query.ranks = std::move(*set);
-        } else {
-            in.error("ranks", set.error().message);
-        }
-    }
+    take_ranks(in, which, limits::kSeriesRanks, query.ranks);
     if (axis != "step" && axis != "time") {
         in.error("x", "must be step or time");
     }
@@ -122,14 +133,7 @@ Result<HeatmapQuery> heatmap_query(const HttpRequest& request) {
     in.number("to", query.to);
     in.integer("columns", columns, 1, limits::kSeriesPoints);
     in.integer("rows", rows, 1, limits::kRanks);
-    if (!which.empty()) {
-        auto set = parse_rank_set(which, limits::kRanks);
-        if (set) {
-            query.ranks = std::move(*set);
-        } else {
-            in.error("ranks", set.error().message);
-        }
-    }
+    take_ranks(in, which, limits::kRanks, query.ranks);
     query.columns = static_cast<std::size_t>(columns);
     query.rows = static_cast<std::size_t>(rows);
     if (auto error = in.finish()) {
@@ -175,14 +179,7 @@ Result<SamplesQuery> samples_query(const HttpRequest& request) {
     optional("generation", query.generation, std::numeric_limits<std::int32_t>::max());
     in.integer("limit", limit, 1, telemetry::kSamplesPage);
     in.text("cursor", query.cursor, limits::kTextBytes);
-    if (!which.empty()) {
-        auto set = parse_rank_set(which, limits::kSeriesRanks);
-        if (set) {
-            query.ranks = std::move(*set);
-        } else {
-            in.error("ranks", set.error().message);
-        }
-    }
+    take_ranks(in, which, limits::kSeriesRanks, query.ranks);
     query.limit = static_cast<std::size_t>(limit);
     if (auto error = in.finish()) {
         return fail(std::move(*error));
@@ -243,6 +240,7 @@ Result<LogQuery> log_query(const HttpRequest& request) {
     return query;
 }
 
+// Blocking.
 HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
     HttpResponse response = text_response({});
     RankLogReader::Slice slice;
@@ -284,7 +282,11 @@ Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
         co_return none_yet ? problem(place.error(), 404) : problem(place.error());
     }
     if (!query->follow) {
-        co_return log_slice(*place, *query);
+        std::string folder = std::filesystem::path{place->path}.parent_path().string();
+        std::function<HttpResponse()> read = [place = *place, query = *query] {
+            return log_slice(place, query);
+        };
+        co_return co_await read_aside(context, std::move(folder), std::move(read));
     }
     HttpResponse response = text_response({});
     response.stream = std::make_shared<LogFollower>(context.io, context.control, caller, id,

@@ -23,6 +23,7 @@ class EvidenceRoutesTest : public testing::Test {
     EvidenceRoutesTest() : context_{io_, control_, metrics_, tokens_} {
         context_.read_patience = 2s;
         add_evidence_routes(router_, context_);
+        add_view_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
         control_.evidence_at = {folder_.path().string(), {"evidence"}};
@@ -85,6 +86,19 @@ TEST_F(EvidenceRoutesTest, AFileSystemThatHangsStopsNeitherTheDaemonNorOtherRead
     EXPECT_EQ(none.status, 503) << none.body;
     EXPECT_NE(none.body.find("file system"), std::string::npos) << none.body;
     EXPECT_EQ(get("").status, 200) << "the control thread is free";
+}
+
+// The log of a job on a dead file server was read on the control thread: everybody waited.
+TEST_F(EvidenceRoutesTest, ALogOnAFileSystemThatHangsStopsNobody) {
+    const auto log = [this] {
+        return server_->call("GET", "/v1/jobs/" + std::string{kJob} + "/logs?rank=0", "user-token");
+    };
+    control_.place.path = (folder_ / "rank.log").string();
+    std::ofstream{folder_ / "rank.log"} << "says";
+    EXPECT_EQ(log()->body, "says");
+    hang(8);
+    EXPECT_EQ(log()->status, 503);
+    EXPECT_EQ(get("").status, 200);
 }
 
 // Four reads of one dead file system took the files of every job from everybody.
