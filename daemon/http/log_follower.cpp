@@ -1,81 +1,89 @@
 #include "daemon/http/log_follower.hpp"
 
+#include "daemon/http/folder_reads.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 
+#include <filesystem>
 #include <utility>
 
 namespace lockstep {
 namespace {
 constexpr auto kLook = std::chrono::milliseconds{200};
-constexpr std::size_t kPiece = 64U << 10U;  // a turn of the control thread takes microseconds
+constexpr std::size_t kPiece = 64U << 10U;
 }  // namespace
 
-LogFollower::LogFollower(net::io_context& io, Control& control, Caller caller, std::string id,
-                         std::int32_t rank, std::int64_t offset, std::optional<std::int64_t> tail)
-    : timer_(io),
-      control_(control),
+LogFollower::LogFollower(RouteContext context, Caller caller, std::string id, std::int32_t rank,
+                         std::int64_t offset, std::optional<std::int64_t> tail)
+    : context_(std::move(context)),
+      timer_(context_.io),
       caller_(std::move(caller)),
       id_(std::move(id)),
       rank_(rank),
-      offset_(offset),
-      tail_(tail) {}
+      at_{{}, nullptr, offset, tail} {}
 
 void LogFollower::close() {
     closed_ = true;
     timer_.cancel();
 }
 
-void LogFollower::change_to(const LogPlace& place) {
-    if (reader_ && place.path == path_) {
-        return;
+LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path) {
+    if (!at.reader || at.path != path) {
+        auto opened = RankLogReader::open(path);
+        if (opened) {
+            if (!at.path.empty() && at.path != path) {
+                at.offset = 0;
+            }
+            at.path = path;
+            at.reader = std::make_shared<const RankLogReader>(std::move(*opened));
+            if (const auto lines = std::exchange(at.tail, std::nullopt)) {
+                at.offset = at.reader->tail(*lines, limits::kBodyBytes).value_or(0);
+            }
+        }  // else it is not written yet
     }
-    auto opened = RankLogReader::open(place.path);
-    if (!opened) {
-        return;  // not written yet
+    Piece piece;
+    if (at.reader) {
+        if (auto slice = at.reader->read(at.offset, kPiece)) {
+            at.offset = slice->next;
+            piece.text = std::move(slice->text);
+        }
     }
-    if (!path_.empty() && place.path != path_) {
-        offset_ = 0;
-    }
-    path_ = place.path;
-    reader_.emplace(std::move(*opened));
-    if (const auto lines = std::exchange(tail_, std::nullopt)) {
-        offset_ = reader_->tail(*lines, limits::kBodyBytes).value_or(0);
-    }
+    piece.next = std::move(at);
+    return piece;
 }
 
-std::string LogFollower::read_some() {
-    if (!reader_) {
-        return {};
+Task<std::optional<std::string>> LogFollower::read_on(std::string path) {
+    std::string folder = std::filesystem::path{path}.parent_path().string();
+    std::function<Piece()> read = [at = at_, path = std::move(path)] {
+        return read_piece(at, path);
+    };
+    auto piece = co_await read_in_folder<Piece>(context_, std::move(folder), std::move(read));
+    if (!piece) {
+        co_return std::nullopt;
     }
-    auto slice = reader_->read(offset_, kPiece);
-    if (!slice) {
-        return {};
-    }
-    offset_ = slice->next;
-    return std::move(slice->text);
+    at_ = std::move(piece->next);
+    co_return std::move(piece->text);
 }
 
 Task<std::optional<std::string>> LogFollower::next() {
-    // A reader as fast as the disk must not keep the thread: each piece is a turn of its own.
-    co_await net::post(net::use_awaitable);
     while (!closed_) {
-        auto text = read_some();
-        if (!text.empty()) {
-            co_return text;
+        if (at_.reader) {
+            auto text = co_await read_on(at_.path);
+            if (text && !text->empty()) {
+                co_return text;
+            }
         }
         // Asked before the last look: what was written until the rank ended is not missed.
-        const auto place = co_await control_.log_place(caller_, id_, rank_);
+        const auto place = co_await context_.control.log_place(caller_, id_, rank_);
         if (!place && place.error().code != Errc::unavailable) {
             co_return std::nullopt;
         }
-        if (place) {
-            change_to(*place);
-            text = read_some();
-            if (!text.empty()) {
+        if (place && !closed_) {
+            auto text = co_await read_on(place->path);
+            if (text && !text->empty()) {
                 co_return text;
             }
-            if (!place->may_grow) {
+            if (text && !place->may_grow) {
                 co_return std::nullopt;
             }
         }

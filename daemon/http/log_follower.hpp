@@ -1,12 +1,15 @@
 // Follows a rank's log: what is there, then what comes, until the rank has ended and its log is
-// read. A new attempt's log follows the old one's. Control thread.
+// read. A new attempt's log follows the old one's. Control thread; files are read away from it
+// (folder_reads.hpp), and one that hangs is asked for again until it answers.
 #pragma once
 
 #include "daemon/control/control.hpp"
 #include "daemon/http/message.hpp"
 #include "daemon/http/rank_log_reader.hpp"
+#include "daemon/http/routes.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,26 +18,34 @@ namespace lockstep {
 class LogFollower final : public BodyStream {
   public:
     // Begins at `offset`, or `tail` lines before the end of what is there when it is opened.
-    LogFollower(net::io_context& io, Control& control, Caller caller, std::string id,
-                std::int32_t rank, std::int64_t offset, std::optional<std::int64_t> tail);
+    LogFollower(RouteContext context, Caller caller, std::string id, std::int32_t rank,
+                std::int64_t offset, std::optional<std::int64_t> tail);
 
     Task<std::optional<std::string>> next() override;
     void close() override;
 
   private:
-    // Opens the log that `place` names if it is not the one in hand.
-    void change_to(const LogPlace& place);
-    std::string read_some();
+    struct Place {  // as far as the log has been given
+        std::string path;
+        std::shared_ptr<const RankLogReader> reader;  // none: there is no file yet
+        std::int64_t offset = 0;
+        std::optional<std::int64_t> tail;
+    };
+    struct Piece {
+        Place next;
+        std::string text;
+    };
+    // What comes at `at` of the log that is at `path`. Blocking, any thread.
+    static Piece read_piece(Place at, const std::string& path);
+    // The same, and goes on there; empty: nothing now. Nothing: it could not be read in time.
+    Task<std::optional<std::string>> read_on(std::string path);
 
+    RouteContext context_;
     net::steady_timer timer_;
-    Control& control_;
     Caller caller_;
     std::string id_;
     std::int32_t rank_;
-    std::int64_t offset_;
-    std::optional<std::int64_t> tail_;
-    std::string path_;
-    std::optional<RankLogReader> reader_;
+    Place at_;
     bool closed_ = false;
 };
 

@@ -289,8 +289,8 @@ Task<HttpResponse> logs(RouteContext context, HttpRequest request) {
         co_return co_await read_aside(context, std::move(folder), std::move(read));
     }
     HttpResponse response = text_response({});
-    response.stream = std::make_shared<LogFollower>(context.io, context.control, caller, id,
-                                                    query->rank, query->offset, query->tail);
+    response.stream =
+        std::make_shared<LogFollower>(context, caller, id, query->rank, query->offset, query->tail);
     co_return response;
 }
 

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <future>
 #include <thread>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -31,7 +32,7 @@ class EvidenceRoutesTest : public testing::Test {
         std::ofstream{folder_ / "evidence/state.txt"} << "asleep";
     }
     ~EvidenceRoutesTest() override {
-        hang_.set_value();
+        let_go();
         store_.stop();  // it keeps the server's thread at work
     }
     // So many reads more that do not come back.
@@ -45,6 +46,11 @@ class EvidenceRoutesTest : public testing::Test {
             std::this_thread::yield();
         }
         ASSERT_EQ(*began_, wanted);
+    }
+    void let_go() {
+        if (!std::exchange(let_go_, true)) {
+            hang_.set_value();
+        }
     }
     Task<void> stand_still() {
         const std::function<bool()> work = [end = end_, began = began_] {
@@ -63,6 +69,7 @@ class EvidenceRoutesTest : public testing::Test {
     }
 
     const test::TemporaryFolder folder_;
+    bool let_go_ = false;
     std::promise<void> hang_;
     std::shared_future<void> end_{hang_.get_future()};
     std::shared_ptr<std::atomic<int>> began_ = std::make_shared<std::atomic<int>>(0);
@@ -99,6 +106,22 @@ TEST_F(EvidenceRoutesTest, ALogOnAFileSystemThatHangsStopsNobody) {
     hang(8);
     EXPECT_EQ(log()->status, 503);
     EXPECT_EQ(get("").status, 200);
+}
+
+TEST_F(EvidenceRoutesTest, ALogIsFollowedAwayFromTheControlThread) {
+    control_.place.path = (folder_ / "rank.log").string();
+    std::ofstream{folder_ / "rank.log"} << "says";
+    hang(8);
+    auto followed = std::async(std::launch::async, [this] {
+        return server_->call("GET", "/v1/jobs/" + std::string{kJob} + "/logs?rank=0&follow=true",
+                             "user-token");
+    });
+    EXPECT_EQ(followed.wait_for(300ms), std::future_status::timeout) << "read with no reader free";
+    EXPECT_EQ(get("").status, 200) << "the control thread is free";
+    let_go();
+    const auto response = followed.get();
+    ASSERT_TRUE(response);
+    EXPECT_EQ(response->body, "says") << "and goes on when the file system does";
 }
 
 // Four reads of one dead file system took the files of every job from everybody.
