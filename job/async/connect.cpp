@@ -1,11 +1,11 @@
 #include "job/async/connect.hpp"
 
+#include "job/async/name_lookup.hpp"
 #include "job/async/tls.hpp"
 
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 namespace {
@@ -14,10 +14,10 @@ namespace {
 // coroutine ends, so neither may own it alone.
 struct Attempt {
     explicit Attempt(const net::any_io_executor& executor)
-        : socket(executor), resolver(executor), timer(executor) {}
+        : socket(executor), lookup(executor), timer(executor) {}
 
     tcp::socket socket;
-    tcp::resolver resolver;
+    NameLookup lookup;
     net::steady_timer timer;
     bool late = false;
 };
@@ -30,33 +30,10 @@ void start_deadline(const std::shared_ptr<Attempt>& attempt,
             return;
         }
         attempt->late = true;
-        attempt->resolver.cancel();
+        attempt->lookup.cancel();
         ErrorCode ignored;
         attempt->socket.close(ignored);
     });
-}
-
-Task<Result<std::vector<tcp::endpoint>>> addresses_of(std::shared_ptr<Attempt> attempt,
-                                                      Endpoint endpoint) {
-    std::vector<tcp::endpoint> out;
-    ErrorCode ec;
-    const auto flags = tcp::resolver::numeric_host | tcp::resolver::numeric_service;
-    // Numeric first: it needs no thread and no name server.
-    for (const auto& entry : attempt->resolver.resolve(endpoint.host, endpoint.port, flags, ec)) {
-        out.push_back(entry.endpoint());
-    }
-    if (!ec && !out.empty()) {
-        co_return out;
-    }
-    const auto found =
-        co_await attempt->resolver.async_resolve(endpoint.host, endpoint.port, into(ec));
-    if (ec) {
-        co_return fail(Errc::unavailable, endpoint.host + ": " + ec.message());
-    }
-    for (const auto& entry : found) {
-        out.push_back(entry.endpoint());
-    }
-    co_return out;
 }
 
 Error no_tls(const Endpoint& endpoint, bool late, const Error& error) {
@@ -70,7 +47,7 @@ Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
                                       std::chrono::steady_clock::time_point deadline) {
     const auto attempt = std::make_shared<Attempt>(co_await net::this_coro::executor);
     start_deadline(attempt, deadline);
-    auto addresses = co_await addresses_of(attempt, endpoint);
+    auto addresses = co_await attempt->lookup.run(endpoint.host, endpoint.port);
     if (!addresses) {
         attempt->timer.cancel();
         co_return fail(std::move(addresses.error()));

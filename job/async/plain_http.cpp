@@ -1,5 +1,6 @@
 #include "job/async/plain_http.hpp"
 
+#include "job/async/name_lookup.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
 
@@ -48,17 +49,17 @@ http::request<http::string_body> to_beast(const PlainAddress& address, ClientReq
 }  // namespace
 
 struct PlainHttp::Exchange {
-    explicit Exchange(net::io_context& io) : socket(io), resolver(io), timer(io) {}
+    explicit Exchange(net::io_context& io) : socket(io), lookup(io.get_executor()), timer(io) {}
 
     void end() {
         ErrorCode ignored;
-        resolver.cancel();
+        lookup.cancel();
         timer.cancel();
         socket.close(ignored);
     }
 
     GenericSocket socket;
-    tcp::resolver resolver;
+    NameLookup lookup;
     net::steady_timer timer;
     bool late = false;
     bool stopped = false;
@@ -107,17 +108,14 @@ Task<Status> PlainHttp::connect(std::shared_ptr<Exchange> exchange) {
     if (!address_.unix_path.empty()) {
         targets.emplace_back(net::local::stream_protocol::endpoint{address_.unix_path});
     } else {
-        const auto& [host, port] = std::pair{address_.endpoint.host, address_.endpoint.port};
-        const auto flags = tcp::resolver::numeric_host | tcp::resolver::numeric_service;
-        // Numeric first: it needs no thread and no name server.
-        auto found = exchange->resolver.resolve(host, port, flags, ec);
-        if (ec) {
-            ec = {};
-            found = co_await exchange->resolver.async_resolve(host, port, into(ec));
+        const auto found =
+            co_await exchange->lookup.run(address_.endpoint.host, address_.endpoint.port);
+        if (!found) {
+            co_return fail(Errc::unavailable, "cannot connect to " + address_.text() + ": " +
+                                                  (exchange->late ? std::string{"no answer in time"}
+                                                                  : found.error().message));
         }
-        for (const auto& entry : found) {
-            targets.emplace_back(entry.endpoint());
-        }
+        targets.assign(found->begin(), found->end());
     }
     for (const auto& target : targets) {
         if (exchange->late || exchange->stopped) {

@@ -5,6 +5,7 @@ that refuse, fail, throttle or never answer."""
 import contextlib
 import http.server
 import json
+import os
 import pathlib
 import shutil
 import socket
@@ -356,6 +357,20 @@ class ToReceivers(Base):
         self.assertGreater(took, 1.5)  # it did wait for the receiver
         self.assertLess(took, 4)
         self.assertIn("not sent in time", self.daemon.log_tail())
+
+    @unittest.skipIf(os.geteuid(), "only root may give lockstepd another /etc/resolv.conf")
+    def test_a_name_server_that_is_silent_does_not_hold_up_the_end(self):
+        """It ended when the name server's half minute was over: systemd kills after a quarter."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+            silent.bind(("127.0.0.99", 53))
+            silent.settimeout(30)
+            (self.root / "resolv.conf").write_text("nameserver 127.0.0.99\noptions timeout:30 attempts:2\n")
+            self.daemon.command = lambda plain=self.daemon.command: [
+                "unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"',
+                self.root / "resolv.conf", *plain()]
+            self.start_with("http://receiver.example:9090/api/v1/write")
+            self.assertIn(b"receiver", silent.recv(512))
+            self.assertEqual(self.daemon.stop(10), 0)
 
     def test_too_long_an_answer_is_a_failure_and_tried_again(self):
         receiver = self.receiver(lambda number: None if number == 1 else (204, {}))
