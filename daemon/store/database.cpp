@@ -1,4 +1,6 @@
 // size: all SQL of the daemon in one place
+#include "daemon/store/database.hpp"
+
 #include "daemon/store/database_impl.hpp"
 
 #include <lockstep_migrations.hpp>

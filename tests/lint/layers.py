@@ -1,7 +1,8 @@
 """Includes go one way only: job <- scheduler-integration <- daemon, and from a level to a lower one.
 
-Also: quoted includes are paths from the root, and each big library is included in one folder, so
-that replacing it touches one folder.
+Also: quoted includes are paths from the root, each big library is included in one folder, so that
+replacing it touches one folder, and a source includes the header of its own name before all others,
+so that building it proves that the header needs nothing before it.
 """
 
 import re
@@ -79,6 +80,14 @@ def check_library(path, target):
     return None
 
 
+def check_first(path, text, own):
+    """`own`: the header of the source's name. Its own name in quotes, before every other include."""
+    first = INCLUDE.search(text)
+    if first is None or first.group(2) != own:
+        return f'{path}:{tree.line_of(text, first.start()) if first else 1}: "{own}" comes first'
+    return None
+
+
 def main():
     root = tree.root_argument(__doc__)
     problems = []
@@ -92,6 +101,11 @@ def main():
             problems.append(f"{path}:1: belongs to no level; add its folder to layers.py")
             continue
         text = (root / name).read_text(encoding="utf-8")
+        own = path.removesuffix(".cpp") + ".hpp"
+        if path.endswith(".cpp") and (root / own).exists():
+            problem = check_first(path, text, own)
+            if problem:
+                problems.append(problem)
         for match in INCLUDE.finditer(text):
             quoted, target = match.group(1) == '"', match.group(2)
             problem = check_own(path, target) if quoted else check_library(path, target)

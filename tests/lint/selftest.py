@@ -53,6 +53,9 @@ class Lints(unittest.TestCase):
         self.refused("layers", "job/base/a.cpp", '#include "text.hpp"\n', "not a path from the root")
         self.refused("layers", "daemon/control/a.cpp", "#include <SQLiteCpp/Database.h>\n",
                      "daemon/store only")
+        self.refused("layers", "job/base/text.cpp", '#include <string>\n#include "job/base/text.hpp"\n',
+                     'job/base/text.cpp:1: "job/base/text.hpp" comes first')
+        self.refused("layers", "job/base/text.cpp", "int a;\n", '"job/base/text.hpp" comes first')
         self.refused("layers", "job/fresh/a.cpp", "int a;\n", "belongs to no level")
         self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
         self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/control.hpp"\n')
