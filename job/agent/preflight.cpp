@@ -75,9 +75,54 @@ void Preflight::add_errands() {
         facts_.hostname = host_name();
         hostname_ = errands_.add([] { return look_at_hostname(); }, options_.patience);
     }
+    add_device_errands();
     // Last: those that hang take the time of what follows.
     for (std::string& mount : network_mounts(options_.root)) {
         path(kPathMount, std::move(mount));
+    }
+}
+
+// Of a job that wants no GPUs nobody waits for their driver, but for who asks about the node.
+void Preflight::add_device_errands() {
+    const JobSpec& spec = start_->spec;
+    const bool asked = spec.preflight.mode == PreflightMode::only;
+    if (asked || spec.resources.allocated_nodes() > 1) {
+        std::vector<std::string> interfaces;
+        for (const AddressFact& one : facts_.addresses) {
+            interfaces.push_back(one.interface);
+        }
+        constexpr const char* kSetting = "NCCL_IB_HCA";
+        const auto& from =
+            spec.environment.contains(kSetting) ? spec.environment : options_.environment;
+        const auto found = from.find(kSetting);
+        const std::string setting = found == from.end() ? "" : found->second;
+        nics_ = errands_.add([this, interfaces,
+                              setting] { return look_at_nics(options_.root, interfaces, setting); },
+                             options_.patience);
+    }
+    std::error_code ec;
+    if ((asked || spec.resources.gpus_per_node > 0) &&
+        std::filesystem::exists(options_.root / "proc/driver/nvidia/version", ec)) {
+        health_ =
+            errands_.add([this] { return look_at_health(options_.root, options_.environment); },
+                         options_.health_patience);
+    }
+}
+
+void Preflight::take_device_answers() {
+    if (const auto* answer = nics_ ? &errands_.answer(*nics_) : nullptr; answer && *answer) {
+        take_nics(**answer, facts_.nics);
+    }
+    if (!health_) {
+        return;
+    }
+    if (const auto& answer = errands_.answer(*health_)) {
+        take_health(*answer, facts_.gpu);
+    } else if (errands_.asked(*health_)) {
+        // A driver that nothing keeps awake may be as slow: that is no reason to fail.
+        facts_.gpu.doubts.push_back("NVML has not answered within " +
+                                    std::to_string(options_.health_patience.count() / 1000) +
+                                    " s: memory errors, slowdowns and NVLinks were not looked at");
     }
 }
 
@@ -103,6 +148,7 @@ void Preflight::take_answers() {
         facts_.gpu.driver = true;
         facts_.gpu.faults.emplace_back("the driver does not answer");
     }
+    take_device_answers();
     if (hostname_ && !errands_.asked(*hostname_)) {
         facts_.hostname.clear();
     } else if (hostname_) {

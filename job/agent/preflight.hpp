@@ -37,6 +37,8 @@ class Preflight {
         // job at this moment, takes seconds and is none that fails.
         std::chrono::milliseconds needed_patience{5'000};  // for a folder the job needs
         std::chrono::milliseconds gpu_patience{4'000};
+        // For NVML: a driver that nothing keeps awake takes about a second for every GPU.
+        std::chrono::milliseconds health_patience{8'000};
         std::chrono::milliseconds patience{700};  // for another path, the resolver, …
     };
     // What the daemon has told about the job, and what was measured with it.
@@ -65,7 +67,9 @@ class Preflight {
   private:
     Task<void> gather();
     void add_errands();
+    void add_device_errands();
     void take_answers();
+    void take_device_answers();
     Task<void> test_gpus();
     void say_checked();
 
@@ -82,6 +86,8 @@ class Preflight {
     std::optional<std::size_t> hostname_;
     std::size_t versions_ = 0;
     std::size_t gpus_ = 0;
+    std::optional<std::size_t> health_;
+    std::optional<std::size_t> nics_;
     bool looking_ = false;
     bool done_ = false;
     bool stopped_ = false;

@@ -24,8 +24,8 @@ std::vector<AddressFact> read_addresses(const std::string& first);
 // Mount points that go over a network or a user's program, at most 16.
 std::vector<std::string> network_mounts(const std::filesystem::path& root);
 
-// GPUs of the NVIDIA driver by its files; XIDs of the last hour from the kernel's log, where it may
-// be read. NVML is not asked: the agent watches the GPUs with it once they are in use.
+// GPUs of the NVIDIA driver by its files; XIDs from the kernel's log, where it may be read. NVML is
+// not asked: that is look_at_health().
 GpuFacts read_gpus(const std::filesystem::path& root);
 using GpuReader = std::function<GpuFacts(const std::filesystem::path& root)>;
 
@@ -40,5 +40,16 @@ std::string look_at_versions(const std::filesystem::path& root, const JobSpec& s
 void take_versions(const std::string& answer, NodeFacts& out);
 std::string look_at_gpus(const GpuReader& reader, const std::filesystem::path& root);
 void take_gpus(const std::string& answer, GpuFacts& out);
+// What NVML says of the GPUs that the job may use. It opens the library, so not on a thread that
+// forks (errands.hpp). `environment`: the agent's, for CUDA_VISIBLE_DEVICES.
+std::string look_at_health(const std::filesystem::path& root,
+                           const std::map<std::string, std::string>& environment);
+void take_health(const std::string& answer, GpuFacts& out);
+// The states of `interfaces`, of what they are made of, and of the RDMA ports that NCCL takes with
+// this NCCL_IB_HCA.
+std::string look_at_nics(const std::filesystem::path& root,
+                         const std::vector<std::string>& interfaces,
+                         const std::string& nccl_ib_hca);
+void take_nics(const std::string& answer, std::vector<NicFact>& out);
 
 }  // namespace lockstep

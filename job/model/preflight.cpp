@@ -1,5 +1,6 @@
 #include "job/model/preflight.hpp"
 
+#include "job/model/preflight_devices.hpp"
 #include "job/model/state.hpp"
 
 #include <algorithm>
@@ -287,6 +288,8 @@ std::vector<PreflightFinding> check_node(const PreflightNode& node, const JobSpe
         check_path(report, path, spec);
     }
     check_gpus(report, node.facts, spec);
+    check_gpu_health(node, spec, out);
+    check_nics(node, spec, out);
     return out;
 }
 
@@ -318,12 +321,14 @@ std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& no
                        false);
         }
     }
+    compare_nvlinks(nodes, spec, out);
+    compare_nics(nodes, spec, out);
     compare_gpu_tests(nodes, out);
     return out;
 }
 
 std::string_view preflight_cause(const PreflightFinding& finding, bool on_every_node) {
-    if (finding.check == "gpu" || finding.check == "gpu_test") {
+    if (finding.check.starts_with("gpu") || finding.check == "nvlink") {
         return to_string(CauseClass::gpu_fault);
     }
     const bool named = (finding.check == kPathWorking || finding.check == kPathCheckpoint) &&

@@ -39,11 +39,62 @@ inline constexpr std::string_view kPathAttempt = "attempt_directory";
 inline constexpr std::string_view kPathShm = "shm";
 inline constexpr std::string_view kPathMount = "mount";  // any other that goes over a network
 
+// A process that holds a GPU although no rank runs yet.
+struct GpuProcessFact {
+    std::int64_t pid = 0;
+    std::string name;             // "" = it is gone, or of another user's namespace
+    std::int64_t memory_mb = -1;  // MiB of the GPU's
+};
+// What a GPU has counted on one of its NVLinks since its driver was loaded.
+struct NvlinkErrors {
+    std::int32_t link = 0;
+    std::int64_t crc = 0;
+    std::int64_t replays = 0;
+    std::int64_t recoveries = 0;
+};
+// One GPU as NVML tells of it (job/agent/gpu/gpu_health.hpp). -1: not known.
+struct GpuHealth {
+    std::int32_t gpu = -1;               // its number: that of /dev/nvidiaN
+    std::string bus;                     // PCI address
+    std::string model;                   // "NVIDIA H100 80GB HBM3"
+    std::string lost;                    // why its driver does not reach it; "" = it does
+    std::int64_t ecc = -1;               // uncorrected memory errors since the driver was loaded
+    std::int32_t remap = -1;             // 1: rows of its memory wait to be remapped
+    std::int32_t remap_failed = -1;      // 1: one could not be
+    std::int32_t pages = -1;             // 1: pages of its memory wait to be retired
+    std::int32_t recovery = -1;          // nvmlDeviceGpuRecoveryAction_t
+    std::int64_t slowdown = -1;          // the kSlowdown… bits
+    std::int32_t temperature = -1;       // °C
+    std::int64_t memory_mb = -1;         // MiB in use
+    std::vector<GpuProcessFact> others;  // that use it
+    std::int32_t links = -1;             // active NVLinks
+    std::vector<std::int32_t> links_down;
+    std::vector<NvlinkErrors> link_errors;  // only links that have any
+};
+// Of nvmlClocksEventReasons: those that are no choice of somebody's.
+inline constexpr std::int64_t kSlowdownHardware = 0x08;
+inline constexpr std::int64_t kSlowdownSoftwareThermal = 0x20;
+inline constexpr std::int64_t kSlowdownThermal = 0x40;
+inline constexpr std::int64_t kSlowdownPowerBrake = 0x80;
+inline constexpr std::int64_t kSlowdowns =
+    kSlowdownHardware | kSlowdownSoftwareThermal | kSlowdownThermal | kSlowdownPowerBrake;
+
 struct GpuFacts {
     bool driver = false;  // there is one; else nothing below is known
     std::int32_t count = 0;
     std::vector<std::string> faults;  // each makes the GPU unusable, in words
     std::vector<std::string> doubts;  // each is worth a look: recent XIDs
+    std::vector<GpuHealth> health;    // of those that the job may use, if it asks for GPUs
+    std::vector<std::string> unseen;  // what could not be looked at, and why
+};
+
+// An interface or a port that the ranks may use.
+struct NicFact {
+    std::string name;    // "eth0", "mlx5_0:1"
+    std::string under;   // of which interface it is a part ("bond0"); "" = none
+    bool rdma = false;   // of /sys/class/infiniband, else of /sys/class/net
+    bool named = false;  // NCCL_IB_HCA takes it
+    std::string state;   // "up", "down"; of RDMA "ACTIVE", "DOWN", "INIT"
 };
 
 // What an agent says of its node. "" and -1: not known, or not there.
@@ -67,6 +118,7 @@ struct NodeFacts {
     std::int64_t clock_error_ms = 0;   // half of the round trip in which that was measured
     std::vector<PathFact> paths;
     GpuFacts gpu;
+    std::vector<NicFact> nics;
     // The opt-in test with the native trainer; ms = -1: it was not run.
     std::int64_t gpu_test_ms = -1;
     std::string gpu_test_problem;  // "" = it ended well
@@ -75,6 +127,10 @@ struct NodeFacts {
 Json to_json(const NodeFacts& facts);
 // invalid: not what to_json() makes, or over the limits. What it does not know it ignores.
 Result<NodeFacts> parse_node_facts(const Json& json);
+Json to_json(const std::vector<GpuHealth>& gpus);
+Result<std::vector<GpuHealth>> parse_gpu_health(const Json& json);
+Json to_json(const std::vector<NicFact>& nics);
+Result<std::vector<NicFact>> parse_nics(const Json& json);
 
 // Of a PreflightSeen event.
 inline constexpr std::string_view kPreflightFail = "fail";

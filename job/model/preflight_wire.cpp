@@ -1,3 +1,4 @@
+// size: a pair of functions for each value that travels
 // The pre-flight's values as they travel. What comes from an agent is bounded and made printable
 // here: it ends in events and in people's terminals.
 #include "job/base/limits.hpp"
@@ -14,6 +15,9 @@ constexpr std::size_t kPaths = 64;
 constexpr std::size_t kVersions = 16;
 constexpr std::size_t kPeers = 64;  // more than ⌈log2⌉ of any number of nodes, and the ring
 constexpr std::size_t kGpuLines = 64;
+constexpr std::size_t kGpuProcesses = 16;
+constexpr std::size_t kLinks = 64;  // of a GPU; NVML_NVLINK_MAX_LINKS is 18, from driver 590 on 36
+constexpr std::size_t kNics = 256;
 
 void clean(std::string& text) {
     text = printable(text);
@@ -84,6 +88,123 @@ Json gpu_json(const GpuFacts& gpu) {
     out["count"] = gpu.count;
     out["faults"] = gpu.faults;
     out["doubts"] = gpu.doubts;
+    out["health"] = to_json(gpu.health);
+    out["unseen"] = gpu.unseen;
+    return out;
+}
+
+Json health_json(const GpuHealth& gpu) {
+    Json out = Json::object();
+    out["gpu"] = gpu.gpu;
+    out["bus"] = gpu.bus;
+    out["model"] = gpu.model;
+    out["lost"] = gpu.lost;
+    out["ecc"] = gpu.ecc;
+    out["remap"] = gpu.remap;
+    out["remap_failed"] = gpu.remap_failed;
+    out["pages"] = gpu.pages;
+    out["recovery"] = gpu.recovery;
+    out["slowdown"] = gpu.slowdown;
+    out["temperature"] = gpu.temperature;
+    out["memory_mb"] = gpu.memory_mb;
+    out["others"] = Json::array();
+    for (const GpuProcessFact& one : gpu.others) {
+        out["others"].push_back(
+            {{"pid", one.pid}, {"name", one.name}, {"memory_mb", one.memory_mb}});
+    }
+    out["links"] = gpu.links;
+    out["links_down"] = gpu.links_down;
+    out["link_errors"] = Json::array();
+    for (const NvlinkErrors& one : gpu.link_errors) {
+        out["link_errors"].push_back({{"link", one.link},
+                                      {"crc", one.crc},
+                                      {"replays", one.replays},
+                                      {"recoveries", one.recoveries}});
+    }
+    return out;
+}
+
+void read_links(ObjectReader& in, GpuHealth& out, std::vector<FieldError>& errors) {
+    constexpr std::int64_t kMost = kLinks - 1;
+    in.integer("links", out.links, -1, kMost);
+    each(in, "links_down", kLinks, [&](const Json& item) {
+        const auto link = item.is_number_integer() ? item.get<std::int64_t>() : -1;
+        if (link < 0 || link > kMost) {
+            in.error("links_down", "must hold numbers of links");
+            return;
+        }
+        out.links_down.push_back(static_cast<std::int32_t>(link));
+    });
+    each(in, "link_errors", kLinks, [&](const Json& item) {
+        ObjectReader one{item, "/link_errors", errors};
+        NvlinkErrors link;
+        one.integer("link", link.link, 0, kMost);
+        one.integer("crc", link.crc, 0, INT64_MAX);
+        one.integer("replays", link.replays, 0, INT64_MAX);
+        one.integer("recoveries", link.recoveries, 0, INT64_MAX);
+        out.link_errors.push_back(link);
+    });
+}
+
+GpuHealth read_health(const Json& json, std::vector<FieldError>& errors) {
+    ObjectReader in{json, "/health", errors};
+    GpuHealth out;
+    in.integer("gpu", out.gpu, -1, INT32_MAX);
+    in.string("bus", out.bus, limits::kTextBytes);
+    in.string("model", out.model, limits::kTextBytes);
+    in.string("lost", out.lost, limits::kTextBytes);
+    in.integer("ecc", out.ecc, -1, INT64_MAX);
+    in.integer("remap", out.remap, -1, 1);
+    in.integer("remap_failed", out.remap_failed, -1, 1);
+    in.integer("pages", out.pages, -1, 1);
+    in.integer("recovery", out.recovery, -1, INT32_MAX);
+    in.integer("slowdown", out.slowdown, -1, INT64_MAX);
+    in.integer("temperature", out.temperature, -1, INT32_MAX);
+    in.integer("memory_mb", out.memory_mb, -1, INT64_MAX);
+    each(in, "others", kGpuProcesses, [&](const Json& item) {
+        ObjectReader one{item, "/others", errors};
+        GpuProcessFact process;
+        one.integer("pid", process.pid, 0, INT64_MAX);
+        one.string("name", process.name, limits::kTextBytes);
+        one.integer("memory_mb", process.memory_mb, -1, INT64_MAX);
+        clean(process.name);
+        out.others.push_back(std::move(process));
+    });
+    read_links(in, out, errors);
+    clean(out.bus);
+    clean(out.model);
+    clean(out.lost);
+    return out;
+}
+
+NicFact read_nic(const Json& json, std::vector<FieldError>& errors) {
+    ObjectReader in{json, "/nics", errors};
+    NicFact out;
+    in.string("name", out.name, limits::kTextBytes);
+    in.string("under", out.under, limits::kTextBytes);
+    in.boolean("rdma", out.rdma);
+    in.boolean("named", out.named);
+    in.string("state", out.state, limits::kTextBytes);
+    clean(out.name);
+    clean(out.under);
+    clean(out.state);
+    return out;
+}
+
+// Takes an array that is a document of its own.
+template <class T, class F>
+Result<std::vector<T>> parse_all(const Json& json, std::size_t most, F&& read) {
+    std::vector<FieldError> errors;
+    std::vector<T> out;
+    if (!json.is_array() || json.size() > most) {
+        return fail(Errc::invalid, "must be an array of at most " + std::to_string(most));
+    }
+    for (const Json& item : json) {
+        out.push_back(read(item, errors));
+    }
+    if (!errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
     return out;
 }
 
@@ -97,6 +218,10 @@ void read_gpu(ObjectReader& in, GpuFacts& out, std::vector<FieldError>& errors) 
     gpu.integer("count", out.count, 0, limits::kGpusPerNode);
     gpu.strings("faults", out.faults, kGpuLines, limits::kTextBytes);
     gpu.strings("doubts", out.doubts, kGpuLines, limits::kTextBytes);
+    gpu.strings("unseen", out.unseen, kGpuLines, limits::kTextBytes);
+    each(gpu, "health", limits::kGpusPerNode,
+         [&](const Json& item) { out.health.push_back(read_health(item, errors)); });
+    std::for_each(out.unseen.begin(), out.unseen.end(), clean);
     std::for_each(out.faults.begin(), out.faults.end(), clean);
     std::for_each(out.doubts.begin(), out.doubts.end(), clean);
 }
@@ -114,6 +239,34 @@ void read_addresses(ObjectReader& in, NodeFacts& out, std::vector<FieldError>& e
 }
 
 }  // namespace
+
+Json to_json(const std::vector<GpuHealth>& gpus) {
+    Json out = Json::array();
+    for (const GpuHealth& gpu : gpus) {
+        out.push_back(health_json(gpu));
+    }
+    return out;
+}
+
+Result<std::vector<GpuHealth>> parse_gpu_health(const Json& json) {
+    return parse_all<GpuHealth>(json, limits::kGpusPerNode, read_health);
+}
+
+Json to_json(const std::vector<NicFact>& nics) {
+    Json out = Json::array();
+    for (const NicFact& nic : nics) {
+        out.push_back({{"name", nic.name},
+                       {"under", nic.under},
+                       {"rdma", nic.rdma},
+                       {"named", nic.named},
+                       {"state", nic.state}});
+    }
+    return out;
+}
+
+Result<std::vector<NicFact>> parse_nics(const Json& json) {
+    return parse_all<NicFact>(json, kNics, read_nic);
+}
 
 Json to_json(const NodeFacts& facts) {
     Json out = Json::object();
@@ -143,6 +296,7 @@ Json to_json(const NodeFacts& facts) {
         out["paths"].push_back(path_json(path));
     }
     out["gpu"] = gpu_json(facts.gpu);
+    out["nics"] = to_json(facts.nics);
     out["gpu_test_ms"] = facts.gpu_test_ms;
     out["gpu_test_problem"] = facts.gpu_test_problem;
     return out;
@@ -172,6 +326,7 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
     each(in, "paths", kPaths,
          [&](const Json& item) { out.paths.push_back(read_path(item, errors)); });
     read_gpu(in, out.gpu, errors);
+    each(in, "nics", kNics, [&](const Json& item) { out.nics.push_back(read_nic(item, errors)); });
     in.integer("gpu_test_ms", out.gpu_test_ms, -1, kYear);
     in.string("gpu_test_problem", out.gpu_test_problem, limits::kTextBytes);
     if (!errors.empty()) {

@@ -10,7 +10,7 @@ import unittest
 import harness
 
 
-class Preflight(harness.TestCase):
+class PreflightCase(harness.TestCase):
     """Between lockstepd and its agents stands a script that makes the node a bad one: $7 is the
     argument of --node-name, which ends in -n0, -n1, -n2."""
 
@@ -55,6 +55,8 @@ exec '{harness.BIN / 'lockstep-agent'}' "$@"
         return [(one["node"].rpartition("-")[2], one["check"], one["severity"])
                 for attempt in job["attempts"] for one in attempt.get("preflight", [])]
 
+
+class Preflight(PreflightCase):
     # --- good nodes ---------------------------------------------------------------------------
     def test_nodes_check_runs_nothing_and_finds_nothing_on_good_nodes(self):
         done = self.cli("nodes", "check", "--nodes", "3", code=0)

@@ -4,8 +4,19 @@ although lockstepd does. That is what a wrong VLAN or a firewall between compute
 import subprocess
 
 import harness
+from harness import BIN
 from lockstep_slurm import SlurmTestCase, main
 from slurm_hosts import ip
+
+
+# Every host has two GPUs, as the fake library of tests/support/fake_nvml has it; n2's second one is bad.
+GPUS_AGENT = """#!/bin/sh
+gpus={root}/good
+[ "$(hostname)" != n2 ] || gpus={root}/bad
+export FAKE_NVML=$gpus LD_LIBRARY_PATH={library}
+[ "$1" != run ] || set -- "$@" --preflight-root {root}/tree
+exec {agent} "$@"
+"""
 
 
 class PreflightCase(SlurmTestCase):
@@ -44,6 +55,25 @@ class PreflightCase(SlurmTestCase):
         self.assertEqual(done["state"], "succeeded", done)
         self.assertEqual(self.failed(done), {("n3", "reachable")}, done["attempts"])
         self.assertEqual(done["attempts"][0]["lost_nodes"], ["n3"])
+
+    def test_a_spare_takes_the_place_of_a_host_with_a_bad_gpu(self):
+        root = self.daemon.root
+        for path, text in {"tree/proc/driver/nvidia/version": "NVRM version: Module  570.1  Sat\n",
+                           "tree/dev/nvidia0": "", "tree/dev/nvidia1": "",
+                           "good": "gpus 2\n", "bad": "gpus 2\ngpu 1 ecc 2\n"}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        agent = root / "agent"
+        agent.write_text(GPUS_AGENT.format(root=root, agent=BIN / "lockstep-agent",
+                                           library=BIN.parent / "tests/fake_nvml/new"))
+        agent.chmod(0o755)
+        self.daemon.arguments = (*self.daemon.arguments, "--agent-path", str(agent))
+        self.daemon.restart()
+        done = self.daemon.wait_state(self.submit(3, resources={"spares": 1, "gpus_per_node": 2}),
+                                      harness.FINAL, 90)
+        self.assertEqual(done["state"], "succeeded", done)
+        self.assertEqual(self.failed(done), {("n2", "gpu_memory")}, done["attempts"])
+        self.assertEqual(done["attempts"][0]["lost_nodes"], ["n2"])
 
     def test_nodes_check_finds_it_without_training_and_good_nodes_are_good(self):
         def check():

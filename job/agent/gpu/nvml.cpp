@@ -41,6 +41,14 @@ void find_all(void* library, nvml::Api& api) {
     find(library, api.processes,
          {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
     find(library, api.processes_v1, {"nvmlDeviceGetComputeRunningProcesses"});
+    find(library, api.ecc_errors, {"nvmlDeviceGetTotalEccErrors"});
+    find(library, api.remapped_rows, {"nvmlDeviceGetRemappedRows"});
+    find(library, api.retired_pages_pending, {"nvmlDeviceGetRetiredPagesPendingStatus"});
+    // The second is the name before driver 535, and still there.
+    find(library, api.clock_reasons,
+         {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});
+    find(library, api.link_state, {"nvmlDeviceGetNvLinkState"});
+    find(library, api.link_errors, {"nvmlDeviceGetNvLinkErrorCounter"});
     find(library, api.gpm_support, {"nvmlGpmQueryDeviceSupport"});
     find(library, api.gpm_alloc, {"nvmlGpmSampleAlloc"});
     find(library, api.gpm_free, {"nvmlGpmSampleFree"});

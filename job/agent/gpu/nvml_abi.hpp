@@ -194,6 +194,20 @@ inline constexpr unsigned int kAnyTensorUtil = 5;
 inline constexpr unsigned int kDramBandwidthUtil = 10;
 }  // namespace gpm
 
+// nvmlMemoryErrorType_t, nvmlEccCounterType_t: errors since the driver was loaded
+inline constexpr int kUncorrected = 1;  // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+inline constexpr int kVolatile = 0;     // NVML_VOLATILE_ECC
+inline constexpr int kEnabled = 1;      // NVML_FEATURE_ENABLED of nvmlEnableState_t
+
+// NVML_NVLINK_MAX_LINKS of driver 590 on; it was 6, 12 and 18 before. A GPU says of a link that it
+// has not that it is not supported, or no argument.
+inline constexpr unsigned int kLinks = 36;
+// nvmlNvLinkErrorCounter_t
+inline constexpr int kLinkReplays = 0;     // NVML_NVLINK_ERROR_DL_REPLAY
+inline constexpr int kLinkRecoveries = 1;  // NVML_NVLINK_ERROR_DL_RECOVERY
+inline constexpr int kLinkCrcFlit = 2;     // NVML_NVLINK_ERROR_DL_CRC_FLIT
+inline constexpr int kLinkCrcData = 3;     // NVML_NVLINK_ERROR_DL_CRC_DATA
+
 struct EventData {  // nvmlEventData_t
     Device device;
     unsigned long long type;
@@ -227,6 +241,14 @@ struct Api {
     Return (*fields)(Device, int, FieldValue*) = nullptr;
     Return (*processes)(Device, unsigned int*, ProcessInfo*) = nullptr;
     Return (*processes_v1)(Device, unsigned int*, ProcessInfoV1*) = nullptr;
+    Return (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;
+    // corrected, uncorrected rows; whether one waits; whether one failed
+    Return (*remapped_rows)(Device, unsigned int*, unsigned int*, unsigned int*,
+                            unsigned int*) = nullptr;
+    Return (*retired_pages_pending)(Device, int*) = nullptr;
+    Return (*clock_reasons)(Device, unsigned long long*) = nullptr;
+    Return (*link_state)(Device, unsigned int, int*) = nullptr;
+    Return (*link_errors)(Device, unsigned int, int, unsigned long long*) = nullptr;
     Return (*gpm_support)(Device, GpmSupport*) = nullptr;
     Return (*gpm_alloc)(GpmSample*) = nullptr;
     Return (*gpm_free)(GpmSample) = nullptr;

@@ -1,156 +1,24 @@
 // size: one entry point of the library after the other
-// A stand-in for NVIDIA's libnvidia-ml.so.1, opened by the agent as the real one is.
-//
-// What the GPUs do is read from the text file that FAKE_NVML names, anew at every call, so a test
-// changes it while the agent runs. Without the variable nvmlInit_v2 says that there is no driver.
-//   gpus 8                     how many there are (default 8)
-//   gpu G utilization 50       percent; also: memory USED TOTAL (bytes), temperature C,
-//                              clock SM MEM (MHz), minor N, gpm ID PERCENT, process PID BYTES,
-//                              field ID int|long VALUE, nofield ID (not supported), nogpm, lost
-//   hang                       calls do not return while this is there; <FAKE_NVML>.hangs exists
-//   then xid G NUMBER               one error; lines that are added later are errors that happen
-//   later
-// G is a number or * (every GPU). A later line wins. Every GPU has the values of defaults() first.
-#include "job/agent/gpu/nvml_abi.hpp"
+// A stand-in for NVIDIA's libnvidia-ml.so.1, opened by the agent as the real one is. What its GPUs
+// do says fake_state.hpp, anew at every call. Without FAKE_NVML nvmlInit_v2 says that there is no
+// driver.
+#include "tests/support/fake_nvml/fake_state.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace {
 
 using namespace lockstep::nvml;
-
-constexpr std::size_t kMost = 64;
-
-struct Number {
-    bool wide = true;
-    unsigned long long value = 0;
-};
-
-struct Gpu {
-    unsigned int utilization = 0;
-    unsigned long long memory_used = 1ULL << 30U;
-    unsigned long long memory_total = 80ULL << 30U;
-    unsigned int temperature = 40;
-    unsigned int clock_sm = 1980;
-    unsigned int clock_memory = 2619;
-    unsigned int minor = 0;
-    bool lost = false;
-    bool gpm = true;
-    std::map<unsigned int, double> gpm_values{{2, 10}, {3, 11}, {5, 12}, {10, 13}};
-    std::map<unsigned int, Number> fields;
-    std::vector<std::pair<unsigned int, unsigned long long>> processes;
-};
-
-struct State {
-    std::size_t gpus = 8;
-    bool hangs = false;
-    std::array<Gpu, kMost> gpu;
-    std::vector<std::pair<unsigned int, unsigned int>> xids;
-};
-
-void defaults(State& state) {
-    for (std::size_t i = 0; i < kMost; ++i) {
-        Gpu& gpu = state.gpu[i];
-        gpu.minor = static_cast<unsigned int>(i);
-        for (const unsigned int id : {3U, 4U, 59U, 94U, 142U, 143U, 144U, 145U, 160U, 230U}) {
-            gpu.fields[id] = {false, 0};
-        }
-        for (const unsigned int id : {74U, 76U, 251U, 252U, 253U, 83U, 138U, 139U}) {
-            gpu.fields[id] = {true, 0};
-        }
-        gpu.fields[82] = {false, 45};
-        gpu.fields[186] = {false, 100'000};
-        gpu.fields[190] = {false, 700'000};
-        gpu.fields[197] = {false, 0};
-        gpu.fields[198] = {false, 0};
-    }
-}
-
-void set(Gpu& gpu, const std::string& what, std::istringstream& in) {
-    unsigned int id = 0;
-    if (what == "utilization") {
-        in >> gpu.utilization;
-    } else if (what == "memory") {
-        in >> gpu.memory_used >> gpu.memory_total;
-    } else if (what == "temperature") {
-        in >> gpu.temperature;
-    } else if (what == "clock") {
-        in >> gpu.clock_sm >> gpu.clock_memory;
-    } else if (what == "minor") {
-        in >> gpu.minor;
-    } else if (what == "gpm") {
-        in >> id;
-        in >> gpu.gpm_values[id];
-    } else if (what == "nogpm") {
-        gpu.gpm = false;
-    } else if (what == "lost") {
-        gpu.lost = true;
-    } else if (what == "process") {
-        unsigned long long bytes = 0;
-        in >> id >> bytes;
-        gpu.processes.emplace_back(id, bytes);
-    } else if (what == "field") {
-        std::string kind;
-        Number number;
-        in >> id >> kind >> number.value;
-        number.wide = kind == "long";
-        gpu.fields[id] = number;
-    } else if (what == "nofield") {
-        in >> id;
-        gpu.fields.erase(id);
-    } else {
-        std::fprintf(stderr, "fake NVML: no such word: %s\n", what.c_str());
-        std::abort();
-    }
-}
-
-State read_state() {
-    State state;
-    defaults(state);
-    const char* path = std::getenv("FAKE_NVML");
-    std::ifstream file{path != nullptr ? path : ""};
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream in{line};
-        std::string word;
-        in >> word;
-        if (word == "gpus") {
-            in >> state.gpus;
-            state.gpus = std::min(state.gpus, kMost);
-        } else if (word == "hang") {
-            state.hangs = true;
-        } else if (word == "xid") {
-            std::pair<unsigned int, unsigned int> xid;
-            in >> xid.first >> xid.second;
-            state.xids.push_back(xid);
-        } else if (word == "gpu") {
-            std::string which;
-            std::string what;
-            in >> which >> what;
-            const std::string rest{std::istreambuf_iterator<char>{in}, {}};
-            for (std::size_t i = 0; i < kMost; ++i) {
-                if (which == "*" || which == std::to_string(i)) {
-                    std::istringstream values{rest};
-                    set(state.gpu[i], what, values);
-                }
-            }
-        }
-    }
-    return state;
-}
+using fake_nvml::Gpu;
+using fake_nvml::read_state;
+using fake_nvml::State;
 
 // A handle is the GPU's index and one, as a pointer.
 std::size_t index_of(Device device) {
@@ -204,7 +72,7 @@ const char* nvmlErrorString(Return code) {
     return code == kErrorDriverNotLoaded ? "Driver Not Loaded" : "fake error";
 }
 Return nvmlSystemGetDriverVersion(char* out, unsigned int size) {
-    return put("570.1.fake", out, size);
+    return put(read_state().driver, out, size);
 }
 Return nvmlDeviceGetCount_v2(unsigned int* count) {
     *count = static_cast<unsigned int>(read_state().gpus);
@@ -212,7 +80,11 @@ Return nvmlDeviceGetCount_v2(unsigned int* count) {
 }
 Return nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device* device) {
     *device = handle_of(index);
-    return index < read_state().gpus ? kSuccess : kErrorInvalidArgument;
+    const State state = read_state();
+    if (index < state.gpus && state.gpu[index].hidden) {
+        return kErrorNoPermission;
+    }
+    return index < state.gpus ? kSuccess : kErrorInvalidArgument;
 }
 Return nvmlDeviceGetUUID(Device device, char* out, unsigned int size) {
     return put("GPU-fake-" + std::to_string(index_of(device)), out, size);
@@ -275,6 +147,55 @@ Return nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* ou
     });
 }
 
+Return nvmlDeviceGetTotalEccErrors(Device device, int type, int counter, unsigned long long* out) {
+    return with(device, [&](const Gpu& gpu) {
+        *out = gpu.ecc;
+        return gpu.no.contains("ecc")                         ? kErrorNotSupported
+               : type == kUncorrected && counter == kVolatile ? kSuccess
+                                                              : kErrorInvalidArgument;
+    });
+}
+Return nvmlDeviceGetRemappedRows(Device device, unsigned int* corrected, unsigned int* uncorrected,
+                                 unsigned int* pending, unsigned int* failed) {
+    return with(device, [&](const Gpu& gpu) {
+        *corrected = *uncorrected = gpu.remap[0];
+        *pending = gpu.remap[0];
+        *failed = gpu.remap[1];
+        return gpu.no.contains("remap") ? kErrorNotSupported : kSuccess;
+    });
+}
+Return nvmlDeviceGetRetiredPagesPendingStatus(Device device, int* pending) {
+    return with(device, [&](const Gpu& gpu) {
+        *pending = gpu.pages;
+        return gpu.no.contains("pages") ? kErrorNotSupported : kSuccess;
+    });
+}
+Return nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* out) {
+    return with(device, [&](const Gpu& gpu) {
+        *out = gpu.reasons;
+        return gpu.no.contains("reasons") ? kErrorNotSupported : kSuccess;
+    });
+}
+Return nvmlDeviceGetNvLinkState(Device device, unsigned int link, int* active) {
+    return with(device, [&](const Gpu& gpu) {
+        if (link >= gpu.links.size()) {
+            return gpu.links.empty() ? kErrorNotSupported : kErrorInvalidArgument;
+        }
+        *active = gpu.links[link].up ? kEnabled : 0;
+        return kSuccess;
+    });
+}
+Return nvmlDeviceGetNvLinkErrorCounter(Device device, unsigned int link, int counter,
+                                       unsigned long long* out) {
+    return with(device, [&](const Gpu& gpu) {
+        if (link >= gpu.links.size() || counter < 0 || counter > kLinkCrcData) {
+            return kErrorInvalidArgument;
+        }
+        *out = gpu.links[link].errors.at(static_cast<std::size_t>(counter));
+        return kSuccess;
+    });
+}
+
 #ifdef FAKE_NVML_OLD
 Return nvmlDeviceGetComputeRunningProcesses(Device device, unsigned int* count,
                                             ProcessInfoV1* out) {
@@ -299,6 +220,9 @@ Return nvmlDeviceGetMemoryInfo_v2(Device device, MemoryV2* out) {
         return kSuccess;
     });
 }
+Return nvmlDeviceGetCurrentClocksEventReasons(Device device, unsigned long long* out) {
+    return nvmlDeviceGetCurrentClocksThrottleReasons(device, out);
+}
 Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue* values) {
     return with(device, [&](const Gpu& gpu) {
         for (int i = 0; i < count; ++i) {
@@ -322,6 +246,9 @@ Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue* values) {
 Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned int* count,
                                                ProcessInfo* out) {
     return with(device, [&](const Gpu& gpu) {
+        if (gpu.no.contains("processes")) {
+            return kErrorNotSupported;
+        }
         const bool fits = gpu.processes.size() <= *count;
         *count = static_cast<unsigned int>(gpu.processes.size());
         for (std::size_t i = 0; fits && i < gpu.processes.size(); ++i) {

@@ -111,12 +111,24 @@ TEST_F(FactsTest, XidsOfTheLastHourAreNamed) {
     GpuFacts out;
     take_gpus(look_at_gpus(read_gpus, root()), out);
     EXPECT_TRUE(out.driver);
-    EXPECT_EQ(out.doubts, std::vector<std::string>{"XID 48 of PCI:0000:3b:00 in the last hour"});
+    EXPECT_THAT(out.unseen, IsEmpty());
     ASSERT_FALSE(out.faults.empty());
     EXPECT_EQ(out.faults.front(), "XID 79 of PCI:0000:3b:00 in the last hour");
+    ASSERT_FALSE(out.doubts.empty());
+    EXPECT_EQ(out.doubts.front(), "XID 48 of PCI:0000:3b:00 in the last hour");
     if (up_for_long) {
-        EXPECT_EQ(out.faults.size(), 1U);
+        EXPECT_EQ(out.faults.size(), 1U) << "the GPU may have been reset since";
+        EXPECT_THAT(out.doubts, ElementsAre("XID 48 of PCI:0000:3b:00 in the last hour",
+                                            "XID 95 of PCI:0000:5e:00 more than an hour ago"));
     }
+}
+
+TEST_F(FactsTest, ALogThatMayNotBeReadIsSaidToBeUnseen) {
+    write("proc/driver/nvidia/version", "NVRM version: 535.104.05\n");
+    GpuFacts out;
+    take_gpus(look_at_gpus(read_gpus, root()), out);
+    EXPECT_THAT(out.unseen, ElementsAre("XIDs in the kernel's log: No such file or directory"));
+    EXPECT_THAT(out.faults, IsEmpty());
 }
 
 TEST_F(FactsTest, WithoutADriverNothingIsSaidOfGpus) {

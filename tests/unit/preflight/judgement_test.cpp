@@ -204,7 +204,7 @@ TEST(PreflightJudgement, AFolderThatDoesNotAnswerIsNobodysMistake) {
 TEST(PreflightJudgement, FactsTravelWhole) {
     auto facts = good_facts(3);
     facts.paths = {{std::string{kPathWorking}, "/a", false, 2, false, false, false, 7}};
-    facts.gpu = {true, 4, {"bad"}, {"odd"}};
+    facts.gpu = {true, 4, {"bad"}, {"odd"}, {}, {}};
     facts.clock_offset_ms = -7;
     facts.gpu_test_ms = 12;
     const auto back = parse_node_facts(to_json(facts));
