@@ -1,9 +1,12 @@
 // size: every rule of the watch, one after the other
 #include "daemon/telemetry/anomalies.hpp"
 
+#include "daemon/telemetry/order_statistics.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -30,12 +33,6 @@ std::string number(double value) {
     return {text.data(), static_cast<std::size_t>(std::max(size, 0))};
 }
 
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
-
 // It says that it does something else than train.
 bool trains(const JobSeries& job, const RankSeries& rank) {
     const auto phase = job.metric("phase_code");
@@ -52,13 +49,13 @@ class Parts {
   public:
     explicit Parts(const JobSeries& job) : job_(job) {
         for (std::size_t part = 0; part < kParts.size(); ++part) {
+            const auto means = job.newest().mean(kParts[part].first);
             std::vector<double> all;
-            for (std::size_t i = 0; i < job.world_size(); ++i) {
-                if (const auto mean = job.rank(i).mean(kParts[part].first)) {
-                    all.push_back(*mean);
-                }
-            }
-            medians_[part] = all.empty() ? 0 : median(std::move(all));
+            all.reserve(means.size());
+            std::copy_if(means.begin(), means.end(), std::back_inserter(all),
+                         [](double mean) { return !is_absent(mean); });
+            const std::size_t middle = all.size() / 2;
+            medians_[part] = all.empty() ? 0 : OrderStatistics{std::move(all)}.at(middle);
         }
     }
     // Which part of the rank's step is most above that of the others.
@@ -109,10 +106,9 @@ std::string_view words_of(double value) {
 std::optional<double> mean_loss_at(const JobSeries& job, std::int64_t step) {
     double sum = 0;
     std::size_t count = 0;
-    for (std::size_t i = 0; i < job.world_size(); ++i) {
-        const auto loss = job.rank(i).loss_at(step);
-        if (loss && std::isfinite(*loss)) {
-            sum += *loss;
+    for (const double loss : job.recent().losses_at(step)) {
+        if (std::isfinite(loss)) {
+            sum += loss;
             ++count;
         }
     }
@@ -242,13 +238,14 @@ void AnomalyWatch::look_for_stragglers(const JobSeries& job, const JobStats& sta
 
 void AnomalyWatch::look_for_nonfinite(const JobSeries& job, Found& found) {
     nonfinite_seen_.resize(job.world_size());
+    const auto counts = job.newest().nonfinite();
     std::map<std::string, Anomaly> first;  // by metric
-    for (std::size_t i = 0; i < job.world_size(); ++i) {
-        const RankSeries& rank = job.rank(i);
-        if (rank.nonfinite() == nonfinite_seen_[i]) {
+    for (std::size_t i = 0; job.newest().any_nonfinite() && i < counts.size(); ++i) {
+        if (counts[i] == nonfinite_seen_[i]) {
             continue;
         }
-        nonfinite_seen_[i] = rank.nonfinite();
+        const RankSeries& rank = job.rank(i);
+        nonfinite_seen_[i] = counts[i];
         for (std::size_t metric = 0; metric < job.metrics().size(); ++metric) {
             const MetricColumn* column = rank.column(metric);
             const std::string& name = job.metrics()[metric];
@@ -383,10 +380,11 @@ void AnomalyWatch::look_for_starvation(const JobStats& stats, double now, Found&
 void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats, const Facts& facts,
                                     Found& found) {
     std::vector<std::size_t> silent;
+    const NewestReports& newest = job.newest();
     for (std::size_t i = 0; i < job.world_size(); ++i) {
-        const RankSeries& rank = job.rank(i);
-        if (!rank.empty() && rank.last_received() >= facts.since && !gone(facts, i) &&
-            !job.reporting(i, facts.now) && trains(job, rank)) {
+        if (newest.ever(i) && !newest.reporting(i, facts.now) &&
+            newest.last_received()[i] >= facts.since && !gone(facts, i) &&
+            trains(job, job.rank(i))) {
             silent.push_back(i);
         }
     }

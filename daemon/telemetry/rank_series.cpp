@@ -32,7 +32,7 @@ void widen(MetricColumn& column) {
     column.high = column.low;
 }
 
-void put(MetricColumn& column, std::size_t row, double value) {
+void put_value(MetricColumn& column, std::size_t row, double value) {
     column.last.resize(std::max(column.last.size(), row + 1), kAbsent);
     column.last[row] = value;
     if (!column.low.empty()) {
@@ -57,7 +57,7 @@ void filter(std::vector<T>& values, const std::vector<bool>& keep) {
 }
 
 template <class T>
-std::size_t heap(const std::vector<T>& values) {
+std::size_t heap_of(const std::vector<T>& values) {
     return values.capacity() * sizeof(T);
 }
 
@@ -83,6 +83,10 @@ double MetricColumn::high_of(std::size_t row) const {
                              : (high.empty() ? finite_or_absent(last_of(row)) : kAbsent);
 }
 
+std::size_t MetricColumn::heap() const {
+    return heap_of(last) + heap_of(low) + heap_of(high) + heap_of(nonfinite);
+}
+
 const MetricColumn* RankSeries::column(std::size_t metric) const {
     return metric < columns_.size() && !is_absent(columns_[metric].latest) ? &columns_[metric]
                                                                            : nullptr;
@@ -103,15 +107,19 @@ std::optional<double> RankSeries::mean(CoreMetric metric) const {
     return i < means_.size() ? means_[i].value() : std::nullopt;
 }
 
-void RankSeries::add(std::int64_t step, double time, double received,
+bool RankSeries::add(std::int64_t step, double time, double received,
                      const std::vector<double>& values, std::size_t capacity) {
-    if (step >= 0 && cut_pending_) {
+    const bool replaces = step >= 0 && cut_pending_;
+    if (replaces) {
         cut(step);
     }
     if (step < 0 && !cut_pending_) {
         step = last_step_;
     }
-    columns_.resize(std::max(columns_.size(), values.size()));
+    if (columns_.size() < values.size()) {
+        columns_.resize(values.size());
+        heap_ = count_heap();
+    }
     if (reports_ > 0 && time > last_time_) {
         interval_.add(time - last_time_);
     }
@@ -120,14 +128,20 @@ void RankSeries::add(std::int64_t step, double time, double received,
     last_received_ = received;
     last_step_ = step >= 0 ? step : last_step_;
     note_latest(step, time, values);
-    remember(step, values);
-    if (fill_newest(step, values)) {
-        return;
+    if (!fill_newest(step, values)) {
+        while (rows() >= capacity && filled_ >= stride_) {
+            merge_pairs();
+        }
+        append(step, time, values);
     }
-    while (rows() >= capacity && filled_ >= stride_) {
-        merge_pairs();
-    }
-    append(step, time, values);
+    return replaces;
+}
+
+void RankSeries::put(std::size_t metric, std::size_t row, double value) {
+    MetricColumn& column = columns_[metric];
+    const std::size_t before = column.heap();
+    put_value(column, row, value);
+    heap_ += column.heap() - before;
 }
 
 void RankSeries::note_latest(std::int64_t step, double time, const std::vector<double>& values) {
@@ -136,6 +150,7 @@ void RankSeries::note_latest(std::int64_t step, double time, const std::vector<d
             continue;
         }
         MetricColumn& column = columns_[i];
+        metrics_ += is_absent(column.latest) ? 1 : 0;
         column.latest = values[i];
         if (i < means_.size()) {
             means_[i].add(values[i]);
@@ -155,24 +170,11 @@ void RankSeries::note_latest(std::int64_t step, double time, const std::vector<d
         }
         ++column.nonfinite_total;
         if (column.nonfinite.size() < kNonfiniteKept) {
+            const std::size_t before = column.heap();
             column.nonfinite.push_back({step, time, values[i]});
+            heap_ += column.heap() - before;
         }
     }
-}
-
-void RankSeries::remember(std::int64_t step, const std::vector<double>& values) {
-    const double loss = values[index(CoreMetric::loss)];
-    const double step_seconds = values[index(CoreMetric::step_seconds)];
-    if (step < 0 || (is_absent(loss) && is_absent(step_seconds))) {
-        return;
-    }
-    if (recent_.size() < kRecentSteps) {
-        recent_.push_back({step, loss, step_seconds});
-        recent_next_ = recent_.size() % kRecentSteps;
-        return;
-    }
-    recent_[recent_next_] = {step, loss, step_seconds};
-    recent_next_ = (recent_next_ + 1) % kRecentSteps;
 }
 
 // Two reports of one step with different metrics (a printed loss, then an accuracy sent by hand)
@@ -189,7 +191,7 @@ bool RankSeries::fill_newest(std::int64_t step, const std::vector<double>& value
     }
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (!is_absent(values[i]) && i != index(CoreMetric::total_steps)) {
-            put(columns_[i], row, values[i]);
+            put(i, row, values[i]);
         }
     }
     return true;
@@ -197,8 +199,10 @@ bool RankSeries::fill_newest(std::int64_t step, const std::vector<double>& value
 
 void RankSeries::append(std::int64_t step, double time, const std::vector<double>& values) {
     if (rows() == 0 || filled_ >= stride_) {
+        const std::size_t before = heap_of(steps_) + heap_of(times_);
         steps_.push_back(step);
         times_.push_back(time);
+        heap_ += heap_of(steps_) + heap_of(times_) - before;
         filled_ = 0;
     }
     ++filled_;
@@ -211,8 +215,9 @@ void RankSeries::append(std::int64_t step, double time, const std::vector<double
                 // First seen when rows hold several reports already.
                 columns_[i].last.assign(row + 1, kAbsent);
                 widen(columns_[i]);
+                heap_ = count_heap();
             }
-            put(columns_[i], row, values[i]);
+            put(i, row, values[i]);
         }
     }
 }
@@ -249,6 +254,7 @@ void RankSeries::merge_pairs() {
     }
     filled_ += before % 2 == 0 ? stride_ : 0;
     stride_ *= 2;
+    heap_ = count_heap();
 }
 
 void RankSeries::cut(std::int64_t step) {
@@ -269,33 +275,14 @@ void RankSeries::cut(std::int64_t step) {
     // Times of the previous start say nothing about this one.
     interval_ = {};
     means_ = {};
-    recent_.clear();
-    recent_next_ = 0;
     last_step_ = step;
+    heap_ = count_heap();
 }
 
-std::optional<double> RankSeries::recent(std::int64_t step, double RecentStep::*field) const {
-    for (std::size_t back = 1; back <= recent_.size(); ++back) {
-        const RecentStep& entry = recent_[(recent_next_ + recent_.size() - back) % recent_.size()];
-        if (entry.step <= step && !is_absent(entry.*field)) {
-            return entry.*field;
-        }
-    }
-    return std::nullopt;
-}
-
-std::optional<double> RankSeries::loss_at(std::int64_t step) const {
-    return recent(step, &RecentStep::loss);
-}
-
-std::optional<double> RankSeries::step_seconds_at(std::int64_t step) const {
-    return recent(step, &RecentStep::step_seconds);
-}
-
-std::size_t RankSeries::bytes() const {
-    std::size_t sum = sizeof *this + heap(steps_) + heap(times_) + heap(columns_) + heap(recent_);
+std::size_t RankSeries::count_heap() const {
+    std::size_t sum = heap_of(steps_) + heap_of(times_) + heap_of(columns_);
     for (const auto& column : columns_) {
-        sum += heap(column.last) + heap(column.low) + heap(column.high) + heap(column.nonfinite);
+        sum += column.heap();
     }
     return sum;
 }

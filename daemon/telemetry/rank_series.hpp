@@ -46,8 +46,9 @@ constexpr std::size_t index(CoreMetric metric) {
     return static_cast<std::size_t>(metric);
 }
 
+inline constexpr std::size_t kMeanMetrics = index(CoreMetric::samples) + 1;  // the first ones
+
 inline constexpr std::size_t kNonfiniteKept = 64;  // occurrences per rank and metric
-inline constexpr std::size_t kRecentSteps = 32;    // exact steps kept for job aggregates
 
 // "No value here", told apart from a reported NaN by its payload.
 inline constexpr std::uint64_t kAbsentBits = 0x7FF84C5300000000ULL;
@@ -85,13 +86,7 @@ struct MetricColumn {
     double last_of(std::size_t row) const { return row < last.size() ? last[row] : kAbsent; }
     double low_of(std::size_t row) const;
     double high_of(std::size_t row) const;
-};
-
-// What job aggregates need of one recent step, exactly, however coarse the rows are by now.
-struct RecentStep {
-    std::int64_t step = -1;
-    double loss = kAbsent;
-    double step_seconds = kAbsent;
+    std::size_t heap() const;  // bytes
 };
 
 class RankSeries {
@@ -99,8 +94,8 @@ class RankSeries {
     // One report. `values` are indexed by metric id, kAbsent = not in it; a NaN must be the quiet
     // NaN without payload. `received`: the daemon's clock, seconds since the Unix epoch.
     // A step below 0 means not given: the rank's last step is used. At most `capacity` (≥ 2) rows
-    // are kept.
-    void add(std::int64_t step, double time, double received, const std::vector<double>& values,
+    // are kept. Whether earlier steps were replaced, see restart().
+    bool add(std::int64_t step, double time, double received, const std::vector<double>& values,
              std::size_t capacity);
     // A new start of the rank: from its first report with a step s on, what was recorded for the
     // steps ≥ s is replaced. A merged row that reaches to s or beyond goes as a whole.
@@ -136,11 +131,10 @@ class RankSeries {
     std::optional<double> mean(CoreMetric metric) const;
     // Mean seconds between two reports.
     std::optional<double> interval() const { return interval_.value(); }
-    // The newest recorded step ≤ `step` that has a loss (or a step time).
-    std::optional<double> loss_at(std::int64_t step) const;
-    std::optional<double> step_seconds_at(std::int64_t step) const;
 
-    std::size_t bytes() const;
+    // Metrics that it has reported, and what all of it takes, bytes: kept up to date, not counted.
+    std::size_t metrics() const { return metrics_; }
+    std::size_t bytes() const { return sizeof *this + heap_; }
 
   private:
     static constexpr std::array<double, kCoreMetrics> all_absent() {
@@ -150,11 +144,11 @@ class RankSeries {
     }
     void cut(std::int64_t step);
     void note_latest(std::int64_t step, double time, const std::vector<double>& values);
-    void remember(std::int64_t step, const std::vector<double>& values);
     bool fill_newest(std::int64_t step, const std::vector<double>& values);
     void append(std::int64_t step, double time, const std::vector<double>& values);
     void merge_pairs();
-    std::optional<double> recent(std::int64_t step, double RecentStep::*field) const;
+    void put(std::size_t metric, std::size_t row, double value);
+    std::size_t count_heap() const;
 
     std::vector<std::int64_t> steps_;
     std::vector<double> times_;
@@ -166,15 +160,15 @@ class RankSeries {
     double last_time_ = 0;
     double last_received_ = 0;
     bool cut_pending_ = false;
-    // Here and not in the columns: aggregates walk over every rank, one cache line after another.
+    // Here and not in the columns: NewestReports takes them after every report.
     std::array<double, kCoreMetrics> core_latest_ = all_absent();
     std::array<double, kCoreMetrics> core_total_{};
     std::array<std::uint32_t, kCoreMetrics> core_nonfinite_{};
     std::uint64_t nonfinite_ = 0;
     Ewma20 interval_;
-    std::array<Ewma20, index(CoreMetric::samples) + 1> means_;
-    std::vector<RecentStep> recent_;  // ring, newest at recent_next_ - 1
-    std::size_t recent_next_ = 0;
+    std::array<Ewma20, kMeanMetrics> means_;
+    std::size_t metrics_ = 0;
+    std::size_t heap_ = 0;  // count_heap()
 };
 
 }  // namespace lockstep::telemetry

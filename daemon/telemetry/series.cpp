@@ -44,7 +44,11 @@ void note_step(GenerationReport& report, std::int64_t step, double time) {
 }  // namespace
 
 JobSeries::JobSeries(std::size_t ranks)
-    : ranks_(ranks), metrics_(kCoreMetricNames.begin(), kCoreMetricNames.end()) {
+    : ranks_(ranks),
+      newest_(ranks),
+      recent_(ranks),
+      rank_bytes_(ranks * sizeof(Rank)),
+      metrics_(kCoreMetricNames.begin(), kCoreMetricNames.end()) {
     LOCKSTEP_CHECK(ranks >= 1 && ranks <= static_cast<std::size_t>(limits::kRanks));
 }
 
@@ -113,7 +117,22 @@ void JobSeries::restore(Start start, std::uint32_t rank, std::int64_t step, doub
         return;
     }
     add_seconds(ranks_[rank].checkpoint_seconds, values[index(CoreMetric::checkpoint_seconds)]);
-    ranks_[rank].series.add(step, time, time, values, capacity());
+    add_row(rank, step, time, time, values, capacity());
+}
+
+void JobSeries::add_row(std::size_t rank, std::int64_t step, double time, double received,
+                        const std::vector<double>& values, std::size_t capacity) {
+    RankSeries& series = ranks_[rank].series;
+    const std::int64_t at = series.step_of(step);
+    const std::size_t bytes = series.bytes();
+    const std::size_t metrics = series.metrics();
+    if (series.add(step, time, received, values, capacity)) {
+        recent_.clear(rank);
+    }
+    recent_.add(rank, at, values[index(CoreMetric::loss)], values[index(CoreMetric::step_seconds)]);
+    newest_.take(rank, series);
+    rank_bytes_ += series.bytes() - bytes;
+    series_ += series.metrics() - metrics;
 }
 
 void JobSeries::restore_seen(std::int32_t attempt, std::uint32_t node_rank, std::uint64_t seq) {
@@ -204,7 +223,8 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
             history_->add(start, batch.ranks[row], rank.series.step_of(batch.steps[row]), time,
                           values, received > 0 ? received : time);
         }
-        rank.series.add(batch.steps[row], time, received > 0 ? received : time, values, room);
+        add_row(batch.ranks[row], batch.steps[row], time, received > 0 ? received : time, values,
+                room);
         ++result.rows;
     }
     return result;
@@ -218,28 +238,9 @@ std::optional<double> JobSeries::report_age(std::size_t rank, double now) const 
     return std::max(0.0, now - series.last_received());
 }
 
-bool JobSeries::reporting(std::size_t rank, double now) const {
-    const auto age = report_age(rank, now);
-    return age && *age <= std::max(3 * ranks_[rank].series.interval().value_or(0), 30.0);
-}
-
-std::size_t JobSeries::series() const {
-    std::size_t sum = 0;
-    for (const auto& rank : ranks_) {
-        for (std::size_t i = 0; i < metrics_.size(); ++i) {
-            sum += rank.series.column(i) != nullptr ? 1 : 0;
-        }
-    }
-    return sum;
-}
-
 std::size_t JobSeries::bytes() const {
-    std::size_t sum = history_ ? history_->bytes() : 0;
-    sum += sizeof *this + (ranks_.capacity() - ranks_.size()) * sizeof(Rank);
-    for (const auto& rank : ranks_) {
-        sum += sizeof(Rank) - sizeof(RankSeries) + rank.series.bytes();
-    }
-    return sum;
+    return sizeof *this + rank_bytes_ + newest_.bytes() + recent_.bytes() +
+           (history_ ? history_->bytes() : 0);
 }
 
 JobSeries& SeriesStore::job(std::string_view id, std::size_t ranks) {

@@ -7,7 +7,9 @@
 #pragma once
 
 #include "daemon/telemetry/history.hpp"
+#include "daemon/telemetry/newest_reports.hpp"
 #include "daemon/telemetry/rank_series.hpp"
+#include "daemon/telemetry/recent_steps.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/batch.hpp"
 #include "job/model/spans.hpp"
@@ -73,6 +75,9 @@ class JobSeries {
     std::size_t world_size() const { return ranks_.size(); }
     // rank < world_size(); empty() if it never reported.
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
+    // The same of all ranks, column by column: for walks over all of them.
+    const NewestReports& newest() const { return newest_; }
+    const RecentSteps& recent() const { return recent_; }
     // The number of the newest batch of a node in an attempt; 0 if there was none.
     std::uint64_t last_batch(std::int32_t attempt, std::int32_t node_rank) const;
     // What each generation made of its steps, in order; only those of which a batch came.
@@ -86,10 +91,10 @@ class JobSeries {
     // How old a rank's last report is at `now`, seconds; nothing if it never reported.
     std::optional<double> report_age(std::size_t rank, double now) const;
     // Whether it is young enough to count: ≤ max(3 × the rank's usual interval, 30 s).
-    bool reporting(std::size_t rank, double now) const;
+    bool reporting(std::size_t rank, double now) const { return newest_.reporting(rank, now); }
 
-    // Series held (rank × metric) and what they take, bytes.
-    std::size_t series() const;
+    // Series held (rank × metric) and what they take, bytes. Neither costs a walk over the ranks.
+    std::size_t series() const { return series_; }
     std::size_t bytes() const;
 
   private:
@@ -99,11 +104,17 @@ class JobSeries {
         double checkpoint_seconds = 0;  // in that generation
     };
     bool begin_row(Rank& rank, Start start);
+    void add_row(std::size_t rank, std::int64_t step, double time, double received,
+                 const std::vector<double>& values, std::size_t capacity);
     GenerationReport& generation(std::int32_t attempt, std::uint32_t number);
     std::vector<std::optional<std::size_t>> metric_ids(const Batch& batch);
     std::size_t capacity() const;
 
     std::vector<Rank> ranks_;
+    NewestReports newest_;
+    RecentSteps recent_;
+    std::size_t series_ = 0;
+    std::size_t rank_bytes_ = 0;  // of ranks_
     std::vector<std::string> metrics_;
     std::vector<GenerationReport> generations_;  // a batch is mostly of the last
     std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <vector>
 
 namespace lockstep::telemetry {
@@ -188,19 +189,6 @@ TEST(RankSeries, AMetricThatAppearsLateIsAbsentBefore) {
     EXPECT_EQ(column.high_of(rank.rows() - 1), 0.9);
 }
 
-TEST(RankSeries, LossAtGivesTheNewestUpToTheStepExactly) {
-    RankSeries rank;
-    std::vector<double> values;
-    for (int i = 0; i < 1000; ++i) {
-        values.push_back(i);
-    }
-    add_losses(rank, values, 4);
-    EXPECT_EQ(rank.loss_at(999), 999);
-    EXPECT_EQ(rank.loss_at(990), 990) << "also when the rows are coarse";
-    EXPECT_EQ(rank.loss_at(10), std::nullopt) << "too long ago to be exact";
-    EXPECT_EQ(rank.step_seconds_at(999), std::nullopt);
-}
-
 TEST(RankSeries, MeansFollowTheFormula) {
     Ewma20 mean;
     EXPECT_EQ(mean.value(), std::nullopt);
@@ -216,6 +204,39 @@ TEST(RankSeries, MemoryIsAccountedForAndBounded) {
     const std::size_t bytes = rank.bytes();
     EXPECT_GT(bytes, 512U * (16 + 24));
     EXPECT_LT(bytes, 4U * 1024U * (16 + 24));
+}
+
+// It is kept up to date and not counted: whatever was added, replaced or merged.
+TEST(RankSeries, MemoryIsWhatItsColumnsTake) {
+    std::mt19937 random{3};
+    RankSeries rank;
+    std::size_t most_rows = 0;
+    std::int64_t step = 0;
+    for (int i = 0; i < 2000; ++i) {
+        std::vector<double> values(kCoreMetrics + random() % 5, kAbsent);
+        for (double& value : values) {
+            value = random() % 3 == 0 ? kAbsent : random() % 50 == 0 ? kNan : 1.0;
+        }
+        if (random() % 300 == 0) {
+            rank.restart();
+            step -= static_cast<std::int64_t>(random() % 40);
+        }
+        rank.add(step, i, i, values, i < 1000 ? 64 : 16);
+        step += static_cast<std::int64_t>(random() % 2);
+        most_rows = std::max(most_rows, rank.rows());
+        std::size_t columns = 0;
+        std::size_t reported = 0;
+        for (std::size_t metric = 0; metric < kCoreMetrics + 4; ++metric) {
+            if (const MetricColumn* column = rank.column(metric)) {
+                columns += column->heap();
+                ++reported;
+            }
+        }
+        EXPECT_EQ(rank.metrics(), reported);
+        const std::size_t others = rank.bytes() - sizeof rank - columns;
+        EXPECT_GE(others, reported * sizeof(MetricColumn) + rank.rows() * 16);
+        EXPECT_LE(others, 2 * ((kCoreMetrics + 4) * sizeof(MetricColumn) + most_rows * 16));
+    }
 }
 
 }  // namespace

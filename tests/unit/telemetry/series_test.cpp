@@ -246,6 +246,29 @@ TEST(JobSeries, ALargeJobKeepsCoarserRowsInsteadOfMoreMemory) {
     EXPECT_EQ(job.rank(1999).step(job.rank(1999).rows() - 1), 599);
 }
 
+// Both are kept up to date: /metrics asks for them at every scrape, of all ranks.
+TEST(JobSeries, WhatItHoldsIsTheSumOverItsRanks) {
+    JobSeries job{5};
+    const std::size_t empty = job.bytes();
+    for (std::uint64_t seq = 1; seq < 40; ++seq) {
+        Batch one = batch(seq, 0, static_cast<std::uint32_t>(seq % 3), 0, 90,
+                          static_cast<std::uint32_t>(seq / 7));
+        one.set(seq % 2 == 0 ? "accuracy" : "samples", 1);
+        job.ingest(one, 1, 0);
+        std::size_t series = 0;
+        std::size_t bytes = 0;
+        for (std::size_t rank = 0; rank < job.world_size(); ++rank) {
+            bytes += job.rank(rank).bytes() - sizeof(RankSeries);
+            for (std::size_t metric = 0; metric < job.metrics().size(); ++metric) {
+                series += job.rank(rank).column(metric) != nullptr ? 1 : 0;
+            }
+        }
+        EXPECT_EQ(job.series(), series);
+        EXPECT_EQ(job.bytes() - job.newest().bytes() - job.recent().bytes() - bytes,
+                  empty - JobSeries{5}.newest().bytes() - JobSeries{5}.recent().bytes());
+    }
+}
+
 TEST(SeriesStore, KeepsAJobUntilItIsErased) {
     SeriesStore store;
     EXPECT_EQ(store.find("a"), nullptr);
