@@ -146,6 +146,9 @@ class ControlService final : public Control, public AgentGate {
     // The job whoever asks may see, folded from the store if it is over. not_found otherwise.
     Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id);
     Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
+    // Whether chunks alone answer questions about the job; if not, its series are in memory now, as
+    // far as there are any.
+    Task<Result<bool>> ready_history(const Job& job);
     std::string ranks_text(const Job& job, const telemetry::JobSeries* series,
                            const JobActor* actor, const RanksQuery& query) const;
 

@@ -41,6 +41,10 @@ class HistoryKeeper {
     // Removes what is beyond the settings' size and age.
     void expire();
 
+    // Whether chunks hold all telemetry of a job that is over. Then they answer every question, and
+    // its series need not be made from them first; and the answer is the same whether the series
+    // are in memory or not. Checked before each question: an agent may come back late.
+    Task<Result<bool>> packed(const Job& job);
     // Whether memory has every row that a question may be about.
     static bool in_memory(const telemetry::JobSeries& series,
                           const std::vector<std::int32_t>& ranks);

@@ -5,6 +5,7 @@
 #include "job/base/limits.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -17,6 +18,8 @@ using telemetry::JobSeries;
 
 // Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
 constexpr std::size_t kQuestions = 8;
+// Of a job whose series are not in memory: no row of its chunks is anywhere else.
+constexpr std::int64_t kEveryChunk = std::numeric_limits<std::int64_t>::max();
 
 class StoreSource final : public telemetry::HistorySource {
   public:
@@ -51,6 +54,7 @@ class StoreSource final : public telemetry::HistorySource {
         }
         return db_.section(chunk, name, level);
     }
+    Result<bool> packed() override { return db_.packed(job_); }
     Result<std::vector<std::string>> metrics() override {
         auto names = db_.section_names(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
                                        newest_);
@@ -80,6 +84,21 @@ class Counted {
 };
 
 }  // namespace
+
+Task<Result<bool>> HistoryKeeper::packed(const Job& job) {
+    if (!is_final(job.state)) {
+        co_return false;
+    }
+    const std::string id = job.id.value;
+    if (const JobSeries* series = context_.series.find(id)) {
+        const History* history = series->history();
+        co_return history != nullptr && !history->storing && history->empty() &&
+            history->newest_log == history->stored_log && !old_batches_.contains(id);
+    }
+    const std::function<Result<bool>(telemetry::HistorySource&)> work =
+        [](telemetry::HistorySource& source) { return source.packed(); };
+    co_return co_await read<bool>(id, kEveryChunk, work);
+}
 
 bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::int32_t>& ranks) {
     if (series.history() == nullptr) {
@@ -126,25 +145,27 @@ Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
 Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::string job,
                                                                         telemetry::HistoryAsk ask) {
     const JobSeries* series = context_.series.find(job);
-    if (series == nullptr || series->history() == nullptr) {
-        co_return std::vector<telemetry::RankHistory>{};
-    }
-    const History& history = *series->history();
     // Shared: a function is copied on its way to the thread.
-    const auto tail = std::make_shared<const std::vector<telemetry::TailRows>>(
-        history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities));
+    const auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
+    std::int64_t newest = kEveryChunk;
+    if (series != nullptr && series->history() != nullptr) {
+        const History& history = *series->history();
+        *tail =
+            history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities);
+        newest = history.newest_chunk;
+    }
     using Answer = std::vector<telemetry::RankHistory>;
     const std::function<Result<Answer>(telemetry::HistorySource&)> work =
         [ask = std::move(ask), tail](telemetry::HistorySource& source) {
             return telemetry::fold_series(source, ask, *tail);
         };
-    co_return co_await read<Answer>(job, history.newest_chunk, work);
+    co_return co_await read<Answer>(job, newest, work);
 }
 
 Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::HeatmapAsk ask) {
     const JobSeries* series = context_.series.find(job);
     auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
-    std::int64_t newest = 0;
+    std::int64_t newest = kEveryChunk;
     if (series != nullptr && series->history() != nullptr) {
         std::vector<std::uint32_t> ranks(std::size_t{ask.rank_high} - ask.rank_low + 1);
         std::iota(ranks.begin(), ranks.end(), ask.rank_low);
@@ -162,7 +183,7 @@ Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::Hea
 Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::SampleAsk ask) {
     const telemetry::JobSeries* series = context_.series.find(job);
     auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
-    std::int64_t newest = 0;
+    std::int64_t newest = kEveryChunk;
     // Of one moment: what is in no chunk up to `newest` is in `tail`.
     if (series != nullptr && series->history() != nullptr) {
         *tail = series->history()->tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob),
@@ -184,11 +205,11 @@ Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::Sam
 Task<Result<std::string>> HistoryKeeper::metrics(std::string job) {
     const telemetry::JobSeries* series = context_.series.find(job);
     std::set<std::string> known;
-    std::int64_t newest = 0;
+    std::int64_t newest = kEveryChunk;
     if (series != nullptr) {
         const auto reported = series->reported_metrics();
         known.insert(reported.begin(), reported.end());
-        newest = series->history() == nullptr ? 0 : series->history()->newest_chunk;
+        newest = series->history() == nullptr ? newest : series->history()->newest_chunk;
     }
     // Memory may know the end of a long run only.
     const std::function<Result<std::string>(telemetry::HistorySource&)> work =

@@ -153,6 +153,15 @@ Task<Result<const telemetry::JobSeries*>> ControlService::load_series(const Job&
     co_return context_.series.find(id);
 }
 
+Task<Result<bool>> ControlService::ready_history(const Job& job) {
+    const auto packed = co_await history_.packed(job);
+    if (!packed || *packed) {
+        co_return packed;
+    }
+    const auto series = co_await load_series(job);
+    co_return series ? Result<bool>{false} : Result<bool>{fail(series.error())};
+}
+
 Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await load(caller, id);
     if (!job) {
@@ -182,18 +191,9 @@ Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, R
 
 namespace {
 
-// What was asked for by a name that nobody used is answered with the names that were.
-std::string answer_text(const telemetry::SeriesQuery& asked, const telemetry::JobSeries* series,
-                        const std::vector<telemetry::RankHistory>& found) {
-    Json answer = telemetry::to_json(asked, found);
-    const bool nothing =
-        std::all_of(found.begin(), found.end(),
-                    [](const telemetry::RankHistory& rank) { return rank.buckets.empty(); });
-    if (nothing) {
-        answer["metrics"] =
-            series == nullptr ? std::vector<std::string>{} : series->reported_metrics();
-    }
-    return dump_json(answer);
+bool is_empty(const std::vector<telemetry::RankHistory>& found) {
+    return std::all_of(found.begin(), found.end(),
+                       [](const telemetry::RankHistory& rank) { return rank.buckets.empty(); });
 }
 
 }  // namespace
@@ -209,9 +209,9 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
                                               std::to_string((*job)->spec.world_size() - 1));
         }
     }
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
+    const auto packed = co_await ready_history(**job);
+    if (!packed) {
+        co_return fail(packed.error());
     }
     telemetry::SeriesQuery asked;
     asked.metric = query.metric;
@@ -220,31 +220,44 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     asked.from = query.from.value_or(asked.from);
     asked.to = query.to.value_or(asked.to);
     asked.points = query.points;
-    if (*series == nullptr) {
-        co_return answer_text(asked, nullptr, {});
-    }
     if (asked.ranks.empty()) {
-        asked.ranks.resize(std::min((*series)->world_size(), limits::kSeriesRanks));
+        const auto world = static_cast<std::size_t>((*job)->spec.world_size());
+        asked.ranks.resize(std::min(world, limits::kSeriesRanks));
         std::iota(asked.ranks.begin(), asked.ranks.end(), 0);
     }
-    if (HistoryKeeper::in_memory(**series, asked.ranks)) {
-        co_return answer_text(asked, *series, telemetry::query_series(**series, asked));
+    const telemetry::JobSeries* series = context_.series.find(id);
+    std::vector<telemetry::RankHistory> found;
+    if (!*packed && series != nullptr && HistoryKeeper::in_memory(*series, asked.ranks)) {
+        found = telemetry::query_series(*series, asked);
+    } else if (*packed || series != nullptr) {
+        telemetry::HistoryAsk ask;
+        ask.metric = asked.metric;
+        ask.entities.assign(asked.ranks.begin(), asked.ranks.end());
+        std::sort(ask.entities.begin(), ask.entities.end());
+        ask.entities.erase(std::unique(ask.entities.begin(), ask.entities.end()),
+                           ask.entities.end());
+        ask.x = asked.x;
+        ask.from = asked.from;
+        ask.to = asked.to;
+        ask.columns = asked.points;
+        auto read = co_await history_.series(id, std::move(ask));
+        if (!read) {
+            co_return fail(read.error());
+        }
+        found = std::move(*read);
     }
-    telemetry::HistoryAsk ask;
-    ask.metric = asked.metric;
-    ask.entities.assign(asked.ranks.begin(), asked.ranks.end());
-    std::sort(ask.entities.begin(), ask.entities.end());
-    ask.entities.erase(std::unique(ask.entities.begin(), ask.entities.end()), ask.entities.end());
-    ask.x = asked.x;
-    ask.from = asked.from;
-    ask.to = asked.to;
-    ask.columns = asked.points;
-    const auto found = co_await history_.series(id, std::move(ask));
-    if (!found) {
-        co_return fail(found.error());
+    Json answer = telemetry::to_json(asked, found);
+    if (is_empty(found)) {
+        // What was asked for by a name that nobody used is answered with the names that were.
+        series = context_.series.find(id);  // the job may have been forgotten meanwhile
+        if (series != nullptr) {
+            answer["metrics"] = series->reported_metrics();
+        } else {
+            const auto names = co_await history_.metrics(id);
+            answer["metrics"] = names ? parse_json(*names).value_or(Json::array()) : Json::array();
+        }
     }
-    // Not *series: the job may have been forgotten meanwhile.
-    co_return answer_text(asked, context_.series.find(id), *found);
+    co_return dump_json(answer);
 }
 
 Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
@@ -269,9 +282,8 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
     ask.to = query.to.value_or(ask.to);
     ask.columns = query.columns;
     ask.rows = query.rows;
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
+    if (const auto ready = co_await ready_history(**job); !ready) {
+        co_return fail(ready.error());
     }
     co_return co_await history_.heatmap(id, std::move(ask));
 }
@@ -312,9 +324,8 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
         }
         ask.place = *place;
     }
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
+    if (const auto ready = co_await ready_history(**job); !ready) {
+        co_return fail(ready.error());
     }
     co_return co_await history_.samples(id, std::move(ask));
 }
@@ -324,9 +335,8 @@ Task<Result<std::string>> ControlService::metric_names(Caller caller, std::strin
     if (!job) {
         co_return fail(job.error());
     }
-    const auto series = co_await load_series(**job);
-    if (!series) {
-        co_return fail(series.error());
+    if (const auto ready = co_await ready_history(**job); !ready) {
+        co_return fail(ready.error());
     }
     const auto names = co_await history_.metrics(id);
     if (!names) {

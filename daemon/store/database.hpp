@@ -177,6 +177,7 @@ class Database {
                                           std::size_t max_bytes);
     // Jobs that are over and have telemetry outside chunks: their ids beyond `after`, ascending.
     Result<std::vector<JobId>> unpacked(const JobId& after, std::size_t limit);
+    Result<bool> packed(const JobId& job);  // whether chunks hold all telemetry of the job
     Result<std::vector<LogRow>> log_rows(const JobId& job);  // oldest first
     Result<std::string> history_state(const JobId& job);     // "" = none
     // Of blocks low … high, up to the chunk `newest`; oldest first.

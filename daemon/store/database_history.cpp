@@ -217,6 +217,17 @@ Result<std::vector<JobId>> Database::unpacked(const JobId& after, std::size_t li
     });
 }
 
+Result<bool> Database::packed(const JobId& job) {
+    return guarded("packed telemetry", [&] {
+        const auto query = impl_->statement(
+            "SELECT NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
+            "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)");
+        query->bindNoCopy(1, job.value);
+        query->executeStep();
+        return query->getColumn(0).getInt() != 0;
+    });
+}
+
 Result<std::vector<LogRow>> Database::log_rows(const JobId& job) {
     return guarded("telemetry log", [&] {
         std::vector<LogRow> out;

@@ -39,6 +39,8 @@ class HistorySource {
     // Nothing: the chunk has no such section.
     virtual Result<std::optional<std::string>> section(std::int64_t chunk, std::string_view name,
                                                        std::uint8_t level) = 0;
+    // Whether chunks hold all there is of the job.
+    virtual Result<bool> packed() { return true; }
     // Names of the metrics that any chunk has values of, in any order.
     virtual Result<std::vector<std::string>> metrics() { return std::vector<std::string>{}; }
 };

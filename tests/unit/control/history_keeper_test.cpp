@@ -121,10 +121,8 @@ TEST_F(HistoryKeeperTest, TwoQuestionsAtOnceAboutAFinishedJobRestoreItOnce) {
     boot();
     std::vector<std::string> answers;
     auto ask = [&]() -> Task<void> {
-        SeriesQuery query;
-        query.ranks = {0};
-        query.points = 800;
-        const auto text = co_await control_->series(ada_, id, query);
+        const RanksQuery query;  // takes the series into memory; others are answered from chunks
+        const auto text = co_await control_->ranks(ada_, id, query);
         answers.push_back(text.value_or("nothing"));
     };
     for (int i = 0; i < 3; ++i) {
@@ -134,9 +132,60 @@ TEST_F(HistoryKeeperTest, TwoQuestionsAtOnceAboutAFinishedJobRestoreItOnce) {
     for (const std::string& answer : answers) {
         const auto json = parse_json(answer);
         ASSERT_TRUE(json.has_value()) << answer;
-        EXPECT_EQ((*json)["series"][0]["points"].size(), 100U);
+        EXPECT_EQ((*json)["items"][0]["step"], 99);
     }
+    EXPECT_EQ(context_->series.find(id)->rank(0).reports(), 100U);
+    EXPECT_EQ(points(id), 100U);
     EXPECT_EQ(stored().samples, 100);
+}
+
+// Its series would be made from a million rows first, for an answer of 800 points.
+TEST_F(HistoryKeeperTest, AFinishedJobIsAnsweredFromChunksAloneAndAlwaysTheSame) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    std::uint64_t seq = 0;
+    for (std::int64_t step = 0; step < 2 * kBatch; step += kBatch) {
+        send(first, ++seq, 0, step, kBatch);
+    }
+    send(second, 1, 1, 0, 3000);  // memory has every one of these
+    finish(id, first, second);
+    until([&] { return logged(id) == 0; }, "packed");
+    until([&] { return context_->series.find(id)->history()->empty(); }, "and known to be");
+    const Json long_one = series(id, 800, 0);
+    const Json short_one = series(id, 800, 1);
+    double highest = 0;
+    for (const Json& point : long_one["series"][0]["points"]) {
+        highest = std::max(highest, point[2].get<double>());
+    }
+    EXPECT_EQ(highest, 1000.0);
+    shut_down();
+    boot();
+    EXPECT_EQ(series(id, 800, 0), long_one);
+    EXPECT_EQ(series(id, 800, 1), short_one);
+    const auto other = [&]() -> Task<void> {
+        SeriesQuery query;
+        query.metric = "accuracy";
+        const auto text = co_await control_->series(ada_, id, query);
+        const Json answer = *parse_json(text.value_or("{}"));
+        EXPECT_EQ(answer["metrics"], Json::array({"loss"})) << "which names there are";
+        HeatmapQuery map;
+        map.metric = "loss";
+        const auto bytes = co_await control_->heatmap(ada_, id, map);
+        EXPECT_GT(bytes.value_or("").size(), 56U + 2U);
+        const auto names = co_await control_->metric_names(ada_, id);
+        EXPECT_EQ(names.value_or(""), R"({"ranks":2,"items":["loss"]})");
+    };
+    wait(other());
+    EXPECT_EQ(context_->series.find(id), nullptr) << "nothing of it was taken into memory";
+    const auto load = [&]() -> Task<void> {
+        const RanksQuery query;
+        co_await control_->ranks(ada_, id, query);
+    };
+    wait(load());
+    ASSERT_NE(context_->series.find(id), nullptr);
+    EXPECT_EQ(series(id, 800, 0), long_one);
+    EXPECT_EQ(series(id, 800, 1), short_one);
 }
 
 // A kill between the job's end and its last flush: nobody ever asked for the job again.
