@@ -20,6 +20,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kStoredBatchBytes = 64U << 20U;
 constexpr std::size_t kExpireChunks = 256;             // in one transaction
 constexpr std::size_t kLeftovers = 64;                 // jobs looked up at a time
+constexpr std::size_t kStates = 256;                   // looked at in one transaction
 constexpr auto kRetryFirst = std::chrono::seconds{1};  // after a flush that failed, then doubled
 constexpr auto kRetryMost = std::chrono::seconds{60};
 constexpr auto kLate = std::chrono::seconds{60};  // more may come from the same agents
@@ -311,6 +312,7 @@ Task<void> HistoryKeeper::tend() {
         }
         if (std::exchange(leftovers_, false)) {
             co_await pack_leftovers();
+            co_await forget_states();
         }
     }
 }
@@ -376,6 +378,15 @@ Task<void> HistoryKeeper::pack_leftover(JobId id) {
         context_.series.erase(id.value);  // once it is stored
         co_await flush(id.value, history);
     }
+}
+
+// Of jobs whose last chunk went while they ran.
+Task<void> HistoryKeeper::forget_states() {
+    std::string after;
+    do {
+        const auto last = co_await context_.store.forget_states(after, kStates);
+        after = last.value_or("");
+    } while (!after.empty() && !ending_);
 }
 
 void HistoryKeeper::expire() {

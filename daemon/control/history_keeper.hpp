@@ -76,6 +76,7 @@ class HistoryKeeper {
     Task<void> pack_leftovers();
     Task<void> pack_leftover(JobId id);
     Task<void> remove_old();
+    Task<void> forget_states();
     template <class T>
     Task<Result<T>> read(std::string job, std::int64_t newest,
                          std::function<Result<T>(telemetry::HistorySource&)> work);

@@ -153,6 +153,10 @@ class Database {
     // `most` of them a call. What was removed. A job that is over and has nothing left loses its
     // state too.
     Result<HistorySize> expire_history(std::int64_t max_bytes, double before, std::size_t most);
+    // Of jobs that are over and have nothing left the states that expire_history() had to leave,
+    // because the job went on when its last chunk went. Looks at `most` states beyond `after`, in
+    // the order of the jobs; the last one's job, "" = there are no more.
+    Result<std::string> forget_states(const std::string& after, std::size_t most);
     Status add_token(const TokenRow& token);
     Status use_token(const std::string& id, UnixMillis at);
     Status revoke_token(const std::string& id, UnixMillis at);

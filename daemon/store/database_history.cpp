@@ -9,6 +9,14 @@ namespace {
 // What SQLite adds to a section's bytes, about: row, index entry, the rest of its last page.
 constexpr std::int64_t kSectionOverhead = 100;
 
+// The state of a job, unless it is still of use.
+constexpr const char* kForgetState =
+    "DELETE FROM history_state WHERE job = ?1 "
+    "AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND final = 0) "
+    "AND NOT EXISTS (SELECT 1 FROM history_chunks WHERE job = ?1) "
+    "AND NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
+    "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)";
+
 // The jobs of an index, one look each instead of one a row.
 std::string jobs_of(const std::string& table) {
     return "SELECT job FROM (WITH RECURSIVE t (job) AS (SELECT min(job) FROM " + table +
@@ -153,16 +161,30 @@ Result<HistorySize> Database::expire_history(std::int64_t max_bytes, double befo
                 [&] { return left.bytes <= max_bytes; });
         }
         for (const std::string& job : jobs) {
-            const auto forget = impl_->statement(
-                "DELETE FROM history_state WHERE job = ?1 "
-                "AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND final = 0) "
-                "AND NOT EXISTS (SELECT 1 FROM history_chunks WHERE job = ?1) "
-                "AND NOT EXISTS (SELECT 1 FROM telemetry_log WHERE job = ?1) "
-                "AND NOT EXISTS (SELECT 1 FROM batches WHERE job = ?1)");
+            const auto forget = impl_->statement(kForgetState);
             forget->bindNoCopy(1, job);
             forget->exec();
         }
         return gone;
+    });
+}
+
+Result<std::string> Database::forget_states(const std::string& after, std::size_t most) {
+    return guarded("forget history states", [&] {
+        std::vector<std::string> jobs;
+        const auto next =
+            impl_->statement("SELECT job FROM history_state WHERE job > ? ORDER BY job LIMIT ?");
+        next->bindNoCopy(1, after);
+        next->bind(2, static_cast<std::int64_t>(most));
+        while (next->executeStep()) {
+            jobs.push_back(next->getColumn(0).getString());
+        }
+        for (const std::string& job : jobs) {
+            const auto forget = impl_->statement(kForgetState);
+            forget->bindNoCopy(1, job);
+            forget->exec();
+        }
+        return jobs.size() < most ? std::string{} : jobs.back();
     });
 }
 

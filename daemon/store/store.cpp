@@ -222,6 +222,12 @@ Task<Result<HistorySize>> Store::expire_history(std::int64_t max_bytes, double b
     co_return co_await write_for<HistorySize>(work);
 }
 
+Task<Result<std::string>> Store::forget_states(std::string after, std::size_t most) {
+    const std::function<Result<std::string>(Database&)> work =
+        [after = std::move(after), most](Database& db) { return db.forget_states(after, most); };
+    co_return co_await write_for<std::string>(work);
+}
+
 Task<Status> Store::add_token(TokenRow token, std::string instead_of) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
     std::function<Status(Database&)> work = [shared, old = std::move(instead_of)](Database& db) {

@@ -46,6 +46,7 @@ class Store {
     Task<Result<std::int64_t>> add_chunks(ChunksWrite write);  // the newest chunk's id
     Task<Result<HistorySize>> expire_history(std::int64_t max_bytes, double before,
                                              std::size_t most);
+    Task<Result<std::string>> forget_states(std::string after, std::size_t most);
     // With the removal of another one that makes room, "" = none.
     Task<Status> add_token(TokenRow token, std::string instead_of = "");
     Task<Status> use_token(std::string id, UnixMillis at);

@@ -263,6 +263,41 @@ TEST_F(DatabaseTest, WithItsLastChunkAJobThatIsOverLosesItsState) {
     ASSERT_TRUE(db_->commit().has_value());
 }
 
+// Its state was still needed when its last chunk went, and nothing came that would go later.
+TEST_F(DatabaseTest, AStateWhoseChunksAllWentWhileTheJobRanGoesOnceItIsOver) {
+    const auto ended = submit(submission(1)).id;
+    const auto running = submit(submission(2)).id;
+    const JobId packed{"ls-packed"};
+    const JobId logged{"ls-logged"};
+    ASSERT_TRUE(db_->begin().has_value());
+    for (const JobId& job : {ended, running, logged}) {
+        ASSERT_TRUE(db_->add_chunks({job, {some_chunk(1, 10)}, 0, "state"}).has_value());
+    }
+    ASSERT_TRUE(db_->add_chunks({packed, {some_chunk(200, 10)}, 0, "state"}).has_value());
+    ASSERT_TRUE(db_->add_log({logged, "late"}).has_value());
+    ASSERT_EQ(db_->expire_history(1'000'000, 100, 100)->chunks, 3);
+    EXPECT_EQ(*db_->forget_states("", 100), "");
+    EXPECT_EQ(*db_->history_state(ended), "state") << "it runs";
+    Append append = submission(1).append;
+    append.events[0].seq = 3;
+    append.events[0].data = event::Finished{JobState::succeeded, {}, 5};
+    append.row.state = JobState::succeeded;
+    append.row.labels.clear();
+    ASSERT_TRUE(db_->append(append).has_value());
+    std::string after;
+    int calls = 0;
+    do {
+        const auto last = db_->forget_states(after, 1);
+        ASSERT_TRUE(last.has_value());
+        after = *last;
+    } while (!after.empty() && ++calls < 100);
+    EXPECT_EQ(*db_->history_state(ended), "");
+    EXPECT_EQ(*db_->history_state(running), "state");
+    EXPECT_EQ(*db_->history_state(packed), "state") << "it has a chunk";
+    EXPECT_EQ(*db_->history_state(logged), "state") << "it says which batches are known";
+    ASSERT_TRUE(db_->commit().has_value());
+}
+
 TEST_F(DatabaseTest, TheSizeOfHistoryIsThatOfTheTableAfterEveryWriteAndRollback) {
     const JobId job{"ls-x"};
     const auto check = [&] {
