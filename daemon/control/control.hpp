@@ -5,6 +5,7 @@
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/control/cluster_view.hpp"
 #include "daemon/control/rank_order.hpp"
+#include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/shard.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/json.hpp"
@@ -116,6 +117,9 @@ struct StreamMessage {
 struct MetricsBody {
     std::string content_type;
     std::string body;
+    // If set, the body is what it hands out. To be called at once: it tells of the moment it is
+    // called at, and borrows from control.
+    std::function<void(const telemetry::PieceSink&)> make;
 };
 
 // What Prometheus is to read one job from, or a part of it.

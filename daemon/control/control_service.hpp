@@ -122,7 +122,7 @@ class ControlService final : public Control, public AgentGate {
     void expose_totals(Exposed& out) const;
     void expose_job(Exposed& out, const ActorPtr& actor) const;
     void expose_all(Exposed& out) const;
-    MetricsBody body_of(const Exposed& exposed, std::string_view accept) const;
+    void count_what_is_here() const;
     struct Finished {
         std::string user;
         std::shared_ptr<const std::string> view;

@@ -54,18 +54,28 @@ void ControlService::expose_all(Exposed& out) const {
 }
 
 MetricsBody ControlService::metrics(std::string_view accept) {
-    Exposed all;
-    expose_all(all);
-    return body_of(all, accept);
+    const telemetry::TextFormat format = telemetry::negotiate(accept);
+    return {std::string{telemetry::content_type(format)}, "",
+            [this, format](const telemetry::PieceSink& sink) {
+                Exposed all;
+                expose_all(all);
+                count_what_is_here();
+                telemetry::render_metrics(format, context_.metrics, all.view, sink);
+            }};
 }
 
 MetricsBody ControlService::own_metrics(std::string_view accept) {
     Exposed totals;
     expose_totals(totals);
-    return body_of(totals, accept);
+    count_what_is_here();
+    const telemetry::TextFormat format = telemetry::negotiate(accept);
+    return {std::string{telemetry::content_type(format)},
+            telemetry::render_metrics(format, context_.metrics, totals.view),
+            {}};
 }
 
-MetricsBody ControlService::body_of(const Exposed& exposed, std::string_view accept) const {
+// Into the daemon's own metrics.
+void ControlService::count_what_is_here() const {
     std::size_t connected = 0;
     double silence = 0;
     for (const auto& [id, actor] : jobs_) {
@@ -78,9 +88,6 @@ MetricsBody ControlService::body_of(const Exposed& exposed, std::string_view acc
     }
     context_.metrics.agents(connected, silence, 0);
     context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
-    const telemetry::TextFormat format = telemetry::negotiate(accept);
-    return {std::string{telemetry::content_type(format)},
-            telemetry::render_metrics(format, context_.metrics, exposed.view)};
 }
 
 Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::string_view id,
@@ -106,7 +113,8 @@ Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::strin
     }
     const telemetry::TextFormat format = telemetry::negotiate(accept);
     return MetricsBody{std::string{telemetry::content_type(format)},
-                       telemetry::render_job(format, context_.metrics, one.view, shard)};
+                       telemetry::render_job(format, context_.metrics, one.view, shard),
+                       {}};
 }
 
 void ControlService::forget_left() {

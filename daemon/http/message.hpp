@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,6 +111,12 @@ class BodyStream {
     virtual bool lagged() const { return false; }
 };
 
+// A large body that is made in one go and handed out piece by piece meanwhile, so that it is never
+// in memory as a whole. The session calls it once, right after the handler has returned; `put`
+// sends what the socket takes, keeps the rest, and gives a string for the next piece, its memory to
+// be used again.
+using BodyMaker = std::function<void(const std::function<std::string(std::string)>& put)>;
+
 namespace content_type {
 inline constexpr std::string_view kBinary = "application/octet-stream";
 inline constexpr std::string_view kJson = "application/json";
@@ -133,6 +140,7 @@ struct HttpResponse {
     std::shared_ptr<const std::string> shared_body;  // if set, the body: not copied
     std::vector<std::pair<std::string, std::string>> headers;
     std::shared_ptr<BodyStream> stream;  // if set, the body is what it yields
+    BodyMaker make;                      // if set, the body is what it hands out
 
     std::string_view text() const {
         return shared_body ? std::string_view{*shared_body} : std::string_view{body};

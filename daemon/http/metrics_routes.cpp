@@ -16,6 +16,7 @@ HttpResponse response_of(MetricsBody rendered) {
     HttpResponse response;
     response.own_type = std::move(rendered.content_type);
     response.body = std::move(rendered.body);
+    response.make = std::move(rendered.make);
     return response;
 }
 

@@ -219,12 +219,18 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         co_return false;
     }
     keep = keep && !server_.stopping();
-    build_head(response, keep, false);
-    const std::string_view body = head_only ? std::string_view{} : response.text();
-    std::size_t sent = 0;
-    bool good = write_now(body, sent);
-    if (good && sent < out_.size() + body.size()) {
-        good = co_await write_rest(body, sent);
+    bool good = false;
+    if (response.make) {
+        keep = keep && !request_.head.http_10;  // which has no other end of such a body
+        good = co_await answer_in_pieces(response, keep, head_only);
+    } else {
+        build_head(response, keep, false);
+        const std::string_view body = head_only ? std::string_view{} : response.text();
+        std::size_t sent = 0;
+        good = write_now(body, sent);
+        if (good && sent < out_.size() + body.size()) {
+            good = co_await write_rest(body, sent);
+        }
     }
     server_.count(verdict.index, response.status, std::chrono::steady_clock::now() - started);
     if (good && unread) {
@@ -321,7 +327,7 @@ void Session::build_head(const HttpResponse& response, bool keep, bool chunked) 
     }
     if (chunked) {
         out_ += "\r\nTransfer-Encoding: chunked";
-    } else if (!response.stream && response.status != 204) {
+    } else if (!response.stream && !response.make && response.status != 204) {
         out_ += "\r\nContent-Length: ";
         append_number(out_, response.text().size());
     }

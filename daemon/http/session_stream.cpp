@@ -1,9 +1,13 @@
-// Answers that come piece by piece: event streams and followed logs.
+// Answers that come piece by piece: event streams, followed logs, and bodies too large to be kept.
 #include "daemon/http/problem.hpp"
 #include "daemon/http/session.hpp"
+#include "job/base/log.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <deque>
+#include <exception>
 #include <utility>
 
 namespace lockstep {
@@ -15,7 +19,72 @@ void append_chunk_size(std::string& out, std::size_t size) {
     out.append(text.data(), end).append("\r\n");
 }
 
+// What a socket has not taken yet of an answer in pieces.
+struct Piece {
+    std::string frame;  // what goes before it: the head of the answer, the size of the chunk
+    std::string bytes;
+    std::size_t sent = 0;  // of both
+};
+
 }  // namespace
+
+Task<bool> Session::answer_in_pieces(const HttpResponse& response, bool keep, bool head_only) {
+    const bool chunked = !request_.head.http_10;
+    build_head(response, keep, chunked);
+    std::deque<Piece> waiting;
+    std::string frame = std::move(out_);
+    bool good = true;
+    const auto send_now = [&](std::string bytes) {
+        waiting.push_back({std::exchange(frame, chunked ? "\r\n" : ""), std::move(bytes), 0});
+        std::string spare;
+        while (good && !waiting.empty()) {
+            Piece& one = waiting.front();
+            const std::size_t in_frame = std::min(one.sent, one.frame.size());
+            const std::size_t in_bytes = one.sent - in_frame;
+            const std::array<net::const_buffer, 2> rest{
+                net::buffer(one.frame.data() + in_frame, one.frame.size() - in_frame),
+                net::buffer(one.bytes.data() + in_bytes, one.bytes.size() - in_bytes)};
+            ErrorCode ec;
+            one.sent += socket_.write_some_now(rest, ec);
+            if (ec == net::error::would_block || ec == net::error::try_again) {
+                break;
+            }
+            good = !ec;
+            if (one.sent == one.frame.size() + one.bytes.size()) {
+                spare = std::move(one.bytes);
+                waiting.pop_front();
+            }
+        }
+        return spare;
+    };
+    const auto put = [&](std::string bytes) -> std::string {
+        if (!good || bytes.empty()) {
+            return bytes;  // nobody reads it
+        }
+        if (chunked) {
+            append_chunk_size(frame, bytes.size());
+        }
+        return send_now(std::move(bytes));
+    };
+    try {
+        if (!head_only) {
+            response.make(put);
+            frame += chunked ? "0\r\n\r\n" : "";
+        }
+    } catch (const std::exception& error) {
+        log::error("a body could not be made", {{"what", error.what()}});
+        co_return false;  // cut off: the client sees that this is not all
+    }
+    send_now({});
+    while (good && !waiting.empty()) {
+        out_ = std::move(waiting.front().frame);
+        const std::string bytes = std::move(waiting.front().bytes);
+        const std::size_t sent = waiting.front().sent;
+        waiting.pop_front();
+        good = co_await write_rest(bytes, sent);
+    }
+    co_return good;
+}
 
 Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response, bool head_only) {
     const std::shared_ptr<BodyStream> body = response.stream;

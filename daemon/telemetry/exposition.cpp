@@ -8,7 +8,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace lockstep::telemetry {
@@ -17,7 +18,8 @@ namespace {
 struct ShownJob {
     const JobMetricsView* view = nullptr;
     std::string labels;  // job_id="…"
-    JobStats stats;
+    const JobStats* stats = nullptr;
+    std::unique_ptr<const JobStats> own;  // what `stats` points to, unless it is the view's
 };
 
 // Restarts that can happen are there from the start: a counter that appears with 1 never alerts,
@@ -27,6 +29,8 @@ constexpr std::array kRestartCauses{
     CauseClass::node_lost, CauseClass::gpu_fault,      CauseClass::hang,
     CauseClass::preempted, CauseClass::nonfinite_loss, CauseClass::rendezvous_timeout};
 
+constexpr std::size_t kJobBytes = 12U << 10U;  // of one job's own series, about
+
 std::string with(std::string labels, std::string_view name, std::string_view value) {
     add_label(labels, name, value);
     return labels;
@@ -34,18 +38,6 @@ std::string with(std::string labels, std::string_view name, std::string_view val
 
 bool expected_cause(CauseClass cause) {
     return std::find(kRestartCauses.begin(), kRestartCauses.end(), cause) != kRestartCauses.end();
-}
-
-// A little more than the body will take, bytes: growing would copy megabytes and need them twice.
-std::size_t expected_size(const MetricsView& view) {
-    std::size_t size = 64U << 10U;
-    for (const auto& job : view.active) {
-        const std::size_t ranks = job.series != nullptr ? job.series->world_size() : 0;
-        size += ranks * (8 * (75 + job.job_id.size())) + job.ranks.size() * 128;
-        size += job.series != nullptr ? 8U << 10U : 0;
-    }
-    size += std::min(view.active.size(), kSilentJobsShown) * (5U << 10U);
-    return size;
 }
 
 class JobsWriter {
@@ -88,6 +80,11 @@ class JobsWriter {
         write_gpus(text_, gpus_);
     }
 
+    // A little more than what is written, bytes: growing would copy megabytes and need them twice.
+    std::size_t expected_size() const {
+        return jobs_.size() * kJobBytes + ranks_.expected_size() + gpus_.expected_size();
+    }
+
     void write() {
         totals();
         left_out({});
@@ -100,12 +97,15 @@ class JobsWriter {
     using StatField = std::optional<double> JobStats::*;
 
     void add(const JobMetricsView& job) {
-        ShownJob shown{&job, with({}, "job_id", job.job_id), {}};
-        if (job.series != nullptr) {
-            shown.stats =
-                job.stats != nullptr ? *job.stats : compute_job_stats(*job.series, view_.now);
+        static const JobStats kNothing{};
+        ShownJob shown{&job, with({}, "job_id", job.job_id), &kNothing, nullptr};
+        if (job.series != nullptr && job.stats != nullptr) {
+            shown.stats = job.stats;
+        } else if (job.series != nullptr) {
+            shown.own = std::make_unique<const JobStats>(compute_job_stats(*job.series, view_.now));
+            shown.stats = shown.own.get();
         }
-        ranks_.add(job, shown.labels, shown.stats);
+        ranks_.add(job, shown.labels, *shown.stats);
         jobs_.push_back(std::move(shown));
     }
 
@@ -167,7 +167,7 @@ class JobsWriter {
         text_.family("lockstep_job_ranks_reporting", MetricType::gauge,
                      "Ranks with a recent report.");
         for (const auto& job : jobs_) {
-            text_.sample(job.labels, std::uint64_t{job.stats.ranks_reporting});
+            text_.sample(job.labels, std::uint64_t{job.stats->ranks_reporting});
         }
         text_.family("lockstep_job_nodes", MetricType::gauge, "Nodes of the current attempt.");
         for (const auto& job : jobs_) {
@@ -240,7 +240,7 @@ class JobsWriter {
     void optional(std::string_view name, MetricType type, std::string_view help, StatField field) {
         text_.family(name, type, help);
         for (const auto& job : jobs_) {
-            if (const auto& value = job.stats.*field) {
+            if (const auto& value = job.stats->*field) {
                 text_.sample(job.labels, *value);
             }
         }
@@ -251,7 +251,7 @@ class JobsWriter {
                                     std::optional<std::int64_t> JobStats::*field) {
             text_.family(name, MetricType::gauge, help);
             for (const auto& job : jobs_) {
-                if (const auto& value = job.stats.*field) {
+                if (const auto& value = job.stats->*field) {
                     text_.sample(job.labels, static_cast<double>(*value));
                 }
             }
@@ -275,20 +275,20 @@ class JobsWriter {
         text_.family("lockstep_job_loss", MetricType::gauge,
                      "Local loss across ranks at lockstep_job_step.");
         for (const auto& job : jobs_) {
-            if (job.stats.loss) {
-                text_.sample(with(job.labels, "stat", "mean"), job.stats.loss->mean);
-                text_.sample(with(job.labels, "stat", "min"), job.stats.loss->min);
-                text_.sample(with(job.labels, "stat", "max"), job.stats.loss->max);
+            if (job.stats->loss) {
+                text_.sample(with(job.labels, "stat", "mean"), job.stats->loss->mean);
+                text_.sample(with(job.labels, "stat", "min"), job.stats->loss->min);
+                text_.sample(with(job.labels, "stat", "max"), job.stats->loss->max);
             }
         }
         text_.family("lockstep_job_step_time_seconds", MetricType::gauge,
                      "Step time across ranks at lockstep_job_step.");
         for (const auto& job : jobs_) {
-            if (job.stats.step_seconds) {
-                text_.sample(with(job.labels, "stat", "min"), job.stats.step_seconds->min);
-                text_.sample(with(job.labels, "stat", "p50"), job.stats.step_seconds->p50);
-                text_.sample(with(job.labels, "stat", "p99"), job.stats.step_seconds->p99);
-                text_.sample(with(job.labels, "stat", "max"), job.stats.step_seconds->max);
+            if (job.stats->step_seconds) {
+                text_.sample(with(job.labels, "stat", "min"), job.stats->step_seconds->min);
+                text_.sample(with(job.labels, "stat", "p50"), job.stats->step_seconds->p50);
+                text_.sample(with(job.labels, "stat", "p99"), job.stats->step_seconds->p99);
+                text_.sample(with(job.labels, "stat", "max"), job.stats->step_seconds->max);
             }
         }
         optional("lockstep_job_grad_norm", MetricType::gauge,
@@ -334,16 +334,16 @@ class JobsWriter {
         text_.family("lockstep_job_slowest_rank", MetricType::gauge,
                      "Rank with the lowest straggler score.");
         for (const auto& job : jobs_) {
-            if (job.stats.slowest_rank) {
-                text_.sample(job.labels, std::uint64_t{*job.stats.slowest_rank});
+            if (job.stats->slowest_rank) {
+                text_.sample(job.labels, std::uint64_t{*job.stats->slowest_rank});
             }
         }
         text_.family("lockstep_job_nonfinite", MetricType::counter,
                      "Reported values that were NaN or infinite.");
         for (const auto& job : jobs_) {
-            text_.sample(with(job.labels, "what", "loss"), job.stats.nonfinite_loss);
-            text_.sample(with(job.labels, "what", "grad_norm"), job.stats.nonfinite_grad_norm);
-            text_.sample(with(job.labels, "what", "other"), job.stats.nonfinite_other);
+            text_.sample(with(job.labels, "what", "loss"), job.stats->nonfinite_loss);
+            text_.sample(with(job.labels, "what", "grad_norm"), job.stats->nonfinite_grad_norm);
+            text_.sample(with(job.labels, "what", "other"), job.stats->nonfinite_other);
         }
         text_.family("lockstep_job_last_checkpoint_timestamp_seconds", MetricType::gauge,
                      "Newest durable checkpoint, seconds since the Unix epoch.");
@@ -403,8 +403,9 @@ std::string render_job(TextFormat format, DaemonMetrics& daemon, const MetricsVi
     std::string body;
     MetricText text{format, body};
     if (!view.active.empty()) {
-        body.reserve(expected_size(view) / shard.count);
-        write_job(text, view, shard);
+        JobsWriter writer{text, view, shard};
+        body.reserve(writer.expected_size());
+        writer.write_part(shard);
     }
     text.end();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
@@ -412,18 +413,34 @@ std::string render_job(TextFormat format, DaemonMetrics& daemon, const MetricsVi
     return body;
 }
 
-std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view) {
-    const auto began = std::chrono::steady_clock::now();
-    std::string body;
-    body.reserve(expected_size(view));
-    MetricText text{format, body};
+void render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view,
+                    const PieceSink& sink) {
+    using Clock = std::chrono::steady_clock;
+    const auto began = Clock::now();
+    Clock::duration sending{};
+    const PieceSink timed = [&](std::string piece) {
+        const auto from = Clock::now();
+        std::string next = sink(std::move(piece));
+        sending += Clock::now() - from;
+        return next;
+    };
+    std::string piece;
+    MetricText text{format, piece, timed};
     daemon.write(text);
     write_process_metrics(text, read_process_use());
     write_jobs(text, view);
     text.end();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    const std::chrono::duration<double> took = Clock::now() - began - sending;
     daemon.exposition_duration.Observe(took.count());
-    daemon.exposition_bytes.Set(static_cast<double>(body.size()));
+    daemon.exposition_bytes.Set(static_cast<double>(text.handed_out()));
+}
+
+std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view) {
+    std::string body;
+    render_metrics(format, daemon, view, [&body](std::string piece) {
+        body += piece;
+        return piece;
+    });
     return body;
 }
 

@@ -70,7 +70,7 @@ struct JobMetricsView {
     std::optional<std::int64_t> lost_steps;
     std::optional<double> last_checkpoint_time;  // seconds since the Unix epoch
     const JobSeries* series = nullptr;           // nullptr = nothing reported
-    const JobStats* stats = nullptr;             // nullptr = computed here from `series`
+    const JobStats* stats = nullptr;             // of `series`; nullptr = computed here
     std::optional<std::size_t> straggler_ranks;
     std::array<std::int64_t, kAnomalyKinds> anomalies{};
     std::optional<double> loss_zscore;
@@ -116,8 +116,11 @@ void write_jobs(MetricText& text, const MetricsView& view);
 // One job's series, or a part of them: the first of `view.active`, none if there is none.
 void write_job(MetricText& text, const MetricsView& view, Shard shard);
 
-// Everything: the body that goes with content_type(format). Observes its own duration and size,
-// which show in the next body.
+// Everything: the body that goes with content_type(format), piece by piece. Observes its own
+// duration, without that of the sink, and its size, which show in the next body.
+void render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view,
+                    const PieceSink& sink);
+// The same as one string.
 std::string render_metrics(TextFormat format, DaemonMetrics& daemon, const MetricsView& view);
 // What write_job() writes, as a body. Observes its duration.
 std::string render_job(TextFormat format, DaemonMetrics& daemon, const MetricsView& view,

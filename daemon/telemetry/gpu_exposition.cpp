@@ -1,5 +1,6 @@
 #include "daemon/telemetry/gpu_exposition.hpp"
 
+#include "daemon/telemetry/gpu_owners.hpp"
 #include "job/base/limits.hpp"
 
 #include <algorithm>
@@ -8,7 +9,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace lockstep::telemetry {
 namespace {
@@ -26,6 +29,9 @@ struct Row {
 using enum GpuMetric;
 constexpr auto kGauge = MetricType::gauge;
 constexpr auto kCounter = MetricType::counter;
+
+constexpr std::size_t kNameAndNumber = 80;  // bytes of a sample beside its GPU's labels, at most
+constexpr std::size_t kInfoLabels = 192;    // of lockstep_gpu_info, about
 
 constexpr std::string_view kTemperature = "Temperature by sensor.";
 constexpr std::string_view kClock = "Clock rate by domain.";
@@ -140,13 +146,6 @@ static_assert(static_cast<std::size_t>(std::count_if(kRowsOfBody.begin(), kRowsO
                                                      [](const Row& row) { return row.slim; })) ==
               kSlimGpuMetrics);
 
-std::string labels_of(std::string_view node, std::uint32_t gpu) {
-    std::string out;
-    add_label(out, "node", node);
-    add_label(out, "gpu", std::to_string(gpu));
-    return out;
-}
-
 // Those of one GPU, lockstep_gpu_info included.
 std::size_t series_of(const GpuSample& gpu) {
     return 1 + static_cast<std::size_t>(
@@ -154,88 +153,68 @@ std::size_t series_of(const GpuSample& gpu) {
                                  [&](const Row& row) { return !std::isnan(gpu[row.metric]); }));
 }
 
-using GpuPlace = std::pair<std::string_view, std::uint32_t>;  // node, GPU
-using GpuOwners = std::map<GpuPlace, std::size_t>;            // → the node's number in the job
-
-// The GPUs that are shown with `job`. Other jobs are looked at on its nodes only.
-GpuOwners owned_by(const GpuTable& table, double now, std::string_view job) {
-    struct Claim {
-        const GpuSource* source = nullptr;
-        bool used = false;
-    };
-    std::set<std::string_view> nodes;
-    table.each_fresh(now, [&](const GpuSource& source, const GpuTable::Look& look) {
-        if (source.job == job) {
-            nodes.insert(look.node);
-        }
-    });
-    std::map<GpuPlace, Claim> claims;
-    table.each_fresh(now, [&](const GpuSource& source, const GpuTable::Look& look) {
-        if (!nodes.contains(look.node)) {
-            return;
-        }
-        const auto claim = [&](std::uint32_t gpu, bool used) {
-            Claim& owner = claims[{look.node, gpu}];
-            if (owner.source == nullptr || (used && !owner.used)) {
-                owner = {&source, used};
-            }
-        };
-        for (const GpuUse& use : look.batch.uses) {
-            claim(use.gpu, true);
-        }
-        for (const GpuSample& gpu : look.batch.gpus) {
-            claim(gpu.gpu, false);
-        }
-        for (const GpuXidSeen& xid : look.batch.xids) {
-            claim(xid.gpu, false);
-        }
-    });
-    GpuOwners out;
-    for (const auto& [place, owner] : claims) {
-        if (owner.source->job == job) {
-            out.emplace(place, static_cast<std::size_t>(owner.source->slot));
+// Which nodes more than one look is of.
+std::set<std::string_view> nodes_of_several(const std::vector<const GpuTable::Look*>& looks) {
+    std::unordered_set<std::string_view> once;
+    std::set<std::string_view> out;
+    for (const GpuTable::Look* look : looks) {
+        if (!once.insert(look->node).second) {
+            out.insert(look->node);
         }
     }
     return out;
 }
 
-// `owners`: of the job's GPUs; nullptr = every GPU. Of those the ones in `shard`.
+// Each once, then; an agent of another version may say what it wants.
+bool ascend(const std::vector<GpuSample>& gpus) {
+    return std::adjacent_find(gpus.begin(), gpus.end(), [](const GpuSample& a, const GpuSample& b) {
+               return a.gpu >= b.gpu;
+           }) == gpus.end();
+}
+
+// What the slim profile leaves out of a GPU.
+std::size_t hidden_of(const GpuSample& gpu) {
+    return static_cast<std::size_t>(
+        std::count_if(kRowsOfBody.begin(), kRowsOfBody.end(),
+                      [&](const Row& row) { return !row.slim && !std::isnan(gpu[row.metric]); }));
+}
+
+// `owners`: of the job's GPUs; nullptr = every GPU. Of those the ones in `shard`. What is left out
+// is counted in part 0, which says it.
 ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Shard shard) {
     ShownGpus out;
     std::set<GpuPlace> seen;
     std::map<std::string, double> xids;
-    std::vector<bool> in_part;  // by out.gpus
+    std::size_t all = 0;     // GPUs, of every part
+    std::size_t hidden = 0;  // series that the slim profile leaves out
     const auto slot_of = [owners](std::string_view node,
                                   std::uint32_t gpu) -> std::optional<std::size_t> {
-        if (owners == nullptr) {
-            return 0;
-        }
-        const auto owner = owners->find({node, gpu});
-        return owner == owners->end() ? std::nullopt : std::optional{owner->second};
+        return owners == nullptr ? std::size_t{0} : owners->slot_of(node, gpu);
     };
-    // A page of one job must not cost a walk over the GPUs of all.
-    const auto elsewhere = [owners](std::string_view node) {
-        if (owners == nullptr) {
-            return false;
-        }
-        const auto first = owners->lower_bound({node, 0});
-        return first == owners->end() || first->first.first != node;
-    };
-    for (const GpuTable::Look* look : table.fresh(now)) {
-        if (elsewhere(look->node)) {
+    const auto looks = table.fresh(now);
+    const auto several = nodes_of_several(looks);
+    for (const GpuTable::Look* look : looks) {
+        // A page of one job must not cost a walk over the GPUs of all.
+        if (owners != nullptr && !owners->has_node(look->node)) {
             continue;
         }
-        for (const GpuSample& gpu : look->batch.gpus) {
+        const bool twice = several.contains(look->node) || !ascend(look->batch.gpus);
+        for (std::size_t i = 0; i < look->batch.gpus.size(); ++i) {
+            const GpuSample& gpu = look->batch.gpus[i];
             const auto slot = slot_of(look->node, gpu.gpu);
-            if (!slot || !seen.emplace(look->node, gpu.gpu).second) {
+            if (!slot || (twice && !seen.emplace(look->node, gpu.gpu).second)) {
                 continue;
             }
             // A job's own page is asked for part by part.
-            if (owners != nullptr || out.gpus.size() < limits::kGpusShown) {
-                out.gpus.push_back({labels_of(look->node, gpu.gpu), &gpu});
-                in_part.push_back(shard.has(*slot));
-            } else {
+            if (owners == nullptr && all == limits::kGpusShown) {
                 out.suppressed += series_of(gpu);
+                continue;
+            }
+            ++all;
+            hidden += shard.index == 0 ? hidden_of(gpu) : 0;
+            if (shard.has(*slot)) {
+                out.labels += look->labels[i];
+                out.gpus.push_back({out.labels.size(), &gpu});
             }
         }
         for (const GpuXidSeen& xid : look->batch.xids) {
@@ -243,7 +222,7 @@ ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Sh
             if (!slot || !shard.has(*slot)) {
                 continue;
             }
-            std::string labels = labels_of(look->node, xid.gpu);
+            std::string labels = gpu_labels(look->node, xid.gpu);
             add_label(labels, "xid", std::to_string(xid.xid));
             double& time = xids[std::move(labels)];
             time = std::max(time, xid.time);
@@ -256,60 +235,103 @@ ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Sh
             ++out.suppressed;
         }
     }
-    out.slim = out.gpus.size() > limits::kGpusShownInFull;
-    for (const Row& row : kRowsOfBody) {
-        for (const auto& one : out.gpus) {
-            out.suppressed +=
-                out.slim && !row.slim && !std::isnan((*one.sample)[row.metric]) ? 1 : 0;
-        }
-    }
-    std::size_t at = 0;
-    std::erase_if(out.gpus, [&](const auto&) { return !in_part[at++]; });
+    out.slim = all > limits::kGpusShownInFull;
+    out.suppressed += out.slim ? hidden : 0;
     return out;
 }
 
 }  // namespace
+
+std::size_t ShownGpus::expected_size() const {
+    const std::size_t series = slim ? kSlimGpuMetrics : kGpuMetrics;
+    return (series + 1) * labels.size() + gpus.size() * (series * kNameAndNumber + kInfoLabels) +
+           xids.size() * 2 * kNameAndNumber;
+}
 
 ShownGpus shown_gpus(const GpuTable& table, double now) {
     return collect(table, now, nullptr, {});
 }
 
 ShownGpus job_gpus(const GpuTable& table, double now, std::string_view job, Shard shard) {
-    const GpuOwners owners = owned_by(table, now, job);
+    const GpuOwners owners{table, now, job};
     return collect(table, now, &owners, shard);
 }
 
+namespace {
+
+// Calls `take` with the labels and the place of each.
+template <class Take>
+void each_gpu(const ShownGpus& shown, const Take& take) {
+    const std::string_view labels = shown.labels;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < shown.gpus.size(); ++i) {
+        take(labels.substr(begin, shown.gpus[i].labels_end - begin), i);
+        begin = shown.gpus[i].labels_end;
+    }
+}
+
+// What each row of the body shows of each GPU, row by row. Looks lie all over the memory: they are
+// walked over once and not for every row.
+std::vector<double> values_by_row(const ShownGpus& shown) {
+    const std::size_t count = shown.gpus.size();
+    std::vector<double> out((shown.slim ? kSlimGpuMetrics : kGpuMetrics) * count);
+    for (std::size_t i = 0; i < count; ++i) {
+        std::size_t to = i;
+        for (const Row& row : kRowsOfBody) {
+            if (!shown.slim || row.slim) {
+                out[to] = (*shown.gpus[i].sample)[row.metric];
+                to += count;
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
 void write_gpus(MetricText& text, const ShownGpus& shown) {
     text.family("lockstep_gpu", MetricType::info, "Always 1; the labels say what the GPU is.");
-    for (const auto& one : shown.gpus) {
-        std::string labels = one.labels;
-        add_label(labels, "uuid", one.sample->uuid);
-        add_label(labels, "model", one.sample->model);
-        add_label(labels, "driver", one.sample->driver);
-        add_label(labels, "pci_bus_id", one.sample->pci_bus_id);
-        text.sample(labels, std::uint64_t{1});
-    }
-    std::string_view family;
     std::string labels;
+    each_gpu(shown, [&](std::string_view place, std::size_t i) {
+        const GpuSample& gpu = *shown.gpus[i].sample;
+        labels = place;
+        add_label(labels, "uuid", gpu.uuid);
+        add_label(labels, "model", gpu.model);
+        add_label(labels, "driver", gpu.driver);
+        add_label(labels, "pci_bus_id", gpu.pci_bus_id);
+        text.sample(labels, std::uint64_t{1});
+    });
+    const std::vector<double> values = values_by_row(shown);
+    std::string_view family;
+    std::string own;  // the row's own label
+    const double* next_row = values.data();
     for (const Row& row : kRowsOfBody) {
         if (shown.slim && !row.slim) {
             continue;
         }
+        const double* of_row = next_row;
+        next_row += shown.gpus.size();
         if (row.family != family) {
             family = row.family;
             text.family(row.family, row.type, row.help);
         }
-        for (const auto& one : shown.gpus) {
-            const double value = (*one.sample)[row.metric];
-            if (std::isnan(value)) {
-                continue;
-            }
-            labels = one.labels;
-            if (!row.label.empty()) {
-                add_label(labels, row.label, row.value);
-            }
-            text.sample(labels, value);
+        own.clear();
+        if (!row.label.empty()) {
+            add_label(own, row.label, row.value);
+            own.insert(0, 1, ',');
         }
+        each_gpu(shown, [&](std::string_view place, std::size_t i) {
+            if (std::isnan(of_row[i])) {
+                return;
+            }
+            if (own.empty()) {
+                text.sample(place, of_row[i]);
+            } else {
+                labels = place;
+                labels += own;
+                text.sample(labels, of_row[i]);
+            }
+        });
     }
     text.family("lockstep_gpu_xid_last_timestamp_seconds", MetricType::gauge,
                 "The newest critical error with this number, seconds since the Unix epoch.");

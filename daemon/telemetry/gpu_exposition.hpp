@@ -21,7 +21,7 @@ inline constexpr std::size_t kSlimGpuMetrics = 19;
 // Which GPUs a body shows; borrowed from the table until its next take().
 struct ShownGpus {
     struct One {
-        std::string labels;  // node="…",gpu="…"
+        std::size_t labels_end = 0;  // in `labels`, where it begins at the end of the one before
         const GpuSample* sample = nullptr;
     };
     struct Xid {
@@ -29,14 +29,18 @@ struct ShownGpus {
         double time = 0;
     };
     std::vector<One> gpus;
+    std::string labels;  // node="…",gpu="…" of all of them: twenty families walk over it
     std::vector<Xid> xids;
     bool slim = false;
     std::size_t suppressed = 0;  // series that are left out
+
+    // A little more than what write_gpus() writes, bytes.
+    std::size_t expected_size() const;
 };
 
 ShownGpus shown_gpus(const GpuTable& table, double now);
-// Those of one job, or a part of them; `suppressed` counts for the whole job. A GPU that several
-// jobs see is shown with one of them: the oldest that has a process on it, else the oldest.
+// Those of one job, or a part of them; `suppressed` counts for the whole job, in part 0 only. A GPU
+// that several jobs see is shown with one of them (gpu_owners.hpp).
 ShownGpus job_gpus(const GpuTable& table, double now, std::string_view job, Shard shard);
 void write_gpus(MetricText& text, const ShownGpus& shown);
 

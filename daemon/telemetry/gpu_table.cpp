@@ -1,5 +1,6 @@
 #include "daemon/telemetry/gpu_table.hpp"
 
+#include "daemon/telemetry/metric_text.hpp"
 #include "job/base/sort.hpp"
 
 #include <algorithm>
@@ -14,9 +15,29 @@ bool is_fresh(const GpuTable::Look& look, double now) {
 
 }  // namespace
 
+std::string gpu_labels(std::string_view node, std::uint32_t gpu) {
+    std::string out;
+    add_label(out, "node", node);
+    add_label(out, "gpu", std::to_string(gpu));
+    return out;
+}
+
 void GpuTable::take(GpuSource source, std::string_view node, GpuBatch batch, double received) {
     sweep(received);
-    looks_[std::move(source)] = {std::string{node}, received, std::move(batch)};
+    Look& look = looks_[std::move(source)];
+    const auto same_gpu = [](const GpuSample& a, const GpuSample& b) { return a.gpu == b.gpu; };
+    const bool known = look.node == node && look.labels.size() == batch.gpus.size() &&
+                       std::equal(look.batch.gpus.begin(), look.batch.gpus.end(),
+                                  batch.gpus.begin(), batch.gpus.end(), same_gpu);
+    if (!known) {
+        look.node = node;
+        look.labels.clear();
+        for (const GpuSample& gpu : batch.gpus) {
+            look.labels.push_back(gpu_labels(node, gpu.gpu));
+        }
+    }
+    look.received = received;
+    look.batch = std::move(batch);
 }
 
 void GpuTable::sweep(double now) {

@@ -36,6 +36,8 @@ class GpuTable {
         std::string node;
         double received = 0;  // the daemon's clock, seconds since the Unix epoch
         GpuBatch batch;
+        // node="…",gpu="…" of each of batch.gpus: made once and not for every scrape.
+        std::vector<std::string> labels;
     };
 
     void take(GpuSource source, std::string_view node, GpuBatch batch, double received);
@@ -60,6 +62,9 @@ class GpuTable {
     std::map<GpuSource, Look> looks_;
     double swept_ = 0;
 };
+
+// node="…",gpu="…"
+std::string gpu_labels(std::string_view node, std::uint32_t gpu);
 
 // Those of one rank among those of its job.
 std::span<const RankGpu> gpus_of(const std::vector<RankGpu>& ranks, std::int32_t rank);

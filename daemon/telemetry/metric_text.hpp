@@ -2,10 +2,13 @@
 // Sources: https://prometheus.io/docs/instrumenting/exposition_formats/ and
 // https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 // A family's HELP and TYPE are written with its first sample: a family without samples leaves no
-// trace. Not thread-safe; the string must outlive the writer.
+// trace. A text of megabytes can be handed out piece by piece while it is written, so that it is
+// never in memory as a whole. Not thread-safe; the string must outlive the writer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -22,9 +25,16 @@ enum class MetricType { counter, gauge, histogram, info };
 // left out: Prometheus makes no difference between the two.
 void add_label(std::string& labels, std::string_view name, std::string_view value);
 
+// Takes a piece of a text, and gives the string for the next: its memory is used again.
+using PieceSink = std::function<std::string(std::string)>;
+inline constexpr std::size_t kPieceBytes = 256U << 10U;
+
 class MetricText {
   public:
     MetricText(TextFormat format, std::string& out) : format_(format), out_(out) {}
+    // Hands out pieces of about kPieceBytes; end() hands out the rest. `sink` outlives the writer.
+    MetricText(TextFormat format, std::string& out, const PieceSink& sink)
+        : format_(format), out_(out), sink_(&sink) {}
     // Starts a family. `name` is without "_total" (counter) and "_info" (info); the literals must
     // outlive the family. `help` is one line.
     void family(std::string_view name, MetricType type, std::string_view help);
@@ -35,14 +45,18 @@ class MetricText {
     void sample(std::string_view suffix, std::string_view labels, double value);
     // Ends the document: "# EOF" in OpenMetrics.
     void end();
+    std::size_t handed_out() const { return handed_out_; }  // bytes
 
   private:
     template <class Number>
     void write(std::string_view suffix, std::string_view labels, Number value);
     void header();
+    void hand_out();
 
     TextFormat format_;
     std::string& out_;
+    const PieceSink* sink_ = nullptr;
+    std::size_t handed_out_ = 0;
     std::string_view name_;
     std::string_view help_;
     MetricType type_ = MetricType::gauge;

@@ -8,6 +8,7 @@
 #include "daemon/telemetry/shard.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,37 +21,26 @@ class RankExposition {
     explicit RankExposition(const MetricsView& view, Shard shard = {})
         : view_(view), shard_(shard) {}
 
-    // Of one job; `labels`: its job_id="…". `stats` is of its series and not used without.
+    // Of one job; `labels`: its job_id="…". `stats` is of its series and not used without; borrowed
+    // until write().
     void add(const JobMetricsView& job, const std::string& labels, const JobStats& stats);
     // All that was added.
     void write(MetricText& text) const;
+    // A little more than write() writes, bytes.
+    std::size_t expected_size() const;
     // Series that the budget has left out, of all parts.
     std::size_t suppressed() const { return suppressed_; }
 
   private:
-    // The gauges of one rank, copied together: eight families walk over all ranks, and each walk
-    // through the series themselves would miss the cache at every rank.
-    struct ShownRank {
-        std::size_t labels_begin = 0;  // label block, in RankExposition::labels_
-        std::size_t labels_end = 0;
-        double step = kAbsent;
-        double loss = kAbsent;
-        double step_seconds = kAbsent;
-        double busy_seconds = kAbsent;
-        double comm_wait_seconds = kAbsent;
-        double data_wait_seconds = kAbsent;
-        double straggler_score = kAbsent;
-        double report_age = kAbsent;
-    };
-    // The further ones, of jobs that are small enough.
-    struct FullRank {
-        std::size_t rank = 0;  // in RankExposition::ranks_
-        double samples = kAbsent;
-        double tokens = kAbsent;
-        double grad_norm = kAbsent;
-        double learning_rate = kAbsent;
-        double checkpoint = kAbsent;
-        double nonfinite = kAbsent;
+    // Those of one job that are shown. Their figures are taken from the columns of NewestReports,
+    // one family after the other.
+    struct ShownRanks {
+        const JobSeries* series = nullptr;
+        const JobStats* stats = nullptr;
+        bool full = false;  // with the further series
+        std::vector<std::uint32_t> ranks;
+        std::string labels;             // every label block once; all families use it
+        std::vector<std::size_t> ends;  // of each block; it begins where the one before ends
     };
     struct Placed {
         const JobMetricsView* job = nullptr;
@@ -60,24 +50,20 @@ class RankExposition {
 
     std::size_t most_ranks() const { return view_.max_series_per_job / kRankCoreSeries; }
     void place(const JobMetricsView& job, const std::string& labels);
-    void add_core(const JobSeries& series, std::size_t rank, const std::string& labels,
-                  const JobStats& stats);
-    void add_full(const RankSeries& series);
     void write_info(MetricText& text) const;
     void write_core(MetricText& text) const;
     void write_full(MetricText& text) const;
-    void gauge(MetricText& text, std::string_view name, std::string_view help,
-               double ShownRank::*field) const;
-    void further(MetricText& text, std::string_view name, MetricType type, std::string_view help,
-                 double FullRank::*field) const;
-    std::string_view labels(const ShownRank& rank) const;
+    template <class Values>
+    void each(MetricText& text, bool further, const Values& values_of) const;
+    void latest(MetricText& text, std::string_view name, std::string_view help, CoreMetric metric,
+                bool further = false) const;
+    void total(MetricText& text, std::string_view name, std::string_view help,
+               CoreMetric metric) const;
 
     const MetricsView& view_;
     Shard shard_;
     std::vector<Placed> placed_;
-    std::vector<ShownRank> ranks_;
-    std::vector<FullRank> full_;
-    std::string labels_;  // every label block once; eight families use it
+    std::vector<ShownRanks> shown_;
     std::size_t suppressed_ = 0;
 };
 

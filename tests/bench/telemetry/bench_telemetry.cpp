@@ -77,14 +77,14 @@ double status_mib(std::string_view key) {
     return 0;
 }
 
-// By how much the process grows at most while it makes a body, less the body itself. What the heap
-// has free is given back first, or it would be used unseen.
-double extra_mib(const std::function<std::string()>& make) {
+// By how much the process grows at most while it works, less what is there afterwards and is to be
+// (bytes). What the heap has free is given back first, or it would be used unseen.
+double extra_mib(const std::function<std::size_t()>& work) {
     ::malloc_trim(0);
     std::ofstream{"/proc/self/clear_refs"} << 5;  // VmHWM begins anew
     const double before = status_mib("VmRSS:");
-    const std::string body = make();
-    return status_mib("VmHWM:") - before - static_cast<double>(body.size()) / (1U << 20U);
+    const auto kept = static_cast<double>(work());
+    return status_mib("VmHWM:") - before - kept / (1U << 20U);
 }
 
 void measure_peer(const std::string& job) {
@@ -103,7 +103,10 @@ void measure_peer(const std::string& job) {
     }
     std::string body;
     const auto scrape = [&] { return prometheus::TextSerializer{}.Serialize(registry.Collect()); };
-    const double extra = extra_mib(scrape);
+    const double extra = extra_mib([&] {
+        body = scrape();
+        return body.size();
+    });
     const double collect = median_ms([&] { registry.Collect(); });
     const double all = median_ms([&] {
         body.clear();
@@ -148,14 +151,22 @@ int main() {
     view.now = kNow + 1;
     view.active = jobs;
     DaemonMetrics daemon;
-    const double extra =
-        extra_mib([&] { return render_metrics(TextFormat::prometheus, daemon, view); });
-    std::string body;
-    const double render = median_ms([&] {
-        body.clear();
-        body.shrink_to_fit();  // `body = {}` would keep the memory
-        body = render_metrics(TextFormat::prometheus, daemon, view);
+    // As lockstepd does it: a socket takes each piece, and its memory serves the next.
+    std::size_t size = 0;
+    const PieceSink sink = [&size](std::string piece) {
+        size += piece.size();
+        return piece;
+    };
+    const auto scrape = [&] {
+        size = 0;
+        render_metrics(TextFormat::prometheus, daemon, view, sink);
+    };
+    const double extra = extra_mib([&] {
+        scrape();
+        return 0;
     });
+    const double render = median_ms(scrape);
+    const std::string body = render_metrics(TextFormat::prometheus, daemon, view);
     const double stats =
         median_ms([&] { samples += compute_job_stats(job, view.now).ranks_reporting; });
     std::string copy;

@@ -239,6 +239,15 @@ class ControlTest : public ::testing::Test {
         wait(run());
         return out;
     }
+    // The body of GET /metrics.
+    std::string metrics_text() {
+        std::string out;
+        control_->metrics("").make([&out](std::string piece) {
+            out += piece;
+            return piece;
+        });
+        return out;
+    }
     std::string state(const std::string& id) { return show(id).value("state", "?"); }
 
     TestAgent connect() {

@@ -23,7 +23,7 @@ std::string frame(std::uint32_t node, double use, std::vector<GpuUse> uses = {})
 
 class ControlGpus : public ControlTest {
   protected:
-    std::string metrics() { return control_->metrics("").body; }
+    std::string metrics() { return metrics_text(); }
     std::size_t xid_events(const std::string& id) {
         std::string events;
         auto run = [&]() -> Task<void> {

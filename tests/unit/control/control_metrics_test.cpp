@@ -69,7 +69,7 @@ TEST_F(ControlMetrics, WithoutJobsThereIsTheDaemonAlone) {
     TestAgent first;
     TestAgent second;
     const std::string id = start_job_with(first, second);
-    EXPECT_THAT(control_->metrics("").body, HasSubstr(id));
+    EXPECT_THAT(metrics_text(), HasSubstr(id));
     const std::string own = control_->own_metrics("").body;
     EXPECT_THAT(own, Not(HasSubstr(id)));
     EXPECT_THAT(own, HasSubstr("lockstep_jobs{state=\"running\"} 1\n"));

@@ -172,10 +172,11 @@ class FakeControl final : public Control {
     }
     std::int64_t last_seq() const override { return stored.empty() ? 0 : stored.back().seq; }
     MetricsBody metrics(std::string_view) override {
-        return {"text/plain; version=0.0.4; charset=utf-8", "up 1\n"};
+        return {"text/plain; version=0.0.4; charset=utf-8", "",
+                [](const telemetry::PieceSink& sink) { sink("up 1\n"); }};
     }
     MetricsBody own_metrics(std::string_view) override {
-        return {"text/plain; version=0.0.4; charset=utf-8", "own 1\n"};
+        return {"text/plain; version=0.0.4; charset=utf-8", "own 1\n", {}};
     }
     Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
                                     telemetry::Shard shard, std::string_view accept) override {
@@ -183,8 +184,10 @@ class FakeControl final : public Control {
         if (id != kJob) {
             return fail(Errc::not_found, "no such job");
         }
-        return MetricsBody{std::string{accept}, "part " + std::to_string(shard.index) + " of " +
-                                                    std::to_string(shard.count) + "\n"};
+        return MetricsBody{
+            std::string{accept},
+            "part " + std::to_string(shard.index) + " of " + std::to_string(shard.count) + "\n",
+            {}};
     }
     std::vector<ScrapeTarget> scrape_targets(const Caller& caller) override {
         callers.push_back(caller);

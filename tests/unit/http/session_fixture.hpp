@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -55,6 +58,7 @@ class SessionTest : public testing::Test {
             [](const HttpRequest&) { return text_response("m"); });
         add("GET", "/large", Scope::open,
             [](const HttpRequest&) { return text_response(std::string(8U << 20U, 'x')); });
+        add("GET", "/pieces", Scope::open, [this](const HttpRequest&) { return pieces(); });
         add("GET", "/stream", Scope::open, [this](const HttpRequest&) { return stream(false); });
         add("GET", "/endless", Scope::open, [this](const HttpRequest&) { return stream(true); });
         add("GET", "/watch", Scope::read, [this](const HttpRequest&) { return stream(true); });
@@ -83,6 +87,33 @@ class SessionTest : public testing::Test {
     HttpResponse stream(bool endless) {
         HttpResponse response = text_response({});
         response.stream = std::make_shared<TwoPieces>(io_, endless);
+        return response;
+    }
+    // Numbered lines, so that a piece that is lost, doubled or out of order is seen.
+    static std::string numbered_lines() {
+        std::string out;
+        for (std::size_t i = 0; i < kLines; ++i) {
+            out += std::to_string(i) += '\n';
+        }
+        return out;
+    }
+    HttpResponse pieces() {
+        HttpResponse response = text_response({});
+        response.make = [this](const std::function<std::string(std::string)>& put) {
+            ++made_;
+            std::string piece;
+            for (std::size_t i = 0; i < kLines; ++i) {
+                if (i == breaks_at_) {
+                    throw std::runtime_error{"no more of it"};
+                }
+                piece += std::to_string(i) += '\n';
+                if (piece.size() > 100'000) {
+                    piece = put(std::move(piece));
+                    piece.clear();
+                }
+            }
+            put(std::move(piece));
+        };
         return response;
     }
     void add(const char* method, std::string path, Scope scope, FastHandler handler) {
@@ -115,6 +146,9 @@ class SessionTest : public testing::Test {
             headers + "\r\n" + body);
     }
 
+    static constexpr std::size_t kLines = 2'000'000;  // 15 MiB: more than a socket takes at once
+    std::atomic<int> made_{0};
+    std::atomic<std::size_t> breaks_at_{kLines};
     net::io_context io_{1};
     Router router_;
     FakeGate gate_;

@@ -78,6 +78,9 @@ TEST_F(TlsTest, RequestsGoThroughItWhateverTheirSize) {
     const auto large = ask(endpoint(), "GET", "/large");
     ASSERT_TRUE(large) << large.error().text();
     EXPECT_EQ(large->body.size(), 8U << 20U);
+    const auto pieces = ask(endpoint(), "GET", "/pieces");
+    ASSERT_TRUE(pieces) << pieces.error().text();
+    EXPECT_TRUE(pieces->body == numbered_lines());
     const auto slow = ask(endpoint(), "GET", "/slow");
     ASSERT_TRUE(slow) << slow.error().text();
     EXPECT_EQ(slow->body, "slow /slow");

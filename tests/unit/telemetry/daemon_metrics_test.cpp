@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <ctime>
 #include <string>
@@ -102,6 +103,11 @@ TEST(ProcessMetrics, AreThoseOfThisProcess) {
     EXPECT_LE(*use.start_time, static_cast<double>(std::time(nullptr)) + 2);
     EXPECT_GT(*use.start_time, static_cast<double>(std::time(nullptr)) - 3600);
     EXPECT_GE(use.open_descriptors.value_or(0), 3U);
+    int pair[2];
+    ASSERT_EQ(::pipe(pair), 0);
+    EXPECT_EQ(read_process_use().open_descriptors.value_or(0), *use.open_descriptors + 2);
+    ::close(pair[0]);
+    ::close(pair[1]);
     EXPECT_GE(use.threads.value_or(0), 1U);
     std::string out;
     MetricText text{TextFormat::prometheus, out};

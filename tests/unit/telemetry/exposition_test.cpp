@@ -137,6 +137,44 @@ TEST_F(ExpositionTest, EveryFamilyIsInOnePlaceAndEverySeriesOnce) {
     }
 }
 
+TEST_F(ExpositionTest, InPiecesItIsTheSameTextCutBetweenLines) {
+    JobSeries many{3000};
+    Batch batch;
+    batch.seq = 1;
+    for (std::uint32_t rank = 0; rank < 3000; ++rank) {
+        batch.add_row(rank, 11, 4000);
+        batch.set("loss", 1.0 / (rank + 1));
+        batch.set("busy_seconds", 0.1);
+    }
+    many.ingest(batch, 1, kNow);
+    jobs_[0].series = &many;
+    std::string whole;
+    MetricText text{TextFormat::prometheus, whole};
+    write_jobs(text, view_);
+    std::string joined;
+    std::size_t pieces = 0;
+    const std::size_t least = kPieceBytes;
+    const PieceSink sink = [&](std::string piece) {
+        EXPECT_EQ(piece.back(), '\n');
+        EXPECT_LT(piece.size(), least + 1000);
+        joined += piece;
+        ++pieces;
+        return "what was in it";  // the next piece begins empty all the same
+    };
+    render_metrics(TextFormat::openmetrics, daemon_, view_, sink);
+    EXPECT_GE(pieces, 3U);
+    EXPECT_TRUE(joined.ends_with("# EOF\n"));
+    EXPECT_THAT(parse(joined).errors, testing::IsEmpty());
+    std::string next;
+    MetricText daemon{TextFormat::prometheus, next};
+    daemon_.write(daemon);
+    EXPECT_THAT(next, HasSubstr("lockstep_exposition_bytes " + std::to_string(joined.size())));
+    joined.clear();
+    pieces = 0;
+    render_metrics(TextFormat::prometheus, daemon_, view_, sink);
+    EXPECT_TRUE(joined.ends_with(whole));
+}
+
 TEST_F(ExpositionTest, TheBudgetCutsFurtherSeriesFirstThenTheHighestRanksAndCountsThem) {
     const auto count = [](const Parsed& parsed, const std::string& start) {
         return std::count_if(parsed.values.begin(), parsed.values.end(),

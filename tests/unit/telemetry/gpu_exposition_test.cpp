@@ -46,6 +46,32 @@ std::size_t lines_with(const std::string& body, const std::string& text) {
     return count;
 }
 
+// Labels are made when a look comes and kept with it.
+TEST(GpuExposition, LabelsFollowTheGpusOfALook) {
+    GpuTable table;
+    table.take({"ls-1", 0}, "n0", node_of(2), kNow);
+    table.take({"ls-1", 0}, "n0", node_of(2), kNow + 1);
+    EXPECT_THAT(render(table), HasSubstr("watts{node=\"n0\",gpu=\"1\"} 1\n"));
+    GpuBatch other = node_of(2);
+    other.gpus[1].gpu = 7;
+    table.take({"ls-1", 0}, "n0", other, kNow + 2);
+    EXPECT_THAT(render(table), HasSubstr("watts{node=\"n0\",gpu=\"7\"} 1\n"));
+    EXPECT_THAT(render(table), Not(HasSubstr("gpu=\"1\"")));
+    table.take({"ls-1", 0}, "n\"1", other, kNow + 3);
+    EXPECT_THAT(render(table), HasSubstr("watts{node=\"n\\\"1\",gpu=\"7\"} 1\n"));
+    table.take({"ls-1", 0}, "n2", node_of(3), kNow + 4);
+    EXPECT_EQ(lines_with(render(table), "lockstep_gpu_power_watts{node=\"n2\""), 3U);
+}
+
+// A series that is there twice costs the whole scrape.
+TEST(GpuExposition, AGpuThatALookHasTwiceIsShownOnce) {
+    GpuTable table;
+    GpuBatch batch = node_of(3);
+    batch.gpus[2].gpu = 0;
+    table.take({"ls-1", 0}, "n0", batch, kNow);
+    EXPECT_EQ(lines_with(render(table), "lockstep_gpu_power_watts{node=\"n0\""), 2U);
+}
+
 TEST(GpuExposition, HasEveryNameOfTheCatalogue) {
     GpuTable table;
     table.take({"ls-1", 0}, "n0", node_of(1, 0.5), kNow);
