@@ -1,6 +1,7 @@
 #include "job/model/event.hpp"
 
 #include "job/model/fields.hpp"
+#include "job/model/flat_json.hpp"
 
 #include <type_traits>
 
@@ -235,7 +236,21 @@ Json write_data(const EventData& data) {
 }  // namespace
 
 std::string encode_event_data(const EventData& data) {
-    return dump_json(write_data(data));
+    return std::visit(
+        [](const auto& e) {
+            using E = std::decay_t<decltype(e)>;
+            TextWriter writer;
+            fields(writer, e);
+            if constexpr (kHasCause<E>) {
+                writer("cause", write_cause(e.cause));
+            }
+            if constexpr (std::is_same_v<E, event::Finished>) {
+                writer("state", to_string(e.state));
+            }
+            writer.text += '}';
+            return std::move(writer.text);
+        },
+        data);
 }
 
 Result<EventData> decode_event_data(EventKind kind, std::string_view text) {

@@ -290,6 +290,8 @@ using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyR
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);
+// The same, with the spec as the text of its canonical JSON: of a large job thousands get it.
+std::string encode_welcome(const Welcome& message, std::string_view spec);
 // invalid: not JSON within the limits, an unknown type, a missing or ill-typed field.
 // Fields this version does not know are ignored: a newer peer may send them.
 Result<AgentMessage> decode_agent(std::string_view text);

@@ -54,6 +54,7 @@ TEST(Events, ReadBackAsTheyWereWritten) {
         const auto again = decode_event_data(static_cast<EventKind>(i), text);
         ASSERT_TRUE(again.has_value()) << text << again.error().message;
         EXPECT_EQ(encode_event_data(*again), text);
+        EXPECT_EQ(dump_json(*parse_json(text)), text);
     }
 }
 

@@ -142,6 +142,12 @@ TEST(Wire, DaemonMessagesReadBack) {
     }
 }
 
+TEST(Wire, AWelcomeWithTheSpecsTextIsTheSame) {
+    const auto sample = daemon_samples().front();
+    const auto& welcome = std::get<Welcome>(sample);
+    EXPECT_EQ(encode_welcome(welcome, dump_json(welcome.spec)), encode(sample));
+}
+
 TEST(Wire, IgnoresFieldsOfANewerPeerButMissesItsOwn) {
     EXPECT_TRUE(decode_agent(R"({"type":"ready","generation":1,"later":true})").has_value());
     EXPECT_FALSE(decode_agent(R"({"type":"ready"})").has_value());
