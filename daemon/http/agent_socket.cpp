@@ -5,167 +5,240 @@
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
 
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/field.hpp>
-#include <boost/beast/websocket/rfc6455.hpp>
-#include <boost/beast/websocket/stream.hpp>
-
-#include <deque>
+#include <algorithm>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-namespace beast = boost::beast;
-namespace http = beast::http;
-namespace websocket = beast::websocket;
-
-// Agents beat once a second; half of this without a byte brings a ping, all of it the end. Control
-// calls an agent silent long before (limits::kAgentSilence); this only frees the descriptor.
-constexpr auto kSilence = std::chrono::seconds{20};
-// The closing handshake and the upgrade itself.
-constexpr auto kHandshake = std::chrono::seconds{5};
-constexpr std::size_t kReasonBytes = 123;
+bool would_block(const ErrorCode& ec) {
+    return ec == net::error::would_block || ec == net::error::try_again;
+}
 
 }  // namespace
 
-struct AgentSocket::Impl {
-    using Stream = websocket::stream<NetStream>;
-    std::unique_ptr<Stream> stream;
-    bool open = false;     // upgraded, not yet ended
-    bool writing = false;  // a write or a close is in flight
-    bool closing = false;  // close() was called
-    bool ended = false;
-    std::string reason;
-    struct Queued {
-        bool binary = false;
-        std::shared_ptr<const std::string> bytes;
-    };
-    std::deque<Queued> queue;  // the front is in flight while `writing`
-    std::size_t queued_bytes = 0;
-};
-
-AgentSocket::AgentSocket(HttpServer& server) : server_(server), impl_(std::make_unique<Impl>()) {}
+AgentSocket::AgentSocket(HttpServer& server)
+    : server_(server),
+      frames_(limits::kAgentFrameBytes),
+      quiet_since_(std::chrono::steady_clock::now()) {}
 
 AgentSocket::~AgentSocket() = default;
 
 void AgentSocket::send(WsMessage message) {
-    queue(message.binary, std::make_shared<const std::string>(std::move(message.bytes)));
+    queue(message.binary ? ws::Opcode::binary : ws::Opcode::text,
+          std::make_shared<const std::string>(std::move(message.bytes)));
 }
 
 void AgentSocket::send_shared(std::shared_ptr<const std::string> text) {
-    queue(false, std::move(text));
+    queue(ws::Opcode::text, std::move(text));
 }
 
-void AgentSocket::queue(bool binary, std::shared_ptr<const std::string> bytes) {
-    if (impl_->ended || impl_->closing) {
+void AgentSocket::queue(ws::Opcode opcode, std::shared_ptr<const std::string> bytes) {
+    if (ended_ || closing_) {
         return;
     }
-    impl_->queued_bytes += bytes->size();
-    if (impl_->queued_bytes > limits::kAgentQueueBytes) {
+    queued_bytes_ += bytes->size();
+    if (queued_bytes_ > limits::kAgentQueueBytes) {
         log::warn("agent does not read what it is sent; closing its connection", {});
         abort();
         return;
     }
-    impl_->queue.push_back({binary, std::move(bytes)});
+    const ws::Head head = ws::head_of(opcode, bytes->size());
+    queue_.push_back({head, std::move(bytes)});
     write_next();
 }
 
 void AgentSocket::close(std::string reason) {
-    if (std::exchange(impl_->closing, true)) {
+    if (std::exchange(closing_, true)) {
         return;
     }
-    impl_->reason = printable(reason).substr(0, kReasonBytes);
+    // The reader sees the peer's answer, or look() ends it.
+    quiet_since_ = std::chrono::steady_clock::now();
+    reason_ = printable(reason);
+    write_next();
+}
+
+void AgentSocket::say_close(std::uint16_t code, std::string_view reason) {
+    closing_ = true;
+    if (std::exchange(close_sent_, true)) {
+        return;
+    }
+    auto bytes = std::make_shared<const std::string>(ws::close_payload(code, reason));
+    queued_bytes_ += bytes->size();
+    const ws::Head head = ws::head_of(ws::Opcode::close, bytes->size());
+    queue_.push_back({head, std::move(bytes)});
     write_next();
 }
 
 void AgentSocket::abort() {
-    impl_->ended = true;
-    impl_->closing = true;
-    if (impl_->stream) {
-        impl_->stream->next_layer().close();
+    ended_ = true;
+    closing_ = true;
+    if (stream_) {
+        stream_->close();
     }
 }
 
+void AgentSocket::look(std::chrono::steady_clock::time_point now) {
+    const auto silence = server_.limits().agent_silence;
+    if (closing_) {
+        if (open_ && now - quiet_since_ >= server_.limits().agent_farewell) {
+            abort();
+        }
+    } else if (std::exchange(heard_, false)) {
+        quiet_since_ = now;
+        asked_ = false;
+    } else if (now - quiet_since_ >= silence) {
+        abort();
+    } else if (now - quiet_since_ >= silence / 2 && !std::exchange(asked_, true)) {
+        queue(ws::Opcode::ping, std::make_shared<const std::string>());
+    }
+}
+
+// What goes with the next write; the rest are empty.
+AgentSocket::Pieces AgentSocket::pieces() const {
+    Pieces out{};
+    std::size_t gone = sent_;
+    std::size_t next = 0;
+    for (const Queued& one : queue_) {
+        const std::string_view head = one.head.view();
+        const std::size_t of_head = std::min(gone, head.size());
+        out[next++] = net::buffer(head.data() + of_head, head.size() - of_head);
+        gone -= of_head;
+        out[next++] = net::buffer(one.bytes->data() + gone, one.bytes->size() - gone);
+        gone = 0;
+        if (next == out.size()) {
+            break;
+        }
+    }
+    return out;
+}
+
+void AgentSocket::written(std::size_t bytes) {
+    sent_ += bytes;
+    while (!queue_.empty()) {
+        const Queued& front = queue_.front();
+        const std::size_t size = front.head.size + front.bytes->size();
+        if (sent_ < size) {
+            return;
+        }
+        sent_ -= size;
+        queued_bytes_ -= front.bytes->size();
+        queue_.pop_front();
+    }
+}
+
+// As much as the socket takes at once; a trip through the event loop only for the rest.
 void AgentSocket::write_next() {
-    Impl& impl = *impl_;
-    if (!impl.open || impl.writing || impl.ended) {
-        return;
-    }
-    auto self = shared_from_this();
-    if (!impl.queue.empty()) {
-        impl.writing = true;
-        const Impl::Queued& message = impl.queue.front();
-        impl.stream->binary(message.binary);
-        impl.stream->async_write(net::buffer(*message.bytes),
-                                 [self](const ErrorCode& ec, std::size_t) {
-                                     Impl& state = *self->impl_;
-                                     state.writing = false;
-                                     state.queued_bytes -= state.queue.front().bytes->size();
-                                     state.queue.pop_front();
-                                     if (ec) {
-                                         self->abort();
-                                     } else {
-                                         self->write_next();
-                                     }
-                                 });
-        return;
-    }
-    if (impl.closing) {
-        impl.writing = true;
-        // The reader sees the peer's answer, or the time-out, and ends.
-        websocket::close_reason why{websocket::close_code::normal};
-        why.reason.assign(impl.reason.data(), impl.reason.size());
-        impl.stream->async_close(why, [self](const ErrorCode&) { self->abort(); });
+    while (open_ && !writing_ && !ended_) {
+        if (queue_.empty()) {
+            if (closing_ && !close_sent_) {
+                say_close(ws::kNormal, reason_);
+            }
+            return;
+        }
+        const Pieces now = pieces();
+        ErrorCode ec;
+        const std::size_t sent = stream_->write_some_now(now, ec);
+        if (!ec) {
+            written(sent);
+            continue;
+        }
+        if (!would_block(ec)) {
+            abort();
+            return;
+        }
+        writing_ = true;
+        stream_->async_write_some(
+            now, [self = shared_from_this()](const ErrorCode& failed, std::size_t size) {
+                self->writing_ = false;
+                if (failed) {
+                    self->abort();
+                } else {
+                    self->written(size);
+                    self->write_next();
+                }
+            });
     }
 }
 
-Task<void> AgentSocket::read_all(AgentSession& session) {
-    // Shared by all messages; 4,000 quiet agents hold a few KiB each.
-    constexpr std::size_t kKeepBytes = 64U << 10U;
-    beast::flat_buffer buffer;
-    while (!impl_->ended) {
+bool AgentSocket::take(std::span<char> bytes, AgentSession& session) {
+    heard_ = true;
+    frames_.feed(bytes);
+    while (!ended_) {
+        using Kind = ws::FrameReader::Kind;
+        const ws::FrameReader::Event event = frames_.next();
+        switch (event.kind) {
+            case Kind::none:
+                return true;
+            case Kind::text:
+                session.on_text(event.payload);
+                break;
+            case Kind::binary:
+                session.on_binary(event.payload);
+                break;
+            case Kind::ping:
+                queue(ws::Opcode::pong, std::make_shared<const std::string>(event.payload));
+                break;
+            case Kind::pong:
+                break;
+            case Kind::close:
+                // With its own code, if it gave one (RFC 6455 §5.5.1).
+                say_close(event.payload.empty()
+                              ? ws::kNormal
+                              : static_cast<std::uint16_t>(
+                                    static_cast<unsigned char>(event.payload[0]) << 8U |
+                                    static_cast<unsigned char>(event.payload[1])),
+                          "");
+                return false;
+            case Kind::broken:
+                say_close(event.code, "");
+                return false;
+        }
+    }
+    return false;
+}
+
+Task<void> AgentSocket::read_all(AgentSession& session, std::string received) {
+    bool more = take(received, session);
+    // With TLS a record has to lie somewhere until it is whole; else nobody has a buffer of its own
+    // while it is quiet.
+    std::string own;
+    if (stream_->secure()) {
+        own.resize(4U << 10U);
+    }
+    while (more && !ended_) {
         ErrorCode ec;
-        co_await impl_->stream->async_read(buffer, into(ec));
-        if (ec) {
-            co_return;
-        }
-        const auto data = buffer.data();
-        const std::string_view bytes{static_cast<const char*>(data.data()), data.size()};
-        if (impl_->stream->got_binary()) {
-            session.on_binary(bytes);
+        std::span<char> room{own};
+        std::size_t size = 0;
+        if (own.empty()) {
+            co_await stream_->socket().async_wait(tcp::socket::wait_read, into(ec));
+            room = server_.agent_room();
+            size = ec ? 0 : stream_->socket().read_some(net::buffer(room.data(), room.size()), ec);
+            if (would_block(ec)) {
+                continue;
+            }
         } else {
-            session.on_text(bytes);
+            size = co_await stream_->async_read_some(net::buffer(own.data(), own.size()), into(ec));
         }
-        buffer.consume(bytes.size());
-        if (buffer.capacity() > kKeepBytes) {
-            buffer.shrink_to_fit();
-        }
+        more = !ec && take(room.first(size), session);
     }
 }
 
 Task<void> AgentSocket::run([[maybe_unused]] std::shared_ptr<AgentSocket> self, NetStream socket,
-                            std::string received, std::shared_ptr<AgentSession> session) {
+                            std::string key, std::string received,
+                            std::shared_ptr<AgentSession> session) {
     const auto place = server_.enter(*this);
-    impl_->stream = std::make_unique<Impl::Stream>(std::move(socket));
-    auto& stream = *impl_->stream;
-    stream.read_message_max(limits::kAgentFrameBytes);
-    stream.auto_fragment(false);
-    const websocket::stream_base::timeout patience{kHandshake, kSilence, true};
-    stream.set_option(patience);
-    auto decorate = [](websocket::response_type& response) {
-        response.set(http::field::server, "lockstepd/" + std::string{kVersion});
-    };
-    stream.set_option(websocket::stream_base::decorator(decorate));
-    ErrorCode ec;
-    if (!impl_->ended) {
-        co_await stream.async_accept(net::buffer(received), into(ec));
-        received = std::string{};
-        if (!ec && !impl_->ended) {
-            impl_->open = true;
-            write_next();
-            co_await read_all(*session);
-        }
+    stream_.emplace(std::move(socket));
+    if (!ended_) {
+        const std::string answer =
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Accept: " +
+            ws::accept_of(key) + "\r\nServer: lockstepd/" + std::string{kVersion} + "\r\n\r\n";
+        queued_bytes_ += answer.size();
+        queue_.push_front({{}, std::make_shared<const std::string>(answer)});
+        open_ = true;
+        write_next();
+        co_await read_all(*session, std::move(received));
     }
     abort();
     server_.leave(place);

@@ -21,6 +21,11 @@ constexpr int kBacklog = 16'384;
 // Out of descriptors: wait for sessions to end instead of spinning on the readable listener.
 constexpr auto kAcceptRetry = std::chrono::milliseconds{100};
 
+// A batch of an agent is rarely more; beats and answers of a hundred fit.
+constexpr std::size_t kAgentRoom = 64U << 10U;
+// Agents are looked at once in so many sweeps: there may be thousands.
+constexpr unsigned kAgentSweeps = 4;
+
 void refuse(tcp::socket& socket) {
     const auto answer = protocol_problem(503, "too many connections");
     const std::string text =
@@ -45,6 +50,7 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       gate_(gate),
       settings_(std::move(settings)),
       metrics_(metrics),
+      agent_room_(kAgentRoom),
       sweep_timer_(io),
       stop_timer_(io),
       tasks_(io) {
@@ -160,6 +166,11 @@ Task<void> HttpServer::sweep() {
             } else if (session->stream_forbidden()) {
                 // Cut, not ended: nobody takes what came for all there was.
                 session->close();
+            }
+        }
+        if (++sweeps_ % kAgentSweeps == 0) {
+            for (AgentSocket* agent : agents_) {
+                agent->look(now);
             }
         }
     }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,12 @@ struct HttpLimits {
     std::chrono::milliseconds linger_timeout{2000};
     // One timer for all deadlines: how late one, or the end of a stream's token, may be noticed.
     std::chrono::milliseconds sweep{500};
+    // Agents beat once a second; half of this without a byte brings a PING, all of it the end.
+    // Control calls an agent silent long before (limits::kAgentSilence); this only frees the
+    // descriptor.
+    std::chrono::milliseconds agent_silence{20'000};
+    // How long CLOSE may go unanswered.
+    std::chrono::milliseconds agent_farewell{5'000};
 };
 
 // What a listener serves.
@@ -99,6 +106,8 @@ class HttpServer {
     using Agents = std::list<AgentSocket*>;
     Agents::iterator enter(AgentSocket& agent);
     void leave(Agents::iterator at);
+    // Where what an agent has sent is read to, one after the other.
+    std::span<char> agent_room() { return agent_room_; }
 
   private:
     struct Listener {
@@ -124,6 +133,8 @@ class HttpServer {
     std::list<Listener> listeners_;
     Sessions sessions_;
     Agents agents_;
+    std::vector<char> agent_room_;
+    unsigned sweeps_ = 0;
     net::steady_timer sweep_timer_;
     net::steady_timer stop_timer_;
     bool sweeping_ = false;

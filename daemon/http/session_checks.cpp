@@ -161,7 +161,7 @@ std::optional<HttpResponse> Session::upgrade() {
         response.headers.emplace_back("Sec-WebSocket-Version", "13");
         return response;
     }
-    if (head.content_length > 0 || head.header("sec-websocket-key").size() != 24) {
+    if (head.http_10 || head.content_length > 0 || head.header("sec-websocket-key").size() != 24) {
         return protocol_problem(400, "not a WebSocket upgrade");
     }
     const auto ticket = bearer_token(head.header("authorization"));
@@ -175,9 +175,10 @@ std::optional<HttpResponse> Session::upgrade() {
         const bool unknown = code == Errc::denied || code == Errc::not_found;
         return problem(opened.error(), unknown ? 401 : code == Errc::conflict ? 403 : 503);
     }
-    std::string received{in_.data(), in_size_};
-    server_.tasks().spawn("agent socket", agent->run(agent, std::move(socket_), std::move(received),
-                                                     std::move(*opened)));
+    std::string key{head.header("sec-websocket-key")};
+    std::string received{in_.data() + head_size_, in_size_ - head_size_};
+    server_.tasks().spawn("agent socket", agent->run(agent, std::move(socket_), std::move(key),
+                                                     std::move(received), std::move(*opened)));
     return std::nullopt;
 }
 

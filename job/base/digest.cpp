@@ -18,6 +18,14 @@ std::string sha256_hex(std::string_view bytes) {
     return to_hex(digest);
 }
 
+std::string sha1_bytes(std::string_view bytes) {
+    std::array<unsigned char, 20> digest{};
+    unsigned size = 0;
+    LOCKSTEP_CHECK(
+        EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha1(), nullptr) == 1);
+    return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
 bool equal_secret(std::string_view a, std::string_view b) {
     return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

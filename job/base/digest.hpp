@@ -8,6 +8,8 @@ namespace lockstep {
 
 // SHA-256 of the bytes as 64 lower-case hexadecimal characters.
 std::string sha256_hex(std::string_view bytes);
+// SHA-1 as 20 bytes: for the WebSocket handshake (RFC 6455 §4.2.2), where it protects nothing.
+std::string sha1_bytes(std::string_view bytes);
 // Equality in time that depends on the lengths only; for secrets and their hashes.
 bool equal_secret(std::string_view a, std::string_view b);
 

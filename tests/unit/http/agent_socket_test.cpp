@@ -207,6 +207,100 @@ TEST_F(AgentSocketTest, StoppingClosesAgents) {
     EXPECT_TRUE(closed_soon());
 }
 
+// A client that says what no library would; "" = it was not let in.
+std::string upgrade(RawClient& client, const std::string& behind = {}) {
+    client.send(
+        "GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer ticket\r\n\r\n" +
+        behind);
+    return client.read_until("\x81\x07welcome");
+}
+// With a mask of zeros, which leaves the payload as it is.
+std::string frame(unsigned first, const std::string& payload) {
+    std::string out{static_cast<char>(first), static_cast<char>(0x80U | payload.size())};
+    return out + std::string(4, '\0') + payload;
+}
+
+TEST_F(AgentSocketTest, TheAnswerToTheUpgradeComesBeforeWhatWasSentThen) {
+    RawClient client{server_->port()};
+    const std::string answer = upgrade(client);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 101 ")) << answer;
+    EXPECT_NE(answer.find("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"),
+              std::string::npos)
+        << answer;
+    EXPECT_TRUE(answer.ends_with("\r\n\r\n\x81\x07welcome")) << answer;
+}
+
+TEST_F(AgentSocketTest, WhatComesWithTheUpgradeOrTogetherIsHeardInOrder) {
+    RawClient client{server_->port()};
+    upgrade(client, frame(0x81, "early"));
+    client.send(frame(0x81, "two") + frame(0x89, "still there?") + frame(0x82, "12345"));
+    const std::string all = client.read_until("binary 5");
+    EXPECT_EQ(all.substr(all.find("text")),
+              "text early\x81\x08text two\x8a\x0cstill there?\x82\x08"
+              "binary 5");
+}
+
+TEST_F(AgentSocketTest, AFarewellIsAnsweredWithItsCode) {
+    RawClient client{server_->port()};
+    upgrade(client);
+    client.send(frame(0x88, "\x03\xe9"));
+    EXPECT_EQ(client.read_to_end(), "\x88\x02\x03\xe9");
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, WhoBreaksTheRulesIsToldSoAndGoes) {
+    RawClient client{server_->port()};
+    upgrade(client);
+    client.send(frame(0x81, "\xff"));
+    EXPECT_EQ(client.read_to_end(), "\x88\x02\x03\xef");
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, AnOldProtocolIsNotUpgraded) {
+    RawClient client{server_->port()};
+    client.send(
+        "GET /v1/agent HTTP/1.0\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAuthorization: Bearer ticket\r\n\r\n");
+    client.finish_sending();
+    EXPECT_EQ(status_in(client.read_to_end()), 400);
+}
+
+TEST_F(AgentSocketTest, WhoIsQuietIsAskedAndThenLeft) {
+    HttpSettings settings;
+    settings.limits.sweep = 5ms;
+    settings.limits.agent_silence = 400ms;
+    server_ = std::make_unique<TestServer>(router_, &gate_, settings);
+    RawClient client{server_->port()};
+    upgrade(client);
+    EXPECT_EQ(client.read_some(), std::string("\x89\0", 2));
+    client.send(frame(0x8A, ""));
+    EXPECT_EQ(client.read_some(), std::string("\x89\0", 2)) << "it was heard: asked once more";
+    EXPECT_EQ(client.read_to_end(), "");
+    EXPECT_FALSE(client.timed_out());
+    EXPECT_TRUE(closed_soon());
+}
+
+TEST_F(AgentSocketTest, AFarewellThatIsNotAnsweredEndsTheConnection) {
+    HttpSettings settings;
+    settings.limits.sweep = 5ms;
+    settings.limits.agent_farewell = 20ms;
+    server_ = std::make_unique<TestServer>(router_, &gate_, settings);
+    RawClient client{server_->port()};
+    upgrade(client);
+    client.send(frame(0x81, "close"));
+    const std::string all = client.read_to_end();
+    EXPECT_FALSE(client.timed_out());
+    EXPECT_TRUE(
+        all.starts_with("\x81\x03"
+                        "bye\x88\x0a\x03\xe8"
+                        "asked to"))
+        << all;
+    EXPECT_TRUE(closed_soon());
+}
+
 TEST_F(AgentSocketTest, AWaitingReadEndsWhenTheClientCloses) {
     WsClient client{io_};
     ASSERT_TRUE(connect(client));
