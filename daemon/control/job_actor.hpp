@@ -9,6 +9,7 @@
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
 #include "daemon/control/hang_watch.hpp"
+#include "daemon/control/pair_state.hpp"
 #include "daemon/control/preflight_state.hpp"
 #include "daemon/control/rendezvous.hpp"
 #include "daemon/telemetry/anomalies.hpp"
@@ -178,6 +179,13 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void probed(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Probed& probed);
     void look_at_preflight(Draft& draft);
     void take_judgement(Draft& draft, const PreflightState::Judgement& judgement);
+    // job_actor_pairs.cpp
+    bool pairs_wanted(const Job& job) const;
+    bool pairs_done(const Job& job) const;
+    void pair_tested(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                     const wire::PairTested& tested);
+    void look_at_pairs(Draft& draft);
+    void send_pairs(const PairState::Groups& groups);
     void tell_findings(Draft& draft, const std::vector<PreflightFinding>& findings);
     std::string address_of(const Job& job, std::int32_t slot) const;
 
@@ -271,6 +279,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::shared_ptr<const std::string> table_;
     std::string table_digest_;
     PreflightState preflight_;
+    PairState pairs_;
     std::map<std::int32_t, std::int64_t> pids_;
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;

@@ -102,6 +102,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         checked(draft, link, *m13);
     } else if (const auto* m14 = std::get_if<wire::Probed>(&input.message)) {
         probed(draft, link, *m14);
+    } else if (const auto* m15 = std::get_if<wire::PairTested>(&input.message)) {
+        pair_tested(draft, link, *m15);
     }
 }
 
@@ -111,6 +113,7 @@ void JobActor::take(Draft&, AgentGoneInput& input) {
         gone_[known->first] = context_.clock.steady();
         rendezvous_.disconnected(known->first);
         preflight_.gone(known->first);
+        pairs_.gone(known->first);
         links_.erase(known);
     }
 }

@@ -71,9 +71,10 @@ void JobActor::look_at_preflight(Draft& draft) {
     if (const auto judgement = preflight_.judge(draft.job.spec, now)) {
         take_judgement(draft, *judgement);
     }
+    look_at_pairs(draft);
     const bool only = draft.job.spec.preflight.mode == PreflightMode::only;
     if (only && draft.job.attempt()->lost.empty() && !draft.job.attempt()->fault &&
-        preflight_.all_passed(draft.job.spec)) {
+        preflight_.all_passed(draft.job.spec) && pairs_done(draft.job)) {
         // It is asked what was found of each node, so it is told what was not looked at.
         std::vector<PreflightFinding> unasked;
         for (const auto& [slot, claim] : draft.job.attempt()->claims) {

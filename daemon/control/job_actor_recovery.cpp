@@ -211,6 +211,7 @@ void JobActor::forget_attempt() {
     stats_.reset();
     rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes()};
     preflight_ = PreflightState{};
+    pairs_ = PairState{};
     submitted_ = false;
     intent_fresh_ = false;
     cancel_sent_ = false;

@@ -48,7 +48,7 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
 void JobActor::form_generation(Draft& draft) {
     const Attempt* attempt = draft.job.attempt();
     if (stop_sent_ || !rendezvous_.enough_joined() || !preflight_.all_passed(job_.spec) ||
-        draft.job.live_generation() != nullptr ||
+        !pairs_done(draft.job) || draft.job.live_generation() != nullptr ||
         due(draft.job, context_.clock.wall()).kind != ActionKind::gather) {
         return;
     }

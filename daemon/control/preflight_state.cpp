@@ -106,6 +106,12 @@ void PreflightState::lost(std::int32_t slot) {
     lost_.insert(slot);
 }
 
+void PreflightState::refuse(std::int32_t slot) {
+    if (const auto found = nodes_.find(slot); found != nodes_.end()) {
+        move(found->second, found->second.here, Phase::unjudged);
+    }
+}
+
 bool PreflightState::passed(std::int32_t slot) const {
     const auto found = nodes_.find(slot);
     return found != nodes_.end() && found->second.phase == Phase::passed;

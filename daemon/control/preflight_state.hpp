@@ -47,6 +47,8 @@ class PreflightState {
     // Its connection is gone; what was not judged begins anew with the next one.
     void gone(std::int32_t slot);
     void lost(std::int32_t slot);
+    // Another test has found it bad: it has not passed, until it is given up.
+    void refuse(std::int32_t slot);
 
     bool passed(std::int32_t slot) const;
     // Where its peers reached it; "" = nobody has tried.
@@ -59,6 +61,8 @@ class PreflightState {
     std::optional<Judgement> judge(const JobSpec& spec, Time now);
     // Nothing is left to be done for any node of the allocation.
     bool all_passed(const JobSpec& spec) const;
+    // Somebody is still to be judged.
+    bool busy() const { return running_ || unjudged_ > 0; }
 
   private:
     enum class Phase : std::uint8_t { expected, unjudged, passed };

@@ -64,7 +64,9 @@ constexpr std::string_view kSchemas = R"json({
       "require_same_versions": {"type": "boolean", "default": true,
         "description": "A node whose NCCL, torch, container or commit is not that of most nodes fails; false: it is only named."},
       "gpu_test": {"type": "boolean", "default": false,
-        "description": "The native trainer runs on every node for a moment; one that takes more than twice the median fails."}},
+        "description": "The native trainer runs on every node for a moment; one that takes more than twice the median fails."},
+      "pair_test": {"type": "boolean", "default": false,
+        "description": "In two rounds with other partners two nodes each compute and exchange data with the native trainer; one that fails or takes more than twice the median in both fails. Takes seconds."}},
       "description": "What is looked at on every node before the ranks of an attempt first meet."},
     "capture": {"type": "object", "additionalProperties": false, "properties": {
       "preset": {"type": "string", "default": "auto",

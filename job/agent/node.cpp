@@ -194,6 +194,10 @@ void Node::on(const wire::Probe& probe) {
     preflight_.probe(probe);
 }
 
+void Node::on(const wire::PairTest& test) {
+    preflight_.pair_test(test);
+}
+
 void Node::send_started() {
     wire::Started started;
     started.generation = world_->generation;

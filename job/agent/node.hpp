@@ -111,6 +111,7 @@ class Node {
     void on(const wire::Save& save);
     void on(const wire::Examine& examine);
     void on(const wire::Probe& probe);
+    void on(const wire::PairTest& test);
     void on(const wire::Ack& ack);
     void on(const wire::KeyReply& reply);
     void on(const wire::Fenced& fenced);

@@ -32,7 +32,9 @@ Preflight::Preflight(TaskGroup& tasks, Options options, Say say)
       say_(std::move(say)),
       peers_(tasks, options_.slot, options_.ticket),
       errands_(tasks.io()),
-      runner_(tasks.io()) {}
+      runner_(tasks.io()),
+      pairs_(tasks, options_.train_program, options_.environment,
+             [this](wire::PairTested tested) { say_(std::move(tested)); }) {}
 
 void Preflight::begin(const Start& start) {
     if (stopped_) {
@@ -172,6 +174,9 @@ Task<void> Preflight::gather() {
         facts_.addresses = read_addresses(start_->address);
         facts_.probe_port = peers_.listen(start_->address);
     }
+    if (start_->spec.preflight.pair_test) {
+        facts_.pair_port = pairs_.hold(start_->address);
+    }
     add_errands();
     co_await errands_.run(options_.budget);
     looking_ = false;
@@ -267,6 +272,7 @@ void Preflight::stop() {
     peers_.stop();
     errands_.cancel();
     runner_.kill_all();
+    pairs_.stop();
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "job/agent/errands.hpp"
+#include "job/agent/pair_tester.hpp"
 #include "job/agent/peer_probe.hpp"
 #include "job/agent/preflight_facts.hpp"
 #include "job/async/subprocess.hpp"
@@ -58,6 +59,7 @@ class Preflight {
     // The daemon wants CHECKED: it is said as soon as the facts are there; again at once.
     void begin(const Start& start);
     void probe(const wire::Probe& probe);
+    void pair_test(const wire::PairTest& test) { pairs_.run(test); }
     // It forks: threads that load libraries should wait (errands.hpp).
     bool looking() const { return looking_; }
     // Nobody will ask any more.
@@ -79,6 +81,7 @@ class Preflight {
     PeerProbe peers_;
     Errands errands_;
     ProcessRunner runner_;
+    PairTester pairs_;
     std::optional<Start> start_;
     NodeFacts facts_;
     std::vector<PathFact> paths_;            // that are looked at

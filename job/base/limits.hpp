@@ -171,6 +171,10 @@ inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to
 inline constexpr auto kFactsPatience = std::chrono::seconds{15};
 inline constexpr auto kProbePatience = std::chrono::seconds{8};
 inline constexpr auto kGpuTestTimeout = std::chrono::seconds{60};
+// Of one round of the test in pairs: the test, its program's start, and the daemon's wait for both.
+inline constexpr auto kPairTest = std::chrono::seconds{10};
+inline constexpr auto kPairTestTimeout = std::chrono::seconds{20};
+inline constexpr auto kPairPatience = std::chrono::seconds{25};
 inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
 inline constexpr std::int32_t kRefusalEvents = 16;   // of an attempt
 inline constexpr std::int32_t kAnomalyEvents = 8;    // of a generation and kind

@@ -18,6 +18,9 @@ Json check_spec(const Options& options) {
     if (options.gpu_test) {
         spec["preflight"]["gpu_test"] = true;
     }
+    if (options.pair_test) {
+        spec["preflight"]["pair_test"] = true;
+    }
     spec["resources"] = {{"nodes", options.nodes}};
     if (options.gpus > 0) {
         spec["resources"]["gpus_per_node"] = options.gpus;

@@ -151,6 +151,8 @@ void declare_cluster(CLI::App& app, Options& options) {
         ->type_name("N");
     nodes->add_flag("--gpu-test", options.gpu_test,
                     "check: train for a moment on each node, compare the times");
+    nodes->add_flag("--pair-test", options.pair_test,
+                    "check: test the nodes in pairs, twice, with other partners");
     nodes->add_option("--partition", options.partition, "Only nodes of this partition")
         ->type_name("NAME");
     nodes->add_option("--state", options.state, "Only usable, unusable or idle ones, or a state")

@@ -94,6 +94,7 @@ struct Options {
     bool reverse = false;      // top
     bool now = false;          // evidence
     bool gpu_test = false;     // nodes check
+    bool pair_test = false;    // nodes check
     bool overwrite = false;    // export
 };
 

@@ -122,6 +122,8 @@ struct NodeFacts {
     // The opt-in test with the native trainer; ms = -1: it was not run.
     std::int64_t gpu_test_ms = -1;
     std::string gpu_test_problem;  // "" = it ended well
+    // Where its program of the test in pairs is to be met; 0: it takes no part in it.
+    std::int32_t pair_port = 0;
 };
 
 Json to_json(const NodeFacts& facts);

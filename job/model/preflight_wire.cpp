@@ -299,6 +299,7 @@ Json to_json(const NodeFacts& facts) {
     out["nics"] = to_json(facts.nics);
     out["gpu_test_ms"] = facts.gpu_test_ms;
     out["gpu_test_problem"] = facts.gpu_test_problem;
+    out["pair_port"] = facts.pair_port;
     return out;
 }
 
@@ -329,6 +330,7 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
     each(in, "nics", kNics, [&](const Json& item) { out.nics.push_back(read_nic(item, errors)); });
     in.integer("gpu_test_ms", out.gpu_test_ms, -1, kYear);
     in.string("gpu_test_problem", out.gpu_test_problem, limits::kTextBytes);
+    in.integer("pair_port", out.pair_port, 0, 65'535);
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }

@@ -163,6 +163,8 @@ struct PreflightSpec {
     bool require_same_versions = true;
     // Trains for a moment on every node by itself and compares the times; takes seconds.
     bool gpu_test = false;
+    // Tests the nodes in pairs, in two rounds, and leaves out one that is slow or fails in both.
+    bool pair_test = false;
 };
 
 enum class Submission : std::uint8_t {

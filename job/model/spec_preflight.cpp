@@ -21,8 +21,12 @@ void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldE
     out.mode = static_cast<PreflightMode>(mode);
     in.boolean("require_same_versions", out.require_same_versions);
     in.boolean("gpu_test", out.gpu_test);
+    in.boolean("pair_test", out.pair_test);
     if (out.gpu_test && out.mode == PreflightMode::off) {
         in.error("gpu_test", "has no effect with mode off");
+    }
+    if (out.pair_test && out.mode == PreflightMode::off) {
+        in.error("pair_test", "has no effect with mode off");
     }
     in.finish();
 }
@@ -38,6 +42,9 @@ Json to_json(const PreflightSpec& preflight) {
     }
     if (preflight.gpu_test != standard.gpu_test) {
         out["gpu_test"] = preflight.gpu_test;
+    }
+    if (preflight.pair_test != standard.pair_test) {
+        out["pair_test"] = preflight.pair_test;
     }
     return out;
 }

@@ -186,6 +186,12 @@ struct Probed {  // the answer to PROBE
     std::int32_t round = 0;
     Json results;  // of ProbeResult
 };
+struct PairTested {  // the answer to PAIR_TEST: a PairOutcome
+    std::int32_t round = 0;
+    std::int64_t ms = -1;
+    std::string problem;
+    bool absent = false;
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
@@ -256,6 +262,10 @@ struct Probe {  // connect to these nodes and say which of their addresses answe
     std::int32_t round = 0;
     Json peers;  // of ProbePeer
 };
+struct PairTest {  // test this node together with another one
+    std::int32_t round = 0;
+    Json task;  // a PairTask
+};
 struct Stop {  // the attempt is over: stop what runs, say DONE, exit
     std::string reason;
     std::int64_t grace_ms = 10'000;
@@ -282,11 +292,11 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
     std::string message;
 };
 
-using AgentMessage =
-    std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done, KeyRequest,
-                 Beat, Examined, GpuXid, EvidenceSaved, TableRequest, Bye, Checked, Probed>;
+using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
+                                  KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
+                                  Bye, Checked, Probed, PairTested>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
-                                   Examine, Table, Drain, Probe>;
+                                   Examine, Table, Drain, Probe, PairTest>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

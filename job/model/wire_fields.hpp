@@ -167,6 +167,20 @@ void fields(V& visit, M& m) {
     visit("results", m.results);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, PairTested>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("ms", m.ms);
+    visit("problem", m.problem);
+    visit("absent", m.absent);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, PairTest>
+void fields(V& visit, M& m) {
+    visit("round", m.round);
+    visit("task", m.task);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Probe>
 void fields(V& visit, M& m) {
     visit("round", m.round);

@@ -1,4 +1,5 @@
 // lockstep-train: trains as one rank of a job (started by the agent), or alone with --config.
+// With --pair-test it is a node's part in the pre-flight's test of two nodes, see pair_test.hpp.
 // Exit codes: 0 everything was trained, 1 the training failed (e.g. a peer was lost), 2 the
 // configuration or the data is wrong, 143 stopped by SIGTERM after writing a checkpoint.
 #include "job/base/files.hpp"
@@ -10,6 +11,7 @@
 #include "job/collective/memory_key_store.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
+#include "job/trainer/pair_test.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
 
@@ -50,6 +52,7 @@ class ClientKeyStore final : public KeyStore {
 struct Arguments {
     std::string config;
     std::string checkpoints;
+    bool pair_test = false;
 };
 
 int wrong(const Error& error) {
@@ -163,7 +166,32 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     return code;
 }
 
+// The task comes by standard input: its token is nobody else's to read.
+int test_pair() {
+    std::string text(limits::kTextBytes * 32, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), stdin));
+    const Result<Json> json = parse_json(text);
+    const Result<PairTask> task = json ? parse_pair_task(*json) : fail(json.error());
+    if (!task) {
+        return wrong(task.error());
+    }
+    try {
+        const Result<std::int64_t> took = run_pair_test(*task, limits::kPairTest);
+        if (!took) {
+            std::fprintf(stderr, "%s\n", took.error().message.c_str());
+            return kExitFailed;
+        }
+        std::printf("{\"ms\":%lld}\n", static_cast<long long>(*took));
+        return 0;
+    } catch (const std::exception& error) {  // LibTorch's
+        return failed({Errc::internal, error.what()});
+    }
+}
+
 int run_program(const Arguments& arguments) {
+    if (arguments.pair_test) {
+        return test_pair();
+    }
     const Result<RankContext> context = read_rank_context();
     if (!context) {
         return wrong(context.error());
@@ -200,6 +228,8 @@ int main(int argc, char** argv) {
                    "JSON file that holds `train` (default: LOCKSTEP_TRAIN_CONFIG)");
     app.add_option("--checkpoints", arguments.checkpoints,
                    "folder for checkpoints (default: LOCKSTEP_CHECKPOINT_DIR)");
+    app.add_flag("--pair-test", arguments.pair_test,
+                 "tests this node with another one: the agent's, for the pre-flight");
     app.set_version_flag("--version", std::string{lockstep::kVersion});
     try {
         app.parse(argc, argv);

@@ -26,7 +26,8 @@ std::vector<AgentMessage> agent_samples() {
             TableRequest{4},
             Bye{8, "it was told to end (SIGTERM)"},
             Checked{*parse_json(R"({"hostname":"n2"})")},
-            Probed{1, *parse_json(R"([{"slot":3}])")}};
+            Probed{1, *parse_json(R"([{"slot":3}])")},
+            PairTested{2, 812, "exit code 1", true}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -62,7 +63,8 @@ std::vector<DaemonMessage> daemon_samples() {
             Examine{4, "no step for 60 s", {1, 0}},
             Table{"0123abcd", {"a", "b"}, {"10.0.0.1", "10.0.0.2"}, {5000, 5001, 5002, 5003}},
             Drain{"lockstepd is being stopped"},
-            Probe{1, *parse_json(R"([{"slot":3}])")}};
+            Probe{1, *parse_json(R"([{"slot":3}])")},
+            PairTest{2, *parse_json(R"({"lead":true})")}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {

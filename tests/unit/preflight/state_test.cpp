@@ -68,6 +68,18 @@ TEST_F(PreflightStateTest, NobodyPassesBeforeAllHaveMet) {
     EXPECT_EQ(state.proven(1), "10.0.0.1");
 }
 
+TEST_F(PreflightStateTest, WhatAnotherTestRefusesHasNotPassed) {
+    come_and_say(0);
+    come_and_say(1);
+    answer(*state.begin(spec_of(2), now));
+    ASSERT_TRUE(state.judge(spec_of(2), now));
+    EXPECT_FALSE(state.busy());
+    state.refuse(1);
+    EXPECT_TRUE(state.passed(0));
+    EXPECT_FALSE(state.passed(1));
+    EXPECT_FALSE(state.all_passed(spec_of(2)));
+}
+
 TEST_F(PreflightStateTest, WhatFailsHasNotPassed) {
     come_and_say(0);
     come_and_say(1);
