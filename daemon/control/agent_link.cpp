@@ -5,6 +5,7 @@
 #include "job/model/gpu_batch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -116,7 +117,13 @@ void AgentLink::on_closed() {
 
 void AgentLink::send(const wire::DaemonMessage& message) {
     if (open_) {
-        peer_->send(WsMessage{false, wire::encode(message)});
+        send_text(wire::encode(message));
+    }
+}
+
+void AgentLink::send_text(std::string message) {
+    if (open_) {
+        peer_->send(WsMessage{false, std::move(message)});
     }
 }
 
@@ -133,8 +140,19 @@ void AgentLink::close(std::string reason) {
 }
 
 void AgentLink::acknowledge_event(std::uint64_t event) {
+    heard(event);
+    acknowledge();
+}
+
+void AgentLink::heard(std::uint64_t event) {
     acked_event_ = std::max(acked_event_, event);
-    send(wire::Ack{acked_batch_, acked_event_});
+    ack_due_ = true;
+}
+
+void AgentLink::acknowledge() {
+    if (std::exchange(ack_due_, false)) {
+        send(wire::Ack{acked_batch_, acked_event_});
+    }
 }
 
 void AgentLink::acknowledge_batch(std::uint64_t seq) {

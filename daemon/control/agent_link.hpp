@@ -29,10 +29,15 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     void on_closed() override;
 
     void send(const wire::DaemonMessage& message);
-    // The same, of one that many agents get; never nullptr.
+    // The same, encoded already.
+    void send_text(std::string message);
+    // Of one that many agents get; never nullptr.
     void send_encoded(std::shared_ptr<const std::string> message);
     void close(std::string reason);
     void acknowledge_event(std::uint64_t event);
+    // The same in two steps: of several that were heard the newest says it for all.
+    void heard(std::uint64_t event);
+    void acknowledge();
     void acknowledge_batch(std::uint64_t seq);
 
     const std::shared_ptr<JobActor>& actor() const { return actor_; }
@@ -65,6 +70,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     std::string remote_;
     OnBatch on_batch_;
     std::uint64_t acked_event_ = 0;
+    bool ack_due_ = false;  // since heard()
     std::uint64_t acked_batch_ = 0;
     bool open_ = true;
 };

@@ -15,13 +15,33 @@ namespace {
 
 constexpr auto kTick = std::chrono::seconds{1};
 constexpr auto kViewAge = std::chrono::milliseconds{250};
-// A round of a large job costs time for each of its nodes: it is copied, and its agents are looked
-// at. So its messages are let gather before one: a thousand nodes say READY one by one.
-constexpr auto kGatherOfNode = std::chrono::microseconds{2};
+// A round of a large job costs time for each of its nodes once something happens to it: it is
+// copied and written down whole. So its messages are let gather before one, for some times what the
+// last one took: a thousand nodes call in one by one.
+constexpr int kGatherTimes = 6;
+constexpr auto kGatherLeast = std::chrono::microseconds{1'000};
 constexpr auto kGatherMost = std::chrono::microseconds{100'000};
+// How soon the nodes of a large job are looked at again for who is not heard any more.
+constexpr auto kLookAtNodes = std::chrono::milliseconds{100};
 constexpr std::int32_t kLargeJob = 512;
 // A tick that comes so late was not this job's: the daemon, or its machine, stood still.
 constexpr auto kStalled = std::chrono::seconds{2};
+
+// Adds what passes while it lives.
+class RoundTime {
+  public:
+    explicit RoundTime(std::chrono::microseconds& sum) : sum_(sum) {}
+    ~RoundTime() {
+        sum_ += std::chrono::duration_cast<std::chrono::microseconds>(
+            std::chrono::steady_clock::now() - began_);
+    }
+    RoundTime(const RoundTime&) = delete;
+    RoundTime& operator=(const RoundTime&) = delete;
+
+  private:
+    std::chrono::microseconds& sum_;
+    std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
 
 Rendezvous rendezvous_of(const Job& job) {
     Rendezvous out{job.spec.resources.nodes, job.spec.resources.allocated_nodes()};
@@ -89,7 +109,7 @@ void JobActor::post(JobInput input) {
         if (auto* agent = std::get_if<AgentInput>(&input)) {
             if (std::holds_alternative<wire::Hello>(agent->message)) {
                 // It was away when the job ended: let it deliver what it still has, and go.
-                agent->link->send(welcome(*agent->link));
+                agent->link->send_text(welcome(*agent->link));
                 agent->link->send(wire::Stop{"the job is over", 0});
             }
             std::visit(
@@ -122,6 +142,20 @@ void JobActor::forget_agents() {
     inputs_.clear();
 }
 
+bool JobActor::large() const {
+    return job_.spec.resources.allocated_nodes() > kLargeJob;
+}
+
+// Nobody's silence is told within less; who has gone or calls in is looked at as it happens.
+bool JobActor::nodes_are_due() {
+    const auto now = context_.clock.steady();
+    if (large() && nodes_looked_ && now - *nodes_looked_ < kLookAtNodes) {
+        return false;
+    }
+    nodes_looked_ = now;
+    return true;
+}
+
 Task<void> JobActor::wait_for_input() {
     if (inputs_.empty() && !stopping_) {
         // The timer's own clock, not the job's: it is about how late the timer is.
@@ -144,20 +178,10 @@ Task<void> JobActor::run() {
             break;
         }
         co_await wait_for_input();
-        const std::int32_t nodes = job_.spec.resources.allocated_nodes();
-        if (nodes > kLargeJob && !stopping_) {
-            co_await sleep_on(retry_, std::min(nodes * kGatherOfNode + 2 * round_, kGatherMost));
-        }
         if (exchange_) {
             send_answers(exchange_->expire(context_.clock.steady()));
         }
     }
-}
-
-JobActor::Draft JobActor::draft() const {
-    Draft out;
-    out.job = job_;
-    return out;
 }
 
 // Adds the event to the draft if it has a place there. What has none is stale or a repeat.
@@ -167,14 +191,14 @@ bool JobActor::add(Draft& draft, EventData data) {
     event.job = job_.id;
     event.time = context_.clock.wall();
     event.data = std::move(data);
-    if (const auto broken = broken_by(draft.job, event.data)) {
-        Job tried = draft.job;
+    if (const auto broken = broken_by(draft.job(), event.data)) {
+        Job tried = draft.job();    // a copy
         if (apply(tried, event)) {  // else it is stale, and nothing is wrong
             report_broken(*broken, event);
         }
         return false;
     }
-    if (const auto applied = apply(draft.job, event); !applied) {
+    if (const auto applied = apply(draft.own(), event); !applied) {
         log::debug("event has no place", {{"job", job_.id.value},
                                           {"event", to_string(event.kind())},
                                           {"why", applied.error().message}});
@@ -217,14 +241,17 @@ JobRow JobActor::row(const Job& job) const {
 // Appends the draft's events and makes it the job. False: the disk is full, nothing changed.
 Task<bool> JobActor::commit(Draft draft) {
     if (!draft.events.empty()) {
-        for (Event& event : draft.events) {
-            event.seq = context_.store.next_seq();
-        }
-        draft.job.last_seq = draft.events.back().seq;
         Append append;
-        append.events = draft.events;
-        append.row = row(draft.job);
-        append.notes = notes_of(draft.job, draft.events, one_machine(context_.scheduler));
+        {
+            const RoundTime time{round_};
+            for (Event& event : draft.events) {
+                event.seq = context_.store.next_seq();
+            }
+            draft.own().last_seq = draft.events.back().seq;
+            append.events = draft.events;
+            append.row = row(draft.job());
+            append.notes = notes_of(draft.job(), draft.events, one_machine(context_.scheduler));
+        }
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
             log::error("cannot store what happened to a job",
@@ -235,12 +262,18 @@ Task<bool> JobActor::commit(Draft draft) {
             co_return false;
         }
         const bool was_waiting = job_.attempt() == nullptr || job_.attempt()->placed_at == 0;
-        job_ = std::move(draft.job);
+        job_ = std::move(draft.own());
         view_.reset();
         if (was_waiting && job_.attempt() != nullptr && job_.attempt()->placed_at != 0) {
             set_pending_reason("");  // of the queue, whoever told that it is over
         }
         hooks_.on_events(*this, draft.events);
+    }
+    for (const auto& [link, event] : draft.heard) {
+        link->heard(event);
+    }
+    for (const auto& [link, event] : draft.heard) {
+        link->acknowledge();
     }
     for (const auto& effect : draft.effects) {
         effect();
@@ -264,19 +297,26 @@ Task<void> JobActor::commit_and_look(Draft draft) {
 
 Task<void> JobActor::take_inputs() {
     while (!inputs_.empty() && !stopping_) {
+        const bool agents_spoke = std::any_of(
+            inputs_.begin(), inputs_.end(),
+            [](const JobInput& input) { return std::holds_alternative<AgentInput>(input); });
+        if (large() && agents_spoke) {
+            co_await sleep_on(retry_, std::clamp(kGatherTimes * round_, kGatherLeast, kGatherMost));
+        }
+        round_ = {};
         // Everything that has gathered shares one append.
         std::vector<JobInput> taken(std::make_move_iterator(inputs_.begin()),
                                     std::make_move_iterator(inputs_.end()));
         inputs_.clear();
         for (;;) {
             deferred_.clear();
-            const auto began = std::chrono::steady_clock::now();
             Draft next = draft();
-            for (JobInput& input : taken) {
-                std::visit([&](auto& one) { take(next, one); }, input);
+            {
+                const RoundTime time{round_};
+                for (JobInput& input : taken) {
+                    std::visit([&](auto& one) { take(next, one); }, input);
+                }
             }
-            round_ = std::chrono::duration_cast<std::chrono::microseconds>(
-                std::chrono::steady_clock::now() - began);
             const bool stored = co_await commit(std::move(next));
             if (stored || stopping_) {
                 inputs_.insert(inputs_.begin(), std::make_move_iterator(deferred_.begin()),
@@ -448,8 +488,8 @@ std::shared_ptr<const std::string> JobActor::view() {
 }
 
 std::int64_t JobActor::pid(std::int32_t rank) const {
-    const auto found = pids_.find(rank);
-    return found == pids_.end() ? 0 : found->second;
+    const auto index = static_cast<std::size_t>(rank);
+    return rank >= 0 && index < pids_.size() ? pids_[index] : 0;
 }
 
 }  // namespace lockstep

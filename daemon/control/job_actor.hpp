@@ -30,6 +30,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -104,20 +105,38 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
 
   private:
-    struct Draft {
-        Job job;
+    // The job as it will be. While nothing has happened to it, it is the one that is: most of what
+    // agents say makes no event, and a large job is not copied for it.
+    class Draft {
+      public:
+        explicit Draft(const Job& now) : now_(&now) {}
+        const Job& job() const { return own_ ? *own_ : *now_; }
+        Job& own() {
+            if (!own_) {
+                own_ = std::make_unique<Job>(*now_);
+            }
+            return *own_;
+        }
         std::vector<Event> events;
         std::vector<std::function<void()>> effects;  // after the append
         std::vector<std::function<void(Status)>> answers;
+        // What agents are told was heard, after the append: each once, however much it was.
+        std::vector<std::pair<std::shared_ptr<AgentLink>, std::uint64_t>> heard;
         bool starts = false;  // START to whoever is ready is among the effects
+
+      private:
+        const Job* now_;
+        std::unique_ptr<Job> own_;
     };
 
     Task<void> run();
+    bool large() const;
+    bool nodes_are_due();
     Task<void> wait_for_input();
     Task<void> take_inputs();
     Task<bool> commit(Draft draft);
     Task<void> commit_and_look(Draft draft);
-    Draft draft() const;
+    Draft draft() const { return Draft{job_}; }
     bool add(Draft& draft, EventData data);
     void report_broken(Invariant invariant, const Event& event);
     JobRow row(const Job& job) const;
@@ -140,8 +159,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request);
     void send_answers(const std::vector<KeyExchange::Answer>& answers);
     void acknowledge_late(const std::shared_ptr<AgentLink>& link,
-                          const wire::AgentMessage& message) const;
-    wire::Welcome welcome(const AgentLink& link) const;
+                          const wire::AgentMessage& message);
+    std::string welcome(const AgentLink& link);
     bool current(const AgentLink& link, std::int32_t generation) const;
     void fence(const std::shared_ptr<AgentLink>& link, std::string why);
     std::string unwelcome(const Job& job, const AgentLink& link, const wire::Hello& hello);
@@ -196,7 +215,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // job_actor_recovery.cpp: from one generation or attempt to the next, and hangs
     Task<void> restart_ranks(Cause cause);
     void send_abort(const std::string& reason);
-    std::vector<std::int32_t> slots_with_ranks() const;
+    bool may_have_ranks(std::int32_t node) const;
+    bool ranks_are_left() const;
+    void lose_stuck_nodes(Draft& draft);
     void expect_end_if_left();
     Task<void> end_generation(Cause cause);
     Task<void> end_attempt(Cause cause);
@@ -251,7 +272,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::vector<JobInput> deferred_;
     net::steady_timer wake_;              // every input ends this sleep
     net::steady_timer retry_;             // and this one only stop()
-    std::chrono::microseconds round_{0};  // what the inputs of the last round took
+    std::chrono::microseconds round_{0};  // what was computed since the last inputs
     bool started_ = false;
     bool stopping_ = false;
     bool finished_ = false;
@@ -260,7 +281,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;            // by slot, HELLO accepted
     std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // slot → since
     std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
-    std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
+    std::optional<std::chrono::steady_clock::time_point> looked_;        // for silent agents
+    std::optional<std::chrono::steady_clock::time_point> nodes_looked_;  // see nodes_are_due()
     // Said BYE in this daemon's life, by slot: why, and when.
     struct Farewell {
         std::string reason;
@@ -280,7 +302,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::string table_digest_;
     PreflightState preflight_;
     PairState pairs_;
-    std::map<std::int32_t, std::int64_t> pids_;
+    std::vector<std::int64_t> pids_;  // by rank; 0 = not known
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;
     UnixMillis expected_start_ = 0;
@@ -291,6 +313,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
     bool cancel_sent_ = false;
     std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
+    bool abort_due_ = false;  // somebody may not have been sent it
     HangWatch hang_watch_;
     // What the ranks are doing is being asked, because of a hang or of somebody.
     struct Evidence {
@@ -308,6 +331,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool was_paused_ = false;  // the scheduler had suspended it when it was last asked
 
     std::array<bool, kInvariants> broken_reported_{};
+    std::string spec_text_;  // for WELCOME; "" = nobody has called in yet
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;

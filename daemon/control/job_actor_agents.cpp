@@ -31,9 +31,9 @@ void JobActor::fence(const std::shared_ptr<AgentLink>& link, std::string why) {
 }
 
 void JobActor::acknowledge_late(const std::shared_ptr<AgentLink>& link,
-                                const wire::AgentMessage& message) const {
+                                const wire::AgentMessage& message) {
     if (std::holds_alternative<wire::Hello>(message)) {
-        link->send(welcome(*link));
+        link->send_text(welcome(*link));
         link->send(wire::Stop{"the attempt is over", 0});
     }
     std::visit(
@@ -50,7 +50,7 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     if (!link->open() && !std::holds_alternative<wire::Bye>(input.message)) {
         return;
     }
-    if (draft.job.attempt() != nullptr && link->attempt() < draft.job.attempt()->number) {
+    if (draft.job().attempt() != nullptr && link->attempt() < draft.job().attempt()->number) {
         // Of an attempt that is over: it delivers what it still has, and goes.
         acknowledge_late(link, input.message);
         return;
@@ -80,11 +80,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
     } else if (const auto* m5 = std::get_if<wire::CheckpointSaved>(&input.message)) {
         checkpoint(draft, link, *m5);
     } else if (const auto* m6 = std::get_if<wire::Done>(&input.message)) {
-        const std::uint64_t number = m6->event;
-        draft.effects.push_back([link, number] {
-            link->done = true;
-            link->acknowledge_event(number);
-        });
+        draft.heard.emplace_back(link, m6->event);
+        draft.effects.push_back([link] { link->done = true; });
     } else if (const auto* m7 = std::get_if<wire::KeyRequest>(&input.message)) {
         // Not before the append: an add() must not count twice when that is tried again.
         draft.effects.push_back([this, link, request = *m7] { keys(link, request); });
@@ -119,7 +116,7 @@ void JobActor::take(Draft&, AgentGoneInput& input) {
 }
 
 void JobActor::take(Draft& draft, CancelInput& input) {
-    if (!is_final(draft.job.state) && draft.job.cancel_requested_at == 0) {
+    if (!is_final(draft.job().state) && draft.job().cancel_requested_at == 0) {
         event::CancelRequested cancel;
         cancel.by = input.by;
         add(draft, std::move(cancel));
@@ -128,16 +125,16 @@ void JobActor::take(Draft& draft, CancelInput& input) {
 }
 
 void JobActor::take(Draft& draft, RestartInput& input) {
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     Status answer;
-    if (live == nullptr || live->first_failure || draft.job.cancel_requested_at != 0) {
-        if (draft.job.state != JobState::restarting && draft.job.state != JobState::requeued) {
+    if (live == nullptr || live->first_failure || draft.job().cancel_requested_at != 0) {
+        if (draft.job().state != JobState::restarting && draft.job().state != JobState::requeued) {
             answer = fail(Errc::conflict, "nothing runs that could be started again: the job is " +
-                                              std::string{to_string(draft.job.state)});
+                                              std::string{to_string(draft.job().state)});
         }
     } else {
         event::RestartRequested restart;
-        restart.attempt = draft.job.attempt()->number;
+        restart.attempt = draft.job().attempt()->number;
         restart.generation = live->number;
         restart.by = input.by;
         add(draft, std::move(restart));  // asked for twice: once
@@ -148,11 +145,11 @@ void JobActor::take(Draft& draft, RestartInput& input) {
 }
 
 void JobActor::take(Draft& draft, SaveInput& input) {
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     Status answer;
-    if (live == nullptr || draft.job.state != JobState::running) {
+    if (live == nullptr || draft.job().state != JobState::running) {
         answer = fail(Errc::conflict, "no rank runs that could write a checkpoint: the job is " +
-                                          std::string{to_string(draft.job.state)});
+                                          std::string{to_string(draft.job().state)});
     } else {
         for (const auto& [slot, link] : links_) {
             link->send(wire::Save{live->number});
@@ -177,8 +174,8 @@ void JobActor::take(Draft& draft, LookInput&) {
 void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Hello& hello, std::string why) {
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
-    const Attempt* attempt = draft.job.attempt();
-    if (hello.node_rank >= 0 && hello.node_rank < draft.job.spec.resources.allocated_nodes()) {
+    const Attempt* attempt = draft.job().attempt();
+    if (hello.node_rank >= 0 && hello.node_rank < draft.job().spec.resources.allocated_nodes()) {
         refused_[hello.node_rank] = why;
     }
     if (attempt != nullptr && attempt->refused < limits::kRefusalEvents) {
@@ -222,11 +219,11 @@ std::string JobActor::unwelcome(const Job& job, const AgentLink& link, const wir
 
 void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
                      const wire::Hello& hello) {
-    if (std::string why = unwelcome(draft.job, *link, hello); !why.empty()) {
+    if (std::string why = unwelcome(draft.job(), *link, hello); !why.empty()) {
         refuse(draft, link, hello, std::move(why));
         return;
     }
-    const Attempt* attempt = draft.job.attempt();
+    const Attempt* attempt = draft.job().attempt();
     if (!attempt->claims.empty() && attempt->allocation != hello.allocation) {
         // A second copy of the attempt: the scheduler took it twice. The first claim has it.
         refuse(draft, link, hello,
@@ -234,7 +231,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
                    attempt->allocation + ", this is " + printable(hello.allocation));
         return;
     }
-    if (draft.job.state == JobState::queued || draft.job.state == JobState::held) {
+    if (draft.job().state == JobState::queued || draft.job().state == JobState::held) {
         // The scheduler has started it and we hear of it from the agent first.
         event::AttemptPlaced placed;
         placed.attempt = attempt->number;
@@ -292,15 +289,16 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         if (running != 0 && rendezvous_.started(link->node_rank, running)) {
             inputs_.emplace_back(LookInput{});  // it may be the last that was not ready
         }
-        link->send(welcome(*link));
+        link->send_text(welcome(*link));
         if (stop_sent_ || abort_sent_) {
             link->abort_sent.reset();
+            abort_due_ = true;
             inputs_.emplace_back(LookInput{});
         }
     });
 }
 
-wire::Welcome JobActor::welcome(const AgentLink& link) const {
+std::string JobActor::welcome(const AgentLink& link) {
     wire::Welcome out;
     out.daemon = context_.settings.daemon_id;
     out.time = context_.clock.wall();
@@ -315,16 +313,17 @@ wire::Welcome JobActor::welcome(const AgentLink& link) const {
         job_.spec.checkpoint.directory.empty()
             ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()
             : job_.spec.checkpoint.directory;
-    out.spec = to_json(job_.spec);
     out.preflight = wants_preflight();
-    return out;
+    if (spec_text_.empty()) {
+        spec_text_ = dump_json(to_json(job_.spec));
+    }
+    return wire::encode_welcome(out, spec_text_);
 }
 
 void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
                       const wire::Exited& exited) {
-    const std::uint64_t number = exited.event;
-    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
-    const Generation* generation = draft.job.generation();
+    draft.heard.emplace_back(link, exited.event);
+    const Generation* generation = draft.job().generation();
     if (generation != nullptr && exited.generation > 0 &&
         (exited.generation < generation->number ||
          (exited.generation == generation->number && !generation->open()))) {
@@ -342,7 +341,7 @@ void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
                           !generation->exited[static_cast<std::size_t>(exited.rank)];
     if (new_here) {
         event::RankExited out;
-        out.attempt = draft.job.attempt()->number;
+        out.attempt = draft.job().attempt()->number;
         out.generation = exited.generation;
         out.rank = exited.rank;
         out.node = link->node;
@@ -360,7 +359,7 @@ void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
 void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
                      const wire::Fault& fault) {
     event::FaultSeen seen;
-    seen.attempt = draft.job.attempt()->number;
+    seen.attempt = draft.job().attempt()->number;
     seen.generation = fault.generation;
     seen.rank = fault.rank;
     seen.node = link->node;
@@ -378,37 +377,34 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
     if (add(draft, std::move(seen)) && slot >= 0) {
         give_up(draft, slot);
     }
-    const std::uint64_t number = fault.event;
-    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
+    draft.heard.emplace_back(link, fault.event);
 }
 
 void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
                        const wire::GpuXid& xid) {
     event::GpuXid out;
-    out.attempt = draft.job.attempt()->number;
+    out.attempt = draft.job().attempt()->number;
     out.generation = xid.generation;
-    out.rank = std::clamp(xid.rank, -1, draft.job.spec.world_size() - 1);
+    out.rank = std::clamp(xid.rank, -1, draft.job().spec.world_size() - 1);
     out.node = link->node;
     out.gpu = xid.gpu;
     out.xid = xid.xid;
     out.at = std::max<UnixMillis>(xid.time, 0);
     add(draft, std::move(out));
-    const std::uint64_t number = xid.event;
-    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
+    draft.heard.emplace_back(link, xid.event);
 }
 
 void JobActor::checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                           const wire::CheckpointSaved& saved) {
-    if (saved.step > draft.job.checkpoint_step && current(*link, saved.generation)) {
+    if (saved.step > draft.job().checkpoint_step && current(*link, saved.generation)) {
         event::CheckpointSaved out;
-        out.attempt = draft.job.attempt()->number;
+        out.attempt = draft.job().attempt()->number;
         out.generation = saved.generation;
         out.step = saved.step;
         out.path = printable(saved.path).substr(0, limits::kPathBytes);
         add(draft, std::move(out));
     }
-    const std::uint64_t number = saved.event;
-    draft.effects.push_back([link, number] { link->acknowledge_event(number); });
+    draft.heard.emplace_back(link, saved.event);
 }
 
 void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request) {

@@ -15,7 +15,7 @@ constexpr auto kEvery = std::chrono::seconds{1};
 void JobActor::look_for_anomalies(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
     const telemetry::JobStats* now = stats();
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     if (series == nullptr || now == nullptr || live == nullptr || live->running_at == 0) {
         return;
     }
@@ -36,11 +36,11 @@ void JobActor::look_for_anomalies(Draft& draft) {
     for (telemetry::Anomaly& found : anomaly_watch_.look(*series, *now, facts)) {
         // Of each kind: stragglers must not hide that the loss is NaN.
         const auto kind = static_cast<std::size_t>(found.kind);
-        if (draft.job.anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents) {
+        if (draft.job().anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents) {
             continue;
         }
         event::AnomalySeen seen;
-        seen.attempt = draft.job.attempt()->number;
+        seen.attempt = draft.job().attempt()->number;
         seen.generation = live->number;
         seen.rank = found.rank;
         seen.anomaly = to_string(found.kind);
@@ -48,7 +48,7 @@ void JobActor::look_for_anomalies(Draft& draft) {
         seen.message = std::move(found.message);
         const auto per_node = static_cast<std::int32_t>(facts.ranks_per_node);
         if (const NodeClaim* claim =
-                found.rank < 0 ? nullptr : draft.job.claim_of_node(found.rank / per_node)) {
+                found.rank < 0 ? nullptr : draft.job().claim_of_node(found.rank / per_node)) {
             seen.node = claim->node;
         }
         add(draft, std::move(seen));

@@ -113,12 +113,12 @@ void JobActor::add_evidence(Draft& draft) {
 }
 
 void JobActor::take(Draft& draft, EvidenceInput& input) {
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     Status answer;
-    if (live == nullptr || draft.job.state != JobState::running ||
+    if (live == nullptr || draft.job().state != JobState::running ||
         job_.live_generation() == nullptr) {
         answer = fail(Errc::conflict, "no rank runs that could be looked at: the job is " +
-                                          std::string{to_string(draft.job.state)});
+                                          std::string{to_string(draft.job().state)});
     } else if (!evidence_ && live->looks + 1 >= limits::kEvidenceEvents) {
         answer = fail(Errc::conflict, "the ranks of this generation have been looked at " +
                                           std::to_string(live->looks) +

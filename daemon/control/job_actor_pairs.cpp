@@ -29,12 +29,12 @@ void JobActor::pair_tested(Draft& draft, const std::shared_ptr<AgentLink>& link,
 // Once as many nodes as the ranks need have passed everything else: they and the spares that are
 // there. Whoever comes later is not tested.
 void JobActor::look_at_pairs(Draft& draft) {
-    if (!pairs_wanted(draft.job) || pairs_.done()) {
+    if (!pairs_wanted(draft.job()) || pairs_.done()) {
         return;
     }
     const auto now = context_.clock.steady();
     if (!pairs_.begun()) {
-        if (preflight_.busy() || !preflight_.all_passed(draft.job.spec)) {
+        if (preflight_.busy() || !preflight_.all_passed(draft.job().spec)) {
             return;
         }
         std::map<std::int32_t, std::string> names;

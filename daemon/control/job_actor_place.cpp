@@ -214,15 +214,19 @@ Task<void> JobActor::look_at_allocation() {
         was_paused_ = paused;
     }
     Draft next = draft();
-    if (seen.kind != Observation::Kind::unreachable) {
+    const bool over = seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    const bool look = nodes_are_due() || over;
+    if (look && seen.kind != Observation::Kind::unreachable) {
         read_results(next, seen);
     }
     if (!paused) {
-        note_lost_agents(next);
+        if (look) {
+            note_lost_agents(next);
+        }
         look_for_hang(next);
         look_for_anomalies(next);
     }
-    if (job_.state == JobState::restarting) {
+    if (look && job_.state == JobState::restarting) {
         expect_end_if_left();
     }
     look_at_preflight(next);
@@ -335,15 +339,15 @@ bool JobActor::wants_verdict() const {
 // and keeps its rank.
 void JobActor::add_verdict(Draft& draft, const Observation& seen) {
     if (!wants_verdict() || seen.cause.kind == CauseClass::none ||
-        draft.job.generation() == nullptr) {
+        draft.job().generation() == nullptr) {
         return;
     }
-    const Generation& generation = *draft.job.generation();
+    const Generation& generation = *draft.job().generation();
     if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
         return;  // it is taken already
     }
     event::FaultSeen fault;
-    fault.attempt = draft.job.attempt()->number;
+    fault.attempt = draft.job().attempt()->number;
     fault.generation = generation.number;
     fault.cause_class = to_string(seen.cause.kind);
     fault.message = seen.cause.message;

@@ -53,12 +53,12 @@ void JobActor::probed(Draft& draft, const std::shared_ptr<AgentLink>& link,
 
 // To be called with everything that may have moved it, and from time to time: it has deadlines.
 void JobActor::look_at_preflight(Draft& draft) {
-    if (stop_sent_ || !wants_preflight() || draft.job.attempt() == nullptr ||
-        draft.job.attempt()->preflight_passed) {
+    if (stop_sent_ || !wants_preflight() || draft.job().attempt() == nullptr ||
+        draft.job().attempt()->preflight_passed) {
         return;
     }
     const auto now = context_.clock.steady();
-    if (const auto round = preflight_.begin(draft.job.spec, now)) {
+    if (const auto round = preflight_.begin(draft.job().spec, now)) {
         for (const auto& [slot, peers] : round->probes) {
             wire::Probe probe;
             probe.round = round->number;
@@ -68,16 +68,16 @@ void JobActor::look_at_preflight(Draft& draft) {
             }
         }
     }
-    if (const auto judgement = preflight_.judge(draft.job.spec, now)) {
+    if (const auto judgement = preflight_.judge(draft.job().spec, now)) {
         take_judgement(draft, *judgement);
     }
     look_at_pairs(draft);
-    const bool only = draft.job.spec.preflight.mode == PreflightMode::only;
-    if (only && draft.job.attempt()->lost.empty() && !draft.job.attempt()->fault &&
-        preflight_.all_passed(draft.job.spec) && pairs_done(draft.job)) {
+    const bool only = draft.job().spec.preflight.mode == PreflightMode::only;
+    if (only && draft.job().attempt()->lost.empty() && !draft.job().attempt()->fault &&
+        preflight_.all_passed(draft.job().spec) && pairs_done(draft.job())) {
         // It is asked what was found of each node, so it is told what was not looked at.
         std::vector<PreflightFinding> unasked;
-        for (const auto& [slot, claim] : draft.job.attempt()->claims) {
+        for (const auto& [slot, claim] : draft.job().attempt()->claims) {
             if (preflight_.facts(slot) == nullptr) {
                 unasked.push_back({slot, claim.node, "answer",
                                    "its agent has not said what it found: nothing was looked at",
@@ -86,7 +86,7 @@ void JobActor::look_at_preflight(Draft& draft) {
         }
         tell_findings(draft, unasked);
         event::PreflightSeen passed;
-        passed.attempt = draft.job.attempt()->number;
+        passed.attempt = draft.job().attempt()->number;
         passed.severity = kPreflightPassed;
         add(draft, std::move(passed));
     }
@@ -95,7 +95,7 @@ void JobActor::look_at_preflight(Draft& draft) {
 // An event and a line in the log per finding, as far as there is room. What is only warned of
 // leaves half of it to what fails: recovery looks for that.
 void JobActor::tell_findings(Draft& draft, const std::vector<PreflightFinding>& findings) {
-    const auto said = draft.job.attempt()->preflight;  // by this daemon or the one before it
+    const auto said = draft.job().attempt()->preflight;  // by this daemon or the one before it
     auto warnings = static_cast<std::size_t>(
         std::count_if(said.begin(), said.end(), [](const auto& one) { return !one.fails; }));
     std::size_t more = 0;
@@ -106,7 +106,7 @@ void JobActor::tell_findings(Draft& draft, const std::vector<PreflightFinding>& 
         if (known) {
             continue;
         }
-        if (draft.job.attempt()->preflight.size() >= limits::kPreflightEvents ||
+        if (draft.job().attempt()->preflight.size() >= limits::kPreflightEvents ||
             (!one.fails && warnings >= limits::kPreflightEvents / 2)) {
             ++more;
             continue;
@@ -115,7 +115,7 @@ void JobActor::tell_findings(Draft& draft, const std::vector<PreflightFinding>& 
         log::warn(one.fails ? "pre-flight failed" : "pre-flight warns",
                   {{"job", job_.id.value}, {"check", one.check}, {"what", words_of(one)}});
         event::PreflightSeen seen;
-        seen.attempt = draft.job.attempt()->number;
+        seen.attempt = draft.job().attempt()->number;
         seen.slot = one.slot;
         seen.node = one.node;
         seen.severity = one.fails ? kPreflightFail : kPreflightWarn;
@@ -157,7 +157,7 @@ void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& jud
         }
         if (fault.cause_class == to_string(CauseClass::user_error)) {
             // No other node would be better.
-            fault.attempt = draft.job.attempt()->number;
+            fault.attempt = draft.job().attempt()->number;
             fault.at = context_.clock.wall();
             add(draft, std::move(fault));
             return;

@@ -31,22 +31,49 @@ std::string state_words(const std::string& state) {
 
 }  // namespace
 
-// Slots of the live generation's nodes on which ranks may still run, as far as was heard. A node
-// that has joined says that none of them lives there; it may have had none yet.
-std::vector<std::int32_t> JobActor::slots_with_ranks() const {
-    std::vector<std::int32_t> out;
-    const Generation& live = *job_.live_generation();
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
-        const std::int32_t slot = live.slot_of(node);
-        if (!job_.attempt()->lost.contains(slot) && !node_ended(job_, node) &&
-            rendezvous_.phase(slot) != Rendezvous::Phase::joined) {
-            out.push_back(slot);
-        }
-    }
-    return out;
+// Whether ranks may still run on that node of the live generation, as far as was heard. A node that
+// has joined says that none of them lives there; it may have had none yet.
+bool JobActor::may_have_ranks(std::int32_t node) const {
+    const std::int32_t slot = job_.live_generation()->slot_of(node);
+    return rendezvous_.phase(slot) != Rendezvous::Phase::joined &&
+           !job_.attempt()->lost.contains(slot) && !node_ended(job_, node);
 }
 
+bool JobActor::ranks_are_left() const {
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        if (may_have_ranks(node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void JobActor::lose_stuck_nodes(Draft& draft) {
+    const auto now = context_.clock.steady();
+    if (!abort_sent_ || now - *abort_sent_ < kAbortPatience) {
+        return;
+    }
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        const std::int32_t slot = job_.live_generation()->slot_of(node);
+        const auto link = links_.find(slot);
+        if (!may_have_ranks(node) || link == links_.end() || !link->second->abort_sent ||
+            now - *link->second->abort_sent < kAbortPatience) {
+            continue;
+        }
+        event::FaultSeen stuck;
+        const auto claim = job_.attempt()->claims.find(slot);
+        stuck.node = claim == job_.attempt()->claims.end() ? "" : claim->second.node;
+        stuck.cause_class = to_string(CauseClass::node_lost);
+        stuck.message = "the ranks of " + stuck.node + " did not end in time";
+        lose(draft, slot, std::move(stuck));
+    }
+}
+
+// To whoever has not been sent it over this connection.
 void JobActor::send_abort(const std::string& reason) {
+    if (!std::exchange(abort_due_, false)) {
+        return;
+    }
     wire::Abort abort;
     abort.generation = job_.live_generation()->number;
     abort.reason = reason;
@@ -68,9 +95,9 @@ void JobActor::send_abort(const std::string& reason) {
 // lost. Called again with every input and tick until then. No rank of the next one starts before:
 // two generations never write at a time.
 Task<void> JobActor::restart_ranks(Cause cause) {
-    const auto now = context_.clock.steady();
     if (!abort_sent_) {
-        abort_sent_ = now;
+        abort_sent_ = context_.clock.steady();
+        abort_due_ = true;
         log::info("generation is over, its ranks are being stopped",
                   {{"job", job_.id.value},
                    {"generation", job_.live_generation()->number},
@@ -82,32 +109,26 @@ Task<void> JobActor::restart_ranks(Cause cause) {
         const auto adopted = co_await context_.scheduler.adopt(request());
         submitted_ = adopted.has_value();
     }
-    expect_end_if_left();
+    const bool look = nodes_are_due();
+    if (look) {
+        expect_end_if_left();
+    }
     const Observation seen = co_await allocation();
     const bool allocation_over =
         seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     Draft next = draft();
-    if (seen.kind != Observation::Kind::unreachable) {
-        read_results(next, seen);
-    }
-    note_lost_agents(next);
-    for (const std::int32_t slot : slots_with_ranks()) {
-        const auto link = links_.find(slot);
-        if (link != links_.end() && link->second->abort_sent &&
-            now - *link->second->abort_sent >= kAbortPatience) {
-            event::FaultSeen stuck;
-            const auto claim = job_.attempt()->claims.find(slot);
-            stuck.node = claim == job_.attempt()->claims.end() ? "" : claim->second.node;
-            stuck.cause_class = to_string(CauseClass::node_lost);
-            stuck.message = "the ranks of " + stuck.node + " did not end in time";
-            lose(next, slot, std::move(stuck));
+    if (look || allocation_over) {
+        if (seen.kind != Observation::Kind::unreachable) {
+            read_results(next, seen);
         }
+        note_lost_agents(next);
+        lose_stuck_nodes(next);
     }
     if (!next.events.empty()) {
         co_await commit_and_look(std::move(next));
         co_return;
     }
-    if (allocation_over || slots_with_ranks().empty()) {
+    if (allocation_over || !ranks_are_left()) {
         co_await end_generation(std::move(cause));
     }
 }
@@ -225,7 +246,7 @@ void JobActor::forget_attempt() {
 // Evidence first: what the ranks are doing is asked before anything is ended.
 void JobActor::look_for_hang(Draft& draft) {
     watch_for_hang(draft);
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in()) {
         return;
     }
@@ -251,9 +272,9 @@ void JobActor::look_for_hang(Draft& draft) {
 // Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
 void JobActor::watch_for_hang(const Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
-    const Generation* live = draft.job.live_generation();
-    const bool watched =
-        draft.job.spec.watch.hang_seconds > 0 || draft.job.spec.recovery.has(RecoveryTrigger::hang);
+    const Generation* live = draft.job().live_generation();
+    const bool watched = draft.job().spec.watch.hang_seconds > 0 ||
+                         draft.job().spec.recovery.has(RecoveryTrigger::hang);
     if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
         live->exited_count > 0 || live->first_failure || (evidence_ && evidence_->hang)) {
         return;
@@ -261,7 +282,7 @@ void JobActor::watch_for_hang(const Draft& draft) {
     const telemetry::JobStats* known = stats();
     const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
     auto verdict = hang_watch_.look(*series, context_.clock.steady(),
-                                    hang_limit(draft.job.spec.watch.hang_seconds, usual),
+                                    hang_limit(draft.job().spec.watch.hang_seconds, usual),
                                     static_cast<double>(live->started_at) / 1000.0);
     if (!verdict) {
         return;

@@ -46,20 +46,20 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
 // Once every node that is needed has joined: the ranks, the master and the number of the generation
 // are fixed and on disk before anybody hears of them.
 void JobActor::form_generation(Draft& draft) {
-    const Attempt* attempt = draft.job.attempt();
+    const Attempt* attempt = draft.job().attempt();
     if (stop_sent_ || !rendezvous_.enough_joined() || !preflight_.all_passed(job_.spec) ||
-        !pairs_done(draft.job) || draft.job.live_generation() != nullptr ||
-        due(draft.job, context_.clock.wall()).kind != ActionKind::gather) {
+        !pairs_done(draft.job()) || draft.job().live_generation() != nullptr ||
+        due(draft.job(), context_.clock.wall()).kind != ActionKind::gather) {
         return;
     }
     std::vector<std::int32_t> before;
-    if (const Generation* last = draft.job.generation()) {
+    if (const Generation* last = draft.job().generation()) {
         for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
             before.push_back(last->slot_of(node));
         }
     }
     auto members = rendezvous_.next(before);
-    const bool passed = members && draft.job.spec.preflight.mode != PreflightMode::only &&
+    const bool passed = members && draft.job().spec.preflight.mode != PreflightMode::only &&
                         std::all_of(members->begin(), members->end(),
                                     [this](std::int32_t slot) { return preflight_.passed(slot); });
     if (!passed) {
@@ -68,14 +68,14 @@ void JobActor::form_generation(Draft& draft) {
     event::GenerationStarted started;
     started.attempt = attempt->number;
     started.generation = attempt->generations.empty() ? 1 : attempt->generations.back().number + 1;
-    started.master_address = address_of(draft.job, members->front());
+    started.master_address = address_of(draft.job(), members->front());
     started.master_port = links_.at(members->front())->join.port;
     for (const std::int32_t slot : *members) {
         const wire::Join& join = links_.at(slot)->join;
-        started.addresses.push_back(address_of(draft.job, slot));
+        started.addresses.push_back(address_of(draft.job(), slot));
         started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
     }
-    started.resumed_from_step = draft.job.checkpoint_step;
+    started.resumed_from_step = draft.job().checkpoint_step;
     started.release_told = true;
     if (job_.spec.resources.spares > 0) {
         started.slots = *members;
@@ -215,7 +215,7 @@ void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
 // way), and once that is on disk: of what was not released no rank has run. It goes to thousands of
 // nodes, but only once to all; `link` is the node that was heard just now, or nullptr.
 void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link) {
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     if (live == nullptr || !rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
         return;
     }
@@ -231,7 +231,7 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
     }
     if (live->released_at == 0) {
         event::RanksReleased released;
-        released.attempt = draft.job.attempt()->number;
+        released.attempt = draft.job().attempt()->number;
         released.generation = live->number;
         if (!add(draft, released)) {
             return;
@@ -273,13 +273,16 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
         return;
     }
     release_if_ready(draft, link);  // it may have been the last one that had not been heard
+    pids_.resize(static_cast<std::size_t>(job_.spec.world_size()));
     for (const auto& rank : started.ranks) {
-        pids_[rank.rank] = rank.pid;
+        if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < pids_.size()) {
+            pids_[static_cast<std::size_t>(rank.rank)] = rank.pid;
+        }
     }
-    const Generation* live = draft.job.live_generation();
+    const Generation* live = draft.job().live_generation();
     if (rendezvous_.all_started() && live != nullptr && live->running_at == 0) {
         event::RanksStarted all;
-        all.attempt = draft.job.attempt()->number;
+        all.attempt = draft.job().attempt()->number;
         all.generation = started.generation;
         add(draft, all);
     }

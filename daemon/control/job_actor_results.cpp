@@ -17,6 +17,24 @@ constexpr auto kDeaf = std::chrono::seconds{3};
 constexpr auto kFarewellSoon = std::chrono::milliseconds{500};
 constexpr auto kFarewell = std::chrono::seconds{3};
 
+// Finds the links of slots that are asked for in their order, side by side with them: a tick looks
+// at every node of a job.
+class LinkWalk {
+  public:
+    using Links = std::map<std::int32_t, std::shared_ptr<AgentLink>>;
+    explicit LinkWalk(const Links& links) : next_(links.begin()), end_(links.end()) {}
+    const AgentLink* at(std::int32_t slot) {
+        while (next_ != end_ && next_->first < slot) {
+            ++next_;
+        }
+        return next_ != end_ && next_->first == slot ? next_->second.get() : nullptr;
+    }
+
+  private:
+    Links::const_iterator next_;
+    Links::const_iterator end_;
+};
+
 // Whether a rank of this node was stopped before it was done.
 bool was_stopped(const Job& job, std::int32_t node_rank) {
     const auto first =
@@ -57,11 +75,11 @@ void JobActor::forgive_silence() {
 
 // Nodes that wait as spares and were heard a moment ago.
 std::int32_t JobActor::spares_at_hand() const {
+    const auto now = context_.clock.steady();
     std::int32_t count = 0;
     for (const auto& [slot, link] : links_) {
-        const auto silence = context_.clock.steady() - link->last_heard;
         count += rendezvous_.is_spare(slot) && preflight_.passed(slot) &&
-                         silence < limits::kAgentSilence / 2
+                         now - link->last_heard < limits::kAgentSilence / 2
                      ? 1
                      : 0;
     }
@@ -78,20 +96,22 @@ void JobActor::note_lost_agents(Draft& draft) {
         return;
     }
     const auto now = context_.clock.steady();
-    std::int32_t soon = draft.job.spec.recovery.has(RecoveryTrigger::node_failure) &&
-                                draft.job.live_generation() != nullptr
+    std::int32_t soon = draft.job().spec.recovery.has(RecoveryTrigger::node_failure) &&
+                                draft.job().live_generation() != nullptr
                             ? spares_at_hand()
                             : 0;
     std::vector<std::int32_t> silent;
-    for (const auto& [slot, claim] : draft.job.attempt()->claims) {
-        const auto last = heard(slot);
+    LinkWalk walk{links_};
+    for (const auto& [slot, claim] : draft.job().attempt()->claims) {
+        const AgentLink* link = walk.at(slot);
+        const auto last = link != nullptr ? std::optional{link->last_heard} : heard(slot);
         if (!last) {
             gone_[slot] = now;  // the daemon was restarted: the patience starts now
             unheard_.insert(slot);
             continue;
         }
         if (const auto left = left_.find(slot); left != left_.end()) {
-            if (!draft.job.attempt()->lost.contains(slot) &&
+            if (!draft.job().attempt()->lost.contains(slot) &&
                 now - left->second.at >=
                     (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell})) {
                 silent.push_back(slot);
@@ -99,7 +119,7 @@ void JobActor::note_lost_agents(Draft& draft) {
             continue;
         }
         const bool early = soon > 0 && !unheard_.contains(slot) && rendezvous_.is_member(slot);
-        if (draft.job.attempt()->lost.contains(slot) ||
+        if (draft.job().attempt()->lost.contains(slot) ||
             now - *last < (early ? std::chrono::seconds{limits::kAgentSilence}
                                  : std::chrono::seconds{limits::kAgentLost})) {
             continue;
@@ -108,16 +128,16 @@ void JobActor::note_lost_agents(Draft& draft) {
         silent.push_back(slot);
     }
     for (const std::int32_t slot : silent) {
-        const Generation* live = draft.job.live_generation();
+        const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
         const auto left = left_.find(slot);
-        if (live != nullptr && node >= 0 && node_ended(draft.job, node) &&
-            (left == left_.end() || !was_stopped(draft.job, node))) {
+        if (live != nullptr && node >= 0 && node_ended(draft.job(), node) &&
+            (left == left_.end() || !was_stopped(draft.job(), node))) {
             continue;  // its ranks have ended: it may leave
         }
         if (left != left_.end()) {
             event::FaultSeen gone;
-            gone.node = draft.job.attempt()->claims.at(slot).node;
+            gone.node = draft.job().attempt()->claims.at(slot).node;
             gone.cause_class = to_string(CauseClass::node_lost);
             gone.message = "the agent of " + gone.node + " left: " + left->second.reason;
             lose(draft, slot, std::move(gone));
@@ -126,7 +146,7 @@ void JobActor::note_lost_agents(Draft& draft) {
         const auto silence =
             std::chrono::duration_cast<std::chrono::seconds>(now - *heard(slot)).count();
         event::FaultSeen lost;
-        lost.node = draft.job.attempt()->claims.at(slot).node;
+        lost.node = draft.job().attempt()->claims.at(slot).node;
         lost.cause_class = to_string(CauseClass::node_lost);
         lost.message = "the agent of " + lost.node + " has not been heard for " +
                        std::to_string(silence) + " s";
@@ -138,8 +158,8 @@ void JobActor::note_lost_agents(Draft& draft) {
 void JobActor::bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye) {
     const std::string reason =
         printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
-    draft.effects.push_back([this, link, reason, number = bye.event] {
-        link->acknowledge_event(number);  // it was heard; the loss of its node is stored later
+    draft.heard.emplace_back(link, bye.event);  // the loss of its node is stored later
+    draft.effects.push_back([this, link, reason] {
         left_.emplace(link->node_rank, Farewell{reason, context_.clock.steady()});
         rendezvous_.disconnected(link->node_rank);
         context_.scheduler.expect_end(job_.id, job_.attempt()->number);
@@ -149,9 +169,9 @@ void JobActor::bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const w
 
 // Completes and appends the fault of a node that is not to be used any more.
 void JobActor::lose(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
-    fault.attempt = draft.job.attempt()->number;
+    fault.attempt = draft.job().attempt()->number;
     fault.generation =
-        draft.job.live_generation() != nullptr ? draft.job.live_generation()->number : 0;
+        draft.job().live_generation() != nullptr ? draft.job().live_generation()->number : 0;
     fault.slot = slot;
     fault.at = context_.clock.wall();
     if (add(draft, std::move(fault))) {
@@ -188,26 +208,30 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
     const bool absent = seen.kind == Observation::Kind::absent;
     const bool over = !absent && seen.state == AllocationState::ended;
+    LinkWalk walk{links_};
     for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
+        if (walk.at(slot) != nullptr) {
+            continue;
+        }
         const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), slot) !=
                           seen.lost_nodes.end();
-        if ((!over && !absent && !lost && !gone_for_good(slot)) || links_.contains(slot) ||
-            draft.job.attempt()->lost.contains(slot)) {
+        if ((!over && !absent && !lost && !gone_for_good(slot)) ||
+            draft.job().attempt()->lost.contains(slot)) {
             continue;
         }
         read_result_of(draft, slot);
-        const Generation* live = draft.job.live_generation();
+        const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
-        const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job, node);
+        const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job(), node);
         if ((!over && !lost) || left_in_peace || stop_sent_) {
             continue;
         }
         const bool known =
-            live != nullptr ? live->first_failure.has_value() : draft.job.generation() != nullptr;
+            live != nullptr ? live->first_failure.has_value() : draft.job().generation() != nullptr;
         if (over && known) {
             continue;  // why it failed is known; that nobody is there any more follows from it
         }
-        event::FaultSeen fault = how_it_was_lost(draft.job, slot, seen);
+        event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen);
         // With the whole allocation gone it need not be this node's fault.
         const auto nodes = static_cast<std::size_t>(job_.spec.resources.allocated_nodes());
         const bool alone = nodes == 1 ? seen.cause.kind == CauseClass::node_lost
@@ -216,17 +240,17 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
             lose(draft, slot, std::move(fault));
             continue;
         }
-        fault.attempt = draft.job.attempt()->number;
+        fault.attempt = draft.job().attempt()->number;
         fault.generation = live != nullptr ? live->number : 0;
         fault.at = context_.clock.wall();
         add(draft, std::move(fault));
         return;
     }
     // Whatever its nodes say, there is no allocation any more.
-    if (over && !stop_sent_ && draft.job.live_generation() == nullptr &&
-        draft.job.generation() != nullptr) {
+    if (over && !stop_sent_ && draft.job().live_generation() == nullptr &&
+        draft.job().generation() != nullptr) {
         event::FaultSeen fault;
-        fault.attempt = draft.job.attempt()->number;
+        fault.attempt = draft.job().attempt()->number;
         fault.cause_class = to_string(seen.cause.kind == CauseClass::none ? CauseClass::node_lost
                                                                           : seen.cause.kind);
         fault.message = seen.cause.message.empty()
@@ -239,8 +263,8 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
 }
 
 void JobActor::read_result_of(Draft& draft, std::int32_t slot) {
-    const Attempt& attempt = *draft.job.attempt();
-    const Generation* live = draft.job.live_generation();
+    const Attempt& attempt = *draft.job().attempt();
+    const Generation* live = draft.job().live_generation();
     const auto result = read_result(attempt.directory, slot);
     if (!result || live == nullptr || result->generation != live->number) {
         return;

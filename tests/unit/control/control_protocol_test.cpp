@@ -179,6 +179,72 @@ TEST_F(ProtocolTest, StartLeavesOnceHoweverManyNewsComeTogether) {
     EXPECT_EQ(agents_[0].peer->count<wire::Start>(), 0U);
 }
 
+// Of eight ranks a node says eight times that they have ended, and once that it is done.
+TEST_F(ProtocolTest, WhatIsHeardTogetherIsAcknowledgedOnce) {
+    const std::string id = submit_nodes(1, R"(,"ranks_per_node":3)");
+    call_in(1);
+    until([&] { return last<wire::World>(0) != nullptr; }, "WORLD");
+    say(0, wire::Ready{1});
+    until([&] { return last<wire::Start>(0) != nullptr; }, "START");
+    say(0, wire::Started{1, {{0, 100}, {1, 101}, {2, 102}}});
+    until([&] { return state(id) == "running"; }, "running");
+    for (std::int32_t rank = 0; rank < 3; ++rank) {
+        say(0, exit(static_cast<std::uint64_t>(rank) + 1, rank, 0));
+    }
+    say(0, wire::Done{4, 1});
+    EXPECT_EQ(last<wire::Ack>(0), nullptr) << "nothing of it is on disk yet";
+    until([&] { return last<wire::Ack>(0) != nullptr; }, "heard");
+    EXPECT_EQ(last<wire::Ack>(0)->event, 4U);
+    until([&] { return state(id) == "succeeded"; }, "the end");
+    EXPECT_EQ(agents_[0].peer->count<wire::Ack>(), 1U);
+}
+
+// Its nodes are not looked at with every input, but they are.
+TEST_F(ProtocolTest, OfALargeJobTooASilentNodeIsNoticed) {
+    constexpr int kNodes = 600;
+    const std::string id = submit_nodes(kNodes);
+    call_in(kNodes);
+    start_all(kNodes);
+    until([&] { return state(id) == "running"; }, "running");
+    clock_.advance(std::chrono::seconds{limits::kAgentLost});
+    for (int slot = 0; slot < kNodes; ++slot) {
+        if (slot != 7) {
+            say(slot, wire::Beat{1, 1, 0});
+        }
+    }
+    until([&] { return last<wire::Stop>(0) != nullptr; }, "nobody is to take its place");
+    EXPECT_EQ(last<wire::Stop>(0)->reason, "the agent of n7 has not been heard for 60 s");
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n7"}));
+}
+
+// All ranks run again although none of their nodes had to be looked at for it.
+TEST_F(ProtocolTest, ALargeJobsNextGenerationFollowsWithoutATick) {
+    constexpr int kNodes = 600;
+    const std::string id = submit_nodes(kNodes);
+    call_in(kNodes);
+    start_all(kNodes);
+    until([&] { return state(id) == "running"; }, "running");
+    bool asked = false;
+    auto restart = [&]() -> Task<void> {
+        const auto done = co_await control_->restart(ada_, id);
+        asked = done.has_value();
+    };
+    wait(restart());
+    EXPECT_TRUE(asked);
+    for (int slot = 0; slot < kNodes; ++slot) {
+        until([&] { return last<wire::Abort>(slot) != nullptr; }, "ABORT");
+        wire::Join join;
+        join.address = "127.0.0.1";
+        join.port = 5000;
+        join.generation = 1;
+        say(slot, join);
+    }
+    until([&] { return last<wire::World>(kNodes - 1)->generation == 2; }, "WORLD of the next one");
+    for (int slot = 0; slot < kNodes; ++slot) {
+        EXPECT_EQ(agents_[static_cast<std::size_t>(slot)].peer->count<wire::Abort>(), 1U) << slot;
+    }
+}
+
 // It was told to end, and said so: nobody waits four seconds for it to be silent.
 TEST_F(ProtocolTest, ANodeThatSaysByeIsLostAtOnceIfASpareWaits) {
     const std::string id = submit_nodes(2, R"(,"spares":1)");
