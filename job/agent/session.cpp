@@ -18,7 +18,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes) {
     constexpr std::int32_t kAtOnce = 512;
-    constexpr std::int64_t kPerSecond = 8'192;
+    constexpr std::int64_t kPerSecond = 16'384;
     return std::chrono::milliseconds{
         nodes <= kAtOnce ? 0 : node_rank * std::int64_t{1000} / kPerSecond};
 }

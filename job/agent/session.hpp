@@ -16,7 +16,7 @@ namespace lockstep {
 
 // How long an agent waits before it dials for the first time: Slurm starts all of a large job's
 // agents at one moment, and what does not fit the daemon's queue of connections is sent again by
-// the kernel only after a second. 8,192 nodes a second; up to 512 nodes nothing.
+// the kernel only after a second. 16,384 nodes a second; up to 512 nodes nothing.
 std::chrono::milliseconds first_connect_delay(std::int32_t node_rank, std::int32_t nodes);
 
 class Session {

@@ -236,8 +236,8 @@ TEST_F(SessionTest, AnAbortWhileTheTableIsAwaitedIsAnsweredWithJoin) {
 TEST(FirstConnect, IsPacedInLargeJobsOnly) {
     EXPECT_EQ(first_connect_delay(511, 512).count(), 0);
     EXPECT_EQ(first_connect_delay(0, 16'384).count(), 0);
-    EXPECT_EQ(first_connect_delay(4'096, 16'384).count(), 500);
-    EXPECT_EQ(first_connect_delay(16'383, 16'384).count(), 1999);
+    EXPECT_EQ(first_connect_delay(4'096, 16'384).count(), 250);
+    EXPECT_EQ(first_connect_delay(16'383, 16'384).count(), 999);
 }
 
 TEST_F(SessionTest, OnlyOneOfTwoAgentsGetsTheNode) {
