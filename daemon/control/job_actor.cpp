@@ -9,6 +9,7 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -146,21 +147,23 @@ bool JobActor::large() const {
     return job_.spec.resources.allocated_nodes() > kLargeJob;
 }
 
-// Nobody's silence is told within less; who has gone or calls in is looked at as it happens.
+// Nobody's silence is told within less. A look that was too soon is made up for once it is due.
 bool JobActor::nodes_are_due() {
     const auto now = context_.clock.steady();
-    if (large() && nodes_looked_ && now - *nodes_looked_ < kLookAtNodes) {
-        return false;
+    look_skipped_ = large() && nodes_looked_ && now - *nodes_looked_ < kLookAtNodes;
+    if (!look_skipped_) {
+        nodes_looked_ = now;
     }
-    nodes_looked_ = now;
-    return true;
+    return !look_skipped_;
 }
 
 Task<void> JobActor::wait_for_input() {
     if (inputs_.empty() && !stopping_) {
         // The timer's own clock, not the job's: it is about how late the timer is.
-        const auto until = std::chrono::steady_clock::now() + kTick;
-        co_await sleep_on(wake_, kTick);
+        const bool skipped = std::exchange(look_skipped_, false);
+        const auto pause = skipped ? kLookAtNodes : std::chrono::milliseconds{kTick};
+        const auto until = std::chrono::steady_clock::now() + pause;
+        co_await sleep_on(wake_, pause);
         if (std::chrono::steady_clock::now() - until >= kStalled) {
             forgive_silence();
         }

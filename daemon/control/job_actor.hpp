@@ -283,6 +283,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
     std::optional<std::chrono::steady_clock::time_point> looked_;        // for silent agents
     std::optional<std::chrono::steady_clock::time_point> nodes_looked_;  // see nodes_are_due()
+    bool look_skipped_ = false;                                          // it was too soon for one
     // Said BYE in this daemon's life, by slot: why, and when.
     struct Farewell {
         std::string reason;
