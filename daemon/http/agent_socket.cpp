@@ -37,15 +37,19 @@ void AgentSocket::queue(ws::Opcode opcode, std::shared_ptr<const std::string> by
     if (ended_ || closing_) {
         return;
     }
-    queued_bytes_ += bytes->size();
+    const ws::Head head = ws::head_of(opcode, bytes->size());
+    add(head, std::move(bytes));
     if (queued_bytes_ > limits::kAgentQueueBytes) {
         log::warn("agent does not read what it is sent; closing its connection", {});
         abort();
         return;
     }
-    const ws::Head head = ws::head_of(opcode, bytes->size());
-    queue_.push_back({head, std::move(bytes)});
     write_next();
+}
+
+void AgentSocket::add(ws::Head head, std::shared_ptr<const std::string> bytes) {
+    queue_.push_back({head, std::move(bytes)});
+    queued_bytes_ += queue_.back().cost();
 }
 
 void AgentSocket::close(std::string reason) {
@@ -64,9 +68,8 @@ void AgentSocket::say_close(std::uint16_t code, std::string_view reason) {
         return;
     }
     auto bytes = std::make_shared<const std::string>(ws::close_payload(code, reason));
-    queued_bytes_ += bytes->size();
     const ws::Head head = ws::head_of(ws::Opcode::close, bytes->size());
-    queue_.push_back({head, std::move(bytes)});
+    add(head, std::move(bytes));
     write_next();
 }
 
@@ -87,9 +90,12 @@ void AgentSocket::look(std::chrono::steady_clock::time_point now) {
     } else if (std::exchange(heard_, false)) {
         quiet_since_ = now;
         asked_ = false;
-    } else if (now - quiet_since_ >= silence) {
+    } else if (asked_ && now - asked_at_ >= silence / 2) {
         abort();
-    } else if (now - quiet_since_ >= silence / 2 && !std::exchange(asked_, true)) {
+    } else if (!asked_ && now - quiet_since_ >= silence / 2) {
+        // Nobody is given up unasked: it may be the daemon that stood still, and they all spoke.
+        asked_ = true;
+        asked_at_ = now;
         queue(ws::Opcode::ping, std::make_shared<const std::string>());
     }
 }
@@ -122,7 +128,7 @@ void AgentSocket::written(std::size_t bytes) {
             return;
         }
         sent_ -= size;
-        queued_bytes_ -= front.bytes->size();
+        queued_bytes_ -= front.cost();
         queue_.pop_front();
     }
 }
@@ -170,11 +176,17 @@ bool AgentSocket::take(std::span<char> bytes, AgentSession& session) {
         switch (event.kind) {
             case Kind::none:
                 return true;
+            // Once CLOSE is due nothing counts that comes before the peer's: it is not answered,
+            // and an agent that keeps it says it again.
             case Kind::text:
-                session.on_text(event.payload);
+                if (!closing_) {
+                    session.on_text(event.payload);
+                }
                 break;
             case Kind::binary:
-                session.on_binary(event.payload);
+                if (!closing_) {
+                    session.on_binary(event.payload);
+                }
                 break;
             case Kind::ping:
                 queue(ws::Opcode::pong, std::make_shared<const std::string>(event.payload));
@@ -234,8 +246,8 @@ Task<void> AgentSocket::run([[maybe_unused]] std::shared_ptr<AgentSocket> self, 
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             "Sec-WebSocket-Accept: " +
             ws::accept_of(key) + "\r\nServer: lockstepd/" + std::string{kVersion} + "\r\n\r\n";
-        queued_bytes_ += answer.size();
         queue_.push_front({{}, std::make_shared<const std::string>(answer)});
+        queued_bytes_ += queue_.front().cost();
         open_ = true;
         write_next();
         co_await read_all(*session, std::move(received));

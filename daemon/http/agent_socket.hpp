@@ -42,11 +42,14 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
     struct Queued {
         ws::Head head{};  // empty: what it goes with is no frame
         std::shared_ptr<const std::string> bytes;
+        // Of memory, about: an empty PONG is not for nothing.
+        std::size_t cost() const { return sizeof(Queued) + 64 + head.size + bytes->size(); }
     };
     static constexpr std::size_t kTogether = 4;  // messages in one write
     using Pieces = std::array<net::const_buffer, 2 * kTogether>;
 
     void queue(ws::Opcode opcode, std::shared_ptr<const std::string> bytes);
+    void add(ws::Head head, std::shared_ptr<const std::string> bytes);
     void say_close(std::uint16_t code, std::string_view reason);
     Pieces pieces() const;
     void written(std::size_t bytes);
@@ -58,11 +61,12 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
     HttpServer& server_;
     std::optional<NetStream> stream_;
     ws::FrameReader frames_;
-    std::list<Queued> queue_;  // mostly empty, and takes no room then
-    std::size_t sent_ = 0;     // bytes of the front that have gone
-    std::size_t queued_bytes_ = 0;
+    std::list<Queued> queue_;       // mostly empty, and takes no room then
+    std::size_t sent_ = 0;          // bytes of the front that have gone
+    std::size_t queued_bytes_ = 0;  // the sum of their cost()
     std::string reason_;
     std::chrono::steady_clock::time_point quiet_since_;
+    std::chrono::steady_clock::time_point asked_at_;
     bool open_ = false;     // upgraded, not yet ended
     bool writing_ = false;  // a write is in flight
     bool closing_ = false;  // close() was called

@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 namespace lockstep {
 namespace {
 
@@ -16,11 +18,12 @@ using namespace std::chrono_literals;
 // Echoes with a mark; "close" closes, "flood" sends more than the queue holds.
 class Echo final : public AgentSession {
   public:
-    Echo(std::shared_ptr<AgentPeer> peer, std::promise<void>& closed)
-        : peer_(std::move(peer)), closed_(closed) {
+    Echo(std::shared_ptr<AgentPeer> peer, std::promise<void>& closed, std::atomic<int>& heard)
+        : peer_(std::move(peer)), closed_(closed), heard_(heard) {
         peer_->send({false, "welcome"});
     }
     void on_text(std::string_view bytes) override {
+        ++heard_;
         if (bytes == "close") {
             peer_->send({false, "bye"});
             peer_->close("asked to");
@@ -50,6 +53,7 @@ class Echo final : public AgentSession {
   private:
     std::shared_ptr<AgentPeer> peer_;
     std::promise<void>& closed_;
+    std::atomic<int>& heard_;
 };
 
 class AgentSocketTest : public testing::Test {
@@ -63,7 +67,7 @@ class AgentSocketTest : public testing::Test {
         router_.add(route);
         gate_.answer = [this](std::shared_ptr<AgentPeer> peer) {
             return Result<std::shared_ptr<AgentSession>>{
-                std::make_shared<Echo>(std::move(peer), closed_)};
+                std::make_shared<Echo>(std::move(peer), closed_, heard_)};
         };
         server_ = std::make_unique<TestServer>(router_, &gate_, HttpSettings{});
     }
@@ -96,6 +100,7 @@ class AgentSocketTest : public testing::Test {
     Router router_;
     FakeGate gate_;
     std::promise<void> closed_;
+    std::atomic<int> heard_{0};
     std::unique_ptr<TestServer> server_;
 };
 
@@ -240,6 +245,16 @@ TEST_F(AgentSocketTest, WhatComesWithTheUpgradeOrTogetherIsHeardInOrder) {
     EXPECT_EQ(all.substr(all.find("text")),
               "text early\x81\x08text two\x8a\x0cstill there?\x82\x08"
               "binary 5");
+}
+
+// A node that was given up went on to say what counted, for as long as it did not answer CLOSE.
+TEST_F(AgentSocketTest, NothingIsHeardOnceTheDaemonCloses) {
+    RawClient client{server_->port()};
+    upgrade(client);
+    client.send(frame(0x81, "close") + frame(0x81, "late") + frame(0x88, "\x03\xe8"));
+    client.read_to_end();
+    EXPECT_TRUE(closed_soon());
+    EXPECT_EQ(heard_, 1);
 }
 
 TEST_F(AgentSocketTest, AFarewellIsAnsweredWithItsCode) {
