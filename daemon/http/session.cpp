@@ -220,8 +220,10 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
     }
     keep = keep && !server_.stopping();
     bool good = false;
+    if (response.make && request_.head.http_10) {
+        collect_body(response);  // its end would be the connection's, as if it were cut off
+    }
     if (response.make) {
-        keep = keep && !request_.head.http_10;  // which has no other end of such a body
         good = co_await answer_in_pieces(response, keep, head_only);
     } else {
         build_head(response, keep, false);

@@ -72,8 +72,11 @@ class Session {
     bool write_now(std::string_view body, std::size_t& sent);
     Task<bool> write_rest(std::string_view body, std::size_t sent);
     Task<bool> answer(const HttpResponse& response, bool keep, bool head_only);
-    // A body in pieces. False: the connection cannot be used any more.
-    Task<bool> answer_in_pieces(const HttpResponse& response, bool keep, bool head_only);
+    // Makes the body one that is there as a whole, or the answer a failure.
+    static void collect_body(HttpResponse& response);
+    // A body in pieces; `response` is what the client got, at the end. False: the connection cannot
+    // be used any more.
+    Task<bool> answer_in_pieces(HttpResponse& response, bool keep, bool head_only);
     Task<void> stream(std::shared_ptr<Session> self, HttpResponse response, bool head_only);
     void watch_for_end(const std::shared_ptr<Session>& self,
                        const std::shared_ptr<BodyStream>& body);

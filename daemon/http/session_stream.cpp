@@ -28,14 +28,31 @@ struct Piece {
 
 }  // namespace
 
-Task<bool> Session::answer_in_pieces(const HttpResponse& response, bool keep, bool head_only) {
-    const bool chunked = !request_.head.http_10;
-    build_head(response, keep, chunked);
+void Session::collect_body(HttpResponse& response) {
+    std::string body;
+    try {
+        response.make([&](std::string bytes) {
+            body += bytes;
+            return bytes;
+        });
+    } catch (const std::exception& error) {
+        log::error("a body could not be made", {{"what", error.what()}});
+        response = protocol_problem(500, "see the daemon's log");
+        return;
+    }
+    response.body = std::move(body);
+    response.make = {};
+}
+
+Task<bool> Session::answer_in_pieces(HttpResponse& response, bool keep, bool head_only) {
+    build_head(response, keep, true);
     std::deque<Piece> waiting;
     std::string frame = std::move(out_);
     bool good = true;
+    bool begun = false;
+    bool failed = false;
     const auto send_now = [&](std::string bytes) {
-        waiting.push_back({std::exchange(frame, chunked ? "\r\n" : ""), std::move(bytes), 0});
+        waiting.push_back({std::exchange(frame, "\r\n"), std::move(bytes), 0});
         std::string spare;
         while (good && !waiting.empty()) {
             Piece& one = waiting.front();
@@ -61,18 +78,24 @@ Task<bool> Session::answer_in_pieces(const HttpResponse& response, bool keep, bo
         if (!good || bytes.empty()) {
             return bytes;  // nobody reads it
         }
-        if (chunked) {
-            append_chunk_size(frame, bytes.size());
-        }
+        append_chunk_size(frame, bytes.size());
+        begun = true;
         return send_now(std::move(bytes));
     };
     try {
         if (!head_only) {
             response.make(put);
-            frame += chunked ? "0\r\n\r\n" : "";
+            frame += "0\r\n\r\n";
         }
     } catch (const std::exception& error) {
         log::error("a body could not be made", {{"what", error.what()}});
+        failed = true;
+    }
+    if (failed) {
+        response = protocol_problem(500, "see the daemon's log");
+        if (!begun) {
+            co_return co_await answer(response, keep, head_only);
+        }
         co_return false;  // cut off: the client sees that this is not all
     }
     send_now({});

@@ -62,6 +62,8 @@ TEST_F(SessionPieces, Http10GetsThemPlainAndThenTheEnd) {
     const std::string answer = exchange("GET /pieces HTTP/1.0\r\nHost: localhost\r\n\r\n");
     EXPECT_EQ(status_in(answer), 200);
     EXPECT_EQ(answer.find("Transfer-Encoding"), std::string::npos);
+    EXPECT_NE(answer.find("Content-Length: " + std::to_string(numbered_lines().size())),
+              std::string::npos);
     EXPECT_TRUE(std::string_view{answer}.substr(answer.find(kHeadEnd) + kHeadEnd.size()) ==
                 numbered_lines());
 }
@@ -83,6 +85,20 @@ TEST_F(SessionPieces, WhatCannotBeMadeWholeDoesNotLookWhole) {
     body.remove_prefix(body.find(kHeadEnd) + kHeadEnd.size());
     EXPECT_EQ(take_chunks(body), "broken");
     EXPECT_EQ(status_in(get("/open")), 200);
+}
+
+// It was 200 and a connection that ended.
+TEST_F(SessionPieces, WhatFailsBeforeItBeginsIsAFailure) {
+    start();
+    breaks_at_ = 0;
+    EXPECT_EQ(status_in(exchange(std::string{kAsk} + "Connection: close\r\n\r\n")), 500);
+}
+
+// HTTP/1.0 has no end of a body but its length and the connection's.
+TEST_F(SessionPieces, WhatCannotBeMadeWholeIsAFailureForHttp10) {
+    start();
+    breaks_at_ = kLines / 2;
+    EXPECT_EQ(status_in(exchange("GET /pieces HTTP/1.0\r\nHost: localhost\r\n\r\n")), 500);
 }
 
 TEST_F(SessionPieces, WhoLeavesHarmsNobody) {
