@@ -385,6 +385,9 @@ Task<void> HistoryKeeper::forget_states() {
     std::string after;
     do {
         const auto last = co_await context_.store.forget_states(after, kStates);
+        if (!last) {
+            log::warn("states of expired telemetry stay for now", {{"why", last.error().message}});
+        }
         after = last.value_or("");
     } while (!after.empty() && !ending_);
 }

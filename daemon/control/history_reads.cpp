@@ -18,6 +18,7 @@ using telemetry::JobSeries;
 
 // Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
 constexpr std::size_t kQuestions = 8;
+constexpr std::size_t kLightQuestions = 64;  // when there are no such rows
 // Of a job whose series are not in memory: no row of its chunks is anywhere else.
 constexpr std::int64_t kEveryChunk = std::numeric_limits<std::int64_t>::max();
 
@@ -113,7 +114,7 @@ bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::in
 template <class T>
 Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
                                     std::function<Result<T>(telemetry::HistorySource&)> work) {
-    if (asked_ >= kQuestions) {
+    if (asked_ >= (newest == kEveryChunk ? kLightQuestions : kQuestions)) {
         co_return fail(Errc::exhausted, "too many questions about history are under way");
     }
     const Counted one{asked_};

@@ -249,12 +249,17 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     Json answer = telemetry::to_json(asked, found);
     if (is_empty(found)) {
         // What was asked for by a name that nobody used is answered with the names that were.
+        answer["metrics"] = Json::array();
         series = context_.series.find(id);  // the job may have been forgotten meanwhile
-        if (series != nullptr) {
-            answer["metrics"] = series->reported_metrics();
-        } else {
+        if (*packed) {
+            // As chunks have them, whether the newest rows are in memory or not.
             const auto names = co_await history_.metrics(id);
-            answer["metrics"] = names ? parse_json(*names).value_or(Json::array()) : Json::array();
+            if (!names) {
+                co_return fail(names.error());
+            }
+            answer["metrics"] = parse_json(*names).value_or(Json::array());
+        } else if (series != nullptr) {
+            answer["metrics"] = series->reported_metrics();
         }
     }
     co_return dump_json(answer);

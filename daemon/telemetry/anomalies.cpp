@@ -53,7 +53,7 @@ class Parts {
             std::vector<double> all;
             all.reserve(means.size());
             std::copy_if(means.begin(), means.end(), std::back_inserter(all),
-                         [](double mean) { return !is_absent(mean); });
+                         [](double mean) { return std::isfinite(mean); });
             const std::size_t middle = all.size() / 2;
             medians_[part] = all.empty() ? 0 : OrderStatistics{std::move(all)}.at(middle);
         }

@@ -30,11 +30,13 @@ void GpuTable::take(GpuSource source, std::string_view node, GpuBatch batch, dou
                        std::equal(look.batch.gpus.begin(), look.batch.gpus.end(),
                                   batch.gpus.begin(), batch.gpus.end(), same_gpu);
     if (!known) {
-        look.node = node;
-        look.labels.clear();
+        std::vector<std::string> labels;
+        labels.reserve(batch.gpus.size());
         for (const GpuSample& gpu : batch.gpus) {
-            look.labels.push_back(gpu_labels(node, gpu.gpu));
+            labels.push_back(gpu_labels(node, gpu.gpu));
         }
+        look.node = node;
+        look.labels = std::move(labels);
     }
     look.received = received;
     look.batch = std::move(batch);

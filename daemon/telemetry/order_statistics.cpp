@@ -26,7 +26,12 @@ OrderStatistics::OrderStatistics(std::vector<double> values)
     constexpr auto kLast = static_cast<std::int32_t>(kParts) - 1;
     parts_.resize(values_.size());
     for (std::size_t i = 0; i < values_.size(); ++i) {
-        const auto part = std::min(static_cast<std::int32_t>((values_[i] - low_) * scale), kLast);
+        const double at = (values_[i] - low_) * scale;
+        if (!(at >= 0)) {  // not a number, against the contract: nothing may be written for it
+            parts_.clear();
+            return;
+        }
+        const auto part = std::min(static_cast<std::int32_t>(at), kLast);
         parts_[i] = static_cast<std::uint16_t>(part);
         ++counts_[static_cast<std::size_t>(part)];
     }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
 
 namespace lockstep::telemetry {
@@ -67,6 +68,14 @@ TEST(OrderStatistics, AreThoseOfASortedListWhateverTheValues) {
             }
         }
     }
+}
+
+// Against the contract; it wrote 8 GiB beyond its end.
+TEST(OrderStatistics, ANumberThatIsNoneHarmsNothing) {
+    std::vector<double> values(2000);
+    std::iota(values.begin(), values.end(), 0.0);
+    values[1000] = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_EQ(OrderStatistics{values}.highest(), 1999);
 }
 
 }  // namespace

@@ -198,6 +198,16 @@ TEST(RankSeries, MeansFollowTheFormula) {
     EXPECT_DOUBLE_EQ(*mean.value(), 10 + 2.0 / 21.0 * 21);
 }
 
+// Two values of a script that are each within a double made the mean none: infinite, then NaN.
+TEST(RankSeries, AMeanOfWhatIsFiniteIsFinite) {
+    Ewma20 mean;
+    for (const double value : {-1.7e308, 1.7e308, 1.0, 1.7e308, -1.7e308}) {
+        mean.add(value);
+        ASSERT_TRUE(mean.value());
+        EXPECT_TRUE(std::isfinite(*mean.value())) << value;
+    }
+}
+
 TEST(RankSeries, MemoryIsAccountedForAndBounded) {
     RankSeries rank;
     add_losses(rank, std::vector<double>(100'000, 1.0), 1024);
