@@ -315,11 +315,11 @@ class Top(OnATerminal):
         top = self.top()
         self.done.touch()
         self.assert_ends(top, 0)
-        self.assertIn("looked-at  succeeded", top.screen.normal)
-        self.assertIn("BUSY", top.screen.normal)
+        wait_until(lambda: "looked-at  succeeded" in top.screen.normal and "BUSY" in top.screen.normal, 10,
+                   "the last look is left")
         again = self.terminal("top", self.job)
         self.assertEqual(again.ended(), 0)
-        self.assertIn("succeeded", again.screen.normal)
+        wait_until(lambda: "succeeded" in again.screen.normal, 10, "what it said is read")
 
     def test_without_utf8_or_colour(self):
         top = self.top(NO_COLOR="1", columns=60)
@@ -347,9 +347,13 @@ class Top(OnATerminal):
         self.assertEqual(self.daemon.cli("top", self.job, "--interval", "0", check=False).returncode, 2)
 
     def test_the_api_sorts_and_pages(self):
-        answer = self.daemon.get(f"/v1/jobs/{self.job}/ranks?sort=-busy_seconds&offset=1&limit=2")
+        def page():
+            return self.daemon.get(f"/v1/jobs/{self.job}/ranks?sort=-busy_seconds&offset=1&limit=2")
+
+        # What is counted over all ranks is a quarter of a second old at most.
+        answer = wait_until(lambda: page()["ranks_reporting"] == 4 and page(), 10, "all are counted")
         self.assertEqual([rank["rank"] for rank in answer["items"]], [2, 1])
-        self.assertEqual((answer["total"], answer["ranks_reporting"]), (4, 4))
+        self.assertEqual(answer["total"], 4)
         self.assertGreater(answer["samples_per_second"], 0)
         self.assertEqual([rank["rank"] for rank in self.ranks()], [0, 1, 2, 3])
         self.assertEqual(len(self.ranks("?sort=power_watts")), 4, "nobody has a GPU: all are there by rank")
