@@ -158,15 +158,23 @@ TEST(WsFrames, AQuietConnectionHoldsNothing) {
     EXPECT_LT(reader.kept(), 1000U);
 }
 
-TEST(WsFrames, NoiseIsSurvived) {
+TEST(WsFrames, NoiseIsSurvivedAndReadTheSameHoweverItArrives) {
     std::minstd_rand random{7};  // the same every time
-    for (int round = 0; round < 2000; ++round) {
-        std::string bytes = frame(0x81, "hello") + frame(0x01, "one") + frame(0x80, "two");
-        for (int i = 0; i < 3; ++i) {
+    std::size_t whole = 0;
+    for (int round = 0; round < 10'000; ++round) {
+        std::string bytes = frame(0x81, "hello") + frame(0x01, "one") + frame(0x89, "there?") +
+                            frame(0x80, "two") + frame(0x82, std::string(300, 'x')) +
+                            frame(0x88, "\x03\xe8");
+        for (auto changes = random() % 4; changes > 0; --changes) {
             bytes[random() % bytes.size()] = static_cast<char>(random());
         }
-        read(bytes, 1 + random() % bytes.size());
+        bytes.resize(bytes.size() - (random() % 3 == 0 ? random() % 40 : 0));
+        const auto all = read(bytes);
+        EXPECT_EQ(read(bytes, 1 + random() % bytes.size()), all) << "round " << round;
+        EXPECT_EQ(read(bytes, 1), all) << "round " << round;
+        whole += all.size() == 5 ? 1U : 0U;
     }
+    EXPECT_GT(whole, 1000U) << "some came as they were";
 }
 
 }  // namespace
