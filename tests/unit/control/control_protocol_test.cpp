@@ -245,6 +245,22 @@ TEST_F(ProtocolTest, ALargeJobsNextGenerationFollowsWithoutATick) {
     }
 }
 
+// ABORT was sent to everybody once; a node that had lost its connection went on with the old ranks.
+TEST_F(ProtocolTest, ANodeThatComesBackWhileRanksAreStoppedIsToldToStopThem) {
+    const std::string id = submit_nodes(2);
+    call_in(2);
+    start_all(2);
+    until([&] { return state(id) == "running"; }, "running");
+    auto restart = [&]() -> Task<void> { co_await control_->restart(ada_, id); };
+    wait(restart());
+    until([&] { return last<wire::Abort>(1) != nullptr; }, "ABORT");
+    agents_[1].session->on_closed();
+    agents_[1] = hello(1, "", true);
+    until([&] { return last<wire::Abort>(1) != nullptr; }, "ABORT over the new connection");
+    EXPECT_EQ(last<wire::Abort>(1)->generation, 1);
+    EXPECT_EQ(agents_[0].peer->count<wire::Abort>(), 1U) << "who has it is not told again";
+}
+
 // It was told to end, and said so: nobody waits four seconds for it to be silent.
 TEST_F(ProtocolTest, ANodeThatSaysByeIsLostAtOnceIfASpareWaits) {
     const std::string id = submit_nodes(2, R"(,"spares":1)");
