@@ -13,6 +13,7 @@
 #include <future>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -122,6 +123,24 @@ TEST_F(EvidenceRoutesTest, ALogIsFollowedAwayFromTheControlThread) {
     const auto response = followed.get();
     ASSERT_TRUE(response);
     EXPECT_EQ(response->body, "says") << "and goes on when the file system does";
+}
+
+// Whoever came while four others read was refused: of the followers of one attempt's logs, which
+// all look at the same moments, most got nothing for seconds.
+TEST_F(EvidenceRoutesTest, ManyWhoReadOneFolderAllGetTheirAnswer) {
+    std::vector<std::future<int>> answers;
+    for (int i = 0; i < 24; ++i) {
+        answers.push_back(std::async(std::launch::async, [this] {
+            int good = 0;
+            for (int turn = 0; turn < 20; ++turn) {
+                good += get("/state.txt").body == "asleep" ? 1 : 0;
+            }
+            return good;
+        }));
+    }
+    for (auto& answer : answers) {
+        EXPECT_EQ(answer.get(), 20);
+    }
 }
 
 // Four reads of one dead file system took the files of every job from everybody.
