@@ -89,6 +89,24 @@ bool is_utf8(std::string_view text) {
     return true;
 }
 
+// What an endpoint may send (RFC 6455 §7.4, and the codes registered with IANA since).
+bool may_be_sent(unsigned code) {
+    return (code >= 1000 && code <= 1003) || (code >= 1007 && code <= 1014) ||
+           (code >= 3000 && code <= 4999);
+}
+
+// Nothing, or a code and words (§5.5.1).
+std::uint16_t check_close(std::string_view payload) {
+    if (payload.empty()) {
+        return 0;
+    }
+    if (payload.size() == 1 ||
+        !may_be_sent(static_cast<unsigned>(byte_of(payload[0])) << 8U | byte_of(payload[1]))) {
+        return kProtocolError;
+    }
+    return is_utf8(payload.substr(2)) ? 0 : kNotUtf8;
+}
+
 bool is_control(Opcode opcode) {
     return static_cast<unsigned>(opcode) >= static_cast<unsigned>(Opcode::close);
 }
@@ -190,9 +208,10 @@ FrameReader::Event FrameReader::take(const Frame& frame, std::span<char> payload
     unmask(payload, frame.mask);
     std::string_view bytes{payload.data(), payload.size()};
     switch (frame.opcode) {
-        case Opcode::close:
-            return bytes.size() == 1 ? Event{Kind::broken, {}, kProtocolError}
-                                     : Event{Kind::close, bytes};
+        case Opcode::close: {
+            const std::uint16_t wrong = check_close(bytes);
+            return wrong != 0 ? Event{Kind::broken, {}, wrong} : Event{Kind::close, bytes};
+        }
         case Opcode::ping:
             return {Kind::ping, bytes};
         case Opcode::pong:

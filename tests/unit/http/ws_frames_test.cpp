@@ -99,6 +99,9 @@ TEST(WsFrames, CloseBringsItsCodeAndReason) {
     EXPECT_EQ(read(frame(0x88, close_payload(1001, "going"))),
               (std::vector<Got>{{Kind::close, std::string("\x03\xe9going"), 0}}));
     EXPECT_EQ(read(frame(0x88, "")), (std::vector<Got>{{Kind::close, "", 0}}));
+    EXPECT_EQ(read(frame(0x88, close_payload(4999, ""))).front().kind, Kind::close);
+    EXPECT_EQ(read(frame(0x88, close_payload(1001, "\xff"))),
+              (std::vector<Got>{{Kind::broken, "", kNotUtf8}}));
     EXPECT_EQ(close_payload(kNormal, std::string(200, 'x')).size(), kControlBytes);
 }
 
@@ -117,6 +120,10 @@ TEST(WsFrames, WhatTheStandardForbidsBreaksTheConnection) {
                                          frame(0x09, "a control frame in pieces"),
                                          frame(0x89, std::string(126, 'x')),
                                          frame(0x88, "x"),
+                                         frame(0x88, close_payload(0, "")),
+                                         frame(0x88, close_payload(1005, "")),
+                                         frame(0x88, close_payload(1006, "lost")),
+                                         frame(0x88, close_payload(5000, "")),
                                          frame(0x01, "first") + frame(0x81, "no fragment")};
     for (const std::string& bytes : table) {
         EXPECT_EQ(read(bytes), std::vector<Got>{error}) << bytes;
