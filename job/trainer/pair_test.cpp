@@ -1,5 +1,6 @@
 #include "job/trainer/pair_test.hpp"
 
+#include "job/base/digest.hpp"
 #include "job/base/unique_fd.hpp"
 #include "job/collective/gloo.hpp"
 #include "job/collective/memory_key_store.hpp"
@@ -33,8 +34,8 @@ constexpr std::int64_t kOrder = 512;  // of the matrices: 0.27 GFLOP a product
 constexpr int kProducts = 6;
 constexpr std::size_t kExchangeBytes = 8U << 20U;
 constexpr int kExchanges = 2;
-constexpr std::chrono::milliseconds kAgain{50};
-constexpr std::size_t kFrameBytes = 1U << 20U;  // of what Gloo tells of an address: hundreds
+constexpr std::chrono::milliseconds kAgain{50};  // until the other one's program is up
+constexpr std::size_t kFrameBytes = 1U << 20U;   // of what Gloo tells of an address: hundreds
 
 std::chrono::milliseconds left_of(Clock::time_point end) {
     return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()),
@@ -131,7 +132,8 @@ Result<UniqueFd> accept_other(const PairTask& task, Clock::time_point end) {
             continue;
         }
         limit(fd.get(), std::min(end, Clock::now() + std::chrono::seconds{1}));
-        if (receive(fd.get(), task.token.size()) == task.token && send_all(fd.get(), task.token)) {
+        const auto said = receive(fd.get(), task.token.size());
+        if (said && equal_secret(*said, task.token) && send_all(fd.get(), task.token)) {
             return fd;
         }
     }
@@ -155,8 +157,11 @@ Result<UniqueFd> reach_other(const PairTask& task, Clock::time_point end) {
     while (Clock::now() < end) {
         for (const std::string& address : task.peers) {
             UniqueFd fd = connect_to(address, task.port, end);
-            if (fd && send_all(fd.get(), task.token) &&
-                receive(fd.get(), task.token.size()) == task.token) {
+            if (!fd || !send_all(fd.get(), task.token)) {
+                continue;
+            }
+            const auto said = receive(fd.get(), task.token.size());
+            if (said && equal_secret(*said, task.token)) {
                 return fd;
             }
         }
