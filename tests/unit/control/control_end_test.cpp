@@ -107,6 +107,30 @@ TEST_F(ControlTest, AFullDiskWhileAgentsCallInDoesNotRepeatWhatTheySaid) {
     }
 }
 
+// What is heard together is acknowledged once, and not before it is on disk.
+TEST_F(ControlTest, AFullDiskWhileRanksEndAcknowledgesNothingUntilThereIsRoom) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    const auto acks = [&] { return first.peer->count<wire::Ack>(); };
+    const auto had = acks();
+    limit_store(1);
+    while (submit().has_value()) {  // what room the pages still have
+    }
+    const Seq before = store_->last_seq();
+    wire::Exited ended = exit(1, 0, 7);
+    ended.log_tail = std::string(limits::kTextBytes, 'x');
+    first.say(ended);
+    first.say(wire::Done{2, 1});
+    until([&] { return store_->last_seq() >= before + 3; }, "three tries");
+    EXPECT_EQ(acks(), had) << "nothing is durable yet";
+    EXPECT_EQ(state(id), "running");
+    limit_store(1'000'000);
+    until([&] { return acks() > had; }, "heard");
+    EXPECT_EQ(first.peer->last<wire::Ack>()->event, 2U);
+    EXPECT_EQ(acks(), had + 1);
+}
+
 TEST_F(ControlTest, AnAgentThatComesBackAfterTheEndIsHeardAndSentHome) {
     TestAgent first;
     TestAgent second;
