@@ -219,7 +219,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool ranks_are_left() const;
     void lose_stuck_nodes(Draft& draft);
     void expect_end_if_left();
-    Task<void> end_generation(Cause cause);
+    Task<void> end_generation(Cause cause, bool next_too);
     Task<void> end_attempt(Cause cause);
     std::int64_t last_step() const;
     void forget_attempt();

@@ -312,7 +312,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         stop_sent_.reset();
         cancel_sent_ = false;
         alone_since_.reset();
-        co_await end_generation(follows.cause);
+        co_await end_generation(follows.cause, false);
     } else {
         co_await conclude();
     }

@@ -129,7 +129,7 @@ Task<void> JobActor::restart_ranks(Cause cause) {
         co_return;
     }
     if (allocation_over || !ranks_are_left()) {
-        co_await end_generation(std::move(cause));
+        co_await end_generation(std::move(cause), !allocation_over);
     }
 }
 
@@ -164,7 +164,9 @@ std::int64_t JobActor::last_step() const {
     return step;
 }
 
-Task<void> JobActor::end_generation(Cause cause) {
+// `next_too`: if all nodes that the next one needs have joined, as most have by then, it is fixed
+// in the same append: the ranks wait for one write to the disk less.
+Task<void> JobActor::end_generation(Cause cause, bool next_too) {
     co_await hooks_.flush_telemetry();
     const Generation* live = job_.live_generation();
     if (live == nullptr) {
@@ -185,6 +187,9 @@ Task<void> JobActor::end_generation(Cause cause) {
         hang_watch_.reset();
         stats_.reset();
     });
+    if (next_too) {
+        form_generation(next);
+    }
     co_await commit_and_look(std::move(next));
 }
 

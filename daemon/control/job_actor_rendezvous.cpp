@@ -53,12 +53,14 @@ void JobActor::form_generation(Draft& draft) {
         return;
     }
     std::vector<std::int32_t> before;
+    std::int32_t over = 0;
     if (const Generation* last = draft.job().generation()) {
+        over = last->number;
         for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
             before.push_back(last->slot_of(node));
         }
     }
-    auto members = rendezvous_.next(before);
+    auto members = rendezvous_.next(before, over);
     const bool passed = members && draft.job().spec.preflight.mode != PreflightMode::only &&
                         std::all_of(members->begin(), members->end(),
                                     [this](std::int32_t slot) { return preflight_.passed(slot); });

@@ -85,9 +85,9 @@ bool Rendezvous::is_spare(std::int32_t slot) const {
     return node.phase == Phase::joined && !node.lost && (live_ == 0 || node.member_of != live_);
 }
 
-std::optional<std::vector<std::int32_t>> Rendezvous::next(
-    const std::vector<std::int32_t>& before) const {
-    if (live_ != 0 || joined_ < nodes_) {
+std::optional<std::vector<std::int32_t>> Rendezvous::next(const std::vector<std::int32_t>& before,
+                                                          std::int32_t over) const {
+    if ((live_ != 0 && live_ != over) || joined_ < nodes_) {
         return std::nullopt;
     }
     const auto has_joined = [this](std::int32_t slot) {

@@ -49,8 +49,10 @@ class Rendezvous {
 
     // Slots by node rank of the generation after `before` (the slots of the one before; empty if
     // there was none): everyone keeps its place, and a node that joined as a spare takes that of a
-    // lost one. Nothing: not all that are needed have joined.
-    std::optional<std::vector<std::int32_t>> next(const std::vector<std::int32_t>& before) const;
+    // lost one. `over`: the number of that one, which may still be the live one here if its end is
+    // told with this one's beginning. Nothing: not all that are needed have joined.
+    std::optional<std::vector<std::int32_t>> next(const std::vector<std::int32_t>& before,
+                                                  std::int32_t over) const;
     bool enough_joined() const { return joined_ >= nodes_; }
     // Every member is ready (or has started: the daemon may have been restarted half way).
     bool all_ready() const { return live_ != 0 && ready_ + started_ == nodes_; }

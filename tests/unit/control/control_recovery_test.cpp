@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+#include <string>
+
 namespace lockstep {
 namespace {
 
@@ -106,6 +109,30 @@ TEST_F(RecoveryTest, AFailedRankIsANewGenerationWithTheSameRanks) {
     exits(0, 2, 0);
     exits(1, 2, 0);
     until([&] { return state(id) == "succeeded"; }, "succeeded");
+}
+
+// What ends one generation and what begins the next share an append: nobody waits for the disk
+// twice.
+TEST_F(RecoveryTest, TheNextGenerationIsFixedWithTheEndOfTheLastIfAllHaveJoined) {
+    const std::string id = start();
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    join(1, 1);
+    exits(0, 1, 143, true);
+    join(0, 1);
+    std::set<std::string> states;
+    until(
+        [&] {
+            states.insert(state(id));
+            return last<wire::World>(0)->generation == 2 && last<wire::World>(1)->generation == 2;
+        },
+        "WORLD of the second");
+    EXPECT_EQ(states.count("restarting"), 0U) << "a state of its own on the disk";
+    const Json all = generations(id);
+    ASSERT_EQ(all.size(), 2U);
+    EXPECT_EQ(all[0]["cause"]["class"], "rank_exit");
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
 }
 
 TEST_F(RecoveryTest, WhatIsSaidOfAGenerationThatIsOverChangesNothing) {

@@ -257,8 +257,10 @@ class World {
         }
         disk_.live = false;
         disk_.failed = false;
-        met_.over();
-        form();
+        form();  // in the same append, as job_actor_recovery.cpp does it
+        if (!disk_.live) {
+            met_.over();
+        }
     }
     void form() {
         if (disk_.live) {
@@ -268,7 +270,7 @@ class World {
         if (disk_.generation > 0) {
             before.assign(disk_.members.begin(), disk_.members.end());
         }
-        const auto members = met_.next(before);
+        const auto members = met_.next(before, disk_.generation);
         if (!members) {
             return;
         }
