@@ -38,6 +38,21 @@ double seconds_since(Clock::time_point then) {
     return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
+// User and system time.
+double seconds_of(const rusage& usage) {
+    const auto seconds = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+// Of this process: the clients.
+double own_seconds() {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return seconds_of(usage);
+}
+
 [[noreturn]] void serve_ours(int tell) {
     lockstep::net::io_context io{1};
     lockstep::TaskGroup tasks{io};
@@ -91,10 +106,7 @@ struct Server {
         ::kill(pid, SIGKILL);
         rusage usage{};
         ::wait4(pid, nullptr, 0, &usage);
-        const auto seconds = [](const timeval& t) {
-            return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-        };
-        return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+        return seconds_of(usage);
     }
 };
 
@@ -188,8 +200,10 @@ void measure(const std::string& name, bool ours, int clients) {
 
 void measure_storm(const std::string& name, bool ours, int clients) {
     const Server server{ours};
+    const double before = own_seconds();
     const Phases phases = run_clients(clients, server.port);
     std::printf("%s_storm %.4f s\n", name.c_str(), phases.connect + phases.exchange);
+    std::printf("%s_storm_clients_cpu %.4f s\n", name.c_str(), own_seconds() - before);
     std::printf("%s_storm_server_cpu %.4f s\n", name.c_str(), server.end());
     std::fflush(stdout);
 }
