@@ -100,9 +100,16 @@ void ControlService::count_rendezvous(const Job& job, const Event& event) {
             all.size() > 1 ? all[all.size() - 2].finished_at : job.attempt()->placed_at;
         rendezvous_metrics_.completed(
             static_cast<double>(std::max<UnixMillis>(event.time - began, 0)) / 1000.0);
-    } else if (std::holds_alternative<event::GenerationEnded>(event.data) &&
-               generation != nullptr && generation->running_at == 0) {
-        rendezvous_metrics_.ended(telemetry::RendezvousResult::failed);
+    } else if (const auto* ended = std::get_if<event::GenerationEnded>(&event.data);
+               ended != nullptr && generation != nullptr) {
+        // The newest one may have begun in the same append.
+        const auto& all = job.attempt()->generations;
+        const bool never_ran = std::any_of(all.begin(), all.end(), [&](const Generation& one) {
+            return one.number == ended->generation && one.running_at == 0;
+        });
+        if (never_ran) {
+            rendezvous_metrics_.ended(telemetry::RendezvousResult::failed);
+        }
     } else if (const auto* fault = std::get_if<event::FaultSeen>(&event.data);
                fault != nullptr &&
                fault->cause_class == to_string(CauseClass::rendezvous_timeout)) {

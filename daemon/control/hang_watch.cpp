@@ -22,18 +22,13 @@ std::uint64_t sum_of_steps(const telemetry::JobSeries& series) {
 }  // namespace
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& series, TimePoint now,
-                                                  std::chrono::seconds limit, double since) {
+                                                  std::chrono::seconds limit, bool stepped) {
     if (looked_at_ && now - *looked_at_ < kEvery) {
         return std::nullopt;
     }
     const bool first = !looked_at_;
     looked_at_ = now;
     const std::uint64_t sum = sum_of_steps(series);
-    bool stepped = false;  // in this generation
-    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
-        const std::int64_t step = series.rank(rank).last_step();
-        stepped = stepped || (step >= 0 && series.rank(rank).last_received() >= since);
-    }
     if (first) {
         steps_ = sum;
         moved_at_ = stepped ? std::optional{now} : std::nullopt;

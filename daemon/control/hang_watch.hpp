@@ -28,11 +28,11 @@ class HangWatch {
 
     // Another generation, or nobody could be heard: the next step counts as the first.
     void reset() { *this = HangWatch{}; }
-    // `limit`: how long without a step is a hang. `since`: when the generation began, Unix seconds
-    // of the daemon's clock. Ranks that never report are not called behind. Nothing: it does not
-    // hang, or was looked at a moment ago.
+    // `limit`: how long without a step is a hang. `stepped`: whether a rank has reported a step in
+    // this generation; the series also have those of the ones before. Ranks that never report are
+    // not called behind. Nothing: it does not hang, or was looked at a moment ago.
     std::optional<Verdict> look(const telemetry::JobSeries& series, TimePoint now,
-                                std::chrono::seconds limit, double since);
+                                std::chrono::seconds limit, bool stepped);
 
     // Whether no rank has made a step since the last look that was not spared.
     bool still(const telemetry::JobSeries& series) const;

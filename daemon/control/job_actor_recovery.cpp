@@ -150,18 +150,13 @@ void JobActor::expect_end_if_left() {
 std::int64_t JobActor::last_step() const {
     const auto* series = context_.series.find(job_.id.value);
     const Generation* live = job_.live_generation();
-    std::int64_t step = -1;
     if (series == nullptr || live == nullptr) {
-        return step;
+        return -1;
     }
-    for (std::size_t rank = 0; rank < series->world_size(); ++rank) {
-        const telemetry::RankSeries& one = series->rank(rank);
-        // What came before is of an earlier generation; times are this daemon's, seconds.
-        if (one.last_received() * 1000.0 >= static_cast<double>(live->started_at)) {
-            step = std::max(step, std::min(one.last_step(), kStepMost));
-        }
-    }
-    return step;
+    // By its number: when something came says nothing, one generation may begin in the very
+    // millisecond in which the last batch of the one before was taken.
+    const auto* report = series->report_of(job_.attempt()->number, live->number);
+    return report == nullptr ? -1 : std::min(report->last_step, kStepMost);
 }
 
 // `next_too`: if all nodes that the next one needs have joined, as most have by then, it is fixed
@@ -286,9 +281,10 @@ void JobActor::watch_for_hang(const Draft& draft) {
     }
     const telemetry::JobStats* known = stats();
     const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    const auto* report = series->report_of(draft.job().attempt()->number, live->number);
     auto verdict = hang_watch_.look(*series, context_.clock.steady(),
                                     hang_limit(draft.job().spec.watch.hang_seconds, usual),
-                                    static_cast<double>(live->started_at) / 1000.0);
+                                    report != nullptr && report->last_step >= 0);
     if (!verdict) {
         return;
     }

@@ -159,6 +159,14 @@ std::uint64_t JobSeries::last_batch(std::int32_t attempt, std::int32_t node_rank
     return found == seen_.end() ? 0 : found->second;
 }
 
+const GenerationReport* JobSeries::report_of(std::int32_t attempt, std::int32_t generation) const {
+    const auto found =
+        std::find_if(generations_.rbegin(), generations_.rend(), [&](const GenerationReport& one) {
+            return one.attempt == attempt && one.generation == generation;
+        });
+    return found == generations_.rend() ? nullptr : &*found;
+}
+
 GenerationReport& JobSeries::generation(std::int32_t attempt, std::uint32_t number) {
     const auto wanted = static_cast<std::int32_t>(number);
     const auto at = std::find_if(generations_.rbegin(), generations_.rend(), [&](const auto& one) {

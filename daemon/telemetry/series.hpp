@@ -82,6 +82,8 @@ class JobSeries {
     std::uint64_t last_batch(std::int32_t attempt, std::int32_t node_rank) const;
     // What each generation made of its steps, in order; only those of which a batch came.
     const std::vector<GenerationReport>& generations() const { return generations_; }
+    // That of one generation; nullptr if no batch of it came. Good until the next ingest().
+    const GenerationReport* report_of(std::int32_t attempt, std::int32_t generation) const;
     // Metric ids, core metrics first, then in the order of their first appearance.
     std::optional<std::size_t> metric(std::string_view name) const;
     const std::vector<std::string>& metrics() const { return metrics_; }

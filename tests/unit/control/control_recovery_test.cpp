@@ -133,6 +133,52 @@ TEST_F(RecoveryTest, TheNextGenerationIsFixedWithTheEndOfTheLastIfAllHaveJoined)
     EXPECT_EQ(all[0]["cause"]["class"], "rank_exit");
     begin(2);
     until([&] { return state(id) == "running"; }, "running again");
+    // The ranks of the first had been started: both times the nodes met.
+    EXPECT_THAT(metrics_text(),
+                testing::AllOf(
+                    testing::HasSubstr("lockstep_rendezvous_rounds_total{result=\"completed\"} 2"),
+                    testing::HasSubstr("lockstep_rendezvous_rounds_total{result=\"failed\"} 0")));
+}
+
+// Both happen in one millisecond: the last batch of a generation is taken, and the next one begins.
+// The one before's steps were the next one's: it was a hang while it imported, and a crash loop.
+TEST_F(RecoveryTest, StepsOfTheGenerationBeforeAreNotTheNextOnes) {
+    const std::string id = start(0, R"({},"watch":{"hang_seconds":3})");
+    agents_[0].session->on_binary(batch(1, 0, 7));
+    until([&] { return last<wire::Ack>(0) != nullptr && last<wire::Ack>(0)->batch == 1; }, "ACK");
+    for (const std::int32_t generation : {1, 2}) {
+        exits(1, generation, 3);
+        until([&] { return aborted(0, generation) && aborted(1, generation); }, "ABORT to both");
+        join(1, generation);
+        exits(0, generation, 143, true);
+        join(0, generation);
+        begin(generation + 1);
+        until([&] { return state(id) == "running"; }, "running again");
+    }
+    const Json all = generations(id);
+    EXPECT_EQ(all[0]["step"], 7);
+    EXPECT_FALSE(all[1].contains("step")) << all[1].dump();
+    const auto stand_still = [&] {
+        for (const auto time : {std::chrono::milliseconds{300}, std::chrono::milliseconds{3500}}) {
+            clock_.advance(time);
+            agents_[0].say(wire::Beat{0, 3, 0});
+            agents_[1].say(wire::Beat{0, 3, 0});
+            const auto polls = scheduler_.polls;
+            until([&] { return scheduler_.polls > polls + 2; }, "it was looked at");
+        }
+    };
+    stand_still();
+    EXPECT_EQ(last<wire::Examine>(0), nullptr) << "nobody knows how long imports take";
+    // Its own steps count.
+    Batch own;
+    own.seq = 2;
+    own.generation = 3;
+    own.add_row(0, 9, 1'700'000'010.0);
+    own.set("loss", 0.5);
+    agents_[0].session->on_binary(encode_batch(own));
+    until([&] { return last<wire::Ack>(0)->batch == 2; }, "ACK");
+    stand_still();
+    until([&] { return last<wire::Examine>(0) != nullptr; }, "it hangs now");
 }
 
 TEST_F(RecoveryTest, WhatIsSaidOfAGenerationThatIsOverChangesNothing) {

@@ -21,11 +21,11 @@ class HangWatchTest : public ::testing::Test {
         EXPECT_EQ(series_.ingest(batch, 1, 1000.0).rows, 1U);
     }
     std::optional<HangWatch::Verdict> look(int at) {
-        return watch_.look(series_, HangWatch::TimePoint{seconds{at}}, seconds{10}, since_);
+        return watch_.look(series_, HangWatch::TimePoint{seconds{at}}, seconds{10}, stepped_);
     }
     telemetry::JobSeries series_{3};
     HangWatch watch_;
-    double since_ = 2000.0;  // reports come at 1000: what is there at the first look is old
+    bool stepped_ = false;  // what is there at the first look is of another generation
 
   private:
     std::uint64_t seq_ = 0;
@@ -70,7 +70,7 @@ TEST_F(HangWatchTest, LooksFourTimesASecondAtMost) {
         return HangWatch::TimePoint{std::chrono::milliseconds{milliseconds}};
     };
     const auto hangs = [&](int milliseconds) {
-        return watch_.look(series_, at(milliseconds), seconds{1}, since_).has_value();
+        return watch_.look(series_, at(milliseconds), seconds{1}, stepped_).has_value();
     };
     EXPECT_FALSE(hangs(0));
     report(0, 7);
@@ -113,7 +113,7 @@ TEST_F(HangWatchTest, StepsOfTheGenerationBeforeDoNotCount) {
 
 // The ranks of a small job had made all their steps before it was looked at for the first time.
 TEST_F(HangWatchTest, StepsMadeBeforeTheFirstLookCount) {
-    since_ = 900.0;
+    stepped_ = true;
     report(0, 3);
     EXPECT_FALSE(look(0));
     EXPECT_FALSE(look(9));

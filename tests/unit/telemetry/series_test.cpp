@@ -62,6 +62,10 @@ TEST(JobSeries, KnowsTheStepsOfEveryGeneration) {
     EXPECT_EQ(job.generations()[1].checkpoint_seconds, 0) << "counted anew";
     EXPECT_EQ(job.generations()[2].attempt, 2);
     EXPECT_EQ(job.generations()[2].generation, 1);
+    EXPECT_EQ(job.report_of(1, 2), &job.generations()[1]);
+    EXPECT_EQ(job.report_of(2, 1), &job.generations()[2]);
+    EXPECT_EQ(job.report_of(2, 2), nullptr);
+    EXPECT_EQ(job.report_of(3, 1), nullptr);
 }
 
 // An infinite sum was stored as null, and the daemon ended at every start when it read that.
