@@ -1,6 +1,8 @@
 // The framing of RFC 6455, as a server reads and writes it.
 #include "daemon/http/ws_frames.hpp"
 
+#include "tests/support/read_frames.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,28 +29,12 @@ std::string frame(unsigned first, std::string payload, std::array<char, 4> mask 
     return out;
 }
 
-struct Got {
-    Kind kind;
-    std::string payload;
-    std::uint16_t code;
-    bool operator==(const Got&) const = default;
-};
+using Got = test::Frames::One;
 
 // Everything that comes out of the bytes, fed in pieces of that size.
-std::vector<Got> read(std::string bytes, std::size_t piece = SIZE_MAX, std::size_t most = 1000) {
-    FrameReader reader{most};
-    std::vector<Got> out;
-    for (std::size_t at = 0; at < bytes.size(); at += std::min(piece, bytes.size() - at)) {
-        std::string part = bytes.substr(at, piece);  // its memory is gone after the round
-        reader.feed(part);
-        for (auto event = reader.next(); event.kind != Kind::none; event = reader.next()) {
-            out.push_back({event.kind, std::string{event.payload}, event.code});
-            if (event.kind == Kind::broken) {
-                return out;
-            }
-        }
-    }
-    return out;
+std::vector<Got> read(const std::string& bytes, std::size_t piece = SIZE_MAX,
+                      std::size_t most = 1000) {
+    return test::read_frames(bytes, piece, most).all;
 }
 
 TEST(WsFrames, TheStandardsOwnHandshake) {
