@@ -29,6 +29,19 @@ class EvidenceTest : public ControlTest {
             },
             "ACK");
     }
+    // The daemon's; the ranks run on, and their agents come back.
+    void restart() {
+        for (TestAgent& agent : agents_) {
+            agent.session->on_closed();
+        }
+        shut_down();
+        boot();
+        agents_[0] = hello(0, "i0", true);
+        agents_[1] = hello(1, "i1", true);
+        for (const TestAgent& agent : agents_) {
+            until([&] { return agent.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+        }
+    }
     void hang() {
         stand_still();
         until([&] { return examined(0) && examined(1); }, "EXAMINE");
@@ -162,6 +175,24 @@ TEST_F(EvidenceTest, AnAgentThatGathersForeverIsNotWaitedForForever) {
     EXPECT_EQ(all["items"][0]["ranks"][0]["rank"], 1);
     EXPECT_THAT(all["items"][0]["message"].get<std::string>(),
                 HasSubstr("rank 1: their agent did not answer in time"));
+}
+
+// That ranks had made steps is known from what is stored; else nobody would wait for the next one.
+TEST_F(EvidenceTest, ARestartOfTheDaemonDoesNotHideAHang) {
+    start();
+    steps();
+    restart();
+    hang();
+}
+
+TEST_F(EvidenceTest, ARestartOfTheDaemonDoesNotHideAHangIfTheStepsAreInHistory) {
+    open_samples_ = 1;  // every batch is put away
+    shut_down();
+    boot();
+    start();
+    steps();
+    restart();
+    hang();
 }
 
 TEST_F(EvidenceTest, AskedForNothingIsStopped) {

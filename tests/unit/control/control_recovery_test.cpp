@@ -140,6 +140,23 @@ TEST_F(RecoveryTest, TheNextGenerationIsFixedWithTheEndOfTheLastIfAllHaveJoined)
                     testing::HasSubstr("lockstep_rendezvous_rounds_total{result=\"failed\"} 0")));
 }
 
+TEST_F(RecoveryTest, AGenerationWhoseRanksWereNotAllStartedIsAFailedRendezvous) {
+    const std::string id = start();
+    for (const std::int32_t generation : {1, 2}) {
+        exits(1, generation, 3);
+        until([&] { return aborted(0, generation) && aborted(1, generation); }, "ABORT to both");
+        join(1, generation);
+        exits(0, generation, 143, true);
+        join(0, generation);
+        until([&] { return last<wire::World>(1)->generation == generation + 1; }, "WORLD");
+    }
+    EXPECT_EQ(generations(id).size(), 3U) << "nobody said STARTED in the second";
+    EXPECT_THAT(metrics_text(),
+                testing::AllOf(
+                    testing::HasSubstr("lockstep_rendezvous_rounds_total{result=\"completed\"} 1"),
+                    testing::HasSubstr("lockstep_rendezvous_rounds_total{result=\"failed\"} 1")));
+}
+
 // Both happen in one millisecond: the last batch of a generation is taken, and the next one begins.
 // The one before's steps were the next one's: it was a hang while it imported, and a crash loop.
 TEST_F(RecoveryTest, StepsOfTheGenerationBeforeAreNotTheNextOnes) {
