@@ -393,18 +393,7 @@ Task<void> JobActor::conclude() {
     }
     const Attempt* attempt = job_.attempt();
     if (attempt != nullptr && attempt->finished_at == 0) {
-        if (const Generation* generation = job_.live_generation()) {
-            event::GenerationEnded ended;
-            ended.attempt = attempt->number;
-            ended.generation = generation->number;
-            ended.cause = end.cause;
-            ended.step = last_step();
-            add(next, std::move(ended));
-        }
-        event::AttemptEnded ended;
-        ended.attempt = attempt->number;
-        ended.cause = end.cause;
-        add(next, std::move(ended));
+        add_attempt_end(next, end.cause);
     }
     set_pending_reason("");
     if (!add(next, end)) {

@@ -219,7 +219,11 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool ranks_are_left() const;
     void lose_stuck_nodes(Draft& draft);
     void expect_end_if_left();
-    Task<void> end_generation(Cause cause, bool next_too);
+    // What may follow in the same append; `look`: nothing, the allocation is over.
+    enum class AfterEnd : std::uint8_t { look, next_generation };
+    bool add_generation_end(Draft& draft, const Cause& cause);
+    void add_attempt_end(Draft& draft, const Cause& cause);
+    Task<void> end_generation(Cause cause, AfterEnd after);
     Task<void> end_attempt(Cause cause);
     std::int64_t last_step() const;
     void forget_attempt();

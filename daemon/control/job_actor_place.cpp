@@ -312,7 +312,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         stop_sent_.reset();
         cancel_sent_ = false;
         alone_since_.reset();
-        co_await end_generation(follows.cause, false);
+        co_await end_generation(follows.cause, AfterEnd::look);
     } else {
         co_await conclude();
     }

@@ -129,7 +129,8 @@ Task<void> JobActor::restart_ranks(Cause cause) {
         co_return;
     }
     if (allocation_over || !ranks_are_left()) {
-        co_await end_generation(std::move(cause), !allocation_over);
+        const AfterEnd after = allocation_over ? AfterEnd::look : AfterEnd::next_generation;
+        co_await end_generation(std::move(cause), after);
     }
 }
 
@@ -159,21 +160,37 @@ std::int64_t JobActor::last_step() const {
     return report == nullptr ? -1 : std::min(report->last_step, kStepMost);
 }
 
-// `next_too`: if all nodes that the next one needs have joined, as most have by then, it is fixed
-// in the same append: the ranks wait for one write to the disk less.
-Task<void> JobActor::end_generation(Cause cause, bool next_too) {
-    co_await hooks_.flush_telemetry();
+// That the live generation has ended. False: none lives.
+bool JobActor::add_generation_end(Draft& draft, const Cause& cause) {
     const Generation* live = job_.live_generation();
     if (live == nullptr) {
-        co_return;
+        return false;
     }
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;
     ended.generation = live->number;
-    ended.cause = std::move(cause);
+    ended.cause = cause;
     ended.step = last_step();
+    return add(draft, std::move(ended));
+}
+
+// With the generation that lives, if one does.
+void JobActor::add_attempt_end(Draft& draft, const Cause& cause) {
+    add_generation_end(draft, cause);
+    event::AttemptEnded ended;
+    ended.attempt = job_.attempt()->number;
+    ended.cause = cause;
+    add(draft, std::move(ended));
+}
+
+// The next one is fixed in the same append if all nodes that it needs have joined, as most have by
+// then: the ranks wait for one write to the disk less.
+Task<void> JobActor::end_generation(Cause cause, AfterEnd after) {
+    co_await hooks_.flush_telemetry();
     Draft next = draft();
-    add(next, std::move(ended));
+    if (!add_generation_end(next, cause)) {
+        co_return;
+    }
     next.effects.push_back([this] {
         rendezvous_.over();
         exchange_.reset();
@@ -182,7 +199,7 @@ Task<void> JobActor::end_generation(Cause cause, bool next_too) {
         hang_watch_.reset();
         stats_.reset();
     });
-    if (next_too) {
+    if (after == AfterEnd::next_generation) {
         form_generation(next);
     }
     co_await commit_and_look(std::move(next));
@@ -193,18 +210,7 @@ Task<void> JobActor::end_attempt(Cause cause) {
     co_await hooks_.flush_telemetry();
     const std::int32_t number = job_.attempt()->number;
     Draft next = draft();
-    if (const Generation* live = job_.live_generation()) {
-        event::GenerationEnded generation;
-        generation.attempt = number;
-        generation.generation = live->number;
-        generation.cause = cause;
-        generation.step = last_step();
-        add(next, std::move(generation));
-    }
-    event::AttemptEnded ended;
-    ended.attempt = number;
-    ended.cause = std::move(cause);
-    add(next, std::move(ended));
+    add_attempt_end(next, cause);
     next.effects.push_back([this, number] {
         log::info("attempt is over, another one follows",
                   {{"job", job_.id.value}, {"attempt", number}});
