@@ -244,7 +244,7 @@ constexpr std::string_view kSchemas = R"json({
     "expected_start": {"type": "string", "format": "date-time",
       "description": "As the scheduler estimates it."},
     "cause": {"$ref": "#/components/schemas/Cause"},
-    "warnings": {"type": "array", "items": {"type": "string"}},
+    "warnings": {"type": "array", "items": {"type": "string"}, "description": "From the admission, and what came up since (event warning); nothing ends because of them."},
     "attempts": {"type": "array", "items": {"$ref": "#/components/schemas/Attempt"}}}},
 "JobPage": {"type": "object", "required": ["items"], "properties": {
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/Job"}},

@@ -110,6 +110,12 @@ void fields(V& visit, M& m) {
         visit.optional("check", m.check);
         visit.optional("found", m.found);
         visit.optional("expected", m.expected);
+    } else if constexpr (Is<M, event::WarningGiven>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit.number_or_none("rank", m.rank);
+        visit("node", m.node);
+        visit("message", m.message);
     } else if constexpr (Is<M, event::CheckpointSaved>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);

@@ -201,6 +201,15 @@ struct PreflightSeen {
     std::string found{};
     std::string expected{};
 };
+// What the job's user should know, and what ends nothing; also in the job's `warnings`. Each text
+// once, limits::kJobWarnings of them.
+struct WarningGiven {
+    std::int32_t attempt = 0;  // 0: of no attempt
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // -1: of no single rank
+    std::string node;        // "": of no single node
+    std::string message;
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -217,7 +226,8 @@ using EventData =
                  event::CancelRequested, event::Finished, event::AttemptSubmitting,
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
-                 event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen>;
+                 event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen,
+                 event::WarningGiven>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -351,6 +351,15 @@ struct Applier {
         current->xids.push_back(e);
         return {};
     }
+    Status operator()(const event::WarningGiven& e) const {
+        const auto& known = job.warnings;
+        if (known.size() >= limits::kJobWarnings ||
+            std::find(known.begin(), known.end(), e.message) != known.end()) {
+            return stale("warning");
+        }
+        job.warnings.push_back(e.message);
+        return {};
+    }
     Status operator()(const event::Finished& e) const {
         if (!is_final(e.state)) {
             return fail(Errc::conflict, "finished: not a final state");

@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "gpu_xid",
     "evidence_taken",
     "preflight",
+    "warning",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

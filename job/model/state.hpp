@@ -49,8 +49,9 @@ enum class EventKind : std::uint8_t {
     gpu_xid,
     evidence_taken,
     preflight,
+    warning,
 };
-inline constexpr std::size_t kEventKinds = 25;
+inline constexpr std::size_t kEventKinds = 26;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -143,11 +144,11 @@ inline constexpr std::array kTransitions{
 };
 
 // The state after the event, or nothing when the event has no place in `from`. cancel_requested
-// changes no state: the job goes on until what runs has stopped. Nor do agent_refused and
-// preflight: the agents that are welcome go on; between attempts there is none to refuse or to look
-// at.
+// changes no state: the job goes on until what runs has stopped. Nor does a warning; nor do
+// agent_refused and preflight: the agents that are welcome go on; between attempts there is none to
+// refuse or to look at.
 constexpr std::optional<JobState> next(JobState from, EventKind on) {
-    if ((on == EventKind::cancel_requested && !is_final(from)) ||
+    if (((on == EventKind::cancel_requested || on == EventKind::warning) && !is_final(from)) ||
         ((on == EventKind::agent_refused || on == EventKind::preflight) && !is_final(from) &&
          from != JobState::accepted && from != JobState::requeued)) {
         return from;

@@ -42,7 +42,8 @@ std::vector<EventData> samples() {
             event::AnomalySeen{1, 2, 3, "n", "straggler", 40, "busy"},
             event::GpuXid{1, 2, 3, "n", 4, 79, 99},
             event::EvidenceTaken{1, 2, "a hang", "all", 7, *parse_json(R"([{"rank":1}])")},
-            event::PreflightSeen{1, 2, "n", "fail", "nccl", "2.18", "2.28"}};
+            event::PreflightSeen{1, 2, "n", "fail", "nccl", "2.18", "2.28"},
+            event::WarningGiven{1, 2, 3, "n", "look at it"}};
 }
 
 TEST(Events, ReadBackAsTheyWereWritten) {

@@ -68,6 +68,8 @@ EventData fitting(EventKind kind) {
             return event::PreflightSeen{1, 0, "n0", "warn", "clock", "60 ms", "50 ms"};
         case EventKind::gpu_xid:
             return event::GpuXid{1, 1, 0, "n0", 3, 79, 99};
+        case EventKind::warning:
+            return event::WarningGiven{1, 1, -1, "n0", "look at it"};
         case EventKind::evidence_taken:
             return event::EvidenceTaken{1, 1, "a hang", "all of it", 7, Json::array()};
     }
@@ -130,9 +132,9 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
             }
         }
     }
-    // The table, plus cancel_requested and finished in each of the seven states that are not final,
-    // agent_refused and preflight in those with an attempt.
-    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 5 + 5);
+    // The table, plus cancel_requested, finished and warning in each of the seven states that are
+    // not final, agent_refused and preflight in those with an attempt.
+    EXPECT_EQ(legal, kTransitions.size() + 7 + 7 + 7 + 5 + 5);
 }
 
 // An agent that has reconnected says it again.
@@ -150,6 +152,23 @@ TEST(JobFold, AnErrorOfAGpuIsTakenOnceAndNotWithoutEnd) {
         ++event.seq;
     }
     event.data = event::GpuXid{1, 1, 0, "n0", 3, 79, 5000};
+    EXPECT_FALSE(apply(job, event).has_value());
+}
+
+TEST(JobFold, AWarningIsShownOnceBesideThoseOfTheAdmissionAndNotWithoutEnd) {
+    Job job = job_in(JobState::running, false);
+    const std::size_t before = job.warnings.size();
+    Event event;
+    event.data = event::WarningGiven{1, 1, -1, "n0", "look at it"};
+    EXPECT_TRUE(apply(job, event).has_value());
+    EXPECT_FALSE(apply(job, event).has_value()) << "said already";
+    EXPECT_EQ(job.state, JobState::running);
+    EXPECT_EQ(job_json(job, LiveView{})["warnings"].back(), "look at it");
+    for (std::size_t i = before + 1; i < limits::kJobWarnings; ++i) {
+        event.data = event::WarningGiven{1, 1, -1, "n0", std::to_string(i)};
+        EXPECT_TRUE(apply(job, event).has_value());
+    }
+    event.data = event::WarningGiven{1, 1, -1, "n0", "one too many"};
     EXPECT_FALSE(apply(job, event).has_value());
 }
 
