@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kEvery{250};
+constexpr std::chrono::milliseconds kLookEvery{250};
 
 // May wrap: only whether it changes counts.
 std::uint64_t sum_of_steps(const telemetry::JobSeries& series) {
@@ -23,7 +23,7 @@ std::uint64_t sum_of_steps(const telemetry::JobSeries& series) {
 
 std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& series, TimePoint now,
                                                   std::chrono::seconds limit, bool stepped) {
-    if (looked_at_ && now - *looked_at_ < kEvery) {
+    if (looked_at_ && now - *looked_at_ < kLookEvery) {
         return std::nullopt;
     }
     const bool first = !looked_at_;

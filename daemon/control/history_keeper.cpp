@@ -24,7 +24,7 @@ constexpr std::size_t kStates = 256;                   // looked at in one trans
 constexpr auto kRetryFirst = std::chrono::seconds{1};  // after a flush that failed, then doubled
 constexpr auto kRetryMost = std::chrono::seconds{60};
 constexpr auto kLate = std::chrono::seconds{60};  // more may come from the same agents
-constexpr auto kEvery = std::chrono::hours{1};
+constexpr auto kKeepEvery = std::chrono::hours{1};
 
 Result<ChunksWrite> pack(const JobId& job,
                          const std::vector<std::shared_ptr<const HistoryRows>>& sealed,
@@ -286,14 +286,14 @@ void HistoryKeeper::attend(SteadyClock::duration delay) {
 
 // What no batch of a job sets off: another try, what is left of jobs that are over, age.
 Task<void> HistoryKeeper::tend() {
-    auto hour = SteadyClock::now() + kEvery;
+    auto hour = SteadyClock::now() + kKeepEvery;
     while (!ending_) {
         wake_.expires_at(std::min(hour, due_));
         ErrorCode ec;
         co_await wake_.async_wait(into(ec));
         const auto now = SteadyClock::now();
         if (now >= hour) {
-            hour = now + kEvery;
+            hour = now + kKeepEvery;
             due_ = now;
             leftovers_ = true;
             expire();

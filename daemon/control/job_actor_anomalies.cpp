@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kEvery = std::chrono::seconds{1};
+constexpr auto kAnomaliesEvery = std::chrono::seconds{1};
 
 }  // namespace
 
@@ -21,7 +21,7 @@ void JobActor::look_for_anomalies(Draft& draft) {
     }
     // A walk over all ranks, and this is called with every round of inputs.
     const auto at = context_.clock.steady();
-    if (anomalies_at_ && at - *anomalies_at_ < kEvery) {
+    if (anomalies_at_ && at - *anomalies_at_ < kAnomaliesEvery) {
         return;
     }
     anomalies_at_ = at;

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kCursorBytes = 512;
+constexpr std::size_t kNodeCursorBytes = 512;
 
 HttpResponse cluster(Control& control, const HttpRequest& request) {
     QueryReader in{request.query};
@@ -25,7 +25,7 @@ Task<HttpResponse> nodes(RouteContext context, HttpRequest request) {
     std::int64_t limit = static_cast<std::int64_t>(query.limit);
     in.text("partition", query.partition, limits::kTextBytes);
     in.text("state", query.state, limits::kTextBytes);
-    in.text("cursor", query.cursor, kCursorBytes);
+    in.text("cursor", query.cursor, kNodeCursorBytes);
     in.integer("limit", limit, 1, limits::kPage);
     if (const auto error = in.finish()) {
         co_return problem(*error);

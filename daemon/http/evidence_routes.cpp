@@ -14,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kAnyOffset = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kAnyEvidence = std::numeric_limits<std::int64_t>::max();
 
-Task<HttpResponse> list(RouteContext context, HttpRequest request) {
+Task<HttpResponse> list_evidence(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     std::int64_t limit = limits::kPageDefault;
     in.integer("limit", limit, 1, limits::kPageDefault);
@@ -65,7 +65,7 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     in.integer("attempt", attempt, 1, limits::kAttempts);
     in.integer("generation", generation, 1, INT32_MAX);
     in.integer("rank", rank, 0, limits::kRanks - 1);
-    in.integer("offset", offset, 0, kAnyOffset);
+    in.integer("offset", offset, 0, kAnyEvidence);
     if (const auto error = in.finish()) {
         co_return problem(*error);
     }
@@ -88,8 +88,8 @@ Task<HttpResponse> file(RouteContext context, HttpRequest request) {
     co_return co_await read_aside(context, std::move(folder), std::move(read));
 }
 
-using Call = Task<HttpResponse> (*)(RouteContext, HttpRequest);
-SlowHandler waiting(const RouteContext& context, Call call) {
+using EvidenceCall = Task<HttpResponse> (*)(RouteContext, HttpRequest);
+SlowHandler waiting_for_evidence(const RouteContext& context, EvidenceCall call) {
     return [context, call](HttpRequest request) { return call(context, std::move(request)); };
 }
 
@@ -99,7 +99,7 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     Route route;
     route.path = "/v1/jobs/{id}/evidence";
     route.scope = Scope::read;
-    route.handler = waiting(context, list);
+    route.handler = waiting_for_evidence(context, list_evidence);
     route.operation = "getJobEvidence";
     route.summary =
         "What the ranks were doing when the job hung, or when somebody asked: the newest look of "
@@ -113,7 +113,7 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     route.method = Method::post;
     route.path = "/v1/jobs/{id}/evidence";
     route.scope = Scope::write;
-    route.handler = waiting(context, take);
+    route.handler = waiting_for_evidence(context, take);
     route.operation = "takeJobEvidence";
     route.summary =
         "Look at the ranks now; nothing is stopped. It is there some seconds later. 409: nothing "
@@ -125,7 +125,7 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/evidence/{name}";
     route.scope = Scope::read;
-    route.handler = waiting(context, file);
+    route.handler = waiting_for_evidence(context, file);
     route.operation = "getJobEvidenceFile";
     route.summary =
         "One file of a rank's evidence, at most 1 MiB an answer: state.txt, kernel.txt, "

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kKeyBytes = 255;
-constexpr std::size_t kCursorBytes = 256;
+constexpr std::size_t kJobCursorBytes = 256;
 
 // Spec and sweep of a submission; the rest is empty.
 Result<SubmitRequest> asked_of(const HttpRequest& request) {
@@ -157,7 +157,7 @@ Result<JobQuery> job_query(const HttpRequest& request) {
     in.text("name", query.name, limits::kTextBytes);
     in.text("sweep", query.sweep, limits::kTextBytes);
     in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, kCursorBytes);
+    in.text("cursor", query.cursor, kJobCursorBytes);
     read_label(in, query);
     if (!state.empty()) {
         query.state = parse_job_state(state);
@@ -175,7 +175,7 @@ Result<JobQuery> job_query(const HttpRequest& request) {
     return query;
 }
 
-Task<HttpResponse> list(Control& control, HttpRequest request) {
+Task<HttpResponse> list_jobs(Control& control, HttpRequest request) {
     auto query = job_query(request);
     if (!query) {
         co_return problem(query.error());
@@ -250,8 +250,8 @@ Task<HttpResponse> script(Control& control, HttpRequest request) {
 
 // A coroutine that outlives its lambda keeps only its parameters: the lambdas here are no
 // coroutines, they call one.
-using Call = Task<HttpResponse> (*)(Control&, HttpRequest);
-SlowHandler waiting(Control& control, Call call) {
+using JobCall = Task<HttpResponse> (*)(Control&, HttpRequest);
+SlowHandler waiting_for_job(Control& control, JobCall call) {
     return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
 }
 
@@ -261,7 +261,7 @@ void add_submit_routes(Router& router, const RouteContext& context) {
     route.method = Method::post;
     route.path = "/v1/jobs";
     route.scope = Scope::write;
-    route.handler = waiting(control, submit);
+    route.handler = waiting_for_job(control, submit);
     route.operation = "submitJob";
     route.summary = "Submit a job; it is on disk before the answer.";
     route.headers = {
@@ -293,7 +293,7 @@ void add_read_routes(Router& router, const RouteContext& context) {
     Route route;
     route.path = "/v1/jobs";
     route.scope = Scope::read;
-    route.handler = waiting(control, list);
+    route.handler = waiting_for_job(control, list_jobs);
     route.operation = "listJobs";
     route.summary = "List jobs, newest first.";
     route.query = {{"state", "string", "Only jobs in this state."},
@@ -311,7 +311,7 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route.scope = Scope::read;
     route.handler =
         TryHandler{[&control](const HttpRequest& request) { return show_now(control, request); },
-                   waiting(control, show)};
+                   waiting_for_job(control, show)};
     route.operation = "getJob";
     route.summary = "Show one job.";
     route.response_schema = "Job";
@@ -321,7 +321,7 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/spec";
     route.scope = Scope::read;
-    route.handler = waiting(control, spec);
+    route.handler = waiting_for_job(control, spec);
     route.operation = "getJobSpec";
     route.summary = "The job's specification with every default filled in.";
     route.response_schema = "JobSpec";
@@ -331,7 +331,7 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/script";
     route.scope = Scope::read;
-    route.handler = waiting(control, script);
+    route.handler = waiting_for_job(control, script);
     route.operation = "getJobScript";
     route.summary =
         "The batch script of the newest attempt as it was submitted; 404 with the local scheduler, "
@@ -393,7 +393,7 @@ void add_job_routes(Router& router, const RouteContext& context) {
         route.method = Method::post;
         route.path = command.path;
         route.scope = Scope::write;
-        route.handler = waiting(context.control, command.handler);
+        route.handler = waiting_for_job(context.control, command.handler);
         route.operation = command.operation;
         route.summary = command.summary;
         route.response_schema = command.schema;

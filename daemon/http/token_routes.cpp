@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kCursorBytes = 256;
+constexpr std::size_t kTokenCursorBytes = 256;
 
 // As a job's name; a user may also begin with _ and hold @.
 bool is_name(std::string_view text, std::string_view first, std::string_view further) {
@@ -93,13 +93,13 @@ Task<HttpResponse> create(TokenTable& tokens, HttpRequest request) {
     co_return json_response(dump_json(*made), 201);
 }
 
-HttpResponse list(const TokenTable& tokens, const HttpRequest& request) {
+HttpResponse list_tokens(const TokenTable& tokens, const HttpRequest& request) {
     QueryReader in{request.query};
     TokenQuery query;
     std::int64_t limit = limits::kPageDefault;
     in.boolean("all", query.all);
     in.integer("limit", limit, 1, limits::kPage);
-    in.text("cursor", query.cursor, kCursorBytes);
+    in.text("cursor", query.cursor, kTokenCursorBytes);
     if (const auto error = in.finish()) {
         return problem(*error);
     }
@@ -145,7 +145,7 @@ void add_token_routes(Router& router, const RouteContext& context) {
     route.path = "/v1/tokens";
     route.scope = Scope::read;
     route.handler =
-        FastHandler{[&tokens](const HttpRequest& request) { return list(tokens, request); }};
+        FastHandler{[&tokens](const HttpRequest& request) { return list_tokens(tokens, request); }};
     route.operation = "listTokens";
     route.summary = "List one's own tokens, as an admin all, newest first. No secrets.";
     route.query = {{"all", "boolean", "With those that are revoked or have expired."},

@@ -322,8 +322,8 @@ HttpResponse event_stream(const RouteContext& context, const HttpRequest& reques
     return response;
 }
 
-using Call = Task<HttpResponse> (*)(RouteContext, HttpRequest);
-SlowHandler waiting(const RouteContext& context, Call call) {
+using ViewCall = Task<HttpResponse> (*)(RouteContext, HttpRequest);
+SlowHandler waiting_for_view(const RouteContext& context, ViewCall call) {
     return [context, call](HttpRequest request) { return call(context, std::move(request)); };
 }
 
@@ -331,7 +331,7 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     Route route;
     route.path = "/v1/jobs/{id}/ranks";
     route.scope = Scope::read;
-    route.handler = waiting(context, ranks);
+    route.handler = waiting_for_view(context, ranks);
     route.operation = "getJobRanks";
     route.summary = "Every rank: where it runs, its state, its last report.";
     route.query = {{"sort", "string",
@@ -347,7 +347,7 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/logs";
     route.scope = Scope::read;
-    route.handler = waiting(context, logs);
+    route.handler = waiting_for_view(context, logs);
     route.operation = "getJobLogs";
     route.summary = "A rank's output, at most 1 MiB an answer, or as it comes with follow.";
     route.query = {
@@ -362,7 +362,7 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/series";
     route.scope = Scope::read;
-    route.handler = waiting(context, series);
+    route.handler = waiting_for_view(context, series);
     route.operation = "getJobSeries";
     route.summary = "History of one metric, reduced so that every extreme stays.";
     route.query = {{"metric", "string", "Name of the metric; loss if not given."},
@@ -378,7 +378,7 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/heatmap";
     route.scope = Scope::read;
-    route.handler = waiting(context, heatmap);
+    route.handler = waiting_for_view(context, heatmap);
     route.operation = "getJobHeatmap";
     route.summary =
         "Ranks × steps of one metric, one byte a cell, the highest value of each. Little-endian: "
@@ -401,7 +401,7 @@ void add_sample_routes(Router& router, const RouteContext& context) {
     Route route;
     route.path = "/v1/jobs/{id}/metrics";
     route.scope = Scope::read;
-    route.handler = waiting(context, metric_names);
+    route.handler = waiting_for_view(context, metric_names);
     route.operation = "getJobMetricNames";
     route.summary = "Which metrics the job's ranks have reported, and how many ranks it has.";
     route.response_schema = "MetricNames";
@@ -411,7 +411,7 @@ void add_sample_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.path = "/v1/jobs/{id}/samples";
     route.scope = Scope::read;
-    route.handler = waiting(context, samples);
+    route.handler = waiting_for_view(context, samples);
     route.operation = "getJobSamples";
     route.summary =
         "Every stored sample of one metric, page by page, steps that a restart made again with "
@@ -440,7 +440,7 @@ void add_view_routes(Router& router, const RouteContext& context) {
     Route route;
     route.path = "/v1/jobs/{id}/events";
     route.scope = Scope::read;
-    route.handler = waiting(context, job_events);
+    route.handler = waiting_for_view(context, job_events);
     route.operation = "getJobEvents";
     route.summary = "What happened to the job, oldest first.";
     route.query = {{"after", "integer", "Only events after this seq."},

@@ -102,7 +102,7 @@ How choose(std::span<const std::uint64_t> values) {
     return best;
 }
 
-Status corrupt() {
+Status corrupt_column() {
     return fail(Errc::corrupt, "history: damaged column");
 }
 
@@ -164,14 +164,14 @@ Status ColumnCodec::unpack(std::string_view& in, std::size_t count,
     std::uint32_t size = 0;
     if (!take_flat(in, how) || !take_flat(in, stored) || !take_flat(in, size) || how >= kHows ||
         stored != count || count > kMostValues || size > in.size()) {
-        return corrupt();
+        return corrupt_column();
     }
     bytes_.resize(count * 8);
     const std::size_t got =
         ZSTD_decompressDCtx(contexts_->out, bytes_.data(), bytes_.size(), in.data(), size);
     in.remove_prefix(size);
     if (ZSTD_isError(got) != 0 || got != bytes_.size()) {
-        return corrupt();
+        return corrupt_column();
     }
     values.resize(count);
     for (std::size_t i = 0; i < count; ++i) {

@@ -16,7 +16,7 @@
 namespace lockstep::telemetry {
 namespace {
 
-struct Row {
+struct GpuRow {
     GpuMetric metric;
     std::string_view family;  // without _total
     MetricType type;
@@ -30,8 +30,8 @@ using enum GpuMetric;
 constexpr auto kGauge = MetricType::gauge;
 constexpr auto kCounter = MetricType::counter;
 
-constexpr std::size_t kNameAndNumber = 80;  // bytes of a sample beside its GPU's labels, at most
-constexpr std::size_t kInfoLabels = 192;    // of lockstep_gpu_info, about
+constexpr std::size_t kGpuSampleBytes = 80;  // bytes of a sample beside its GPU's labels, at most
+constexpr std::size_t kInfoLabels = 192;     // of lockstep_gpu_info, about
 
 constexpr std::string_view kTemperature = "Temperature by sensor.";
 constexpr std::string_view kClock = "Clock rate by domain.";
@@ -43,7 +43,7 @@ constexpr std::string_view kEcc = "ECC errors of memory since the driver was loa
 constexpr std::string_view kRows = "Rows of memory replaced for good.";
 
 // One family's rows follow one another.
-constexpr std::array<Row, kGpuMetrics> kRowsOfBody{{
+constexpr std::array<GpuRow, kGpuMetrics> kRowsOfBody{{
     {utilization,
      "lockstep_gpu_utilization_ratio",
      kGauge,
@@ -143,14 +143,14 @@ constexpr std::array<Row, kGpuMetrics> kRowsOfBody{{
 }};
 
 static_assert(static_cast<std::size_t>(std::count_if(kRowsOfBody.begin(), kRowsOfBody.end(),
-                                                     [](const Row& row) { return row.slim; })) ==
+                                                     [](const GpuRow& row) { return row.slim; })) ==
               kSlimGpuMetrics);
 
 // Those of one GPU, lockstep_gpu_info included.
 std::size_t series_of(const GpuSample& gpu) {
     return 1 + static_cast<std::size_t>(
                    std::count_if(kRowsOfBody.begin(), kRowsOfBody.end(),
-                                 [&](const Row& row) { return !std::isnan(gpu[row.metric]); }));
+                                 [&](const GpuRow& row) { return !std::isnan(gpu[row.metric]); }));
 }
 
 // Which nodes more than one look is of.
@@ -174,9 +174,9 @@ bool ascend(const std::vector<GpuSample>& gpus) {
 
 // What the slim profile leaves out of a GPU.
 std::size_t hidden_of(const GpuSample& gpu) {
-    return static_cast<std::size_t>(
-        std::count_if(kRowsOfBody.begin(), kRowsOfBody.end(),
-                      [&](const Row& row) { return !row.slim && !std::isnan(gpu[row.metric]); }));
+    return static_cast<std::size_t>(std::count_if(
+        kRowsOfBody.begin(), kRowsOfBody.end(),
+        [&](const GpuRow& row) { return !row.slim && !std::isnan(gpu[row.metric]); }));
 }
 
 // `owners`: of the job's GPUs; nullptr = every GPU. Of those the ones in `shard`. What is left out
@@ -244,8 +244,8 @@ ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Sh
 
 std::size_t ShownGpus::expected_size() const {
     const std::size_t series = slim ? kSlimGpuMetrics : kGpuMetrics;
-    return (series + 1) * labels.size() + gpus.size() * (series * kNameAndNumber + kInfoLabels) +
-           xids.size() * 2 * kNameAndNumber;
+    return (series + 1) * labels.size() + gpus.size() * (series * kGpuSampleBytes + kInfoLabels) +
+           xids.size() * 2 * kGpuSampleBytes;
 }
 
 ShownGpus shown_gpus(const GpuTable& table, double now) {
@@ -277,7 +277,7 @@ std::vector<double> values_by_row(const ShownGpus& shown) {
     std::vector<double> out((shown.slim ? kSlimGpuMetrics : kGpuMetrics) * count);
     for (std::size_t i = 0; i < count; ++i) {
         std::size_t to = i;
-        for (const Row& row : kRowsOfBody) {
+        for (const GpuRow& row : kRowsOfBody) {
             if (!shown.slim || row.slim) {
                 out[to] = (*shown.gpus[i].sample)[row.metric];
                 to += count;
@@ -305,7 +305,7 @@ void write_gpus(MetricText& text, const ShownGpus& shown) {
     std::string_view family;
     std::string own;  // the row's own label
     const double* next_row = values.data();
-    for (const Row& row : kRowsOfBody) {
+    for (const GpuRow& row : kRowsOfBody) {
         if (shown.slim && !row.slim) {
             continue;
         }

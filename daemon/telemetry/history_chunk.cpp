@@ -16,7 +16,7 @@ constexpr std::size_t kMostEntities = 4096;
 // A level that saves less than this is not worth its bytes.
 constexpr std::size_t kLevelGain = 8;
 
-auto corrupt() {
+auto corrupt_chunk() {
     return fail(Errc::corrupt, "history: damaged section");
 }
 
@@ -307,7 +307,7 @@ Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
     std::uint32_t count = 0;
     if (!take_flat(in, version) || version != kVersion1 || !take_flat(in, count) ||
         in.size() != std::size_t{count} * 16U) {
-        return corrupt();
+        return corrupt_chunk();
     }
     std::vector<EntityRows> out(count);
     std::size_t at = 0;
@@ -319,7 +319,7 @@ Result<std::vector<EntityRows>> decode_rows(std::string_view section) {
         one.begin = static_cast<std::uint32_t>(at);
         at += rows;
         if (at > kMostRows) {
-            return corrupt();
+            return corrupt_chunk();
         }
         one.end = static_cast<std::uint32_t>(at);
     }
@@ -354,7 +354,7 @@ Result<std::vector<double>> decode_values(std::string_view section, std::size_t 
     std::uint32_t count = 0;
     std::vector<double> dense;
     if (!take_flat(section, whole) || whole > 1) {
-        return corrupt();
+        return corrupt_chunk();
     }
     if (whole == 0) {
         if (const Status done = codec.unpack(section, (rows + 63) / 64, bits); !done) {
@@ -362,7 +362,7 @@ Result<std::vector<double>> decode_values(std::string_view section, std::size_t 
         }
     }
     if (!take_flat(section, count) || count > rows || (whole == 1 && count != rows)) {
-        return corrupt();
+        return corrupt_chunk();
     }
     if (const Status done = codec.unpack(section, count, dense); !done) {
         return fail(done.error());
@@ -375,12 +375,12 @@ Result<std::vector<double>> decode_values(std::string_view section, std::size_t 
     for (std::size_t i = 0; i < rows; ++i) {
         if ((bits[i / 64] >> (i % 64) & 1U) != 0) {
             if (next == dense.size()) {
-                return corrupt();
+                return corrupt_chunk();
             }
             values[i] = dense[next++];
         }
     }
-    return next == dense.size() ? Result<std::vector<double>>{std::move(values)} : corrupt();
+    return next == dense.size() ? Result<std::vector<double>>{std::move(values)} : corrupt_chunk();
 }
 
 Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities,
@@ -389,7 +389,7 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
     std::uint32_t buckets = 0;
     std::vector<std::uint64_t> counts;
     if (!take_flat(section, buckets) || buckets > kMostRows) {
-        return corrupt();
+        return corrupt_chunk();
     }
     if (const Status done = codec.unpack(section, entities, counts); !done) {
         return fail(done.error());
@@ -398,13 +398,13 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
     for (const std::uint64_t count : counts) {
         level.begin.push_back(static_cast<std::uint32_t>(at));
         if (count > buckets - at) {
-            return corrupt();
+            return corrupt_chunk();
         }
         at += count;
     }
     level.begin.push_back(static_cast<std::uint32_t>(at));
     if (at != buckets) {
-        return corrupt();
+        return corrupt_chunk();
     }
     std::vector<std::uint64_t> bits;
     Status done = codec.unpack(section, buckets, bits);
@@ -425,20 +425,20 @@ Result<PyramidLevel> decode_level(std::string_view section, std::size_t entities
 Result<std::vector<NonfiniteOf>> decode_nonfinite(std::string_view section, std::size_t entities) {
     std::uint32_t count = 0;
     if (!take_flat(section, count) || count > entities) {
-        return corrupt();
+        return corrupt_chunk();
     }
     std::vector<NonfiniteOf> out(count);
     for (NonfiniteOf& one : out) {
         std::uint32_t kept = 0;
         if (!take_flat(section, one.which) || !take_flat(section, one.total) ||
             !take_flat(section, kept) || one.which >= entities || kept > kNonfiniteKept) {
-            return corrupt();
+            return corrupt_chunk();
         }
         one.kept.resize(kept);
         for (Nonfinite& value : one.kept) {
             if (!take_flat(section, value.step) || !take_flat(section, value.time) ||
                 !take_flat(section, value.value)) {
-                return corrupt();
+                return corrupt_chunk();
             }
         }
     }

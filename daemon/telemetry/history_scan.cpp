@@ -2,6 +2,7 @@
 #include "daemon/telemetry/history_scan.hpp"
 
 #include "job/base/log.hpp"
+#include "job/base/number.hpp"
 #include "job/base/sort.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace lockstep::telemetry {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kScanInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kNoCut = std::numeric_limits<std::int64_t>::max();
 // Buckets may be a quarter of a column: more than four fifths of the columns asked for are left
 // after the width has been rounded up to a multiple of the bucket's.
@@ -153,8 +154,8 @@ class Scan {
     }
 
     Columns plan(const std::vector<ChunkMeta>& metas) const {
-        double low = kInfinity;
-        double high = -kInfinity;
+        double low = kScanInfinity;
+        double high = -kScanInfinity;
         const auto cover = [&](double from, double to) {
             low = std::min(low, from);
             high = std::max(high, to);
@@ -345,10 +346,6 @@ class Scan {
     std::map<std::uint32_t, std::map<Start, std::int64_t>> starts_;
 };
 
-std::optional<double> finite(double value) {
-    return std::isfinite(value) ? std::optional{value} : std::nullopt;
-}
-
 // Keeps entries as they are until there are more than columns, then only columns.
 class SeriesSink final : public HistorySink {
   public:
@@ -398,7 +395,7 @@ class SeriesSink final : public HistorySink {
             for (const HistoryEntry& one : entries) {
                 if (!is_absent(one.last)) {
                     history.buckets.push_back(
-                        {one.x, finite(one.low), finite(one.high), finite(one.last)});
+                        {one.x, if_finite(one.low), if_finite(one.high), if_finite(one.last)});
                 }
             }
             out.push_back(std::move(history));

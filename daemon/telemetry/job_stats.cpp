@@ -12,7 +12,7 @@
 namespace lockstep::telemetry {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNoLoss = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max();
 
@@ -114,8 +114,7 @@ void totals(const JobSeries& job, JobStats& stats) {
     const NewestReports& newest = job.newest();
     stats.samples_total = sum_of(newest.total(CoreMetric::samples));
     stats.tokens_total = sum_of(newest.total(CoreMetric::tokens));
-    const auto spent =
-        largest_of(newest.total(CoreMetric::checkpoint_seconds), -kInfinity, kInfinity);
+    const auto spent = largest_of(newest.total(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
     stats.checkpoint_seconds = spent ? std::optional{std::max(*spent, 0.0)} : std::nullopt;
     const auto steps = largest_of(newest.latest(CoreMetric::total_steps), 0, 9e18);
     stats.total_steps = steps ? std::optional{static_cast<std::int64_t>(*steps)} : std::nullopt;

@@ -12,8 +12,8 @@ namespace lockstep::telemetry {
 namespace {
 
 constexpr std::size_t kCoreFamilies = 8;
-constexpr std::size_t kNameAndNumber = 56;  // bytes of a sample beside its labels, about
-constexpr std::size_t kPlaceLabels = 90;    // of lockstep_rank_info beside job_id
+constexpr std::size_t kRankSampleBytes = 56;  // bytes of a sample beside its labels, about
+constexpr std::size_t kPlaceLabels = 90;      // of lockstep_rank_info beside job_id
 
 template <class Number>
 void add_number(std::string& labels, std::string_view begin, Number number) {
@@ -79,7 +79,7 @@ std::size_t RankExposition::expected_size() const {
     std::size_t size = 0;
     for (const ShownRanks& job : shown_) {
         const std::size_t families = kCoreFamilies + (job.full ? kRankFullSeries : 0);
-        size += families * (job.labels.size() + job.ranks.size() * kNameAndNumber);
+        size += families * (job.labels.size() + job.ranks.size() * kRankSampleBytes);
     }
     for (const Placed& job : placed_) {
         const std::size_t series = std::max(job.job->ranks.size(), job.gpus.size());

@@ -1,6 +1,7 @@
 #include "daemon/telemetry/series_query.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/base/number.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +10,6 @@
 
 namespace lockstep::telemetry {
 namespace {
-
-std::optional<double> finite(double value) {
-    return std::isfinite(value) ? std::optional{value} : std::nullopt;
-}
 
 double x_of(const RankSeries& series, std::size_t row, Axis axis) {
     return axis == Axis::step ? static_cast<double>(series.step(row)) : series.time(row);
@@ -26,8 +23,8 @@ std::vector<SeriesBucket> rows_in_range(const RankSeries& series, const MetricCo
         const double x = x_of(series, i, query.x);
         const bool known = query.x == Axis::time || series.step(i) >= 0;
         if (!is_absent(column.last_of(i)) && known && x >= query.from && x <= query.to) {
-            rows.push_back({x, finite(column.low_of(i)), finite(column.high_of(i)),
-                            finite(column.last_of(i))});
+            rows.push_back({x, if_finite(column.low_of(i)), if_finite(column.high_of(i)),
+                            if_finite(column.last_of(i))});
         }
     }
     return rows;

@@ -16,10 +16,10 @@ using prometheus::Registry;
 const Histogram::BucketBoundaries kCallBuckets{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                                1,     2.5,  5,     10,   30,  120};
 
-Counter& counter(Registry& registry, const char* name, const char* help) {
+Counter& slurm_counter(Registry& registry, const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
 }
-Gauge& gauge(Registry& registry, const char* name, const char* help) {
+Gauge& slurm_gauge(Registry& registry, const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
 }
 
@@ -35,27 +35,27 @@ struct SlurmMetrics::Families {
                         .Name("lockstep_slurm_call_duration_seconds")
                         .Help("How long Slurm's programs took.")
                         .Register(registry)),
-          submitted(counter(registry, "lockstep_slurm_submitted_total",
-                            "Attempts that Slurm acknowledged.")),
-          refused(counter(registry, "lockstep_slurm_refused_total",
-                          "Attempts that Slurm refused for good.")),
-          unclear(counter(registry, "lockstep_slurm_unclear_total",
-                          "Submissions of which it was not known whether Slurm took them.")),
-          adopted(counter(registry, "lockstep_slurm_adopted_total",
-                          "Unclear submissions that were found in Slurm by name.")),
-          forgotten(counter(registry, "lockstep_slurm_forgotten_total",
-                            "Jobs that Slurm acknowledged and then did not know any more.")),
-          surplus(counter(registry, "lockstep_slurm_surplus_total",
-                          "Further copies of an attempt in Slurm that were cancelled.")),
-          malformed(counter(registry, "lockstep_slurm_malformed_rows_total",
-                            "Rows of Slurm's answers that did not parse.")),
-          attempts(gauge(registry, "lockstep_slurm_attempts",
-                         "Attempts that are followed in Slurm now.")),
-          sending(gauge(registry, "lockstep_slurm_sending", "Submissions in flight now.")),
-          reachable(gauge(registry, "lockstep_slurm_reachable",
-                          "Whether Slurm answered the last query.")),
-          last_success(gauge(registry, "lockstep_slurm_last_success_timestamp_seconds",
-                             "Last answer of Slurm, seconds since the Unix epoch.")) {}
+          submitted(slurm_counter(registry, "lockstep_slurm_submitted_total",
+                                  "Attempts that Slurm acknowledged.")),
+          refused(slurm_counter(registry, "lockstep_slurm_refused_total",
+                                "Attempts that Slurm refused for good.")),
+          unclear(slurm_counter(registry, "lockstep_slurm_unclear_total",
+                                "Submissions of which it was not known whether Slurm took them.")),
+          adopted(slurm_counter(registry, "lockstep_slurm_adopted_total",
+                                "Unclear submissions that were found in Slurm by name.")),
+          forgotten(slurm_counter(registry, "lockstep_slurm_forgotten_total",
+                                  "Jobs that Slurm acknowledged and then did not know any more.")),
+          surplus(slurm_counter(registry, "lockstep_slurm_surplus_total",
+                                "Further copies of an attempt in Slurm that were cancelled.")),
+          malformed(slurm_counter(registry, "lockstep_slurm_malformed_rows_total",
+                                  "Rows of Slurm's answers that did not parse.")),
+          attempts(slurm_gauge(registry, "lockstep_slurm_attempts",
+                               "Attempts that are followed in Slurm now.")),
+          sending(slurm_gauge(registry, "lockstep_slurm_sending", "Submissions in flight now.")),
+          reachable(slurm_gauge(registry, "lockstep_slurm_reachable",
+                                "Whether Slurm answered the last query.")),
+          last_success(slurm_gauge(registry, "lockstep_slurm_last_success_timestamp_seconds",
+                                   "Last answer of Slurm, seconds since the Unix epoch.")) {}
 
     prometheus::Family<Counter>& calls;
     prometheus::Family<Histogram>& durations;

@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 constexpr std::uint32_t kAnswerBytes = 256U << 10U;
 // The pipe's end in the forked process; everything above is closed, the claim's lock above all.
 constexpr int kOut = 3;
@@ -151,11 +151,11 @@ void Errands::cancel() {
 }
 
 // To one process, until it has told everything or an item takes too long.
-Task<void> Errands::listen(Clock::time_point end) {
+Task<void> Errands::listen(SteadyClock::time_point end) {
     const auto pipe = pipe_;
     std::size_t waiting_for = next_;
-    auto until = std::min(end, Clock::now() + items_[next_].patience);
-    while (!cancelled_ && next_ < items_.size() && Clock::now() < until) {
+    auto until = std::min(end, SteadyClock::now() + items_[next_].patience);
+    while (!cancelled_ && next_ < items_.size() && SteadyClock::now() < until) {
         timer_.expires_at(until);
         timer_.async_wait([pipe](const ErrorCode& failed) {
             if (!failed) {
@@ -173,17 +173,17 @@ Task<void> Errands::listen(Clock::time_point end) {
         }
         if (next_ != waiting_for && next_ < items_.size()) {
             waiting_for = next_;
-            until = std::min(end, Clock::now() + items_[next_].patience);
+            until = std::min(end, SteadyClock::now() + items_[next_].patience);
         }
     }
-    if (!cancelled_ && next_ < items_.size() && until < end && Clock::now() >= until) {
+    if (!cancelled_ && next_ < items_.size() && until < end && SteadyClock::now() >= until) {
         items_[next_].asked = begun_;
     }
 }
 
 Task<void> Errands::run(std::chrono::milliseconds budget) {
-    const auto end = Clock::now() + budget;
-    while (!cancelled_ && next_ < items_.size() && Clock::now() < end) {
+    const auto end = SteadyClock::now() + budget;
+    while (!cancelled_ && next_ < items_.size() && SteadyClock::now() < end) {
         if (!start()) {
             break;
         }

@@ -20,7 +20,7 @@ namespace {
 
 // The daemon may be another Unix user: then the folder's access control list says who reads it, and
 // the mode's group bits bound that.
-constexpr unsigned kFileMode = 0660;
+constexpr unsigned kEvidenceMode = 0660;
 constexpr unsigned kFolderMode = 0770;
 constexpr auto kDumpPoll = std::chrono::milliseconds{50};
 constexpr auto kDumpRead = std::chrono::seconds{2};
@@ -77,7 +77,7 @@ EvidenceTaker::EvidenceTaker(TaskGroup& tasks, std::filesystem::path attempt_dir
       path_(std::move(path)),
       write_(write ? std::move(write)
                    : [](const std::filesystem::path& at,
-                        std::string_view bytes) { return replace_file(at, bytes, kFileMode); }),
+                        std::string_view bytes) { return replace_file(at, bytes, kEvidenceMode); }),
       proc_(tasks.io()),
       files_(tasks.io()),
       tools_(tasks.io()),

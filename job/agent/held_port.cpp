@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-std::string text_of(const sockaddr* address) {
+std::string address_text(const sockaddr* address) {
     std::array<char, INET6_ADDRSTRLEN> text{};
     const void* bytes = nullptr;
     if (address->sa_family == AF_INET) {
@@ -59,7 +59,7 @@ std::string interface_of(const std::string& address) {
     }
     std::string found;
     for (const ifaddrs* item = list; item != nullptr && found.empty(); item = item->ifa_next) {
-        if (item->ifa_addr != nullptr && text_of(item->ifa_addr) == address) {
+        if (item->ifa_addr != nullptr && address_text(item->ifa_addr) == address) {
             found = item->ifa_name;
         }
     }

@@ -22,13 +22,13 @@ namespace {
 
 using Socket = std::shared_ptr<tcp::socket>;
 
-constexpr std::size_t kReadBytes = 64U << 10U;
-constexpr int kWarnings = 16;  // about single connections; further ones are only counted
+constexpr std::size_t kRequestBytes = 64U << 10U;
+constexpr int kKeyWarnings = 16;  // about single connections; further ones are only counted
 constexpr auto kPause = std::chrono::milliseconds{200};  // no descriptor left: until the next try
 
 // What is received is parsed before anything else is, so one buffer serves every connection.
-std::vector<char>& shared_buffer() {
-    static std::vector<char> buffer(kReadBytes);
+std::vector<char>& request_buffer() {
+    static std::vector<char> buffer(kRequestBytes);
     return buffer;
 }
 
@@ -67,7 +67,7 @@ Task<bool> receive(Socket socket, std::size_t& size) {
         if (ec) {
             co_return false;
         }
-        size = socket->read_some(net::buffer(shared_buffer()), ec);
+        size = socket->read_some(net::buffer(request_buffer()), ec);
         if (ec != net::error::would_block && ec != net::error::interrupted) {
             co_return !ec && size > 0;
         }
@@ -166,7 +166,7 @@ Task<void> KeyHttp::Server::accept(std::shared_ptr<Server> self) {
             continue;
         }
         if (self->open.size() >= self->caps.connections) {
-            if (++self->totals.refused <= kWarnings) {
+            if (++self->totals.refused <= kKeyWarnings) {
                 log::warn("the rendezvous for the ranks has as many connections as it takes",
                           {{"connections", self->open.size()}});
             }
@@ -194,7 +194,7 @@ Task<void> KeyHttp::Server::serve(std::shared_ptr<Server> self, Socket socket) {
     self->totals.transit -= reserved;
     if (status == 200 || status == 404) {
         ++self->totals.requests;
-    } else if (++self->totals.refused <= kWarnings && status != 0) {
+    } else if (++self->totals.refused <= kKeyWarnings && status != 0) {
         log::warn("the rendezvous for the ranks refuses a request", {{"status", status}});
     }
     if (status != 0) {
@@ -226,7 +226,7 @@ Task<int> KeyHttp::Server::take(std::shared_ptr<Server> self, Socket socket,
         if (!got) {
             co_return 0;
         }
-        Step step = parser.feed({shared_buffer().data(), size});
+        Step step = parser.feed({request_buffer().data(), size});
         if (step == Step::head) {
             // Before it comes: so many clients' bodies are more than there is memory.
             if (parser.length() > self->caps.transit_bytes - self->totals.transit) {

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint16_t kPort = 28028;
-constexpr std::size_t kLineBytes = 1024;
+constexpr std::size_t kRasLineBytes = 1024;
 
 Error silent(const RasAddress& address, const std::string& why) {
     return Error{Errc::unavailable,
@@ -21,7 +21,7 @@ Error silent(const RasAddress& address, const std::string& why) {
 
 Task<Result<std::string>> read_line(tcp::socket& socket) {
     std::string line;
-    while (line.size() < kLineBytes && (line.empty() || line.back() != '\n')) {
+    while (line.size() < kRasLineBytes && (line.empty() || line.back() != '\n')) {
         char letter = 0;
         ErrorCode ec;
         co_await socket.async_read_some(net::buffer(&letter, 1), into(ec));

@@ -15,7 +15,7 @@ namespace {
 
 // The daemon may be another Unix user: then the folder's access control list says who reads it, and
 // the mode's group bits bound that.
-constexpr unsigned kFileMode = 0660;
+constexpr unsigned kPostmortemMode = 0660;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ void Node::forget_result() {
 
 void Node::save_result() {
     const auto path = config_.attempt_directory / wire::result_file_name(config_.node_rank);
-    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), kFileMode);
+    if (auto saved = write_file_atomic(path, wire::encode_result_file(result_), kPostmortemMode);
         !saved) {
         log::error("cannot write the node's result", {{"why", saved.error().message}});
         return;
@@ -49,7 +49,7 @@ void Node::save_result() {
 void Node::save_last_words(const std::string& reason) const {
     const auto path = config_.attempt_directory / wire::gave_up_file_name(config_.node_rank);
     const wire::GaveUpFile file{config_.incarnation, config_.name, reason};
-    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kFileMode);
+    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kPostmortemMode);
     if (!saved) {
         log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
     }

@@ -1,5 +1,6 @@
 // The ranks' side of a node: what they need before they start, what they report, how they end.
 #include "job/agent/node.hpp"
+#include "job/base/clock.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -18,10 +19,6 @@
 namespace lockstep {
 namespace {
 
-double now_seconds() {
-    return static_cast<double>(SystemClock{}.wall()) / 1000.0;
-}
-
 std::string numbered(const char* format, std::int32_t number) {
     std::array<char, 64> text{};
     std::snprintf(text.data(), text.size(), format, number);
@@ -30,7 +27,7 @@ std::string numbered(const char* format, std::int32_t number) {
 
 RankReport single(std::string_view column, double value) {
     RankReport report;
-    report.time = now_seconds();
+    report.time = wall_seconds();
     report.metrics.emplace_back(column, value);
     return report;
 }
@@ -216,7 +213,7 @@ Node::RankState* Node::state_of(std::int32_t rank) {
 }
 
 void Node::on_rank_message(RankState& rank, std::uint64_t connection, std::string_view bytes) {
-    auto message = parse_rank_message(bytes, now_seconds());
+    auto message = parse_rank_message(bytes, wall_seconds());
     if (!message) {
         if (message.error().id && rank.socket) {
             rank.socket->answer(connection, encode_rank_refusal(*message.error().id, "invalid",

@@ -17,7 +17,7 @@ using Socket = std::shared_ptr<tcp::socket>;
 constexpr std::string_view kAsk = "lockstep-probe ";
 constexpr std::string_view kTell = "lockstep-peer ";
 constexpr std::size_t kNonce = 16;
-constexpr std::size_t kLineBytes = 128;
+constexpr std::size_t kProbeLineBytes = 128;
 constexpr std::size_t kVisitors = 256;  // at a time
 constexpr std::chrono::seconds kVisit{3};
 
@@ -27,12 +27,12 @@ std::string answer_to(const std::string& secret, std::string_view nonce, std::in
 
 // Up to the end of the line or as much as a line may have. The caller's timer closes the socket.
 Task<std::string> read_line(Socket socket) {
-    std::array<char, kLineBytes> bytes{};
+    std::array<char, kProbeLineBytes> bytes{};
     std::string line;
-    while (line.size() < kLineBytes && line.find('\n') == std::string::npos) {
+    while (line.size() < kProbeLineBytes && line.find('\n') == std::string::npos) {
         ErrorCode ec;
         const std::size_t count = co_await socket->async_read_some(
-            net::buffer(bytes.data(), kLineBytes - line.size()), into(ec));
+            net::buffer(bytes.data(), kProbeLineBytes - line.size()), into(ec));
         if (ec) {
             break;
         }

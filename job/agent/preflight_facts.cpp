@@ -24,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kFileBytes = 1U << 20U;
+constexpr std::size_t kFactBytes = 1U << 20U;
 constexpr std::size_t kCandidates = 4;
 constexpr std::size_t kMounts = 16;
 
@@ -37,7 +37,7 @@ std::int64_t limit_of(__rlimit_resource which, std::int64_t unit) {
                                            : static_cast<std::int64_t>(limit.rlim_max) / unit;
 }
 
-std::string text_of(const sockaddr* address) {
+std::string interface_address(const sockaddr* address) {
     std::array<char, INET6_ADDRSTRLEN> text{};
     const void* bytes = nullptr;
     if (address->sa_family == AF_INET) {
@@ -64,7 +64,7 @@ bool is_inner(std::string_view interface) {
 void read_limits(const std::filesystem::path& root, NodeFacts& out) {
     out.open_files = limit_of(RLIMIT_NOFILE, 1);
     out.memlock_kb = limit_of(RLIMIT_MEMLOCK, 1024);
-    if (const auto text = read_file(root / "proc/sys/net/core/somaxconn", kFileBytes)) {
+    if (const auto text = read_file(root / "proc/sys/net/core/somaxconn", kFactBytes)) {
         out.somaxconn = to_int(trim(*text)).value_or(-1);
     }
     std::error_code ec;
@@ -83,7 +83,7 @@ std::vector<AddressFact> read_addresses(const std::string& first) {
         if (item->ifa_addr == nullptr || item->ifa_addr->sa_family != family) {
             continue;
         }
-        const std::string address = text_of(item->ifa_addr);
+        const std::string address = interface_address(item->ifa_addr);
         if (address == first) {
             out.front().interface = item->ifa_name;
             continue;
@@ -106,7 +106,7 @@ std::vector<std::string> network_mounts(const std::filesystem::path& root) {
                                                       "ceph", "gpfs",      "beegfs", "cifs",
                                                       "smb3", "glusterfs", "9p"};
     std::vector<std::string> out;
-    const auto text = read_file(root / "proc/self/mountinfo", kFileBytes);
+    const auto text = read_file(root / "proc/self/mountinfo", kFactBytes);
     for (const std::string& line : split(text ? *text : "", '\n')) {
         // proc(5): … mount-point options [optional fields] - type source options
         const auto dash = line.find(" - ");
@@ -173,7 +173,7 @@ std::string look_at_hostname() {
     addrinfo* list = nullptr;
     if (::getaddrinfo(host_name().c_str(), nullptr, &hints, &list) == 0) {
         for (const addrinfo* item = list; item != nullptr && out.size() < 8; item = item->ai_next) {
-            out.push_back(text_of(item->ai_addr));
+            out.push_back(interface_address(item->ai_addr));
         }
         ::freeaddrinfo(list);
     }

@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using Environment = std::map<std::string, std::string>;
-constexpr std::size_t kFileBytes = 1U << 20U;
+constexpr std::size_t kVersionBytes = 1U << 20U;
 
-std::string text_of(const fs::path& path) {
-    const auto text = read_file(path, kFileBytes);
+std::string text_of_file(const fs::path& path) {
+    const auto text = read_file(path, kVersionBytes);
     return text ? std::string{trim(*text)} : std::string{};
 }
 
@@ -44,17 +44,17 @@ std::string first_number(std::string_view text) {
 }
 
 std::string driver_version(const fs::path& root) {
-    const std::string text = text_of(root / "proc/driver/nvidia/version");
+    const std::string text = text_of_file(root / "proc/driver/nvidia/version");
     return first_number(std::string_view{text}.substr(0, text.find('\n')));
 }
 
 std::string cuda_version(const fs::path& root) {
-    const auto json = parse_json(text_of(root / "usr/local/cuda/version.json"));
+    const auto json = parse_json(text_of_file(root / "usr/local/cuda/version.json"));
     if (json && json->is_object() && json->contains("cuda") && (*json)["cuda"].is_object() &&
         (*json)["cuda"].contains("version") && (*json)["cuda"]["version"].is_string()) {
         return (*json)["cuda"]["version"].get<std::string>();
     }
-    return first_number(text_of(root / "usr/local/cuda/version.txt"));
+    return first_number(text_of_file(root / "usr/local/cuda/version.txt"));
 }
 
 // The program that a rank starts with, "" if it is not found.
@@ -153,20 +153,20 @@ std::string commit_of(fs::path folder) {
             continue;
         }
         if (fs::is_regular_file(git, ec)) {  // of a worktree: "gitdir: /where/it/is"
-            const std::string text = text_of(git);
+            const std::string text = text_of_file(git);
             git = text.starts_with("gitdir: ") ? folder / text.substr(8) : git;
         }
-        const std::string head = text_of(git / "HEAD");
+        const std::string head = text_of_file(git / "HEAD");
         if (!head.starts_with("ref: ")) {
             return head.substr(0, 40);
         }
         const std::string name = head.substr(5);
-        const std::string common = text_of(git / "commondir");
+        const std::string common = text_of_file(git / "commondir");
         const fs::path shared = common.empty() ? git : git / common;
-        if (std::string commit = text_of(shared / name); !commit.empty()) {
+        if (std::string commit = text_of_file(shared / name); !commit.empty()) {
             return commit.substr(0, 40);
         }
-        for (const std::string& line : split(text_of(shared / "packed-refs"), '\n')) {
+        for (const std::string& line : split(text_of_file(shared / "packed-refs"), '\n')) {
             if (line.size() > 41 && line.substr(41) == name) {
                 return line.substr(0, 40);
             }

@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kRefused = 1;
-constexpr int kWrongUse = 2;
+constexpr int kWrongUseOfRank = 2;
 
 int refused(const Error& error) {
     std::fprintf(stderr, "lockstep-agent: %s\n", error.text().c_str());
@@ -121,7 +121,7 @@ int send_report(const std::vector<std::string>& words) {
     for (const auto& word : words) {
         if (const Status good = add_word(report, word); !good) {
             std::fprintf(stderr, "lockstep-agent: %s\n", good.error().message.c_str());
-            return kWrongUse;
+            return kWrongUseOfRank;
         }
     }
     const auto client = connect();

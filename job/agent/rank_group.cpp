@@ -19,15 +19,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kReadBytes = 64U << 10U;  // per turn and rank; then others have theirs
-constexpr int kDrainTurns = 64;                 // of them, after a rank has ended
+constexpr std::size_t kOutputBytes = 64U << 10U;  // per turn and rank; then others have theirs
+constexpr int kDrainTurns = 64;                   // of them, after a rank has ended
 
-double now_seconds() {
-    return static_cast<double>(SystemClock{}.wall()) / 1000.0;
-}
-
-std::vector<char>& shared_buffer() {
-    static std::vector<char> buffer(kReadBytes);
+std::vector<char>& output_buffer() {
+    static std::vector<char> buffer(kOutputBytes);
     return buffer;
 }
 
@@ -192,7 +188,7 @@ Task<void> RankGroup::read_output(RankPointer rank) {
 
 // One turn; false at the end of the output.
 bool RankGroup::read_some(Rank& rank) {
-    auto& buffer = shared_buffer();
+    auto& buffer = output_buffer();
     const auto got = ::read(rank.output.native_handle(), buffer.data(), buffer.size());
     if (got < 0) {
         return errno == EAGAIN || errno == EINTR;
@@ -202,8 +198,8 @@ bool RankGroup::read_some(Rank& rank) {
         rank.log.append(bytes);
     }
     if (rank.reader) {
-        auto reports = bytes.empty() ? rank.reader->end(now_seconds())
-                                     : rank.reader->feed(bytes, now_seconds());
+        auto reports = bytes.empty() ? rank.reader->end(wall_seconds())
+                                     : rank.reader->feed(bytes, wall_seconds());
         if (!reports.empty()) {
             handlers_.captured(rank.rank, std::move(reports));
         }

@@ -32,11 +32,11 @@ using Descriptor = net::posix::stream_descriptor;
 // A value of 1 MiB in base 64 and its frame; the kernel caps it.
 constexpr int kSocketBuffer = 4 << 20;
 constexpr std::size_t kAnswersBytes = 16U << 20U;  // unread answers of one connection
-constexpr int kTurn = 64;                          // messages before others get their turn
+constexpr int kReportTurn = 64;                    // messages before others get their turn
 constexpr int kDrain = 100'000;                    // messages a rank may leave behind
 
 // Messages are handled before the next is read, so one buffer serves every connection.
-std::vector<char>& shared_buffer() {
+std::vector<char>& message_buffer() {
     static std::vector<char> buffer(ReportSocket::kMessageBytes);
     return buffer;
 }
@@ -171,7 +171,7 @@ void ReportSocket::State::accept_waiting(const std::shared_ptr<State>& self) {
 
 // Reads up to `most` messages; false when the connection has ended.
 bool ReportSocket::State::receive(Connection& from, int most) {
-    auto& buffer = shared_buffer();
+    auto& buffer = message_buffer();
     for (int i = 0; i < most && !closed && from.socket.is_open(); ++i) {
         const auto got = ::recv(from.socket.native_handle(), buffer.data(), buffer.size(),
                                 MSG_DONTWAIT | MSG_TRUNC);
@@ -239,7 +239,7 @@ Task<void> ReportSocket::State::read(std::shared_ptr<State> self,
     while (!self->closed) {
         ErrorCode ec;
         co_await from->socket.async_wait(Descriptor::wait_read, into(ec));
-        if (ec || !self->receive(*from, kTurn)) {
+        if (ec || !self->receive(*from, kReportTurn)) {
             break;
         }
     }

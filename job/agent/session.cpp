@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kAttemptFileBytes = 64U << 10U;
+constexpr std::size_t kWelcomeFileBytes = 64U << 10U;
 using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
@@ -90,7 +90,7 @@ std::chrono::milliseconds Session::next_delay() {
 
 // One connection from the dial to its end; always returns an error.
 Task<Status> Session::connect_once() {
-    const auto text = read_file(attempt_file_, kAttemptFileBytes);
+    const auto text = read_file(attempt_file_, kWelcomeFileBytes);
     if (!text) {
         co_return fail(text.error());
     }

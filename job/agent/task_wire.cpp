@@ -14,7 +14,7 @@ namespace lockstep::task_wire {
 namespace {
 
 constexpr std::size_t kFrameBytes = limits::kAgentFrameBytes;
-constexpr std::size_t kReadBytes = 64U << 10U;
+constexpr std::size_t kTaskReadBytes = 64U << 10U;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -184,7 +184,7 @@ Result<std::optional<std::string>> Reader::next() {
 }
 
 Result<std::string> receive(int socket, UniqueFd& passed) {
-    std::string out(kReadBytes, '\0');
+    std::string out(kTaskReadBytes, '\0');
     iovec part{out.data(), out.size()};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     msghdr message{};

@@ -22,16 +22,16 @@ namespace {
 
 using Descriptor = net::posix::stream_descriptor;
 
-constexpr std::size_t kReadBytes = 256U << 10U;
-constexpr std::size_t kKeepCapacity = 16U << 10U;  // of a connection's reply buffer
+constexpr std::size_t kStoreReadBytes = 256U << 10U;
+constexpr std::size_t kReplyCapacity = 16U << 10U;  // of a connection's reply buffer
 constexpr int kEvents = 256;
 // Batches of events before the rest of the agent gets its turn; a batch takes about a millisecond.
-constexpr int kTurn = 8;
-constexpr int kWarnings = 16;  // about single connections; further ones are only counted
+constexpr int kStoreTurn = 8;
+constexpr int kStoreWarnings = 16;  // about single connections; further ones are only counted
 
 // Queries are handled before more is read, so one buffer serves every connection.
-std::vector<char>& shared_buffer() {
-    static std::vector<char> buffer(kReadBytes);
+std::vector<char>& store_buffer() {
+    static std::vector<char> buffer(kStoreReadBytes);
     return buffer;
 }
 
@@ -140,7 +140,7 @@ Task<void> TcpStore::Server::serve(std::shared_ptr<Server> self) {
 
 void TcpStore::Server::turn() {
     std::array<epoll_event, kEvents> events{};
-    for (int batch = 0; batch < kTurn; ++batch) {
+    for (int batch = 0; batch < kStoreTurn; ++batch) {
         const int count = ::epoll_wait(ready.native_handle(), events.data(), kEvents, 0);
         if (count <= 0) {
             return;
@@ -188,7 +188,7 @@ void TcpStore::Server::accept_waiting() {
             return;
         }
         if (totals.connections >= caps.connections) {
-            if (++totals.refused <= kWarnings) {
+            if (++totals.refused <= kStoreWarnings) {
                 log::warn("the store for the ranks has as many connections as it takes",
                           {{"connections", totals.connections}});
             }
@@ -231,7 +231,7 @@ void TcpStore::Server::on_event(int fd, std::uint32_t events) {
 }
 
 void TcpStore::Server::receive(int fd, Connection& from) {
-    std::vector<char>& buffer = shared_buffer();
+    std::vector<char>& buffer = store_buffer();
     const ssize_t size = ::recv(fd, buffer.data(), buffer.size(), 0);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -307,7 +307,7 @@ void TcpStore::Server::flush(int fd) {
     if (!blocked) {
         out.clear();
         to_whom.sent = 0;
-        if (out.capacity() > kKeepCapacity) {
+        if (out.capacity() > kReplyCapacity) {
             std::string{}.swap(out);
         }
     }
@@ -330,7 +330,7 @@ bool TcpStore::Server::count(Connection& of) {
 }
 
 void TcpStore::Server::drop(int fd, const std::string& why) {
-    if (++totals.refused <= kWarnings) {
+    if (++totals.refused <= kStoreWarnings) {
         sockaddr_storage address{};
         socklen_t size = sizeof(address);
         tcp::endpoint peer;

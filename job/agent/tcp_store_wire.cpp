@@ -8,17 +8,17 @@ namespace {
 
 // What each command is followed by. k: key, v: value, n: i64, u: u32, K: keys, P: pairs, the last
 // two with a u64 count before them.
-constexpr std::array<std::string_view, 20> kFields{"u",  "kv", "kvv", "k", "kn", "K", "K",
-                                                   "",   "k",  "kv",  "K", "P",  "",  "u",
-                                                   "kv", "k",  "k",   "",  "kn", "k"};
-static_assert(kFields.size() == static_cast<std::size_t>(StoreOp::watch_key) + 1);
+constexpr std::array<std::string_view, 20> kQueryFields{"u",  "kv", "kvv", "k", "kn", "K", "K",
+                                                        "",   "k",  "kv",  "K", "P",  "",  "u",
+                                                        "kv", "k",  "k",   "",  "kn", "k"};
+static_assert(kQueryFields.size() == static_cast<std::size_t>(StoreOp::watch_key) + 1);
 
 constexpr std::string_view fields_of(StoreOp op) {
-    return kFields[static_cast<std::size_t>(op)];
+    return kQueryFields[static_cast<std::size_t>(op)];
 }
 
 // A buffer that held one large query is not kept for the small ones after it.
-constexpr std::size_t kKeepCapacity = 4096;
+constexpr std::size_t kQueryCapacity = 4096;
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void TcpStoreParser::end() {
     } else {
         kept_.assign(rest());
     }
-    if (kept_.empty() && kept_.capacity() > kKeepCapacity) {
+    if (kept_.empty() && kept_.capacity() > kQueryCapacity) {
         std::string{}.swap(kept_);
     }
     data_ = {};

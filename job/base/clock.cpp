@@ -18,6 +18,10 @@ std::chrono::steady_clock::time_point SystemClock::steady() const {
     return std::chrono::steady_clock::now();
 }
 
+double wall_seconds() {
+    return static_cast<double>(SystemClock{}.wall()) / 1000.0;
+}
+
 std::string to_rfc3339(UnixMillis time) {
     const std::time_t seconds = static_cast<std::time_t>(time / 1000);
     std::tm parts{};

@@ -28,6 +28,10 @@ class SystemClock final : public Clock {
     std::chrono::steady_clock::time_point steady() const override;
 };
 
+// The machine's wall time in seconds since the epoch, for a time stamp beside those that ranks
+// report.
+double wall_seconds();
+
 // RFC 3339 in UTC with milliseconds: 2026-11-21T01:02:03.456Z.
 std::string to_rfc3339(UnixMillis time);
 // "90", "15:30", "04:00:00" or "1-12:00:00" (Slurm's time grammar: minutes, M:S, H:M:S, D-H:M:S)

@@ -33,4 +33,8 @@ void append_decimal(std::string& out, double finite) {
     append(out, finite, std::chars_format::fixed);
 }
 
+std::optional<double> if_finite(double value) {
+    return std::isfinite(value) ? std::optional{value} : std::nullopt;
+}
+
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Doubles as text that reads back as the same double. Pure; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -10,5 +11,7 @@ namespace lockstep {
 void append_number(std::string& out, double finite);
 // The same without an exponent, for a time in seconds.
 void append_decimal(std::string& out, double finite);
+// Nothing for a NaN and for an infinity.
+std::optional<double> if_finite(double value);
 
 }  // namespace lockstep

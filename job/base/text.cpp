@@ -31,6 +31,15 @@ std::vector<std::string> split(std::string_view text, char separator) {
     }
 }
 
+std::string comma_joined(std::span<const std::string> items) {
+    std::string out;
+    for (const auto& item : items) {
+        out += out.empty() ? "" : ",";
+        out += item;
+    }
+    return out;
+}
+
 std::string_view trim(std::string_view text) {
     constexpr std::string_view kBlank = " \t\r\n";
     const auto first = text.find_first_not_of(kBlank);

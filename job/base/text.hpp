@@ -14,6 +14,8 @@ namespace lockstep {
 
 std::string to_hex(std::span<const unsigned char> bytes);
 std::vector<std::string> split(std::string_view text, char separator);
+// The items with a comma between each two; an item that is empty at the beginning is left out.
+std::string comma_joined(std::span<const std::string> items);
 std::string_view trim(std::string_view text);
 // The whole text as a decimal integer, or nothing.
 std::optional<std::int64_t> to_int(std::string_view text);

@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::size_t kSmallFile = 64U << 10U;
 
-std::string environment(const char* name) {
+std::string variable_of(const char* name) {
     const char* value = std::getenv(name);
     return value == nullptr ? "" : value;
 }
 
 std::string home_path(const char* variable, const char* fallback) {
-    const std::string base = environment(variable);
-    return base.empty() ? environment("HOME") + fallback : base;
+    const std::string base = variable_of(variable);
+    return base.empty() ? variable_of("HOME") + fallback : base;
 }
 
 std::string data_directory(const Options& options) {
@@ -106,7 +106,7 @@ Result<std::string> given_token(const Options& options) {
     if (!options.token_file.empty()) {
         return read_token(options.token_file);
     }
-    return environment("LOCKSTEP_TOKEN");
+    return variable_of("LOCKSTEP_TOKEN");
 }
 
 Result<Access> find_access(const Options& options) {

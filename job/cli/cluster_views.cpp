@@ -24,7 +24,7 @@ std::string joined(const Json& list) {
     return out.empty() ? "-" : out;
 }
 
-std::string memory_text(const Json& node) {
+std::string memory_of_node(const Json& node) {
     const auto mb = integer_at(node, "memory_mb");
     return mb ? std::to_string((*mb + 512) / 1024) + " GiB" : "-";
 }
@@ -40,16 +40,6 @@ std::string lately_text(const Terminal& terminal, const Json& node) {
     return !faults       ? "-"
            : *faults > 0 ? paint(terminal, Style::yellow, std::to_string(*faults))
                          : "0";
-}
-
-// 2026-11-21T01:02:03.456Z → 2026-11-21 01:02:03
-std::string short_time(const Json& object, std::string_view key) {
-    std::string text = text_at(object, key);
-    if (text.size() > 19) {
-        text.resize(19);
-        text[10] = ' ';
-    }
-    return text;
 }
 
 std::string faults_text(const Json& history) {
@@ -80,7 +70,7 @@ Lines node_view(const Terminal& terminal, const Json& node) {
     add("partitions", joined(items_at(node, "partitions")));
     add("CPUs used", used_of(node, "cpus_used", "cpus"));
     add("GPUs used", used_of(node, "gpus_used", "gpus"));
-    add("memory", memory_text(node));
+    add("memory", memory_of_node(node));
     add("jobs", joined(items_at(node, "jobs")));
     const Json& history = at(node, "history");
     if (!history.is_object()) {
@@ -128,7 +118,7 @@ Lines nodes_table(const Terminal& terminal, const Json& nodes) {
         table.row({text_at(node, "name"),
                    paint(terminal, bad ? Style::red : Style::green, text_at(node, "state")),
                    used_of(node, "cpus_used", "cpus"), used_of(node, "gpus_used", "gpus"),
-                   memory_text(node), lately_text(terminal, node),
+                   memory_of_node(node), lately_text(terminal, node),
                    joined(items_at(node, "partitions")), bad && !reason.empty() ? reason : jobs});
     }
     return table.lines(terminal);

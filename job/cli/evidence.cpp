@@ -16,7 +16,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kTurn{250};
+constexpr std::chrono::milliseconds kEvidenceTurn{250};
 constexpr int kTurns = 100;  // 25 s: twice what a look may take
 
 struct Kind {
@@ -52,7 +52,7 @@ Status take_now(Context& context, const std::string& base) {
         return fail(asked.error());
     }
     for (int turn = 0; turn < kTurns; ++turn) {
-        context.sleep(kTurn);
+        context.sleep(kEvidenceTurn);
         const auto list = context.client.get_json(base + kNewestEvidence);
         if (!list && !may_pass(list.error())) {
             return fail(list.error());

@@ -55,11 +55,11 @@ class Interruptions {
 };
 
 // The file or standard output that lines go to.
-class Lines {
+class LineWriter {
   public:
-    static Result<Lines> open(const std::string& target, bool overwrite, std::ostream& out) {
+    static Result<LineWriter> open(const std::string& target, bool overwrite, std::ostream& out) {
         if (target == "-") {
-            return Lines{std::nullopt, {}, &out};
+            return LineWriter{std::nullopt, {}, &out};
         }
         fs::path path = target;
         std::error_code error;
@@ -98,13 +98,13 @@ class Lines {
     }
 
   private:
-    Lines(std::optional<NewFile> file, fs::path path, std::ostream* out)
+    LineWriter(std::optional<NewFile> file, fs::path path, std::ostream* out)
         : file_(std::move(file)), path_(std::move(path)), out_(out) {}
-    static Result<Lines> made(Result<NewFile> file, fs::path path) {
+    static Result<LineWriter> made(Result<NewFile> file, fs::path path) {
         if (!file) {
             return fail(file.error());
         }
-        return Lines{std::move(*file), std::move(path), nullptr};
+        return LineWriter{std::move(*file), std::move(path), nullptr};
     }
     std::optional<NewFile> file_;
     fs::path path_;  // its name in the end; "" = it has it
@@ -113,7 +113,7 @@ class Lines {
 
 Result<ExportCount> export_lines(const Context& context, SampleReader& reader,
                                  const ExportPlan& plan, const std::string& target, bool csv) {
-    auto lines = Lines::open(target, context.options.overwrite, context.out);
+    auto lines = LineWriter::open(target, context.options.overwrite, context.out);
     if (!lines) {
         return fail(lines.error());
     }

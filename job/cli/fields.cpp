@@ -65,4 +65,13 @@ std::optional<std::int64_t> time_at(const Json& object, std::string_view key) {
     return millis;
 }
 
+std::string short_time(const Json& object, std::string_view key) {
+    std::string text = text_at(object, key);
+    if (text.size() > 19) {
+        text.resize(19);
+        text[10] = ' ';
+    }
+    return text;
+}
+
 }  // namespace lockstep::cli

@@ -10,10 +10,10 @@ namespace lockstep::cli {
 namespace {
 
 using Steady = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kTurn{500};
+constexpr std::chrono::milliseconds kFollowTurn{500};
 constexpr std::chrono::seconds kPlainEvery{5};
 constexpr std::chrono::seconds kHistoryEvery{1};
-constexpr std::chrono::minutes kPatience{10};  // without any answer, then it gives up
+constexpr std::chrono::minutes kFollowPatience{10};  // without any answer, then it gives up
 
 double seconds_of(Steady::time_point time) {
     return std::chrono::duration<double>(time.time_since_epoch()).count();
@@ -40,7 +40,7 @@ class Follower {
             } else if (is_final_state(view_.state())) {
                 return finish();
             }
-            context_.sleep(kTurn);
+            context_.sleep(kFollowTurn);
         }
     }
 
@@ -157,7 +157,7 @@ class Follower {
                 block_.draw(view_.lines(context_.terminal, run_seconds()));
             }
         }
-        if (context_.clock.steady() - last_answer_ > kPatience) {
+        if (context_.clock.steady() - last_answer_ > kFollowPatience) {
             return report(context_, error);
         }
         return std::nullopt;
@@ -241,7 +241,7 @@ Exit watch_ranks(Context& context, const std::string& id) {
                 return Exit::ok;
             }
         }
-        context.sleep(context.terminal.interactive ? kTurn : kTurn * 4);
+        context.sleep(context.terminal.interactive ? kFollowTurn : kFollowTurn * 4);
     }
 }
 

@@ -51,7 +51,7 @@ std::string spread_text(const std::optional<Spread>& values, std::string (*forma
 std::optional<double> loss_of(const RankView& rank) {
     return rank.loss;
 }
-std::optional<double> time_of(const RankView& rank) {
+std::optional<double> step_time_of(const RankView& rank) {
     return rank.step_seconds;
 }
 
@@ -217,7 +217,7 @@ void FollowView::summarise_ranks(const Terminal& terminal, std::vector<std::stri
     out.push_back("  " + std::to_string(ranks_.size()) + " ranks, " + std::to_string(reporting) +
                   " reporting                min / median / max");
     out.push_back("    loss       " + spread_text(spread(ranks_, loss_of), format_value));
-    out.push_back("    step time  " + spread_text(spread(ranks_, time_of), format_seconds));
+    out.push_back("    step time  " + spread_text(spread(ranks_, step_time_of), format_seconds));
     std::vector<RankView> order = ranks_;
     const auto middle = order.begin() + static_cast<std::ptrdiff_t>(std::min(kWorst, order.size()));
     std::partial_sort(order.begin(), middle, order.end(), worse);
@@ -274,7 +274,7 @@ std::string FollowView::plain() const {
             out += " " + optional_value(rank.loss);
         }
     }
-    const auto times = spread(ranks_, time_of);
+    const auto times = spread(ranks_, step_time_of);
     out += times ? "  step time " + format_seconds(times->middle) : "";
     const auto left = seconds_left();
     return left ? out + "  " + format_clock(*left) + " left" : out;

@@ -17,7 +17,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds{10};
+constexpr auto kLoginPatience = std::chrono::seconds{10};
 
 // What standard input was like before its echo was switched off.
 termios before_silence{};
@@ -88,7 +88,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
     }
     ClientRequest request;
     request.target = "/healthz";
-    request.deadline = kPatience;
+    request.deadline = kLoginPatience;
     const auto vouched = http_request_now(*endpoint, std::move(request));
     if (vouched) {
         return std::string{};
@@ -96,7 +96,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
     if (vouched.error().code != Errc::denied) {
         return fail(vouched.error());
     }
-    auto shown = certificate_now(*endpoint, kPatience);
+    auto shown = certificate_now(*endpoint, kLoginPatience);
     if (!shown) {
         return shown;
     }

@@ -10,7 +10,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kTurn{250};
+constexpr std::chrono::milliseconds kLogsTurn{250};
 constexpr std::size_t kLongLine = 64U << 10U;
 
 // Prints one rank's log from where it left off. Text is held back until its line is complete, so
@@ -177,7 +177,7 @@ Exit logs(Context& context, const std::string& id) {
             }
             return Exit::ok;
         }
-        context.sleep(kTurn);
+        context.sleep(kLogsTurn);
     }
 }
 

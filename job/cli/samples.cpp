@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPage = 65'536;  // as many as the daemon gives at a time
 // A daemon that starts again reads its store first.
-constexpr int kTries = 30;
+constexpr int kSampleTries = 30;
 constexpr auto kBetween = std::chrono::seconds{1};
 
 std::string set_of(const std::vector<std::int32_t>& ranks) {
@@ -69,7 +69,7 @@ Result<Json> SampleReader::page(const std::string& target) {
             return fail(Errc::cancelled, "interrupted");
         }
         auto answer = context_.client.get_json(target);
-        const bool again = !answer && answered_ && tries < kTries &&
+        const bool again = !answer && answered_ && tries < kSampleTries &&
                            (may_pass(answer.error()) || answer.error().code == Errc::exhausted);
         if (!again) {
             answered_ = true;

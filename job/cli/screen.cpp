@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kSequence{100};
 constexpr std::array kWaiting{SIGWINCH, SIGTSTP};
 
 // What the handlers need; written before they are installed.
-termios before{};
+termios before_screen{};
 termios during{};
 int input = -1;
 volatile std::sig_atomic_t entered = 0;
@@ -56,7 +56,7 @@ void give_back() {
     entered = 0;
     put(kLeave);
     if (input >= 0) {
-        ::tcsetattr(input, TCSANOW, &before);
+        ::tcsetattr(input, TCSANOW, &before_screen);
     }
 }
 
@@ -212,9 +212,9 @@ Result<std::unique_ptr<Screen>> Screen::enter() {
         screen->own_input_ = screen->input_ >= 0;
     }
     input = -1;
-    if (screen->input_ >= 0 && ::tcgetattr(screen->input_, &before) == 0) {
+    if (screen->input_ >= 0 && ::tcgetattr(screen->input_, &before_screen) == 0) {
         input = screen->input_;
-        during = before;
+        during = before_screen;
         during.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
         during.c_cc[VMIN] = 1;
         during.c_cc[VTIME] = 0;

@@ -9,7 +9,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int kTries = 4;
+constexpr int kSubmitTries = 4;
 constexpr std::chrono::milliseconds kFirstPause{200};  // then twice as long each time: 1.4 s in all
 
 // An answer that was lost may still have been a job. The key makes asking again safe.
@@ -21,7 +21,7 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
         auto job = context.client.post_json("/v1/jobs", body, std::move(headers));
         const bool in_flight = !job && job.error().code == Errc::conflict &&
                                job.error().message.find("in flight") != std::string::npos;
-        if (job || attempt == kTries || !(may_pass(job.error()) || in_flight)) {
+        if (job || attempt == kSubmitTries || !(may_pass(job.error()) || in_flight)) {
             return job;
         }
         context.sleep(pause);

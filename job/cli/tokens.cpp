@@ -11,7 +11,7 @@ namespace lockstep::cli {
 namespace {
 
 // "90s", "30m", "12h", "30d" in seconds.
-std::optional<std::int64_t> seconds_of(const std::string& text) {
+std::optional<std::int64_t> lifetime_of(const std::string& text) {
     std::int64_t unit = 0;
     switch (text.empty() ? '\0' : text.back()) {
         case 's':
@@ -63,7 +63,7 @@ Exit create(Context& context) {
         body["scopes"] = options.scopes;
     }
     if (!options.expires.empty()) {
-        const auto seconds = seconds_of(options.expires);
+        const auto seconds = lifetime_of(options.expires);
         if (!seconds) {
             return report(context, {Errc::invalid, "--expires: give a time as in 30m, 12h or 30d"});
         }

@@ -21,7 +21,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-constexpr std::chrono::minutes kPatience{10};  // without any answer, then it gives up
+constexpr std::chrono::minutes kTopPatience{10};  // without any answer, then it gives up
 constexpr milliseconds kDeadline{10'000};
 constexpr std::int64_t kEventPage = 1000;
 
@@ -288,7 +288,7 @@ class Top {
             }
         }
         if (answer.error) {
-            if (!may_pass(*answer.error) || context_.clock.steady() - answered_ > kPatience) {
+            if (!may_pass(*answer.error) || context_.clock.steady() - answered_ > kTopPatience) {
                 failure_ = answer.error;
                 return exit_code(answer.error->code);
             }

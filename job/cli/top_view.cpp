@@ -56,16 +56,16 @@ std::optional<TopSort> parse_top_sort(std::string_view word) {
 }
 
 std::string sort_query(const TopChoice& choice) {
-    struct Key {
+    struct SortKey {
         const char* name;
         bool descending;
     };
-    static constexpr std::array<Key, kTopSorts.size()> kKeys{{{"busy_seconds", true},
-                                                              {"loss", true},
-                                                              {"step", false},
-                                                              {"utilization_ratio", false},
-                                                              {"rank", false}}};
-    const Key& key = kKeys.at(static_cast<std::size_t>(choice.sort));
+    static constexpr std::array<SortKey, kTopSorts.size()> kKeys{{{"busy_seconds", true},
+                                                                  {"loss", true},
+                                                                  {"step", false},
+                                                                  {"utilization_ratio", false},
+                                                                  {"rank", false}}};
+    const SortKey& key = kKeys.at(static_cast<std::size_t>(choice.sort));
     return std::string("sort=") + (key.descending != choice.reversed ? "-" : "") + key.name;
 }
 

@@ -12,13 +12,8 @@
 namespace lockstep::cli {
 namespace {
 
-// 2026-11-21T01:02:03.456Z → 2026-11-21 01:02:03
-std::string short_time(const Json& object, std::string_view key) {
-    std::string text = text_at(object, key);
-    if (text.size() > 19) {
-        text.resize(19);
-        text[10] = ' ';
-    }
+std::string time_or_dash(const Json& object, std::string_view key) {
+    const std::string text = short_time(object, key);
     return text.empty() ? "-" : text;
 }
 
@@ -250,16 +245,16 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     Facts facts(terminal, lines);
     facts.add("id", text_at(job, "id"));
     facts.add("waits for", text_at(job, "pending_reason"));
-    facts.add("may start", short_time(job, "expected_start"));
+    facts.add("may start", time_or_dash(job, "expected_start"));
     facts.add("framework", text_at(job, "framework"));
     facts.add("resources", resources_text(job));
     facts.add("user", text_at(job, "user"));
     facts.add("labels", labels_text(job));
     facts.add("sweep", sweep_text(job));
     facts.add("after", after_text(job));
-    facts.add("submitted", short_time(job, "submitted_at"));
-    facts.add("started", short_time(job, "started_at"));
-    facts.add("finished", short_time(job, "finished_at"));
+    facts.add("submitted", time_or_dash(job, "submitted_at"));
+    facts.add("started", time_or_dash(job, "started_at"));
+    facts.add("finished", time_or_dash(job, "finished_at"));
     if (const auto seconds = running_seconds(job, now)) {
         facts.add("ran", format_clock(*seconds));
     }

@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x3142534C;
-constexpr std::uint16_t kVersion1 = 1;
+constexpr std::uint32_t kBatchMagic = 0x3142534C;
+constexpr std::uint16_t kBatchVersion1 = 1;
 constexpr double kLatest = 1e12;  // the year 33,658, as reports of ranks may say
 // Differences of steps, and a little more, fit an int64.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 62U;
@@ -58,8 +58,8 @@ std::string encode_batch(const Batch& batch) {
     std::string out;
     const std::size_t rows = batch.rows();
     out.reserve(28 + rows * 20 + batch.columns.size() * (32 + rows * 9));
-    put_flat(out, kMagic);
-    put_flat(out, kVersion1);
+    put_flat(out, kBatchMagic);
+    put_flat(out, kBatchVersion1);
     put_flat(out, static_cast<std::uint16_t>(batch.columns.size()));
     put_flat(out, batch.seq);
     put_flat(out, batch.generation);
@@ -90,7 +90,7 @@ Result<Batch> decode_batch(std::string_view bytes) {
     std::uint16_t version = 0;
     std::uint16_t columns = 0;
     std::uint32_t rows = 0;
-    if (!in.get(magic) || !in.get(version) || magic != kMagic || version != kVersion1) {
+    if (!in.get(magic) || !in.get(version) || magic != kBatchMagic || version != kBatchVersion1) {
         return fail(Errc::invalid, "batch: not a version 1 batch");
     }
     if (!in.get(columns) || !in.get(batch.seq) || !in.get(batch.generation) ||

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCalls = 3;
 
-std::string numbered(const char* format, std::int32_t number) {
+std::string with_number(const char* format, std::int32_t number) {
     std::array<char, 32> text{};
     const int size = std::snprintf(text.data(), text.size(), format, number);
     return std::string(text.data(), static_cast<std::size_t>(size));
@@ -56,7 +56,7 @@ bool is_evidence_name(std::string_view name) {
 }
 
 std::array<std::string, 3> evidence_folders(std::int32_t generation, std::int32_t rank) {
-    return {"evidence", numbered("gen-%d", generation), numbered("rank-%05d", rank)};
+    return {"evidence", with_number("gen-%d", generation), with_number("rank-%05d", rank)};
 }
 
 std::string top_python_frame(std::string_view text) {

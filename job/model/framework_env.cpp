@@ -1,5 +1,6 @@
 #include "job/model/framework_env.hpp"
 
+#include "job/base/text.hpp"
 #include "job/model/gpu_view.hpp"
 
 #include <algorithm>
@@ -10,15 +11,6 @@ namespace lockstep {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
-
-std::string joined(const std::vector<std::string>& items) {
-    std::string out;
-    for (const auto& item : items) {
-        out += out.empty() ? "" : ",";
-        out += item;
-    }
-    return out;
-}
 
 std::string master(const RankPlace& place) {
     return host_and_port(place.master_addr, place.master_port);
@@ -76,7 +68,7 @@ void add_paddle_collective(Variables& out, const JobSpec& spec, const RankPlace&
     const std::string local = std::to_string(place.local_rank);
     out["PADDLE_TRAINER_ID"] = rank;
     out["PADDLE_TRAINERS_NUM"] = world;
-    out["PADDLE_TRAINER_ENDPOINTS"] = joined(place.endpoints);
+    out["PADDLE_TRAINER_ENDPOINTS"] = comma_joined(place.endpoints);
     out["PADDLE_CURRENT_ENDPOINT"] = endpoint(place, place.rank);
     out["PADDLE_MASTER"] = master(place);
     out["PADDLE_GLOBAL_RANK"] = rank;
@@ -102,8 +94,8 @@ void add_paddle_servers(Variables& out, const JobSpec& spec, const RankPlace& pl
     const bool server = role.name == "ps";
     out["PADDLE_ROLE"] = server ? "PSERVER" : "TRAINER";
     out["TRAINING_ROLE"] = out["PADDLE_ROLE"];
-    out["PADDLE_PSERVERS_IP_PORT_LIST"] = joined(endpoints_of(spec, place, "ps"));
-    out["PADDLE_TRAINER_ENDPOINTS"] = joined(trainers);
+    out["PADDLE_PSERVERS_IP_PORT_LIST"] = comma_joined(endpoints_of(spec, place, "ps"));
+    out["PADDLE_TRAINER_ENDPOINTS"] = comma_joined(trainers);
     out["PADDLE_TRAINERS_NUM"] = std::to_string(trainers.size());
     out["POD_IP"] = place.address;
     out["PADDLE_PORT"] = own.substr(own.rfind(':') + 1);
@@ -130,7 +122,7 @@ void add_jax(Variables& out, const JobSpec& spec, const RankPlace& place) {
         out["JAX_LOCAL_DEVICE_IDS"] = "0";
     }
     out.try_emplace("SLURM_JOB_ID", "1");
-    out.try_emplace("SLURM_STEP_NODELIST", joined(place.hosts));
+    out.try_emplace("SLURM_STEP_NODELIST", comma_joined(place.hosts));
     out.try_emplace("SLURM_NTASKS", std::to_string(place.world_size));
     out.try_emplace("SLURM_PROCID", std::to_string(place.rank));
     out.try_emplace("SLURM_LOCALID", std::to_string(place.local_rank));
@@ -138,7 +130,7 @@ void add_jax(Variables& out, const JobSpec& spec, const RankPlace& place) {
 
 // keras/src/distribution/distribution_lib.py: the first address is the coordinator's.
 void add_keras_jax(Variables& out, const RankPlace& place) {
-    out["KERAS_DISTRIBUTION_JOB_ADDRESSES"] = joined(place.endpoints);
+    out["KERAS_DISTRIBUTION_JOB_ADDRESSES"] = comma_joined(place.endpoints);
     out["KERAS_DISTRIBUTION_NUM_PROCESSES"] = std::to_string(place.world_size);
     out["KERAS_DISTRIBUTION_PROCESS_ID"] = std::to_string(place.rank);
 }
@@ -237,7 +229,7 @@ bool is_launchers(std::string_view name) {
 void add_framework(Variables& out, const JobSpec& spec, const RankPlace& place) {
     if (needs_endpoints(spec)) {
         out["LOCKSTEP_ENDPOINT"] = endpoint(place, place.rank);
-        out["LOCKSTEP_ENDPOINTS"] = joined(place.endpoints);
+        out["LOCKSTEP_ENDPOINTS"] = comma_joined(place.endpoints);
     }
     switch (spec.framework) {
         case Framework::tensorflow:

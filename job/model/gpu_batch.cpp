@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x3147534C;
-constexpr std::uint16_t kVersion1 = 1;
-constexpr auto kGpus = static_cast<std::size_t>(limits::kGpusPerNode);
+constexpr std::uint32_t kGpuBatchMagic = 0x3147534C;
+constexpr std::uint16_t kGpuBatchVersion1 = 1;
+constexpr auto kGpusMost = static_cast<std::size_t>(limits::kGpusPerNode);
 // Twice what this version knows: a newer agent may know more.
 constexpr std::size_t kColumns = 2 * kGpuMetrics;
 
@@ -42,14 +42,15 @@ Result<Counts> take_header(FlatReader& in, GpuBatch& batch) {
     std::uint32_t magic = 0;
     std::uint16_t version = 0;
     Counts counts;
-    if (!in.get(magic) || !in.get(version) || magic != kMagic || version != kVersion1) {
+    if (!in.get(magic) || !in.get(version) || magic != kGpuBatchMagic ||
+        version != kGpuBatchVersion1) {
         return fail(Errc::invalid, "GPU frame: not of version 1");
     }
     if (!in.get(counts.columns) || !in.get(batch.node_rank) || !in.get(batch.time) ||
         !in.get(counts.gpus) || !in.get(counts.uses) || !in.get(counts.xids)) {
         return fail(Errc::invalid, "GPU frame: truncated header");
     }
-    if (counts.columns > kColumns || counts.gpus > kGpus || counts.uses > limits::kGpuUses ||
+    if (counts.columns > kColumns || counts.gpus > kGpusMost || counts.uses > limits::kGpuUses ||
         counts.xids > limits::kGpuXids || !std::isfinite(batch.time)) {
         return fail(Errc::invalid, "GPU frame: too much of something");
     }
@@ -120,11 +121,12 @@ bool take_columns(FlatReader& in, std::size_t count, GpuBatch& batch) {
 }  // namespace
 
 bool is_gpu_batch(std::string_view bytes) {
-    return bytes.size() >= sizeof kMagic && std::memcmp(bytes.data(), &kMagic, sizeof kMagic) == 0;
+    return bytes.size() >= sizeof kGpuBatchMagic &&
+           std::memcmp(bytes.data(), &kGpuBatchMagic, sizeof kGpuBatchMagic) == 0;
 }
 
 std::string encode_gpu_batch(const GpuBatch& batch) {
-    const std::size_t gpus = std::min(batch.gpus.size(), kGpus);
+    const std::size_t gpus = std::min(batch.gpus.size(), kGpusMost);
     const std::size_t uses = std::min(batch.uses.size(), limits::kGpuUses);
     const std::size_t xids = std::min(batch.xids.size(), limits::kGpuXids);
     std::vector<std::size_t> shown;  // what no GPU knows is not sent
@@ -137,8 +139,8 @@ std::string encode_gpu_batch(const GpuBatch& batch) {
     }
     std::string out;
     out.reserve(36 + gpus * 160 + uses * 16 + xids * 16 + shown.size() * (32 + gpus * 8));
-    put_flat(out, kMagic);
-    put_flat(out, kVersion1);
+    put_flat(out, kGpuBatchMagic);
+    put_flat(out, kGpuBatchVersion1);
     put_flat(out, static_cast<std::uint16_t>(shown.size()));
     put_flat(out, batch.node_rank);
     put_flat(out, batch.time);

@@ -12,7 +12,7 @@ namespace {
 
 using Groups = std::vector<std::vector<std::int32_t>>;
 
-constexpr std::int64_t kSlowFactor = 2;  // times the median of the round
+constexpr std::int64_t kSlowPairFactor = 2;  // times the median of the round
 constexpr std::int64_t kSlowMs = 500;  // and so much more than it: less is another process's doing
 
 // Of a node that has not answered the worst is to be thought.
@@ -39,7 +39,7 @@ std::int64_t median_of(const PairRound& round) {
 }
 
 bool is_slow(const PairOutcome& one, std::int64_t median) {
-    return one.problem.empty() && !one.absent && one.ms > kSlowFactor * median &&
+    return one.problem.empty() && !one.absent && one.ms > kSlowPairFactor * median &&
            one.ms - median > kSlowMs;
 }
 
@@ -160,7 +160,7 @@ std::vector<PreflightFinding> judge_pairs(const std::map<std::int32_t, std::stri
             out.push_back({slot, name, std::string{kPairTest},
                            "the test in pairs: " + seen[0].words() + ", then " + seen[1].words(),
                            "with one of two partners a good end within " +
-                               std::to_string(kSlowFactor) + " × the median of the nodes (" +
+                               std::to_string(kSlowPairFactor) + " × the median of the nodes (" +
                                std::to_string(medians[0]) + " and " + std::to_string(medians[1]) +
                                " ms)",
                            told});

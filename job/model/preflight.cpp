@@ -19,7 +19,7 @@ constexpr std::int64_t kRoomMb = 512;       // less: no checkpoint of use fits
 constexpr std::int64_t kNoRoomMb = 4;       // less: not even logs
 constexpr std::int64_t kClockWarnMs = 50;   // events of two nodes come out of order
 constexpr std::int64_t kClockFailMs = 5'000;
-constexpr std::int64_t kSlowFactor = 2;  // times the median of the GPU tests
+constexpr std::int64_t kSlowGpuFactor = 2;  // times the median of the GPU tests
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 // What is expected of a path that did not answer; by this such a finding is told from the others.
 constexpr std::string_view kAnswerInTime = "an answer in time";
@@ -46,7 +46,7 @@ bool is_loopback(std::string_view address) {
     return address.starts_with("127.") || address == "::1";
 }
 
-std::string joined(const std::vector<std::string>& items, std::size_t most = 4) {
+std::string first_of(const std::vector<std::string>& items, std::size_t most = 4) {
     std::string out;
     for (std::size_t i = 0; i < items.size() && i < most; ++i) {
         out += (i == 0 ? "" : ", ") + items[i];
@@ -79,7 +79,7 @@ void check_hostname(const Report& report, const NodeFacts& facts) {
                                       return a == given || (!is_loopback(a) && !is_link_local(a));
                                   });
     if (!good) {
-        report.add("hostname", who + " resolves to " + joined(facts.hostname_addresses), expected,
+        report.add("hostname", who + " resolves to " + first_of(facts.hostname_addresses), expected,
                    false);
     }
 }
@@ -262,13 +262,14 @@ void compare_gpu_tests(const std::vector<PreflightNode>& nodes,
     std::nth_element(times.begin(), middle, times.end());
     const std::int64_t median = std::max<std::int64_t>(*middle, 1);
     for (const PreflightNode& node : nodes) {
-        if (node.facts.gpu_test_problem.empty() && node.facts.gpu_test_ms > kSlowFactor * median) {
+        if (node.facts.gpu_test_problem.empty() &&
+            node.facts.gpu_test_ms > kSlowGpuFactor * median) {
             const Report report{node, out};
             report.add("gpu_test",
                        "the test with the native trainer took " +
                            std::to_string(node.facts.gpu_test_ms) + " ms",
-                       "at most " + std::to_string(kSlowFactor) + " × the median of the nodes, " +
-                           std::to_string(median) + " ms",
+                       "at most " + std::to_string(kSlowGpuFactor) +
+                           " × the median of the nodes, " + std::to_string(median) + " ms",
                        true);
         }
     }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kIdleMb = 1024;
 constexpr std::size_t kShown = 4;  // processes, links
 
-struct Report {
+struct GpuReport {
     const PreflightNode& node;
     bool fails;  // whether what fails may fail the node
     std::vector<PreflightFinding>& out;
@@ -52,7 +52,7 @@ std::string list_of(const std::vector<std::string>& items) {
 }
 
 // Its data cannot be trusted, or not for long; a reset mends the first and the last two.
-void check_memory(const Report& report, const GpuHealth& gpu) {
+void check_memory(const GpuReport& report, const GpuHealth& gpu) {
     if (gpu.ecc > 0) {
         report.fail("gpu_memory",
                     name_of(gpu) + " has had " + count_of(gpu.ecc, "uncorrected memory error") +
@@ -74,7 +74,7 @@ void check_memory(const Report& report, const GpuHealth& gpu) {
 }
 
 // The driver's own verdict.
-void check_recovery(const Report& report, const GpuHealth& gpu) {
+void check_recovery(const GpuReport& report, const GpuHealth& gpu) {
     // nvmlDeviceGpuRecoveryAction_t, nvml.h; numbers of newer drivers have no words here.
     constexpr std::array<std::string_view, 5> kActions{
         "", "a reset of the GPU", "a reboot of the node",
@@ -92,7 +92,7 @@ void check_recovery(const Report& report, const GpuHealth& gpu) {
 }
 
 // It may be over when the ranks run, or come again: no reason to leave the node out.
-void check_clocks(const Report& report, const GpuHealth& gpu) {
+void check_clocks(const GpuReport& report, const GpuHealth& gpu) {
     if (gpu.slowdown <= 0 || (gpu.slowdown & kSlowdowns) == 0) {
         return;
     }
@@ -113,7 +113,7 @@ void check_clocks(const Report& report, const GpuHealth& gpu) {
 }
 
 // Of a node that jobs share they may be another job's by right.
-void check_use(const Report& report, const GpuHealth& gpu) {
+void check_use(const GpuReport& report, const GpuHealth& gpu) {
     std::vector<std::string> who;
     who.reserve(gpu.others.size());
     for (const GpuProcessFact& one : gpu.others) {
@@ -134,7 +134,7 @@ void check_use(const Report& report, const GpuHealth& gpu) {
 }
 
 // They are counted from the driver's start on: an old one is no reason to leave the node out.
-void check_links(const Report& report, const GpuHealth& gpu) {
+void check_links(const GpuReport& report, const GpuHealth& gpu) {
     std::vector<std::string> links;
     for (const NvlinkErrors& one : gpu.link_errors) {
         std::vector<std::string> what;
@@ -186,7 +186,7 @@ std::map<std::string, std::int32_t> usual_links(const std::vector<PreflightNode>
 
 void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
                       std::vector<PreflightFinding>& out) {
-    const Report report{node, spec.resources.gpus_per_node > 0, out};
+    const GpuReport report{node, spec.resources.gpus_per_node > 0, out};
     for (const GpuHealth& gpu : node.facts.gpu.health) {
         if (!gpu.lost.empty()) {
             report.fail("gpu", name_of(gpu) + " does not answer its driver: " + gpu.lost,
@@ -211,7 +211,7 @@ void compare_nvlinks(const std::vector<PreflightNode>& nodes, const JobSpec& spe
                      std::vector<PreflightFinding>& out) {
     const auto usual = usual_links(nodes);
     for (const PreflightNode& node : nodes) {
-        const Report report{node, spec.resources.gpus_per_node > 0, out};
+        const GpuReport report{node, spec.resources.gpus_per_node > 0, out};
         for (const GpuHealth& gpu : node.facts.gpu.health) {
             const auto wanted = usual.find(gpu.model);
             if (gpu.links < 0 || wanted == usual.end() || gpu.links >= wanted->second) {

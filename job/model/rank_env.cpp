@@ -1,5 +1,6 @@
 #include "job/model/rank_env.hpp"
 
+#include "job/base/text.hpp"
 #include "job/model/framework_env.hpp"
 #include "job/model/gpu_view.hpp"
 
@@ -53,15 +54,6 @@ bool is_foreign(Launch launch, std::string_view name) {
     return starts_with_any(name, kPrefixes) ||
            std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
            (launch == Launch::node && is_slurm_task(name));
-}
-
-std::string joined(const std::vector<std::string>& items) {
-    std::string out;
-    for (const auto& item : items) {
-        out += out.empty() ? "" : ",";
-        out += item;
-    }
-    return out;
 }
 
 // Their ranks meet at torch's store on MASTER_PORT and at nothing else, so the agent serves it. A
@@ -130,7 +122,7 @@ void rewrite_slurm(Variables& out, const RankPlace& place) {
     }
     for (const char* name : {"SLURM_NODELIST", "SLURM_STEP_NODELIST"}) {
         if (!place.hosts.empty()) {  // of a large world Slurm's own, shorter, list stays
-            out[name] = joined(place.hosts);
+            out[name] = comma_joined(place.hosts);
         }
     }
 }
@@ -147,7 +139,7 @@ void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["LOCKSTEP_LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
     out["LOCKSTEP_NODES"] = std::to_string(place.nodes);
     if (!place.hosts.empty()) {
-        out["LOCKSTEP_HOSTS"] = joined(place.hosts);
+        out["LOCKSTEP_HOSTS"] = comma_joined(place.hosts);
     }
     out["LOCKSTEP_ADDRESS"] = place.address;
     out["LOCKSTEP_SOCKET"] = place.socket_path;
@@ -182,7 +174,7 @@ void extend_no_proxy(Variables& out, const RankPlace& place) {
             all.push_back(name);
         }
     }
-    out["no_proxy"] = joined(all);
+    out["no_proxy"] = comma_joined(all);
     out["NO_PROXY"] = out["no_proxy"];
 }
 

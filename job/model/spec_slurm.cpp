@@ -106,7 +106,7 @@ constexpr const char* kLogs =
     "is Lockstep's own: output is in the attempt's directory and under /v1/jobs/{id}/logs";
 constexpr const char* kRanks = "is Lockstep's own: use /resources/ranks_per_node";
 constexpr const char* kCpus = "is Lockstep's own: use /resources/cpus_per_rank";
-constexpr const char* kGpus = "is Lockstep's own: use /resources/gpus_per_node";
+constexpr const char* kGpusAreOurs = "is Lockstep's own: use /resources/gpus_per_node";
 constexpr const char* kMemory = "is Lockstep's own: use /resources/memory_mb_per_node";
 constexpr const char* kTimeLimit = "is Lockstep's own: use /resources/time_limit";
 constexpr const char* kEnvironment = "is Lockstep's own: use /environment";
@@ -133,11 +133,11 @@ constexpr std::array kManaged{
     Managed{"export-file", kEnvironment},
     Managed{"get-user-env", kEnvironment},
     Managed{"gid", kIdentity},
-    Managed{"gpu-bind", kGpus},
-    Managed{"gpus", kGpus},
-    Managed{"gpus-per-node", kGpus},
-    Managed{"gpus-per-socket", kGpus},
-    Managed{"gpus-per-task", kGpus},
+    Managed{"gpu-bind", kGpusAreOurs},
+    Managed{"gpus", kGpusAreOurs},
+    Managed{"gpus-per-node", kGpusAreOurs},
+    Managed{"gpus-per-socket", kGpusAreOurs},
+    Managed{"gpus-per-task", kGpusAreOurs},
     Managed{"hold", "is Lockstep's own: use /submission"},
     Managed{"input", kLogs},
     Managed{"job-name", "is Lockstep's own: use /name"},
@@ -270,7 +270,7 @@ void read_directives(ObjectReader& slurm, SlurmSpec& out, std::vector<FieldError
         if (!matches(text, known->pattern)) {
             in.error(option, known->pattern.rule);
         } else if (option == "gres" && asks_for_gpus(text)) {
-            in.error(option, kGpus);
+            in.error(option, kGpusAreOurs);
         } else {
             out.directives[option] = std::move(text);
         }

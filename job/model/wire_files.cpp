@@ -16,7 +16,7 @@ Json write(const M& message) {
 }
 
 template <class M>
-Json write_list(const std::vector<M>& list) {
+Json list_of(const std::vector<M>& list) {
     Json out = Json::array();
     for (const M& item : list) {
         out.push_back(write(item));
@@ -63,8 +63,8 @@ Result<GaveUpFile> decode_gave_up_file(std::string_view text) {
 
 std::string encode_result_file(const ResultFile& file) {
     Json json = write(file);
-    json["exits"] = write_list(file.exits);
-    json["faults"] = write_list(file.faults);
+    json["exits"] = list_of(file.exits);
+    json["faults"] = list_of(file.faults);
     return dump_json(json) + "\n";
 }
 Result<ResultFile> decode_result_file(std::string_view text) {

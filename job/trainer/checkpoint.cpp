@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little, "floats are stored lit
 
 constexpr std::string_view kMagic = "LOCKSTEP-CHECKPOINT 1 ";
 constexpr std::size_t kHashBytes = 64;
-constexpr std::size_t kFileMax = 8ULL << 30U;
+constexpr std::size_t kCheckpointBytesMax = 8ULL << 30U;
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".ckpt";
 
@@ -180,7 +180,7 @@ Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& fold
 Result<std::optional<FoundCheckpoint>> latest_checkpoint(const std::filesystem::path& folder) {
     std::vector<std::filesystem::path> leftovers;
     for (const auto& [step, path] : list(folder, leftovers)) {
-        const Result<std::string> bytes = read_file(path, kFileMax);
+        const Result<std::string> bytes = read_file(path, kCheckpointBytesMax);
         if (!bytes) {
             return fail(bytes.error().in("checkpoint"));
         }

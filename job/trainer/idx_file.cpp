@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kFileMax = 2ULL << 30U;  // ImageNet's 1.3 M 28×28 thumbnails would fit
+constexpr std::size_t kIdxBytesMax = 2ULL << 30U;  // ImageNet's 1.3 M 28×28 thumbnails would fit
 constexpr std::uint8_t kUnsignedByte = 0x08;
 
 std::uint32_t big_endian(std::string_view bytes, std::size_t at) {
@@ -29,7 +29,7 @@ void append_big_endian(std::string& bytes, std::uint32_t value) {
 }  // namespace
 
 Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimensions) {
-    const Result<std::string> bytes = read_file(path, kFileMax);
+    const Result<std::string> bytes = read_file(path, kIdxBytesMax);
     if (!bytes) {
         return fail(bytes.error());
     }
@@ -54,7 +54,7 @@ Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimens
     }
     for (std::uint32_t i = 0; i < dimensions; ++i) {
         file.sizes.push_back(big_endian(*bytes, 4 + std::size_t{4} * i));
-        if (file.sizes.back() == 0 || expected > kFileMax / file.sizes.back()) {
+        if (file.sizes.back() == 0 || expected > kIdxBytesMax / file.sizes.back()) {
             return wrong("a size of " + std::to_string(file.sizes.back()) + " makes no sense");
         }
         expected *= file.sizes.back();

@@ -18,8 +18,8 @@ using json_fields::number_of;
 using json_fields::text_of;
 
 // Members that grow with the job and that nobody reads; a row's `environment` may hold secrets.
-constexpr std::array<std::string_view, 6> kUnread{"job_resources", "gres_detail", "environment",
-                                                  "script",        "steps",       "tres"};
+constexpr std::array<std::string_view, 6> kUnreadOfRest{
+    "job_resources", "gres_detail", "environment", "script", "steps", "tres"};
 
 std::string its_token(std::string_view user) {
     return "the Slurm token of " + printable(user);
@@ -65,7 +65,7 @@ Result<json_fields::Meta> frame_of(const json_parts::Parts& parts,
 
 std::vector<std::string> errors_in(const std::string& body) {
     std::vector<std::string> errors;
-    const auto parts = json_parts::take_apart(body, "jobs", kUnread);
+    const auto parts = json_parts::take_apart(body, "jobs", kUnreadOfRest);
     if (parts) {
         (void)frame_of(*parts, errors);
     }
@@ -167,7 +167,7 @@ Result<std::vector<Json>> elements_of(const char* name, const ClientResponse& re
     if (response.status != 200) {
         return fail(query_failure(name, response, user));
     }
-    auto parts = json_parts::take_apart(response.body, name, kUnread);
+    auto parts = json_parts::take_apart(response.body, name, kUnreadOfRest);
     if (!parts) {
         return fail(std::move(parts).error().in(name));
     }

@@ -12,8 +12,8 @@ namespace lockstep {
 namespace {
 
 // Members of a record that grow with the job (16,384 nodes × their cores) and that nobody reads.
-constexpr std::array<std::string_view, 4> kUnread{"job_resources", "gres_detail", "environment",
-                                                  "script"};
+constexpr std::array<std::string_view, 4> kUnreadOfSqueue{"job_resources", "gres_detail",
+                                                          "environment", "script"};
 
 using json_fields::exit_of;
 using json_fields::ExitStatus;
@@ -88,7 +88,7 @@ Result<SlurmJob> slurm_job_from_json(const Json& record) {
 }
 
 Result<SlurmJsonJobs> parse_slurm_jobs_json(std::string_view text) {
-    auto parts = json_parts::take_apart(text, "jobs", kUnread);
+    auto parts = json_parts::take_apart(text, "jobs", kUnreadOfSqueue);
     if (!parts) {
         return fail(std::move(parts).error().in("Slurm's JSON"));
     }

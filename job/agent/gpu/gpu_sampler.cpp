@@ -28,7 +28,7 @@ struct Field {
 };
 
 // Of fields with the same metric the first that the GPU knows counts.
-constexpr std::array kFields{
+constexpr std::array kNvmlFields{
     Field{nvml::field::kEnergy, GpuMetric::energy, kMilli},
     Field{nvml::field::kPowerInstant, GpuMetric::power, kMilli},
     Field{nvml::field::kPowerAverage, GpuMetric::power, kMilli},
@@ -288,17 +288,17 @@ void GpuSampler::read_fields(Device& device, GpuSample& out) const {
     if (api.fields == nullptr) {
         return;
     }
-    std::array<FieldValue, kFields.size()> values{};
-    for (std::size_t i = 0; i < kFields.size(); ++i) {
-        values[i].field = kFields[i].id;
-        values[i].scope = kFields[i].scope;
+    std::array<FieldValue, kNvmlFields.size()> values{};
+    for (std::size_t i = 0; i < kNvmlFields.size(); ++i) {
+        values[i].field = kNvmlFields[i].id;
+        values[i].scope = kNvmlFields[i].scope;
         values[i].result = nvml::kErrorUnknown;  // should the library leave it as it was
     }
     if (!device.good(api.fields(device.handle, static_cast<int>(values.size()), values.data()))) {
         return;
     }
-    for (std::size_t i = 0; i < kFields.size(); ++i) {
-        const Field& field = kFields[i];
+    for (std::size_t i = 0; i < kNvmlFields.size(); ++i) {
+        const Field& field = kNvmlFields[i];
         const FieldValue& value = values[i];
         if (!device.good(value.result) || !std::isnan(out[field.metric]) ||
             (field.only_64_bit && !is_64_bit(value))) {

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Json job(const std::string& state) {
+Json live_job(const std::string& state) {
     return Json{{"id", "ls-1"}, {"name", "demo"}, {"state", state}};
 }
 
@@ -27,7 +27,7 @@ TEST(FollowView, NoLineIsWiderThanTheTerminal) {
         for (const int count : {1, 4, 16, 17, 300}) {
             FollowView view;
             view.set_total_steps(1'000'000);
-            view.take_job(job("running"), 0);
+            view.take_job(live_job("running"), 0);
             std::vector<Json> ranks;
             std::vector<Json> series;
             for (int i = 0; i < count; ++i) {
@@ -50,7 +50,7 @@ TEST(FollowView, NoLineIsWiderThanTheTerminal) {
 TEST(FollowView, ProgressIsWhatEveryRankHasReached) {
     FollowView view;
     view.set_total_steps(100);
-    view.take_job(job("running"), 0);
+    view.take_job(live_job("running"), 0);
     view.take_ranks(items({rank(0, 50, 1.0, 0.1), rank(1, 40, 1.0, 0.1)}));
     EXPECT_EQ(view.step(), 40);
     EXPECT_THAT(view.plain(), HasSubstr("step 40/100 (40 %)"));
@@ -60,7 +60,7 @@ TEST(FollowView, TheTimeLeftFollowsThePaceThatWasSeen) {
     FollowView view;
     view.set_total_steps(100);
     for (int second = 0; second <= 10; ++second) {
-        view.take_job(job("running"), second);
+        view.take_job(live_job("running"), second);
         view.take_ranks(items({rank(0, second * 4, 1.0, 0.1)}));
     }
     ASSERT_TRUE(view.seconds_left().has_value());
@@ -70,25 +70,25 @@ TEST(FollowView, TheTimeLeftFollowsThePaceThatWasSeen) {
 TEST(FollowView, AfterGoingBackToACheckpointThePaceStartsAnew) {
     FollowView view;
     view.set_total_steps(100);
-    view.take_job(job("running"), 0);
+    view.take_job(live_job("running"), 0);
     view.take_ranks(items({rank(0, 10, 1.0, 0.1)}));
-    view.take_job(job("running"), 1);
+    view.take_job(live_job("running"), 1);
     view.take_ranks(items({rank(0, 50, 1.0, 0.1)}));
-    view.take_job(job("running"), 2);
+    view.take_job(live_job("running"), 2);
     view.take_ranks(items({rank(0, 40, 1.0, 0.1)}));
     EXPECT_FALSE(view.seconds_left().has_value());
 }
 
 TEST(FollowView, ALossThatIsNotANumberIsShown) {
     FollowView view;
-    view.take_job(job("running"), 0);
+    view.take_job(live_job("running"), 0);
     view.take_ranks(items({rank(0, 1, "nan", 0.1), rank(1, 1, Json(), 0.1)}));
     EXPECT_THAT(view.plain(), HasSubstr("loss nan -"));
 }
 
 TEST(FollowView, ManyRanksAreSummedUpWithTheWorstByName) {
     FollowView view;
-    view.take_job(job("running"), 0);
+    view.take_job(live_job("running"), 0);
     std::vector<Json> ranks;
     for (int i = 0; i < 64; ++i) {
         ranks.push_back(rank(i, 7, 1.0, 0.1));
@@ -107,7 +107,7 @@ TEST(FollowView, ManyRanksAreSummedUpWithTheWorstByName) {
 
 TEST(FollowView, WhileQueuedItSaysWhatTheJobWaitsFor) {
     FollowView view;
-    Json queued = job("queued");
+    Json queued = live_job("queued");
     queued["pending_reason"] = "memory is taken";
     view.take_job(queued, 0);
     const Terminal terminal;

@@ -30,7 +30,7 @@ Json parsed(const std::string& text) {
     return Json::parse(text);
 }
 
-Json job() {
+Json top_job() {
     return parsed(R"({"id":"ls-01JCXW3V5N8Q2R7T9ZABCDEFGH","name":"digits","state":"running",
         "step":120,"total_steps":400,"ettr":0.9834,"started_at":"2025-11-21T01:03:20.000Z",
         "anomalies":{"straggler":1},
@@ -65,13 +65,13 @@ Json anomaly() {
 
 TopView some(bool gpus) {
     TopView view;
-    view.take_job(job(), kNow);
+    view.take_job(top_job(), kNow);
     view.take_ranks(ranks(gpus), 0);
     view.take_event(anomaly());
     return view;
 }
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string screen_of(const std::vector<std::string>& lines) {
     std::string out = "\n";
     for (const std::string& line : lines) {
         out += line + "\n";
@@ -80,7 +80,7 @@ std::string joined(const std::vector<std::string>& lines) {
 }
 
 TEST(Top, OnASmallScreenWhatMattersMostStays) {
-    EXPECT_EQ(joined(some(true).frame(screen(40, 10), {})), R"(
+    EXPECT_EQ(screen_of(some(true).frame(screen(40, 10), {})), R"(
 digits  running  step 120/400  00:02:00
 4/4 ranks  1 anomaly  0.0 s old
    RANK    STEP       LOSS     BUSY▼
@@ -95,7 +95,7 @@ q quit  s sort: busy  ? help  1-4 of 4
 }
 
 TEST(Top, OnAUsualScreen) {
-    EXPECT_EQ(joined(some(false).frame(screen(80, 24), {})), R"(
+    EXPECT_EQ(screen_of(some(false).frame(screen(80, 24), {})), R"(
 digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
 4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
    RANK  NODE      STEP       LOSS  STEP TIME     BUSY▼      WAIT     AGE
@@ -126,7 +126,7 @@ q quit  s sort: busy  r reverse  space pause  ↑↓ scroll  ? help  1-4 of 4
 TEST(Top, OnAWideScreenEveryColumnIsThere) {
     const auto lines = some(true).frame(screen(200, 50), {});
     ASSERT_EQ(lines.size(), 50U);
-    EXPECT_EQ(joined({lines.begin(), lines.begin() + 7}), R"(
+    EXPECT_EQ(screen_of({lines.begin(), lines.begin() + 7}), R"(
 digits  running  step 120/400  30 %  00:02:00  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH
 4/4 ranks  3322 samples/s  ETTR 98.3 %  1 restart  1 anomaly  0.0 s old
    RANK  NODE      STEP       LOSS  STEP TIME     BUSY▼      WAIT      DATA    GPU    MEMORY   POWER     AGE
@@ -141,10 +141,10 @@ TEST(Top, WithoutUtf8AllIsAscii) {
     Terminal terminal = screen(80, 12);
     terminal.unicode = false;
     TopView view = some(false);
-    Json named = job();
+    Json named = top_job();
     named["name"] = "größe 日本";
     view.take_job(named, kNow);
-    const std::string frame = joined(view.frame(terminal, {}));
+    const std::string frame = screen_of(view.frame(terminal, {}));
     EXPECT_TRUE(std::all_of(frame.begin(), frame.end(), [](char c) {
         return c == '\n' || (c >= ' ' && c <= '~');
     })) << frame;
@@ -164,10 +164,10 @@ TEST(Top, ColoursAreClosedAndCountForNothing) {
         const std::size_t last = with[i].rfind('\x1b');
         EXPECT_TRUE(last == std::string::npos || with[i].substr(last, 4) == "\x1b[0m") << i;
     }
-    EXPECT_THAT(joined(with), HasSubstr("\x1b[31m! "));  // the loss that is NaN
-    EXPECT_THAT(joined(with), HasSubstr("\x1b[31mx "));  // the rank that has failed
-    EXPECT_THAT(joined(with), HasSubstr("\x1b[33m! "));  // the straggler
-    EXPECT_THAT(joined(without), Not(HasSubstr("\x1b")));
+    EXPECT_THAT(screen_of(with), HasSubstr("\x1b[31m! "));  // the loss that is NaN
+    EXPECT_THAT(screen_of(with), HasSubstr("\x1b[31mx "));  // the rank that has failed
+    EXPECT_THAT(screen_of(with), HasSubstr("\x1b[33m! "));  // the straggler
+    EXPECT_THAT(screen_of(without), Not(HasSubstr("\x1b")));
 }
 
 TEST(Top, EverySizeIsKeptTo) {
@@ -193,7 +193,7 @@ TEST(Top, AJobWithoutRanksSaysWhatItWaitsFor) {
     view.take_job(
         parsed(R"({"id":"ls-1","name":"a","state":"queued","pending_reason":"Priority"})"), kNow);
     view.take_ranks(parsed(R"({"items":[],"total":0})"), 0);
-    const std::string frame = joined(view.frame(screen(60, 8), {}));
+    const std::string frame = screen_of(view.frame(screen(60, 8), {}));
     EXPECT_THAT(frame, HasSubstr("a  queued"));
     EXPECT_THAT(frame, HasSubstr("waits for: Priority"));
     EXPECT_THAT(frame, HasSubstr("no ranks yet"));
@@ -208,7 +208,7 @@ TEST(Top, WhatRanksSendCannotSteerTheTerminal) {
     hostile["items"][1]["state"] = "run\x1b[31mning\x08";
     Json event = anomaly();
     event["data"]["message"] = "\x1b[H\x1b[Jboo\nnew line";
-    Json named = job();
+    Json named = top_job();
     named["name"] = "\x1b]2;title\x07name";
     TopView view;
     view.take_job(named, kNow);
@@ -226,12 +226,12 @@ TEST(Top, WhatRanksSendCannotSteerTheTerminal) {
             EXPECT_THAT(line, Not(HasSubstr("\xe2\x80\xae")));
         }
     }
-    EXPECT_THAT(joined(view.frame(screen(160, 20), {})), HasSubstr("boo new line"));
+    EXPECT_THAT(screen_of(view.frame(screen(160, 20), {})), HasSubstr("boo new line"));
 }
 
 TEST(Top, AnOldAnomalyOrOneOfAnotherGenerationMarksNoRank) {
     TopView view;
-    view.take_job(job(), kNow);
+    view.take_job(top_job(), kNow);
     view.take_ranks(ranks(false), 0);
     Json other = anomaly();
     other["generation"] = 1;
@@ -241,19 +241,19 @@ TEST(Top, AnOldAnomalyOrOneOfAnotherGenerationMarksNoRank) {
     view.take_event(old);
     const auto lines = view.frame(screen(80, 24), {});
     EXPECT_EQ(lines.at(3).substr(0, 2), "  ");
-    EXPECT_THAT(joined(lines), HasSubstr("! 00:50:00  straggler  rank 2  on node-b"));
+    EXPECT_THAT(screen_of(lines), HasSubstr("! 00:50:00  straggler  rank 2  on node-b"));
     view.take_event(anomaly());
     EXPECT_EQ(view.frame(screen(80, 24), {}).at(3).substr(0, 2), "! ");
 }
 
 TEST(Top, OfASlowNodeEveryRankIsMarked) {
     TopView view;
-    view.take_job(job(), kNow);
+    view.take_job(top_job(), kNow);
     view.take_ranks(ranks(false), 0);
     Json slow = anomaly();
     slow["data"]["anomaly"] = "slow_node";
     view.take_event(slow);
-    const std::string frame = joined(view.frame(screen(100, 24), {}));
+    const std::string frame = screen_of(view.frame(screen(100, 24), {}));
     EXPECT_THAT(frame, HasSubstr("slow_node"));
     const auto lines = view.frame(screen(100, 24), {});
     EXPECT_THAT(lines.at(3), HasSubstr("  slow_node"));
@@ -267,7 +267,7 @@ TEST(Top, ScrollsThroughWhatIsFetchedAndEndsAtTheLastRank) {
         answer["items"].push_back({{"rank", rank}, {"node", "n"}, {"state", "running"}});
     }
     TopView view;
-    view.take_job(job(), kNow);
+    view.take_job(top_job(), kNow);
     view.take_ranks(answer, 100);
     const Terminal terminal = screen(80, 24);
     TopChoice choice;
@@ -297,7 +297,7 @@ TEST(Top, AFrameCostsLittle) {
     constexpr int kFrames = 100;
     for (int i = 0; i < kFrames; ++i) {
         TopView view;
-        view.take_job(job(), kNow);
+        view.take_job(top_job(), kNow);
         view.take_ranks(Json::parse(text), 0);
         view.frame(screen(200, 200), {});
     }
@@ -326,7 +326,7 @@ TEST(CliTop, InAPipeIsOneTableOfAllRanks) {
     daemon.on(base + "/ranks?sort=-busy_seconds&offset=0", 200, dump_json(ranks(true)));
     daemon.on(base + "/events?limit=1000&after=0", 200,
               R"({"items":[{"seq":1,"kind":"submitted"},)" + dump_json(anomaly()) + "]}");
-    daemon.on(base, 200, dump_json(job()));
+    daemon.on(base, 200, dump_json(top_job()));
     Cli run(daemon);
     run.options.id = kId;
     run.clock.advance(std::chrono::milliseconds{120'000});
@@ -348,7 +348,7 @@ TEST(CliTop, EventsAreReadOnlyIfThereAreAnomalies) {
     FakeDaemon daemon;
     const std::string base = std::string("GET /v1/jobs/") + kId;
     daemon.on(base + "/ranks", 200, dump_json(ranks(false)));
-    Json calm = job();
+    Json calm = top_job();
     calm.erase("anomalies");
     daemon.on(base, 200, dump_json(calm));
     Cli run(daemon);
@@ -362,7 +362,7 @@ TEST(CliTop, JsonIsTheThreeAnswers) {
     const std::string base = std::string("GET /v1/jobs/") + kId;
     daemon.on(base + "/ranks?sort=loss&", 200, dump_json(ranks(false)));
     daemon.on(base + "/events", 200, R"({"items":[)" + dump_json(anomaly()) + "]}");
-    daemon.on(base, 200, dump_json(job()));
+    daemon.on(base, 200, dump_json(top_job()));
     Cli run(daemon);
     run.options.id = kId;
     run.options.json = true;
@@ -370,7 +370,7 @@ TEST(CliTop, JsonIsTheThreeAnswers) {
     run.options.reverse = true;
     EXPECT_EQ(run.verb("top"), Exit::ok);
     const Json out = parsed(run.out.str());
-    EXPECT_EQ(out["job"], job());
+    EXPECT_EQ(out["job"], top_job());
     EXPECT_EQ(out["ranks"], ranks(false));
     EXPECT_EQ(out["anomalies"], Json::array({anomaly()}));
 }

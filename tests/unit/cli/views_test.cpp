@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::string joined(const Lines& lines) {
+std::string lines_of(const Lines& lines) {
     std::string out;
     for (const std::string& line : lines) {
         out += line + "\n";
@@ -34,7 +34,7 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
         "cause":{"class":"rank_signal","message":"the kernel killed it","rank":3,"node":"b","signal":9,
                  "log_tail":"step 42\n"}})");
     const Terminal terminal;
-    const std::string text = joined(job_view(terminal, job, *time_at(job, "finished_at")));
+    const std::string text = lines_of(job_view(terminal, job, *time_at(job, "finished_at")));
     EXPECT_THAT(text, HasSubstr("2 × 2 ranks, 1 spare node"));
     EXPECT_THAT(text, HasSubstr("lost        b"));
     EXPECT_THAT(text, HasSubstr("team=vision"));

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int32_t kNodes = 3;
+constexpr std::int32_t kSimulatedNodes = 3;
 constexpr std::int32_t kSlots = 4;  // one spare
 
 constexpr std::uint32_t kSchedules = test::kSanitized ? 5'000 : 1'000'000;
@@ -69,8 +69,8 @@ struct Disk {
     bool live = false;
     bool released = false;  // START may have left
     bool failed = false;
-    std::array<std::int32_t, kNodes> members{};
-    std::array<bool, kNodes> ended{};
+    std::array<std::int32_t, kSimulatedNodes> members{};
+    std::array<bool, kSimulatedNodes> ended{};
     std::array<bool, kSlots> lost{};
 };
 
@@ -95,7 +95,7 @@ class World {
             act();
             check();
         }
-        if (wrong_.empty() && !all_run() && usable() >= kNodes) {
+        if (wrong_.empty() && !all_run() && usable() >= kSimulatedNodes) {
             wrong_ = "stuck: " + describe();
         }
     }
@@ -124,7 +124,7 @@ class World {
 
     // ---- the coordinator, as job_actor_rendezvous.cpp does it ----
     void boot() {
-        met_ = Rendezvous{kNodes, kSlots};
+        met_ = Rendezvous{kSimulatedNodes, kSlots};
         left_.fill(false);
         for (std::int32_t slot = 0; slot < kSlots; ++slot) {
             if (lost(slot)) {
@@ -248,7 +248,7 @@ class World {
         if (!disk_.live || !disk_.failed) {
             return;
         }
-        for (std::size_t node = 0; node < kNodes; ++node) {
+        for (std::size_t node = 0; node < kSimulatedNodes; ++node) {
             const std::int32_t slot = disk_.members[node];
             if (!lost(slot) && !disk_.ended[node] &&
                 met_.phase(slot) != Rendezvous::Phase::joined) {
@@ -565,7 +565,7 @@ class World {
 
     std::minstd_rand random_;
     Disk disk_;
-    Rendezvous met_{kNodes, kSlots};
+    Rendezvous met_{kSimulatedNodes, kSlots};
     std::array<bool, kSlots> left_{};  // said BYE; in memory only
     std::array<Agent, kSlots> agents_;
     bool accidents_ = true;

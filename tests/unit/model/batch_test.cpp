@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-Batch sample() {
+Batch sample_batch() {
     Batch batch;
     batch.seq = 7;
     batch.generation = 2;
@@ -29,7 +29,7 @@ Batch sample() {
 }
 
 TEST(Batches, ReadBackWithAbsentAndNonFiniteValuesApart) {
-    const auto again = decode_batch(encode_batch(sample()));
+    const auto again = decode_batch(encode_batch(sample_batch()));
     ASSERT_TRUE(again.has_value()) << again.error().message;
     EXPECT_EQ(again->seq, 7U);
     EXPECT_EQ(again->rows(), 11U);
@@ -44,7 +44,7 @@ TEST(Batches, ReadBackWithAbsentAndNonFiniteValuesApart) {
 }
 
 TEST(Batches, TruncatedAnywhereAreRefused) {
-    const std::string whole = encode_batch(sample());
+    const std::string whole = encode_batch(sample_batch());
     for (std::size_t size = 0; size < whole.size(); ++size) {
         EXPECT_FALSE(decode_batch(std::string_view{whole}.substr(0, size)).has_value()) << size;
     }
@@ -52,7 +52,7 @@ TEST(Batches, TruncatedAnywhereAreRefused) {
 }
 
 TEST(Batches, SurviveRandomDamage) {
-    const std::string whole = encode_batch(sample());
+    const std::string whole = encode_batch(sample_batch());
     std::mt19937 random{7};
     for (int i = 0; i < 20'000; ++i) {
         std::string damaged = whole;
@@ -70,20 +70,20 @@ TEST(Batches, ATimeThatIsNoneIsRefused) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     for (const double time :
          {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, -1.0, 1.1e12}) {
-        Batch batch = sample();
+        Batch batch = sample_batch();
         batch.times[4] = time;
         const auto read = decode_batch(encode_batch(batch));
         ASSERT_FALSE(read.has_value()) << time;
         EXPECT_EQ(read.error().message, "batch: a time that is none");
     }
-    Batch batch = sample();
+    Batch batch = sample_batch();
     batch.times[4] = 1e12;
     batch.times[5] = 0;
     EXPECT_TRUE(decode_batch(encode_batch(batch)).has_value());
 }
 
 TEST(Batches, StepsThatOverflowDifferencesAreBroughtIntoRange) {
-    Batch batch = sample();
+    Batch batch = sample_batch();
     batch.steps[0] = std::numeric_limits<std::int64_t>::min();
     batch.steps[1] = std::numeric_limits<std::int64_t>::max();
     const auto read = decode_batch(encode_batch(batch));

@@ -9,7 +9,7 @@
 namespace lockstep::test {
 namespace {
 
-const std::string kAll =
+const std::string kAllVariables =
     "10.0.0.1:5000,10.0.0.1:5001,10.0.0.1:5002,10.0.0.1:5003,"
     "10.0.0.2:5004,10.0.0.2:5005,10.0.0.2:5006,10.0.0.2:5007";
 
@@ -40,7 +40,7 @@ Variables merged(Variables base, const Variables& more) {
 // What `place()` gets beside its endpoints.
 Variables endpoint_contract() {
     return merged(contract(),
-                  {{"LOCKSTEP_ENDPOINT", "10.0.0.2:5005"}, {"LOCKSTEP_ENDPOINTS", kAll}});
+                  {{"LOCKSTEP_ENDPOINT", "10.0.0.2:5005"}, {"LOCKSTEP_ENDPOINTS", kAllVariables}});
 }
 
 // Rank 5 as rank `index` of `count` in a role.
@@ -55,7 +55,7 @@ JobSpec with_roles(Framework framework, std::vector<RoleSpec> roles) {
     return out;
 }
 
-const std::vector<RoleSpec> kServers{{"ps", 2, -1, false}, {"worker", 6, -1, true}};
+const std::vector<RoleSpec> kServerRoles{{"ps", 2, -1, false}, {"worker", 6, -1, true}};
 const std::vector<RoleSpec> kCluster{{"chief", 1, -1, true},
                                      {"worker", 4, -1, false},
                                      {"ps", 2, -1, false},
@@ -185,7 +185,7 @@ TEST(FrameworkEnvironment, KerasByItsBackend) {
     keras.environment["KERAS_BACKEND"] = "jax";
     EXPECT_EQ(rank_environment(keras, with_endpoints(), {}),
               merged(endpoint_contract(), {{"KERAS_BACKEND", "jax"},
-                                           {"KERAS_DISTRIBUTION_JOB_ADDRESSES", kAll},
+                                           {"KERAS_DISTRIBUTION_JOB_ADDRESSES", kAllVariables},
                                            {"KERAS_DISTRIBUTION_NUM_PROCESSES", "8"},
                                            {"KERAS_DISTRIBUTION_PROCESS_ID", "5"}}));
     keras.environment["KERAS_BACKEND"] = "torch";
@@ -196,7 +196,7 @@ TEST(FrameworkEnvironment, KerasByItsBackend) {
 TEST(FrameworkEnvironment, PaddleCollectiveOnTheCpuAndOnGpus) {
     const Variables paddle{{"PADDLE_TRAINER_ID", "5"},
                            {"PADDLE_TRAINERS_NUM", "8"},
-                           {"PADDLE_TRAINER_ENDPOINTS", kAll},
+                           {"PADDLE_TRAINER_ENDPOINTS", kAllVariables},
                            {"PADDLE_CURRENT_ENDPOINT", "10.0.0.2:5005"},
                            {"PADDLE_MASTER", "10.0.0.1:4242"},
                            {"PADDLE_GLOBAL_RANK", "5"},
@@ -219,7 +219,7 @@ TEST(FrameworkEnvironment, PaddleCollectiveOnTheCpuAndOnGpus) {
 }
 
 TEST(FrameworkEnvironment, PaddleServersAndTrainers) {
-    const JobSpec job = with_roles(Framework::paddle, kServers);
+    const JobSpec job = with_roles(Framework::paddle, kServerRoles);
     const Variables both{
         {"PADDLE_PSERVERS_IP_PORT_LIST", "10.0.0.1:5000,10.0.0.1:5001"},
         {"PADDLE_TRAINER_ENDPOINTS",
@@ -247,7 +247,7 @@ TEST(FrameworkEnvironment, PaddleServersAndTrainers) {
 }
 
 TEST(FrameworkEnvironment, ACommandWithRolesKnowsItsRoleAndEveryAddress) {
-    EXPECT_EQ(rank_environment(with_roles(Framework::command, kServers), with_endpoints(), {}),
+    EXPECT_EQ(rank_environment(with_roles(Framework::command, kServerRoles), with_endpoints(), {}),
               merged(endpoint_contract(), as_role("worker", "3", "6")));
 }
 

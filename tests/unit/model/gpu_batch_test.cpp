@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-GpuBatch sample() {
+GpuBatch sample_gpu_batch() {
     GpuBatch batch;
     batch.node_rank = 3;
     batch.time = 1234.5;
@@ -33,7 +33,7 @@ GpuBatch sample() {
 }
 
 TEST(GpuBatches, ReadBackWithWhatIsUnknown) {
-    const auto again = decode_gpu_batch(encode_gpu_batch(sample()));
+    const auto again = decode_gpu_batch(encode_gpu_batch(sample_gpu_batch()));
     ASSERT_TRUE(again.has_value()) << again.error().message;
     EXPECT_EQ(again->node_rank, 3U);
     EXPECT_EQ(again->time, 1234.5);
@@ -67,7 +67,7 @@ TEST(GpuBatches, EveryMetricTravelsUnderAKeyOfItsOwn) {
 }
 
 TEST(GpuBatches, AKeyOfANewerAgentIsLeftOut) {
-    std::string bytes = encode_gpu_batch(sample());
+    std::string bytes = encode_gpu_batch(sample_gpu_batch());
     const auto at = bytes.find("power_watts");
     ASSERT_NE(at, std::string::npos);
     bytes.replace(at, 5, "watts");
@@ -78,7 +78,7 @@ TEST(GpuBatches, AKeyOfANewerAgentIsLeftOut) {
 }
 
 TEST(GpuBatches, TruncatedAnywhereAreRefused) {
-    const std::string whole = encode_gpu_batch(sample());
+    const std::string whole = encode_gpu_batch(sample_gpu_batch());
     EXPECT_TRUE(is_gpu_batch(whole));
     for (std::size_t size = 0; size < whole.size(); ++size) {
         EXPECT_FALSE(decode_gpu_batch(std::string_view{whole}.substr(0, size)).has_value()) << size;
@@ -89,7 +89,7 @@ TEST(GpuBatches, TruncatedAnywhereAreRefused) {
 }
 
 TEST(GpuBatches, SurviveRandomDamage) {
-    const std::string whole = encode_gpu_batch(sample());
+    const std::string whole = encode_gpu_batch(sample_gpu_batch());
     std::mt19937 random{7};
     std::size_t read = 0;
     for (int i = 0; i < 20'000; ++i) {
@@ -116,13 +116,13 @@ TEST(GpuBatches, HugeCountsAndRepeatedGpusAreRefused) {
         header[at + 2] = static_cast<char>(0xff);
         EXPECT_EQ(decode_gpu_batch(header).error().message, "GPU frame: too much of something");
     }
-    GpuBatch twice = sample();
+    GpuBatch twice = sample_gpu_batch();
     twice.gpus[1].gpu = 0;
     EXPECT_FALSE(decode_gpu_batch(encode_gpu_batch(twice)).has_value());
 }
 
 TEST(GpuBatches, WhatExceedsTheLimitsIsLeftOut) {
-    GpuBatch batch = sample();
+    GpuBatch batch = sample_gpu_batch();
     batch.uses.resize(limits::kGpuUses + 5);
     batch.gpus[0].model = std::string(500, 'x');
     const auto again = decode_gpu_batch(encode_gpu_batch(batch));

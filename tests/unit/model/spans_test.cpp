@@ -21,7 +21,7 @@ double wall(const Job& job, UnixMillis now) {
 }
 
 // Submitted 1 s, queued until 2 s later, launch 2 s, rendezvous 2 s: one event a second.
-History running() {
+History running_history() {
     History h{R"({"name":"t","framework":"command","command":["x"],
                   "resources":{"nodes":2,"ranks_per_node":2},"recovery":{}})"};
     h.running();
@@ -44,7 +44,7 @@ TEST(Spans, BeforeAnythingRunsItIsTheQueue) {
 }
 
 TEST(Spans, EverySecondOfARunHasItsPlace) {
-    const History h = running();
+    const History h = running_history();
     const UnixMillis ran = h.job.started_at;
     const GenerationReport report{1, 1, 1, 101, ran + 10'000, ran + 60'000, 5.0};
     const JobTime time = job_time(h.job, std::vector{report}, ran + 80'000);
@@ -64,7 +64,7 @@ TEST(Spans, EverySecondOfARunHasItsPlace) {
 }
 
 TEST(Spans, ARestartFrom40After52StepsLosesTwelve) {
-    History h = running();
+    History h = running_history();
     const UnixMillis ran = h.job.started_at;
     h.now = ran + 70'000 - 1000;
     h.must(h.fault(CauseClass::rank_exit));                  // 70 s after the start
@@ -98,7 +98,7 @@ TEST(Spans, ARestartFrom40After52StepsLosesTwelve) {
 
 // Lost steps of all generations for (resumed from, first step reported, last step).
 std::optional<std::int64_t> lost(const std::vector<std::array<std::int64_t, 3>>& generations) {
-    History h = running();
+    History h = running_history();
     std::vector<GenerationReport> reports;
     for (std::size_t i = 0; i < generations.size(); ++i) {
         const auto [from, first, last] = generations[i];
@@ -134,7 +134,7 @@ TEST(Spans, StepsAreLostOnceWhoeverGoesBack) {
 }
 
 TEST(Spans, AHangIsStalledUpToItsEnd) {
-    History h = running();
+    History h = running_history();
     const UnixMillis ran = h.job.started_at;
     const std::vector<GenerationReport> reports{{1, 1, 1, 11, ran + 1000, ran + 11'000, 0}};
     EXPECT_EQ(job_time(h.job, reports, ran + 70'999).of(Span::stalled), 0);
@@ -154,7 +154,7 @@ TEST(Spans, AHangIsStalledUpToItsEnd) {
 }
 
 TEST(Spans, SlowStepsAreNoStall) {
-    const History h = running();
+    const History h = running_history();
     const UnixMillis ran = h.job.started_at;
     const std::vector<GenerationReport> reports{{1, 1, 1, 3, ran + 1000, ran + 61'000, 0}};
     EXPECT_EQ(job_time(h.job, reports, ran + 360'999).of(Span::stalled), 0) << "30 s a step";
@@ -162,7 +162,7 @@ TEST(Spans, SlowStepsAreNoStall) {
 }
 
 TEST(Spans, TheQueueBetweenAttemptsCountsAgainstTheRatio) {
-    History h = running();
+    History h = running_history();
     const UnixMillis ran = h.job.started_at;
     h.now = ran + 9000;
     h.must(h.end_of_generation(CauseClass::preempted, 10));  // 10 s
@@ -180,7 +180,7 @@ TEST(Spans, TheQueueBetweenAttemptsCountsAgainstTheRatio) {
 }
 
 TEST(Spans, AFinalJobStandsStill) {
-    History h = running();
+    History h = running_history();
     const UnixMillis ran = h.job.started_at;
     h.now = ran + 49'000;
     h.must(h.end_of_generation(CauseClass::none, 10));
@@ -194,7 +194,7 @@ TEST(Spans, AFinalJobStandsStill) {
 }
 
 TEST(Spans, ClocksThatDisagreeMakeNothingNegative) {
-    const History h = running();
+    const History h = running_history();
     const UnixMillis ran = h.job.started_at;
     for (const auto& [first, last] : std::vector<std::pair<UnixMillis, UnixMillis>>{
              {ran - 50'000, ran - 40'000}, {ran + 90'000, ran + 99'000}, {ran + 9000, ran + 1}}) {

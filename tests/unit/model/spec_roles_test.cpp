@@ -8,8 +8,8 @@ namespace lockstep {
 namespace {
 
 // A job of nodes × ranks with `more` fields.
-Result<JobSpec> parse(const std::string& framework, const std::string& more = "", int nodes = 1,
-                      int ranks = 4, int gpus = 0) {
+Result<JobSpec> parse_roles(const std::string& framework, const std::string& more = "",
+                            int nodes = 1, int ranks = 4, int gpus = 0) {
     const auto json =
         parse_json(R"({"name":"a","framework":")" + framework + R"(","resources":{"nodes":)" +
                    std::to_string(nodes) + R"(,"ranks_per_node":)" + std::to_string(ranks) +
@@ -19,7 +19,7 @@ Result<JobSpec> parse(const std::string& framework, const std::string& more = ""
     return parse_spec(*json);
 }
 
-std::vector<std::string> wrong(const Result<JobSpec>& spec) {
+std::vector<std::string> errors_of(const Result<JobSpec>& spec) {
     std::vector<std::string> out;
     if (!spec) {
         for (const auto& field : spec.error().fields) {
@@ -49,69 +49,71 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
         {"mpi", {"task"}},
         {"command", {"rank", "node", "task"}}};
     for (const auto& [framework, good] : ways) {
-        const auto plain = parse(framework);
+        const auto plain = parse_roles(framework);
         ASSERT_TRUE(plain) << framework << ": " << plain.error().message;
         EXPECT_EQ(to_string(plain->launch), good.front()) << framework;
         for (const std::string launch : {"rank", "node", "task"}) {
-            const auto spec = parse(framework, R"(,"launch":")" + launch + "\"");
+            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"");
             const bool allowed = std::find(good.begin(), good.end(), launch) != good.end();
             EXPECT_EQ(spec.has_value(), allowed) << framework << " " << launch;
             if (spec) {
                 EXPECT_EQ(to_string(spec->launch), launch);
                 EXPECT_EQ(to_json(*parse_spec(to_json(*spec))), to_json(*spec)) << framework;
             } else {
-                ASSERT_EQ(wrong(spec).size(), 1U) << framework << " " << launch;
-                EXPECT_TRUE(wrong(spec)[0].starts_with("/launch: framework " + framework))
-                    << wrong(spec)[0];
+                ASSERT_EQ(errors_of(spec).size(), 1U) << framework << " " << launch;
+                EXPECT_TRUE(errors_of(spec)[0].starts_with("/launch: framework " + framework))
+                    << errors_of(spec)[0];
             }
         }
     }
-    EXPECT_EQ(wrong(parse("mpi", R"(,"launch":"rank")")),
+    EXPECT_EQ(errors_of(parse_roles("mpi", R"(,"launch":"rank")")),
               (Errors{"/launch: framework mpi has only task: only srun can give a rank its PMI"}));
-    EXPECT_EQ(wrong(parse("pytorch", R"(,"launch":"spawn")")),
+    EXPECT_EQ(errors_of(parse_roles("pytorch", R"(,"launch":"spawn")")),
               (Errors{"/launch: must be one of: rank, node, task"}));
-    EXPECT_EQ(wrong(parse("tensorflow", R"(,"launch":"node")", 2)),
+    EXPECT_EQ(errors_of(parse_roles("tensorflow", R"(,"launch":"node")", 2)),
               (Errors{"/launch: with launch node tensorflow is one process on one node: use launch "
                       "rank"}));
 }
 
 TEST(SpecLaunch, WithNodeThereIsOneProcessPerNode) {
-    const auto spec = parse("pytorch", R"(,"launch":"node")", 3, 8);
+    const auto spec = parse_roles("pytorch", R"(,"launch":"node")", 3, 8);
     ASSERT_TRUE(spec);
     EXPECT_EQ(spec->processes_per_node(), 1);
     EXPECT_EQ(spec->world_size(), 3);
     EXPECT_EQ(spec->resources.world_size(), 24);
-    EXPECT_EQ(parse("pytorch", "", 3, 8)->world_size(), 24);
+    EXPECT_EQ(parse_roles("pytorch", "", 3, 8)->world_size(), 24);
 }
 
 TEST(SpecRoles, AWrongRoleIsRefusedByNameWithItsPointer) {
     for (const char* framework :
          {"native", "pytorch", "lightning", "jax", "deepspeed", "accelerate"}) {
-        EXPECT_EQ(wrong(parse(framework, kServers)),
+        EXPECT_EQ(errors_of(parse_roles(framework, kServers)),
                   (Errors{std::string{"/roles/0/name: framework "} + framework +
                           " has no such role: only worker"}))
             << framework;
     }
-    EXPECT_EQ(wrong(parse("paddle", R"(,"roles":[{"name":"worker","count":3},
+    EXPECT_EQ(errors_of(parse_roles("paddle", R"(,"roles":[{"name":"worker","count":3},
                                                  {"name":"chief","count":1}])")),
               (Errors{"/roles/1/name: framework paddle has no such role: only worker or ps"}));
-    EXPECT_EQ(wrong(parse("tensorflow", R"(,"roles":[{"name":"trainer","count":4}])")),
+    EXPECT_EQ(errors_of(parse_roles("tensorflow", R"(,"roles":[{"name":"trainer","count":4}])")),
               (Errors{"/roles/0/name: framework tensorflow has no such role: only chief, worker, "
                       "ps or evaluator"}));
-    EXPECT_EQ(wrong(parse("keras", kServers + R"(,"environment":{"KERAS_BACKEND":"torch"})")),
-              (Errors{"/roles/0/name: framework keras on torch has no such role: only worker"}));
-    EXPECT_EQ(wrong(parse("mpi", kServers)),
+    EXPECT_EQ(
+        errors_of(parse_roles("keras", kServers + R"(,"environment":{"KERAS_BACKEND":"torch"})")),
+        (Errors{"/roles/0/name: framework keras on torch has no such role: only worker"}));
+    EXPECT_EQ(errors_of(parse_roles("mpi", kServers)),
               (Errors{"/roles: have no effect with launch task: only launch rank gives each rank a "
                       "role"}));
-    EXPECT_EQ(wrong(parse("command", R"(,"roles":[{"name":"A b","count":4}])")),
+    EXPECT_EQ(errors_of(parse_roles("command", R"(,"roles":[{"name":"A b","count":4}])")),
               (Errors{"/roles/0/name: must match ^[a-z][a-z0-9_-]{0,31}$"}));
 }
 
 TEST(SpecRoles, CountsMustFillTheNodes) {
-    EXPECT_EQ(wrong(parse("command", kServers, 2, 4)),
+    EXPECT_EQ(errors_of(parse_roles("command", kServers, 2, 4)),
               (Errors{"/roles: the counts make 4 ranks; /resources asks for 2 nodes × 4 ranks = "
                       "8"}));
-    EXPECT_EQ(wrong(parse("command", R"(,"roles":[{"count":4},{"name":"b"},{"name":"c","count":0},
+    EXPECT_EQ(errors_of(parse_roles("command",
+                                    R"(,"roles":[{"count":4},{"name":"b"},{"name":"c","count":0},
                                         {"name":"c","count":1,"x":1}, 7])")),
               (Errors{"/roles/0/name: is required",
                       "/roles/1/count: is required: how many ranks "
@@ -120,23 +122,24 @@ TEST(SpecRoles, CountsMustFillTheNodes) {
                       "/roles/3/x: unknown field", "/roles/4: must be an object",
                       "/roles/4/name: is required",
                       "/roles/4/count: is required: how many ranks have this role"}));
-    EXPECT_EQ(wrong(parse("command", R"(,"roles":{"name":"a"})")),
+    EXPECT_EQ(errors_of(parse_roles("command", R"(,"roles":{"name":"a"})")),
               (Errors{"/roles: must be an array of at most 16"}));
 }
 
 TEST(SpecRoles, TensorFlowsRolesBelongTogether) {
-    EXPECT_EQ(wrong(parse("tensorflow", kServers)),
+    EXPECT_EQ(errors_of(parse_roles("tensorflow", kServers)),
               (Errors{"/roles: parameter servers of TensorFlow need a chief and a worker"}));
-    EXPECT_EQ(wrong(parse("tensorflow", R"(,"roles":[{"name":"chief","count":2},
+    EXPECT_EQ(errors_of(parse_roles("tensorflow", R"(,"roles":[{"name":"chief","count":2},
                                            {"name":"evaluator","count":2}])")),
               (Errors{"/roles/0/count: TensorFlow has one chief",
                       "/roles/1/count: TensorFlow has one evaluator"}));
-    EXPECT_EQ(wrong(parse("tensorflow", R"(,"roles":[{"name":"evaluator","count":1,
+    EXPECT_EQ(errors_of(parse_roles("tensorflow", R"(,"roles":[{"name":"evaluator","count":1,
                                            "ends_job":true}])",
-                          1, 1)),
+                                    1, 1)),
               (Errors{"/roles: TensorFlow needs a chief or a worker"}));
-    EXPECT_EQ(wrong(parse("paddle", R"(,"roles":[{"name":"ps","count":4,"ends_job":true}])")),
-              (Errors{"/roles: paddle needs at least one worker"}));
+    EXPECT_EQ(
+        errors_of(parse_roles("paddle", R"(,"roles":[{"name":"ps","count":4,"ends_job":true}])")),
+        (Errors{"/roles: paddle needs at least one worker"}));
 }
 
 TEST(SpecRoles, WhoEndsTheJobFollowsFromTheFrameworkUnlessItIsSaid) {
@@ -147,23 +150,23 @@ TEST(SpecRoles, WhoEndsTheJobFollowsFromTheFrameworkUnlessItIsSaid) {
         }
         return out;
     };
-    EXPECT_EQ(ends(parse("command", kServers)), "ps- worker+ ");
-    EXPECT_EQ(ends(parse("paddle", kServers)), "ps- worker+ ");
-    EXPECT_EQ(ends(parse("tensorflow", R"(,"roles":[{"name":"chief","count":1},
+    EXPECT_EQ(ends(parse_roles("command", kServers)), "ps- worker+ ");
+    EXPECT_EQ(ends(parse_roles("paddle", kServers)), "ps- worker+ ");
+    EXPECT_EQ(ends(parse_roles("tensorflow", R"(,"roles":[{"name":"chief","count":1},
                          {"name":"ps","count":1},{"name":"worker","count":2}])")),
               "chief+ ps- worker- ")
         << "workers of a ParameterServerStrategy never end";
-    EXPECT_EQ(ends(parse("tensorflow", R"(,"roles":[{"name":"chief","count":1},
+    EXPECT_EQ(ends(parse_roles("tensorflow", R"(,"roles":[{"name":"chief","count":1},
                          {"name":"worker","count":2},{"name":"evaluator","count":1}])")),
               "chief+ worker+ evaluator- ");
-    EXPECT_EQ(ends(parse("command", R"(,"roles":[{"name":"ps","count":4,"ends_job":true}])")),
+    EXPECT_EQ(ends(parse_roles("command", R"(,"roles":[{"name":"ps","count":4,"ends_job":true}])")),
               "ps+ ");
-    EXPECT_EQ(wrong(parse("command", R"(,"roles":[{"name":"ps","count":4}])")),
+    EXPECT_EQ(errors_of(parse_roles("command", R"(,"roles":[{"name":"ps","count":4}])")),
               (Errors{"/roles: no role ends the job: one needs ends_job true"}));
 }
 
 TEST(SpecRoles, CanonicalJsonGivesTheSameRoles) {
-    const auto spec = parse("command", kServers);
+    const auto spec = parse_roles("command", kServers);
     ASSERT_TRUE(spec);
     const auto again = parse_spec(to_json(*spec));
     ASSERT_TRUE(again) << again.error().message;
@@ -172,34 +175,35 @@ TEST(SpecRoles, CanonicalJsonGivesTheSameRoles) {
     EXPECT_EQ(to_json(*spec)["roles"].dump(),
               R"([{"name":"ps","count":1,"gpus":0,"ends_job":false},)"
               R"({"name":"worker","count":3,"ends_job":true}])");
-    EXPECT_FALSE(to_json(*parse("command")).contains("roles"));
-    EXPECT_FALSE(to_json(*parse("command")).contains("launch"));
+    EXPECT_FALSE(to_json(*parse_roles("command")).contains("roles"));
+    EXPECT_FALSE(to_json(*parse_roles("command")).contains("launch"));
 }
 
 TEST(SpecRoles, RanksHaveTheirRolesInOrder) {
-    const auto spec = parse("command", kServers);
+    const auto spec = parse_roles("command", kServers);
     ASSERT_TRUE(spec);
     EXPECT_EQ(spec->role_of(0).name, "ps");
     const RankRole last = spec->role_of(3);
     EXPECT_EQ(last.name, "worker");
     EXPECT_EQ(last.index, 2);
     EXPECT_EQ(last.count, 3);
-    const RankRole only = parse("pytorch")->role_of(3);
+    const RankRole only = parse_roles("pytorch")->role_of(3);
     EXPECT_EQ(only.name, "worker");
     EXPECT_EQ(only.index, 3);
     EXPECT_EQ(only.count, 4);
 }
 
 TEST(SpecEndpoints, OnlyForWhoeverIsToldThem) {
-    EXPECT_FALSE(needs_endpoints(*parse("pytorch")));
-    EXPECT_FALSE(needs_endpoints(*parse("command")));
-    EXPECT_TRUE(needs_endpoints(*parse("command", kServers)));
-    EXPECT_TRUE(needs_endpoints(*parse("paddle")));
-    EXPECT_FALSE(needs_endpoints(*parse("paddle", R"(,"launch":"node")")));
-    EXPECT_TRUE(needs_endpoints(*parse("tensorflow")));
-    EXPECT_FALSE(needs_endpoints(*parse("tensorflow", "", 1, 1))) << "MirroredStrategy";
-    EXPECT_FALSE(needs_endpoints(*parse("keras", R"(,"environment":{"KERAS_BACKEND":"torch"})")));
-    EXPECT_EQ(wrong(parse("paddle", "", 8, 1024)),
+    EXPECT_FALSE(needs_endpoints(*parse_roles("pytorch")));
+    EXPECT_FALSE(needs_endpoints(*parse_roles("command")));
+    EXPECT_TRUE(needs_endpoints(*parse_roles("command", kServers)));
+    EXPECT_TRUE(needs_endpoints(*parse_roles("paddle")));
+    EXPECT_FALSE(needs_endpoints(*parse_roles("paddle", R"(,"launch":"node")")));
+    EXPECT_TRUE(needs_endpoints(*parse_roles("tensorflow")));
+    EXPECT_FALSE(needs_endpoints(*parse_roles("tensorflow", "", 1, 1))) << "MirroredStrategy";
+    EXPECT_FALSE(
+        needs_endpoints(*parse_roles("keras", R"(,"environment":{"KERAS_BACKEND":"torch"})")));
+    EXPECT_EQ(errors_of(parse_roles("paddle", "", 8, 1024)),
               (Errors{"/resources: 8192 ranks: this framework's ranks are told the address of "
                       "every other, so at most 4096"}));
 }
@@ -216,35 +220,35 @@ std::vector<std::string> views(const Result<JobSpec>& spec) {
 using Views = std::vector<std::string>;
 
 TEST(GpuView, IsTheWholeNodeUnlessTheFrameworkTakesWhateverItSees) {
-    EXPECT_EQ(views(parse("pytorch", "", 1, 2, 4)), (Views{"-", "-"}));
-    EXPECT_EQ(views(parse("paddle", "", 1, 2, 4)), (Views{"-", "-"}));
-    EXPECT_EQ(views(parse("tensorflow", "", 1, 2, 4)), (Views{"a,b", "c,d"}));
-    EXPECT_EQ(views(parse("tensorflow", "", 2, 1, 4)), (Views{"-", "-"}));
-    EXPECT_EQ(views(parse("tensorflow", "", 1, 1, 4)), (Views{"-"}));
-    EXPECT_EQ(views(parse("tensorflow", "", 1, 2, 0)), (Views{"-", "-"}));
-    EXPECT_EQ(views(parse("tensorflow", R"(,"launch":"node")", 1, 4, 4)), (Views{"-"}));
+    EXPECT_EQ(views(parse_roles("pytorch", "", 1, 2, 4)), (Views{"-", "-"}));
+    EXPECT_EQ(views(parse_roles("paddle", "", 1, 2, 4)), (Views{"-", "-"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", "", 1, 2, 4)), (Views{"a,b", "c,d"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", "", 2, 1, 4)), (Views{"-", "-"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", "", 1, 1, 4)), (Views{"-"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", "", 1, 2, 0)), (Views{"-", "-"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", R"(,"launch":"node")", 1, 4, 4)), (Views{"-"}));
 }
 
 TEST(GpuView, ServersAndTheirChiefSeeNone) {
     const std::string roles = R"(,"roles":[{"name":"chief","count":1},{"name":"ps","count":1},
                                            {"name":"worker","count":2}])";
-    EXPECT_EQ(views(parse("tensorflow", roles, 1, 4, 4)), (Views{"", "", "a,b", "c,d"}));
-    EXPECT_EQ(views(parse("tensorflow", roles, 2, 2, 3)), (Views{"", "", "a", "b"}));
-    EXPECT_EQ(views(parse("paddle", kServers, 1, 4, 4)), (Views{"", "-", "-", "-"}));
-    EXPECT_EQ(views(parse("command", kServers, 1, 4, 4)), (Views{"", "-", "-", "-"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", roles, 1, 4, 4)), (Views{"", "", "a,b", "c,d"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", roles, 2, 2, 3)), (Views{"", "", "a", "b"}));
+    EXPECT_EQ(views(parse_roles("paddle", kServers, 1, 4, 4)), (Views{"", "-", "-", "-"}));
+    EXPECT_EQ(views(parse_roles("command", kServers, 1, 4, 4)), (Views{"", "-", "-", "-"}));
 }
 
 TEST(GpuView, ARoleMaySayHowManyIfThereAreSoMany) {
     const std::string roles =
         R"(,"roles":[{"name":"big","count":1,"gpus":2},{"name":"small","count":2,"gpus":1}])";
-    EXPECT_EQ(views(parse("command", roles, 1, 3, 4)), (Views{"a,b", "c", "d"}));
-    EXPECT_EQ(wrong(parse("command", roles, 1, 3, 3)),
+    EXPECT_EQ(views(parse_roles("command", roles, 1, 3, 4)), (Views{"a,b", "c", "d"}));
+    EXPECT_EQ(errors_of(parse_roles("command", roles, 1, 3, 3)),
               (Errors{"/roles: the ranks of node 0 see 4 GPUs; /resources/gpus_per_node is 3"}));
-    EXPECT_EQ(
-        wrong(parse("pytorch", R"(,"roles":[{"name":"worker","count":4,"gpus":1}])", 1, 4, 4)),
-        (Errors{"/roles/0/gpus: framework pytorch shows every rank all GPUs of its node: use "
-                "/resources/gpus_per_node"}));
-    EXPECT_EQ(wrong(parse("tensorflow", "", 1, 4, 2)),
+    EXPECT_EQ(errors_of(parse_roles("pytorch", R"(,"roles":[{"name":"worker","count":4,"gpus":1}])",
+                                    1, 4, 4)),
+              (Errors{"/roles/0/gpus: framework pytorch shows every rank all GPUs of its node: use "
+                      "/resources/gpus_per_node"}));
+    EXPECT_EQ(errors_of(parse_roles("tensorflow", "", 1, 4, 2)),
               (Errors{"/resources/gpus_per_node: 2 GPUs: each of a node's TensorFlow workers needs "
                       "some of its own"}));
     EXPECT_EQ(visible_devices({1, 2}, ""), "1,2") << "numbers, where the node names none";

@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 // Mistakes in a `slurm` section, as "pointer: message".
-std::vector<std::string> wrong(const std::string& section) {
+std::vector<std::string> wrong_section(const std::string& section) {
     const auto json = parse_json(R"({"name":"a","framework":"native","slurm":)" + section + "}");
     EXPECT_TRUE(json.has_value()) << section;
     const auto spec = parse_spec(*json);
@@ -21,16 +21,16 @@ std::vector<std::string> wrong(const std::string& section) {
     return out;
 }
 
-std::vector<std::string> wrong(const char* field, const std::string& value) {
+std::vector<std::string> wrong_section(const char* field, const std::string& value) {
     Json section = Json::object();
     section[field] = value;
-    return wrong(dump_json(section));
+    return wrong_section(dump_json(section));
 }
 
 std::vector<std::string> wrong_directive(const std::string& option, const std::string& value) {
     Json section = Json::object();
     section["directives"][option] = value;
-    return wrong(dump_json(section));
+    return wrong_section(dump_json(section));
 }
 
 using Errors = std::vector<std::string>;
@@ -70,26 +70,26 @@ TEST(SlurmSpec, NoFieldTakesWhatCouldEndAnSbatchLineOrBeginAnOption) {
                                         "a/b",      "a%j",  "a\x7F",
                                         "\xC3\xA4", "a=b",  "~a",
                                         "a{b}",     " a",   "a "}) {
-            const auto errors = wrong(field, value);
+            const auto errors = wrong_section(field, value);
             ASSERT_EQ(errors.size(), 1U) << field << " " << value;
             EXPECT_TRUE(errors[0].starts_with(std::string{"/slurm/"} + field + ": ")) << errors[0];
         }
-        EXPECT_EQ(wrong(field, std::string("a\0b", 3)),
+        EXPECT_EQ(wrong_section(field, std::string("a\0b", 3)),
                   (Errors{std::string{"/slurm/"} + field + ": must not contain NUL"}));
-        EXPECT_EQ(wrong(field, std::string(64U << 10U, 'a')).size(), 1U) << field;
+        EXPECT_EQ(wrong_section(field, std::string(64U << 10U, 'a')).size(), 1U) << field;
     }
     for (const char* field : {"partition", "account", "qos", "reservation", "nodelist"}) {
-        EXPECT_EQ(wrong(field, "--hold").size(), 1U) << field;
+        EXPECT_EQ(wrong_section(field, "--hold").size(), 1U) << field;
     }
 }
 
 TEST(SlurmSpec, HostListsPairTheirBrackets) {
     for (const char* hosts : {"n[1-3", "n1-3]", "n[[1]]", "n]1[", "n[1],m["}) {
-        EXPECT_EQ(wrong("nodelist", hosts),
+        EXPECT_EQ(wrong_section("nodelist", hosts),
                   (Errors{"/slurm/nodelist: must be a host list such as n[1-3],m7"}))
             << hosts;
     }
-    EXPECT_TRUE(wrong("exclude", "rack[0-1]-blade[00-03],b7").empty());
+    EXPECT_TRUE(wrong_section("exclude", "rack[0-1]-blade[00-03],b7").empty());
 }
 
 TEST(SlurmSpec, DirectivesThatLockstepManagesNameTheFieldToUse) {
@@ -200,10 +200,10 @@ TEST(SlurmSpec, GpusAreAskedForInOnePlace) {
 
 TEST(SlurmSpec, WrongTypesNameTheField) {
     EXPECT_EQ(
-        wrong(R"({"partition":7,"exclusive":"yes","directives":[],"particion":"x"})"),
+        wrong_section(R"({"partition":7,"exclusive":"yes","directives":[],"particion":"x"})"),
         (Errors{"/slurm/partition: must be a string", "/slurm/exclusive: must be true or false",
                 "/slurm/directives: must be an object", "/slurm/particion: unknown field"}));
-    EXPECT_EQ(wrong(R"({"directives":{"nice":10}})"),
+    EXPECT_EQ(wrong_section(R"({"directives":{"nice":10}})"),
               (Errors{"/slurm/directives/nice: must be a string"}));
 }
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-std::string spec(const std::string& more = "") {
+std::string unstarted_spec(const std::string& more = "") {
     return R"({"name":"t","framework":"command","command":["x"],
                "resources":{"nodes":2,"ranks_per_node":2})" +
            more + "}";
@@ -23,30 +23,30 @@ void claimed(History& h) {
     h.claims();
 }
 
-ActionKind due_of(const History& h) {
+ActionKind action_due(const History& h) {
     return due(h.job, h.now).kind;
 }
 
 TEST(Unstarted, NodesThatAreTakenAwayBeforeTheRanksMeetAreAskedForAgain) {
     for (const CauseClass kind :
          {CauseClass::node_lost, CauseClass::scheduler, CauseClass::preempted}) {
-        History gathering{spec()};
+        History gathering{unstarted_spec()};
         claimed(gathering);
         gathering.must(gathering.attempt_fault(kind));
-        EXPECT_EQ(due_of(gathering), ActionKind::next_attempt) << to_string(kind);
-        History fixed{spec()};
+        EXPECT_EQ(action_due(gathering), ActionKind::next_attempt) << to_string(kind);
+        History fixed{unstarted_spec()};
         claimed(fixed);
         fixed.generation();
         fixed.must(fixed.fault(kind));
-        EXPECT_EQ(due_of(fixed), ActionKind::next_attempt) << to_string(kind);
+        EXPECT_EQ(action_due(fixed), ActionKind::next_attempt) << to_string(kind);
         fixed.attempt_ends(kind);
-        EXPECT_EQ(due_of(fixed), ActionKind::create_attempt) << to_string(kind);
+        EXPECT_EQ(action_due(fixed), ActionKind::create_attempt) << to_string(kind);
     }
 }
 
 TEST(Unstarted, OnceStartMayHaveLeftTheJobEnds) {
     for (const bool all_started : {false, true}) {
-        History h{spec()};
+        History h{unstarted_spec()};
         claimed(h);
         h.generation();
         h.released();
@@ -54,14 +54,14 @@ TEST(Unstarted, OnceStartMayHaveLeftTheJobEnds) {
             h.ranks_started();
         }
         h.must(h.fault(CauseClass::node_lost));
-        EXPECT_EQ(due_of(h), ActionKind::stop);
+        EXPECT_EQ(action_due(h), ActionKind::stop);
         EXPECT_FALSE(unstarted(*h.job.attempt()));
     }
 }
 
 // Of a version that did not write ranks_released.
 TEST(Unstarted, RanksThatRunHaveBeenReleased) {
-    History h{spec()};
+    History h{unstarted_spec()};
     claimed(h);
     h.generation();
     h.ranks_started();
@@ -71,18 +71,18 @@ TEST(Unstarted, RanksThatRunHaveBeenReleased) {
 // Such a version sent START and wrote nothing before all ranks had started. If it is replaced in
 // between, and the nodes are lost, ranks may have run.
 TEST(Unstarted, AGenerationOfAVersionThatDidNotTellItsReleaseMayHaveRun) {
-    History h{spec()};
+    History h{unstarted_spec()};
     claimed(h);
     event::GenerationStarted old = h.next_generation();
     old.release_told = false;
     h.must(old);
     EXPECT_FALSE(unstarted(*h.job.attempt()));
     h.must(h.fault(CauseClass::node_lost));
-    EXPECT_EQ(due_of(h), ActionKind::stop);
+    EXPECT_EQ(action_due(h), ActionKind::stop);
 }
 
 TEST(Unstarted, AReleaseThatWasToldWithoutSayingSoBeforeIsRead) {
-    History h{spec()};
+    History h{unstarted_spec()};
     claimed(h);
     event::GenerationStarted between = h.next_generation();
     between.release_told = false;
@@ -95,70 +95,70 @@ TEST(Unstarted, WhatAPersonOrTheJobItselfHasToMendIsNoAccident) {
     for (const CauseClass kind :
          {CauseClass::user_error, CauseClass::cancelled_by_user, CauseClass::time_limit,
           CauseClass::rendezvous_timeout, CauseClass::internal}) {
-        History h{spec()};
+        History h{unstarted_spec()};
         claimed(h);
         h.must(h.attempt_fault(kind));
-        EXPECT_EQ(due_of(h), ActionKind::stop) << to_string(kind);
+        EXPECT_EQ(action_due(h), ActionKind::stop) << to_string(kind);
     }
-    History manual{spec(R"(,"submission":"manual")")};
+    History manual{unstarted_spec(R"(,"submission":"manual")")};
     claimed(manual);
     manual.must(manual.attempt_fault(CauseClass::node_lost));
-    EXPECT_EQ(due_of(manual), ActionKind::stop) << "the person's to hand in again";
-    History local{spec()};
+    EXPECT_EQ(action_due(manual), ActionKind::stop) << "the person's to hand in again";
+    History local{unstarted_spec()};
     local.attempt();
     local.placed();
     local.claims();
     local.must(local.attempt_fault(CauseClass::node_lost));
-    EXPECT_EQ(due_of(local), ActionKind::stop) << "no scheduler has given it nodes";
-    History cancelled{spec()};
+    EXPECT_EQ(action_due(local), ActionKind::stop) << "no scheduler has given it nodes";
+    History cancelled{unstarted_spec()};
     claimed(cancelled);
     cancelled.must(event::CancelRequested{"ada"});
     cancelled.must(cancelled.attempt_fault(CauseClass::node_lost));
-    EXPECT_EQ(due_of(cancelled), ActionKind::stop);
+    EXPECT_EQ(action_due(cancelled), ActionKind::stop);
 }
 
 // Seen on a real Slurm: a node that its peers did not reach was asked for four times over.
 TEST(Unstarted, ANodeThatFailedThePreflightWasNotTakenAway) {
-    History h{spec()};
+    History h{unstarted_spec()};
     claimed(h);
     h.must(event::PreflightSeen{1, 1, "n1", "fail", "reachable", "nobody", "somebody"});
     h.must(h.fault(CauseClass::node_lost, 1));
-    EXPECT_EQ(due_of(h), ActionKind::stop);
-    History warned{spec()};
+    EXPECT_EQ(action_due(h), ActionKind::stop);
+    History warned{unstarted_spec()};
     claimed(warned);
     warned.must(event::PreflightSeen{1, 1, "n1", "warn", "clock", "60 ms", "50 ms"});
     warned.must(warned.attempt_fault(CauseClass::node_lost));
-    EXPECT_EQ(due_of(warned), ActionKind::next_attempt) << "a warning fails nothing";
+    EXPECT_EQ(action_due(warned), ActionKind::next_attempt) << "a warning fails nothing";
 }
 
 TEST(Unstarted, ThreeTimesAndThenItSaysSo) {
-    History h{spec()};
+    History h{unstarted_spec()};
     for (int time = 0; time < kUnstarted; ++time) {
         claimed(h);
         h.must(h.attempt_fault(CauseClass::node_lost));
-        ASSERT_EQ(due_of(h), ActionKind::next_attempt) << time;
+        ASSERT_EQ(action_due(h), ActionKind::next_attempt) << time;
         h.attempt_ends(CauseClass::node_lost);
     }
     claimed(h);
     h.must(h.attempt_fault(CauseClass::node_lost));
-    EXPECT_EQ(due_of(h), ActionKind::stop);
+    EXPECT_EQ(action_due(h), ActionKind::stop);
     EXPECT_THAT(outcome(h.job).cause.message,
                 testing::HasSubstr("(the 4th time before a rank was started)"));
 }
 
 TEST(Unstarted, AttemptsThatNeverRanUseUpNoneThatTheSpecGrants) {
-    History h{spec(R"(,"recovery":{"max_attempts":2})")};
+    History h{unstarted_spec(R"(,"recovery":{"max_attempts":2})")};
     claimed(h);
     h.must(h.attempt_fault(CauseClass::scheduler));
     h.attempt_ends(CauseClass::scheduler);
     claimed(h);
     h.again();
     h.must(h.fault(CauseClass::node_lost, 1));
-    EXPECT_EQ(due_of(h), ActionKind::next_attempt) << "it is the first that ran";
+    EXPECT_EQ(action_due(h), ActionKind::next_attempt) << "it is the first that ran";
 }
 
 TEST(Unstarted, AGenerationIsReleasedOnce) {
-    History h{spec()};
+    History h{unstarted_spec()};
     claimed(h);
     h.generation();
     h.released();

@@ -195,15 +195,15 @@ TEST(RestFailure, SaysWhoseFaultItIs) {
 
 // --- the answers of each version
 
-struct Release {
+struct RestRelease {
     std::string folder;
     int parser;
 };
-const std::vector<Release> kReleases{{"23.02", 39}, {"23.11", 40}, {"24.05", 41},
-                                     {"24.11", 42}, {"25.05", 43}, {"25.11", 44}};
+const std::vector<RestRelease> kRestReleases{{"23.02", 39}, {"23.11", 40}, {"24.05", 41},
+                                             {"24.11", 42}, {"25.05", 43}, {"25.11", 44}};
 
 // Of a file with one answer of each route.
-ClientResponse recorded(const Release& release, const char* route, int status = 200) {
+ClientResponse recorded(const RestRelease& release, const char* route, int status = 200) {
     const auto all = parse_json(
         slurm_fixture(release.folder + "/rest_v0.0." + std::to_string(release.parser) + ".json"));
     EXPECT_TRUE(all);
@@ -223,7 +223,7 @@ TEST(RestPing, IsReadFromEveryVersion) {
     ASSERT_EQ(old->controllers.size(), 1U);
     EXPECT_EQ(old->controllers[0].host, "ctl");
     EXPECT_TRUE(old->controllers[0].up);
-    for (const Release& release : kReleases) {
+    for (const RestRelease& release : kRestReleases) {
         SCOPED_TRACE(release.folder);
         const auto ping = parse_ping_answer(recorded(release, "ping"), "demo");
         ASSERT_TRUE(ping);
@@ -251,7 +251,7 @@ TEST(RestPartitions, AreReadFromEveryVersion) {
     ASSERT_EQ(old->size(), 2U);
     EXPECT_TRUE(old->at(0).is_default);
     EXPECT_FALSE(old->at(1).is_default);
-    for (const Release& release : kReleases) {
+    for (const RestRelease& release : kRestReleases) {
         SCOPED_TRACE(release.folder);
         const auto all = parse_partitions(recorded(release, "partitions"), "demo");
         ASSERT_TRUE(all) << all.error().message;
@@ -265,7 +265,7 @@ TEST(RestPartitions, AreReadFromEveryVersion) {
         EXPECT_NE(low.state, "UP");
     }
     std::vector<Result<std::vector<SlurmPartition>>> both{old};
-    both.push_back(parse_partitions(recorded(kReleases.back(), "partitions"), "demo"));
+    both.push_back(parse_partitions(recorded(kRestReleases.back(), "partitions"), "demo"));
     for (const auto& all : both) {
         const SlurmPartition& main = all->at(0);
         EXPECT_EQ(main.name, "main");
@@ -287,7 +287,7 @@ TEST(RestNodes, AreReadFromEveryVersion) {
     ASSERT_EQ(old->nodes.size(), 3U);
     EXPECT_EQ(old->nodes[2].state, "drained");
     EXPECT_EQ(old->nodes[2].reason, "bad\nfan");
-    for (const Release& release : kReleases) {
+    for (const RestRelease& release : kRestReleases) {
         SCOPED_TRACE(release.folder);
         const auto table = parse_nodes(recorded(release, "nodes"), "demo");
         ASSERT_TRUE(table);
@@ -351,7 +351,7 @@ TEST(RestHistory, IsReadFromEveryVersion) {
     EXPECT_EQ(old->jobs[1].started_at, 1'795'265'250);
     EXPECT_EQ(old->jobs[2].nodes, "");  // "None assigned": it never ran
     EXPECT_EQ(old->jobs[2].started_at, 0);
-    for (const Release& release : kReleases) {
+    for (const RestRelease& release : kRestReleases) {
         SCOPED_TRACE(release.folder);
         const auto table = parse_history(recorded(release, "history"), "demo", 1'795'000'000);
         ASSERT_TRUE(table) << table.error().message;
@@ -404,7 +404,7 @@ TEST(RestJobDetail, IsReadFromEveryVersion) {
     EXPECT_EQ(old->job.id, 116);
     EXPECT_EQ(old->job.user, "demo");
     EXPECT_FALSE(old->preempted);
-    for (const Release& release : kReleases) {
+    for (const RestRelease& release : kRestReleases) {
         SCOPED_TRACE(release.folder);
         const auto detail = parse_job_detail(recorded(release, "job"), "demo");
         ASSERT_TRUE(detail) << detail.error().message;
@@ -423,7 +423,7 @@ TEST(RestJobDetail, IsReadFromEveryVersion) {
 }
 
 TEST(RestSubmit, IsReadFromEveryVersion) {
-    for (const Release& release : kReleases) {
+    for (const RestRelease& release : kRestReleases) {
         SCOPED_TRACE(release.folder);
         const SubmitReply good = submit_reply(recorded(release, "submit"), "demo");
         EXPECT_EQ(good.kind, Kind::accepted) << good.message;

@@ -3,6 +3,8 @@
 // not.
 #include "daemon/telemetry/anomalies.hpp"
 
+#include "tests/unit/telemetry/names.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,10 +21,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // What a rank reports of a step.
-struct Report {
+struct Losses {
     double busy = 1;
     double comm = 0.2;
     double data = 0.05;
@@ -31,7 +31,7 @@ struct Report {
     double phase = kAbsent;  // 1 train, 2 eval, 3 checkpoint
     bool silent = false;
 };
-using Script = std::function<void(Report& report, std::size_t rank, std::int64_t step)>;
+using Script = std::function<void(Losses& report, std::size_t rank, std::int64_t step)>;
 
 class Training {
   public:
@@ -80,7 +80,7 @@ class Training {
         batch.seq = ++seq_;
         batch.generation = generation_;
         for (std::size_t rank = 0; rank < job_.world_size(); ++rank) {
-            Report report;
+            Losses report;
             report.loss = 1 + noise_(dice_);
             report.busy = 1 + noise_(dice_);
             if (script) {
@@ -132,7 +132,7 @@ class Training {
 TEST(Anomalies, AHealthyRunHasNone) {
     Training run{8, 4};
     // Two hours; the loss falls, and the learning rate's warm-up lets it rise a little first.
-    run.to(7200, [](Report& r, std::size_t, std::int64_t step) {
+    run.to(7200, [](Losses& r, std::size_t, std::int64_t step) {
         r.loss += step < 100 ? 1 + 0.002 * static_cast<double>(step)
                              : 1.2 * std::exp(-static_cast<double>(step - 100) / 2000.0);
         r.grad_norm = 1 + 0.1 * std::sin(static_cast<double>(step));
@@ -144,7 +144,7 @@ TEST(Anomalies, AHealthyRunHasNone) {
 
 TEST(Anomalies, ASlowRankIsNamedWithWhatTakesIt) {
     Training run{8};
-    run.to(200, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(200, [](Losses& r, std::size_t rank, std::int64_t step) {
         if (rank == 5 && step >= 50) {
             r.busy = 1.6;
             r.comm = 0;
@@ -160,7 +160,7 @@ TEST(Anomalies, ASlowRankIsNamedWithWhatTakesIt) {
 
 TEST(Anomalies, ARankThatIsSlowAgainIsToldAgain) {
     Training run{8};
-    const auto slow = [](Report& r, std::size_t rank, std::int64_t) {
+    const auto slow = [](Losses& r, std::size_t rank, std::int64_t) {
         r.busy = rank == 5 ? 1.6 : r.busy;
     };
     run.to(100, slow);
@@ -171,7 +171,7 @@ TEST(Anomalies, ARankThatIsSlowAgainIsToldAgain) {
 
 TEST(Anomalies, HalfOfANodeIsTheNodesFault) {
     Training run{16, 4};
-    run.to(200, [](Report& r, std::size_t rank, std::int64_t) {
+    run.to(200, [](Losses& r, std::size_t rank, std::int64_t) {
         r.busy = rank == 8 || rank == 10 ? 1.8 : r.busy;
     });
     ASSERT_THAT(run.kinds(), ElementsAre("slow_node"));
@@ -180,7 +180,7 @@ TEST(Anomalies, HalfOfANodeIsTheNodesFault) {
 
 TEST(Anomalies, AFirstStepThatCompilesIsNoStraggler) {
     Training run{8};
-    run.to(300, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(300, [](Losses& r, std::size_t rank, std::int64_t step) {
         r.busy = rank == 2 && step == 0 ? 120 : r.busy;
     });
     EXPECT_THAT(run.found(), IsEmpty());
@@ -188,7 +188,7 @@ TEST(Anomalies, AFirstStepThatCompilesIsNoStraggler) {
 
 TEST(Anomalies, AnEvaluationOfOneRankIsNoStraggler) {
     Training run{4};
-    run.to(300, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(300, [](Losses& r, std::size_t rank, std::int64_t step) {
         if (rank == 0 && step >= 100 && step < 180) {
             r.phase = 2;
             r.busy = 5;
@@ -209,15 +209,15 @@ TEST(Anomalies, ACheckpointOfAllRanksIsNothing) {
 
 TEST(Anomalies, ARestartForgivesWhatTheLastGenerationDid) {
     Training run{4};
-    run.to(25, [](Report& r, std::size_t rank, std::int64_t) { r.busy = rank == 3 ? 2 : r.busy; });
+    run.to(25, [](Losses& r, std::size_t rank, std::int64_t) { r.busy = rank == 3 ? 2 : r.busy; });
     run.restart(10);
-    run.to(30, [](Report& r, std::size_t rank, std::int64_t) { r.busy = rank == 3 ? 2 : r.busy; });
+    run.to(30, [](Losses& r, std::size_t rank, std::int64_t) { r.busy = rank == 3 ? 2 : r.busy; });
     EXPECT_THAT(run.found(), IsEmpty()) << "20 s slow, twice, is not 30 s";
 }
 
 TEST(Anomalies, TheFirstRankWithANanIsNamedWithItsStep) {
     Training run{4};
-    run.to(60, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(60, [](Losses& r, std::size_t rank, std::int64_t step) {
         // After the all-reduce every rank has it.
         if ((rank == 2 && step >= 40) || step >= 42) {
             r.loss = kNan;
@@ -231,7 +231,7 @@ TEST(Anomalies, TheFirstRankWithANanIsNamedWithItsStep) {
 
 TEST(Anomalies, AfterARestartOfTheDaemonItIsNotToldAgain) {
     Training run{2};
-    const auto nan = [](Report& r, std::size_t, std::int64_t step) {
+    const auto nan = [](Losses& r, std::size_t, std::int64_t step) {
         r.loss = step >= 10 ? kNan : r.loss;
     };
     run.to(20, nan);
@@ -242,7 +242,7 @@ TEST(Anomalies, AfterARestartOfTheDaemonItIsNotToldAgain) {
 
 TEST(Anomalies, AnInfiniteGradientIsAnotherThanANanLoss) {
     Training run{2};
-    run.to(30, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(30, [](Losses& r, std::size_t rank, std::int64_t step) {
         r.grad_norm = rank == 1 && step == 20 ? std::numeric_limits<double>::infinity() : 1;
         r.loss = step == 25 ? kNan : r.loss;
     });
@@ -255,11 +255,11 @@ TEST(Anomalies, AnInfiniteGradientIsAnotherThanANanLoss) {
 // What a rank had of one metric was taken for news of another.
 TEST(Anomalies, AfterAGenerationOnlyTheMetricThatIsBadAgainIsTold) {
     Training run{2};
-    run.to(40, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(40, [](Losses& r, std::size_t rank, std::int64_t step) {
         r.grad_norm = rank == 1 && step >= 20 && step < 25 ? kNan : 1;
     });
     run.restart(35);
-    run.to(60, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(60, [](Losses& r, std::size_t rank, std::int64_t step) {
         r.grad_norm = 1;
         r.loss = rank == 1 && step == 50 ? kNan : r.loss;
     });
@@ -272,7 +272,7 @@ TEST(Anomalies, AfterAGenerationOnlyTheMetricThatIsBadAgainIsTold) {
 TEST(Anomalies, TheStepOfASecondNanIsItsOwn) {
     Training run{2};
     const auto nan_at = [](std::int64_t at) {
-        return [at](Report& r, std::size_t, std::int64_t step) {
+        return [at](Losses& r, std::size_t, std::int64_t step) {
             r.grad_norm = step < 10 ? kNan : 1;
             r.loss = step == at ? kNan : r.loss;
         };
@@ -291,7 +291,7 @@ TEST(Anomalies, OfManySlowRanksEightAreToldAtALookAndAllInTheEnd) {
     std::size_t before = 0;
     std::size_t most = 0;
     for (std::int64_t step = 1; step <= 100; ++step) {
-        const auto& found = run.to(step, [](Report& r, std::size_t rank, std::int64_t) {
+        const auto& found = run.to(step, [](Losses& r, std::size_t rank, std::int64_t) {
             r.busy = rank < 20 ? 2 : r.busy;
         });
         most = std::max(most, found.size() - before);
@@ -306,7 +306,7 @@ TEST(Anomalies, OfManySlowRanksEightAreToldAtALookAndAllInTheEnd) {
 
 TEST(Anomalies, ASpikeOfOneStepIsToldOnceAndTheNextOneToo) {
     Training run{4};
-    run.to(400, [](Report& r, std::size_t, std::int64_t step) {
+    run.to(400, [](Losses& r, std::size_t, std::int64_t step) {
         r.loss += step == 200 || step == 300 ? 3 : 0;
     });
     ASSERT_THAT(run.kinds(), ElementsAre("loss_spike", "loss_spike"));
@@ -317,7 +317,7 @@ TEST(Anomalies, ASpikeOfOneStepIsToldOnceAndTheNextOneToo) {
 
 TEST(Anomalies, TheFirstStepsAndALossThatFallsAreNoSpike) {
     Training run{2};
-    run.to(300, [](Report& r, std::size_t, std::int64_t step) {
+    run.to(300, [](Losses& r, std::size_t, std::int64_t step) {
         r.loss += step < 20 ? 10 : 0;  // starts high
         r.loss -= step == 200 ? 0.9 : 0;
     });
@@ -326,7 +326,7 @@ TEST(Anomalies, TheFirstStepsAndALossThatFallsAreNoSpike) {
 
 TEST(Anomalies, GoingBackToACheckpointIsNoSpike) {
     Training run{2};
-    const auto falling = [](Report& r, std::size_t, std::int64_t step) {
+    const auto falling = [](Losses& r, std::size_t, std::int64_t step) {
         r.loss += 4 * std::exp(-static_cast<double>(step) / 100.0);
     };
     run.to(400, falling);
@@ -337,7 +337,7 @@ TEST(Anomalies, GoingBackToACheckpointIsNoSpike) {
 
 TEST(Anomalies, AGradientNormThatExplodesIsTold) {
     Training run{2};
-    run.to(200, [](Report& r, std::size_t, std::int64_t step) {
+    run.to(200, [](Losses& r, std::size_t, std::int64_t step) {
         r.grad_norm = step == 150 ? 100 : 1 + 0.05 * std::sin(static_cast<double>(step));
     });
     ASSERT_THAT(run.kinds(), ElementsAre("grad_norm_spike"));
@@ -346,7 +346,7 @@ TEST(Anomalies, AGradientNormThatExplodesIsTold) {
 
 TEST(Anomalies, ALossThatGrowsForMinutesDiverges) {
     Training run{2};
-    run.to(5400, [](Report& r, std::size_t, std::int64_t step) {
+    run.to(5400, [](Losses& r, std::size_t, std::int64_t step) {
         r.loss += step < 2400 ? 0 : 0.001 * static_cast<double>(step - 2400);
     });
     EXPECT_THAT(run.kinds(), testing::Contains("divergence"));
@@ -360,7 +360,7 @@ TEST(Anomalies, ALossThatGrowsForMinutesDiverges) {
 TEST(Anomalies, ALossThatDivergesAgainAfterGoingBackIsToldAgain) {
     Training run{2};
     double each = 0.001;
-    const auto grows = [&](Report& r, std::size_t, std::int64_t step) {
+    const auto grows = [&](Losses& r, std::size_t, std::int64_t step) {
         r.loss += step < 2400 ? 0 : each * static_cast<double>(step - 2400);
     };
     const auto told = [&] {
@@ -378,7 +378,7 @@ TEST(Anomalies, ALossThatDivergesAgainAfterGoingBackIsToldAgain) {
 
 TEST(Anomalies, WaitingForDataIsToldAfterTenMinutes) {
     Training run{2};
-    const auto starved = [](Report& r, std::size_t, std::int64_t) { r.data = 0.5; };
+    const auto starved = [](Losses& r, std::size_t, std::int64_t) { r.data = 0.5; };
     run.to(500, starved);
     run.to(600);
     run.to(1150, starved);
@@ -390,7 +390,7 @@ TEST(Anomalies, WaitingForDataIsToldAfterTenMinutes) {
 
 TEST(Anomalies, ARankThatSaysNothingWhileOthersDoIsNamedOnce) {
     Training run{4};
-    run.to(300, [](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(300, [](Losses& r, std::size_t rank, std::int64_t step) {
         r.silent = rank == 3 && step >= 100 && step < 200;
     });
     ASSERT_THAT(run.kinds(), ElementsAre("rank_silent"));
@@ -401,7 +401,7 @@ TEST(Anomalies, ARankThatSaysNothingWhileOthersDoIsNamedOnce) {
 
 TEST(Anomalies, ARankThatHasEndedOrEvaluatesIsNotSilent) {
     Training run{4};
-    run.to(300, [&](Report& r, std::size_t rank, std::int64_t step) {
+    run.to(300, [&](Losses& r, std::size_t rank, std::int64_t step) {
         r.silent = rank >= 2 && step >= 100;
         r.phase = rank == 3 && step == 99 ? 2 : kAbsent;
         if (step == 100) {

@@ -20,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr double kNow = 5000;
+constexpr double kScrapedAt = 5000;
 
 // What a scraper understands, and checks of what it would refuse: a family in two places, a sample
 // before its TYPE, a series twice.
@@ -90,7 +90,7 @@ class ExpositionTest : public testing::Test {
             batch.set("busy_seconds", rank == 1 ? 0.08 : 0.02);
             batch.set("comm_wait_seconds", rank == 1 ? 0.0 : 0.06);
             batch.set("samples", 64);
-            series_.ingest(batch, 1, rank == 2 ? kNow - 31 : kNow - 2);
+            series_.ingest(batch, 1, rank == 2 ? kScrapedAt - 31 : kScrapedAt - 2);
         }
         jobs_.resize(2);
         jobs_[0].job_id = "ls-1";
@@ -110,7 +110,7 @@ class ExpositionTest : public testing::Test {
         jobs_[1].job_id = "ls-2";
         jobs_[1].state = JobState::queued;
         jobs_[1].ranks_expected = 4;
-        view_.now = kNow;
+        view_.now = kScrapedAt;
         view_.jobs[static_cast<std::size_t>(JobState::running)] = 1;
         view_.jobs[static_cast<std::size_t>(JobState::queued)] = 1;
         view_.submitted_total = 7;
@@ -146,7 +146,7 @@ TEST_F(ExpositionTest, InPiecesItIsTheSameTextCutBetweenLines) {
         batch.set("loss", 1.0 / (rank + 1));
         batch.set("busy_seconds", 0.1);
     }
-    many.ingest(batch, 1, kNow);
+    many.ingest(batch, 1, kScrapedAt);
     jobs_[0].series = &many;
     std::string whole;
     MetricText text{TextFormat::prometheus, whole};
@@ -262,7 +262,7 @@ TEST_F(ExpositionTest, WhatIsUnknownIsAbsent) {
 
 TEST_F(ExpositionTest, ARankThatIsSilentForThirtySecondsVanishes) {
     EXPECT_THAT(render(), Not(HasSubstr(R"(lockstep_rank_loss{job_id="ls-1",rank="2"})")));
-    view_.now = kNow - 2;
+    view_.now = kScrapedAt - 2;
     EXPECT_THAT(render(), HasSubstr(R"(lockstep_rank_loss{job_id="ls-1",rank="2"})"));
 }
 

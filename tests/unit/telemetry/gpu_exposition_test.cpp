@@ -16,7 +16,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr double kNow = 1'000'000;
+constexpr double kGpuNow = 1'000'000;
 
 GpuBatch node_of(std::uint32_t gpus, double each = 1) {
     GpuBatch batch;
@@ -31,7 +31,7 @@ GpuBatch node_of(std::uint32_t gpus, double each = 1) {
     return batch;
 }
 
-std::string render(const GpuTable& table, double now = kNow) {
+std::string render(const GpuTable& table, double now = kGpuNow) {
     std::string out;
     MetricText text{TextFormat::prometheus, out};
     write_gpus(text, shown_gpus(table, now));
@@ -49,17 +49,17 @@ std::size_t lines_with(const std::string& body, const std::string& text) {
 // Labels are made when a look comes and kept with it.
 TEST(GpuExposition, LabelsFollowTheGpusOfALook) {
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", node_of(2), kNow);
-    table.take({"ls-1", 0}, "n0", node_of(2), kNow + 1);
+    table.take({"ls-1", 0}, "n0", node_of(2), kGpuNow);
+    table.take({"ls-1", 0}, "n0", node_of(2), kGpuNow + 1);
     EXPECT_THAT(render(table), HasSubstr("watts{node=\"n0\",gpu=\"1\"} 1\n"));
     GpuBatch other = node_of(2);
     other.gpus[1].gpu = 7;
-    table.take({"ls-1", 0}, "n0", other, kNow + 2);
+    table.take({"ls-1", 0}, "n0", other, kGpuNow + 2);
     EXPECT_THAT(render(table), HasSubstr("watts{node=\"n0\",gpu=\"7\"} 1\n"));
     EXPECT_THAT(render(table), Not(HasSubstr("gpu=\"1\"")));
-    table.take({"ls-1", 0}, "n\"1", other, kNow + 3);
+    table.take({"ls-1", 0}, "n\"1", other, kGpuNow + 3);
     EXPECT_THAT(render(table), HasSubstr("watts{node=\"n\\\"1\",gpu=\"7\"} 1\n"));
-    table.take({"ls-1", 0}, "n2", node_of(3), kNow + 4);
+    table.take({"ls-1", 0}, "n2", node_of(3), kGpuNow + 4);
     EXPECT_EQ(lines_with(render(table), "lockstep_gpu_power_watts{node=\"n2\""), 3U);
 }
 
@@ -68,13 +68,13 @@ TEST(GpuExposition, AGpuThatALookHasTwiceIsShownOnce) {
     GpuTable table;
     GpuBatch batch = node_of(3);
     batch.gpus[2].gpu = 0;
-    table.take({"ls-1", 0}, "n0", batch, kNow);
+    table.take({"ls-1", 0}, "n0", batch, kGpuNow);
     EXPECT_EQ(lines_with(render(table), "lockstep_gpu_power_watts{node=\"n0\""), 2U);
 }
 
 TEST(GpuExposition, HasEveryNameOfTheCatalogue) {
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", node_of(1, 0.5), kNow);
+    table.take({"ls-1", 0}, "n0", node_of(1, 0.5), kGpuNow);
     const std::string body = render(table);
     for (const char* series :
          {"lockstep_gpu_info{node=\"n0\",gpu=\"0\",uuid=\"GPU-0\",model=\"H100\"} 1",
@@ -121,7 +121,7 @@ TEST(GpuExposition, WhatIsUnknownLeavesNoTrace) {
     GpuBatch batch = node_of(2, kGpuUnknown);
     batch.gpus[1][GpuMetric::power] = 70;
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", batch, kNow);
+    table.take({"ls-1", 0}, "n0", batch, kGpuNow);
     const std::string body = render(table);
     EXPECT_THAT(body, HasSubstr("lockstep_gpu_power_watts{node=\"n0\",gpu=\"1\"} 70"));
     EXPECT_THAT(body, Not(HasSubstr("lockstep_gpu_power_watts{node=\"n0\",gpu=\"0\"}")));
@@ -131,19 +131,19 @@ TEST(GpuExposition, WhatIsUnknownLeavesNoTrace) {
 
 TEST(GpuExposition, ALostGpuGoesAtOnceANodeThatFellSilentAfterThirtySeconds) {
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", node_of(2), kNow);
+    table.take({"ls-1", 0}, "n0", node_of(2), kGpuNow);
     GpuBatch one = node_of(2);
     one.gpus.pop_back();
-    table.take({"ls-1", 0}, "n0", one, kNow + 1);
-    EXPECT_THAT(render(table, kNow + 1), Not(HasSubstr("gpu=\"1\"")));
-    EXPECT_THAT(render(table, kNow + 31), HasSubstr("gpu=\"0\""));
-    EXPECT_EQ(render(table, kNow + 31.5), "");
+    table.take({"ls-1", 0}, "n0", one, kGpuNow + 1);
+    EXPECT_THAT(render(table, kGpuNow + 1), Not(HasSubstr("gpu=\"1\"")));
+    EXPECT_THAT(render(table, kGpuNow + 31), HasSubstr("gpu=\"0\""));
+    EXPECT_EQ(render(table, kGpuNow + 31.5), "");
 }
 
 TEST(GpuExposition, TwoJobsOnANodeShowItsGpusOnceAsTheNewerLookSays) {
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", node_of(2, 0.25), kNow - 2);
-    table.take({"ls-2", 0}, "n0", node_of(1, 0.75), kNow - 1);
+    table.take({"ls-1", 0}, "n0", node_of(2, 0.25), kGpuNow - 2);
+    table.take({"ls-2", 0}, "n0", node_of(1, 0.75), kGpuNow - 1);
     const std::string body = render(table);
     EXPECT_THAT(body, HasSubstr("lockstep_gpu_utilization_ratio{node=\"n0\",gpu=\"0\"} 0.75"));
     EXPECT_THAT(body, HasSubstr("lockstep_gpu_utilization_ratio{node=\"n0\",gpu=\"1\"} 0.25"));
@@ -154,9 +154,9 @@ TEST(GpuExposition, TheNewestErrorOfANumberIsShownAlsoOfALostGpu) {
     GpuBatch batch = node_of(1);
     batch.xids = {{5, 79, 900}, {0, 63, 800}};
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", batch, kNow);
+    table.take({"ls-1", 0}, "n0", batch, kGpuNow);
     batch.xids = {{5, 79, 700}};
-    table.take({"ls-2", 0}, "n0", batch, kNow);
+    table.take({"ls-2", 0}, "n0", batch, kGpuNow);
     const std::string body = render(table);
     const std::string name = "lockstep_gpu_xid_last_timestamp_seconds{node=\"n0\",";
     EXPECT_THAT(body, HasSubstr(name + "gpu=\"5\",xid=\"79\"} 900\n"));
@@ -168,11 +168,11 @@ TEST(GpuExposition, ManyGpusAreSlimAndWhatIsLeftOutIsCounted) {
     GpuTable table;
     const auto nodes = static_cast<std::int32_t>(limits::kGpusShownInFull / 8);
     for (std::int32_t i = 0; i < nodes; ++i) {
-        table.take({"ls-1", i}, "n" + std::to_string(i), node_of(8), kNow);
+        table.take({"ls-1", i}, "n" + std::to_string(i), node_of(8), kGpuNow);
     }
-    EXPECT_EQ(shown_gpus(table, kNow).suppressed, 0U);
-    table.take({"ls-1", nodes}, "more", node_of(1), kNow);
-    const ShownGpus shown = shown_gpus(table, kNow);
+    EXPECT_EQ(shown_gpus(table, kGpuNow).suppressed, 0U);
+    table.take({"ls-1", nodes}, "more", node_of(1), kGpuNow);
+    const ShownGpus shown = shown_gpus(table, kGpuNow);
     const std::string body = render(table);
     EXPECT_EQ(lines_with(body, "node=\"more\""), 20U) << "the slim profile, info included";
     EXPECT_EQ(shown.suppressed, shown.gpus.size() * (kGpuMetrics + 1 - 20));
@@ -184,13 +184,13 @@ TEST(GpuExposition, BeyondTheMostGpusNoneIsShownAndAllAreCounted) {
     constexpr std::uint32_t kEach = 16;
     const auto nodes = static_cast<std::int32_t>(limits::kGpusShown / kEach);
     for (std::int32_t i = 0; i < nodes; ++i) {
-        table.take({"ls-1", i}, "n" + std::to_string(i), node_of(kEach, kGpuUnknown), kNow);
+        table.take({"ls-1", i}, "n" + std::to_string(i), node_of(kEach, kGpuUnknown), kGpuNow);
     }
-    EXPECT_EQ(shown_gpus(table, kNow).suppressed, 0U);
+    EXPECT_EQ(shown_gpus(table, kGpuNow).suppressed, 0U);
     GpuBatch more = node_of(3, kGpuUnknown);
     more.gpus[0][GpuMetric::power] = 70;
-    table.take({"ls-1", nodes}, "more", more, kNow - 1);
-    const ShownGpus shown = shown_gpus(table, kNow);
+    table.take({"ls-1", nodes}, "more", more, kGpuNow - 1);
+    const ShownGpus shown = shown_gpus(table, kGpuNow);
     EXPECT_EQ(shown.gpus.size(), limits::kGpusShown);
     EXPECT_EQ(shown.suppressed, 4U);
 }
@@ -201,13 +201,13 @@ TEST(GpuExposition, ARankHasSixteenGpusAtMost) {
         batch.uses.push_back({0, gpu, 1});
     }
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", batch, kNow);
+    table.take({"ls-1", 0}, "n0", batch, kGpuNow);
     const std::vector<RankMetricsView> ranks{{0, 0, "n0"}};
     std::vector<JobMetricsView> jobs(1);
     jobs[0].job_id = "ls-1";
     jobs[0].ranks = ranks;
     MetricsView view;
-    view.now = kNow;
+    view.now = kGpuNow;
     view.active = jobs;
     view.gpus = &table;
     std::string body;
@@ -221,14 +221,14 @@ TEST(GpuExposition, RankInfoJoinsRanksWithTheirGpus) {
     GpuBatch batch = node_of(4);
     batch.uses = {{0, 2, 1}, {1, 0, 1}, {1, 3, 1}, {7, 9, 1}};
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", batch, kNow);
-    table.take({"ls-10", 0}, "n9", batch, kNow);
+    table.take({"ls-1", 0}, "n0", batch, kGpuNow);
+    table.take({"ls-10", 0}, "n9", batch, kGpuNow);
     const std::vector<RankMetricsView> ranks{{0, 0, "n0"}, {1, 1, "n0"}, {2, 2, "n0"}};
     std::vector<JobMetricsView> jobs(1);
     jobs[0].job_id = "ls-1";
     jobs[0].ranks = ranks;
     MetricsView view;
-    view.now = kNow;
+    view.now = kGpuNow;
     view.active = jobs;
     view.gpus = &table;
     std::string body;
@@ -240,7 +240,7 @@ TEST(GpuExposition, RankInfoJoinsRanksWithTheirGpus) {
     EXPECT_THAT(body, HasSubstr(name + "\"1\",node=\"n0\",local_rank=\"1\",gpu=\"3\"} 1"));
     EXPECT_THAT(body, HasSubstr(name + "\"2\",node=\"n0\",local_rank=\"2\"} 1"));
     EXPECT_EQ(lines_with(body, name), 4U);
-    EXPECT_EQ(table.ranks("ls-1", kNow).size(), 3U) << "GPU 9 is not there";
+    EXPECT_EQ(table.ranks("ls-1", kGpuNow).size(), 3U) << "GPU 9 is not there";
 }
 
 TEST(GpuExposition, PromtoolAcceptsIt) {
@@ -250,7 +250,7 @@ TEST(GpuExposition, PromtoolAcceptsIt) {
     GpuBatch batch = node_of(8);
     batch.xids = {{5, 79, 900}};
     GpuTable table;
-    table.take({"ls-1", 0}, "n0", batch, kNow);
+    table.take({"ls-1", 0}, "n0", batch, kGpuNow);
     FILE* promtool = popen("promtool check metrics 2>&1", "w");
     ASSERT_NE(promtool, nullptr);
     const std::string body = render(table);

@@ -3,6 +3,7 @@
 
 #include "daemon/telemetry/heatmap.hpp"
 #include "daemon/telemetry/history_scan.hpp"
+#include "tests/unit/telemetry/names.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +17,6 @@
 
 namespace lockstep::telemetry {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const std::vector<std::string> kNames{"loss", "rare"};
 
 std::uint64_t bits(double value) {
     return std::bit_cast<std::uint64_t>(value);
@@ -63,7 +60,7 @@ class MemorySource final : public HistorySource {
     std::map<std::uint8_t, int> read_;
 };
 
-struct Report {
+struct RowOf {
     std::int64_t step;
     double time;
     double value;
@@ -74,10 +71,10 @@ struct Fed {
     MemorySource source;
     History history;
     ColumnCodec codec;
-    void add(const std::vector<Report>& reports, std::size_t per_chunk, Start start = {1, 1},
+    void add(const std::vector<RowOf>& reports, std::size_t per_chunk, Start start = {1, 1},
              std::uint32_t rank = 0) {
         std::size_t count = 0;
-        for (const Report& one : reports) {
+        for (const RowOf& one : reports) {
             history.add(start, rank, one.step, one.time, {one.value}, 0);
             if (++count % per_chunk == 0) {
                 store();
@@ -262,10 +259,10 @@ TEST(HistoryChunk, ARowWithoutATimeLeavesTheChunksTimesWhatTheStoreTakes) {
 }
 
 // The promise: whatever the zoom, the extremes of a column are those of the data in it.
-void check_columns(const std::vector<Report>& reports, const std::vector<RankHistory>& got,
+void check_columns(const std::vector<RowOf>& reports, const std::vector<RankHistory>& got,
                    const HistoryAsk& ask) {
-    std::vector<Report> in;
-    for (const Report& one : reports) {
+    std::vector<RowOf> in;
+    for (const RowOf& one : reports) {
         const double x = ask.x == Axis::step ? static_cast<double>(one.step) : one.time;
         if (x >= ask.from && x <= ask.to) {
             in.push_back(one);
@@ -279,7 +276,7 @@ void check_columns(const std::vector<Report>& reports, const std::vector<RankHis
     ASSERT_LE(got[0].buckets.size(), ask.columns);
     double low = kInf;
     double high = -kInf;
-    for (const Report& one : in) {
+    for (const RowOf& one : in) {
         const double x = ask.x == Axis::step ? static_cast<double>(one.step) : one.time;
         low = std::min(low, x);
         high = std::max(high, x);
@@ -291,7 +288,7 @@ void check_columns(const std::vector<Report>& reports, const std::vector<RankHis
     // From outside only the buckets' own x are known: the data between two of them must agree.
     std::map<std::size_t, SeriesBucket> expected;
     const Columns columns = plan_columns(ask.x, low, high, ask.columns);
-    for (const Report& one : in) {
+    for (const RowOf& one : in) {
         const double x = ask.x == Axis::step ? static_cast<double>(one.step) : one.time;
         auto& bucket = expected[columns.column_of(x)];
         bucket.x = x;
@@ -317,7 +314,7 @@ TEST(HistoryScan, EveryColumnHasTheExtremesOfItsDataAtAnyZoom) {
     for (int round = 0; round < 40; ++round) {
         const std::size_t count = 1 + random() % 30'000;
         const std::int64_t stride = 1 + static_cast<std::int64_t>(random() % 12);
-        std::vector<Report> reports;
+        std::vector<RowOf> reports;
         std::int64_t step = static_cast<std::int64_t>(random() % 5000);
         for (std::size_t i = 0; i < count; ++i) {
             step += stride;
@@ -348,7 +345,7 @@ TEST(HistoryScan, EveryColumnHasTheExtremesOfItsDataAtAnyZoom) {
 }
 
 TEST(HistoryScan, AWholeRunIsReadFromThePyramidAndALookAtAPartFromTheRows) {
-    std::vector<Report> reports;
+    std::vector<RowOf> reports;
     for (std::int64_t step = 0; step < 400'000; ++step) {
         reports.push_back({step, static_cast<double>(step), step == 123'456 ? 9.0 : 1.0});
     }
@@ -372,7 +369,7 @@ TEST(HistoryScan, AWholeRunIsReadFromThePyramidAndALookAtAPartFromTheRows) {
 }
 
 TEST(HistoryScan, ALongerRunMovesNoColumn) {
-    std::vector<Report> reports;
+    std::vector<RowOf> reports;
     for (std::int64_t step = 0; step < 9000; ++step) {
         reports.push_back({step, 0, static_cast<double>(step % 17)});
     }
@@ -390,7 +387,7 @@ TEST(HistoryScan, ALongerRunMovesNoColumn) {
 TEST(HistoryScan, WhatALaterGenerationMadeAgainIsReplaced) {
     for (const std::size_t per_chunk : {3U, 1000U}) {
         Fed fed;
-        std::vector<Report> first;
+        std::vector<RowOf> first;
         for (std::int64_t step = 0; step < 10; ++step) {
             first.push_back({step, static_cast<double>(step), 1});
         }
@@ -408,7 +405,7 @@ TEST(HistoryScan, WhatALaterGenerationMadeAgainIsReplaced) {
 
 TEST(HistoryScan, NonfiniteValuesAreListedAndCountedAndStayOutOfTheExtremes) {
     Fed fed;
-    std::vector<Report> reports;
+    std::vector<RowOf> reports;
     for (std::int64_t step = 0; step < 2000; ++step) {
         reports.push_back({step, 0, step % 100 == 99 ? kNan : 1.0});
     }
@@ -423,7 +420,7 @@ TEST(HistoryScan, NonfiniteValuesAreListedAndCountedAndStayOutOfTheExtremes) {
 TEST(HistoryScan, ADamagedChunkIsLeftOutAndTheOthersAnswer) {
     for (const std::string_view section : {kRowsSection, kStepSection, std::string_view{"loss"}}) {
         Fed fed;
-        std::vector<Report> reports;
+        std::vector<RowOf> reports;
         for (std::int64_t step = 0; step < 30; ++step) {
             reports.push_back({step, 0, 1});
         }
@@ -472,7 +469,7 @@ T field(const std::string& bytes, std::size_t at) {
 TEST(Heatmap, KeepsTheHighestValueOfEveryCell) {
     Fed fed;
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
-        std::vector<Report> reports;
+        std::vector<RowOf> reports;
         for (std::int64_t step = 0; step < 1000; ++step) {
             reports.push_back({step, 0, rank == 2 && step == 777 ? 10.0 : 1.0});
         }

@@ -1,6 +1,7 @@
 // The aggregates against the plain formulas of job_stats.hpp, rank by rank and by sorting, on runs
 // made at random: ranks that fall behind, fall silent, start anew, and report what is not finite.
 #include "daemon/telemetry/job_stats.hpp"
+#include "tests/unit/telemetry/names.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,9 +18,7 @@
 namespace lockstep::telemetry {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-struct Report {
+struct StepReport {
     std::int64_t step = -1;
     double loss = kAbsent;
     double step_seconds = kAbsent;
@@ -49,7 +48,7 @@ class RandomRun {
     }
 
     JobSeries job;
-    std::optional<double> at(std::size_t rank, std::int64_t step, double Report::*field) const {
+    std::optional<double> at(std::size_t rank, std::int64_t step, double StepReport::*field) const {
         const auto& reports = ranks_[rank].reports;
         for (auto it = reports.rbegin(); it != reports.rend(); ++it) {
             if (it->step <= step && !is_absent((*it).*field)) {
@@ -64,7 +63,7 @@ class RandomRun {
         std::uint32_t generation = 1;
         std::uint64_t seq = 0;
         std::int64_t step = 0;
-        std::deque<Report> reports;
+        std::deque<StepReport> reports;
     };
     void report(std::uint32_t rank, One& one, double now) {
         std::normal_distribution<double> near{0.5, 0.02};
@@ -73,7 +72,7 @@ class RandomRun {
         batch.generation = one.generation;
         batch.node_rank = rank;
         batch.add_row(rank, one.step, now);
-        Report said{one.step, kAbsent, kAbsent};
+        StepReport said{one.step, kAbsent, kAbsent};
         const auto set = [&](const char* name, double value) {
             if (random_() % 8 != 0) {
                 batch.set(name, value);
@@ -105,12 +104,6 @@ class RandomRun {
     std::mt19937_64 random_;
     std::vector<One> ranks_;
 };
-
-double plain_median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 std::optional<Spread> plain_spread(std::vector<double> values) {
     if (values.empty()) {
@@ -146,10 +139,10 @@ void add_spreads_and_scores(const RandomRun& run, const std::vector<std::size_t>
     std::vector<double> busy;
     std::vector<std::size_t> who;
     for (const std::size_t i : ranks) {
-        if (const auto loss = run.at(i, out.step.value_or(-1), &Report::loss)) {
+        if (const auto loss = run.at(i, out.step.value_or(-1), &StepReport::loss)) {
             losses.push_back(*loss);
         }
-        if (const auto seconds = run.at(i, out.step.value_or(-1), &Report::step_seconds)) {
+        if (const auto seconds = run.at(i, out.step.value_or(-1), &StepReport::step_seconds)) {
             times.push_back(*seconds);
         }
         if (const auto mean = job.rank(i).mean(CoreMetric::busy_seconds); mean && *mean > 0) {

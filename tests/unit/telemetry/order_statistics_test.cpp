@@ -1,5 +1,7 @@
 #include "daemon/telemetry/order_statistics.hpp"
 
+#include "tests/unit/telemetry/names.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,12 +13,6 @@
 
 namespace lockstep::telemetry {
 namespace {
-
-double plain_median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 // What measurements look like, and what they should not: ties, far ones, all of one value.
 std::vector<double> some(std::size_t kind, std::size_t count, std::mt19937_64& random) {

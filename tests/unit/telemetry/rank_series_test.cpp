@@ -1,5 +1,7 @@
 #include "daemon/telemetry/rank_series.hpp"
 
+#include "tests/unit/telemetry/names.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,8 +13,6 @@
 namespace lockstep::telemetry {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::size_t kLoss = index(CoreMetric::loss);
 
 std::vector<double> loss(double value) {

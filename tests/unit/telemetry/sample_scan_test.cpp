@@ -3,6 +3,7 @@
 #include "daemon/telemetry/history.hpp"
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
+#include "tests/unit/telemetry/names.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,10 +15,6 @@
 
 namespace lockstep::telemetry {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
-const std::vector<std::string> kNames{"loss", "rare"};
 
 class MemoryChunks final : public HistorySource {
   public:

@@ -1,5 +1,7 @@
 #include "daemon/telemetry/series_query.hpp"
 
+#include "tests/unit/telemetry/names.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +12,6 @@
 
 namespace lockstep::telemetry {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 JobSeries job_with(const std::vector<std::vector<double>>& losses) {
     JobSeries job{losses.size()};

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr double kNow = 5000;
+constexpr double kShardNow = 5000;
 
 // The samples of a body; a series that is there twice fails.
 std::set<std::string> samples(const std::string& body) {
@@ -55,7 +55,7 @@ class Shards : public testing::Test {
             batch.set("step_seconds", 0.1);
             batch.set("busy_seconds", 0.02);
             batch.set("samples", 64);
-            series_.ingest(batch, 1, kNow - 2);
+            series_.ingest(batch, 1, kShardNow - 2);
             ranks_.push_back({static_cast<std::int32_t>(rank), static_cast<std::int32_t>(rank % 4),
                               "n" + std::to_string(rank / 4)});
         }
@@ -69,9 +69,9 @@ class Shards : public testing::Test {
         job_[0].series = &series_;
         job_[0].ranks = views_;
         for (std::int32_t node = 0; node < 3; ++node) {
-            gpus_.take({"ls-1", node}, "n" + std::to_string(node), look({}), kNow - 1);
+            gpus_.take({"ls-1", node}, "n" + std::to_string(node), look({}), kShardNow - 1);
         }
-        view_.now = kNow;
+        view_.now = kShardNow;
         view_.active = job_;
         view_.gpus = &gpus_;
     }
@@ -163,11 +163,11 @@ TEST_F(Shards, AreTheSameSeriesAsTheWholeBodyHas) {
 
 TEST_F(Shards, AGpuOfTwoJobsIsShownWithOneOfThem) {
     const std::string shared = "lockstep_gpu_utilization_ratio{node=\"n2\",gpu=\"1\"}";
-    gpus_.take({"ls-2", 0}, "n2", look({}), kNow);
+    gpus_.take({"ls-2", 0}, "n2", look({}), kShardNow);
     EXPECT_EQ(with(of("ls-1"), shared).size(), 1U);
     EXPECT_THAT(with(of("ls-2"), "lockstep_gpu_"), IsEmpty());
     // A process of the younger one is on GPU 1: it goes there, GPU 0 and its errors stay.
-    gpus_.take({"ls-2", 0}, "n2", look({{0, 1, 100}}), kNow);
+    gpus_.take({"ls-2", 0}, "n2", look({{0, 1, 100}}), kShardNow);
     EXPECT_THAT(with(of("ls-1"), shared), IsEmpty());
     EXPECT_EQ(with(of("ls-2"), shared).size(), 1U);
     const std::string error = "lockstep_gpu_xid_last_timestamp_seconds{node=\"n2\",gpu=\"0\"";
