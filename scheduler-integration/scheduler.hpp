@@ -40,6 +40,8 @@ struct Observation {
     bool held = false;  // pending only: it waits for a person
     // running only: it has its nodes and does not move, agents included; `message` says why
     bool paused = false;
+    // running only: it is over but for what the scheduler still has to end on these nodes
+    std::string ending{};
     UnixMillis expected_start = 0;  // pending only: as the scheduler estimates; 0 = unknown
     // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
     // node that failed, cancelled outside Lockstep); none = it just ended
@@ -64,11 +66,15 @@ struct Handover {
     Kind kind = Kind::wait;
     std::string id;
     std::string reason;
+    std::string warning{};  // what the job's user should know of how it was handed over
 };
 
 class Scheduler {
   public:
     using Changed = std::function<void(JobId job, std::int32_t attempt)>;
+    // When an attempt ended; 0: it goes on. not_found: no attempt of ours. Any other error: not
+    // known now.
+    using EndOf = std::function<Task<Result<UnixMillis>>(JobId job, std::int32_t attempt)>;
 
     virtual ~Scheduler() = default;
     // Once, before anything else but admit() and on_change(); an error ends the daemon's start.
@@ -77,6 +83,9 @@ class Scheduler {
     virtual Task<void> stop() = 0;
     // Called soon after poll() of the attempt may have changed.
     virtual void on_change(Changed changed) = 0;
+    // What it still holds of attempts that have ended is found with this, and ended; may be called
+    // once the unfinished jobs are loaded.
+    virtual void know_ends(EndOf end_of) { static_cast<void>(end_of); }
     // "local", "slurm", "slurmrestd".
     virtual std::string_view name() const = 0;
     // Refuses what can never run here: invalid, with the pointer of the field to change.

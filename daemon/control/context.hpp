@@ -21,9 +21,15 @@
 namespace lockstep {
 
 struct ControlSettings {
-    std::filesystem::path runs_dir;            // absolute; attempts, logs and checkpoints
-    AgentsListener agents{};                   // what the agents dial
-    std::string daemon_id;                     // random per start
+    std::filesystem::path runs_dir;  // absolute; attempts, logs and checkpoints
+    AgentsListener agents{};         // what the agents dial
+    std::string daemon_id;           // random per start
+    // A SIGTERM of nobody's, with the scheduler's word gone for good, is recovered from like any
+    // other end of a rank; false: the job ends.
+    bool doubtful_ends_recover = true;
+    // Ranks whose node the scheduler calls failed, and that are heard, go on; false: they are
+    // ended.
+    bool keep_on_node_fail = true;
     std::size_t window = 64;                   // attempts handed to the scheduler at a time
     std::int64_t history_mb = 10'240;          // chunks of history on disk; the oldest go beyond it
     std::size_t max_series_per_job = 300'000;  // of ranks, in /metrics

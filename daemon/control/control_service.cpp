@@ -325,6 +325,28 @@ Task<void> ControlService::stop() {
     history_.stop();
 }
 
+Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt) {
+    if (const ActorPtr actor = find(job.value)) {
+        for (const Attempt& one : actor->job().attempts) {
+            if (one.number == attempt) {
+                co_return one.finished_at;
+            }
+        }
+        co_return UnixMillis{0};  // it is about to be
+    }
+    const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
+        return db.job(job);
+    };
+    const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
+    if (!row) {
+        co_return fail(row.error());
+    }
+    if (!*row) {
+        co_return fail(Errc::not_found, "no job " + job.value);
+    }
+    co_return is_final((*row)->state) ? (*row)->finished_at : UnixMillis{0};
+}
+
 void ControlService::scheduler_changed(const JobId& job) {
     if (const ActorPtr actor = find(job.value); actor && actor->started()) {
         actor->post(LookInput{});

@@ -38,6 +38,8 @@ class ControlService final : public Control, public AgentGate {
     void begin(const std::string& agent_url, const std::string& fingerprint = "");
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
+    // When an attempt ended; see Scheduler::EndOf.
+    Task<Result<UnixMillis>> end_of(JobId job, std::int32_t attempt);
     // The scheduler has news of an attempt; a hint, control polls anyway.
     void scheduler_changed(const JobId& job);
 

@@ -244,6 +244,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> place();
     Task<bool> hand_over();
     Task<void> wait_in_queue(Observation seen);
+    void warn(Draft& draft, const std::string& message, const std::string& node = "");
+    void look_at_outlived(Draft& draft, const Observation& seen);
     Task<void> end_unclaimed(const Observation& seen);
     std::optional<wire::GaveUpFile> first_last_words() const;
     Task<Observation> allocation();
@@ -252,6 +254,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<bool> verdict();
     bool wants_verdict() const;
     void add_verdict(Draft& draft, const Observation& seen);
+    void add_doubt(Draft& draft, const Observation& seen);
+    std::optional<std::int32_t> longest_silent() const;
 
     // job_actor_results.cpp: agents that are not heard any more
     bool gone_for_good(std::int32_t slot) const;
@@ -316,6 +320,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> verdict_since_;
     std::optional<std::chrono::steady_clock::time_point> alone_since_;  // stopping, no agent here
     std::optional<std::chrono::steady_clock::time_point> stop_sent_;
+    // The allocation is over and agents are heard since then.
+    std::optional<std::chrono::steady_clock::time_point> outlived_since_;
     bool cancel_sent_ = false;
     std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
     bool abort_due_ = false;  // somebody may not have been sent it

@@ -6,13 +6,11 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
-#include <csignal>
+#include <algorithm>
 
 namespace lockstep {
 namespace {
 
-// How long the scheduler's word on an end is waited for before the ranks' own stands.
-constexpr auto kVerdictPatience = std::chrono::seconds{60};
 // Agents that were told to stop take their allocation with them; it is ended by force after this.
 constexpr auto kLeavePatience = std::chrono::seconds{5};
 
@@ -66,6 +64,7 @@ Task<bool> JobActor::hand_over() {
     intent_fresh_ = false;
     const Handover done = co_await context_.scheduler.submit(asked);
     Draft next = draft();
+    warn(next, done.warning);
     switch (done.kind) {
         case Handover::Kind::placed:
             submitted_ = true;
@@ -107,6 +106,25 @@ Task<bool> JobActor::hand_over() {
         co_return false;
     }
     co_return submitted_;
+}
+
+// Said once, however often it comes up.
+void JobActor::warn(Draft& draft, const std::string& message, const std::string& node) {
+    const auto& known = draft.job().warnings;
+    if (message.empty() || known.size() >= limits::kJobWarnings ||
+        std::find(known.begin(), known.end(), message) != known.end()) {
+        return;
+    }
+    event::WarningGiven warning;
+    warning.attempt = draft.job().attempt() != nullptr ? draft.job().attempt()->number : 0;
+    if (const Generation* live = draft.job().live_generation()) {
+        warning.generation = live->number;
+    }
+    warning.node = node;
+    warning.message = message;
+    if (add(draft, std::move(warning))) {
+        log::warn("a job has a warning", {{"job", job_.id.value}, {"what", message}});
+    }
 }
 
 Task<void> JobActor::place() {
@@ -215,6 +233,9 @@ Task<void> JobActor::look_at_allocation() {
     }
     Draft next = draft();
     const bool over = seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    if (over) {
+        look_at_outlived(next, seen);
+    }
     const bool look = nodes_are_due() || over;
     if (look && seen.kind != Observation::Kind::unreachable) {
         read_results(next, seen);
@@ -295,6 +316,9 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         read_results(next, seen);
         add_verdict(next, seen);
     }
+    set_pending_reason(!over && seen.kind == Observation::Kind::state && !seen.ending.empty()
+                           ? "waits for Slurm to end node " + seen.ending
+                           : "");
     const bool stored = co_await commit(std::move(next));
     if (!stored) {
         co_await sleep_on(retry_, kStoreRetry);  // nothing is lost: the ranks' files are there
@@ -316,80 +340,6 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     } else {
         co_await conclude();
     }
-}
-
-// Whether somebody outside may have ended the ranks: then the scheduler knows why, and the ranks
-// only that a signal came.
-bool JobActor::wants_verdict() const {
-    const Generation* generation = job_.generation();
-    if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
-        job_.cancel_requested_at != 0 || work_done(job_)) {
-        return false;
-    }
-    if (!generation->first_failure) {
-        return !generation->stopped.empty();
-    }
-    const Cause& first = *generation->first_failure;
-    return first.kind == CauseClass::node_lost ||
-           (first.kind == CauseClass::rank_signal &&
-            (first.signal == SIGTERM || first.signal == SIGKILL));
-}
-
-// The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
-// and keeps its rank.
-void JobActor::add_verdict(Draft& draft, const Observation& seen) {
-    if (!wants_verdict() || seen.cause.kind == CauseClass::none ||
-        draft.job().generation() == nullptr) {
-        return;
-    }
-    const Generation& generation = *draft.job().generation();
-    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
-        return;  // it is taken already
-    }
-    event::FaultSeen fault;
-    fault.attempt = draft.job().attempt()->number;
-    fault.generation = generation.number;
-    fault.cause_class = to_string(seen.cause.kind);
-    fault.message = seen.cause.message;
-    fault.node = seen.cause.node;
-    fault.at = context_.clock.wall();
-    if (generation.first_failure) {
-        fault.at = generation.first_failure_at - 1;
-        if (seen.cause.kind == CauseClass::oom || fault.node.empty()) {
-            fault.rank = generation.first_failure->rank;
-            fault.node = generation.first_failure->node;
-        }
-    }
-    add(draft, std::move(fault));
-}
-
-// True once it is known how the attempt ended, as far as it can be.
-Task<bool> JobActor::verdict() {
-    if (!wants_verdict()) {
-        co_return true;
-    }
-    const auto now = context_.clock.steady();
-    if (!verdict_since_) {
-        verdict_since_ = now;
-        context_.scheduler.expect_end(job_.id, job_.attempt()->number);
-    }
-    if (!submitted_) {
-        const auto adopted = co_await context_.scheduler.adopt(request());
-        submitted_ = adopted.has_value();
-    }
-    const Observation seen = co_await allocation();
-    const bool ended =
-        seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
-    Draft next = draft();
-    if (ended) {
-        add_verdict(next, seen);
-    }
-    if (!next.events.empty()) {
-        co_await commit_and_look(std::move(next));
-        co_return false;
-    }
-    co_return ended || seen.kind == Observation::Kind::absent ||
-        now - *verdict_since_ >= kVerdictPatience;
 }
 
 }  // namespace lockstep

@@ -246,6 +246,7 @@ void JobActor::forget_attempt() {
     verdict_since_.reset();
     alone_since_.reset();
     stop_sent_.reset();
+    outlived_since_.reset();
     abort_sent_.reset();
 }
 

@@ -98,6 +98,8 @@ class Daemon {
         control.history_mb = settings_.history_mb;
         control.history_days = settings_.history_days;
         control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
+        control.doubtful_ends_recover = settings_.on_external_cancel == "resubmit";
+        control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
         if (settings_.scheduler != "local") {
             control.window = static_cast<std::size_t>(settings_.slurm_queue);
         }
@@ -112,6 +114,9 @@ class Daemon {
         if (finishing_) {
             co_return Status{};  // asked to stop while the jobs were loading
         }
+        scheduler_->know_ends([this](JobId job, std::int32_t attempt) {
+            return control_->end_of(std::move(job), attempt);
+        });
         add_routes(router_,
                    RouteContext{io_, *control_, metrics_, *tokens_, scheduler_->identities()});
         HttpSettings http;

@@ -49,6 +49,8 @@ telemetry::SlurmValues values_of(const SlurmCounters& counters) {
     out.last_success = static_cast<double>(counters.last_success) / 1000.0;
     out.attempts = counters.attempts;
     out.sending = counters.sending;
+    out.leftovers = counters.leftovers;
+    out.leftovers_cancelled = counters.leftovers_cancelled;
     out.reachable = counters.reachable;
     return out;
 }
@@ -72,6 +74,8 @@ SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::strin
     options.submissions_per_second = settings.slurm_submit_rate;
     options.quarantine = std::chrono::seconds{settings.slurm_quarantine_seconds};
     options.gpus_as_gres = settings.slurm_gres;
+    options.over_patience = std::chrono::seconds{settings.slurm_leave_seconds};
+    options.doubt_ends = settings.on_external_cancel == "fail";
     return options;
 }
 

@@ -35,6 +35,55 @@ void declare_listeners(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_TLS_KEY");
 }
 
+void declare_slurm(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--slurmrestd-url", settings.slurmrestd_url,
+                   "Where slurmrestd listens; it must take rest_auth/jwt")
+        ->envname("LOCKSTEP_SLURMRESTD_URL");
+    app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
+                   "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
+                   "lockstepd's environment is passed on to them, nothing else of it")
+        ->envname("LOCKSTEP_SLURM_BIN_DIR");
+    app.add_option("--slurm-poll-seconds", settings.slurm_poll_seconds,
+                   "Least time between two looks at the queue while something is about to change")
+        ->envname("LOCKSTEP_SLURM_POLL_SECONDS")
+        ->check(CLI::Range(0.5, 3600.0));
+    app.add_option("--slurm-quarantine-seconds", settings.slurm_quarantine_seconds,
+                   "How long a submission of unknown outcome is looked for before it is repeated; "
+                   "0: the credential's lifetime (munge: 300) and 60 more")
+        ->envname("LOCKSTEP_SLURM_QUARANTINE_SECONDS")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option(
+           "--on-external-cancel", settings.on_external_cancel,
+           "What becomes of a job that somebody may have cancelled in Slurm while lockstepd "
+           "was away for so long that Slurm has forgotten it, where there is no slurmdbd to "
+           "tell: resubmit (Slurm may as well have lost it) or fail")
+        ->envname("LOCKSTEP_ON_EXTERNAL_CANCEL")
+        ->check(CLI::IsMember({"resubmit", "fail"}));
+    app.add_option(
+           "--on-slurm-node-fail", settings.on_slurm_node_fail,
+           "What becomes of ranks that run well although Slurm calls their node failed, as "
+           "when its slurmd died: keep (they go on, with a warning: Slurm may give the node "
+           "to others) or end")
+        ->envname("LOCKSTEP_ON_SLURM_NODE_FAIL")
+        ->check(CLI::IsMember({"keep", "end"}));
+    app.add_option("--slurm-leave-seconds", settings.slurm_leave_seconds,
+                   "How long an attempt's job may stay in Slurm after its end in Lockstep; then it "
+                   "is cancelled")
+        ->envname("LOCKSTEP_SLURM_LEAVE_SECONDS")
+        ->check(CLI::Range(1, 86'400));
+    app.add_option("--slurm-submit-rate", settings.slurm_submit_rate,
+                   "Most submissions to Slurm per second")
+        ->envname("LOCKSTEP_SLURM_SUBMIT_RATE")
+        ->check(CLI::Range(0.01, 1000.0));
+    app.add_option("--slurm-queue", settings.slurm_queue,
+                   "Most jobs that are in Slurm's queue at a time; the others wait in Lockstep")
+        ->envname("LOCKSTEP_SLURM_QUEUE")
+        ->check(CLI::Range(1, 100'000));
+    app.add_flag("--slurm-gres", settings.slurm_gres,
+                 "Ask for GPUs with --gres=gpu:N, as Slurms without --gpus-per-node want it")
+        ->envname("LOCKSTEP_SLURM_GRES");
+}
+
 void declare_metrics(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--metrics-max-series-per-job", settings.metrics_max_series_per_job,
                    "Most series of one job's ranks in /metrics; what is cut is counted in "
@@ -118,30 +167,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "each as its own user, with the user's own Slurm token (lockstep slurm-token)")
         ->envname("LOCKSTEP_SCHEDULER")
         ->check(CLI::IsMember({"local", "slurm", "slurmrestd"}));
-    app.add_option("--slurmrestd-url", settings.slurmrestd_url,
-                   "Where slurmrestd listens; it must take rest_auth/jwt")
-        ->envname("LOCKSTEP_SLURMRESTD_URL");
-    app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
-                   "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
-                   "lockstepd's environment is passed on to them, nothing else of it")
-        ->envname("LOCKSTEP_SLURM_BIN_DIR");
-    app.add_option("--slurm-poll-seconds", settings.slurm_poll_seconds,
-                   "Least time between two looks at the queue while something is about to change")
-        ->envname("LOCKSTEP_SLURM_POLL_SECONDS")
-        ->check(CLI::Range(0.5, 3600.0));
-    app.add_option("--slurm-quarantine-seconds", settings.slurm_quarantine_seconds,
-                   "How long a submission of unknown outcome is looked for before it is repeated; "
-                   "0: the credential's lifetime (munge: 300) and 60 more")
-        ->envname("LOCKSTEP_SLURM_QUARANTINE_SECONDS")
-        ->check(CLI::NonNegativeNumber);
-    app.add_option("--slurm-submit-rate", settings.slurm_submit_rate,
-                   "Most submissions to Slurm per second")
-        ->envname("LOCKSTEP_SLURM_SUBMIT_RATE")
-        ->check(CLI::Range(0.01, 1000.0));
-    app.add_option("--slurm-queue", settings.slurm_queue,
-                   "Most jobs that are in Slurm's queue at a time; the others wait in Lockstep")
-        ->envname("LOCKSTEP_SLURM_QUEUE")
-        ->check(CLI::Range(1, 100'000));
+    declare_slurm(app, settings);
     app.add_option("--history-mb", settings.history_mb,
                    "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
                    "that are over first")
@@ -151,9 +177,6 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "Telemetry older than this is removed; 0: only its size counts")
         ->envname("LOCKSTEP_HISTORY_DAYS")
         ->check(CLI::Range(0, 36'500));
-    app.add_flag("--slurm-gres", settings.slurm_gres,
-                 "Ask for GPUs with --gres=gpu:N, as Slurms without --gpus-per-node want it")
-        ->envname("LOCKSTEP_SLURM_GRES");
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST");

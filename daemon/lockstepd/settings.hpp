@@ -44,8 +44,14 @@ struct DaemonSettings {
     std::int32_t local_cores = 0;               // 0 = as the machine has
     std::int64_t local_memory_mb = 0;           // 0 = as the machine has
     std::int32_t local_gpus = -1;               // -1 = as the machine has
-    bool print_manual = false;                  // hidden: for the build
-    std::string print_completion;               // hidden: bash, zsh or fish
+
+    // After an attempt's end, until what Slurm still has of it is cancelled.
+    std::int64_t slurm_leave_seconds = 60;
+    std::string on_external_cancel = "resubmit";  // or fail
+    std::string on_slurm_node_fail = "keep";      // or end
+
+    bool print_manual = false;     // hidden: for the build
+    std::string print_completion;  // hidden: bash, zsh or fish
 };
 
 // Adds every setting to `app` (flag, environment variable, key of the file).

@@ -52,6 +52,10 @@ struct SlurmMetrics::Families {
           attempts(slurm_gauge(registry, "lockstep_slurm_attempts",
                                "Attempts that are followed in Slurm now.")),
           sending(slurm_gauge(registry, "lockstep_slurm_sending", "Submissions in flight now.")),
+          leftovers(slurm_gauge(registry, "lockstep_slurm_leftovers",
+                                "Jobs of attempts that have ended and that Slurm still holds.")),
+          leftovers_cancelled(slurm_counter(registry, "lockstep_slurm_leftovers_cancelled_total",
+                                            "Of such jobs, those that were cancelled.")),
           reachable(slurm_gauge(registry, "lockstep_slurm_reachable",
                                 "Whether Slurm answered the last query.")),
           last_success(slurm_gauge(registry, "lockstep_slurm_last_success_timestamp_seconds",
@@ -68,6 +72,8 @@ struct SlurmMetrics::Families {
     Counter& malformed;
     Gauge& attempts;
     Gauge& sending;
+    Gauge& leftovers;
+    Counter& leftovers_cancelled;
     Gauge& reachable;
     Gauge& last_success;
 };
@@ -104,6 +110,8 @@ void SlurmMetrics::refresh() {
     add(families_->malformed, now.malformed_rows, last_.malformed_rows);
     families_->attempts.Set(static_cast<double>(now.attempts));
     families_->sending.Set(static_cast<double>(now.sending));
+    families_->leftovers.Set(static_cast<double>(now.leftovers));
+    add(families_->leftovers_cancelled, now.leftovers_cancelled, last_.leftovers_cancelled);
     families_->reachable.Set(now.reachable ? 1 : 0);
     families_->last_success.Set(now.last_success);
 }

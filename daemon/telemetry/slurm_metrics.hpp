@@ -23,6 +23,8 @@ struct SlurmValues {
     std::uint64_t malformed_rows = 0;
     std::uint64_t attempts = 0;
     std::uint64_t sending = 0;
+    std::uint64_t leftovers = 0;
+    std::uint64_t leftovers_cancelled = 0;
     bool reachable = false;
     double last_success = 0;  // Unix seconds; 0 = not yet
 };

@@ -2,6 +2,7 @@
 
 #include "job/agent/claim.hpp"
 #include "job/agent/spawn.hpp"
+#include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/log.hpp"
@@ -18,6 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kAttemptFileBytes = 64U << 10U;
+constexpr auto kStepDaemonLook = std::chrono::seconds{1};
 
 std::map<std::string, std::string> own_environment() {
     std::map<std::string, std::string> out;
@@ -88,6 +90,23 @@ Task<void> obey_signals(net::signal_set& signals, Node& node) {
     }
 }
 
+// Slurm's daemon of our step is our parent. Without it nobody ends us with the job, Slurm may not
+// even notice, and the node may be given to others: the ranks are ended, and lockstepd hears why.
+Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>& code, Node& node) {
+    const pid_t parent = ::getppid();
+    const auto name = read_file("/proc/" + std::to_string(parent) + "/comm", 64);
+    if (!name || *name != "slurmstepd\n") {
+        co_return;
+    }
+    while (!code && ::getppid() == parent) {
+        co_await sleep_on(timer, kStepDaemonLook);
+    }
+    if (!code) {
+        log::error("slurmstepd is gone");
+        node.shut_down(limits::kStopGrace, "slurmstepd, Slurm's daemon of its step, is gone");
+    }
+}
+
 }  // namespace
 
 int run_agent(const AgentOptions& given) {
@@ -131,13 +150,16 @@ int run_agent(const AgentOptions& given) {
                     options.session};
     net::signal_set signals{io, SIGTERM, SIGINT, SIGURG};
     std::optional<int> code;
+    net::steady_timer step_timer{io};
     node.on_wake([&session] { session.wake(); });
     node.on_finished([&](int result) {
         code = result;
         session.stop();
         signals.cancel();
+        step_timer.cancel();
     });
     node.start();
+    tasks.spawn("step daemon", watch_step_daemon(step_timer, code, node));
     tasks.spawn("signals", obey_signals(signals, node));
     tasks.spawn("session", session.run());
     io.run();

@@ -237,8 +237,9 @@ if [ ! -x )" + site.agent_path +
 fi
 
 # When Slurm ends the job it tells the agents itself; told once more by this script, srun would kill
-# them at once. The script outlives the signal and ends as srun ends.
-trap : TERM
+# them at once. The script outlives the signal, ends when srun ends, and says that it was told to.
+told=
+trap 'told=yes' TERM
 
 # An agent that ends early or fails must not take the others along: lockstepd decides about them
 # (--kill-on-bad-exit=0, --wait=0, whatever the site's defaults are).
@@ -256,7 +257,9 @@ srun \
     for (const std::string& words : container_options(request, site, identity)) {
         option(words);
     }
-    return text + "    " + site.agent_path + " run --attempt-dir " + identity.directory + "\n";
+    return text + "    " + site.agent_path + " run --attempt-dir " + identity.directory +
+           "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
+           std::to_string(kToldToEndExit) + "\nexit $status\n";
 }
 
 Result<std::string> compose(const AttemptRequest& request, const BatchSite& site,

@@ -57,6 +57,9 @@ inline constexpr std::size_t kJobNameBytes = 128;
 inline constexpr int kRestartedExit = 75;
 // … and of one whose node has no lockstep-agent: the shell's own for a command that is not there.
 inline constexpr int kNoAgentExit = 127;
+// Of one that was sent SIGTERM: as a shell says it. Slurm tells the state of a job that it ends
+// itself, so with FAILED it was somebody else.
+inline constexpr int kToldToEndExit = 143;
 
 // <job's name>-<ulid>-a<attempt> in lower case, [a-z0-9._-], at most kJobNameBytes: squeue's -n
 // matches without case and takes commas for a list.

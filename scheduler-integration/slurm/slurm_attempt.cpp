@@ -91,6 +91,14 @@ void let_go(SlurmAttempt& attempt) {
     attempt.running_since.reset();
 }
 
+std::string listed_names(const std::vector<std::string>& nodes) {
+    std::string out;
+    for (const std::string& node : nodes) {
+        out += (out.empty() ? "" : ", ") + node;
+    }
+    return out;
+}
+
 std::optional<int> exit_code_of(const SlurmAttempt& attempt) {
     return attempt.seen->exit_code || !attempt.detail ? attempt.seen->exit_code
                                                       : attempt.detail->exit_code;
@@ -137,6 +145,7 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     attempt.seen_at = at;
     attempt.last_verdict = verdict;
     attempt.empty_answers = 0;
+    attempt.unwatched = false;
     if (is_claimed(attempt) || verdict.phase != SlurmPhase::running) {
         attempt.running_since.reset();
     } else if (!attempt.running_since) {
@@ -169,6 +178,12 @@ bool was_requeued(const SlurmAttempt& attempt) {
     return is_claimed(attempt) && attempt.seen_at >= attempt.claimed_at && waits(attempt);
 }
 
+// Its script was sent SIGTERM although Slurm did not end the job: by `scancel --full --signal`.
+bool was_signalled(const SlurmAttempt& attempt) {
+    return attempt.last_verdict.end == SlurmEnd::failed && !attempt.cancelled &&
+           exit_code_of(attempt) == slurm::kToldToEndExit;
+}
+
 Observation ended(const SlurmAttempt& attempt) {
     const SlurmJob& job = *attempt.seen;
     Observation out;
@@ -178,8 +193,13 @@ Observation ended(const SlurmAttempt& attempt) {
     SlurmEnd end = preempted ? SlurmEnd::preempted : attempt.last_verdict.end;
     std::string how = std::string{plain_words(end)};
     if (was_requeued(attempt)) {
-        how = (how.empty() ? "" : how + " and ") +
+        how = (end == SlurmEnd::none ? "" : how + " and ") +
               std::string{"was put back into the queue; its ranks are gone"};
+        // By a person, or by a site's hook: taken away like a preempted one's.
+        end = end == SlurmEnd::none ? SlurmEnd::preempted : end;
+    } else if (was_signalled(attempt)) {
+        how = "was cancelled outside Lockstep: its script was sent SIGTERM";
+        end = SlurmEnd::cancelled;
     } else if (end == SlurmEnd::cancelled && attempt.cancelled) {
         how = "was cancelled by Lockstep";
         end = SlurmEnd::none;
@@ -253,6 +273,9 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     out.kind = Observation::Kind::state;
     out.state = AllocationState::running;
     out.nodes = expand_hostlist(job.nodes).value_or(std::vector<std::string>{});
+    if (phase == SlurmPhase::finishing) {
+        out.ending = job.nodes;  // squeue tells only of those that are not free yet
+    }
     if (phase == SlurmPhase::paused) {
         out.paused = true;
         out.message = job_words(attempt) + " is suspended: its ranks do not move";
@@ -262,7 +285,7 @@ Observation in_slurm(const SlurmAttempt& attempt) {
 
 }  // namespace
 
-SlurmAttempt take_up(AttemptRequest request, SteadyTime now) {
+SlurmAttempt take_up(AttemptRequest request, SteadyTime now, std::chrono::milliseconds age) {
     SlurmAttempt out;
     out.name = slurm::batch_job_name(request.name, request.job, request.attempt);
     out.id = number_in(request.scheduler_id);
@@ -278,6 +301,7 @@ SlurmAttempt take_up(AttemptRequest request, SteadyTime now) {
         out.message = "lockstepd was restarted while it handed the job to Slurm";
     }
     out.last_try_end = now;
+    out.looked_at = now - age;
     out.request = std::move(request);
     return out;
 }
@@ -292,6 +316,7 @@ bool may_send(const SlurmAttempt& attempt) {
 
 Handover handover(const SlurmAttempt& attempt) {
     Handover out;
+    out.warning = attempt.warning;
     const bool manual = attempt.request.submission == Submission::manual;
     if (attempt.was_in_doubt && attempt.seen && !is_claimed(attempt) &&
         attempt.last_verdict.terminal && !attempt.ended()) {
@@ -323,6 +348,8 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
     attempt.last_try_end = now;
     attempt.empty_answers = 0;
     attempt.was_in_doubt = false;
+    attempt.looked_at = now;
+    attempt.unwatched = false;
     if (attempt.id != 0) {  // squeue was faster
         attempt.stage = SlurmAttempt::Stage::known;
         return;
@@ -335,6 +362,14 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
             break;
         case SubmitReply::Kind::rejected:
             attempt.stage = SlurmAttempt::Stage::refused;
+            if (!attempt.request.exclude.empty() && !attempt.without_exclusion) {
+                attempt.without_exclusion = true;
+                attempt.stage = SlurmAttempt::Stage::safe;
+                attempt.warning = "Slurm does not take attempt " +
+                                  std::to_string(attempt.request.attempt) + " without " +
+                                  listed_names(attempt.request.exclude) + " (" + reply.message +
+                                  "): it may run there again, although it failed there before";
+            }
             break;
         case SubmitReply::Kind::later:
             attempt.stage = SlurmAttempt::Stage::safe;
@@ -354,6 +389,12 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
     attempt.surplus.clear();
     if (attempt.stage == SlurmAttempt::Stage::refused) {
         return;  // Slurm keeps a FAILED record of some that it refuses
+    }
+    if (asked > attempt.looked_at) {
+        attempt.unwatched =
+            attempt.unwatched ||
+            (patience.min_job_age.count() > 0 && asked - attempt.looked_at >= patience.min_job_age);
+        attempt.looked_at = asked;
     }
     if (const SlurmJob* chosen = choose(attempt, rows)) {
         see(attempt, *chosen, asked);
@@ -440,10 +481,21 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
     }
     attempt.message = attempt.id != 0 ? job_words(attempt) + " is not in Slurm any more"
                                       : "it never reached Slurm";
+    const bool doubt =
+        attempt.unwatched && !patience.accounting && !is_claimed(attempt) && attempt.id != 0;
+    if (doubt) {
+        attempt.message += "; lockstepd was away for longer than Slurm remembers an ended job (" +
+                           std::to_string(patience.min_job_age.count()) +
+                           " s), and there is no slurmdbd to ask: cancelled outside?";
+    }
+    const bool over = doubt && patience.doubt_ends;
+    if (doubt && !over) {
+        attempt.warning = attempt.message + " It is handed in again (--on-external-cancel)";
+    }
     if (!is_claimed(attempt)) {
         let_go(attempt);
     }
-    attempt.stage = SlurmAttempt::Stage::gone;
+    attempt.stage = over ? SlurmAttempt::Stage::refused : SlurmAttempt::Stage::gone;
 }
 
 Observation observe(const SlurmAttempt& attempt, bool reachable, const std::string& why) {

@@ -43,6 +43,12 @@ struct SlurmPatience {
     // Of an allocation that Slurm calls running until its first agent has called in. An agent does
     // that before anything else, pulling images included.
     std::chrono::seconds unclaimed{180};
+    // slurmctld forgets a job this long after its end; 0: never.
+    std::chrono::seconds min_job_age{0};
+    bool accounting = false;  // take_history() has the answer of one
+    // A job that may have been cancelled and forgotten while nobody looked, with no accounting to
+    // tell, is not handed in again.
+    bool doubt_ends = false;
 };
 
 struct SlurmAttempt {
@@ -88,6 +94,13 @@ struct SlurmAttempt {
     std::optional<SteadyTime> running_since;  // seen so, and never claimed
     bool abandoned = false;                   // cancelled because nobody_came()
     bool was_in_doubt = false;  // its job was found by name: an earlier try's, perhaps
+    // The last answer that would have shown it. `unwatched`: since it was last there, answers were
+    // so far apart that a job could end, and be forgotten, in between.
+    SteadyTime looked_at;
+    bool unwatched = false;
+    // Slurm has no nodes for it without those that failed before: it may have them again.
+    bool without_exclusion = false;
+    std::string warning;  // for the job's user
 
     // Its end is known, with all that is needed to tell whose doing it is.
     bool ended() const;
@@ -99,8 +112,10 @@ struct SlurmAttempt {
 };
 
 // Takes up the attempt of a request: in a new daemon's life what was tried before is in doubt until
-// it is found, and `now` is the latest that an earlier daemon's sbatch can have lived.
-SlurmAttempt take_up(AttemptRequest request, SteadyTime now);
+// it is found, and `now` is the latest that an earlier daemon's sbatch can have lived. `age`: of
+// the request's intent.
+SlurmAttempt take_up(AttemptRequest request, SteadyTime now,
+                     std::chrono::milliseconds age = std::chrono::milliseconds{0});
 
 // What to answer to submit(): `again` asks for an intent. The caller sends if it has a fresh one
 // and may_send() holds.

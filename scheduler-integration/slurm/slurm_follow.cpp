@@ -45,20 +45,16 @@ std::string signature(const Observation& seen) {
            seen.message;
 }
 
-// The same of a job's name in Slurm; "" if it is not one of ours.
-std::string key_of(const std::string& name) {
-    constexpr std::size_t kUlid = 26;
-    if (!is_slurm_job_name(name)) {
-        return "";
-    }
-    return name.substr(name.rfind("-a") - kUlid);
-}
-
 }  // namespace
 
 SlurmPatience SlurmScheduler::patience() const {
     SlurmPatience out;
     out.unclaimed = options_.unclaimed;
+    out.doubt_ends = options_.doubt_ends;
+    if (facts_) {
+        out.min_job_age = std::chrono::seconds{facts_->config.min_job_age};
+        out.accounting = facts_->config.has_accounting();
+    }
     if (options_.quarantine.count() > 0) {
         out.quarantine = options_.quarantine;
     } else {
@@ -81,8 +77,14 @@ std::chrono::milliseconds SlurmScheduler::next_pause() const {
         const auto factor = std::min(failures_ - 1, 6);
         return std::min(options_.poll_max, options_.poll_min * (1 << factor));
     }
-    std::chrono::milliseconds pause = options_.poll_max;
     const auto now = clock_.steady();
+    if (tracked_.empty()) {
+        const auto quiet =
+            std::chrono::duration_cast<std::chrono::milliseconds>(now - last_change_);
+        return leftover_waits() ? options_.poll_min
+                                : std::clamp(quiet / 10, options_.poll_min, options_.idle_most);
+    }
+    std::chrono::milliseconds pause = options_.poll_max;
     for (const auto& [name, tracked] : tracked_) {
         const SlurmAttempt& attempt = tracked->attempt;
         const bool runs = attempt.seen && attempt.last_verdict.phase == SlurmPhase::running &&
@@ -179,7 +181,7 @@ Task<void> SlurmScheduler::poll_loop() {
         }
         hurried_ = false;
         last_query_ = clock_.steady();
-        if (!facts_ || !tracked_.empty() || !reachable_) {
+        if (!facts_ || !tracked_.empty() || !reachable_ || end_of_) {
             co_await query();
         }
         co_await look_around();
@@ -210,6 +212,7 @@ Task<void> SlurmScheduler::query() {
         log::info("Slurm answers again");
     }
     take_answer(*table, asked);
+    co_await audit(*table);
     // A copy: what is settled may be forgotten meanwhile.
     const std::map<std::string, TrackedPointer> all = tracked_;
     for (const auto& [name, tracked] : all) {
@@ -234,7 +237,7 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     counters_.malformed += table.malformed;
     std::map<std::string, std::vector<SlurmJob>> rows;
     for (const SlurmJob& job : table.jobs) {
-        const auto found = tracked_.find(key_of(job.name));
+        const auto found = tracked_.find(attempt_part(job.name));
         if (found != tracked_.end() && found->second->attempt.name == job.name) {
             rows[found->first].push_back(job);
         }

@@ -1,3 +1,4 @@
+// size: what control asks of Slurm, and the way of one submission
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include "job/async/on_thread.hpp"
@@ -106,7 +107,10 @@ SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& reque
     if (!place) {
         place = std::make_shared<Tracked>();
         place->key = std::move(key);
-        place->attempt = take_up(request, clock_.steady());
+        const std::int64_t age = clock_.wall() - request.intent_at;
+        place->attempt = take_up(
+            request, clock_.steady(),
+            std::chrono::milliseconds{request.intent_at == 0 ? 0 : std::max<std::int64_t>(age, 0)});
         if (place->attempt.stage == SlurmAttempt::Stage::in_doubt) {
             ++counters_.unclear;
         }
@@ -224,7 +228,10 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
     reply.message = "lockstepd is stopping";
     if (!stopped_) {
         ++counters_.sending;
-        const AttemptRequest request = tracked->attempt.request;
+        AttemptRequest request = tracked->attempt.request;
+        if (tracked->attempt.without_exclusion) {
+            request.exclude.clear();
+        }
         const Status written = co_await write_script(request);
         if (written) {
             std::string path = request.directory + "/" + std::string{slurm::kBatchFileName};
@@ -255,6 +262,11 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
             break;
         case SlurmAttempt::Stage::safe:
             if (reply.kind == SubmitReply::Kind::later) {
+                break;
+            }
+            if (reply.kind == SubmitReply::Kind::rejected) {  // to be asked in another way
+                log::warn("Slurm has too few nodes without those that failed",
+                          {{"name", attempt.name}, {"what", reply.message}});
                 break;
             }
             [[fallthrough]];

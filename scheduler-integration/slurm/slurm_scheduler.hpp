@@ -36,6 +36,9 @@ struct SlurmCounters {
     std::uint64_t malformed = 0;  // rows that did not parse
     std::uint64_t attempts = 0;   // followed now
     std::uint64_t sending = 0;    // submissions in flight now
+    // Jobs of attempts that have ended and that Slurm still holds, at the last query.
+    std::uint64_t leftovers = 0;
+    std::uint64_t leftovers_cancelled = 0;
     bool reachable = false;
     double last_poll_seconds = 0;  // how long the last query took
     UnixMillis last_success = 0;   // of a query; 0 = none yet
@@ -51,9 +54,14 @@ class SlurmScheduler final : public Scheduler {
         double reads_per_second = 0.5;               // budget of queries, with a burst of 4
         double submissions_per_second = 20;
         std::size_t submissions_at_once = 4;
-        std::chrono::seconds quarantine{0};      // 0 = the credential's lifetime + 60 s
+        std::chrono::seconds quarantine{0};  // 0 = the credential's lifetime + 60 s
+        // With nothing to follow: a tenth of the time since the last change, up to this.
+        std::chrono::milliseconds idle_most{60'000};
         std::chrono::seconds over_patience{60};  // what is left after a job's end is cancelled
         std::chrono::seconds unclaimed{180};     // what runs without an agent is cancelled
+        // What may have been cancelled by a person and forgotten by Slurm while no lockstepd looked
+        // ends; else it is handed in again.
+        bool doubt_ends = false;
         bool gpus_as_gres = false;
     };
     SlurmScheduler(net::io_context& io, const Clock& clock, std::unique_ptr<SlurmBackend> backend,
@@ -78,6 +86,7 @@ class SlurmScheduler final : public Scheduler {
     Result<std::optional<std::string>> script(const AttemptRequest& request) const override;
 
     void on_change(Changed changed) override { changed_ = std::move(changed); }
+    void know_ends(EndOf end_of) override;
     const SlurmCounters& counters();
     // What Slurm told of itself; nullptr before it has answered once.
     const SlurmFacts* facts() const { return facts_ ? &*facts_ : nullptr; }
@@ -94,6 +103,14 @@ class SlurmScheduler final : public Scheduler {
         std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
     };
     using TrackedPointer = std::shared_ptr<Tracked>;
+
+    // A job of Slurm's that has one of our names and that nobody follows any more.
+    struct Leftover {
+        std::string name;
+        UnixMillis ended_at = 0;  // the attempt; 0: not known, or it goes on
+        bool foreign = false;     // no attempt of ours: another lockstepd's of the same user
+        std::optional<SteadyTime> cancelled;
+    };
 
     TrackedPointer track(const AttemptRequest& request);
     TrackedPointer find(const JobId& job, std::int32_t attempt) const;
@@ -116,6 +133,8 @@ class SlurmScheduler final : public Scheduler {
     Task<bool> was_abandoned(const SlurmAttempt& attempt);
     Task<void> end(TrackedPointer tracked, std::int64_t id);
     void take_answer(const JobTable& table, SteadyTime asked);
+    Task<void> audit(const JobTable& table);
+    bool leftover_waits() const;
     void tell(Tracked& tracked);
     void forget_ended();
     std::chrono::milliseconds next_pause() const;
@@ -134,6 +153,8 @@ class SlurmScheduler final : public Scheduler {
     SteadyTime nodes_at_;
     std::optional<SteadyTime> cluster_asked_;
     Changed changed_;
+    EndOf end_of_;
+    std::map<std::int64_t, Leftover> leftovers_;     // by Slurm's number
     std::map<std::string, TrackedPointer> tracked_;  // by key_of()
     std::deque<std::string> turn_;                   // keys of those that wait for their turn
     std::size_t turns_taken_ = 0;

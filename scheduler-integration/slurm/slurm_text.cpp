@@ -189,6 +189,11 @@ bool is_slurm_job_name(std::string_view text) {
            text[last - kUlidLength - 1] == '-' && std::all_of(name.begin(), name.end(), lower);
 }
 
+std::string attempt_part(const std::string& name) {
+    constexpr std::size_t kUlid = 26;
+    return is_slurm_job_name(name) ? name.substr(name.rfind("-a") - kUlid) : "";
+}
+
 SubmitReply parse_sbatch(const ProgramOutput& output) {
     SubmitReply reply;
     const std::string text = rows::message(output.err, output.out);

@@ -36,6 +36,8 @@ inline constexpr std::array<std::string_view, 2> kSlurmTextEnvironment{"SLURM_TI
 // case, ^[a-z0-9._-]+-[0-9a-hjkmnp-tv-z]{26}-a[0-9]+$, at most kSlurmNameBytes.
 inline constexpr std::size_t kSlurmNameBytes = 200;
 bool is_slurm_job_name(std::string_view text);
+// The part of such a name that no other attempt has: `<ulid>-a<attempt>`; "" of any other text.
+std::string attempt_part(const std::string& name);
 
 // --- sbatch ----------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ namespace lockstep {
 namespace {
 
 constexpr auto kBeginAgain = std::chrono::seconds{30};
+// slurmrestd answers with everybody's jobs, and there may be many users with nothing to follow.
+constexpr auto kIdleUser = std::chrono::minutes{10};
 
 Observation unreachable(std::string why) {
     Observation out;
@@ -32,6 +34,7 @@ SlurmUsers::SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make
       options_(std::move(options)),
       tokens_(clock, std::move(token_folder)),
       tasks_(io) {
+    options_.idle_most = kIdleUser;
     nobody_ = make("");
 }
 
@@ -46,6 +49,13 @@ Task<Status> SlurmUsers::begin() {
         user_of(name);
     }
     co_return Status{};
+}
+
+void SlurmUsers::know_ends(EndOf end_of) {
+    end_of_ = std::move(end_of);
+    for (const auto& [name, user] : users_) {
+        user.scheduler->know_ends(end_of_);
+    }
 }
 
 Task<void> SlurmUsers::stop() {
@@ -72,6 +82,9 @@ SlurmUsers::User& SlurmUsers::user_of(const std::string& name) {
             changed_(job, attempt);
         }
     });
+    if (end_of_) {
+        user.scheduler->know_ends(end_of_);
+    }
     if (!stopped_) {
         tasks_.spawn("slurm user", begin_user(user, name));
     }
@@ -260,6 +273,8 @@ SlurmCounters SlurmUsers::counters() {
         out.malformed += one.malformed;
         out.attempts += one.attempts;
         out.sending += one.sending;
+        out.leftovers += one.leftovers;
+        out.leftovers_cancelled += one.leftovers_cancelled;
         out.reachable = out.reachable || one.reachable;
         out.last_poll_seconds = std::max(out.last_poll_seconds, one.last_poll_seconds);
         out.last_success = std::max(out.last_success, one.last_success);

@@ -27,6 +27,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     Task<Status> begin() override;
     Task<void> stop() override;
     void on_change(Changed changed) override { changed_ = std::move(changed); }
+    void know_ends(EndOf end_of) override;
     std::string_view name() const override { return "slurmrestd"; }
     Result<Admission> admit(const JobSpec& spec) const override;
     Status admit_user(const std::string& user) const override;
@@ -71,6 +72,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     SlurmScheduler::Options options_;
     SlurmTokens tokens_;
     Changed changed_;
+    EndOf end_of_;
     std::map<std::string, User> users_;     // by name; never erased
     std::map<std::string, Followed> jobs_;  // by id
     // Answers what needs no Slurm while nobody's has told of it; never begun.

@@ -40,6 +40,10 @@ CASES = {
     "LockstepSlurmUnreachable": (
         5, [("lockstep_slurm_last_success_timestamp_seconds", "60x9")], {},
         [("lockstep_slurm_last_success_timestamp_seconds", rising(60))]),
+    "LockstepSlurmLeftovers": (
+        15, [("lockstep_slurm_leftovers", "2x60")], {},
+        # Cancelled, and gone after two minutes.
+        [("lockstep_slurm_leftovers", "0x5 2x2 0x50")]),
     "LockstepIngestDrops": (
         15, [('lockstep_ingest_dropped_samples_total{reason="late"}', rising(60))], {"reason": "late"},
         [('lockstep_ingest_dropped_samples_total{reason="late"}', "5000x60")]),

@@ -91,7 +91,7 @@ class TestScheduler final : public Scheduler {
     // As a scheduler that may take an attempt without our hearing of it.
     bool needs_intent = false;
     Handover::Kind unsure = Handover::Kind::wait;  // what it says of an intent that is not fresh
-    Handover handover{Handover::Kind::placed, "local-1", ""};
+    Handover handover{Handover::Kind::placed, "local-1", "", ""};
     std::string claimed_by;
     int submissions = 0;
     int polls = 0;

@@ -1,3 +1,4 @@
+// size: one fixture, a test for each way in which an allocation ends
 // What control does with a scheduler that may take an attempt without our hearing of it.
 #include "tests/unit/control/control_fixture.hpp"
 
@@ -342,6 +343,152 @@ TEST_F(ControlSlurmTest, AnEndForMemoryIsFoundInTheWordsThatSlurmLeft) {
     EXPECT_EQ(cause["node"], "n1");
     EXPECT_EQ(cause["rank"], 1);
     EXPECT_THAT(cause["message"].get<std::string>(), HasSubstr("exceeded memory limit"));
+}
+
+// Slurm sends its signals to the ranks of every node: the first that died is not where it was.
+TEST_F(ControlSlurmTest, ALostNodeIsTheOneThatFellSilentAndNotTheFirstThatSlurmKilled) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    clock_.advance(std::chrono::seconds{20});
+    wire::Beat beat;
+    agents[0].say(beat);
+    ended(CauseClass::node_lost, "Slurm job 17 lost a node");
+    wire::Exited out = exit(1, 0, -1);
+    out.signal = SIGTERM;
+    agents[0].say(out);
+    until([&] { return agents[0].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    agents[0].session->on_closed();
+    clock_.advance(limits::kStopGrace * 2);
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "node_lost");
+    EXPECT_EQ(show(id)["cause"]["node"], "n1") << show(id)["cause"];
+    EXPECT_FALSE(show(id)["cause"].contains("rank")) << show(id)["cause"];
+    EXPECT_THAT(show(id)["cause"]["message"].get<std::string>(),
+                HasSubstr("Slurm job 17 lost a node: n1, its agent has not been heard for 2"));
+}
+
+TEST_F(ControlSlurmTest, ASigtermThatNobodyCanExplainAnyMoreIsNotTakenForTheRanksOwnFault) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    scheduler_.seen.kind = Observation::Kind::absent;
+    scheduler_.seen.message = "Slurm job 17 is not in Slurm any more";
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+        wire::Exited out = exit(1, rank, -1);
+        out.signal = SIGTERM;
+        agents[static_cast<std::size_t>(rank)].say(out);
+    }
+    for (TestAgent& agent : agents) {
+        until([&] { return agent.peer->last<wire::Ack>() != nullptr; }, "heard");
+        agent.session->on_closed();
+    }
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["message"],
+              "rank 0 on n0 was ended by SIGTERM that Lockstep did not send: cancelled outside? "
+              "Slurm job 17 is not in Slurm any more");
+}
+
+TEST_F(ControlSlurmTest, WhatSlurmStillEndsIsSaidOfAJobThatIsBeingCancelled) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    scheduler_.obeys = false;
+    scheduler_.seen.ending = "n1";
+    wait([&]() -> Task<void> {
+        Caller caller = ada_;
+        std::string job = id;
+        co_await control_->cancel(std::move(caller), std::move(job));
+    }());
+    until([&] { return show(id).value("pending_reason", "") == "waits for Slurm to end node n1"; },
+          "it is said");
+    agents[0].session->on_closed();
+    agents[1].session->on_closed();
+    scheduler_.seen.ending.clear();
+    scheduler_.seen.state = AllocationState::ended;
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_FALSE(show(id).contains("pending_reason"));
+}
+
+// slurmd died: the node is NODE_FAIL to Slurm, and its ranks do not mind.
+TEST_F(ControlSlurmTest, RanksThatOutliveTheirAllocationsNodeGoOnWithAWarning) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    ended(CauseClass::node_lost, "Slurm job 17 lost a node");
+    const auto looked = scheduler_.polls;
+    until([&] { return scheduler_.polls > looked + 2; }, "three looks");
+    EXPECT_FALSE(show(id).contains("warnings")) << "they have their time to go";
+    for (int i = 0; i < 3; ++i) {
+        clock_.advance(std::chrono::seconds{2});
+        for (TestAgent& agent : agents) {
+            agent.say(wire::Beat{});
+        }
+        const auto before = scheduler_.polls;
+        until([&] { return scheduler_.polls > before + 1; }, "two looks");
+    }
+    EXPECT_EQ(state(id), "running");
+    ASSERT_TRUE(show(id).contains("warnings"));
+    EXPECT_EQ(show(id)["warnings"].size(), 1U);
+    EXPECT_THAT(show(id)["warnings"][0].get<std::string>(),
+                HasSubstr("Slurm job 17 lost a node; its ranks are heard and go on"));
+    context_->settings.keep_on_node_fail = false;
+    until([&] { return agents[0].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    agents[0].session->on_closed();
+    agents[1].session->on_closed();
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "node_lost");
+}
+
+TEST_F(ControlSlurmTest, RanksThatOutliveAnAllocationThatHasEndedOtherwiseAreEnded) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    ended(CauseClass::preempted, "Slurm job 17 was preempted");
+    for (int i = 0; i < 2; ++i) {
+        const auto before = scheduler_.polls;
+        until([&] { return scheduler_.polls > before + 1; }, "two looks");
+        EXPECT_EQ(agents[0].peer->last<wire::Stop>(), nullptr) << "they have their time to go";
+        clock_.advance(limits::kAgentLost / 2);
+        for (TestAgent& agent : agents) {
+            agent.say(wire::Beat{});
+        }
+    }
+    until([&] { return agents[0].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    agents[0].session->on_closed();
+    agents[1].session->on_closed();
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "preempted");
+}
+
+TEST_F(ControlSlurmTest, WhatIsSaidOfAHandoverIsAWarningOnce) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.handover.warning = "it may run on n1 again";
+    const std::string id = submit()->id;
+    until([&] { return show(id).contains("warnings"); }, "warned");
+    const auto looked = scheduler_.polls;
+    until([&] { return scheduler_.polls > looked + 2; }, "three looks");
+    EXPECT_EQ(show(id)["warnings"], Json::array({"it may run on n1 again"}));
+}
+
+TEST_F(ControlSlurmTest, WhenAnAttemptEndedIsKnownInThisDaemonsLifeAndInTheNext) {
+    const auto end_of = [&](const std::string& id) {
+        Result<UnixMillis> out = fail(Errc::internal, "not run");
+        auto run = [&]() -> Task<void> {
+            JobId job{id};
+            out = co_await control_->end_of(std::move(job), 1);
+        };
+        wait(run());
+        return out;
+    };
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    const std::string over = submit()->id;
+    until([&] { return state(over) == "cancelled"; }, "cancelled");
+    scheduler_.seen.state = AllocationState::pending;
+    const std::string waits = submit()->id;
+    until([&] { return scheduler_id(waits) == "17"; }, "handed over");
+    EXPECT_EQ(end_of(over).value_or(-1), clock_.wall());
+    EXPECT_EQ(end_of(waits).value_or(-1), 0);
+    EXPECT_EQ(end_of("ls-01J0000000000000000000000A").error().code, Errc::not_found);
+    shut_down();
+    boot();
+    EXPECT_EQ(end_of(over).value_or(-1), clock_.wall());
+    EXPECT_EQ(end_of(waits).value_or(-1), 0);
 }
 
 }  // namespace

@@ -166,19 +166,29 @@ TEST_F(BatchScriptRun, WaitsForTheAgentsWhenSlurmEndsTheJob) {
     for (int i = 0; i < 3; ++i) {
         ASSERT_EQ(::kill(child_, SIGTERM), 0);
     }
-    end_srun(5);
-    EXPECT_EQ(exit_status(), 5);
+    end_srun(0);
+    EXPECT_EQ(exit_status(), 0) << "they had ended well";
+}
+
+TEST_F(BatchScriptRun, SaysThatItWasToldToEndWhenSrunFailsAfterThat) {
+    start(in_a_job());
+    await_srun();
+    ASSERT_EQ(::kill(child_, SIGTERM), 0);
+    end_srun(137);
+    EXPECT_EQ(exit_status(), kToldToEndExit);
 }
 
 TEST_F(BatchScriptRun, KeepsTheExitStatusWhenTheSignalComesAsSrunEnds) {
     for (int round = 0; round < 60; ++round) {
         start(in_a_job());
         await_srun();
-        end_srun(37);
+        const bool well = round % 2 == 0;
+        end_srun(well ? 0 : 37);
         const int delay = round * 50;  // µs, over the time bash takes to notice
         ::usleep(static_cast<useconds_t>(delay));
         ::kill(child_, SIGTERM);
-        EXPECT_EQ(exit_status(), 37) << delay;
+        EXPECT_THAT(exit_status(), well ? testing::AnyOf(0, 0) : testing::AnyOf(37, kToldToEndExit))
+            << delay;
         ::close(output_);
         output_ = -1;
     }

@@ -198,7 +198,8 @@ TEST(SlurmAttempt, ARequeuedJobWhoseRanksHadStartedIsOverAndEnded) {
     take_rows(one, {again}, kStart + 6s, kPatience);
     const Observation seen = observe(one, true, "");
     EXPECT_EQ(seen.state, AllocationState::ended);
-    EXPECT_THAT(seen.message, HasSubstr("put back into the queue"));
+    EXPECT_EQ(seen.message, "Slurm job 17 was put back into the queue; its ranks are gone");
+    EXPECT_EQ(seen.cause.kind, CauseClass::preempted) << "taken away: another attempt may follow";
     EXPECT_THAT(one.surplus, ElementsAre(17)) << "the second run must not start";
 }
 
@@ -400,6 +401,93 @@ TEST(SlurmAttempt, NothingIsLostAndNothingIsClaimedTwiceWhateverSlurmDoes) {
         ASSERT_EQ(alive, 1) << "seed " << seed;
         EXPECT_FALSE(may_send(attempt)) << "seed " << seed;
     }
+}
+
+TEST(SlurmAttempt, AScriptThatWasSentASignalWasCancelledOutsideAndLostNoNode) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.claimed = 17;
+    one.ending = true;
+    take_rows(one, {row(17, "FAILED", "NonZeroExitCode")}, kStart + 1s, kPatience);
+    take_rows(one, {row(17, "FAILED", "NonZeroExitCode")}, kStart + 6s, kPatience);
+    ASSERT_TRUE(wants_detail(one));
+    SlurmJobDetail detail;
+    detail.exit_code = 143;
+    take_detail(one, detail, kPatience);
+    const Observation seen = observe(one, true, "");
+    EXPECT_EQ(seen.cause.kind, CauseClass::cancelled_by_user);
+    EXPECT_THAT(seen.cause.message, HasSubstr("was cancelled outside Lockstep"));
+    // By our own scancel it is no news.
+    one.cancelled = true;
+    EXPECT_EQ(observe(one, true, "").cause.kind, CauseClass::none);
+}
+
+TEST(SlurmAttempt, WhatSlurmStillEndsIsNamed) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    one.claimed = 17;
+    SlurmJob ending = row(17, "COMPLETING");
+    ending.nodes = "bn4";
+    take_rows(one, {ending}, kStart + 1s, kPatience);
+    EXPECT_EQ(observe(one, true, "").state, AllocationState::running);
+    EXPECT_EQ(observe(one, true, "").ending, "bn4");
+}
+
+TEST(SlurmAttempt, WithTooFewNodesWithoutThoseThatFailedItGoesWithThemAndSaysSo) {
+    AttemptRequest second = request();
+    second.attempt = 2;
+    second.exclude = {"bn3", "bn4"};
+    SlurmAttempt one = take_up(second, kStart);
+    one.stage = Stage::sending;
+    take_reply(
+        one, reply(SubmitReply::Kind::rejected, 0, "Requested node configuration is not available"),
+        kStart);
+    EXPECT_TRUE(one.without_exclusion);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::again);
+    EXPECT_THAT(handover(one).warning, HasSubstr("attempt 2 without bn3, bn4 (Requested node"));
+    one.stage = Stage::sending;
+    take_reply(
+        one, reply(SubmitReply::Kind::rejected, 0, "Requested node configuration is not available"),
+        kStart);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::refused) << "nothing more can be left out";
+}
+
+// A job that waited, that somebody cancelled and that slurmctld forgot, while lockstepd was away.
+TEST(SlurmAttempt, WhatVanishedWhileNobodyLookedIsToldOfAndSentAgainOrEndsAsTheSiteWants) {
+    SlurmPatience patience = kPatience;
+    patience.min_job_age = 300s;
+    const auto vanished = [&](std::chrono::seconds age) {
+        SlurmAttempt one = take_up(request(1, false, "17"), kStart, age);
+        take_rows(one, {}, kStart + 1s, patience);
+        take_rows(one, {}, kStart + 7s, patience);
+        EXPECT_TRUE(wants_history(one, kStart + 7s));
+        take_history(one, {}, kStart + 7s, patience);
+        return one;
+    };
+    EXPECT_EQ(vanished(200s).stage, Stage::gone);
+    EXPECT_EQ(vanished(200s).warning, "") << "it would still be known: slurmctld lost it";
+    EXPECT_EQ(vanished(600s).stage, Stage::gone);
+    EXPECT_THAT(handover(vanished(600s)).warning, HasSubstr("cancelled outside? It is handed in"));
+    patience.doubt_ends = true;
+    EXPECT_EQ(vanished(200s).stage, Stage::gone);
+    const Handover end = handover(vanished(600s));
+    EXPECT_EQ(end.kind, Handover::Kind::refused);
+    EXPECT_THAT(end.reason, HasSubstr("Slurm job 17 is not in Slurm any more; lockstepd was away"));
+    patience.accounting = true;
+    EXPECT_EQ(vanished(600s).stage, Stage::gone) << "accounting would know of a cancel";
+}
+
+TEST(SlurmAttempt, WhatVanishedWhileSomebodyLookedWasForgottenHoweverLongItHadWaited) {
+    SlurmPatience patience = kPatience;
+    patience.min_job_age = 300s;
+    patience.doubt_ends = true;
+    SlurmAttempt one = take_up(request(1, false, "17"), kStart, 600s);
+    for (auto at = 1s; at < 1000s; at += 100s) {
+        take_rows(one, {row(17, "PENDING")}, kStart + at, patience);
+    }
+    take_rows(one, {}, kStart + 1000s, patience);
+    take_rows(one, {}, kStart + 1006s, patience);
+    take_history(one, {}, kStart + 1006s, patience);
+    EXPECT_EQ(one.stage, Stage::gone);
+    EXPECT_EQ(one.warning, "");
 }
 
 }  // namespace

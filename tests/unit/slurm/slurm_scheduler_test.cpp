@@ -255,5 +255,52 @@ TEST_F(SlurmSchedulerTest, NodesAreAskedForAtTheStartAndNotAtEachReading) {
     EXPECT_EQ(slurm_->node_queries, 1);
 }
 
+// slurmctld was killed in the seconds around a job's end, and brings the job back.
+TEST_F(SlurmSchedulerTest, AJobOfAnAttemptThatHasEndedIsCancelledByItsName) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.idle_most = 20ms;
+    start(options);
+    slurm_->state = "RUNNING";
+    slurm_->names = {{7, job_name(7)}, {8, job_name(8)}, {9, job_name(9)}, {10, job_name(10)}};
+    std::map<std::string, int> asked;
+    scheduler_->know_ends([&](JobId job, std::int32_t attempt) -> Task<Result<UnixMillis>> {
+        EXPECT_EQ(attempt, 1);
+        ++asked[job.value];
+        if (job.value == job_name(8)) {
+            co_return fail(Errc::not_found, "another lockstepd's");
+        }
+        if (job.value == job_name(9)) {
+            co_return UnixMillis{0};  // it goes on
+        }
+        // One ended long ago, the other this moment: its agents are on their way out.
+        co_return clock_.wall() - (job.value == job_name(7) ? 61'000 : 0);
+    });
+    until([&] { return !slurm_->cancelled.empty(); });
+    const int before = slurm_->queries;
+    until([&] { return slurm_->queries >= before + 20; });
+    EXPECT_THAT(slurm_->cancelled, testing::ElementsAre(7)) << "and not at each look";
+    EXPECT_EQ(scheduler_->counters().leftovers, 2U);
+    EXPECT_EQ(scheduler_->counters().leftovers_cancelled, 1U);
+    EXPECT_EQ(asked[job_name(8)], 1) << "nobody else's job is asked about again and again";
+    EXPECT_GT(asked[job_name(9)], 1);
+    slurm_->state = "COMPLETING";
+    until([&] { return scheduler_->counters().leftovers == 0; });
+}
+
+TEST_F(SlurmSchedulerTest, WithNothingToFollowSlurmIsAskedLessAndLess) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.idle_most = 10min;
+    start(options);
+    scheduler_->know_ends(
+        [](JobId, std::int32_t) -> Task<Result<UnixMillis>> { co_return UnixMillis{0}; });
+    const auto begun = std::chrono::steady_clock::now();
+    until([&] { return std::chrono::steady_clock::now() - begun > 1500ms; });
+    // At 10 ms until 100 ms have passed, then after each tenth of the time: 1.1^n.
+    EXPECT_LE(slurm_->queries, 15 + 40);
+    EXPECT_GE(slurm_->queries, 2);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,182 @@
+// Whose doing an end was, as far as the scheduler can tell: its word goes before what the ranks
+// saw.
+#include "daemon/control/job_actor.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <csignal>
+
+namespace lockstep {
+namespace {
+
+// How long the scheduler's word on an end is waited for before the ranks' own stands.
+constexpr auto kVerdictPatience = std::chrono::seconds{60};
+
+}  // namespace
+
+// Whether somebody outside may have ended the ranks: then the scheduler knows why, and the ranks
+// only that a signal came.
+bool JobActor::wants_verdict() const {
+    const Generation* generation = job_.generation();
+    if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
+        job_.cancel_requested_at != 0 || work_done(job_)) {
+        return false;
+    }
+    if (!generation->first_failure) {
+        return !generation->stopped.empty();
+    }
+    const Cause& first = *generation->first_failure;
+    return first.kind == CauseClass::node_lost ||
+           (first.kind == CauseClass::rank_signal &&
+            (first.signal == SIGTERM || first.signal == SIGKILL));
+}
+
+// The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
+// and keeps its rank.
+void JobActor::add_verdict(Draft& draft, const Observation& seen) {
+    if (seen.kind == Observation::Kind::absent) {
+        add_doubt(draft, seen);
+        return;
+    }
+    if (!wants_verdict() || seen.cause.kind == CauseClass::none ||
+        draft.job().generation() == nullptr) {
+        return;
+    }
+    const Generation& generation = *draft.job().generation();
+    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
+        return;  // it is taken already
+    }
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = generation.number;
+    fault.cause_class = to_string(seen.cause.kind);
+    fault.message = seen.cause.message;
+    fault.node = seen.cause.node;
+    fault.at = context_.clock.wall();
+    if (generation.first_failure) {
+        fault.at = generation.first_failure_at - 1;
+        // The first rank that it killed need not be where the node was lost.
+        const bool of_one =
+            job_.spec.resources.allocated_nodes() == 1 || seen.cause.kind != CauseClass::node_lost;
+        if (seen.cause.kind == CauseClass::oom || (fault.node.empty() && of_one)) {
+            fault.rank = generation.first_failure->rank;
+            fault.node = generation.first_failure->node;
+        }
+    }
+    if (seen.cause.kind == CauseClass::node_lost && fault.node.empty()) {
+        if (const auto slot = longest_silent()) {
+            fault.node = draft.job().attempt()->claims.at(*slot).node;
+            const auto silence = std::chrono::duration_cast<std::chrono::seconds>(
+                context_.clock.steady() - *heard(*slot));
+            fault.message += ": " + fault.node + ", its agent has not been heard for " +
+                             std::to_string(silence.count()) + " s";
+        }
+    }
+    add(draft, std::move(fault));
+}
+
+// The scheduler has forgotten the allocation, and its ranks were ended by a SIGTERM that is none of
+// ours: nobody can tell any more whose it was.
+void JobActor::add_doubt(Draft& draft, const Observation& seen) {
+    if (!wants_verdict() || stop_sent_ || draft.job().generation() == nullptr) {
+        return;
+    }
+    const Generation& generation = *draft.job().generation();
+    const auto& first = generation.first_failure;
+    if (first && (first->kind != CauseClass::rank_signal || first->signal != SIGTERM)) {
+        return;
+    }
+    const std::int32_t rank = first ? first->rank : *generation.stopped.begin();
+    const NodeClaim* claim = draft.job().claim_of_node(rank / job_.spec.processes_per_node());
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = generation.number;
+    fault.rank = rank;
+    fault.node = claim != nullptr ? claim->node : "";
+    fault.cause_class = to_string(context_.settings.doubtful_ends_recover ? CauseClass::rank_signal
+                                                                          : CauseClass::scheduler);
+    fault.message = "rank " + std::to_string(rank) + " on " + fault.node +
+                    " was ended by SIGTERM that Lockstep did not send: cancelled outside?" +
+                    (seen.message.empty() ? "" : " " + seen.message);
+    fault.at = first ? generation.first_failure_at - 1 : context_.clock.wall();
+    add(draft, std::move(fault));
+}
+
+// The node that was silent first and has not said that it goes; nothing: all are heard, or none has
+// been in this daemon's life.
+std::optional<std::int32_t> JobActor::longest_silent() const {
+    const auto now = context_.clock.steady();
+    std::optional<std::int32_t> out;
+    for (const auto& [slot, claim] : job_.attempt()->claims) {
+        const auto last = heard(slot);
+        if (last && !left_.contains(slot) && now - *last >= limits::kAgentSilence &&
+            (!out || *last < *heard(*out))) {
+            out = slot;
+        }
+    }
+    return out;
+}
+
+// True once it is known how the attempt ended, as far as it can be.
+Task<bool> JobActor::verdict() {
+    if (!wants_verdict()) {
+        co_return true;
+    }
+    const auto now = context_.clock.steady();
+    if (!verdict_since_) {
+        verdict_since_ = now;
+        context_.scheduler.expect_end(job_.id, job_.attempt()->number);
+    }
+    if (!submitted_) {
+        const auto adopted = co_await context_.scheduler.adopt(request());
+        submitted_ = adopted.has_value();
+    }
+    const Observation seen = co_await allocation();
+    const bool ended =
+        seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    Draft next = draft();
+    if (ended || seen.kind == Observation::Kind::absent) {
+        add_verdict(next, seen);
+    }
+    if (!next.events.empty()) {
+        co_await commit_and_look(std::move(next));
+        co_return false;
+    }
+    co_return ended || seen.kind == Observation::Kind::absent ||
+        now - *verdict_since_ >= kVerdictPatience;
+}
+
+// The allocation is over for the scheduler, and agents are heard all the same. They go within its
+// grace as a rule. Whoever does not is none that it can end: a node whose slurmd is gone is
+// NODE_FAIL to Slurm, and its ranks are none the worse for it.
+void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
+    const auto now = context_.clock.steady();
+    if (links_.empty() || draft.job().live_generation() == nullptr) {
+        outlived_since_.reset();
+        return;
+    }
+    if (!outlived_since_) {
+        outlived_since_ = now;
+    }
+    const bool node_failed = seen.cause.kind == CauseClass::node_lost;
+    if (now - *outlived_since_ < (node_failed ? limits::kAgentSilence : limits::kAgentLost)) {
+        return;
+    }
+    const std::string& how = seen.cause.message.empty() ? seen.message : seen.cause.message;
+    if (node_failed && context_.settings.keep_on_node_fail) {
+        warn(draft, how +
+                        "; its ranks are heard and go on, but Slurm counts the nodes as its own "
+                        "again and may give them to other jobs (--on-slurm-node-fail)");
+        return;
+    }
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = draft.job().live_generation()->number;
+    fault.cause_class =
+        to_string(seen.cause.kind == CauseClass::none ? CauseClass::scheduler : seen.cause.kind);
+    fault.message = how + "; its ranks were still there and are ended";
+    fault.at = context_.clock.wall();
+    add(draft, std::move(fault));
+}
+
+}  // namespace lockstep

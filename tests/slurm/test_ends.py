@@ -1,0 +1,208 @@
+"""How Slurm jobs end that nobody of Lockstep ended, and what lives on: told as what it was, and ended."""
+
+import os
+import pathlib
+import shutil
+import signal
+import time
+
+from harness import FINAL, wait_until
+from lockstep_slurm import SlurmTestCase, command_spec, main
+
+GATE = "until [ -e {} ]; do sleep 0.1; done"
+
+
+class EndsCase(SlurmTestCase):
+    def running(self, script="sleep 600", nodes=2, **more):
+        job = self.daemon.submit(command_spec(script, nodes, 1, **more))["id"]
+        self.daemon.wait_state(job, "running")
+        return job, self.slurm_id(job)
+
+    def ends(self, job, state, cause, *words, seconds=60):
+        done = self.daemon.wait_state(job, FINAL, seconds)
+        self.assertEqual((done["state"], done["cause"]["class"]), (state, cause), done["cause"])
+        for word in words:
+            self.assertIn(word, done["cause"]["message"])
+        return done
+
+    def cut(self, node):
+        """Until the end of the test, whose next one finds all nodes idle."""
+        self.cluster.cut(node)
+        self.addCleanup(self.cluster.wait_node, node, "idle", seconds=90)
+        self.addCleanup(self.cluster.start_slurmd, node)
+        self.addCleanup(self.cluster.kill_slurmd, node)
+        self.addCleanup(self.cluster.join, node)
+
+    def wait_warning(self, job, words, seconds=60):
+        self.daemon.wait_for(job, lambda one: any(words in text for text in one.get("warnings", [])), seconds,
+                             f"warning with {words!r}")
+
+    def on_node(self, node, name):
+        """Processes of that name on a host."""
+        def called(pid):
+            try:
+                return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name
+            except OSError:
+                return False
+        return [pid for pid in self.cluster.network.pids(node) if called(pid)]
+
+
+class Leftovers(EndsCase):
+    """slurmctld saves its state every 5 s: killed just after a job's end it comes back with the job RUNNING."""
+    settings = {"nodes": 1}
+    arguments = ("--slurm-leave-seconds", "3")
+
+    def saved_running(self):
+        state = self.cluster.folder / "state"
+        kept = self.daemon.root / "state"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(state, kept)
+        return kept
+
+    def bring_back(self, kept, number):
+        self.cluster.kill_slurmctld()
+        shutil.rmtree(self.cluster.folder / "state")
+        shutil.copytree(kept, self.cluster.folder / "state")
+        self.cluster.start_slurmctld()
+        self.assertEqual(self.cluster.job(number)["JobState"], "RUNNING", "the fault did not take")
+
+    def leftovers(self):
+        return self.daemon.metric("lockstep_slurm_leftovers")
+
+    def test_a_job_that_slurmctld_brings_back_after_its_end_is_cancelled_also_by_the_next_lockstepd(self):
+        gate = self.daemon.root / "gate"
+        job, number = self.running(GATE.format(gate), 1)
+        # Somebody else's that has a name like ours: another lockstepd of this user.
+        other = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "--job-name=x-01j00000000000000000000000-a1")
+        self.cluster.wait_job(other, "RUNNING")
+        marks = (self.cluster.folder / "state" / "job_state")
+        before = marks.stat().st_mtime_ns
+        wait_until(lambda: marks.stat().st_mtime_ns != before or
+                   time.time_ns() - before > 11_000_000_000, 20, "slurmctld has saved")
+        kept = self.saved_running()
+        gate.touch()
+        self.daemon.wait_state(job, "succeeded")
+        self.cluster.wait_job(number, "COMPLETED")
+        wait_until(lambda: self.daemon.metric("lockstep_slurm_attempts") == 0, 30, "lockstepd has seen its end")
+        self.bring_back(kept, number)
+        self.cluster.wait_job(number, "CANCELLED", seconds=60)
+        wait_until(lambda: self.leftovers() == 0, 60, "none is left")
+        self.assertEqual(self.daemon.metric("lockstep_slurm_leftovers_cancelled_total"), 1)
+        self.daemon.stop()
+        self.bring_back(kept, number)
+        self.daemon.start()
+        self.cluster.wait_job(number, "CANCELLED", seconds=60)
+        self.assertEqual(self.daemon.job(job)["state"], "succeeded")
+        self.assertEqual(self.cluster.job(other)["JobState"], "RUNNING", "it is not ours")
+
+
+class Outside(EndsCase):
+    """Without slurmdbd. What a person did is told as that, as far as it can be known."""
+    settings = {"nodes": 2, "min_job_age": 4}
+
+    def purged(self, number):
+        wait_until(lambda: not self.cluster.job(number), 90, f"slurmctld has forgotten job {number}")
+
+    def without_lockstepd(self, what, number):
+        self.daemon.stop()
+        what()
+        self.purged(number)
+        self.daemon.start()
+
+    def test_a_signal_to_all_of_a_job_is_a_cancel_and_no_lost_node(self):
+        job, number = self.running()
+        self.cluster.run("scancel", "--full", "--signal=TERM", number)
+        self.ends(job, "cancelled", "cancelled_by_user", "outside Lockstep")
+
+    def test_a_cancel_that_slurm_forgot_while_lockstepd_was_away_is_suspected(self):
+        job, number = self.running()
+        self.without_lockstepd(lambda: self.cluster.run("scancel", number), number)
+        self.ends(job, "failed", "rank_signal",
+                  "was ended by SIGTERM that Lockstep did not send: cancelled outside?",
+                  f"Slurm job {number} is not in Slurm any more", seconds=120)
+
+    def waiting_and_cancelled(self):
+        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
+        self.cluster.wait_job(blocker, "RUNNING")
+        job = self.daemon.submit(command_spec("true", 2))["id"]
+        number = self.slurm_id(job)
+        self.without_lockstepd(lambda: self.cluster.run("scancel", number), number)
+        return job, number, blocker
+
+    def test_a_waiting_job_that_slurm_forgot_is_handed_in_again_and_says_why(self):
+        job, number, blocker = self.waiting_and_cancelled()
+        self.wait_warning(job, f"Slurm job {number} is not in Slurm any more")
+        self.assertIn("cancelled outside?", self.daemon.job(job)["warnings"][-1])
+        self.assertIn("cancelled outside?", self.daemon.cli("show", job).stdout)
+        self.cluster.run("scancel", str(blocker))
+        self.daemon.wait_state(job, "succeeded")
+
+    def test_or_it_ends_where_the_site_wants_that(self):
+        self.daemon.arguments = (*self.daemon.arguments, "--on-external-cancel", "fail")
+        self.daemon.restart()
+        job, number, _ = self.waiting_and_cancelled()
+        self.ends(job, "failed", "scheduler", f"Slurm job {number} is not in Slurm any more",
+                  "cancelled outside?")
+        self.assertEqual(self.daemon.kinds(job).count("attempt_submitting"), 1)
+
+    def test_a_requeue_by_a_person_is_a_lost_allocation(self):
+        gate = self.daemon.root / "gate"
+        job, number = self.running(GATE.format(gate), 2, recovery={"on": ["preemption"]})
+        self.cluster.run("scontrol", "update", f"JobId={number}", "Requeue=1")
+        self.cluster.run("scontrol", "requeue", number)
+        self.daemon.wait_for(job, lambda one: len(one["attempts"]) == 2, 60, "another attempt")
+        gate.touch()
+        done = self.daemon.wait_state(job, "succeeded", 120)
+        self.assertEqual(done["attempts"][0]["cause"]["class"], "preempted")
+        self.assertIn(f"Slurm job {number} was put back into the queue",
+                      done["attempts"][0]["cause"]["message"])
+        wait_until(lambda: number not in self.cluster.run("squeue", "-h", "-o", "%A").stdout.split(), 60,
+                   "the copy in the queue is gone")
+
+
+class Nodes(EndsCase):
+    settings = {"nodes": 2}
+
+    def test_without_slurms_step_daemon_a_nodes_ranks_are_ended_and_the_node_is_named(self):
+        pids = self.daemon.root / "pids"
+        job, number = self.running(f"echo $$ >> {pids}; sleep 600")
+        # Not the batch script's, which runs on the first node.
+        for pid in self.on_node("n2", "slurmstepd"):
+            os.kill(pid, signal.SIGKILL)
+        done = self.ends(job, "failed", "node_lost", "slurmstepd", "is gone")
+        self.assertEqual(done["cause"]["node"], "n2")
+        lives = [int(pid) for pid in pids.read_text().split() if pathlib.Path(f"/proc/{pid}").exists()]
+        self.assertEqual(lives, [], "ranks live on")
+        wait_until(lambda: not self.on_node("n2", "lockstep-agent"), 30, "the agent is gone")
+        wait_until(lambda: self.cluster.job(number).get("JobState") != "RUNNING", 90, "Slurm's job is over")
+
+    def test_ranks_whose_nodes_slurmd_died_go_on_and_the_job_is_warned(self):
+        gate = self.daemon.root / "gate"
+        job, number = self.running(GATE.format(gate), 1)
+        node = self.daemon.job(job)["attempts"][0]["nodes"][0]
+        self.cluster.kill_slurmd(node)
+        self.addCleanup(self.cluster.wait_node, node, "idle", seconds=60)
+        self.addCleanup(self.cluster.start_slurmd, node)
+        self.wait_warning(job, f"Slurm job {number} lost a node; its ranks are heard and go on", 120)
+        self.assertEqual(self.daemon.job(job)["state"], "running")
+        gate.touch()
+        self.daemon.wait_state(job, "succeeded")
+
+    def test_with_no_other_node_free_the_next_attempt_waits_for_the_one_that_was_cut(self):
+        job, _ = self.running("sleep 600", 2, recovery={"max_attempts": 2})
+        self.cut("n2")
+        self.wait_warning(job, "Slurm does not take attempt 2 without n2", 120)
+        waits = self.daemon.wait_state(job, "queued")
+        self.assertEqual(len(waits["attempts"]), 2)
+        self.assertEqual(waits["attempts"][0]["cause"]["class"], "node_lost")
+        self.assertIn("n2", waits["attempts"][0]["cause"]["message"])
+
+    def test_a_node_that_is_cut_without_recovery_is_the_one_that_is_named(self):
+        job, _ = self.running()
+        self.cut("n2")
+        done = self.ends(job, "failed", "node_lost", "n2", seconds=120)
+        self.assertEqual((done["cause"].get("node"), done["cause"].get("rank")), ("n2", None), done["cause"])
+
+
+if __name__ == "__main__":
+    main()
