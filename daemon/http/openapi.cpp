@@ -4,6 +4,7 @@
 #include "job/base/check.hpp"
 #include "job/base/json.hpp"
 #include "job/base/version.hpp"
+#include "job/model/spec_schema.hpp"
 
 #include <set>
 #include <utility>
@@ -136,6 +137,9 @@ std::string openapi_document(const std::vector<Route>& routes) {
     auto schemas = parse_json(openapi_schemas());
     LOCKSTEP_CHECK(schemas.has_value());
     document["components"]["schemas"] = std::move(*schemas);
+    for (const auto& [name, schema] : spec_schemas().items()) {
+        document["components"]["schemas"][name] = schema;
+    }
     Json& bearer = document["components"]["securitySchemes"]["bearer"];
     bearer["type"] = "http";
     bearer["scheme"] = "bearer";

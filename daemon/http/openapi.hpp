@@ -10,7 +10,7 @@
 namespace lockstep {
 
 std::string openapi_document(const std::vector<Route>& routes);
-// The component schemas as JSON text.
+// The component schemas as JSON text, without the job specification (job/model/spec_schema.hpp).
 std::string_view openapi_schemas();
 
 }  // namespace lockstep

@@ -34,7 +34,7 @@ Session::Verdict Session::judge() {
     }
     if (method == Method::connect || method == Method::trace) {
         auto response = protocol_problem(405, "the method is not served here");
-        response.headers.emplace_back("Allow", "GET, HEAD, POST, DELETE");
+        response.headers.emplace_back("Allow", "GET, HEAD, POST, PUT, DELETE");
         return refusal(std::move(response), true);
     }
     if (auto bad = split_target(request_)) {

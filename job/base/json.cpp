@@ -303,7 +303,9 @@ void ObjectReader::finish() {
     }
     for (const auto& [key, value] : object_.items()) {
         if (!known_.contains(key)) {
-            errors_.push_back({pointer(key.substr(0, limits::kTextBytes)), "unknown field"});
+            errors_.push_back({pointer(key.substr(0, limits::kTextBytes)),
+                               "unknown field",
+                               {known_.begin(), known_.end()}});
         }
     }
 }

@@ -50,7 +50,7 @@ class ObjectReader {
 
     void error(std::string_view key, std::string message);
     std::string pointer(std::string_view key) const;
-    // Adds "unknown field" for every key nobody asked for.
+    // Adds "unknown field" for every key that was not asked for, with those that were.
     void finish();
 
   private:

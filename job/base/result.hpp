@@ -32,7 +32,11 @@ std::string_view to_string(Errc code);
 struct FieldError {
     std::string pointer;
     std::string message;
-    bool operator==(const FieldError&) const = default;
+    // Of an unknown field: what its object may have instead, sorted.
+    std::vector<std::string> known{};
+    bool operator==(const FieldError& other) const {
+        return pointer == other.pointer && message == other.message;
+    }
 };
 
 struct Error {

@@ -25,7 +25,7 @@ void read_on(ObjectReader& in, RecoverySpec& out) {
             for (const std::string_view trigger : kTriggers) {
                 known += (known.empty() ? "" : ", ") + std::string{trigger};
             }
-            in.error("on", "unknown: " + dump_json(word) + "; one of " + known);
+            in.error("on", "unknown: " + dump_json(word) + "; must be one of: " + known);
             return;
         }
         out.on[static_cast<std::size_t>(found - kTriggers.begin())] = true;

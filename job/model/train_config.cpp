@@ -37,15 +37,20 @@ std::string not_available(std::string_view word) {
     return "\"" + std::string{word} + "\" is not available yet";
 }
 
-// Reads one of `words`; the ones from `available` on are known but refused.
+// Reads one of the first `available` of `words`. The others are refused by name, and no message
+// offers them.
 std::size_t read_word(ObjectReader& in, std::string_view key, Words words, std::size_t available,
                       std::size_t now) {
-    std::size_t index = now;
-    in.word(key, index, {words.begin(), words.end()});
-    if (index >= available) {
-        in.error(key, not_available(words[index]));
-        return now;
+    const Words later = words.subspan(available);
+    if (const Json* value = in.raw(key); value != nullptr && value->is_string()) {
+        const auto& text = value->get_ref<const std::string&>();
+        if (std::find(later.begin(), later.end(), text) != later.end()) {
+            in.error(key, not_available(text));
+            return now;
+        }
     }
+    std::size_t index = now;
+    in.word(key, index, {words.begin(), words.begin() + static_cast<std::ptrdiff_t>(available)});
     return index;
 }
 
@@ -92,7 +97,7 @@ void read_devices(ObjectReader& in) {
     if (devices == "gpu" || devices.starts_with("gpu:")) {
         in.error("devices", not_available(devices));
     } else {
-        in.error("devices", "must be auto, cpu or gpu:<index>,…");
+        in.error("devices", "must be one of: auto, cpu");
     }
 }
 

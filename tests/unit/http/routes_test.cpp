@@ -2,10 +2,8 @@
 // Every route of the API through a real listener, with a Control that answers from memory.
 #include "daemon/http/routes.hpp"
 
-#include "daemon/http/openapi.hpp"
 #include "daemon/http/token_table.hpp"
 #include "job/base/json.hpp"
-#include "job/model/spec_slurm.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/http/fake_control.hpp"
 #include "tests/unit/http/server_fixture.hpp"
@@ -336,17 +334,6 @@ TEST_F(RoutesTest, SamplesAndMetricNamesPassTheirParametersOn) {
 
 TEST_F(RoutesTest, ScriptIsNotThereWithTheLocalScheduler) {
     EXPECT_EQ(get(of_job("/script")).status, 404);
-}
-
-TEST(OpenApi, NamesTheDirectivesThatAreTaken) {
-    const Json schemas = parse_json(openapi_schemas()).value();
-    const Json& names =
-        schemas["SlurmOptions"]["properties"]["directives"]["propertyNames"]["enum"];
-    std::vector<std::string> taken;
-    for (const auto option : slurm_directives()) {
-        taken.emplace_back(option);
-    }
-    EXPECT_EQ(names.get<std::vector<std::string>>(), taken);
 }
 
 TEST_F(RoutesTest, ScriptIsPlainText) {

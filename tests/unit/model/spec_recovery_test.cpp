@@ -96,7 +96,7 @@ TEST(SpecRecovery, WhatIsOutOfRangeIsNamed) {
                       "/recovery/max_attempts: must be 1..100"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":{"max_restarts":1001,"max_attempts":101})").size(), 2U);
     EXPECT_EQ(wrong_recovery(R"("recovery":{"on":["oom"]})"),
-              (Errors{"/recovery/on: unknown: \"oom\"; one of rank_failure, node_failure, hang, "
+              (Errors{"/recovery/on: unknown: \"oom\"; must be one of: rank_failure, node_failure, hang, "
                       "preemption, time_limit"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":{"on":"hang"})"),
               (Errors{"/recovery/on: must be an array of strings"}));
