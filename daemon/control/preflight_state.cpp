@@ -128,7 +128,7 @@ const NodeFacts* PreflightState::facts(std::int32_t slot) const {
 }
 
 bool PreflightState::late(const Node& node, const JobSpec& spec, Time now) const {
-    const auto patience = spec.preflight.gpu_test ? limits::kFactsPatience + limits::kGpuTestTimeout
+    const auto patience = spec.preflight.cpu_test ? limits::kFactsPatience + limits::kCpuTestTimeout
                                                   : std::chrono::seconds{limits::kFactsPatience};
     return node.here && node.phase == Phase::expected && now - node.since >= patience;
 }

@@ -35,7 +35,19 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
                                    "only looks at the nodes and starts no ranks: ask for more "
                                    "nodes, not for resources.spares"}}));
     }
-    return scheduler.admit(spec);
+    if (spec.framework == Framework::native && spec.resources.gpus_per_node > 0 &&
+        spec.preflight.mode != PreflightMode::only) {
+        return fail(field_errors({{"/resources/gpus_per_node",
+                                   "the native trainer computes on CPUs only, its GPUs would idle: "
+                                   "ask for 0, or run a script with another framework"}}));
+    }
+    auto admission = scheduler.admit(spec);
+    if (admission && spec.preflight.old_name) {
+        admission->warnings.emplace_back(
+            "preflight.gpu_test is called cpu_test: it trains on each node's CPUs and touches no "
+            "GPU");
+    }
+    return admission;
 }
 
 // What the scheduler says of each job; the warnings of all, each once.

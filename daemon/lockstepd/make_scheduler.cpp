@@ -30,9 +30,13 @@ std::unique_ptr<Scheduler> make_local(net::io_context& io, const DaemonSettings&
     if (settings.local_memory_mb > 0) {
         machine.memory_mb = settings.local_memory_mb;
     }
+    machine.gpu_names = gpu_names(std::getenv("CUDA_VISIBLE_DEVICES"));
     if (settings.local_gpus >= 0) {
-        machine.gpus = settings.local_gpus;
+        machine.gpu_names.resize(
+            std::min(machine.gpu_names.size(), static_cast<std::size_t>(settings.local_gpus)));
     }
+    machine.gpus = settings.local_gpus >= 0 ? settings.local_gpus
+                                            : static_cast<std::int32_t>(machine.gpu_names.size());
     options.capacity = machine;
     return std::make_unique<LocalScheduler>(io, std::move(options));
 }

@@ -193,7 +193,8 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_LOCAL_MEMORY_MB")
         ->check(CLI::NonNegativeNumber);
     app.add_option("--local-gpus", settings.local_gpus,
-                   "GPUs the local scheduler hands out; -1: those of this machine")
+                   "GPUs the local scheduler hands out, each to one job at a time; -1: those of "
+                   "this machine, or of lockstepd's own CUDA_VISIBLE_DEVICES (MIG devices too)")
         ->envname("LOCKSTEP_LOCAL_GPUS")
         ->check(CLI::Range(-1, 1024));
     app.name("lockstepd");

@@ -1,4 +1,5 @@
 // The ranks' side of a node: what they need before they start, what they report, how they end.
+#include "job/agent/nccl_conf.hpp"
 #include "job/agent/node.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/files.hpp"
@@ -111,6 +112,13 @@ Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::st
     // the interface of the address that reached the daemon is known to work.
     if (const auto name = interface_of(address_); !name.empty()) {
         inherited.try_emplace("GLOO_SOCKET_IFNAME", name);
+        // NCCL takes a name for a prefix unless = stands before it. A site that has chosen an
+        // interface in NCCL's own files is not overruled: variables would go before these.
+        auto all = spec_->environment;  // the job's own go before what is inherited
+        all.insert(inherited.begin(), inherited.end());
+        if (!nccl_conf_names("NCCL_SOCKET_IFNAME", all)) {
+            inherited.try_emplace("NCCL_SOCKET_IFNAME", "=" + name);
+        }
     }
     plan.process.environment = rank_environment(*spec_, place, inherited);
     const auto path = plan.process.environment.find("PATH");

@@ -184,8 +184,8 @@ Task<void> Preflight::gather() {
         co_return;
     }
     take_answers();
-    if (start_->spec.preflight.gpu_test) {
-        co_await test_gpus();
+    if (start_->spec.preflight.cpu_test) {
+        co_await test_cpus();
     }
     if (stopped_) {
         co_return;
@@ -200,7 +200,7 @@ Task<void> Preflight::gather() {
 
 // The native trainer alone on this node, as one rank: it must end well, and the daemon compares how
 // long it took.
-Task<void> Preflight::test_gpus() {
+Task<void> Preflight::test_cpus() {
     const auto folder = options_.attempt_directory;
     const auto config = folder / ("preflight-" + std::to_string(options_.slot) + ".json");
     const auto checkpoints = folder / ("preflight-" + std::to_string(options_.slot));
@@ -210,7 +210,7 @@ Task<void> Preflight::test_gpus() {
             ? made
             : write_file_atomic(config, dump_json_pretty(to_json(test_config(checkpoints))) + "\n");
     if (!written) {
-        facts_.gpu_test_problem = written.error().message.substr(0, 200);
+        facts_.cpu_test_problem = written.error().message.substr(0, 200);
         co_return;
     }
     ProcessCommand command;
@@ -223,20 +223,20 @@ Task<void> Preflight::test_gpus() {
     command.environment.push_back("LOCKSTEP_TRAIN_CONFIG=" + config.string());
     command.environment.push_back("LOCKSTEP_CHECKPOINT_DIR=" + checkpoints.string());
     command.directory = folder.string();
-    command.timeout = limits::kGpuTestTimeout;
+    command.timeout = limits::kCpuTestTimeout;
     const auto result = co_await runner_.run(command);
     if (!result) {
-        facts_.gpu_test_problem = result.error().message.substr(0, 200);
+        facts_.cpu_test_problem = result.error().message.substr(0, 200);
         co_return;
     }
-    facts_.gpu_test_ms =
+    facts_.cpu_test_ms =
         std::chrono::duration_cast<std::chrono::milliseconds>(result->took).count();
     if (result->timed_out) {
-        facts_.gpu_test_problem =
-            "not over within " + std::to_string(limits::kGpuTestTimeout.count()) + " s";
+        facts_.cpu_test_problem =
+            "not over within " + std::to_string(limits::kCpuTestTimeout.count()) + " s";
     } else if (result->exit_status != 0) {
         const std::string tail = printable(trim(result->err));
-        facts_.gpu_test_problem =
+        facts_.cpu_test_problem =
             (result->signal ? "ended by signal " + std::to_string(*result->signal)
                             : "exit code " + std::to_string(result->exit_status.value_or(-1))) +
             ": " + tail.substr(tail.size() - std::min<std::size_t>(tail.size(), 150));

@@ -72,7 +72,7 @@ class Preflight {
     void add_device_errands();
     void take_answers();
     void take_device_answers();
-    Task<void> test_gpus();
+    Task<void> test_cpus();
     void say_checked();
 
     TaskGroup& tasks_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <system_error>
 
@@ -114,6 +115,61 @@ std::int32_t core_count() {
 
 Machine read_machine(const std::filesystem::path& root) {
     return Machine{core_count(), memory_mib(root), gpu_count(root)};
+}
+
+namespace {
+
+// "GPU UUID: GPU-0a1b…" of /proc/driver/nvidia/gpus/<PCI address>/information, in the order of the
+// addresses. A driver that has not looked at a GPU yet shows question marks: then none is named.
+std::vector<std::string> gpu_uuids(const std::filesystem::path& root) {
+    std::map<std::string, std::string> by_address;
+    std::error_code ec;
+    for (auto entry = std::filesystem::directory_iterator(root / "proc/driver/nvidia/gpus", ec);
+         !ec && entry != std::filesystem::directory_iterator(); entry.increment(ec)) {
+        std::string uuid;
+        for (const std::string& line : split(text_of(entry->path() / "information"), '\n')) {
+            if (line.starts_with("GPU UUID:")) {
+                uuid = trim(std::string_view{line}.substr(line.find(':') + 1));
+            }
+        }
+        if (!uuid.starts_with("GPU-") || uuid.find('?') != std::string::npos) {
+            return {};
+        }
+        by_address[entry->path().filename().string()] = uuid;
+    }
+    std::vector<std::string> out;
+    for (auto& [address, uuid] : by_address) {
+        out.push_back(std::move(uuid));
+    }
+    return out;
+}
+
+bool names_a_gpu(std::string_view name) {
+    return name.starts_with("GPU-") || name.starts_with("MIG-") || to_int(name).value_or(-1) >= 0;
+}
+
+}  // namespace
+
+std::vector<std::string> gpu_names(const char* visible, const std::filesystem::path& root) {
+    std::vector<std::string> out;
+    if (visible != nullptr) {
+        for (const std::string& name : split(visible, ',')) {
+            if (!names_a_gpu(trim(name))) {
+                break;
+            }
+            out.emplace_back(trim(name));
+        }
+        return out;
+    }
+    out = gpu_uuids(root);
+    const std::int32_t count = gpu_count(root);
+    if (out.empty() || out.size() < static_cast<std::size_t>(count)) {
+        out.clear();
+        for (std::int32_t number = 0; number < count; ++number) {
+            out.push_back(std::to_string(number));
+        }
+    }
+    return out;
 }
 
 std::string host_name() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -12,10 +13,18 @@ struct Machine {
     std::int32_t cores = 1;      // this process may run on (affinity)
     std::int64_t memory_mb = 0;  // MiB: physical or the control group's limit, the smaller
     std::int32_t gpus = 0;       // NVIDIA device nodes
+    // Their names as CUDA_VISIBLE_DEVICES takes them, if they are known (see gpu_names()).
+    std::vector<std::string> gpu_names{};
 };
 
 // `root` is put in front of /proc, /sys and /dev; tests give a made-up tree.
 Machine read_machine(const std::filesystem::path& root = "/");
+
+// The GPUs that may be handed out, as CUDA_VISIBLE_DEVICES names them: what `visible` (the
+// variable's own value; nullptr if it is not set) leaves, also MIG devices; else the UUIDs that the
+// driver shows in /proc/driver/nvidia, by PCI address; else numbers. CUDA ignores what follows a
+// name that is no device, and so does this.
+std::vector<std::string> gpu_names(const char* visible, const std::filesystem::path& root = "/");
 
 // This machine's name as gethostname(2) says it; "localhost" if it says nothing.
 std::string host_name();

@@ -15,8 +15,8 @@ Json check_spec(const Options& options) {
     spec["framework"] = "command";
     spec["command"] = Json::array({"true"});  // never run
     spec["preflight"] = {{"mode", "only"}};
-    if (options.gpu_test) {
-        spec["preflight"]["gpu_test"] = true;
+    if (options.cpu_test) {
+        spec["preflight"]["cpu_test"] = true;
     }
     if (options.pair_test) {
         spec["preflight"]["pair_test"] = true;

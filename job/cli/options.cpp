@@ -1,3 +1,4 @@
+// size: the flags of every verb, each declared once
 #include "job/cli/options.hpp"
 
 #include "job/base/version.hpp"
@@ -149,8 +150,15 @@ void declare_cluster(CLI::App& app, Options& options) {
     nodes->add_option("--gpus", options.gpus, "check: GPUs that each node must have")
         ->check(CLI::Range(0, 64).description(""))
         ->type_name("N");
-    nodes->add_flag("--gpu-test", options.gpu_test,
-                    "check: train for a moment on each node, compare the times");
+    nodes->add_flag("--cpu-test", options.cpu_test,
+                    "check: train for a moment on each node's CPUs, compare the times");
+    nodes
+        ->add_flag_callback("--gpu-test",
+                            [] {
+                                throw CLI::ValidationError(
+                                    "--gpu-test", "is called --cpu-test: it never touched a GPU");
+                            })
+        ->group("");
     nodes->add_flag("--pair-test", options.pair_test,
                     "check: test the nodes in pairs, twice, with other partners");
     nodes->add_option("--partition", options.partition, "Only nodes of this partition")
@@ -249,7 +257,8 @@ void declare_one_job(CLI::App& app, Options& options) {
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
     cancel->add_flag("--sweep", options.whole_sweep, "Every job of the sweep it is of");
     job_verb(app, options, "restart", "End a job's ranks and start them anew from the checkpoint");
-    job_verb(app, options, "checkpoint", "Have a job's ranks write a checkpoint now");
+    job_verb(app, options, "checkpoint",
+             "Ask a job's ranks to write a checkpoint now, if all of them listen");
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 

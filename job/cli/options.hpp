@@ -93,7 +93,7 @@ struct Options {
     bool once = false;         // top
     bool reverse = false;      // top
     bool now = false;          // evidence
-    bool gpu_test = false;     // nodes check
+    bool cpu_test = false;     // nodes check
     bool pair_test = false;    // nodes check
     bool overwrite = false;    // export
 };

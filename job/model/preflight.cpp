@@ -19,7 +19,7 @@ constexpr std::int64_t kRoomMb = 512;       // less: no checkpoint of use fits
 constexpr std::int64_t kNoRoomMb = 4;       // less: not even logs
 constexpr std::int64_t kClockWarnMs = 50;   // events of two nodes come out of order
 constexpr std::int64_t kClockFailMs = 5'000;
-constexpr std::int64_t kSlowGpuFactor = 2;  // times the median of the GPU tests
+constexpr std::int64_t kSlowCpuFactor = 2;  // times the median of the CPU tests
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 // What is expected of a path that did not answer; by this such a finding is told from the others.
 constexpr std::string_view kAnswerInTime = "an answer in time";
@@ -188,8 +188,8 @@ void check_gpus(const Report& report, const NodeFacts& facts, const JobSpec& spe
                    std::to_string(want) + " GPUs, as resources.gpus_per_node asks",
                    facts.gpu.driver);
     }
-    if (!facts.gpu_test_problem.empty()) {
-        report.add("gpu_test", "the test with the native trainer failed: " + facts.gpu_test_problem,
+    if (!facts.cpu_test_problem.empty()) {
+        report.add("cpu_test", "the test with the native trainer failed: " + facts.cpu_test_problem,
                    "an end with code 0", true);
     }
 }
@@ -246,12 +246,12 @@ void compare_version(const std::vector<PreflightNode>& nodes, const std::string&
     }
 }
 
-void compare_gpu_tests(const std::vector<PreflightNode>& nodes,
+void compare_cpu_tests(const std::vector<PreflightNode>& nodes,
                        std::vector<PreflightFinding>& out) {
     std::vector<std::int64_t> times;
     for (const PreflightNode& node : nodes) {
-        if (node.facts.gpu_test_ms >= 0 && node.facts.gpu_test_problem.empty()) {
-            times.push_back(node.facts.gpu_test_ms);
+        if (node.facts.cpu_test_ms >= 0 && node.facts.cpu_test_problem.empty()) {
+            times.push_back(node.facts.cpu_test_ms);
         }
     }
     if (times.size() < 2) {
@@ -262,13 +262,13 @@ void compare_gpu_tests(const std::vector<PreflightNode>& nodes,
     std::nth_element(times.begin(), middle, times.end());
     const std::int64_t median = std::max<std::int64_t>(*middle, 1);
     for (const PreflightNode& node : nodes) {
-        if (node.facts.gpu_test_problem.empty() &&
-            node.facts.gpu_test_ms > kSlowGpuFactor * median) {
+        if (node.facts.cpu_test_problem.empty() &&
+            node.facts.cpu_test_ms > kSlowCpuFactor * median) {
             const Report report{node, out};
-            report.add("gpu_test",
+            report.add("cpu_test",
                        "the test with the native trainer took " +
-                           std::to_string(node.facts.gpu_test_ms) + " ms",
-                       "at most " + std::to_string(kSlowGpuFactor) +
+                           std::to_string(node.facts.cpu_test_ms) + " ms",
+                       "at most " + std::to_string(kSlowCpuFactor) +
                            " × the median of the nodes, " + std::to_string(median) + " ms",
                        true);
         }
@@ -324,7 +324,7 @@ std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& no
     }
     compare_nvlinks(nodes, spec, out);
     compare_nics(nodes, spec, out);
-    compare_gpu_tests(nodes, out);
+    compare_cpu_tests(nodes, out);
     return out;
 }
 

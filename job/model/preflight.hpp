@@ -120,8 +120,8 @@ struct NodeFacts {
     GpuFacts gpu;
     std::vector<NicFact> nics;
     // The opt-in test with the native trainer; ms = -1: it was not run.
-    std::int64_t gpu_test_ms = -1;
-    std::string gpu_test_problem;  // "" = it ended well
+    std::int64_t cpu_test_ms = -1;
+    std::string cpu_test_problem;  // "" = it ended well
     // Where its program of the test in pairs is to be met; 0: it takes no part in it.
     std::int32_t pair_port = 0;
 };
@@ -157,7 +157,7 @@ struct PreflightNode {
 
 // What one node shows by itself.
 std::vector<PreflightFinding> check_node(const PreflightNode& node, const JobSpec& spec);
-// What only a comparison shows: the minority of each version, of GPU counts, a slow GPU test.
+// What only a comparison shows: the minority of each version, of GPU counts, a slow CPU test.
 std::vector<PreflightFinding> compare_nodes(const std::vector<PreflightNode>& nodes,
                                             const JobSpec& spec);
 

@@ -297,8 +297,8 @@ Json to_json(const NodeFacts& facts) {
     }
     out["gpu"] = gpu_json(facts.gpu);
     out["nics"] = to_json(facts.nics);
-    out["gpu_test_ms"] = facts.gpu_test_ms;
-    out["gpu_test_problem"] = facts.gpu_test_problem;
+    out["cpu_test_ms"] = facts.cpu_test_ms;
+    out["cpu_test_problem"] = facts.cpu_test_problem;
     out["pair_port"] = facts.pair_port;
     return out;
 }
@@ -328,8 +328,8 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
          [&](const Json& item) { out.paths.push_back(read_path(item, errors)); });
     read_gpu(in, out.gpu, errors);
     each(in, "nics", kNics, [&](const Json& item) { out.nics.push_back(read_nic(item, errors)); });
-    in.integer("gpu_test_ms", out.gpu_test_ms, -1, kYear);
-    in.string("gpu_test_problem", out.gpu_test_problem, limits::kTextBytes);
+    in.integer("cpu_test_ms", out.cpu_test_ms, -1, kYear);
+    in.string("cpu_test_problem", out.cpu_test_problem, limits::kTextBytes);
     in.integer("pair_port", out.pair_port, 0, 65'535);
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
@@ -337,7 +337,7 @@ Result<NodeFacts> parse_node_facts(const Json& json) {
     clean(out.hostname);
     std::for_each(out.hostname_addresses.begin(), out.hostname_addresses.end(), clean);
     clean(out.ports_problem);
-    clean(out.gpu_test_problem);
+    clean(out.cpu_test_problem);
     return out;
 }
 

@@ -20,10 +20,14 @@ void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldE
     in.word("mode", mode, {kModes.begin(), kModes.end()});
     out.mode = static_cast<PreflightMode>(mode);
     in.boolean("require_same_versions", out.require_same_versions);
-    in.boolean("gpu_test", out.gpu_test);
+    in.boolean("cpu_test", out.cpu_test);
+    if (in.has("gpu_test")) {  // also in stored jobs
+        in.boolean("gpu_test", out.cpu_test);
+        out.old_name = true;
+    }
     in.boolean("pair_test", out.pair_test);
-    if (out.gpu_test && out.mode == PreflightMode::off) {
-        in.error("gpu_test", "has no effect with mode off");
+    if (out.cpu_test && out.mode == PreflightMode::off) {
+        in.error(out.old_name ? "gpu_test" : "cpu_test", "has no effect with mode off");
     }
     if (out.pair_test && out.mode == PreflightMode::off) {
         in.error("pair_test", "has no effect with mode off");
@@ -40,8 +44,8 @@ Json to_json(const PreflightSpec& preflight) {
     if (preflight.require_same_versions != standard.require_same_versions) {
         out["require_same_versions"] = preflight.require_same_versions;
     }
-    if (preflight.gpu_test != standard.gpu_test) {
-        out["gpu_test"] = preflight.gpu_test;
+    if (preflight.cpu_test != standard.cpu_test) {
+        out["cpu_test"] = preflight.cpu_test;
     }
     if (preflight.pair_test != standard.pair_test) {
         out["pair_test"] = preflight.pair_test;

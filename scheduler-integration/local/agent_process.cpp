@@ -15,21 +15,32 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kClaimBytes = 64U << 10U;
+constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES=";
 
-std::vector<std::string> agent_environment() {
+std::vector<std::string> agent_environment(const AgentCommand& command) {
     constexpr std::array<std::string_view, 3> kForeign{"LOCKSTEP_", "SLURM_", "PMI"};
     std::vector<std::string> out;
     for (char** entry = environ; *entry != nullptr; ++entry) {
         const std::string_view text{*entry};
         const auto foreign = [&](std::string_view prefix) { return text.starts_with(prefix); };
-        if (std::none_of(kForeign.begin(), kForeign.end(), foreign)) {
+        const bool replaced = command.gpus_given && text.starts_with(kVisibleDevices);
+        if (std::none_of(kForeign.begin(), kForeign.end(), foreign) && !replaced) {
             out.emplace_back(text);
+        }
+    }
+    if (command.gpus_given) {
+        out.push_back(std::string{kVisibleDevices} + command.gpus);
+        // Numbers mean what the kernel numbers, not what is fastest first.
+        if (std::getenv("CUDA_DEVICE_ORDER") == nullptr &&
+            std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) {
+            out.emplace_back("CUDA_DEVICE_ORDER=PCI_BUS_ID");
         }
     }
     return out;
@@ -60,7 +71,7 @@ int spawn(const AgentCommand& command, pid_t& pid) {
                                   "--node",        std::to_string(command.node_rank),
                                   "--node-name",   command.node_name};
     argv.insert(argv.end(), command.extra.begin(), command.extra.end());
-    auto environment = agent_environment();
+    auto environment = agent_environment(command);
     const std::string log = (command.attempt_directory / log_name(command.node_rank)).string();
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;

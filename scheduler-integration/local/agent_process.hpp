@@ -22,6 +22,8 @@ struct AgentCommand {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
     std::string node_name;
+    std::string gpus;                // its CUDA_VISIBLE_DEVICES; "" = it sees none
+    bool gpus_given = false;         // false: there are none to give, the variable stays as it is
     std::vector<std::string> extra;  // further arguments of `lockstep-agent run`
 };
 struct AgentProcess {
@@ -30,7 +32,8 @@ struct AgentProcess {
 };
 
 // In a session of its own, stdin from /dev/null, stdout and stderr appended to agent-00000.log of
-// the attempt directory; the environment is this process's without LOCKSTEP_*, SLURM_* and PMI*.
+// the attempt directory; the environment is this process's without LOCKSTEP_*, SLURM_* and PMI*,
+// with CUDA_VISIBLE_DEVICES where GPUs are handed out.
 Result<AgentProcess> start_agent(const AgentCommand& command);
 
 // What is known of a node's agent from its files.

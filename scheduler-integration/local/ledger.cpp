@@ -4,6 +4,9 @@
 #include "job/base/limits.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -13,6 +16,14 @@ std::string plural(std::int64_t count, const std::string& word) {
 }
 
 }  // namespace
+
+Ledger::Ledger(Machine capacity) : capacity_(std::move(capacity)) {
+    for (auto number = static_cast<std::int32_t>(capacity_.gpu_names.size());
+         number < capacity_.gpus; ++number) {
+        capacity_.gpu_names.push_back(std::to_string(number));
+    }
+    capacity_.gpus = static_cast<std::int32_t>(capacity_.gpu_names.size());
+}
 
 Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const {
     std::vector<FieldError> errors;
@@ -50,6 +61,10 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
         warnings.push_back(plural(ranks, "rank") + " × " + plural(resources.cpus_per_rank, "CPU") +
                            " on " + plural(capacity_.cores, "core") + ": ranks will share cores");
     }
+    if (gpus == 0 && capacity_.gpus > 0) {
+        warnings.push_back("gpus_per_node is 0: the ranks see none of this machine's " +
+                           plural(capacity_.gpus, "GPU"));
+    }
     return warnings;
 }
 
@@ -64,27 +79,52 @@ void Ledger::enqueue(const std::string& name, const LocalNeed& need) {
     queue_.push_back({name, need});
 }
 
-void Ledger::occupy(const std::string& name, const LocalNeed& need) {
-    held_[name] = need;
+void Ledger::occupy(const std::string& name, const LocalNeed& need, std::vector<std::string> gpus) {
+    if (gpus.empty()) {
+        gpus = free_gpus();
+        gpus.resize(std::min(gpus.size(), static_cast<std::size_t>(need.gpus)));
+    }
+    held_[name] = Held{need, std::move(gpus)};
 }
 
 Machine Ledger::used() const {
     Machine out;
     out.cores = 0;
-    for (const auto& [name, need] : held_) {
-        out.cores += need.cores;
-        out.memory_mb += need.memory_mb;
-        out.gpus += need.gpus;
+    for (const auto& [name, held] : held_) {
+        out.cores += held.need.cores;
+        out.memory_mb += held.need.memory_mb;
+        out.gpus += held.need.gpus;
     }
     return out;
 }
 
+std::vector<std::string> Ledger::free_gpus() const {
+    std::set<std::string_view> taken;
+    for (const auto& [name, held] : held_) {
+        taken.insert(held.gpus.begin(), held.gpus.end());
+    }
+    std::vector<std::string> out;
+    for (const std::string& gpu : capacity_.gpu_names) {
+        if (!taken.contains(gpu)) {
+            out.push_back(gpu);
+        }
+    }
+    return out;
+}
+
+std::vector<std::string> Ledger::gpus_of(const std::string& name) const {
+    const auto found = held_.find(name);
+    return found == held_.end() ? std::vector<std::string>{} : found->second.gpus;
+}
+
+// Of what was adopted beyond the capacity nothing is left, neither by number nor by name.
 Machine Ledger::free() const {
     const Machine taken = used();
     Machine left = capacity_;
     left.cores = std::max(left.cores - taken.cores, 0);
     left.memory_mb = std::max<std::int64_t>(left.memory_mb - taken.memory_mb, 0);
-    left.gpus = std::max(left.gpus - taken.gpus, 0);
+    left.gpus = std::min(std::max(left.gpus - taken.gpus, 0),
+                         static_cast<std::int32_t>(free_gpus().size()));
     return left;
 }
 
@@ -99,7 +139,7 @@ std::string Ledger::take_next() {
     }
     const Waiting next = queue_.front();
     queue_.pop_front();
-    held_[next.name] = next.need;
+    occupy(next.name, next.need);
     return next.name;
 }
 

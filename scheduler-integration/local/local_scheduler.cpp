@@ -2,6 +2,7 @@
 #include "scheduler-integration/local/local_scheduler.hpp"
 
 #include "job/async/sleep.hpp"
+#include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -34,6 +35,30 @@ bool is_on_path(const std::string& program) {
     return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
         return !folder.empty() && ::access((folder + "/" + program).c_str(), X_OK) == 0;
     });
+}
+
+// Which GPUs each node of an attempt was given, beside its claims: a daemon that takes the attempt
+// up must not give them to another. One name a line.
+constexpr const char* kGpuFile = "local-gpus";
+constexpr std::size_t kGpuFileBytes = 1U << 20U;
+
+std::vector<std::string> read_gpus(const std::filesystem::path& directory) {
+    std::vector<std::string> out;
+    for (std::string& line :
+         split(read_file(directory / kGpuFile, kGpuFileBytes).value_or(""), '\n')) {
+        if (!line.empty()) {
+            out.push_back(std::move(line));
+        }
+    }
+    return out;
+}
+
+Status write_gpus(const std::filesystem::path& directory, const std::vector<std::string>& gpus) {
+    std::string text;
+    for (const std::string& gpu : gpus) {
+        text += gpu + "\n";
+    }
+    return gpus.empty() ? Status{} : write_file_atomic(directory / kGpuFile, text);
 }
 
 std::string how_it_ended(const siginfo_t& info) {
@@ -165,7 +190,8 @@ Task<Result<bool>> LocalScheduler::adopt(AttemptRequest request) {
 // An earlier daemon started this attempt. What lives goes on, whatever the ledger says.
 void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& claims,
                              bool start_missing) {
-    ledger_.occupy(attempt.id, ledger_.need(attempt.request.resources));
+    ledger_.occupy(attempt.id, ledger_.need(attempt.request.resources),
+                   read_gpus(attempt.request.directory));
     attempt.state = Attempt::State::running;
     log::info("attempt adopted", {{"id", attempt.id}});
     for (std::size_t i = 0; i < claims.size(); ++i) {
@@ -190,8 +216,13 @@ void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& cl
 
 void LocalScheduler::start(Attempt& attempt) {
     attempt.state = Attempt::State::running;
+    const Status kept = write_gpus(attempt.request.directory, ledger_.gpus_of(attempt.id));
     for (std::int32_t node = 0; node < attempt.request.resources.allocated_nodes(); ++node) {
-        start_node(attempt, node);
+        if (kept) {
+            start_node(attempt, node);
+        } else {
+            agent_ended(attempt, node, "could not be started: " + kept.error().message);
+        }
     }
     log::info("attempt started",
               {{"id", attempt.id}, {"nodes", attempt.request.resources.allocated_nodes()}});
@@ -206,6 +237,13 @@ void LocalScheduler::start_node(Attempt& attempt, std::int32_t node_rank) {
     command.node_rank = node_rank;
     command.node_name = attempt.nodes[static_cast<std::size_t>(node_rank)];
     command.extra = options_.agent_arguments;
+    command.gpus_given = ledger_.capacity().gpus > 0;
+    const auto gpus = ledger_.gpus_of(attempt.id);
+    const auto per_node = static_cast<std::size_t>(attempt.request.resources.gpus_per_node);
+    const std::size_t first = static_cast<std::size_t>(node_rank) * per_node;
+    for (std::size_t i = first; i < std::min(first + per_node, gpus.size()); ++i) {
+        command.gpus += (command.gpus.empty() ? "" : ",") + gpus[i];
+    }
     auto process = start_agent(command);
     if (!process) {
         agent_ended(attempt, node_rank, "could not be started: " + process.error().message);

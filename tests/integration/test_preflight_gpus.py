@@ -20,7 +20,9 @@ class PreflightGpus(test_preflight.PreflightCase):
                   "dev/nvidia0": "", "dev/nvidia1": "", "dev/kmsg": ""}
         for kind, script, more in (("good", GOOD, others or {}), ("bad", GOOD + bad, files or {})):
             self.tree(kind, {**driver, "gpus": script, **more})
-        self.spoil("", before=f'case "$7" in *{of}) T={self.root}/bad ;; *) T={self.root}/good ;; esac; '
+        # Each simulated node is a machine of its own here: its GPUs are 0 and 1, whatever the local
+        # scheduler hands out of the eight that it believes in.
+        self.spoil("", before=f'unset CUDA_VISIBLE_DEVICES; case "$7" in *{of}) T={self.root}/bad ;; *) T={self.root}/good ;; esac; '
                               f'export FAKE_NVML=$T/gpus LD_LIBRARY_PATH={LIBRARIES / library};',
                    arguments='--preflight-root "$T"')
         self.daemon.stop()

@@ -163,13 +163,13 @@ TEST(PreflightJudgement, WantsTheGpusThatWereAskedFor) {
 
 TEST(PreflightJudgement, NamesANodeThatIsSlowInTheTest) {
     auto nodes = good_nodes(3);
-    nodes[0].facts.gpu_test_ms = 1'000;
-    nodes[1].facts.gpu_test_ms = 2'000;
-    nodes[2].facts.gpu_test_ms = 1'100;
+    nodes[0].facts.cpu_test_ms = 1'000;
+    nodes[1].facts.cpu_test_ms = 2'000;
+    nodes[2].facts.cpu_test_ms = 1'100;
     EXPECT_THAT(compare_nodes(nodes, spec_of(3)), IsEmpty());
-    nodes[1].facts.gpu_test_ms = 2'300;
+    nodes[1].facts.cpu_test_ms = 2'300;
     EXPECT_THAT(lines(compare_nodes(nodes, spec_of(3))),
-                ElementsAre("n1 gpu_test fail: the test with the native trainer took 2300 ms"));
+                ElementsAre("n1 cpu_test fail: the test with the native trainer took 2300 ms"));
 }
 
 TEST(PreflightJudgement, BlamesTheUserOnlyForWhatEveryNodeHas) {
@@ -206,7 +206,7 @@ TEST(PreflightJudgement, FactsTravelWhole) {
     facts.paths = {{std::string{kPathWorking}, "/a", false, 2, false, false, false, 7}};
     facts.gpu = {true, 4, {"bad"}, {"odd"}, {}, {}};
     facts.clock_offset_ms = -7;
-    facts.gpu_test_ms = 12;
+    facts.cpu_test_ms = 12;
     const auto back = parse_node_facts(to_json(facts));
     ASSERT_TRUE(back) << back.error().message;
     EXPECT_EQ(to_json(*back), to_json(facts));

@@ -53,6 +53,49 @@ TEST(Ledger, CoresMayBeSharedWithAWarning) {
     EXPECT_EQ(ledger.need(resources(1, 4)).cores, 2) << "the need is capped at the machine";
 }
 
+TEST(Ledger, NoGpuIsGivenToTwoJobs) {
+    Machine machine{8, 10'000, 3};
+    machine.gpu_names = {"GPU-a", "MIG-b", "GPU-c"};
+    Ledger ledger{machine};
+    ledger.enqueue("one", ledger.need(resources(1, 1, 0, 2)));
+    ledger.enqueue("two", ledger.need(resources(1, 1, 0, 1)));
+    ledger.enqueue("three", ledger.need(resources(1, 1, 0, 1)));
+    ledger.enqueue("none", ledger.need(resources(1, 1)));
+    EXPECT_EQ(ledger.take_next(), "one");
+    EXPECT_EQ(ledger.take_next(), "two");
+    EXPECT_EQ(ledger.take_next(), "");
+    EXPECT_THAT(ledger.gpus_of("one"), ElementsAre("GPU-a", "MIG-b"));
+    EXPECT_THAT(ledger.gpus_of("two"), ElementsAre("GPU-c"));
+    ledger.release("one");
+    EXPECT_EQ(ledger.take_next(), "three");
+    EXPECT_EQ(ledger.take_next(), "none");
+    EXPECT_THAT(ledger.gpus_of("three"), ElementsAre("GPU-a"));
+    EXPECT_THAT(ledger.gpus_of("none"), IsEmpty());
+    EXPECT_THAT(ledger.gpus_of("one"), IsEmpty());
+}
+
+// The daemon that gave them is gone; what runs keeps what it was given.
+TEST(Ledger, AnAdoptedJobKeepsItsGpus) {
+    Machine machine{8, 10'000, 0};
+    machine.gpu_names = {"0", "1", "2"};
+    Ledger ledger{machine};
+    EXPECT_EQ(ledger.capacity().gpus, 3);
+    ledger.occupy("adopted", ledger.need(resources(1, 1, 0, 1)), {"1"});
+    ledger.enqueue("new", ledger.need(resources(2, 1, 0, 1)));
+    EXPECT_EQ(ledger.take_next(), "new");
+    EXPECT_THAT(ledger.gpus_of("new"), ElementsAre("0", "2"));
+    ledger.enqueue("late", ledger.need(resources(1, 1, 0, 1)));
+    EXPECT_EQ(ledger.take_next(), "");
+    EXPECT_EQ(ledger.reason("late"), "waiting for GPUs: needs 1, 0 free");
+}
+
+TEST(Ledger, AJobWithoutGpusIsToldThatItSeesNone) {
+    const Ledger ledger{Machine{4, 10'000, 2}};
+    EXPECT_THAT(*ledger.admit(resources(1, 1)),
+                ElementsAre("gpus_per_node is 0: the ranks see none of this machine's 2 GPUs"));
+    EXPECT_THAT(*ledger.admit(resources(1, 1, 0, 1)), IsEmpty());
+}
+
 TEST(Ledger, JobsWaitTheirTurnWhileCoresAreInUse) {
     Ledger ledger{machine()};
     ledger.enqueue("a", ledger.need(resources(1, 3)));

@@ -55,6 +55,33 @@ TEST_F(MachineTest, GpusAreTheirNumberedDeviceNodes) {
     EXPECT_EQ(read_machine(root.path()).gpus, 3);
 }
 
+TEST_F(MachineTest, GpusAreNamedAsTheDriverNamesThem) {
+    const auto information = [&](const std::string& address, const std::string& uuid) {
+        file("proc/driver/nvidia/gpus/" + address + "/information",
+             "Model: \t\t NVIDIA H200\nIRQ:   \t\t 16\nGPU UUID: \t " + uuid + "\n");
+    };
+    for (const char* name : {"nvidia0", "nvidia1"}) {
+        file(std::string{"dev/"} + name, "");
+    }
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(gpu_names(nullptr, root.path()), (Names{"0", "1"}));
+    information("0000:b3:00.0", "GPU-22222222-aaaa");
+    EXPECT_EQ(gpu_names(nullptr, root.path()), (Names{"0", "1"})) << "of one nothing is known";
+    information("0000:1b:00.0", "GPU-11111111-aaaa");
+    EXPECT_EQ(gpu_names(nullptr, root.path()), (Names{"GPU-11111111-aaaa", "GPU-22222222-aaaa"}));
+    information("0000:1b:00.0", "GPU-" + std::string(8, '?'));  // nobody has opened it yet
+    EXPECT_EQ(gpu_names(nullptr, root.path()), (Names{"0", "1"}));
+}
+
+TEST_F(MachineTest, OnlyTheGpusThatAreVisibleAreNamed) {
+    using Names = std::vector<std::string>;
+    file("dev/nvidia0", "");
+    EXPECT_EQ(gpu_names("MIG-5c6f, GPU-11,2", root.path()), (Names{"MIG-5c6f", "GPU-11", "2"}));
+    EXPECT_EQ(gpu_names("0,-1,2", root.path()), Names{"0"}) << "CUDA ignores what follows";
+    EXPECT_EQ(gpu_names("", root.path()), Names{});
+    EXPECT_EQ(gpu_names("NoDevFiles", root.path()), Names{});
+}
+
 TEST_F(MachineTest, OutOfMemoryKillsAreCountedWhereTheKernelSays) {
     EXPECT_EQ(oom_kills(root.path()), -1);
     file("proc/self/cgroup", "0::/a\n");

@@ -1,0 +1,111 @@
+"""The local scheduler hands out GPUs: each to one job at a time, by name, over nodes and restarts of
+lockstepd. The names come from lockstepd's own CUDA_VISIBLE_DEVICES; no GPU is needed to give one."""
+
+import pathlib
+
+import harness
+
+NAMES = "GPU-0a,MIG-1b,2"
+SHOW = 'echo "sees ${CUDA_VISIBLE_DEVICES-unset}"; until [ -e "$0" ]; do sleep 0.05; done'
+
+
+class GpuDaemon(harness.Daemon):
+    def environment(self):
+        return {**super().environment(), "CUDA_VISIBLE_DEVICES": NAMES}
+
+
+class LocalGpus(harness.TestCase):
+    def setUp(self):
+        plain = harness.Daemon
+        harness.Daemon = GpuDaemon
+        self.addCleanup(setattr, harness, "Daemon", plain)
+        super().setUp()
+        self.ends = 0
+
+    def submit(self, gpus, nodes=1, **fields):
+        """The job and the file that ends it."""
+        self.ends += 1
+        end = self.root / f"end{self.ends}"
+        job = self.daemon.submit(harness.command_job(
+            "gpus", "/bin/sh", "-c", SHOW, end, preflight={"mode": "off"},
+            resources={"nodes": nodes, "ranks_per_node": 1, "gpus_per_node": gpus}, **fields))
+        return job["id"], end
+
+    def sees(self, job, rank=0):
+        def first():
+            return self.daemon.rank_log(job, rank).strip().removeprefix("sees ") if "sees" in \
+                self.daemon.rank_log(job, rank) else None
+        self.daemon.wait_state(job, ("running", "succeeded"))
+        harness.wait_until(lambda: first() is not None, 20, "the rank says what it sees")
+        return first()
+
+    def test_jobs_that_run_together_have_gpus_of_their_own(self):
+        one, end = self.submit(1, nodes=2)
+        other, other_end = self.submit(1)
+        self.assertEqual([self.sees(one, 0), self.sees(one, 1)], ["GPU-0a", "MIG-1b"])
+        self.assertEqual(self.sees(other), "2")
+        waiting, waiting_end = self.submit(2)
+        reason = self.daemon.wait_for(waiting, lambda job: "GPUs" in job.get("pending_reason", ""), 20, "it waits")
+        self.assertIn("needs 2, 0 free", reason["pending_reason"])
+        end.touch()
+        self.daemon.wait_state(one, "succeeded")
+        self.assertEqual(self.sees(waiting), "GPU-0a,MIG-1b")
+        for path in (other_end, waiting_end):
+            path.touch()
+        self.daemon.wait_state(waiting, "succeeded")
+
+    def test_a_restarted_lockstepd_gives_nobody_what_a_running_job_has(self):
+        one, end = self.submit(1)
+        two, two_end = self.submit(1)
+        self.assertEqual([self.sees(one), self.sees(two)], ["GPU-0a", "MIG-1b"])
+        end.touch()
+        self.daemon.wait_state(one, "succeeded")
+        self.daemon.restart()
+        three, three_end = self.submit(2)
+        self.assertEqual(self.sees(three), "GPU-0a,2")
+        for path in (two_end, three_end):
+            path.touch()
+        for job in (two, three):
+            self.daemon.wait_state(job, "succeeded")
+
+    def test_a_job_that_asks_for_none_sees_none_and_is_told(self):
+        job, end = self.submit(0)
+        self.assertEqual(self.sees(job), "")
+        self.assertIn("gpus_per_node is 0: the ranks see none of this machine's 3 GPUs",
+                      self.daemon.job(job)["warnings"])
+        end.touch()
+        self.daemon.wait_state(job, "succeeded")
+
+    def test_the_native_trainer_does_not_take_gpus_it_cannot_use(self):
+        spec = {"name": "native", "framework": "native", "resources": {"gpus_per_node": 1}}
+        for path in ("/v1/jobs", "/v1/jobs/render"):
+            self.assert_problem(self.daemon.api("POST", path, spec), 400, "/resources/gpus_per_node", "CPUs only")
+        spec["preflight"] = {"mode": "only"}  # starts no trainer
+        self.assertEqual(self.daemon.api("POST", "/v1/jobs/render", spec)[0], 200)
+
+    def test_nccl_gets_the_interface_that_was_proven(self):
+        script = 'echo "gloo $GLOO_SOCKET_IFNAME nccl $NCCL_SOCKET_IFNAME"'
+        conf = self.root / "nccl.conf"
+        conf.write_text("# of the site\nNCCL_SOCKET_IFNAME=ib0\n", encoding="utf-8")
+        def said(**environment):
+            job = self.daemon.submit(harness.command_job("nccl", "/bin/sh", "-c", script,
+                                                         environment=environment))["id"]
+            self.daemon.wait_state(job, "succeeded")
+            return self.daemon.rank_log(job).strip()
+        if not pathlib.Path("/etc/nccl.conf").exists():
+            self.assertEqual(said(), "gloo lo nccl =lo")
+        self.assertEqual(said(NCCL_SOCKET_IFNAME="eth7"), "gloo lo nccl eth7")
+        self.assertEqual(said(NCCL_CONF_FILE=str(conf)), "gloo lo nccl")
+
+    def test_the_old_name_of_the_cpu_test_is_taken_with_a_warning(self):
+        spec = harness.command_job("old", "/bin/true", preflight={"gpu_test": True})
+        status, rendered = self.daemon.api("POST", "/v1/jobs/render", spec)
+        self.assertEqual(status, 200)
+        self.assertTrue(any("cpu_test" in text for text in rendered["warnings"]), rendered["warnings"])
+        refused = self.daemon.cli("nodes", "check", "--gpu-test", check=False)
+        self.assertEqual(refused.returncode, 2, refused)
+        self.assertIn("--cpu-test", refused.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
