@@ -61,6 +61,12 @@ void AgentLink::on_text(std::string_view bytes) {
 // Of thousands of agents one comes in every moment: it wakes nobody. Silence is noticed at the
 // job's own tick.
 void AgentLink::on_beat(const wire::Beat& beat) {
+    if (beat.asks_us != 0) {
+        send(wire::Clock{beat.asks_us, actor_->context().clock.wall_us()});
+    }
+    if (beat.offset_error_us >= 0) {
+        clock_offset = ClockOffset{beat.offset_us, beat.offset_error_us};
+    }
     if (accepted && beat.dropped_rows > dropped_rows) {
         actor_->context().metrics.ingest_dropped(telemetry::DropReason::queue_full,
                                                  beat.dropped_rows - dropped_rows);

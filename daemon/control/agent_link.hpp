@@ -57,6 +57,13 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     bool hello_pending = false;  // HELLO is being made durable
     bool accepted = false;       // HELLO is durable: this is the node's agent
     std::uint64_t dropped_rows = 0;
+    // The node's clock minus the daemon's, as the agent measures it all the time (BEAT, CLOCK):
+    // what is to be subtracted from a time of that node before it is compared with another's.
+    struct ClockOffset {
+        std::int64_t offset_us = 0;
+        std::int64_t error_us = 0;  // at most so far wrong
+    };
+    std::optional<ClockOffset> clock_offset;  // nothing: not measured yet
     std::chrono::steady_clock::time_point last_heard;
 
   private:

@@ -431,6 +431,7 @@ Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string 
         co_return fail(Errc::conflict, "the job is over");
     }
     SaveInput input;
+    input.by = caller.user;
     co_return co_await command(*actor, std::move(input));
 }
 

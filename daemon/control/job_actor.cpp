@@ -184,7 +184,12 @@ Task<void> JobActor::run() {
         if (exchange_) {
             send_answers(exchange_->expire(context_.clock.steady()));
         }
+        if (saving_is_late()) {
+            inputs_.emplace_back(LookInput{});
+        }
     }
+    end_saving(stopping_ ? fail(Errc::unavailable, "the daemon is stopping")
+                         : fail(Errc::conflict, "the job is over"));
 }
 
 // Adds the event to the draft if it has a place there. What has none is stale or a repeat.

@@ -52,7 +52,9 @@ struct RestartInput {
     std::function<void(Status)> done;  // conflict: nothing runs that could be started again
 };
 struct SaveInput {
-    std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been told
+    std::string by;
+    // conflict: no rank runs, or one would die of the signal; else the agents have been told.
+    std::function<void(Status)> done;
 };
 struct EvidenceInput {
     std::string by;
@@ -146,7 +148,6 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void take(Draft& draft, AgentGoneInput& input);
     void take(Draft& draft, CancelInput& input);
     void take(Draft& draft, RestartInput& input);
-    void take(Draft& draft, SaveInput& input);
     void take(Draft& draft, DependencyInput& input);
     void take(Draft& draft, LookInput& input);
     void take(Draft& draft, EvidenceInput& input);
@@ -231,6 +232,19 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void watch_for_hang(const Draft& draft);
     event::FaultSeen hang_fault() const;
     void look_for_anomalies(Draft& draft);
+    void note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found);
+
+    // job_actor_checkpoint.cpp: the ranks are asked to write one
+    void take(Draft& draft, SaveInput& input);
+    void can_save(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                  const wire::CanSave& answer);
+    void save_asked(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                    const wire::SaveAsked& asked);
+    void ask_who_can_save(const Job& job, SaveInput& input);
+    void order_save(Draft& draft, const std::string& by);
+    void look_at_saving(Draft& draft);
+    bool saving_is_late() const;
+    void end_saving(const Status& status);
 
     // job_actor_evidence.cpp
     void ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang);
@@ -339,7 +353,21 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
         std::vector<wire::RankEvidence> saved;
     };
     std::optional<Evidence> evidence_;
-    bool was_paused_ = false;  // the scheduler had suspended it when it was last asked
+    // Which ranks would die of the signal for a checkpoint is being asked.
+    struct Saving {
+        std::int32_t generation;
+        std::int32_t round;
+        std::string by;
+        std::chrono::steady_clock::time_point since;
+        std::set<std::int32_t> awaited;  // slots
+        std::string problem;             // of the first that was heard; "" = none so far
+        std::vector<std::function<void(Status)>> done;
+    };
+    std::optional<Saving> saving_;
+    std::int32_t saving_round_ = 0;
+    std::int32_t time_limit_told_ = 0;  // the generation whose end in time is among the events
+    std::int32_t deaf_told_ = 0;        // of it, events that name a rank
+    bool was_paused_ = false;           // the scheduler had suspended it when it was last asked
 
     std::array<bool, kInvariants> broken_reported_{};
     std::string spec_text_;  // for WELCOME; "" = nobody has called in yet

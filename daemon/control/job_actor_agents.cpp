@@ -101,6 +101,10 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         probed(draft, link, *m14);
     } else if (const auto* m15 = std::get_if<wire::PairTested>(&input.message)) {
         pair_tested(draft, link, *m15);
+    } else if (const auto* m16 = std::get_if<wire::CanSave>(&input.message)) {
+        can_save(draft, link, *m16);
+    } else if (const auto* m17 = std::get_if<wire::SaveAsked>(&input.message)) {
+        save_asked(draft, link, *m17);
     }
 }
 
@@ -144,22 +148,6 @@ void JobActor::take(Draft& draft, RestartInput& input) {
     });
 }
 
-void JobActor::take(Draft& draft, SaveInput& input) {
-    const Generation* live = draft.job().live_generation();
-    Status answer;
-    if (live == nullptr || draft.job().state != JobState::running) {
-        answer = fail(Errc::conflict, "no rank runs that could write a checkpoint: the job is " +
-                                          std::string{to_string(draft.job().state)});
-    } else {
-        for (const auto& [slot, link] : links_) {
-            link->send(wire::Save{live->number});
-        }
-    }
-    draft.answers.push_back([done = input.done, answer](Status stored) {
-        done(stored && !answer ? answer : std::move(stored));
-    });
-}
-
 void JobActor::take(Draft& draft, DependencyInput& input) {
     event::DependencyFailed failed;
     failed.after = input.after;
@@ -168,6 +156,7 @@ void JobActor::take(Draft& draft, DependencyInput& input) {
 }
 
 void JobActor::take(Draft& draft, LookInput&) {
+    look_at_saving(draft);
     release_if_ready(draft, nullptr);
 }
 

@@ -34,6 +34,7 @@ void JobActor::look_for_anomalies(Draft& draft) {
     facts.ranks_per_node = static_cast<std::size_t>(job_.spec.processes_per_node());
     facts.exited = &live->exited;
     for (telemetry::Anomaly& found : anomaly_watch_.look(*series, *now, facts)) {
+        note_nonfinite_loss(draft, found);
         // Of each kind: stragglers must not hide that the loss is NaN.
         const auto kind = static_cast<std::size_t>(found.kind);
         if (draft.job().anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents) {
@@ -53,6 +54,30 @@ void JobActor::look_for_anomalies(Draft& draft) {
         }
         add(draft, std::move(seen));
     }
+}
+
+// A loss that is no number ends the generation if the job wants that. Only the loss does: gradients
+// may overflow where losses are scaled, and the next step makes up for it.
+void JobActor::note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found) {
+    const Job& job = draft.job();
+    const Generation* live = job.live_generation();
+    if (job.spec.recovery.on_nonfinite_loss == NonfiniteLoss::warn || found.metric != "loss" ||
+        found.rank < 0 || live == nullptr || live->first_failure) {
+        return;
+    }
+    event::FaultSeen fault;
+    fault.attempt = job.attempt()->number;
+    fault.generation = live->number;
+    fault.rank = found.rank;
+    if (const auto* claim = job.claim_of_node(found.rank / job.spec.processes_per_node())) {
+        fault.node = claim->node;
+    }
+    fault.cause_class = to_string(CauseClass::nonfinite_loss);
+    fault.message = "rank " + std::to_string(found.rank) + " on " + fault.node + ": " +
+                    found.message +
+                    (found.step >= 0 ? " at step " + std::to_string(found.step) : "");
+    fault.at = context_.clock.wall();
+    add(draft, std::move(fault));
 }
 
 void JobActor::describe(telemetry::JobMetricsView& view) const {

@@ -4,6 +4,9 @@
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -78,15 +81,20 @@ MetricsBody ControlService::own_metrics(std::string_view accept) {
 void ControlService::count_what_is_here() const {
     std::size_t connected = 0;
     double silence = 0;
+    double offset = std::numeric_limits<double>::quiet_NaN();  // until an agent has measured
     for (const auto& [id, actor] : jobs_) {
         for (const auto& [node, link] : actor->links()) {
             ++connected;
             silence = std::max(
                 silence,
                 std::chrono::duration<double>(context_.clock.steady() - link->last_heard).count());
+            if (link->clock_offset) {
+                offset = std::fmax(
+                    offset, std::abs(static_cast<double>(link->clock_offset->offset_us)) / 1e6);
+            }
         }
     }
-    context_.metrics.agents(connected, silence, 0);
+    context_.metrics.agents(connected, silence, offset);
     context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
 }
 

@@ -383,7 +383,8 @@ void add_job_routes(Router& router, const RouteContext& context) {
                      "Job"},
              Command{"/v1/jobs/{id}/checkpoint", checkpoint, "checkpointJob",
                      "Send the ranks the signal at which they write a checkpoint. 409: nothing "
-                     "runs.",
+                     "runs, or a rank, which is named, does not catch the signal and would "
+                     "die of it; then nobody gets it.",
                      "Job"},
              Command{"/v1/sweeps/{id}/cancel", cancel_sweep, "cancelSweep",
                      "Ask every unfinished job of a sweep to stop; the id of any of its jobs.",

@@ -261,7 +261,7 @@ void AnomalyWatch::look_for_nonfinite(const JobSeries& job, Found& found) {
             const auto known = first.find(name);
             if (known == first.end() || at.step < known->second.step) {
                 first[name] = {AnomalyKind::nonfinite, static_cast<std::int32_t>(i), at.step,
-                               name + " is " + std::string{words_of(at.value)}};
+                               name + " is " + std::string{words_of(at.value)}, name};
             }
         }
     }

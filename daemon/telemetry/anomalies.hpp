@@ -34,6 +34,7 @@ struct Anomaly {
     std::int32_t rank = -1;  // -1: the job as a whole
     std::int64_t step = -1;  // -1: none
     std::string message;     // what was seen, with its numbers
+    std::string metric{};    // nonfinite only: whose value it is
 };
 
 // How far above its own recent past a value is.

@@ -157,7 +157,8 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
       heartbeat_age_max_(gauge(*registry_, "lockstep_agent_heartbeat_age_max_seconds",
                                "Age of the oldest last heartbeat of a connected agent.")),
       clock_offset_max_(gauge(*registry_, "lockstep_agent_clock_offset_max_seconds",
-                              "Largest difference of an agent's clock from the daemon's.")),
+                              "Largest difference of a connected agent's clock from the "
+                              "daemon's; NaN until one was measured.")),
       memory_series_(gauge(*registry_, "lockstep_store_series", "Series kept, rank × metric.",
                            {{"tier", "memory"}})),
       memory_bytes_(gauge(*registry_, "lockstep_store_bytes", "Bytes that series take.",

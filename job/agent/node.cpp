@@ -106,6 +106,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     address_ = local_address.empty() ? "127.0.0.1" : local_address;
     welcome_ = welcome;
     connected_ = true;
+    clock_offset_.restart();
     outbox_.reconnected(welcome.acked_batch);
     if (!spec_) {
         auto spec = parse_spec(welcome.spec);
@@ -135,6 +136,10 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
         settle_timer_.cancel();
     }
     wake();
+}
+
+void Node::on(const wire::Clock& clock) {
+    clock_offset_.answered(clock.asked_us, clock.daemon_us, std::chrono::steady_clock::now());
 }
 
 void Node::disconnected() {
@@ -240,6 +245,7 @@ void Node::prepare(const wire::World& given) {
     if (!again) {
         keys_.start_generation(world.generation);
         started_.clear();
+        unwarned_.clear();
         join_wanted_ = false;
         forget_result();
         result_.generation = world.generation;
@@ -298,12 +304,6 @@ void Node::on(const wire::Abort& abort) {
     }
     if (!stopping_) {
         send_join();
-    }
-}
-
-void Node::on(const wire::Save& save) {
-    if (world_ && save.generation == world_->generation) {
-        warn_ranks();
     }
 }
 
@@ -409,10 +409,19 @@ Task<void> Node::tick() {
             beat.time = SystemClock{}.wall();
             beat.generation = world_ ? world_->generation : 0;
             beat.dropped_rows = outbox_.dropped_rows() + bad_reports_ + telemetry_.refused_values();
+            if (const auto offset = clock_offset_.estimate()) {
+                beat.offset_us = offset->offset_us;
+                beat.offset_error_us = offset->error_us;
+            }
+            if (clock_offset_.due()) {
+                beat.asks_us = SystemClock{}.wall_us();
+                clock_offset_.asked(beat.asks_us, std::chrono::steady_clock::now());
+            }
             outbox_.control(beat);
             tell_gpu_watch();
             wake();
         }
+        warn_the_rest();
         co_await sleep_on(tick_timer_, config_.flush);
     }
 }

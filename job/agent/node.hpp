@@ -9,6 +9,7 @@
 // ABORT is answered with JOIN once no rank of that generation lives here.
 #pragma once
 
+#include "job/agent/clock_offset.hpp"
 #include "job/agent/evidence.hpp"
 #include "job/agent/gpu/gpu_watch.hpp"
 #include "job/agent/held_port.hpp"
@@ -34,6 +35,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -85,10 +87,11 @@ class Node {
     bool ranks_running() const { return group_.running(); }
     // Kill everything and exit with kAgentFenced.
     void fence(const std::string& why);
+    // The scheduler says that the time limit is near: the ranks are asked for a checkpoint. One
+    // that does not catch the signal yet gets it as soon as it does.
+    void warn_ranks();
     // Stop the ranks, report, exit 0: STOP and SIGTERM. `farewell`: why it goes although its job
     // may go on; the daemon is told.
-    // The scheduler says that the time limit is near: ranks get the signal their job asked for.
-    void warn_ranks();
     void shut_down(std::chrono::milliseconds grace, std::string farewell = {});
     // No daemon for too long and no ranks: exit.
     void give_up(const std::string& why);
@@ -109,6 +112,7 @@ class Node {
     void on(const wire::Abort& abort);
     void on(const wire::Stop& stop);
     void on(const wire::Save& save);
+    void on(const wire::AskSave& ask);
     void on(const wire::Examine& examine);
     void on(const wire::Probe& probe);
     void on(const wire::PairTest& test);
@@ -116,7 +120,17 @@ class Node {
     void on(const wire::KeyReply& reply);
     void on(const wire::Fenced& fenced);
     void on(const wire::Table& table);
+    void on(const wire::Clock& clock);
     void on(const wire::Drain&) {}  // the session's matter
+
+    // node_checkpoint.cpp: the signal at which ranks write a checkpoint
+    struct Deaf {
+        std::int32_t rank = -1;  // -1 = none is
+        std::string problem;
+    };
+    Deaf find_deaf() const;
+    void send_save_signal(bool only_unwarned);
+    void warn_the_rest();
 
     void prepare(const wire::World& world);
     bool has_hosts(const wire::World& world);
@@ -213,6 +227,9 @@ class Node {
     std::vector<RankState> ranks_;            // by local rank
     wire::ResultFile result_;
     bool result_saved_ = false;
+    // Ranks that are to get the signal of the time limit once they catch it.
+    std::set<std::int32_t> unwarned_;
+    std::chrono::steady_clock::time_point warned_at_;
     std::vector<wire::StartedRank> started_;
     std::unique_ptr<TaskGate> gate_;             // launch task only
     std::vector<wire::StartedRank> tasks_here_;  // until all are
@@ -223,6 +240,7 @@ class Node {
     std::string ports_problem_;  // why there is no JOIN; "" = there is
     UnixMillis hello_at_ = 0;    // when the newest HELLO was made
     std::chrono::steady_clock::time_point hello_made_;
+    ClockOffset clock_offset_;
     std::uint64_t bad_reports_ = 0;
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;

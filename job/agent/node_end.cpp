@@ -4,10 +4,6 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 
-#include <signal.h>
-
-#include <array>
-#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -52,23 +48,6 @@ void Node::save_last_words(const std::string& reason) const {
     const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kPostmortemMode);
     if (!saved) {
         log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
-    }
-}
-
-void Node::warn_ranks() {
-    if (!spec_ || !group_.running()) {
-        return;
-    }
-    constexpr std::array<std::pair<std::string_view, int>, 5> kSignals{{{"USR2", SIGUSR2},
-                                                                        {"USR1", SIGUSR1},
-                                                                        {"TERM", SIGTERM},
-                                                                        {"INT", SIGINT},
-                                                                        {"HUP", SIGHUP}}};
-    for (const auto& [name, number] : kSignals) {
-        if (name == spec_->checkpoint.signal) {
-            log::info("ranks are told to write a checkpoint", {{"signal", name}});
-            group_.signal_ranks(number);
-        }
     }
 }
 

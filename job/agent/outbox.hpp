@@ -40,6 +40,7 @@ class Outbox {
     void event(wire::Fault message) { numbered(std::move(message), false); }
     void event(wire::CheckpointSaved message) { numbered(std::move(message), false); }
     void event(wire::GpuXid message) { numbered(std::move(message), false); }
+    void event(wire::SaveAsked message) { numbered(std::move(message), false); }
     void event(wire::Done message) { numbered(std::move(message), true); }
     void event(wire::Bye message) { numbered(std::move(message), true); }
     // Keeps the batch until it is acknowledged; over the cap the oldest go and are counted.

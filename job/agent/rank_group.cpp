@@ -375,12 +375,14 @@ Task<void> RankGroup::enforce(std::int32_t generation) {
     }
 }
 
-void RankGroup::signal_ranks(int number) {
+std::vector<wire::StartedRank> RankGroup::living() const {
+    std::vector<wire::StartedRank> out;
     for (const auto& rank : ranks_) {
         if (!rank->ended && rank->pid > 0) {
-            ::kill(rank->pid, number);
+            out.push_back({rank->rank, rank->pid});
         }
     }
+    return out;
 }
 
 void RankGroup::signal_all(int number) {

@@ -60,8 +60,8 @@ class RankGroup {
     std::size_t missing() const;
     // SIGTERM now, SIGKILL after `grace`; a shorter grace than before wins.
     void stop(std::chrono::milliseconds grace);
-    // To each rank's own process, not to its group: what has no handler there would die of it.
-    void signal_ranks(int number);
+    // The process of each rank that lives.
+    std::vector<wire::StartedRank> living() const;
     bool running() const { return running_ > 0; }
 
   private:

@@ -14,6 +14,11 @@ UnixMillis SystemClock::wall() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
+std::int64_t SystemClock::wall_us() const {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
 std::chrono::steady_clock::time_point SystemClock::steady() const {
     return std::chrono::steady_clock::now();
 }

@@ -17,6 +17,8 @@ class Clock {
   public:
     virtual ~Clock() = default;
     virtual UnixMillis wall() const = 0;
+    // The same in microseconds, as exactly as the clock can.
+    virtual std::int64_t wall_us() const { return wall() * 1000; }
     // Never goes back; for deadlines and durations.
     virtual std::chrono::steady_clock::time_point steady() const = 0;
 };
@@ -25,6 +27,7 @@ class Clock {
 class SystemClock final : public Clock {
   public:
     UnixMillis wall() const override;
+    std::int64_t wall_us() const override;
     std::chrono::steady_clock::time_point steady() const override;
 };
 

@@ -146,6 +146,9 @@ inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed 
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
 // A hang is told from a slow step by at least this much, unless the job says otherwise.
 inline constexpr auto kHangLeast = std::chrono::seconds{60};
+// Whether each rank catches the signal for a checkpoint is asked of the agents for so long at most.
+inline constexpr auto kSaveAnswers = std::chrono::seconds{3};
+inline constexpr std::int32_t kDeafRankEvents = 8;  // of a generation, before its time limit
 // What the ranks of a hang are doing is looked at for so long at most, before they are ended.
 inline constexpr auto kEvidencePatience = std::chrono::seconds{12};
 // An agent ends its own part sooner, so that what it has is heard.
@@ -154,6 +157,7 @@ inline constexpr auto kEvidenceTool = std::chrono::seconds{5};  // one debugger,
 inline constexpr auto kFlightDump = std::chrono::seconds{3};    // torch looks once a second
 inline constexpr std::size_t kEvidenceParallel = 4;             // debuggers of a node at a time
 inline constexpr std::size_t kEvidenceProcesses = 32;           // of a rank; loaders' workers
+inline constexpr std::size_t kSignalProcesses = 4096;           // of a rank, looked through
 inline constexpr std::size_t kEvidenceThreads = 256;            // of a process
 inline constexpr std::size_t kEvidenceStacks = 3;               // processes of a rank, debugged
 inline constexpr std::size_t kEvidenceFileBytes = 4U << 20U;    // one file; a stack is < 100 KiB
@@ -170,7 +174,7 @@ inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to
 // than they take. Budget of rendezvous.md §4.5: 2 s; a busy machine is no bad one.
 inline constexpr auto kFactsPatience = std::chrono::seconds{15};
 inline constexpr auto kProbePatience = std::chrono::seconds{8};
-inline constexpr auto kGpuTestTimeout = std::chrono::seconds{60};
+inline constexpr auto kCpuTestTimeout = std::chrono::seconds{60};
 // Of one round of the test in pairs: the test, its program's start, and the daemon's wait for both.
 inline constexpr auto kPairTest = std::chrono::seconds{10};
 inline constexpr auto kPairTestTimeout = std::chrono::seconds{20};

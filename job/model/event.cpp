@@ -136,6 +136,14 @@ void fields(V& visit, M& m) {
         visit("message", m.message);
         visit.number_or_none("step", m.step);
         visit("ranks", m.ranks);
+    } else if constexpr (Is<M, event::CheckpointRequested>) {
+        visit("attempt", m.attempt);
+        visit("generation", m.generation);
+        visit("by", m.by);
+        visit("signal", m.signal);
+        visit("rank", m.rank);
+        visit.optional("node", m.node);
+        visit.optional("message", m.message);
     } else if constexpr (Is<M, event::CancelRequested>) {
         visit("by", m.by);
     } else if constexpr (Is<M, event::Finished>) {

@@ -210,6 +210,17 @@ struct WarningGiven {
     std::string node;        // "": of no single node
     std::string message;
 };
+// The ranks have been sent the signal at which they write a checkpoint.
+struct CheckpointRequested {
+    std::int32_t attempt = 0;
+    std::int32_t generation = 0;
+    std::string by;      // a user's name, or "time limit"
+    std::string signal;  // USR2
+    // Of the time limit: the first rank of a node that was left out, for it would have died.
+    std::int32_t rank = -1;
+    std::string node{};
+    std::string message{};
+};
 struct Finished {
     JobState state = JobState::failed;  // succeeded, failed or cancelled
     Cause cause;
@@ -227,7 +238,7 @@ using EventData =
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
                  event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen,
-                 event::WarningGiven>;
+                 event::WarningGiven, event::CheckpointRequested>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

@@ -284,6 +284,10 @@ struct Applier {
         ++current->looks;
         return {};
     }
+    // For people, too: what comes of it is checkpoint_saved.
+    Status operator()(const event::CheckpointRequested& e) const {
+        return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};
+    }
     Status operator()(const event::CheckpointSaved& e) const {
         if (generation(e.attempt, e.generation) == nullptr) {
             return stale("generation");

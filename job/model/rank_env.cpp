@@ -144,6 +144,7 @@ void add_lockstep(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["LOCKSTEP_ADDRESS"] = place.address;
     out["LOCKSTEP_SOCKET"] = place.socket_path;
     out["LOCKSTEP_CHECKPOINT_DIR"] = place.checkpoint_directory;
+    out["LOCKSTEP_CHECKPOINT_SIGNAL"] = spec.checkpoint.signal;
     out["LOCKSTEP_AGENT"] = place.agent_program;
     const RankRole role = spec.role_of(place.rank);
     out["LOCKSTEP_ROLE"] = role.name;

@@ -31,6 +31,21 @@ std::int32_t unstarted_before(const Job& job) {
     return std::min(static_cast<std::int32_t>(count), kUnstarted);
 }
 
+// What may be answered by another generation, and is counted among the restarts then.
+bool is_of_ranks(CauseClass cause) {
+    const auto trigger = trigger_of(cause);
+    return cause == CauseClass::nonfinite_loss || trigger == RecoveryTrigger::rank_failure ||
+           trigger == RecoveryTrigger::node_failure || trigger == RecoveryTrigger::hang;
+}
+
+bool is_wanted(const RecoverySpec& spec, CauseClass cause) {
+    if (cause == CauseClass::nonfinite_loss) {
+        return spec.on_nonfinite_loss == NonfiniteLoss::restart;
+    }
+    const auto trigger = trigger_of(cause);
+    return trigger && spec.has(*trigger);
+}
+
 }  // namespace
 
 std::optional<RecoveryTrigger> trigger_of(CauseClass cause) {
@@ -72,12 +87,8 @@ std::int32_t restarts_used(const Job& job) {
     std::int32_t used = 0;
     for (const Attempt& attempt : job.attempts) {
         used += static_cast<std::int32_t>(std::count_if(
-            attempt.generations.begin(), attempt.generations.end(), [](const Generation& one) {
-                const auto trigger = trigger_of(one.cause.kind);
-                return !one.open() && (trigger == RecoveryTrigger::rank_failure ||
-                                       trigger == RecoveryTrigger::node_failure ||
-                                       trigger == RecoveryTrigger::hang);
-            }));
+            attempt.generations.begin(), attempt.generations.end(),
+            [](const Generation& one) { return !one.open() && is_of_ranks(one.cause.kind); }));
     }
     return used;
 }
@@ -93,14 +104,13 @@ bool crash_loop(const Attempt& attempt) {
         return false;
     }
     const Generation& newest = attempt.generations.back();
-    return std::all_of(attempt.generations.end() - kCrashLoop, attempt.generations.end(),
-                       [&](const Generation& one) {
-                           const auto trigger = trigger_of(one.cause.kind);
-                           const bool failed = trigger == RecoveryTrigger::rank_failure ||
-                                               trigger == RecoveryTrigger::hang;
-                           return !one.open() && failed &&
-                                  std::abs(one.step - newest.step) <= kSameStep;
-                       });
+    return std::all_of(
+        attempt.generations.end() - kCrashLoop, attempt.generations.end(),
+        [&](const Generation& one) {
+            const bool failed = is_of_ranks(one.cause.kind) &&
+                                trigger_of(one.cause.kind) != RecoveryTrigger::node_failure;
+            return !one.open() && failed && std::abs(one.step - newest.step) <= kSameStep;
+        });
 }
 
 std::optional<Cause> reason_to_stop(const Job& job) {
@@ -146,16 +156,13 @@ RecoveryPlan wanted_recovery(const Job& job, const Cause& reason) {
     if (reason.kind == CauseClass::restart_requested) {
         return {Recovery::generation, ""};
     }
-    const auto trigger = trigger_of(reason.kind);
-    if (!trigger || !job.spec.recovery.has(*trigger)) {
+    if (!is_wanted(job.spec.recovery, reason.kind)) {
         return none();
     }
     if (live == nullptr && !attempt.fault && enough && crash_loop(attempt)) {
         return none();  // its cause says so
     }
-    const bool of_ranks =
-        *trigger != RecoveryTrigger::preemption && *trigger != RecoveryTrigger::time_limit;
-    if (of_ranks && live != nullptr) {
+    if (is_of_ranks(reason.kind) && live != nullptr) {
         const std::int32_t used = restarts_used(job);
         if (used >= job.spec.recovery.max_restarts) {
             return none("restarted " + std::to_string(used) + " times already");

@@ -2,6 +2,7 @@
 // Pure functions of the job; any thread.
 //
 //   a rank, a hang      → another generation in the same allocation, ≤ max_restarts of them
+//   a loss that is NaN  → the same, with on_nonfinite_loss restart
 //   a node              → the same if enough nodes are left (spares), else another attempt
 //   preempted, time     → another attempt, ≤ max_attempts of them
 //   a person's restart  → another generation, without being counted

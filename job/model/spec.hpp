@@ -55,6 +55,9 @@ struct CaptureSpec {
 struct CheckpointSpec {
     std::string directory;        // "" = <runs-dir>/<job>/checkpoints
     std::string signal = "USR2";  // what the ranks get: USR2 | USR1 | TERM | INT | HUP
+    // The job names it, so its ranks get it whether they catch it or not. Otherwise only ranks do
+    // that catch it: it would end the others.
+    bool signal_named = false;
     // Seconds before the time limit at which they get it, Slurm only; 0 = never. Slurm may send it
     // up to 60 s earlier (sbatch(1), --signal).
     std::int32_t seconds_before_timeout = 0;
@@ -130,6 +133,13 @@ enum class RecoveryTrigger : std::uint8_t {
 inline constexpr std::size_t kRecoveryTriggers = 5;
 std::string_view to_string(RecoveryTrigger trigger);
 
+// What follows a loss that is NaN or infinite.
+enum class NonfiniteLoss : std::uint8_t {
+    warn,     // an anomaly event
+    stop,     // the job has failed
+    restart,  // another generation from the newest checkpoint, counted as a restart
+};
+
 // Off unless the spec has /recovery: a script that keeps no checkpoints must not run twice by
 // surprise. {} is what stands here.
 struct RecoverySpec {
@@ -137,7 +147,8 @@ struct RecoverySpec {
     std::int32_t max_restarts = 3;  // generations after the first, over all attempts
     std::int32_t max_attempts = 2;  // allocations
     std::array<bool, kRecoveryTriggers> on{true, true, true, true, true};  // by RecoveryTrigger
-    bool exclude_failed_nodes = true;                                      // from the next attempts
+    NonfiniteLoss on_nonfinite_loss = NonfiniteLoss::warn;
+    bool exclude_failed_nodes = true;  // from the next attempts
     bool has(RecoveryTrigger trigger) const {
         return wanted && on[static_cast<std::size_t>(trigger)];
     }
@@ -161,8 +172,10 @@ struct PreflightSpec {
     // A node whose NCCL, torch, container or commit is not that of most nodes fails; false: it is
     // only named.
     bool require_same_versions = true;
-    // Trains for a moment on every node by itself and compares the times; takes seconds.
-    bool gpu_test = false;
+    // Trains for a moment on the CPUs of every node by itself and compares the times; takes
+    // seconds.
+    bool cpu_test = false;
+    bool old_name = false;  // it was asked for as gpu_test, its name in 0.1.0
     // Tests the nodes in pairs, in two rounds, and leaves out one that is slow or fails in both.
     bool pair_test = false;
 };

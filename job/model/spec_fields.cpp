@@ -40,6 +40,7 @@ void read_checkpoint(const Json& json, const std::string& pointer, CheckpointSpe
     std::size_t signal = 0;
     in.word("signal", signal, {kSignals.begin(), kSignals.end()});
     out.signal = kSignals[signal];
+    out.signal_named = in.has("signal");
     in.integer("seconds_before_timeout", out.seconds_before_timeout, 0,
                limits::kSecondsBeforeTimeout);
     in.finish();
@@ -50,7 +51,7 @@ Json to_json(const CheckpointSpec& checkpoint) {
     if (!checkpoint.directory.empty()) {
         out["directory"] = checkpoint.directory;
     }
-    if (checkpoint.signal != kSignals.front()) {
+    if (checkpoint.signal_named) {
         out["signal"] = checkpoint.signal;
     }
     if (checkpoint.seconds_before_timeout > 0) {

@@ -11,6 +11,8 @@ namespace {
 constexpr std::array<std::string_view, kRecoveryTriggers> kTriggers{
     "rank_failure", "node_failure", "hang", "preemption", "time_limit"};
 
+constexpr std::array<std::string_view, 3> kNonfiniteWords{"warn", "stop", "restart"};
+
 void read_on(ObjectReader& in, RecoverySpec& out) {
     if (!in.has("on")) {
         return;
@@ -48,13 +50,9 @@ void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldErr
     in.integer("max_restarts", out.max_restarts, 0, limits::kRestarts);
     in.integer("max_attempts", out.max_attempts, 1, limits::kAttempts);
     read_on(in, out);
-    if (in.has("on_nonfinite_loss")) {
-        std::string word;
-        in.string("on_nonfinite_loss", word, limits::kTextBytes);
-        if (word != "warn") {
-            in.error("on_nonfinite_loss", "only warn is available yet");
-        }
-    }
+    auto on_nonfinite = static_cast<std::size_t>(out.on_nonfinite_loss);
+    in.word("on_nonfinite_loss", on_nonfinite, {kNonfiniteWords.begin(), kNonfiniteWords.end()});
+    out.on_nonfinite_loss = static_cast<NonfiniteLoss>(on_nonfinite);
     in.boolean("exclude_failed_nodes", out.exclude_failed_nodes);
     in.finish();
 }
@@ -82,6 +80,10 @@ Json to_json(const RecoverySpec& recovery) {
         if (recovery.on[i]) {
             out["on"].push_back(kTriggers[i]);
         }
+    }
+    if (recovery.on_nonfinite_loss != NonfiniteLoss::warn) {
+        out["on_nonfinite_loss"] =
+            kNonfiniteWords[static_cast<std::size_t>(recovery.on_nonfinite_loss)];
     }
     out["exclude_failed_nodes"] = recovery.exclude_failed_nodes;
     return out;

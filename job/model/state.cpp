@@ -33,6 +33,7 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "evidence_taken",
     "preflight",
     "warning",
+    "checkpoint_requested",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
     "none",       "user_error",       "rank_exit", "rank_signal",       "oom",

@@ -50,8 +50,9 @@ enum class EventKind : std::uint8_t {
     evidence_taken,
     preflight,
     warning,
+    checkpoint_requested,
 };
-inline constexpr std::size_t kEventKinds = 26;
+inline constexpr std::size_t kEventKinds = 27;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (design §6).
 enum class CauseClass : std::uint8_t {
@@ -131,6 +132,7 @@ inline constexpr std::array kTransitions{
     Transition{JobState::running, EventKind::restart_requested, JobState::running},
     Transition{JobState::starting, EventKind::evidence_taken, JobState::starting},
     Transition{JobState::running, EventKind::evidence_taken, JobState::running},
+    Transition{JobState::running, EventKind::checkpoint_requested, JobState::running},
     // Of a spare that is not needed yet, or that was asked for when its turn came.
     Transition{JobState::running, EventKind::agent_claimed, JobState::running},
     Transition{JobState::restarting, EventKind::agent_claimed, JobState::restarting},

@@ -11,13 +11,13 @@
 namespace lockstep::wire {
 namespace {
 
-constexpr std::array<const char*, 18> kAgentTypes{
-    "hello",      "join",  "ready", "started", "exited",   "fault",
-    "checkpoint", "done",  "keys",  "beat",    "examined", "gpu_xid",
-    "evidence",   "table", "bye",   "checked", "probed",   "pair_tested"};
-constexpr std::array<const char*, 14> kDaemonTypes{
-    "welcome", "world", "start",   "abort", "stop",  "ack",   "key_reply",
-    "fenced",  "save",  "examine", "table", "drain", "probe", "pair_test"};
+constexpr std::array<const char*, 20> kAgentTypes{
+    "hello", "join",    "ready",  "started",     "exited",   "fault",     "checkpoint",
+    "done",  "keys",    "beat",   "examined",    "gpu_xid",  "evidence",  "table",
+    "bye",   "checked", "probed", "pair_tested", "can_save", "save_asked"};
+constexpr std::array<const char*, 16> kDaemonTypes{
+    "welcome", "world",   "start", "abort", "stop",  "ack",       "key_reply", "fenced",
+    "save",    "examine", "table", "drain", "probe", "pair_test", "ask_save",  "clock"};
 
 template <class Variant, std::size_t I = 0, std::size_t N>
 Result<Variant> take_variant(const Json& json, std::string_view type,

@@ -20,12 +20,12 @@
 // ABORT is the question and JOIN the answer: an agent joins anew once none of its ranks lives, and
 // says which generation it has left; asked again, it answers again.
 //
-// EXITED, FAULT, CHECKPOINT, GPU_XID, DONE and BYE carry `event`, a number that counts from 1 per
-// agent; batches carry `seq`. Both are kept by the agent until ACK names them and replayed after a
-// reconnect; the daemon acknowledges what is durable and ignores what it has already. Of DONE and
-// BYE nothing is stored: their ACK says only that they were heard. A daemon that is restarted
-// before the loss of BYE's node is on disk finds that node silent. Every message of a generation
-// carries its number; a stale one is answered FENCED.
+// EXITED, FAULT, CHECKPOINT, GPU_XID, SAVE_ASKED, DONE and BYE carry `event`, a number that counts
+// from 1 per agent; batches carry `seq`. Both are kept by the agent until ACK names them and
+// replayed after a reconnect; the daemon acknowledges what is durable and ignores what it has
+// already. Of DONE and BYE nothing is stored: their ACK says only that they were heard. A daemon
+// that is restarted before the loss of BYE's node is on disk finds that node silent. Every message
+// of a generation carries its number; a stale one is answered FENCED.
 //
 // Either side says that it goes on purpose: BYE, the agent (told to end, nothing of its is left);
 // DRAIN, the daemon (it is being stopped: come back).
@@ -192,10 +192,29 @@ struct PairTested {  // the answer to PAIR_TEST: a PairOutcome
     std::string problem;
     bool absent = false;
 };
+struct CanSave {  // the answer to ASK_SAVE
+    std::int32_t generation = 0;
+    std::int32_t round = 0;
+    std::int32_t rank = -1;  // the first that does not catch the signal; -1 = each of them does
+    std::string problem;     // what it does not do, in words
+};
+// The scheduler has said that the time limit is near: the ranks were sent the signal.
+struct SaveAsked {
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // the first that was left out; -1 = none
+    std::string problem;     // why
+    UnixMillis time = 0;
+};
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
     std::uint64_t dropped_rows = 0;  // reports lost so far on this node, for whatever reason
+    // The agent's clock, microseconds since the Unix epoch, if CLOCK is to answer; 0 = it is not.
+    std::int64_t asks_us = 0;
+    // The agent's clock minus the daemon's, and how far that may be wrong, both in microseconds.
+    std::int64_t offset_us = 0;
+    std::int64_t offset_error_us = -1;  // -1 = not known yet
 };
 
 // ---- daemon → agent -------------------------------------------------------------------------
@@ -253,6 +272,16 @@ struct Abort {  // stop the ranks of this generation: TERM, grace, KILL
 struct Save {  // the ranks of this generation are to write a checkpoint now
     std::int32_t generation = 0;
 };
+struct Clock {                   // the answer to a BEAT that asks, at once
+    std::int64_t asked_us = 0;   // of the BEAT
+    std::int64_t daemon_us = 0;  // the daemon's clock when it was read
+};
+// Which of the ranks would die of the signal for a checkpoint? CAN_SAVE answers; nothing is sent to
+// the ranks.
+struct AskSave {
+    std::int32_t generation = 0;
+    std::int32_t round = 0;
+};
 struct Examine {  // look what the ranks of this generation are doing, before they are ended
     std::int32_t generation = 0;
     std::string reason;
@@ -294,9 +323,9 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
                                   KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
-                                  Bye, Checked, Probed, PairTested>;
+                                  Bye, Checked, Probed, PairTested, CanSave, SaveAsked>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
-                                   Examine, Table, Drain, Probe, PairTest>;
+                                   Examine, Table, Drain, Probe, PairTest, AskSave, Clock>;
 
 std::string encode(const AgentMessage& message);
 std::string encode(const DaemonMessage& message);

@@ -46,6 +46,29 @@ requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
     visit("generation", m.generation);
 }
 template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, AskSave>
+void fields(V& visit, M& m) {
+    visit("generation", m.generation);
+    visit("round", m.round);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, CanSave>
+void fields(V& visit, M& m) {
+    visit("generation", m.generation);
+    visit("round", m.round);
+    visit("rank", m.rank);
+    visit("problem", m.problem);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, SaveAsked>
+void fields(V& visit, M& m) {
+    visit("event", m.event);
+    visit("generation", m.generation);
+    visit("rank", m.rank);
+    visit("problem", m.problem);
+    visit("time", m.time);
+}
+template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, StartedRank>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
@@ -192,6 +215,15 @@ void fields(V& visit, M& m) {
     visit("time", m.time);
     visit("generation", m.generation);
     visit("dropped_rows", m.dropped_rows);
+    visit.optional("asks_us", m.asks_us);
+    visit.optional("offset_us", m.offset_us);
+    visit.number_or_none("offset_error_us", m.offset_error_us);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Clock>
+void fields(V& visit, M& m) {
+    visit("asked_us", m.asked_us);
+    visit("daemon_us", m.daemon_us);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Bye>

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 
 namespace lockstep::stop_signal {
 namespace {
@@ -12,6 +14,13 @@ std::atomic<bool> stop{false};
 std::atomic<bool> checkpoint{false};
 std::atomic<std::int64_t> first_seen{0};  // steady clock, ns; 0 = not seen
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+
+// What the job's checkpoint.signal names. TERM means to end, whoever sends it.
+int checkpoint_signal() {
+    const char* name = std::getenv("LOCKSTEP_CHECKPOINT_SIGNAL");
+    const std::string_view word = name == nullptr ? "" : name;
+    return word == "USR1" ? SIGUSR1 : word == "INT" ? SIGINT : word == "HUP" ? SIGHUP : SIGUSR2;
+}
 
 void on_signal(int number) {
     (number == SIGTERM ? stop : checkpoint).store(true, std::memory_order_relaxed);
@@ -24,8 +33,8 @@ void install() {
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
+    sigaction(checkpoint_signal(), &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);
-    sigaction(SIGUSR2, &action, nullptr);
 }
 
 bool requested() {

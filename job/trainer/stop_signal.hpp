@@ -1,6 +1,6 @@
 // What the signals of the agent ask of a rank: SIGTERM = finish the step, write a checkpoint, end;
-// SIGUSR2 = write a checkpoint and go on. One per process; install() from main before threads.
-// The questions may be asked from any thread.
+// SIGUSR2, or the signal that LOCKSTEP_CHECKPOINT_SIGNAL names = write a checkpoint and go on. One
+// per process; install() from main before threads. The questions may be asked from any thread.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ void install();
 bool requested();
 // How long ago SIGTERM came, as seen by this function's first call after it; 0 if it did not.
 std::chrono::milliseconds age();
-// True once per SIGUSR2 (several that came together count as one).
+// True once per request for a checkpoint (several that came together count as one).
 bool take_checkpoint_request();
 // For tests: as if the signal had come, or had never come.
 void request();

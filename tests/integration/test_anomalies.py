@@ -41,6 +41,36 @@ class Anomalies(harness.TestCase):
         ended = self.daemon.wait_state(job, "succeeded", 60)
         self.assertEqual(ended["anomalies"], {"nonfinite": 1})
 
+    def diverging(self, generations, **recovery):
+        """Rank 1's loss is NaN from step 5 on in the first `generations` generations; then the job ends."""
+        script = ('[ $LOCKSTEP_GENERATION -gt ' + str(generations) + ' ] && exit 0\n' +
+                  SCRIPT.format(done=self.root / "never", agent=harness.BIN / "lockstep-agent"))
+        return self.daemon.submit(harness.command_job(
+            "diverges", "/bin/sh", "-c", script, resources={"nodes": 1, "ranks_per_node": 2},
+            recovery={"on": [], **recovery}))["id"]
+
+    def test_on_nonfinite_loss_stop_ends_the_job_and_names_rank_and_step(self):
+        job = self.diverging(9, on_nonfinite_loss="stop")
+        done = self.daemon.wait_state(job, harness.FINAL, 40)
+        self.assertEqual((done["state"], done["cause"]["class"], done["cause"]["rank"]),
+                         ("failed", "nonfinite_loss", 1), done)
+        self.assertRegex(done["cause"]["message"], r"^rank 1 on \S+: loss is NaN at step 5$")
+        self.assertIn("nonfinite_loss", self.daemon.cli("show", job).stdout)
+
+    def test_on_nonfinite_loss_restart_is_another_generation(self):
+        job = self.diverging(1, on_nonfinite_loss="restart", max_restarts=1)
+        done = self.daemon.wait_state(job, harness.FINAL, 60)
+        self.assertEqual(done["state"], "succeeded", done)
+        self.assertEqual([g.get("cause", {}).get("class") for g in done["attempts"][0]["generations"]],
+                         ["nonfinite_loss", None])
+
+    def test_restarts_for_a_nonfinite_loss_are_counted(self):
+        job = self.diverging(9, on_nonfinite_loss="restart", max_restarts=1)
+        done = self.daemon.wait_state(job, harness.FINAL, 60)
+        self.assertEqual((done["state"], done["cause"]["class"]), ("failed", "nonfinite_loss"), done)
+        self.assertEqual(len(done["attempts"][0]["generations"]), 2)
+        self.assertIn("restarted 1 times already", done["cause"]["message"])
+
 
 if __name__ == "__main__":
     harness.main()

@@ -266,6 +266,7 @@ TEST(NodeEnvironment, HasWhatLaunchersTakeAndNothingOfARank) {
                              {"LOCKSTEP_AGENT", "/opt/bin/lockstep-agent"},
                              {"LOCKSTEP_ATTEMPT", "2"},
                              {"LOCKSTEP_CHECKPOINT_DIR", "/ckpt"},
+                             {"LOCKSTEP_CHECKPOINT_SIGNAL", "USR2"},
                              {"LOCKSTEP_GENERATION", "3"},
                              {"LOCKSTEP_HOSTS", "n1,n2"},
                              {"LOCKSTEP_JOB_ID", "ls-01J0000000000000000000000A"},

@@ -42,6 +42,8 @@ EventData fitting(EventKind kind) {
         }
         case EventKind::checkpoint_saved:
             return event::CheckpointSaved{1, 1, 5, "p"};
+        case EventKind::checkpoint_requested:
+            return event::CheckpointRequested{1, 1, "ada", "USR2"};
         case EventKind::generation_ended:
             return event::GenerationEnded{1, 1, {}};
         case EventKind::attempt_ended:
@@ -548,6 +550,22 @@ TEST(JobView, ShowsTheContractsFieldsAndLeavesUnknownOnesOut) {
     h.must(h.exit(3, 4));
     EXPECT_EQ(rank_json(h.job, 3)["exit_code"], 4);
     EXPECT_EQ(rank_json(h.job, 3)["state"], "failed");
+}
+
+// Ranks report their checkpoints each for itself, and a lagging one says so late.
+TEST(Job, AnOlderCheckpointDoesNotReplaceANewerOne) {
+    History h;
+    h.running();
+    h.must(event::CheckpointSaved{1, 1, 20, "twenty"});
+    const UnixMillis at = h.job.checkpoint_at;
+    h.must(event::CheckpointSaved{1, 1, 10, "ten"});
+    EXPECT_EQ(h.job.checkpoint_step, 20);
+    EXPECT_EQ(h.job.checkpoint_path, "twenty");
+    EXPECT_EQ(h.job.checkpoint_at, at);
+    h.must(event::CheckpointSaved{1, 1, 20, "twenty, again"});  // of another rank
+    EXPECT_EQ(h.job.checkpoint_path, "twenty, again");
+    h.must(event::CheckpointSaved{1, 1, 30, "thirty"});
+    EXPECT_EQ(h.job.checkpoint_step, 30);
 }
 
 }  // namespace

@@ -132,6 +132,44 @@ TEST(Recovery, EveryCauseInEverySituation) {
     }
 }
 
+TEST(Recovery, ALossThatIsNoNumberIsAnsweredAsTheJobSays) {
+    const auto of = [](const char* word, int max_restarts = 3) {
+        return R"(,"recovery":{"on":[],"on_nonfinite_loss":")" + std::string{word} +
+               R"(","max_restarts":)" + std::to_string(max_restarts) + "}";
+    };
+    History stop = running(of("stop"));
+    stop.must(stop.fault(CauseClass::nonfinite_loss));
+    EXPECT_EQ(due_of(stop), ActionKind::stop);
+    EXPECT_EQ(outcome(stop.job).cause.kind, CauseClass::nonfinite_loss);
+
+    History again = running(of("restart"));
+    again.must(again.fault(CauseClass::nonfinite_loss));
+    EXPECT_EQ(due_of(again), ActionKind::restart);
+    again.must(again.end_of_generation(CauseClass::nonfinite_loss, 40));
+    EXPECT_EQ(restarts_used(again.job), 1);
+
+    History spent = running(of("restart", 0));
+    spent.must(spent.fault(CauseClass::nonfinite_loss));
+    EXPECT_EQ(due_of(spent), ActionKind::stop);
+
+    History other = running(of("restart"));  // and nothing else is recovered from
+    other.must(other.fault(CauseClass::hang));
+    EXPECT_EQ(due_of(other), ActionKind::stop);
+}
+
+TEST(Recovery, ALossThatIsNoNumberAtTheSameStepAgainIsACrashLoop) {
+    History h = running(R"(,"recovery":{"on_nonfinite_loss":"restart","max_restarts":9})");
+    for (int i = 0; i < kCrashLoop; ++i) {
+        if (i > 0) {
+            h.again();
+        }
+        h.must(h.fault(CauseClass::nonfinite_loss));
+        h.must(h.end_of_generation(CauseClass::nonfinite_loss, 40));
+    }
+    EXPECT_TRUE(crash_loop(*h.job.attempt()));
+    EXPECT_EQ(due_of(h), ActionKind::stop);
+}
+
 TEST(Recovery, ARankThatExitsStartsTheNextGeneration) {
     History h = running(kOn);
     h.must(h.exit(3, 1));

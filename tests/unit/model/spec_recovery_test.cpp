@@ -95,13 +95,14 @@ TEST(SpecRecovery, WhatIsOutOfRangeIsNamed) {
               (Errors{"/recovery/max_restarts: must be 0..1000",
                       "/recovery/max_attempts: must be 1..100"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":{"max_restarts":1001,"max_attempts":101})").size(), 2U);
-    EXPECT_EQ(wrong_recovery(R"("recovery":{"on":["oom"]})"),
-              (Errors{"/recovery/on: unknown: \"oom\"; must be one of: rank_failure, node_failure, hang, "
-                      "preemption, time_limit"}));
+    EXPECT_EQ(
+        wrong_recovery(R"("recovery":{"on":["oom"]})"),
+        (Errors{"/recovery/on: unknown: \"oom\"; must be one of: rank_failure, node_failure, hang, "
+                "preemption, time_limit"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":{"on":"hang"})"),
               (Errors{"/recovery/on: must be an array of strings"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":{"on_nonfinite_loss":"abort"})"),
-              (Errors{"/recovery/on_nonfinite_loss: only warn is available yet"}));
+              (Errors{"/recovery/on_nonfinite_loss: must be one of: warn, stop, restart"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":{"later":1},"watch":{"later":1})"),
               (Errors{"/recovery/later: unknown field", "/watch/later: unknown field"}));
     EXPECT_EQ(wrong_recovery(R"("recovery":[])"), (Errors{"/recovery: must be an object"}));

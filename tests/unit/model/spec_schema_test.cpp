@@ -293,7 +293,8 @@ TEST(SpecSchema, LengthsAreTheParsers) {
             expect_accepted(field.path, text_of(field.path, most));
             expect_refused(field.path, text_of(field.path, most + 1));
         }
-        if (field.schema.contains("maxProperties") && field.schema.contains("additionalProperties")) {
+        if (field.schema.contains("maxProperties") &&
+            field.schema.contains("additionalProperties")) {
             const auto most = field.schema["maxProperties"].get<std::size_t>();
             Json value = Json::object();
             const bool sweep = field.path == "sweep.parameters";
@@ -302,8 +303,7 @@ TEST(SpecSchema, LengthsAreTheParsers) {
                     expect_accepted(field.path, value);
                 }
                 const std::string key = "A" + std::to_string(i);
-                value[sweep ? "environment." + key : key] =
-                    sweep ? Json::array({"1"}) : Json("1");
+                value[sweep ? "environment." + key : key] = sweep ? Json::array({"1"}) : Json("1");
             }
             expect_refused(field.path, value);
         }
@@ -328,7 +328,8 @@ TEST(SpecSchema, ExamplesAreAccepted) {
             for (const Json& example : field.schema["examples"]) {
                 const Json document = field.path == "sweep.parameters"
                                           ? parsed(R"({"name":"a","framework":"native","sweep":{
-                                                "parameters":)" + dump_json(example) + "}}")
+                                                "parameters":)" +
+                                                   dump_json(example) + "}}")
                                           : with_field(field.path, example);
                 EXPECT_TRUE(verdict_of(document).good)
                     << field.path << " " << verdict_of(document).text();

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -176,6 +177,79 @@ class Module(WithAgent):
         self.assertFalse(lockstep.report(step=1, loss=1))
         with self.assertRaises(lockstep.LockstepError):
             lockstep.get("k")
+
+
+class CheckpointRequested(unittest.TestCase):
+    """Each in a process of its own: a signal handler belongs to the whole process."""
+
+    def in_process(self, text, **environment):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
+        done = subprocess.run([sys.executable, "-c", "import os, signal, threading, lockstep\n" + text],
+                              env={**clean, "PYTHONPATH": str(ROOT / "job/rank/python"), **environment},
+                              capture_output=True, text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_is_true_once_for_each_request_and_several_count_as_one(self):
+        self.in_process("""
+assert not lockstep.checkpoint_requested()
+for _ in range(3):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert lockstep.checkpoint_requested()
+    assert not lockstep.checkpoint_requested()
+""", LOCKSTEP_CHECKPOINT_SIGNAL="USR1")
+
+    def test_the_kernel_sees_that_the_process_catches_the_signal(self):
+        self.in_process("""
+def caught():
+    line = next(l for l in open("/proc/self/status") if l.startswith("SigCgt:"))
+    return int(line.split()[1], 16) >> (signal.SIGUSR2 - 1) & 1
+assert not caught()
+lockstep.checkpoint_requested()
+assert caught()
+""", LOCKSTEP_CHECKPOINT_SIGNAL="USR2")
+
+    def test_a_handler_that_was_there_is_called_too(self):
+        self.in_process("""
+seen = []
+signal.signal(signal.SIGUSR2, lambda *_: seen.append(1))
+lockstep.checkpoint_requested()
+os.kill(os.getpid(), signal.SIGUSR2)
+assert lockstep.checkpoint_requested() and seen == [1], seen
+""", LOCKSTEP_CHECKPOINT_SIGNAL="USR2")
+
+    def test_a_forked_child_does_not_answer_the_request_of_its_parent(self):
+        self.in_process("""
+lockstep.checkpoint_requested()
+os.kill(os.getpid(), signal.SIGUSR2)
+child = os.fork()
+if child == 0:
+    os._exit(1 if lockstep.checkpoint_requested() else 0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert lockstep.checkpoint_requested()
+""", LOCKSTEP_CHECKPOINT_SIGNAL="USR2")
+
+    def test_the_first_call_belongs_into_the_main_thread(self):
+        self.in_process("""
+problem = []
+def call():
+    try:
+        lockstep.checkpoint_requested()
+    except RuntimeError as error:
+        problem.append(str(error))
+thread = threading.Thread(target=call)
+thread.start(); thread.join()
+assert "main thread" in problem[0], problem
+assert not lockstep.checkpoint_requested()
+thread = threading.Thread(target=lockstep.checkpoint_requested)
+thread.start(); thread.join()
+""", LOCKSTEP_CHECKPOINT_SIGNAL="USR2")
+
+    def test_without_lockstep_nobody_asks_and_nothing_is_installed(self):
+        self.in_process("""
+assert not lockstep.checkpoint_requested()
+assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+""")
 
 
 if __name__ == "__main__":

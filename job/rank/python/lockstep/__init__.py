@@ -12,7 +12,13 @@ Without ``LOCKSTEP_SOCKET`` (the script was started by hand) ``report``, ``phase
 ``checkpoint`` do nothing and return False, so the same script runs anywhere; the key functions
 raise ``LockstepError``, because nothing can stand in for the other ranks.
 
-All functions may be called from any thread. After ``os.fork()`` the child opens its own connection.
+``checkpoint_requested()`` says whether a checkpoint was asked for (``lockstep checkpoint ID``, or the
+time limit is near), so that the loop can write one and go on:
+
+    if step % 1000 == 0 or lockstep.checkpoint_requested():
+        save(model)
+
+All functions may be called from any thread (the first checkpoint_requested() from the main one). After ``os.fork()`` the child opens its own connection.
 """
 
 from lockstep._client import (
@@ -36,6 +42,7 @@ from lockstep._client import (
     set,
     wait,
 )
+from lockstep._checkpoint import checkpoint_requested
 
 __all__ = [
     "Client",
@@ -48,6 +55,7 @@ __all__ = [
     "barrier",
     "cas",
     "checkpoint",
+    "checkpoint_requested",
     "delete",
     "dropped_reports",
     "get",
