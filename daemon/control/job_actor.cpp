@@ -184,7 +184,7 @@ Task<void> JobActor::run() {
         if (exchange_) {
             send_answers(exchange_->expire(context_.clock.steady()));
         }
-        if (saving_is_late()) {
+        if (saving_) {
             inputs_.emplace_back(LookInput{});
         }
     }

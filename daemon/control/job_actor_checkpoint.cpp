@@ -80,8 +80,8 @@ void JobActor::look_at_saving(Draft& draft) {
         return;
     }
     const Generation* live = draft.job().live_generation();
-    if (live == nullptr || live->number != saving_->generation) {
-        end_saving(fail(Errc::conflict, "its ranks have ended meanwhile"));
+    if (live == nullptr || live->number != saving_->generation || live->exited_count > 0) {
+        end_saving(fail(Errc::conflict, "ranks of it have ended meanwhile"));
     } else if (!saving_->problem.empty()) {
         end_saving(fail(Errc::conflict,
                         saving_->problem +

@@ -42,8 +42,8 @@ constexpr std::string_view kSpecSchemas = R"json(
       "properties": {
       "directory": {"type": "string", "maxLength": 4096,
         "description": "Absolute path, handed to the ranks as LOCKSTEP_CHECKPOINT_DIR; a folder beside the job's logs if not given."},
-      "signal": {"type": "string", "enum": ["USR2", "USR1", "TERM", "INT", "HUP"], "default": "USR2",
-        "description": "What the ranks get before the time limit and on `lockstep checkpoint`. Named here, every rank gets it; not named, only ranks that catch USR2 do, and the request is refused if one does not."},
+      "signal": {"type": "string", "enum": ["USR2", "USR1", "TERM", "INT", "HUP"],
+        "description": "The signal that the ranks get before the time limit and on `lockstep checkpoint`. Named here, every rank gets it; not given, it is USR2, only ranks that catch it get it, and the request is refused if one does not."},
       "seconds_before_timeout": {"type": "integer", "minimum": 0, "maximum": 65535, "default": 0,
         "description": "Seconds before the time limit at which the ranks are asked for a checkpoint; 0 = never. Slurm only; Slurm may send it up to 60 s earlier."}}},
     "recovery": {"type": "object", "additionalProperties": false,

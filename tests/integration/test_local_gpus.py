@@ -2,16 +2,17 @@
 lockstepd. The names come from lockstepd's own CUDA_VISIBLE_DEVICES; no GPU is needed to give one."""
 
 import pathlib
+import re
 
 import harness
 
 NAMES = "GPU-0a,MIG-1b,2"
-SHOW = 'echo "sees ${CUDA_VISIBLE_DEVICES-unset}"; until [ -e "$0" ]; do sleep 0.05; done'
+SHOW = 'echo "sees [${CUDA_VISIBLE_DEVICES-unset}]"; until [ -e "$0" ]; do sleep 0.05; done'
 
 
 class GpuDaemon(harness.Daemon):
     def environment(self):
-        return {**super().environment(), "CUDA_VISIBLE_DEVICES": NAMES}
+        return {**super().environment(), "CUDA_VISIBLE_DEVICES": NAMES, "LOCKSTEP_LOCAL_CORES": "8"}
 
 
 class LocalGpus(harness.TestCase):
@@ -32,12 +33,9 @@ class LocalGpus(harness.TestCase):
         return job["id"], end
 
     def sees(self, job, rank=0):
-        def first():
-            return self.daemon.rank_log(job, rank).strip().removeprefix("sees ") if "sees" in \
-                self.daemon.rank_log(job, rank) else None
         self.daemon.wait_state(job, ("running", "succeeded"))
-        harness.wait_until(lambda: first() is not None, 20, "the rank says what it sees")
-        return first()
+        said = lambda: re.search(r"sees \[(.*)\]", self.daemon.rank_log(job, rank))
+        return harness.wait_until(said, 20, "the rank says what it sees").group(1)
 
     def test_jobs_that_run_together_have_gpus_of_their_own(self):
         one, end = self.submit(1, nodes=2)

@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import resource
 import threading
 
 import harness
@@ -37,6 +38,22 @@ class Restart(harness.TestCase):
         harness.wait_until(lambda: all("done" in log.read_text() for log in logs), 30, "the ranks finish")
         self.daemon.start()
         self._check_complete(folder, job_id, 200)
+
+    def test_an_io_error_of_the_store_stops_the_daemon_and_the_next_one_has_everything(self):
+        kept = self.daemon.submit(harness.command_job("kept", "/bin/true"))["id"]
+        self.daemon.wait_state(kept, "succeeded")
+        # The kernel refuses every byte written to a file from now on (EFBIG).
+        hard = resource.prlimit(self.daemon.process.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_FSIZE, (1, hard))
+        try:
+            status = self.daemon.api("POST", "/v1/jobs", harness.command_job("lost", "/bin/true"))[0]
+            self.assertGreaterEqual(status, 500, "it is not on disk, so it was not accepted")
+        except harness.Unreachable:
+            pass  # it went before it answered
+        self.assertEqual(self.daemon.process.wait(20), 70)
+        self.daemon.start()
+        names = [job["name"] for job in self.daemon.get("/v1/jobs")["items"]]
+        self.assertEqual(names, ["kept"])
 
     def test_repeated_kills_during_a_run_change_nothing(self):
         folder, job_id = self._gated(steps=300, gate=1)

@@ -437,13 +437,17 @@ TEST_F(RoutesTest, EventStreamResumesByIdAndFollows) {
             got += bytes;
             if (!sent && got.find("id: 2\n") != std::string::npos) {
                 sent = true;
-                server_->on_thread([&] { control_.publish(message(3)); });
+                server_->on_thread([&] {
+                    control_.publish(message(2));  // published a moment after it was replayed
+                    control_.publish(message(3));
+                });
             }
             return got.find("id: 3\n") == std::string::npos;
         });
     ASSERT_TRUE(done);
     EXPECT_EQ(done->header("Content-Type"), "text/event-stream");
     EXPECT_EQ(got.find("id: 1\n"), std::string::npos);
+    EXPECT_EQ(got.find("id: 2\n"), got.rfind("id: 2\n")) << "told twice:\n" << got;
     EXPECT_NE(got.find("id: 3\nevent: submitted\ndata: {\"seq\":3}\n\n"), std::string::npos) << got;
     EXPECT_EQ(get("/v1/events?topics=weather").status, 400);
     EXPECT_EQ(call("GET", "/v1/events", "user-token", "", {{"Last-Event-ID", "x"}}).status, 400);

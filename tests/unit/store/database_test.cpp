@@ -243,6 +243,42 @@ TEST_F(DatabaseTest, HistoryBeyondItsSizeGoesThatOfFinishedJobsFirst) {
     EXPECT_EQ(db_->history_size()->bytes, each);
 }
 
+TEST_F(DatabaseTest, HistoryOfExactlyItsSizeStaysAndOneByteLessCostsOneChunk) {
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(db_->add_chunks({JobId{"ls-gone"},
+                                 {some_chunk(1, 1000), some_chunk(2, 1000), some_chunk(3, 1000)},
+                                 0,
+                                 ""})
+                    .has_value());
+    ASSERT_TRUE(db_->commit().has_value());
+    const std::int64_t all = db_->history_size()->bytes;
+    const auto expire = [&](std::int64_t bytes, std::size_t most) {
+        EXPECT_TRUE(db_->begin().has_value());
+        const auto gone = db_->expire_history(bytes, -1e300, most);
+        EXPECT_TRUE(db_->commit().has_value());
+        return gone ? gone->chunks : -1;
+    };
+    EXPECT_EQ(expire(all, 100), 0);
+    EXPECT_EQ(expire(all - 1, 100), 1);
+    EXPECT_EQ(expire(0, 1), 1) << "at most so many at a time";
+    EXPECT_EQ(expire(0, 100), 1);
+    EXPECT_EQ(db_->history_size()->bytes, 0);
+}
+
+TEST_F(DatabaseTest, EventsAfterOneAreThoseBehindIt) {
+    for (int seq = 1; seq <= 4; ++seq) {
+        submit(submission(seq));
+    }
+    const auto after = *db_->events_after(2, 10);
+    ASSERT_EQ(after.size(), 2U) << "the last one that was told is not told again";
+    EXPECT_EQ(after[0].seq, 3);
+    EXPECT_EQ(db_->events_after(2, 1)->size(), 1U);
+    EXPECT_TRUE(db_->events_after(4, 10)->empty());
+    const auto job = after[0].job;
+    EXPECT_EQ(db_->events_of(job, 2, 10)->size(), 1U);
+    EXPECT_TRUE(db_->events_of(job, 3, 10)->empty());
+}
+
 TEST_F(DatabaseTest, WithItsLastChunkAJobThatIsOverLosesItsState) {
     const auto running = submit(submission(1)).id;
     const JobId over{"ls-gone"};

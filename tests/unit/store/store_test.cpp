@@ -117,6 +117,37 @@ TEST_F(StoreTest, AFullDiskFailsTheWholeGroupAndHealsWithoutARestart) {
     EXPECT_EQ(fatal_, 0);
 }
 
+// What the disk has is not known after an error of SQLite's own: nothing of the transaction stays,
+// no other one is begun, and whoever runs the daemon hears of it once.
+TEST_F(StoreTest, AfterAnErrorOfTheDatabaseNothingIsWrittenAnyMore) {
+    auto body = [&]() -> Task<void> {
+        SubmitWrite first = submission(store_->next_seq());
+        Append twice = first.append;
+        const auto good = co_await store_->submit(std::move(first));
+        EXPECT_TRUE(good.has_value());
+        // Its second half cannot be: the number is taken.
+        Event event = twice.events.front();
+        event.seq = store_->next_seq();
+        twice.events.insert(twice.events.begin(), event);
+        const auto broken = co_await store_->append(std::move(twice));
+        EXPECT_FALSE(broken.has_value());
+        EXPECT_EQ(broken ? Errc::exhausted : broken.error().code, Errc::internal);
+        for (int i = 0; i < 2; ++i) {
+            SubmitWrite write = submission(store_->next_seq());
+            const auto refused = co_await store_->submit(std::move(write));
+            EXPECT_FALSE(refused.has_value());
+            EXPECT_EQ(refused ? Errc::exhausted : refused.error().code, Errc::unavailable);
+        }
+        const std::function<Result<std::vector<Event>>(Database&)> read = [](Database& db) {
+            return db.events_after(0, 10);
+        };
+        const auto events = co_await store_->read<std::vector<Event>>(read);
+        EXPECT_EQ(events ? events->size() : 0U, 1U) << "the first half of the failed one is there";
+    };
+    run(body());
+    EXPECT_EQ(fatal_, 1);
+}
+
 TEST_F(StoreTest, NothingIsAcceptedAfterItStopped) {
     store_->stop();
     io_.restart();  // the store's was the last work, which stops an io_context that nobody runs
