@@ -125,6 +125,12 @@ class Scheduler {
         static_cast<void>(job);
         static_cast<void>(attempt);
     }
+    // Whether it still ends what is left of a job that over() was said of: on which nodes ("" = it
+    // does not say). Soon after the end, while that is usual, it says nothing.
+    virtual std::optional<std::string> leaving(const JobId& job) const {
+        static_cast<void>(job);
+        return std::nullopt;
+    }
     // Asks the allocation to end, by force if it must. Absent is success.
     virtual Task<Status> cancel(JobId job, std::int32_t attempt) = 0;
     // Its machines as it last told of them; asks nothing. The first call may find nothing yet.

@@ -143,6 +143,8 @@ class ControlService final : public Control, public AgentGate {
     Task<Status> restore(JobId id);
 
     ActorPtr find(std::string_view id) const;
+    std::shared_ptr<const std::string> with_what_is_left(
+        const std::string& id, std::shared_ptr<const std::string> view) const;
     void remember(const std::string& id, const std::string& user,
                   std::shared_ptr<const std::string> view);
     // The job whoever asks may see, folded from the store if it is over. not_found otherwise.

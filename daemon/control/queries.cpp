@@ -42,7 +42,27 @@ Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller
         return fail(no_job(id));
     }
     ages_.splice(ages_.begin(), ages_, known->second.age);
-    return known->second.view;
+    return with_what_is_left(key, known->second.view);
+}
+
+// A job that is over may still hold nodes: one that does not answer is ended when it is back, or
+// when the scheduler gives it up.
+std::shared_ptr<const std::string> ControlService::with_what_is_left(
+    const std::string& id, std::shared_ptr<const std::string> view) const {
+    const auto nodes = context_.scheduler.leaving(JobId{id});
+    auto job = nodes ? parse_json(*view) : Result<Json>{Json::object()};
+    if (!nodes || !job) {
+        return view;
+    }
+    std::string names = *nodes;
+    if (names.empty() && !(*job)["attempts"].empty()) {
+        for (const Json& node : (*job)["attempts"].back().value("lost_nodes", Json::array())) {
+            names += (names.empty() ? "" : ",") + node.get<std::string>();
+        }
+    }
+    (*job)["pending_reason"] =
+        "waits for Slurm to end " + (names.empty() ? "its job" : "node " + names);
+    return std::make_shared<const std::string>(dump_json(*job));
 }
 
 Task<Result<std::shared_ptr<const std::string>>> ControlService::show(Caller caller,

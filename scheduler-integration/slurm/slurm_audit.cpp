@@ -13,6 +13,9 @@
 namespace lockstep {
 namespace {
 
+// Agents that were told to go, srun, and one look at the queue.
+constexpr auto kUsualLeave = std::chrono::seconds{5};
+
 struct NamedAttempt {
     JobId job;
     std::int32_t attempt = 0;
@@ -47,6 +50,19 @@ bool is_held(const SlurmJob& job) {
 void SlurmScheduler::know_ends(EndOf end_of) {
     end_of_ = std::move(end_of);
     hurry();
+}
+
+std::optional<std::string> SlurmScheduler::leaving(const JobId& job) const {
+    for (const auto& [key, tracked] : tracked_) {
+        const SlurmAttempt& attempt = tracked->attempt;
+        if (attempt.request.job == job && attempt.over && attempt.id != 0 &&
+            !attempt.nothing_left() && clock_.steady() - attempt.over_at >= kUsualLeave) {
+            const bool finishing =
+                attempt.seen && attempt.last_verdict.phase == SlurmPhase::finishing;
+            return finishing ? attempt.seen->nodes : "";
+        }
+    }
+    return std::nullopt;
 }
 
 // One that has not been cancelled yet is looked at soon.

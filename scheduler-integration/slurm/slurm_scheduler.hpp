@@ -81,6 +81,7 @@ class SlurmScheduler final : public Scheduler {
     void expect_end(const JobId& job, std::int32_t attempt) override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     void over(const JobId& job, std::int32_t attempt) override;
+    std::optional<std::string> leaving(const JobId& job) const override;
     Task<Status> ping() override;
     Cluster cluster() override;
     Result<std::optional<std::string>> script(const AttemptRequest& request) const override;

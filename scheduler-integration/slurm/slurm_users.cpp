@@ -202,6 +202,15 @@ void SlurmUsers::over(const JobId& job, std::int32_t attempt) {
     }
 }
 
+std::optional<std::string> SlurmUsers::leaving(const JobId& job) const {
+    for (const auto& [name, user] : users_) {
+        if (auto nodes = user.scheduler->leaving(job)) {
+            return nodes;
+        }
+    }
+    return std::nullopt;
+}
+
 Task<Status> SlurmUsers::cancel(JobId job, std::int32_t attempt) {
     User* user = find(job);
     if (user == nullptr) {

@@ -37,6 +37,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void expect_end(const JobId& job, std::int32_t attempt) override;
     void over(const JobId& job, std::int32_t attempt) override;
+    std::optional<std::string> leaving(const JobId& job) const override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;
     Cluster cluster() override;
     Task<Status> ping() override;

@@ -107,14 +107,21 @@ def judge_starts(out, job, events, starts):
     for attempt, count in per_attempt.items():
         if count > 1:
             out.doubled.append(f"attempt {attempt} started {count} times, in {starts}")
-    if len(per_attempt) > 1 or len(job["attempts"]) > 1:
-        out.doubled.append(f"nobody asked for a second attempt: {starts}")
-    claims = {event["data"]["allocation"] for event in events if event["kind"] == "agent_claimed"}
-    if len(claims) > 1:
-        out.doubled.append(f"claimed by allocations {sorted(claims)}")
-    for _, allocation in starts:
-        if allocation not in claims:
-            out.doubled.append(f"a rank ran in allocation {allocation}, claimed: {sorted(claims)}")
+    if len(starts) > 1 and len(per_attempt) > 1:
+        out.doubled.append(f"started in several attempts: {starts}")
+    # Without START no rank can have run: what slurmctld took away before it is asked for again.
+    released = {event["attempt"] for event in events if event["kind"] == "ranks_released"}
+    for attempt in job["attempts"][:-1]:
+        if attempt["number"] in released:
+            out.doubled.append(f"nobody asked for an attempt after {attempt['number']}: {starts}")
+    for number in [attempt["number"] for attempt in job["attempts"]]:
+        claims = {event["data"]["allocation"] for event in events
+                  if event["kind"] == "agent_claimed" and event["attempt"] == number}
+        if len(claims) > 1:
+            out.doubled.append(f"attempt {number} claimed by allocations {sorted(claims)}")
+        for attempt, allocation in starts:
+            if attempt == number and allocation not in claims:
+                out.doubled.append(f"a rank ran in allocation {allocation}, claimed: {sorted(claims)}")
 
 
 def judge_end(out, job, events, starts, outages):
@@ -148,9 +155,11 @@ def judge_order(out, events):
     numbers = [event["seq"] for event in events]
     if numbers != sorted(set(numbers)):
         out.disorder.append("events out of order")
-    seen = collections.Counter()
+    seen = collections.Counter()  # in the attempt
     for event in events:
         kind = event["kind"]
+        if kind == "attempt_created":
+            seen.clear()
         if kind == "attempt_submitted" and not seen["attempt_submitting"]:
             out.disorder.append("acknowledged without an intent")
         if kind == "generation_started" and not seen["agent_claimed"]:

@@ -204,5 +204,25 @@ class Nodes(EndsCase):
         self.assertEqual((done["cause"].get("node"), done["cause"].get("rank")), ("n2", None), done["cause"])
 
 
+class Spare(EndsCase):
+    settings = {"nodes": 3}
+    arguments = ("--slurm-leave-seconds", "20")
+
+    def test_what_slurm_still_has_to_end_is_said(self):
+        job, _ = self.running("sleep 600", 2, resources={"spares": 1}, recovery={})
+        self.daemon.wait_for(job, lambda one: len(one["attempts"][0]["nodes"]) == 3, 60, "the spare is there")
+        lost = self.daemon.get(f"/v1/jobs/{job}/ranks")["items"][-1]["node"]
+        self.cut(lost)
+        self.daemon.wait_for(job, lambda one: len(one["attempts"][0]["generations"]) == 2 and
+                             one["state"] == "running", 60, "the spare runs")
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+        self.daemon.wait_state(job, "cancelled")
+        def said():
+            return self.daemon.job(job).get("pending_reason")
+        wait_until(lambda: said() == f"waits for Slurm to end node {lost}", 30, "it is said")
+        self.assertIn(f"waits for Slurm to end node {lost}", self.daemon.cli("show", job).stdout)
+        wait_until(lambda: not said(), 90, "Slurm has ended it")
+
+
 if __name__ == "__main__":
     main()

@@ -77,6 +77,7 @@ class TestScheduler final : public Scheduler {
         ++polls;
         co_return seen;
     }
+    std::optional<std::string> leaving(const JobId&) const override { return left; }
     Task<Status> cancel(JobId, std::int32_t) override {
         ++cancels;
         seen.state = obeys ? AllocationState::ended : seen.state;
@@ -87,6 +88,7 @@ class TestScheduler final : public Scheduler {
     std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
 
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+    std::optional<std::string> left;  // leaving()
     AttemptRequest last;
     // As a scheduler that may take an attempt without our hearing of it.
     bool needs_intent = false;

@@ -376,5 +376,105 @@ TEST_F(RecoveryTest, ANodeThatNeverStartedItsRanksIsNotWaitedForToEndThem) {
     until([&] { return state(id) == "running"; }, "running");
 }
 
+// The last node is ready only after the end of the generation is known: START would start ranks
+// that ABORT may not meet any more.
+TEST_F(RecoveryTest, NoStartLeavesForAGenerationThatIsBeingAborted) {
+    const std::string id = submit("", "body", R"(},"recovery":{},"labels":{)")->id;
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    call_in(0);
+    until([&] { return last<wire::World>(0) != nullptr && last<wire::World>(1) != nullptr; },
+          "WORLD");
+    agents_[1].say(wire::Ready{1});
+    wire::Fault fault;
+    fault.event = ++events_;
+    fault.generation = 1;
+    fault.rank = 0;
+    fault.cause_class = "rank_exit";
+    fault.message = "its command is not there";
+    agents_[0].say(fault);
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    agents_[0].say(wire::Ready{1});
+    join(0, 1);
+    join(1, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running");
+    EXPECT_EQ(agents_[0].peer->count<wire::Start>(), 1U) << "of the second only";
+    EXPECT_EQ(agents_[1].peer->count<wire::Start>(), 1U);
+    std::string events;
+    auto run = [&]() -> Task<void> {
+        const auto page = co_await control_->events(ada_, id, 0, 100);
+        events = page.value_or("");
+    };
+    wait(run());
+    std::size_t released = 0;
+    for (auto at = events.find("ranks_released"); at != std::string::npos;
+         at = events.find("ranks_released", at + 1)) {
+        ++released;
+    }
+    EXPECT_EQ(released, 1U) << events;
+}
+
+TEST_F(RecoveryTest, KeysOfAGenerationAreNotSeenByTheNext) {
+    const std::string id = start();
+    const auto ask = [&](const char* op, std::int32_t generation) {
+        wire::KeyRequest request;
+        request.generation = generation;
+        request.id = ++events_ + 100;
+        request.op = op;
+        request.keys = {"nccl"};
+        request.value = "dg==";
+        agents_[0].say(request);
+        until(
+            [&] {
+                const auto* reply = last<wire::KeyReply>(0);
+                return reply != nullptr && reply->id == request.id;
+            },
+            "the answer");
+        return *last<wire::KeyReply>(0);
+    };
+    EXPECT_TRUE(ask("set", 1).ok);
+    EXPECT_TRUE(ask("get", 1).ok);
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    join(1, 1);
+    exits(0, 1, 143, true);
+    join(0, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+    EXPECT_EQ(ask("get", 2).error, "not_found") << "an NCCL id of ranks that are gone";
+}
+
+TEST_F(RecoveryTest, AnAbortIsNoneOfASparesBusiness) {
+    const std::string id = start(1);
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    join(1, 1);
+    exits(0, 1, 143, true);
+    join(0, 1);
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running again");
+    EXPECT_EQ(last<wire::Abort>(2), nullptr) << "it has no ranks, and waits on";
+    EXPECT_EQ(agents_[2].peer->closed, "");
+}
+
+TEST_F(RecoveryTest, ANodeWhoseRanksDoNotEndIsGivenUpAndHoldsNobodyUp) {
+    const std::string id = start(1);
+    exits(1, 1, 3);
+    until([&] { return aborted(0, 1) && aborted(1, 1); }, "ABORT to both");
+    join(1, 1);
+    // Its agent is heard and its rank lives: a driver holds it.
+    for (int i = 0; i < 8; ++i) {
+        EXPECT_EQ(last<wire::World>(2), nullptr);
+        clock_.advance(std::chrono::seconds{3});
+        for (TestAgent& agent : agents_) {
+            agent.say(wire::Beat{0, 1, 0});
+        }
+    }
+    begin(2);
+    until([&] { return state(id) == "running"; }, "running with the spare");
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n0"}));
+    EXPECT_NE(last<wire::Fenced>(0), nullptr);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -491,5 +491,18 @@ TEST_F(ControlSlurmTest, WhenAnAttemptEndedIsKnownInThisDaemonsLifeAndInTheNext)
     EXPECT_EQ(end_of(waits).value_or(-1), 0);
 }
 
+TEST_F(ControlSlurmTest, WhatSlurmStillEndsIsSaidOfAJobThatIsOver) {
+    ended(CauseClass::cancelled_by_user, "Slurm job 17 was cancelled outside Lockstep");
+    const std::string id = submit()->id;
+    until([&] { return state(id) == "cancelled"; }, "cancelled");
+    EXPECT_FALSE(show(id).contains("pending_reason"));
+    scheduler_.left = "n4";
+    EXPECT_EQ(show(id)["pending_reason"], "waits for Slurm to end node n4");
+    scheduler_.left = "";
+    EXPECT_EQ(show(id)["pending_reason"], "waits for Slurm to end its job");
+    scheduler_.left.reset();
+    EXPECT_FALSE(show(id).contains("pending_reason"));
+}
+
 }  // namespace
 }  // namespace lockstep

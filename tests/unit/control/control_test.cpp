@@ -163,5 +163,23 @@ TEST_F(ControlTest, KeysReachTheOtherNode) {
     until([&] { return second.peer->last<wire::KeyReply>()->error == "conflict"; }, "stale keys");
 }
 
+// Whoever has the ticket may speak as the job's agents.
+TEST_F(ControlTest, TheTicketIsForItsUserAlone) {
+    submit();
+    until([&] { return scheduler_.submissions > 0; }, "the attempt reaches the scheduler");
+    const std::filesystem::path folder = scheduler_.last.directory;
+    const auto mode = [](const std::filesystem::path& path) {
+        return std::filesystem::status(path).permissions() & std::filesystem::perms::mask;
+    };
+    EXPECT_EQ(mode(folder / wire::kAttemptFileName),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    EXPECT_EQ(mode(folder), std::filesystem::perms::owner_all);
+    // Written anew by the next daemon, which listens elsewhere.
+    shut_down();
+    boot("http://127.0.0.1:2");
+    EXPECT_EQ(mode(folder / wire::kAttemptFileName),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -379,5 +379,11 @@ TEST_F(Exchange, AWaitForADeletedKeyWaits) {
     EXPECT_EQ(set(4, "k", "w").size(), 2U);
 }
 
+TEST_F(Exchange, TheNewestValueStandsAlsoWhenAnOlderOneIsReplayedFirst) {
+    replay_set(0, "earlier", 10);
+    replay_set(1, "later", 20);
+    EXPECT_EQ(now(), "later");
+}
+
 }  // namespace
 }  // namespace lockstep

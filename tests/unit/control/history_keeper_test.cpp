@@ -369,5 +369,25 @@ TEST(TelemetryLog, GivesTheBatchesBackAndRefusesDamage) {
     EXPECT_FALSE(unpack_log(pack_log(log.substr(0, log.size() - 1)).value()).has_value());
 }
 
+TEST_F(HistoryKeeperTest, TelemetryIsKeptForDaysNotHours) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    send(first, 1, 0, 0, 100);
+    finish(id, first, second);
+    until([&] { return logged(id) == 0 && stored().chunks > 0; }, "it is in a chunk");
+    const auto chunks_after = [&](std::chrono::hours time) {
+        shut_down();
+        clock_.advance(time);
+        boot();  // looks for what is too old
+        return stored().chunks;
+    };
+    EXPECT_GT(chunks_after(std::chrono::hours{29 * 24}), 0);
+    shut_down();
+    clock_.advance(std::chrono::hours{2 * 24});
+    boot();
+    until([&] { return stored().chunks == 0; }, "31 days are more than the 30 of the settings");
+}
+
 }  // namespace
 }  // namespace lockstep
