@@ -15,11 +15,10 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
+#include "job/base/start_limits.hpp"
 #include "job/base/version.hpp"
 
 #include <malloc.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
@@ -37,15 +36,6 @@ namespace {
 constexpr int kCannotStart = 1;
 constexpr int kBadSettings = 2;
 constexpr int kStoreBroken = 70;  // EX_SOFTWARE
-
-// As many descriptors as the system lets us have: one per agent and client.
-void raise_descriptor_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
 
 class Daemon {
   public:
@@ -291,12 +281,12 @@ int start(const DaemonSettings& settings) {
         log::error("bad setting", {{"what", good.error().message}});
         return kBadSettings;
     }
-    ::umask(077);
+    narrow_umask();
     // A peer that hangs up and a file that may not grow are errors of the call, not ends of the
     // daemon.
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
-    raise_descriptor_limit();
+    raise_open_files();  // one per agent and client
     auto data = DataDirectory::open(settings.data_dir.empty()
                                         ? default_data_directory()
                                         : std::filesystem::absolute(settings.data_dir));

@@ -140,7 +140,10 @@ int run_agent(const AgentOptions& given) {
         return kAgentFailed;
     }
     ::signal(SIGPIPE, SIG_IGN);
-    raise_file_limit();
+    if (options.start_limits) {
+        assume_start_limits(*options.start_limits);
+    }
+    raise_open_files();  // a rank costs four or more
 
     options.session.first_connect = first_connect_delay(options.node_rank, file->nodes);
     net::io_context io{1};

@@ -3,9 +3,11 @@
 
 #include "job/agent/node.hpp"
 #include "job/agent/session.hpp"
+#include "job/base/start_limits.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -17,6 +19,7 @@ struct AgentOptions {
     std::string allocation;                      // number of the Slurm job it runs in; "" = none
     std::filesystem::path preflight_root = "/";  // in front of /proc, /sys and /dev; for tests
     std::string train_program;                   // "" = lockstep-train beside this program
+    std::optional<StartLimits> start_limits;     // for its ranks; none = its own
     Session::Timing session;
     RankGroup::Timing ranks;
 };

@@ -6,6 +6,7 @@
 #include "job/agent/task_shim.hpp"
 #include "job/async/loose_thread.hpp"
 #include "job/base/log.hpp"
+#include "job/base/start_limits.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
 
@@ -53,6 +54,13 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "The native trainer (default: lockstep-train beside this program)");
     run->add_option("--preflight-root", arguments.agent.preflight_root,
                     "Put in front of /proc, /sys and /dev by the pre-flight; for tests")
+        ->group("");
+    run->add_option_function<std::string>(
+           "--start-limits",
+           [&arguments](const std::string& text) {
+               arguments.agent.start_limits = start_limits_from(text);
+           },
+           "What lockstepd was started with, for the ranks (local scheduler)")
         ->group("");
     run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));

@@ -135,7 +135,6 @@ Result<ProcessCommand> Node::srun_command(std::int32_t generation) const {
                 "--kill-on-bad-exit=0",
                 "--wait=0",
                 "--input=none",
-                "--propagate=NONE",  // the agent's own limits are not the ranks'
                 "--export=ALL"};
     if (resources.gpus_per_node > 0) {
         out.argv.emplace_back("--gpu-bind=none");
@@ -144,7 +143,7 @@ Result<ProcessCommand> Node::srun_command(std::int32_t generation) const {
                                      config_.attempt_directory.string()});
     out.directory = config_.attempt_directory.string();
     out.timeout = std::chrono::hours{24 * 3650};
-    out.output_bytes = SIZE_MAX;  // a limit of its own would be its tasks', too
+    out.drop_excess = true;  // the tasks' own output does not come this way
     return out;
 }
 

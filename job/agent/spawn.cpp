@@ -1,12 +1,12 @@
 #include "job/agent/spawn.hpp"
 
+#include "job/base/start_limits.hpp"
 #include "job/base/text.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -24,9 +24,6 @@ namespace {
 UniqueFd open_pidfd(pid_t pid) {
     return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
 }
-
-// The soft limit of open files that ranks get; 0 = as this process has it.
-rlim_t rank_file_limit = 0;
 
 // What posix_spawn is told: files, process group, signals.
 struct SpawnSetup {
@@ -107,7 +104,7 @@ Result<std::string> find_program(const std::string& name, std::string_view path,
 
 Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
     std::vector<std::string> argv{request.agent_program,      "exec",
-                                  std::to_string(::getpid()), std::to_string(rank_file_limit),
+                                  std::to_string(::getpid()), to_text(start_limits()),
                                   request.directory,          request.program};
     argv.insert(argv.end(), request.argv.begin(), request.argv.end());
     std::vector<std::string> environment;
@@ -133,14 +130,23 @@ Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
     return out;
 }
 
-void raise_file_limit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        rank_file_limit = limit.rlim_cur;
-        limit.rlim_cur = limit.rlim_max;
-        ::setrlimit(RLIMIT_NOFILE, &limit);
+namespace {
+
+// posix_spawn(3) leaves glibc's own two signals ignored, which glibc itself does not let one
+// change.
+void restore_signals_of_glibc() {
+    struct {
+        void* handler = nullptr;  // SIG_DFL
+        unsigned long flags = 0;
+        void* restorer = nullptr;
+        unsigned long mask = 0;
+    } action;
+    for (int number = __SIGRTMIN; number < SIGRTMIN; ++number) {
+        ::syscall(SYS_rt_sigaction, number, &action, nullptr, sizeof action.mask);
     }
 }
+
+}  // namespace
 
 int run_exec_shim(int argc, char** argv) {
     constexpr int kFailed = 126;
@@ -155,12 +161,8 @@ int run_exec_shim(int argc, char** argv) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || !parent || ::getppid() != *parent) {
         return kFailed;
     }
-    rlimit limit{};
-    if (const auto files = to_int(argv[1]).value_or(0);
-        files > 0 && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = static_cast<rlim_t>(files);
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-    }
+    give_back_limits(start_limits_from(argv[1]));
+    restore_signals_of_glibc();
     if (::chdir(directory) != 0) {
         std::fprintf(stderr, "lockstep: cannot enter %s: %s\n", directory, std::strerror(errno));
         return kFailed;

@@ -33,11 +33,9 @@ struct SpawnedProcess {
 Result<std::string> find_program(const std::string& name, std::string_view path,
                                  const std::string& directory);
 
+// With the limits that this program was started with (start_limits.hpp): programs that use
+// select(2) break above 1024 files.
 Result<SpawnedProcess> spawn_rank(const SpawnRequest& request);
-
-// Lets this process open as many files as it may (a rank costs four or more). Ranks get the limit
-// back that was there before: programs that use select(2) break above 1024.
-void raise_file_limit();
 
 // The shim's main: argv after the word "exec". Only returns if it fails, with the exit code (126).
 int run_exec_shim(int argc, char** argv);

@@ -1,5 +1,6 @@
 #include "job/async/subprocess.hpp"
 
+#include "job/base/start_limits.hpp"
 #include "job/base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -7,21 +8,22 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <functional>
 #include <memory>
 
 namespace lockstep {
 namespace {
 
-// A file in memory: a program cannot block on it, and RLIMIT_FSIZE bounds it.
-UniqueFd memory_file(const char* name) {
-    return UniqueFd{::memfd_create(name, MFD_CLOEXEC)};
+// A program cannot block on a file in memory, whenever it reads it.
+UniqueFd input_file() {
+    return UniqueFd{::memfd_create("stdin", MFD_CLOEXEC)};
 }
 
 bool write_all(int fd, const std::string& text) {
@@ -36,22 +38,72 @@ bool write_all(int fd, const std::string& text) {
     return ::lseek(fd, 0, SEEK_SET) == 0;
 }
 
-std::string read_all(int fd, std::size_t most) {
-    std::string out;
-    const off_t size = ::lseek(fd, 0, SEEK_END);
-    out.resize(std::min(most, static_cast<std::size_t>(std::max<off_t>(size, 0))));
-    std::size_t done = 0;
-    while (done < out.size()) {
-        const ssize_t got =
-            ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(done));
-        if (got <= 0) {
-            break;
+// What a program prints, up to a size. Read whenever there is something, so that it never waits for
+// us longer than the thread is busy.
+class OutputPipe : public std::enable_shared_from_this<OutputPipe> {
+  public:
+    OutputPipe(net::io_context& io, std::size_t most, std::function<void()> too_much)
+        : end_(io), most_(most), too_much_(std::move(too_much)) {}
+
+    // The end that the program writes to; invalid if there are no descriptors left.
+    UniqueFd open() {
+        std::array<int, 2> ends{-1, -1};
+        if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+            return {};
         }
-        done += static_cast<std::size_t>(got);
+        ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        end_.assign(ends[0]);
+        return UniqueFd{ends[1]};
     }
-    out.resize(done);
-    return out;
-}
+    void watch() {
+        end_.async_wait(net::posix::stream_descriptor::wait_read,
+                        [self = shared_from_this()](const ErrorCode& ec) {
+                            if (!ec && self->read()) {
+                                self->watch();
+                            }
+                        });
+    }
+    // All that the program can have left in the pipe. Not up to the end of the file: what it has
+    // started in a session of its own may hold the pipe open, and write, for ever.
+    std::string finish() {
+        too_much_ = nullptr;
+        constexpr int kReadsOfAPipe = 128;  // 2 MiB: more than a pipe can hold
+        for (int i = 0; i < kReadsOfAPipe && read() && !at_rest_; ++i) {
+        }
+        ErrorCode ec;
+        end_.close(ec);
+        return std::move(text_);
+    }
+
+    // It printed more than was kept.
+    bool overflowed() const { return overflowed_; }
+
+  private:
+    // False: nothing more will be read.
+    bool read() {
+        std::array<char, 16U << 10U> some;  // NOLINT(*-member-init): filled by read
+        const ssize_t got = ::read(end_.native_handle(), some.data(), some.size());
+        at_rest_ = got < 0 && errno == EAGAIN;
+        if (got <= 0) {
+            return at_rest_;
+        }
+        const auto size = static_cast<std::size_t>(got);
+        const std::size_t kept = std::min(size, most_ - text_.size());
+        text_.append(some.data(), kept);
+        overflowed_ = overflowed_ || kept < size;
+        if (overflowed_ && too_much_) {
+            std::exchange(too_much_, nullptr)();
+        }
+        return true;
+    }
+
+    net::posix::stream_descriptor end_;
+    std::size_t most_;
+    std::function<void()> too_much_;  // called once
+    std::string text_;
+    bool at_rest_ = false;
+    bool overflowed_ = false;
+};
 
 std::vector<char*> pointers(std::vector<std::string>& items) {
     std::vector<char*> out;
@@ -70,7 +122,7 @@ struct ChildSetup {
     int error;
     int status;  // gets errno if the program cannot be started
     pid_t parent;
-    std::size_t output_bytes;
+    StartLimits limits;
     const char* directory;
     char* const* argv;
     char* const* environment;
@@ -88,8 +140,7 @@ struct ChildSetup {
         ::signal(number, SIG_DFL);
     }
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    const rlimit limit{setup.output_bytes, setup.output_bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+    give_back_limits(setup.limits);
     int failed = 0;
     if (::dup2(setup.input, STDIN_FILENO) < 0 || ::dup2(setup.output, STDOUT_FILENO) < 0 ||
         ::dup2(setup.error, STDERR_FILENO) < 0 || ::chdir(setup.directory) != 0) {
@@ -126,7 +177,7 @@ Result<Child> start(const ProcessCommand& command, int input, int output, int er
                            error,
                            tell.get(),
                            ::getpid(),
-                           command.output_bytes,
+                           start_limits(),
                            command.directory.c_str(),
                            arguments.data(),
                            variables.data()};
@@ -161,18 +212,30 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
     if (command.argv.empty()) {
         co_return fail(Errc::internal, "no program to run");
     }
-    const UniqueFd input = memory_file("stdin");
-    const UniqueFd output = memory_file("stdout");
-    const UniqueFd error = memory_file("stderr");
-    if (!input || !output || !error || !write_all(input.get(), command.input)) {
-        co_return fail(errno_error("memfd", errno));
+    const auto group = std::make_shared<pid_t>(-1);
+    std::function<void()> too_much;
+    if (!command.drop_excess) {
+        too_much = [group] { ::kill(-*group, SIGKILL); };
     }
-    auto child = start(command, input.get(), output.get(), error.get());
+    const auto output = std::make_shared<OutputPipe>(io_, command.output_bytes, too_much);
+    const auto error = std::make_shared<OutputPipe>(io_, command.output_bytes, too_much);
+    const UniqueFd input = input_file();
+    UniqueFd output_end = output->open();
+    UniqueFd error_end = error->open();
+    if (!input || !output_end || !error_end || !write_all(input.get(), command.input)) {
+        co_return fail(errno_error("memfd or pipe", errno));
+    }
+    auto child = start(command, input.get(), output_end.get(), error_end.get());
+    output_end.reset();
+    error_end.reset();
     if (!child) {
         co_return fail(child.error());
     }
     const pid_t pid = child->pid;
+    *group = pid;
     groups_.insert(pid);
+    output->watch();
+    error->watch();
     net::posix::stream_descriptor ended{io_, child->pidfd.release()};
     net::steady_timer deadline{io_, command.timeout};
     const auto late = std::make_shared<bool>(false);
@@ -197,8 +260,13 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
         result.signal = info.si_status;
     }
     result.timed_out = *late;
-    result.out = read_all(output.get(), command.output_bytes);
-    result.err = read_all(error.get(), command.output_bytes);
+    result.out = output->finish();
+    result.err = error->finish();
+    if (!command.drop_excess && (output->overflowed() || error->overflowed())) {
+        result.overflowed = true;  // also of a program that was faster than its end
+        result.exit_status.reset();
+        result.signal = SIGKILL;
+    }
     result.took = std::chrono::steady_clock::now() - begun;
     co_return result;
 }

@@ -1,5 +1,7 @@
 // Runs another program to its end without a shell: its output, how it ended, and a deadline after
 // which it and its children are killed. A program never outlives this process (PR_SET_PDEATHSIG).
+// Its resource limits and umask are those this process was started with (start_limits.hpp): sbatch
+// and srun hand theirs to every rank, so nothing here may be bounded by a limit of the program.
 // Call from the io_context's thread, which must be the process's main thread: the kernel ties a
 // child's death signal to the thread that forked it.
 #pragma once
@@ -24,13 +26,15 @@ struct ProcessCommand {
     std::string directory = "/";
     std::string input{};                        // its standard input
     std::chrono::milliseconds timeout{10'000};  // from its start
-    std::size_t output_bytes = 16U << 20U;      // each of out and err; more kills it (SIGXFSZ)
+    std::size_t output_bytes = 16U << 20U;      // kept of each of out and err; more kills it
+    bool drop_excess = false;                   // … or is read and dropped
 };
 
 struct ProcessResult {
     std::optional<int> exit_status;
     std::optional<int> signal;  // that ended it
     bool timed_out = false;
+    bool overflowed = false;  // killed because it printed more than output_bytes
     std::string out;
     std::string err;
     std::chrono::nanoseconds took{0};

@@ -1,6 +1,7 @@
 #include "scheduler-integration/local/agent_process.hpp"
 
 #include "job/base/files.hpp"
+#include "job/base/start_limits.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -70,6 +71,7 @@ int spawn(const AgentCommand& command, pid_t& pid) {
                                   "--attempt-dir", command.attempt_directory.string(),
                                   "--node",        std::to_string(command.node_rank),
                                   "--node-name",   command.node_name};
+    argv.insert(argv.end(), {"--start-limits", to_text(start_limits())});
     argv.insert(argv.end(), command.extra.begin(), command.extra.end());
     auto environment = agent_environment(command);
     const std::string log = (command.attempt_directory / log_name(command.node_rank)).string();

@@ -1,10 +1,13 @@
 #include "job/async/subprocess.hpp"
 
 #include "job/async/sleep.hpp"
+#include "job/base/start_limits.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,8 +112,81 @@ TEST_F(Subprocess, OutputIsBounded) {
     const auto result = run(command);
     ASSERT_TRUE(result.has_value());
     EXPECT_FALSE(result->timed_out);
-    EXPECT_TRUE(result->signal || result->exit_status != 0);
+    EXPECT_TRUE(result->overflowed);
+    EXPECT_EQ(result->signal, SIGKILL);
     EXPECT_EQ(result->out.size(), 100'000U);
+}
+
+// Read after its end: what was cut off must not pass for all there was.
+TEST_F(Subprocess, AProgramThatPrintsTooMuchAndEndsByItselfHasNotSucceeded) {
+    ProcessCommand command = shell("printf '%060000d' 1; exit 0");
+    command.output_bytes = 50'000;
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_TRUE(result->overflowed);
+    EXPECT_FALSE(result->exit_status.has_value());
+    EXPECT_EQ(result->out.size(), 50'000U);
+}
+
+TEST_F(Subprocess, ExcessIsDroppedWhereThatIsWanted) {
+    ProcessCommand command = shell("head -c 3000000 /dev/zero; exit 4");
+    command.output_bytes = 1000;
+    command.drop_excess = true;
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_FALSE(result->overflowed);
+    EXPECT_EQ(result->exit_status, 4);
+    EXPECT_EQ(result->out.size(), 1000U);
+}
+
+TEST_F(Subprocess, OutputOfSeveralMebibytesComesWhole) {
+    ProcessCommand command =
+        shell("head -c 9000000 /dev/zero; echo end; head -c 70000 /dev/zero >&2");
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->exit_status, 0);
+    EXPECT_EQ(result->out.size(), 9'000'004U);
+    EXPECT_TRUE(result->out.ends_with("end\n"));
+    EXPECT_EQ(result->err.size(), 70'000U);
+}
+
+// It is out of reach of the kill: neither may it hold up the answer.
+TEST_F(Subprocess, WhatIsLeftInASessionOfItsOwnHoldsNothingUp) {
+    ProcessCommand command =
+        shell("setsid sh -c 'echo $$ >&2; exec sleep 1000' & echo here; sleep 0.2");
+    const auto begun = std::chrono::steady_clock::now();
+    const auto result = run(command);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds{20});
+    EXPECT_EQ(result->out, "here\n");
+    ASSERT_FALSE(result->err.empty());
+    ::kill(std::stoi(result->err), SIGKILL);
+}
+
+// sbatch hands its limits to every rank (PropagateResourceLimits): with one of our own a job could
+// not write a file over 16 MiB.
+TEST_F(Subprocess, AProgramHasTheLimitsAndTheUmaskThatThisProcessWasStartedWith) {
+    const auto seen = [&] { return run(shell("cat /proc/self/limits; umask"))->out; };
+    const std::string before = seen();
+    rlimit files{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+    rlimit fewer = files;
+    fewer.rlim_cur = 200;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &fewer), 0);
+    const mode_t umask = ::umask(027);
+    const std::string here = seen();
+    EXPECT_NE(here, before);
+    EXPECT_TRUE(here.ends_with("0027\n")) << here;
+    raise_open_files();
+    narrow_umask();
+    rlimit raised{};
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &raised), 0);
+    EXPECT_EQ(raised.rlim_cur, raised.rlim_max);
+    EXPECT_EQ(seen(), here);
+    assume_start_limits({});
+    ::setrlimit(RLIMIT_NOFILE, &files);
+    ::umask(umask);
+    EXPECT_EQ(seen(), before);
 }
 
 TEST_F(Subprocess, KillAllEndsWhatRuns) {
