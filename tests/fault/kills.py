@@ -16,8 +16,8 @@ from lockstep_slurm import SlurmDaemon
 from lying_sbatch import MODES, LyingSbatch
 from players import QUARANTINE, Controller, Operator, Submitters
 
-CLUSTER = {"nodes": 2, "cpus": 1000, "memory_mb": 1_000_000, "gpus": 0, "min_job_age": 7200,
-           "options": {"MessageTimeout": "3", "MaxJobCount": "50000"}}
+CLUSTER = {"nodes": 2, "cpus": 1000, "memory_mb": 1_000_000, "gpus": 0, "min_job_age": 7200, "quick_loss": True,
+           "options": {"MaxJobCount": "50000"}}
 ARGUMENTS = ("--slurm-quarantine-seconds", str(QUARANTINE), "--slurm-submit-rate", "200")
 KILLS_BETWEEN_RESTS = 25
 LEAVE_SECONDS = 75  # after a job's end lockstepd gives its agents 60 to leave, then cancels them

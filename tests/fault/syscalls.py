@@ -27,7 +27,7 @@ from evidence import FINAL, job_spec, judge, listed_jobs, read_starts, show, slu
 from lockstep_slurm import SlurmDaemon
 from lying_sbatch import programs_with_sbatch
 
-CLUSTER = {"nodes": 2, "cpus": 1000, "memory_mb": 1_000_000, "gpus": 0, "min_job_age": 7200,
+CLUSTER = {"nodes": 2, "cpus": 1000, "memory_mb": 1_000_000, "gpus": 0, "min_job_age": 7200, "quick_loss": True,
            "options": {"MaxJobCount": "50000"}}
 ARGUMENTS = ("--slurm-quarantine-seconds", "1", "--slurm-submit-rate", "200",
              "--slurm-poll-seconds", "0.5")

@@ -174,6 +174,8 @@ class SlurmCluster(Clients):
         if self.settings.accounting:
             texts["slurmdbd.conf"] = slurm_conf.slurmdbd_conf(self.folder, self.settings,
                                                               self.addresses)
+        if self.settings.job_submit:
+            texts["job_submit.lua"] = self.settings.job_submit
         for name, text in texts.items():
             (etc / name).write_text(text, encoding="utf-8")
         if self.settings.accounting:

@@ -22,13 +22,14 @@ def arguments():
     for name, kind, text in (("nodes", int, "hosts n1, n2, …"), ("cpus", int, "per node"),
                              ("gpus", int, "per node"),
                              ("min-job-age", int, "seconds a finished job is remembered"),
-                             ("cred-expire", int, "seconds a job credential is valid"),
+                             ("cred-expire", int, "seconds a job credential is valid (0: 120)"),
                              ("munge-ttl", int, "seconds a request is valid (0: 300)")):
         default = getattr(Settings, name.replace("-", "_"))
         start.add_argument(f"--{name}", type=kind, default=default, metavar="N",
                            help=f"{text} (default {default})")
     for name, text in (("accounting", "slurmdbd on mariadbd"),
                        ("preemption", "partition main preempts low"),
+                       ("quick-loss", "a lost node is DOWN within 15 s, and returns by itself"),
                        ("slurmrestd", "with JWT"),
                        ("users", f"unix users {' and '.join(USERS)}")):
         start.add_argument(f"--{name}", action="store_true", help=text)

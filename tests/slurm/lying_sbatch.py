@@ -9,8 +9,10 @@ truth, or nothing, as the file `mode` beside it tells.
 import pathlib
 
 # Each hands the job in and then says or does what its name is; refuse-connection hands nothing in,
-# once, and is honest from then on.
-MODES = ("silent", "timeout", "die", "banner", "semicolon", "comma", "hang", "refuse-connection")
+# once, and is honest from then on. Not among them: `lost` hands nothing in and says what `timeout`
+# says; `late` says so, too, and the job comes some seconds later.
+MODES = ("silent", "timeout", "fail", "garbage", "numbers", "die", "banner", "semicolon", "comma", "hang",
+         "refuse-connection")
 
 SBATCH = """#!/bin/bash
 folder=$(dirname "$0")
@@ -21,10 +23,18 @@ if [ "$mode" = refuse-connection ]; then
     echo honest > "$folder/mode"
     exit 1
 fi
+if [ "$mode" = lost ] || [ "$mode" = late ]; then
+    [ "$mode" = lost ] || setsid --fork sh -c 'sleep 4; exec {real} "$@"' sh "$@" > /dev/null 2>&1
+    echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+    exit 1
+fi
 id=$({real} "$@") || exit
 case $mode in
     silent) ;;
     timeout) echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1 ;;
+    fail) echo "Welcome"; exit 1 ;;
+    garbage) head -c 200 /dev/urandom ;;
+    numbers) echo 2026; echo "$id" ;;
     hang) sleep 120; echo "$id" ;;
     die) kill -9 $$ ;;
     banner) echo "*** Welcome to the cluster ***"; echo "$id"; echo "Have a nice day" ;;

@@ -43,7 +43,7 @@ def started(**settings):
 class FourNodes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = started(nodes=4)
+        cls.cluster = started(nodes=4, quick_loss=True)
         cls.addClassCleanup(cls.cluster.stop)
 
     def setUp(self):

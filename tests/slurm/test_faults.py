@@ -9,7 +9,7 @@ from lying_sbatch import MODES, LyingSbatch
 
 
 class Faults(SlurmTestCase):
-    settings = {"nodes": 2, "cpus": 64, "options": {"MessageTimeout": "3"}}
+    settings = {"nodes": 2, "cpus": 64, "quick_loss": True}  # sbatch gives a silent slurmctld up
     arguments = ("--slurm-quarantine-seconds", "15", "--slurm-submit-rate", "200")
 
     def setUp(self):

@@ -98,7 +98,7 @@ class Run(SlurmTestCase):
 
 
 class Ends(SlurmTestCase):
-    settings = {"nodes": 2, "options": {"KillWait": "5"}}
+    settings = {"nodes": 2, "quick_loss": True}  # a node that was cut off is to be DOWN, and to come back
 
     def running(self, script="sleep 600", **more):
         job = self.daemon.submit(command_spec(script, 2, 1, **more))

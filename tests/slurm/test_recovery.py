@@ -13,7 +13,7 @@ from lockstep_slurm import SlurmTestCase, main
 
 
 class RecoveryCase(SlurmTestCase):
-    settings = {"nodes": 3}
+    settings = {"nodes": 3, "quick_loss": True}  # a node that was cut off is to come back
 
     def setUp(self):
         super().setUp()
@@ -155,7 +155,7 @@ class InAnotherAllocation(RecoveryCase):
 
 
 class Preempted(RecoveryCase):
-    settings = {"nodes": 1, "preemption": True}
+    settings = {"nodes": 1, "preemption": True, "cred_expire": 30}  # its copy may start after 30 s, not 120
 
     def test_a_preempted_job_goes_on_from_its_checkpoint(self):
         job = self.submit("exit", nodes=1, times=0, steps=400, slurm={"partition": "low"},

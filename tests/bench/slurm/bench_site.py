@@ -11,7 +11,7 @@ import tempfile
 import time
 from datetime import datetime
 
-SETTINGS = {"nodes": 4, "slurmrestd": True, "options": {"MaxJobCount": "20000"}}
+SETTINGS = {"nodes": 4, "slurmrestd": True, "quick_loss": True, "options": {"MaxJobCount": "20000"}}
 SCRIPT = "#!/bin/sh\nsleep 600\n"
 SUBMIT = "/slurm/v0.0.38/job/submit"
 SPEC = {"name": "bench", "framework": "command", "command": ["/bin/sleep", "600"],
