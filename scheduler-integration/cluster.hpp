@@ -5,6 +5,7 @@
 #include "job/base/clock.hpp"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@ struct ClusterNode {
     std::int64_t memory_mb = 0;  // MiB; 0 = unknown
     std::int64_t gpus = 0;
     std::int64_t gpus_used = 0;
+    std::map<std::string, std::int64_t>
+        gpu_types{};  // of `gpus`, by the scheduler's name of their type
     std::vector<std::string> partitions{};
 };
 

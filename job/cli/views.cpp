@@ -64,7 +64,9 @@ std::string resources_text(const Json& job) {
         out += ", " + std::to_string(*spares) + (*spares == 1 ? " spare node" : " spare nodes");
     }
     if (const auto gpus = integer_at(resources, "gpus_per_node"); gpus && *gpus > 0) {
-        out += ", " + std::to_string(*gpus) + " GPUs a node";
+        const std::string type = text_at(resources, "gpu_type");
+        out += ", " + std::to_string(*gpus) + (type.empty() ? "" : " " + one_line(type)) +
+               " GPUs a node";
     }
     return out;
 }

@@ -99,6 +99,9 @@ Json resources_json(const Resources& resources) {
     }
     out["ranks_per_node"] = resources.ranks_per_node;
     out["gpus_per_node"] = resources.gpus_per_node;
+    if (!resources.gpu_type.empty()) {
+        out["gpu_type"] = resources.gpu_type;
+    }
     out["cpus_per_rank"] = resources.cpus_per_rank;
     if (resources.memory_mb_per_node > 0) {
         out["memory_mb_per_node"] = resources.memory_mb_per_node;

@@ -63,6 +63,30 @@ void read_map(ObjectReader& in, std::string_view key, StringMap& target, std::si
     }
 }
 
+// Stands in an #SBATCH line: --gpus-per-node=h100:4.
+void read_gpu_type(ObjectReader& in, Resources& out) {
+    std::string type;
+    in.string("gpu_type", type, limits::kTextBytes);
+    const auto plain = [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+               c == '_';
+    };
+    const bool name = type.size() <= 64 && !type.empty() && plain(type.front()) &&
+                      std::all_of(type.begin(), type.end(),
+                                  [&](char c) { return plain(c) || c == '.' || c == '-'; });
+    if (type.empty()) {
+        return;
+    }
+    if (!name) {
+        in.error("gpu_type", "must be a name of letters, digits, _ . and -, such as h100");
+    } else if (out.gpus_per_node == 0) {
+        in.error("gpu_type",
+                 "says which GPUs: /resources/gpus_per_node says how many, and asks for none");
+    } else {
+        out.gpu_type = std::move(type);
+    }
+}
+
 void read_resources(const Json& json, const std::string& pointer, Resources& out,
                     std::vector<FieldError>& errors) {
     ObjectReader in{json, pointer, errors};
@@ -70,6 +94,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     in.integer("spares", out.spares, 0, limits::kSpares);
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
+    read_gpu_type(in, out);
     in.integer("cpus_per_rank", out.cpus_per_rank, 1, limits::kCpusPerRank);
     in.integer("memory_mb_per_node", out.memory_mb_per_node, 1, limits::kMemoryMbPerNode);
     std::string limit;
@@ -147,6 +172,7 @@ void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
 void read_placement(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {
     if (const Json* slurm = in.raw("slurm")) {
         read_slurm(*slurm, in.pointer("slurm"), spec.slurm, errors);
+        check_gpus_once(spec.slurm, in.pointer("slurm"), spec.resources.gpus_per_node, errors);
     }
     std::size_t submission = 0;
     in.word("submission", submission, {kSubmissions.begin(), kSubmissions.end()});
@@ -257,6 +283,9 @@ Json to_json(const JobSpec& spec) {
     }
     resources["ranks_per_node"] = r.ranks_per_node;
     resources["gpus_per_node"] = r.gpus_per_node;
+    if (!r.gpu_type.empty()) {
+        resources["gpu_type"] = r.gpu_type;
+    }
     resources["cpus_per_rank"] = r.cpus_per_rank;
     if (r.memory_mb_per_node > 0) {
         resources["memory_mb_per_node"] = r.memory_mb_per_node;

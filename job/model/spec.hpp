@@ -39,6 +39,7 @@ struct Resources {
     std::int32_t spares = 0;
     std::int32_t ranks_per_node = 1;
     std::int32_t gpus_per_node = 0;
+    std::string gpu_type;  // the scheduler's name of their type: "h100"; "" = any
     std::int32_t cpus_per_rank = 1;
     std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
     std::int64_t time_limit_seconds = 0;  // 0 = none; Slurm: what the partition gives by default

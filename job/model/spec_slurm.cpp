@@ -27,8 +27,8 @@ struct Pattern {
 constexpr Pattern kName{LOCKSTEP_NAME, "must be a name of letters, digits, _ . and -"};
 constexpr Pattern kNames{LOCKSTEP_NAME "(," LOCKSTEP_NAME "){0,15}",
                          "must be a name of letters, digits, _ . and -, or several with commas"};
-constexpr Pattern kConstraint{"[A-Za-z0-9_.&|*()\\[\\],!:-]{1,256}",
-                              "may hold letters, digits and _ . - & | * ( ) [ ] , ! :"};
+constexpr Pattern kConstraint{"[A-Za-z0-9_.&|*()\\[\\],!:=-]{1,256}",
+                              "may hold letters, digits and _ . - & | * ( ) [ ] , ! : ="};
 constexpr Pattern kHosts{"[A-Za-z0-9_][A-Za-z0-9_.,\\[\\]-]*",
                          "must be a host list such as n[1-3],m7"};
 constexpr Pattern kCount{"[0-9]{1,10}", "must be a whole number"};
@@ -52,7 +52,8 @@ constexpr std::array kDirectives{
     Directive{"begin", kTime},
     Directive{"cluster-constraint", {"!?[A-Za-z0-9_,-]{1,128}", "must be a list of features"}},
     Directive{"comment",
-              {"[A-Za-z0-9_.:,=+@-]{1,256}", "may hold letters, digits and _ . : , = + @ -"}},
+              {"[A-Za-z0-9_.:,=+@/-]([A-Za-z0-9_.:,=+@/ -]{0,254}[A-Za-z0-9_.:,=+@/-])?",
+               "may hold letters, digits, spaces between them and _ . : , = + @ / -"}},
     Directive{"contiguous", kSwitch},
     Directive{"core-spec", kCount},
     Directive{"cpu-freq",
@@ -62,6 +63,9 @@ constexpr std::array kDirectives{
     Directive{"distribution",
               {"(block|cyclic)(:(block|cyclic|fcyclic)){0,2}(,(Pack|NoPack))?",
                "must be block or cyclic, for nodes, sockets and cores: block:cyclic"}},
+    Directive{"gpu-freq",
+              {"[A-Za-z0-9=]{1,32}(,[A-Za-z0-9=]{1,32}){0,3}",
+               "must be such as high or medium,memory=low"}},
     Directive{"gres",
               {"[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?:[0-9]{1,10}[KMGT]?"
                "(,[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?:[0-9]{1,10}[KMGT]?)*",
@@ -82,11 +86,14 @@ constexpr std::array kDirectives{
                "must be an address"}},
     Directive{"mcs-label", kName},
     Directive{"network", {"[A-Za-z0-9_=,-]{1,128}", "may hold letters, digits and _ = , -"}},
-    Directive{"nice", kCount},
+    Directive{"nice", {"-?[0-9]{1,10}", kCount.rule}},  // below 0: Slurm minds it of operators only
     Directive{"power", kWords},
     Directive{"prefer", kConstraint},
     Directive{"priority", kCount},
     Directive{"profile", kWords},
+    Directive{"propagate",
+              {"[A-Z]{2,10}(,[A-Z]{2,10}){0,15}", "must be ALL, NONE or such as NOFILE,STACK"}},
+    Directive{"sockets-per-node", kCount},
     Directive{"spread-job", kSwitch},
     Directive{
         "switches",
@@ -94,6 +101,7 @@ constexpr std::array kDirectives{
     Directive{"thread-spec", kCount},
     Directive{"threads-per-core", kCount},
     Directive{"tmp", kSize},
+    Directive{"use-min-nodes", kSwitch},
     Directive{"wckey", {"[A-Za-z0-9_*][A-Za-z0-9_.-]{0,63}", kName.rule}},
 };
 
@@ -114,6 +122,9 @@ constexpr const char* kRequeue =
     "is Lockstep's own: every attempt is a new Slurm job, see /recovery/max_attempts";
 constexpr const char* kIdentity = "is Lockstep's own: the job runs as the user of the daemon";
 constexpr const char* kCommand = "is Lockstep's own: use /command";
+constexpr const char* kBinding =
+    "is of srun's tasks, and the one that srun starts on a node is the agent: bind in the command "
+    "(numactl, taskset)";
 
 // What decides which processes run where, as whom, with which files: a second word on it would
 // contradict the spec.
@@ -123,6 +134,7 @@ constexpr std::array kManaged{
     Managed{"chdir", "is Lockstep's own: use /working_directory"},
     Managed{"constraint", "has a field of its own: use /slurm/constraint"},
     Managed{"container", "is Lockstep's own: use /container"},
+    Managed{"cpu-bind", kBinding},
     Managed{"cpus-per-gpu", kCpus},
     Managed{"cpus-per-task", kCpus},
     Managed{"dependency", "is Lockstep's own: use /after"},
@@ -138,11 +150,15 @@ constexpr std::array kManaged{
     Managed{"gpus-per-node", kGpusAreOurs},
     Managed{"gpus-per-socket", kGpusAreOurs},
     Managed{"gpus-per-task", kGpusAreOurs},
+    Managed{"hetjob",
+            "is not for a job of equal nodes, which every attempt is: use /roles for ranks that "
+            "differ"},
     Managed{"hold", "is Lockstep's own: use /submission"},
     Managed{"input", kLogs},
     Managed{"job-name", "is Lockstep's own: use /name"},
     Managed{"kill-on-invalid-dep", "is Lockstep's own: use /after"},
     Managed{"mem", kMemory},
+    Managed{"mem-bind", kBinding},
     Managed{"mem-per-cpu", kMemory},
     Managed{"mem-per-gpu", kMemory},
     Managed{"mincpus", kCpus},
@@ -158,6 +174,9 @@ constexpr std::array kManaged{
     Managed{"ntasks-per-socket", kRanks},
     Managed{"open-mode", kLogs},
     Managed{"output", kLogs},
+    Managed{
+        "overcommit",
+        "would give the agent one CPU and its ranks the same one: use /resources/cpus_per_rank"},
     Managed{"parsable", "is Lockstep's own: it reads what sbatch answers"},
     Managed{"partition", "has a field of its own: use /slurm/partition"},
     Managed{"qos", "has a field of its own: use /slurm/qos"},
@@ -170,6 +189,7 @@ constexpr std::array kManaged{
     Managed{"time-min", kTimeLimit},
     Managed{"uid", kIdentity},
     Managed{"wrap", kCommand},
+    Managed{"x11", "needs a terminal of the user's own; lockstepd hands jobs in from none"},
 };
 
 template <class Table>
@@ -243,6 +263,11 @@ bool asks_for_gpus(std::string_view gres) {
     return matches(gres, {"(?i)(.*,)?gpu:.*", ""});
 }
 
+// … and these for parts of GPUs, which no job may have beside whole ones.
+bool asks_for_parts_of_gpus(std::string_view gres) {
+    return matches(gres, {"(?i)(.*,)?(mps|shard):.*", ""});
+}
+
 void read_directives(ObjectReader& slurm, SlurmSpec& out, std::vector<FieldError>& errors) {
     const Json* object = slurm.raw("directives");
     if (object == nullptr) {
@@ -292,6 +317,17 @@ void read_slurm(const Json& json, const std::string& pointer, SlurmSpec& out,
     in.boolean("exclusive", out.exclusive);
     read_directives(in, out, errors);
     in.finish();
+}
+
+void check_gpus_once(const SlurmSpec& slurm, const std::string& pointer, std::int32_t gpus_per_node,
+                     std::vector<FieldError>& errors) {
+    const auto gres = slurm.directives.find("gres");
+    if (gpus_per_node > 0 && gres != slurm.directives.end() &&
+        asks_for_parts_of_gpus(gres->second)) {
+        errors.push_back(
+            {pointer + "/directives/gres",
+             "asks for parts of GPUs, and /resources/gpus_per_node for whole ones: one of them"});
+    }
 }
 
 Json to_json(const SlurmSpec& slurm) {

@@ -11,6 +11,9 @@ namespace lockstep {
 
 void read_slurm(const Json& json, const std::string& pointer, SlurmSpec& out,
                 std::vector<FieldError>& errors);
+// Parts of GPUs (gres mps, shard) beside whole ones, which Slurm gives no job.
+void check_gpus_once(const SlurmSpec& slurm, const std::string& pointer, std::int32_t gpus_per_node,
+                     std::vector<FieldError>& errors);
 // What is stated of it, in the order of the contract.
 Json to_json(const SlurmSpec& slurm);
 

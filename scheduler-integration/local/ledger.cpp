@@ -48,6 +48,10 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
                                                           (capacity_.gpus == 1 ? "is " : "are ") +
                                                           std::to_string(capacity_.gpus)});
     }
+    if (!resources.gpu_type.empty()) {
+        errors.push_back({"/resources/gpu_type",
+                          "this machine's GPUs are handed out whatever their type: leave it out"});
+    }
     if (ranks > kLocalRanks) {
         errors.push_back({"/resources/ranks_per_node",
                           plural(ranks, "rank") + " in all; this machine starts at most " +

@@ -99,7 +99,8 @@ void add_resources(std::vector<Line>& lines, const AttemptRequest& request, cons
     const auto other = request.slurm.directives.find("gres");
     std::string gres = other == request.slurm.directives.end() ? "" : other->second;
     if (resources.gpus_per_node > 0) {
-        const std::string gpus = std::to_string(resources.gpus_per_node);
+        const std::string gpus = (resources.gpu_type.empty() ? "" : resources.gpu_type + ":") +
+                                 std::to_string(resources.gpus_per_node);
         if (site.gpus_as_gres) {
             gres = "gpu:" + gpus + (gres.empty() ? "" : ",") + gres;
         } else {
@@ -267,11 +268,18 @@ Result<std::string> compose(const AttemptRequest& request, const BatchSite& site
     std::string text = head(request, identity);
     for (const auto& [option, value] : options(request, site, identity)) {
         // Holds for every spec that parse_spec() let through; checked again where it matters.
-        if (!only(option, "-") || !only(value, "_.,:&|*()[]!+=@/-<>")) {
+        if (!only(option, "-") ||
+            !only(value, option == "comment" ? " _.,:=+@/-" : "_.,:&|*()[]!+=@/-<>")) {
             return fail(Errc::invalid, "option " + dump_json(option) + " of sbatch: " +
                                            dump_json(value) + " cannot stand in a batch script");
         }
-        text += "#SBATCH --" + option + (value.empty() ? "" : "=" + value) + "\n";
+        // sbatch reads a line as a shell does, as far as quotes go.
+        const bool quoted = value.find(' ') != std::string::npos;
+        text += "#SBATCH --" + option +
+                (value.empty() ? ""
+                 : quoted      ? "=\"" + value + "\""
+                               : "=" + value) +
+                "\n";
     }
     text += notice(request);
     return text + body(request, site, identity);

@@ -85,13 +85,21 @@ Result<std::vector<Directive>> read_directives(std::string_view script) {
             continue;
         }
         std::string_view words = line.substr(kPrefix.size());
-        const bool plain = words.starts_with(" --") &&
-                           words.find_first_of(" \t\"'\\#\r", 3) == std::string_view::npos;
+        const bool is_option = words.starts_with(" --");
         words.remove_prefix(std::min<std::size_t>(3, words.size()));
         const auto equal = words.find('=');
-        Directive directive{
-            std::string{words.substr(0, equal)},
-            std::string{equal == std::string_view::npos ? "" : words.substr(equal + 1)}};
+        std::string_view option = words.substr(0, equal);
+        std::string_view value =
+            equal == std::string_view::npos ? std::string_view{} : words.substr(equal + 1);
+        std::string_view forbidden = " \t\"'\\#\r";
+        if (value.size() > 1 && value.front() == '"' && value.back() == '"') {
+            value = value.substr(1, value.size() - 2);
+            forbidden.remove_prefix(1);  // what the quotes are for
+        }
+        const bool plain = is_option &&
+                           option.find_first_of(" \t\"'\\#\r") == std::string_view::npos &&
+                           value.find_first_of(forbidden) == std::string_view::npos;
+        Directive directive{std::string{option}, std::string{value}};
         const bool twice = std::any_of(out.begin(), out.end(), [&](const Directive& one) {
             return one.option == directive.option;
         });

@@ -62,6 +62,7 @@ constexpr std::array kRules{
     Rule{"export", "environment", Form::special, "environment", Form::special},
     Rule{"gpus-per-node", "gpus_per_node", Form::text, "tres_per_node", Form::special},
     Rule{"gres", "gres", Form::text, "tres_per_node", Form::special},
+    Rule{"gpu-freq", "tres_frequency", Form::special, "tres_freq", Form::special},
     Rule{"gres-flags", "gres_flags", Form::text, "flags", Form::special},
     Rule{"hint", "", Form::none, "", Form::none},
     Rule{"job-name", "name", Form::text, "name", Form::text},
@@ -72,7 +73,7 @@ constexpr std::array kRules{
     Rule{"mcs-label", "mcs_label", Form::text, "mcs_label", Form::text},
     Rule{"mem", "memory_per_node", Form::text, "memory_per_node", Form::special},
     Rule{"network", "", Form::none, "network", Form::text},
-    Rule{"nice", "nice", Form::integer, "nice", Form::integer},
+    Rule{"nice", "nice", Form::special, "nice", Form::special},
     Rule{"no-kill", "no_kill", Form::yes, "kill_on_node_fail", Form::no},
     Rule{"no-requeue", "no_requeue", Form::yes, "requeue", Form::no},
     Rule{"nodelist", "nodelist", Form::text, "required_nodes", Form::list},
@@ -85,9 +86,11 @@ constexpr std::array kRules{
     Rule{"prefer", "prefer", Form::text, "prefer", Form::text},
     Rule{"priority", "priority", Form::integer, "priority", Form::special},
     Rule{"profile", "profile", Form::text, "profile", Form::special},
+    Rule{"propagate", "", Form::none, "", Form::none},
     Rule{"qos", "qos", Form::text, "qos", Form::text},
     Rule{"reservation", "reservation", Form::text, "reservation", Form::text},
     Rule{"signal", "signal", Form::text, "kill_warning_signal", Form::special},
+    Rule{"sockets-per-node", "sockets_per_node", Form::integer, "sockets_per_node", Form::integer},
     Rule{"spread-job", "spread_job", Form::yes, "flags", Form::special},
     Rule{"switches", "", Form::none, "required_switches", Form::special},
     Rule{"thread-spec", "thread_specification", Form::integer, "thread_specification",
@@ -95,6 +98,7 @@ constexpr std::array kRules{
     Rule{"threads-per-core", "threads_per_core", Form::integer, "threads_per_core", Form::integer},
     Rule{"time", "time_limit", Form::text, "time_limit", Form::special},
     Rule{"tmp", "temporary_disk_per_node", Form::text, "temporary_disk_per_node", Form::special},
+    Rule{"use-min-nodes", "", Form::none, "flags", Form::special},
     Rule{"wckey", "wckey", Form::text, "wckey", Form::text},
 };
 
@@ -214,6 +218,12 @@ Status Job::special(std::string_view option, const std::string& value) {
         tres_per_node("gpu:" + value);
     } else if (option == "gres") {
         tres_per_node(value);
+    } else if (option == "gpu-freq") {  // sbatch's own translation
+        set(old() ? "tres_frequency" : "tres_freq", "gpu:" + value);
+    } else if (option == "nice") {
+        const auto number = to_int(value);
+        good = number.has_value();
+        set("nice", number.value_or(0));
     } else if (option == "signal") {
         const auto at_sign = value.find('@');
         const auto seconds = at_sign == std::string::npos ? std::optional<std::int64_t>{60}
@@ -337,6 +347,8 @@ bool Job::flags(std::string_view option, const std::string& value, bool& good) {
         flag(value == "yes" ? "KILL_INVALID_DEPENDENCY" : "NO_KILL_INVALID_DEPENDENCY");
     } else if (option == "spread-job") {
         flag("SPREAD_JOB");
+    } else if (option == "use-min-nodes") {
+        flag("USE_MIN_NODES");
     } else if (option == "gres-flags" && value == "enforce-binding") {
         flag("GRES_BINDING_ENFORCED");
     } else if (option == "gres-flags" && value == "disable-binding") {

@@ -1,14 +1,40 @@
 // What the Slurm scheduler says of a spec before anything is submitted, and the script it makes.
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kDefaultTimeLimit = 24L * 3600;
+
+// sbatch: "invalid number of nodes (-N 2-1)", "Invalid node name specified".
+void check_hosts(const JobSpec& spec, std::vector<FieldError>& errors) {
+    const auto wanted = expand_hostlist(spec.slurm.nodelist);
+    if (spec.slurm.nodelist.empty() || !wanted) {
+        return;
+    }
+    const std::set<std::string> names{wanted->begin(), wanted->end()};
+    const std::int64_t nodes = spec.resources.allocated_nodes();
+    if (static_cast<std::int64_t>(names.size()) > nodes) {
+        errors.push_back({"/slurm/nodelist",
+                          "names " + std::to_string(names.size()) +
+                              " nodes, and every one of them is part of the job: /resources/nodes" +
+                              (spec.resources.spares > 0 ? " and spares ask" : " asks") + " for " +
+                              std::to_string(nodes)});
+    }
+    const auto not_wanted = expand_hostlist(spec.slurm.exclude);
+    for (const std::string& name : not_wanted.value_or(std::vector<std::string>{})) {
+        if (names.contains(name)) {
+            errors.push_back({"/slurm/exclude", name + " is in /slurm/nodelist"});
+            break;
+        }
+    }
+}
 
 std::string first_partition(const SlurmSpec& spec) {
     return split(spec.partition, ',').empty() ? "" : split(spec.partition, ',').front();
@@ -56,6 +82,9 @@ void SlurmScheduler::check_node(const Resources& resources, const std::vector<st
             known = true;
             most.cpus = std::max(most.cpus, node.cpus);
             most.gpus = std::max(most.gpus, node.gpus);
+            for (const auto& [type, count] : node.gpu_types) {
+                most.gpu_types[type] = std::max(most.gpu_types[type], count);
+            }
             most.memory_mb = std::max(most.memory_mb, node.memory_mb);
         }
     }
@@ -65,8 +94,22 @@ void SlurmScheduler::check_node(const Resources& resources, const std::vector<st
     const auto no_more = [&](std::int64_t number) {
         return "no node of " + where + " has so many: at most " + std::to_string(number);
     };
-    if (resources.gpus_per_node > most.gpus) {
+    if (resources.gpu_type.empty() && resources.gpus_per_node > most.gpus) {
         errors.push_back({"/resources/gpus_per_node", no_more(most.gpus)});
+    }
+    if (const auto typed = most.gpu_types.find(resources.gpu_type); resources.gpu_type.empty()) {
+        // any will do
+    } else if (typed == most.gpu_types.end()) {
+        std::string types;
+        for (const auto& [type, count] : most.gpu_types) {
+            types += (types.empty() ? "" : ", ") + type;
+        }
+        errors.push_back(
+            {"/resources/gpu_type",
+             "no node of " + where + " has GPUs of this type" +
+                 (types.empty() ? "; they have no types: leave it out" : "; there are " + types)});
+    } else if (resources.gpus_per_node > typed->second) {
+        errors.push_back({"/resources/gpus_per_node", no_more(typed->second)});
     }
     if (std::int64_t{resources.ranks_per_node} * resources.cpus_per_rank > most.cpus) {
         errors.push_back({"/resources/cpus_per_rank", no_more(most.cpus) + " for all its ranks"});
@@ -84,6 +127,11 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         return fail(made.error());
     }
     Admission out;
+    std::vector<FieldError> errors;
+    check_hosts(spec, errors);
+    if (!facts_ && !errors.empty()) {
+        return fail(field_errors(std::move(errors)));
+    }
     if (!facts_) {
         out.warnings.push_back("Slurm does not answer; the job waits until it does");
         return out;
@@ -98,7 +146,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         return fail(field_errors(
             {{"/container/runtime", "this Slurm has no pyxis: srun takes no --container-image"}}));
     }
-    std::vector<FieldError> errors;
+    bool all_known = true;
     std::optional<std::int64_t> longest = 0;  // none = no limit
     std::int64_t most_nodes = 0;
     std::vector<std::string> names = split(spec.slurm.partition, ',');
@@ -114,6 +162,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
         const SlurmPartition* partition = facts_->partition(name);
         if (partition == nullptr) {
             errors.push_back({"/slurm/partition", "there is no partition " + name});
+            all_known = false;
             continue;
         }
         if (partition->state != "UP") {
@@ -125,7 +174,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
                                                                           partition->total_nodes)
                                                                : partition->total_nodes);
     }
-    if (errors.empty()) {
+    if (all_known) {
         const std::string where =
             names.size() == 1 ? "partition " + names.front() : "these partitions";
         if (longest && spec.resources.time_limit_seconds > *longest) {

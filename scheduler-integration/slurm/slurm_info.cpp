@@ -278,8 +278,11 @@ Result<NodeTable> parse_sinfo_nodes(const ProgramOutput& output) {
     return table;
 }
 
-std::int64_t gpus_of(std::string_view gres) {
-    std::int64_t sum = 0;
+namespace {
+
+// Calls `found` with the type ("" = none) and the count of each GPU item of a GRES text.
+template <class Found>
+void each_gpu_item(std::string_view gres, const Found& found) {
     while (!gres.empty()) {
         // A comma inside (S:0,2) or (IDX:0,2) separates nothing.
         std::size_t depth = 0;
@@ -291,15 +294,38 @@ std::int64_t gpus_of(std::string_view gres) {
         gres.remove_prefix(std::min(gres.size(), end + 1));
         item = item.substr(0, item.find('('));
         if (item == "gpu") {
-            ++sum;
+            found(std::string_view{}, std::int64_t{1});
         } else if (item.starts_with("gpu:")) {
-            const std::string_view last = item.substr(item.rfind(':') + 1);
-            const auto count = rows::number(last);
+            item.remove_prefix(4);
+            const auto colon = item.rfind(':');
+            const auto count =
+                rows::number(item.substr(colon == std::string_view::npos ? 0 : colon + 1));
             // "gpu:a100" without a number is one. No node has more than a few hundred.
-            sum += !count ? 1 : *count <= 65'536 ? *count : 0;
+            const std::int64_t number = !count ? 1 : *count <= 65'536 ? *count : 0;
+            const std::string_view type = colon != std::string_view::npos ? item.substr(0, colon)
+                                          : count                         ? std::string_view{}
+                                                                          : item;
+            found(type, number);
         }
     }
+}
+
+}  // namespace
+
+std::int64_t gpus_of(std::string_view gres) {
+    std::int64_t sum = 0;
+    each_gpu_item(gres, [&](std::string_view, std::int64_t count) { sum += count; });
     return sum;
+}
+
+std::map<std::string, std::int64_t> gpu_types_of(std::string_view gres) {
+    std::map<std::string, std::int64_t> types;
+    each_gpu_item(gres, [&](std::string_view type, std::int64_t count) {
+        if (!type.empty() && type.size() <= 64 && rows::printable_bytes(type)) {
+            types[std::string{type}] += count;
+        }
+    });
+    return types;
 }
 
 }  // namespace lockstep

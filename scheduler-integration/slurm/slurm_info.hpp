@@ -104,5 +104,7 @@ Result<NodeTable> parse_sinfo_nodes(const ProgramOutput& output);
 
 // The number of GPUs in a GRES text: "gpu:2,gpu:h200:8(S:0-1),mps:100" → 10.
 std::int64_t gpus_of(std::string_view gres);
+// … and of each type: {"h200": 8}. GPUs without a type are left out.
+std::map<std::string, std::int64_t> gpu_types_of(std::string_view gres);
 
 }  // namespace lockstep
