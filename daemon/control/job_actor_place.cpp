@@ -285,7 +285,9 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         // The daemon was restarted while it was stopping this attempt: the driver must know its
         // agents before it can end them. What was not started must not start now.
         const auto adopted = co_await context_.scheduler.adopt(request());
-        if (!adopted) {
+        // What nobody has claimed has no ranks: it need not be found before the job may end.
+        const bool waits = job_.cancel_requested_at == 0 || !job_.attempt()->claims.empty();
+        if (!adopted && waits) {
             set_pending_reason("cannot end yet: " + adopted.error().message);
             co_return;
         }

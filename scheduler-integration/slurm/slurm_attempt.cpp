@@ -8,6 +8,7 @@
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -15,6 +16,9 @@ namespace {
 // A job that accounting still calls alive and the controller does not know: forgotten, unless the
 // controller is only coming back.
 constexpr auto kStaleAccounting = std::chrono::seconds{60};
+
+// An sbatch that fails without a word of Slurm's and leaves nothing behind is tried so often.
+constexpr std::size_t kFailuresBelieved = 2;
 
 // At the limit of submitted jobs it is tried again this often.
 constexpr auto kQuotaPause = std::chrono::seconds{15};
@@ -64,16 +68,18 @@ const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>&
     return best;
 }
 
+// Also while sbatch is still at it: its job is there, and may be over before it says so.
 bool end_is_known(const SlurmAttempt& attempt) {
-    return attempt.stage == SlurmAttempt::Stage::known && attempt.confirmed &&
+    const bool found = attempt.stage == SlurmAttempt::Stage::sending && attempt.id != 0;
+    return (attempt.stage == SlurmAttempt::Stage::known || found) && attempt.confirmed &&
            attempt.last_verdict.terminal;
 }
 
 // It ended before any agent had called in, and not because of us. What a person handed in is the
 // person's to hand in again.
 bool came_to_nothing(const SlurmAttempt& attempt) {
-    return attempt.seen && end_is_known(attempt) && !is_claimed(attempt) && !attempt.cancelled &&
-           !attempt.cancel_wanted && !attempt.over &&
+    return attempt.seen && attempt.stage == SlurmAttempt::Stage::known && end_is_known(attempt) &&
+           !is_claimed(attempt) && !attempt.cancelled && !attempt.cancel_wanted && !attempt.over &&
            attempt.request.submission == Submission::automatic;
 }
 
@@ -132,6 +138,23 @@ void let_go_if_stillborn(SlurmAttempt& attempt, const SlurmPatience& patience) {
     let_go(attempt);
 }
 
+// slurmctld had answered before the question went out: what it took is in this answer. Of some that
+// it refuses it keeps a FAILED record without nodes; that is not the job.
+bool believe_denial(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked) {
+    if (attempt.stage != SlurmAttempt::Stage::in_doubt || !attempt.denied ||
+        asked < attempt.last_try_end) {
+        return false;
+    }
+    const bool there = std::any_of(rows.begin(), rows.end(), [&](const SlurmJob& row) {
+        return !is_stillborn(attempt, row) && (!row.verdict().terminal || !row.nodes.empty());
+    });
+    attempt.denied = there;
+    if (!there) {
+        attempt.stage = SlurmAttempt::Stage::refused;
+    }
+    return !there;
+}
+
 void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     const SlurmVerdict verdict = row.verdict();
     if (row.id != attempt.id || !verdict.terminal) {
@@ -143,6 +166,7 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
     attempt.id = row.id;
     attempt.seen = row;
     attempt.seen_at = at;
+    attempt.tried_in_vain = false;
     attempt.last_verdict = verdict;
     attempt.empty_answers = 0;
     attempt.unwatched = false;
@@ -235,6 +259,9 @@ Observation ended(const SlurmAttempt& attempt) {
         if (!attempt.stillborn.empty()) {
             out.cause.message +=
                 "; " + std::to_string(attempt.stillborn.size()) + " before it came to nothing, too";
+        }
+        if (of_itself && !attempt.batch_words.empty()) {
+            out.cause.message += ": " + attempt.batch_words;
         }
         if (of_itself) {
             out.cause.message +=
@@ -334,6 +361,10 @@ Handover handover(const SlurmAttempt& attempt) {
         out.reason = "being handed to Slurm";
     } else if (attempt.stage == SlurmAttempt::Stage::in_doubt) {
         out.reason = "whether Slurm has it is not known yet: " + attempt.message;
+        if (attempt.cancel_wanted) {
+            out.reason =
+                "it is being ended; what Slurm may have of it is cancelled when it appears";
+        }
     } else if (manual) {
         out.kind = Handover::Kind::placed;  // everything is prepared; a person does the rest
     } else if (may_send(attempt)) {
@@ -350,6 +381,8 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
     attempt.was_in_doubt = false;
     attempt.looked_at = now;
     attempt.unwatched = false;
+    attempt.denied = false;
+    attempt.tried_in_vain = reply.ended_badly;
     if (attempt.id != 0) {  // squeue was faster
         attempt.stage = SlurmAttempt::Stage::known;
         return;
@@ -378,6 +411,10 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
         case SubmitReply::Kind::not_submitted:
             attempt.stage = SlurmAttempt::Stage::safe;
             break;
+        case SubmitReply::Kind::denied:
+            attempt.denied = true;
+            attempt.stage = SlurmAttempt::Stage::in_doubt;
+            break;
         case SubmitReply::Kind::ambiguous:
             attempt.stage = SlurmAttempt::Stage::in_doubt;
             break;
@@ -387,7 +424,7 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
 void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,
                const SlurmPatience& patience) {
     attempt.surplus.clear();
-    if (attempt.stage == SlurmAttempt::Stage::refused) {
+    if (attempt.stage == SlurmAttempt::Stage::refused || believe_denial(attempt, rows, asked)) {
         return;  // Slurm keeps a FAILED record of some that it refuses
     }
     if (asked > attempt.looked_at) {
@@ -479,6 +516,13 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
     if (chosen != nullptr && asked - attempt.first_empty < kStaleAccounting) {
         return;
     }
+    // A wrapper around sbatch that refuses in words of its own looks like one that failed on the
+    // way; the second time, with nothing in Slurm after either, it is believed.
+    if (attempt.stage == SlurmAttempt::Stage::in_doubt &&
+        std::exchange(attempt.tried_in_vain, false) && ++attempt.failures >= kFailuresBelieved) {
+        attempt.stage = SlurmAttempt::Stage::refused;
+        return;
+    }
     attempt.message = attempt.id != 0 ? job_words(attempt) + " is not in Slurm any more"
                                       : "it never reached Slurm";
     const bool doubt =
@@ -522,7 +566,8 @@ Observation observe(const SlurmAttempt& attempt, bool reachable, const std::stri
         out = pending("submission is manual: run  sbatch " + attempt.request.directory + "/" +
                           std::string{slurm::kBatchFileName},
                       true);
-    } else if (attempt.nothing_left()) {
+    } else if (attempt.nothing_left() || (attempt.cancel_wanted && !is_claimed(attempt))) {
+        // What is to end and was never seen need not be waited for: it is cancelled should it come.
         out.kind = Observation::Kind::absent;
     } else {
         out = pending(handover(attempt).reason);

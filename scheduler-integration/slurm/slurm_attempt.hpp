@@ -6,7 +6,7 @@
 //
 //   idle ──intent──▶ sending ──id──▶ known ──two empty answers, never claimed──▶ gone
 //     ▲                 │                                                          │
-//     │   not submitted │ unclear                                                  │
+//     │   not submitted │ unclear        (denied: refused if squeue shows nothing) │
 //     └──── safe ◀──────┴──▶ in doubt ──found──▶ known                             │
 //     ▲                        └──empty after the credential's lifetime──▶ gone ───┘ new intent
 //
@@ -68,6 +68,7 @@ struct SlurmAttempt {
     std::int64_t claimed = 0;  // the allocation its agents run in; the only one that may live
     SteadyTime claimed_at;     // what was asked for earlier does not know that it has started
     std::string message;       // safe, in_doubt: why; refused: Slurm's words
+    SteadyTime sending_since;  // sending
     SteadyTime not_before;     // safe: Slurm takes none of this user before
     SteadyTime last_try_end;   // in_doubt: nothing was sent after this
     std::optional<SlurmJob> seen;
@@ -100,7 +101,11 @@ struct SlurmAttempt {
     bool unwatched = false;
     // Slurm has no nodes for it without those that failed before: it may have them again.
     bool without_exclusion = false;
-    std::string warning;  // for the job's user
+    std::string warning;         // for the job's user
+    bool denied = false;         // in doubt only for as long as squeue has not been asked once
+    std::size_t failures = 0;    // tries that ended with a status other than 0 and left nothing
+    bool tried_in_vain = false;  // the last try ended so
+    std::string batch_words;     // the last line of the batch script's log; read once it has ended
 
     // Its end is known, with all that is needed to tell whose doing it is.
     bool ended() const;

@@ -20,6 +20,7 @@ ProgramOutput output_of(const ProcessResult& result) {
     out.exit_status = result.exit_status;
     out.signal = result.signal;
     out.timed_out = result.timed_out;
+    out.overflowed = result.overflowed;
     out.out = result.out;
     out.err = result.err;
     return out;

@@ -1,9 +1,11 @@
+// size: one poll loop, and what each of its answers asks for
 // How the Slurm scheduler follows what it handed over: the one poll, what its answer says of each
 // attempt, and what that asks for.
 #include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
@@ -33,6 +35,7 @@ ClusterNode as_cluster_node(SlurmNode node) {
     out.memory_mb = node.memory_mb;
     out.gpus = node.gpus();
     out.gpus_used = node.gpus_used();
+    out.gpu_types = gpu_types_of(node.gres);
     out.name = std::move(node.name);
     out.reason = std::move(node.reason);
     out.partitions = std::move(node.partitions);
@@ -45,6 +48,16 @@ std::string signature(const Observation& seen) {
            seen.message;
 }
 
+// "" if there is none. For a person: cut and printable.
+std::string last_line_of(const std::string& path) {
+    constexpr std::size_t kTailBytes = 4096;
+    constexpr std::size_t kLineBytes = 512;
+    const auto text = read_plain_tail(path, kTailBytes);
+    std::string_view rest = text ? trim(*text) : std::string_view{};
+    rest.remove_prefix(rest.find_last_of('\n') + 1);  // npos + 1 = 0
+    return printable(rest.substr(0, kLineBytes));
+}
+
 }  // namespace
 
 SlurmPatience SlurmScheduler::patience() const {
@@ -55,6 +68,7 @@ SlurmPatience SlurmScheduler::patience() const {
         out.min_job_age = std::chrono::seconds{facts_->config.min_job_age};
         out.accounting = facts_->config.has_accounting();
     }
+    out.between_empty = options_.between_empty;
     if (options_.quarantine.count() > 0) {
         out.quarantine = options_.quarantine;
     } else {
@@ -213,6 +227,7 @@ Task<void> SlurmScheduler::query() {
     }
     take_answer(*table, asked);
     co_await audit(*table);
+    free_turns();
     // A copy: what is settled may be forgotten meanwhile.
     const std::map<std::string, TrackedPointer> all = tracked_;
     for (const auto& [name, tracked] : all) {
@@ -233,6 +248,24 @@ Task<void> SlurmScheduler::query() {
     }
 }
 
+// Slurm answers questions, so an sbatch that hangs is that one's trouble and must not hold up the
+// others: one whose job is there already, and one that has had its time. Not without end: each is a
+// process.
+void SlurmScheduler::free_turns() {
+    constexpr auto kLongSend = std::chrono::seconds{10};
+    constexpr std::size_t kMostSending = 32;
+    for (const auto& [key, tracked] : tracked_) {
+        const SlurmAttempt& attempt = tracked->attempt;
+        const bool hangs = clock_.steady() - attempt.sending_since >= kLongSend &&
+                           counters_.sending < kMostSending;
+        if (attempt.stage == SlurmAttempt::Stage::sending && tracked->has_turn &&
+            (attempt.id != 0 || hangs)) {
+            tracked->has_turn = false;
+            --turns_taken_;
+        }
+    }
+}
+
 void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
     counters_.malformed += table.malformed;
     std::map<std::string, std::vector<SlurmJob>> rows;
@@ -247,6 +280,11 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
         const auto found = rows.find(key);
         const bool was_in_doubt = tracked->attempt.stage == SlurmAttempt::Stage::in_doubt;
         take_rows(tracked->attempt, found == rows.end() ? none : found->second, asked, patience());
+        if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::refused) {
+            ++counters_.refused;
+            log::warn("Slurm refuses a job",
+                      {{"name", tracked->attempt.name}, {"what", tracked->attempt.message}});
+        }
         if (was_in_doubt && tracked->attempt.stage == SlurmAttempt::Stage::known) {
             ++counters_.adopted;
             log::info("found in Slurm and taken up",
@@ -312,6 +350,9 @@ Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
         ours = co_await was_abandoned(attempt);
     }
     Result<SlurmJobDetail> detail = SlurmJobDetail{};
+    if (!ours && attempt.claimed == 0) {
+        attempt.batch_words = co_await last_batch_words(attempt);
+    }
     if (!ours) {
         detail = co_await backend_->detail(id, attempt.name);
     }
@@ -353,6 +394,20 @@ Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
         return text && *text == std::to_string(id);
     };
     co_return co_await on_thread<bool>(files_, read);
+}
+
+// The last line of the batch script, or, where that is only srun's word on the agent, of the first
+// agent: "lockstep-agent: error while loading shared libraries: …".
+Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) {
+    const std::function<std::string()> read = [folder = attempt.request.directory] {
+        std::string words = last_line_of(folder + "/" + std::string{slurm::kBatchLogName});
+        if (words.empty() || words.starts_with("srun: ") || words.starts_with("slurmstepd: ")) {
+            const std::string agents = last_line_of(folder + "/agent-00000.log");
+            words = agents.empty() ? words : agents;
+        }
+        return words;
+    };
+    co_return co_await on_thread<std::string>(files_, read);
 }
 
 Task<void> SlurmScheduler::end(TrackedPointer tracked, std::int64_t id) {

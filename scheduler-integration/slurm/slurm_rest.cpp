@@ -249,7 +249,14 @@ Task<SubmitReply> SlurmRest::submit(std::string path) {
     if (is_no_route(*answer.response)) {
         parser_ = 0;
     }
-    co_return rest::submit_reply(*answer.response, options_.user);
+    SubmitReply reply = rest::submit_reply(*answer.response, options_.user);
+    // "Unspecified error" is a site's refusal, and a token that ran out on the way.
+    if (reply.kind == SubmitReply::Kind::denied &&
+        rest::token_problem(options_.token ? options_.token() : std::string{}, options_.user,
+                            now())) {
+        reply.kind = SubmitReply::Kind::ambiguous;
+    }
+    co_return reply;
 }
 
 Task<Result<JobTable>> SlurmRest::jobs() {

@@ -15,6 +15,7 @@
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kReleasesPage = "scheduler-integration/README.md, Releases of Slurm";
 constexpr auto kLastSends = std::chrono::seconds{3};
 
 // The part of an attempt's Slurm name that no other attempt has: <ulid>-a<attempt>.
@@ -48,8 +49,9 @@ Task<Status> SlurmScheduler::begin() {
     if (facts) {
         facts_ = std::move(*facts);
         facts_at_ = clock_.steady();
-        for (const std::string& warning : version_warnings(facts_->version)) {
-            log::warn("about this Slurm", {{"what", warning}});
+        if (const std::string defects = known_defects(facts_->version); !defects.empty()) {
+            log::warn("this release of Slurm has known defects",
+                      {{"what", defects}, {"see", kReleasesPage}});
         }
         log::info("Slurm answers", {{"version", to_string(facts_->version)},
                                     {"cluster", facts_->config.cluster},
@@ -198,6 +200,7 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     LOCKSTEP_CHECK(request.intent_at != 0);
     tracked->attempt.stage = SlurmAttempt::Stage::sending;
     tracked->attempt.id = 0;
+    tracked->attempt.sending_since = clock_.steady();
     tasks_.spawn("sbatch", send(tracked));
     co_return handover(tracked->attempt);
 }
@@ -255,9 +258,11 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
             log::warn("Slurm refuses a job", {{"name", attempt.name}, {"what", reply.message}});
             break;
         case SlurmAttempt::Stage::in_doubt:
-            ++counters_.unclear;
-            log::warn("a submission of unknown outcome",
-                      {{"name", attempt.name}, {"what", reply.message}});
+            if (!attempt.denied) {
+                ++counters_.unclear;
+                log::warn("a submission of unknown outcome",
+                          {{"name", attempt.name}, {"what", reply.message}});
+            }
             hurry();
             break;
         case SlurmAttempt::Stage::safe:

@@ -57,6 +57,7 @@ class SlurmScheduler final : public Scheduler {
         std::chrono::seconds quarantine{0};  // 0 = the credential's lifetime + 60 s
         // With nothing to follow: a tenth of the time since the last change, up to this.
         std::chrono::milliseconds idle_most{60'000};
+        std::chrono::seconds between_empty{5};   // two answers without it, so far apart
         std::chrono::seconds over_patience{60};  // what is left after a job's end is cancelled
         std::chrono::seconds unclaimed{180};     // what runs without an agent is cancelled
         // What may have been cancelled by a person and forgotten by Slurm while no lockstepd looked
@@ -132,10 +133,12 @@ class SlurmScheduler final : public Scheduler {
     Task<void> ask_detail(TrackedPointer tracked);
     Task<void> abandon(TrackedPointer tracked);
     Task<bool> was_abandoned(const SlurmAttempt& attempt);
+    Task<std::string> last_batch_words(const SlurmAttempt& attempt);
     Task<void> end(TrackedPointer tracked, std::int64_t id);
     void take_answer(const JobTable& table, SteadyTime asked);
     Task<void> audit(const JobTable& table);
     bool leftover_waits() const;
+    void free_turns();
     void tell(Tracked& tracked);
     void forget_ended();
     std::chrono::milliseconds next_pause() const;

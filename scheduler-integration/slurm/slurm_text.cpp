@@ -170,6 +170,12 @@ std::optional<IdLine> id_line(std::string_view line) {
     return name ? std::optional{IdLine{*id, rest}} : std::nullopt;
 }
 
+// Words of the program, not of a wrapper around it.
+bool sbatch_itself_says_no(std::string_view text) {
+    return rows::contains_any(
+        text, {"Batch job submission failed: ", "sbatch: error: ", "sbatch: fatal: "});
+}
+
 }  // namespace
 
 bool is_slurm_job_name(std::string_view text) {
@@ -207,6 +213,10 @@ SubmitReply parse_sbatch(const ProgramOutput& output) {
         std::string both{output.err};
         both.append("\n").append(output.out);
         reply.kind = ended ? classify_submit_error(both) : SubmitReply::Kind::ambiguous;
+        if (reply.kind == SubmitReply::Kind::denied && !sbatch_itself_says_no(both)) {
+            reply.kind = SubmitReply::Kind::ambiguous;
+        }
+        reply.ended_badly = ended;
         reply.message = !text.empty()      ? text
                         : output.timed_out ? "sbatch did not answer in time"
                                            : "sbatch was killed, or failed without a word";
@@ -232,7 +242,8 @@ SubmitReply parse_sbatch(const ProgramOutput& output) {
 
 // Slurm's sentences: slurm_strerror() (src/common/slurm_errno.c).
 std::string_view field_of_refusal(std::string_view text) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kFields{{
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kFields{{
+        {"invalid number of nodes (-N ", "/slurm/nodelist"},
         {"nvalid account", "/slurm/account"},
         {"nvalid qos", "/slurm/qos"},
         {"nvalid partition", "/slurm/partition"},
@@ -265,7 +276,7 @@ SubmitReply::Kind classify_submit_error(std::string_view text) {
     if (rows::contains_any(text, kRejectedTexts)) {
         return SubmitReply::Kind::rejected;
     }
-    return SubmitReply::Kind::ambiguous;
+    return SubmitReply::Kind::denied;
 }
 
 Result<TestOnlyReply> parse_test_only(const ProgramOutput& output) {
@@ -406,6 +417,9 @@ Error slurm_failure(std::string_view program, const ProgramOutput& output) {
     std::string text = rows::message(output.err, output.out);
     if (output.timed_out) {
         return Error{Errc::timed_out, "no answer in time"}.in(program);
+    }
+    if (output.overflowed) {
+        return Error{Errc::unavailable, "it printed more than is read of it"}.in(program);
     }
     if (!output.exit_status && !output.signal) {
         return Error{Errc::unavailable, text.empty() ? "could not be started" : text}.in(program);

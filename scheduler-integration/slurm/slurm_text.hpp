@@ -21,6 +21,7 @@ struct ProgramOutput {
     std::optional<int> exit_status;
     std::optional<int> signal;  // that killed it
     bool timed_out = false;     // we killed it at its deadline
+    bool overflowed = false;    // … or because it printed more than is read
     std::string_view out;
     std::string_view err;
 
@@ -47,12 +48,17 @@ struct SubmitReply {
         rejected,       // Slurm read it and refused: the same request will be refused again
         later,          // at a limit of submitted jobs: taken when others have ended
         not_submitted,  // it never reached Slurm, or Slurm was not ready: safe to repeat
-        ambiguous,      // it may be queued: look it up by name, never repeat blindly
+        // Slurm answered no, in words that are not in our list (a site's own job_submit plugin can
+        // say anything). Nothing is on its way any more: believed once squeue does not show the
+        // name.
+        denied,
+        ambiguous,  // it may be queued: look it up by name, never repeat blindly
     };
     Kind kind = Kind::ambiguous;
     std::int64_t id = 0;
     std::string cluster;
-    std::string message;  // Slurm's own lines, cleaned for a person; empty when accepted
+    std::string message;       // Slurm's own lines, cleaned for a person; empty when accepted
+    bool ended_badly = false;  // sbatch ended by itself with a status other than 0
 };
 
 // The field of the spec that a refusal is about, as a pointer; "" if it does not say.
@@ -60,7 +66,8 @@ std::string_view field_of_refusal(std::string_view text);
 
 // `sbatch --parsable`: the last line of stdout that is `id`, `id;cluster` or `id,cluster`, whatever
 // a site's wrapper prints around it. A status other than 0 is `rejected` only for messages that
-// Slurm prints on a definite refusal, and `ambiguous` for every text we do not know.
+// Slurm prints on a definite refusal, `denied` for others of sbatch's own ("sbatch: error: …"), and
+// `ambiguous` for what a wrapper or nobody says.
 SubmitReply parse_sbatch(const ProgramOutput& output);
 
 // The meaning of one of Slurm's error texts in answer to a submission, also from slurmrestd.
@@ -132,7 +139,8 @@ struct SlurmVersion {
 // "slurm 22.05.8", "slurm-wlm 24.11.0-0rc2", or the number alone.
 Result<SlurmVersion> parse_slurm_version(std::string_view text);
 std::string to_string(const SlurmVersion& version);
-// What an operator should know about this version, for the log at start; empty if nothing.
-std::vector<std::string> version_warnings(const SlurmVersion& version);
+// What an operator should know about this version, in one line for the log at start; "" if nothing.
+// scheduler-integration/README.md, "Releases of Slurm", has more.
+std::string known_defects(const SlurmVersion& version);
 
 }  // namespace lockstep

@@ -17,11 +17,11 @@ struct Fix {
 
 // https://www.schedmd.com/security-policy/ and its announcements.
 constexpr std::array kFixes{
-    Fix{"CVE-2023-41914 (races when files change owner)",
+    Fix{"CVE-2023-41914",
         {SlurmVersion{22, 5, 10}, SlurmVersion{23, 2, 6}, SlurmVersion{23, 11, 0}}},
-    Fix{"CVE-2023-49933 to 49938 (message integrity, group lists)",
+    Fix{"CVE-2023-49933 to 49938",
         {SlurmVersion{22, 5, 11}, SlurmVersion{23, 2, 7}, SlurmVersion{23, 11, 1}}},
-    Fix{"CVE-2025-43904 (coordinators can make administrators)",
+    Fix{"CVE-2025-43904",
         {SlurmVersion{23, 11, 11}, SlurmVersion{24, 5, 8}, SlurmVersion{24, 11, 5}}},
 };
 
@@ -76,25 +76,26 @@ std::string to_string(const SlurmVersion& version) {
            std::to_string(version.micro);
 }
 
-std::vector<std::string> version_warnings(const SlurmVersion& version) {
-    std::vector<std::string> warnings;
-    const std::string number = "Slurm " + to_string(version);
+std::string known_defects(const SlurmVersion& version) {
+    std::string parts;
+    const auto add = [&](const std::string& part) { parts += (parts.empty() ? "" : "; ") + part; };
     if (version < SlurmVersion{22, 5, 0}) {
-        warnings.push_back(number +
-                           " is older than 22.05, the oldest release Lockstep is tested on");
+        add("older than 22.05, the oldest release Lockstep is tested on");
     }
     if (version >= SlurmVersion{22, 5, 5} && version <= SlurmVersion{22, 5, 8}) {
-        warnings.push_back(number +
-                           " refuses some valid jobs with GPUs and several tasks (Slurm "
-                           "bug 15857, fixed in 22.05.9)");
+        add("refuses some valid jobs with GPUs and several tasks (Slurm bug 15857, fixed in "
+            "22.05.9)");
     }
+    std::string fixes;
     for (const Fix& fix : kFixes) {
         if (lacks(version, fix)) {
-            warnings.push_back(number + " as published lacks the fix of " + std::string{fix.name} +
-                               "; your distribution may have added it");
+            fixes += (fixes.empty() ? "" : ", ") + std::string{fix.name};
         }
     }
-    return warnings;
+    if (!fixes.empty()) {
+        add("as published lacks the fixes of " + fixes + "; your distribution may have added them");
+    }
+    return parts.empty() ? "" : "Slurm " + to_string(version) + ": " + parts;
 }
 
 }  // namespace lockstep

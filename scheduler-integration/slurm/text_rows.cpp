@@ -62,6 +62,7 @@ const std::vector<std::string_view> kRejectedTexts{
     "Batch script is empty",                                          // *
     "Batch script contains DOS line breaks",                          // *
     "is less than minimum node count",                                // *
+    "invalid number of nodes (-N ",                                   // * a longer --nodelist
     "can't be reached now, or it is an invalid entry for --cluster",  // *
     "No cluster '",                                                   // *
     "Batch script is longer than",

@@ -102,7 +102,8 @@ Json of(const NodeTable& table) {
 }
 
 Json of(const SubmitReply& reply) {
-    constexpr std::array kKinds{"accepted", "rejected", "later", "not_submitted", "ambiguous"};
+    constexpr std::array kKinds{"accepted",      "rejected", "later",
+                                "not_submitted", "denied",   "ambiguous"};
     Json out;
     out["kind"] = kKinds.at(static_cast<std::size_t>(reply.kind));
     out["id"] = reply.id;

@@ -12,6 +12,7 @@ import harness
 import lockstep_slurm
 from harness import BIN, wait_until
 from lockstep_slurm import SlurmDaemon, SlurmTestCase, command_spec
+from test_refusals import JOB_SUBMIT
 
 DAEMON = "daemon"  # the Unix user that lockstepd runs as
 ALICE, BOB = "lstest-a", "lstest-b"
@@ -38,7 +39,8 @@ class IdentityDaemon(SlurmDaemon):
 
 
 class Identity(SlurmTestCase):
-    settings = {"nodes": 2, "slurmrestd": True, "users": True, "accounting": True}
+    settings = {"nodes": 2, "slurmrestd": True, "users": True, "accounting": True, "job_submit": JOB_SUBMIT,
+                "gpu_type": "h100"}
 
     def setUp(self):
         root = pathlib.Path(tempfile.mkdtemp(prefix="ls-", dir=self.cluster.shared))
@@ -68,6 +70,24 @@ class Identity(SlurmTestCase):
     def both(self):
         self.assertEqual(self.hand_over(self.alice, ALICE)[0], 200)
         self.assertEqual(self.hand_over(self.bob, BOB)[0], 200)
+
+    def test_a_sites_refusal_is_told_at_once(self):
+        self.both()
+        job = self.alice.submit(command_spec("true", slurm={"directives": {"comment": "refused"}}))["id"]
+        cause = self.alice.wait_state(job, "failed", 20)["cause"]
+        self.assertEqual(cause["class"], "scheduler", cause)
+        # slurmrestd 22.05 keeps the plugin's own sentence to itself.
+        self.assertIn("Unspecified error", cause["message"])
+        self.assertEqual(self.daemon.kinds(job).count("attempt_submitting"), 1)
+
+    def test_gpus_of_a_type_reach_slurm(self):
+        self.both()
+        spec = command_spec("true", resources={"gpus_per_node": 1, "gpu_type": "h100"})
+        job = self.alice.submit(spec)["id"]
+        self.alice.wait_state(job, "succeeded", 60)
+        number = self.daemon.job(job)["attempts"][0]["scheduler_id"]
+        shown = self.cluster.run("scontrol", "-o", "show", "job", number).stdout
+        self.assertIn("TresPerNode=gres:gpu:h100:1", shown)
 
     def test_each_job_runs_as_its_user_and_the_other_sees_nothing_of_it(self):
         self.both()

@@ -62,9 +62,19 @@ class Unclaimed(SlurmTestCase):
 
     def test_a_node_without_the_agent_is_told_at_once(self):
         self.use("/nonexistent/lockstep-agent")
-        self.fails("(exit code 127)", "batch.log", submissions=1)
+        self.fails("(exit code 127)", "lockstep: no program /nonexistent/lockstep-agent on n1", "batch.log",
+                   submissions=1)
         log = next(self.daemon.data.glob("runs/*/a1/batch.log")).read_text()
         self.assertIn("no program /nonexistent/lockstep-agent on n1", log)
+
+    def test_the_agents_last_words_are_in_the_cause(self):
+        # Its program is there, and a library it needs is not: the shell's and the loader's 127.
+        path = self.daemon.root / "agent"
+        path.write_text("#!/bin/sh\necho 'lockstep-agent: error while loading shared libraries: libnone.so.1: "
+                        "cannot open shared object file' >&2\nexit 127\n")
+        path.chmod(0o755)
+        self.use(path)
+        self.fails("(exit code 127)", "error while loading shared libraries: libnone.so.1", "batch.log", submissions=1)
 
     def test_nodes_that_fail_before_the_ranks_met_are_asked_for_again_without_recovery(self):
         # Claimed, and never released: node 1's agent waits for a file, and node 0's for it.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ class FakeSlurm final : public SlurmBackend {
         main.total_nodes = 4;
         main.max_time = 3600;
         facts.partitions.push_back(main);
+        facts.config.accounting_storage = accounting ? "accounting_storage/slurmdbd" : "";
+        facts.config.min_job_age = min_job_age;
         if (!answers) {
             co_return fail(Errc::unavailable, "no controller");
         }
@@ -38,8 +41,15 @@ class FakeSlurm final : public SlurmBackend {
         ++now_sending;
         most_sending = std::max(most_sending, now_sending);
         net::steady_timer pause{io_};
-        co_await sleep_on(pause, std::chrono::milliseconds{1});
+        const bool hanging = hangs;
+        do {
+            co_await sleep_on(pause, std::chrono::milliseconds{1});
+        } while (hanging && hangs && !stopped);
         --now_sending;
+        ++submissions;
+        if (says) {
+            co_return *says;
+        }
         SubmitReply reply;
         reply.kind = SubmitReply::Kind::accepted;
         reply.id = ++ids;
@@ -67,7 +77,13 @@ class FakeSlurm final : public SlurmBackend {
         }
         co_return table;
     }
-    Task<Result<JobTable>> history(std::string, std::int64_t) override { co_return JobTable{}; }
+    Task<Result<JobTable>> history(std::string, std::int64_t) override {
+        ++histories;
+        if (!accounting_answers) {
+            co_return fail(Errc::unavailable, "slurmdbd is down");
+        }
+        co_return JobTable{};
+    }
     Task<Status> cancel(std::int64_t id, std::string name) override {
         EXPECT_TRUE(is_slurm_job_name(name)) << name;
         cancelled.push_back(id);
@@ -96,7 +112,7 @@ class FakeSlurm final : public SlurmBackend {
         table.nodes.push_back(down);
         co_return table;
     }
-    void stop() override {}
+    void stop() override { stopped = true; }
 
     bool answers = true;
     std::string state = "PENDING";
@@ -109,6 +125,14 @@ class FakeSlurm final : public SlurmBackend {
     int exit_code = 0;            // of every job that has failed
     std::int64_t started_at = 0;  // of every job
     std::int64_t ended_at = 0;
+    bool accounting = false;
+    bool accounting_answers = true;
+    int histories = 0;
+    std::int64_t min_job_age = 300;
+    std::optional<SubmitReply> says;  // instead of taking what is handed in
+    bool hangs = false;               // what is handed in from now on stays on its way
+    bool stopped = false;
+    int submissions = 0;
     int now_sending = 0;
     int most_sending = 0;
 

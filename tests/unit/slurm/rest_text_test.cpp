@@ -121,11 +121,11 @@ const std::vector<Submission> kSubmissions{
      Kind::rejected, "Invalid partition"},
     {500, errors(R"({"error_code":5005,"error":"Zero Bytes were transmitted or received"})"),  // *
      Kind::ambiguous, "Zero Bytes"},
-    {500, errors(R"({"error_number":-1,"error":"Unspecified error"})"), Kind::ambiguous, ""},
+    {500, errors(R"({"error_number":-1,"error":"Unspecified error"})"), Kind::denied, ""},
     {500, errors(R"({"error":"Socket timed out on send/recv operation"})"), Kind::ambiguous, ""},
     {500, errors(R"x({"error":"Unable to contact slurm controller (connect failure)"})x"),
      Kind::not_submitted, "Unable to contact"},
-    {200, errors(R"({"error":"something new"})"), Kind::ambiguous, "something new"},
+    {200, errors(R"({"error":"something new"})"), Kind::denied, "something new"},
     {400,
      errors(R"({"description":"Disabled key: \"contiguous\"","error_number":1},)"  // *
             R"({"error_code":9001,"error":"Failure during parsing"})"),

@@ -272,6 +272,7 @@ TEST(SlurmAttempt, WhileSlurmIsSilentWhatWaitsIsUnreachableAndWhatRunsRuns) {
     EXPECT_EQ(observe(one, false, "down").kind, Observation::Kind::unreachable);
     take_rows(one, {row(17, "RUNNING")}, kStart + 1s, kPatience);
     EXPECT_EQ(observe(one, false, "down").state, AllocationState::running);
+    EXPECT_EQ(observe(one, false, "down").kind, Observation::Kind::state) << "its ranks go on";
 }
 
 // A Slurm that behaves as measured: it may take a request and not say so, take it only later (any

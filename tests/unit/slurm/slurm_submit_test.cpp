@@ -128,6 +128,18 @@ const std::vector<Told> kSeen{
      "expected UNIX line breaks (\\n).\n",
      ""},
     {1, Kind::rejected, "sbatch: error: Unable to open file nofile\n", ""},
+    {1, Kind::rejected, "sbatch: error: invalid number of nodes (-N 2-1)\n",
+     "invalid number of nodes (-N 2-1)"},
+    // Of a site's job_submit.lua: its own words and slurm.ERROR, 1, or nothing but slurm.ERROR.
+    {1, Kind::denied,
+     "sbatch: error: You have no allocation on this cluster: see https://site.example\nsbatch: "
+     "error: Batch job "
+     "submission failed: Unspecified error\n",
+     "You have no allocation on this cluster: see https://site.example; Batch job submission "
+     "failed: Unspecified "
+     "error"},
+    {1, Kind::denied, "sbatch: error: Batch job submission failed: Operation not permitted\n", ""},
+    {1, Kind::denied, "sbatch: error: Batch job submission failed: Unspecified error\n", ""},
     {1, Kind::ambiguous,
      "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n", ""},
     {1, Kind::not_submitted,
@@ -174,7 +186,8 @@ const std::vector<Told> kDocumented{
      "sbatch: error: Batch job submission failed: Unable to contact slurm controller (receive "
      "failure)\n",
      ""},
-    {1, Kind::ambiguous, "sbatch: error: Batch job submission failed: Unspecified error\n", ""},
+    {1, Kind::denied, "sbatch: error: Batch job submission failed: Operation not supported\n", ""},
+    {1, Kind::denied, "sbatch: error: cli_filter plugin terminated with error\n", ""},
     {1, Kind::ambiguous, "ssh: connection closed\n", ""},
     {1, Kind::ambiguous, "", "sbatch was killed, or failed without a word"},
     // Whatever else is said, a time-out may have submitted.

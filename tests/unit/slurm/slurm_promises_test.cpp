@@ -1,0 +1,246 @@
+// What Lockstep promises of jobs in Slurm, each with the mistake of one line that would break it.
+#include "tests/unit/slurm/slurm_attempt_fixture.hpp"
+#include "tests/unit/slurm/slurm_scheduler_fixture.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class SlurmPromises : public SlurmSchedulerTest {
+  protected:
+    void begin() {
+        SlurmScheduler::Options options;
+        options.reads_per_second = 1000;
+        options.quarantine = 1s;
+        start(options);
+    }
+    Observation look(const AttemptRequest& job) {
+        return wait<Observation>(scheduler_->poll(job.job, 1));
+    }
+    static SubmitReply no(SubmitReply::Kind kind, const std::string& words) {
+        SubmitReply out;
+        out.kind = kind;
+        out.message = words;
+        return out;
+    }
+};
+
+TEST_F(SlurmPromises, WhatRunsRunsOnWhileSlurmIsDown) {
+    begin();
+    slurm_->state = "RUNNING";
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    until([&] { return look(job).state == AllocationState::running; });
+    slurm_->answers = false;
+    const int before = slurm_->queries;
+    until([&] { return slurm_->queries > before + 1; });
+    EXPECT_EQ(look(job).kind, Observation::Kind::state);
+    EXPECT_EQ(look(job).state, AllocationState::running);
+}
+
+// Purged from squeue, and slurmdbd does not say: the job may have run. Handed in again, it would
+// run twice.
+TEST_F(SlurmPromises, WithoutAnAnswerOfAccountingNoJobCountsAsNeverBeen) {
+    prepare_ = [](FakeSlurm& slurm) {
+        slurm.accounting = true;
+        slurm.accounting_answers = false;
+    };
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    slurm_->names.clear();
+    until([&] { return slurm_->histories >= 3; });
+    EXPECT_EQ(look(job).kind, Observation::Kind::state);
+    EXPECT_EQ(slurm_->submissions, 1);
+    slurm_->accounting_answers = true;  // it knows nothing of it: forgotten, then
+    until([&] { return look(job).kind == Observation::Kind::absent; });
+    until([&] { return hand_over(job); });
+    EXPECT_EQ(slurm_->submissions, 2);
+}
+
+TEST_F(SlurmPromises, AScriptThatCannotBeWrittenIsTriedAgainAndRefusesNothing) {
+    begin();
+    AttemptRequest job = request(job_name(1));
+    std::filesystem::remove_all(job.directory);
+    until([&] {
+        hand_over(job);
+        return last_.kind == Handover::Kind::again && job.intent_at != 0;
+    });
+    for (int i = 0; i < 20; ++i) {
+        hand_over(job);
+        EXPECT_NE(last_.kind, Handover::Kind::refused) << last_.reason;
+        io_.restart();
+        io_.run_for(2ms);
+    }
+    EXPECT_EQ(slurm_->submissions, 0);
+    std::filesystem::create_directories(job.directory);
+    until([&] { return hand_over(job); });
+    EXPECT_EQ(slurm_->submissions, 1);
+}
+
+// slurmctld remembers a finished job for MinJobAge: it is looked at thrice in that time, even if
+// the longest pause is a minute.
+TEST_F(SlurmPromises, FinishedJobsAreLookedAtBeforeTheyArePurged) {
+    prepare_ = [](FakeSlurm& slurm) { slurm.min_job_age = 3; };
+    quick_ = false;
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.poll_min = 40s;
+    options.poll_max = 60s;
+    start(options);
+    slurm_->state = "RUNNING";
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    until([&] { return look(job).state == AllocationState::running; });
+    const int before = slurm_->queries;
+    const auto begun = std::chrono::steady_clock::now();
+    until([&] { return slurm_->queries >= before + 2; });
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 6s);
+}
+
+// --- refusals in a site's own words
+
+TEST(SlurmDenied, ARefusalInUnknownWordsIsBelievedOnceTheQueueDoesNotShowTheJob) {
+    SlurmAttempt one = sent(SubmitReply::Kind::denied);
+    EXPECT_EQ(one.stage, SlurmAttempt::Stage::in_doubt);
+    take_rows(one, {}, kStart - 1s, kPatience);
+    EXPECT_EQ(one.stage, SlurmAttempt::Stage::in_doubt) << "asked before sbatch had ended";
+    take_rows(one, {}, kStart + 1s, kPatience);
+    EXPECT_EQ(one.stage, SlurmAttempt::Stage::refused);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::refused);
+    EXPECT_EQ(handover(one).reason, "Socket timed out");
+}
+
+TEST(SlurmDenied, AJobThatIsThereAllTheSameIsTakenUp) {
+    SlurmAttempt one = sent(SubmitReply::Kind::denied);
+    take_rows(one, {row(17, "PENDING")}, kStart + 1s, kPatience);
+    EXPECT_EQ(one.id, 17);
+    EXPECT_EQ(handover(one).kind, Handover::Kind::placed);
+}
+
+// slurmctld keeps a record of some of the jobs that it refuses.
+TEST(SlurmDenied, TheRecordOfTheRefusalIsNoJob) {
+    SlurmAttempt one = sent(SubmitReply::Kind::denied);
+    take_rows(one, {row(17, "FAILED", "BadConstraints")}, kStart + 1s, kPatience);
+    EXPECT_EQ(one.stage, SlurmAttempt::Stage::refused);
+    EXPECT_EQ(one.id, 0);
+}
+
+TEST(SlurmDenied, AWrapperThatFailsInItsOwnWordsIsBelievedTheSecondTime) {
+    SubmitReply failed = reply(SubmitReply::Kind::ambiguous, 0, "you have no budget left");
+    failed.ended_badly = true;
+    SlurmAttempt one = take_up(request(), kStart);
+    for (int turn = 1; turn <= 2; ++turn) {
+        one.stage = SlurmAttempt::Stage::sending;
+        const SteadyTime at = kStart + turn * 1000s;
+        take_reply(one, failed, at);
+        take_rows(one, {}, at + 359s, kPatience);
+        EXPECT_FALSE(wants_history(one, at + 359s)) << "its request may still be on the way";
+        take_rows(one, {}, at + 361s, kPatience);
+        ASSERT_TRUE(wants_history(one, at + 361s));
+        take_history(one, {}, at + 361s, kPatience);
+        EXPECT_EQ(one.stage, turn == 1 ? SlurmAttempt::Stage::gone : SlurmAttempt::Stage::refused);
+    }
+    EXPECT_EQ(handover(one).reason, "you have no budget left");
+}
+
+TEST_F(SlurmPromises, ASitesRefusalIsToldWithinAQuery) {
+    begin();
+    slurm_->says = no(SubmitReply::Kind::denied, "no allocation: see the front desk");
+    AttemptRequest job = request(job_name(1));
+    until([&] {
+        hand_over(job);
+        return last_.kind == Handover::Kind::refused;
+    });
+    EXPECT_EQ(last_.reason, "no allocation: see the front desk");
+    EXPECT_EQ(slurm_->submissions, 1);
+    EXPECT_EQ(scheduler_->counters().unclear, 0U);
+    EXPECT_EQ(scheduler_->counters().refused, 1U);
+}
+
+// --- the end of what is in doubt
+
+TEST_F(SlurmPromises, WhatIsInDoubtIsCancelledAtOnceAndEndedWhenItAppears) {
+    begin();
+    slurm_->says = no(SubmitReply::Kind::ambiguous, "Socket timed out");
+    AttemptRequest job = request(job_name(1));
+    until([&] {
+        hand_over(job);
+        return last_.reason.find("not known yet") != std::string::npos;
+    });
+    EXPECT_EQ(look(job).kind, Observation::Kind::state);
+    EXPECT_TRUE(wait<Status>(scheduler_->cancel(job.job, 1)));
+    EXPECT_EQ(look(job).kind, Observation::Kind::absent) << "nobody need wait for it";
+    scheduler_->over(job.job, 1);
+    slurm_->names[17] = job.job.value;  // slurmctld has read the request by now
+    until([&] { return !slurm_->cancelled.empty(); });
+    EXPECT_EQ(slurm_->cancelled.front(), 17);
+    slurm_->state = "CANCELLED";
+    until([&] { return scheduler_->counters().attempts == 0; });
+    EXPECT_EQ(slurm_->submissions, 1);
+}
+
+// Each that hangs had a turn of four until it was killed after three minutes.
+TEST_F(SlurmPromises, SubmissionsThatHangHoldUpNoOthersOnceTheirJobsAreThere) {
+    begin();
+    slurm_->hangs = true;
+    std::vector<AttemptRequest> hanging;
+    for (int number = 1; number <= 4; ++number) {
+        hanging.push_back(request(job_name(number)));
+    }
+    until([&] {
+        for (AttemptRequest& one : hanging) {
+            hand_over(one);
+        }
+        return slurm_->now_sending == 4;
+    });
+    slurm_->hangs = true;
+    AttemptRequest last = request(job_name(5));
+    hand_over(last);
+    EXPECT_EQ(last_.kind, Handover::Kind::wait);
+    for (int number = 1; number <= 4; ++number) {
+        slurm_->names[number] = job_name(number);
+    }
+    slurm_->ids = 4;
+    until([&] {
+        for (AttemptRequest& one : hanging) {
+            hand_over(one);
+        }
+        hand_over(last);
+        return slurm_->now_sending == 5;
+    });
+    slurm_->hangs = false;
+    EXPECT_EQ(scheduler_->counters().unclear, 0U);
+}
+
+// --- the last words of a script that ended before any agent came
+
+TEST_F(SlurmPromises, TheLastLineOfTheBatchLogIsInTheCause) {
+    begin();
+    slurm_->state = "FAILED";
+    slurm_->exit_code = 127;
+    AttemptRequest job = request(job_name(1));
+    ASSERT_TRUE(replace_file(job.directory + "/batch.log",
+                             "some\nsrun: error: n1: task 0: Exited with exit code 127\n"));
+    ASSERT_TRUE(
+        replace_file(job.directory + "/agent-00000.log",
+                     "lockstep-agent: error while loading shared libraries: libfoo.so.1\n"));
+    Observation seen;
+    until([&] {
+        hand_over(job);
+        seen = look(job);
+        return !seen.cause.message.empty();
+    });
+    EXPECT_THAT(seen.cause.message,
+                HasSubstr("(exit code 127) before any agent had called in: lockstep-agent: "
+                          "error while loading shared libraries: libfoo.so.1; see "));
+}
+
+}  // namespace
+}  // namespace lockstep
