@@ -93,6 +93,7 @@ void let_go(SlurmAttempt& attempt) {
     attempt.last_verdict = {};
     attempt.confirmed = false;
     attempt.detail.reset();
+    attempt.batch_words.clear();
     attempt.abandoned = false;
     attempt.running_since.reset();
 }
@@ -256,12 +257,12 @@ Observation ended(const SlurmAttempt& attempt) {
     out.cause.message = out.message;
     if (!is_claimed(attempt)) {
         out.cause.message += " before any agent had called in";
+        if (of_itself && !attempt.batch_words.empty()) {
+            out.cause.message += ": " + attempt.batch_words;
+        }
         if (!attempt.stillborn.empty()) {
             out.cause.message +=
                 "; " + std::to_string(attempt.stillborn.size()) + " before it came to nothing, too";
-        }
-        if (of_itself && !attempt.batch_words.empty()) {
-            out.cause.message += ": " + attempt.batch_words;
         }
         if (of_itself) {
             out.cause.message +=

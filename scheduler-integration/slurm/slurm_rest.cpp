@@ -250,11 +250,14 @@ Task<SubmitReply> SlurmRest::submit(std::string path) {
         parser_ = 0;
     }
     SubmitReply reply = rest::submit_reply(*answer.response, options_.user);
-    // "Unspecified error" is a site's refusal, and a token that ran out on the way.
-    if (reply.kind == SubmitReply::Kind::denied &&
-        rest::token_problem(options_.token ? options_.token() : std::string{}, options_.user,
-                            now())) {
-        reply.kind = SubmitReply::Kind::ambiguous;
+    // "Unspecified error" is a site's refusal, and what slurmrestd says of a token that slurmctld
+    // does not take: whether it takes this one another question tells.
+    if (reply.kind == SubmitReply::Kind::denied) {
+        std::string route = "partitions";
+        const auto taken = co_await get(std::move(route), "partitions", options_.probe_timeout);
+        if (!taken || taken->status != 200) {
+            reply.kind = SubmitReply::Kind::ambiguous;
+        }
     }
     co_return reply;
 }

@@ -161,7 +161,7 @@ class Outside(EndsCase):
 
 
 class Nodes(EndsCase):
-    settings = {"nodes": 2}
+    settings = {"nodes": 2, "quick_loss": True}  # what Slurm does once it has given a node up
 
     def test_without_slurms_step_daemon_a_nodes_ranks_are_ended_and_the_node_is_named(self):
         pids = self.daemon.root / "pids"

@@ -275,6 +275,7 @@ class Rest(unittest.TestCase):
         head, claims, _ = self.token.split(".")
         forged = f"{head}.{claims}.{base64.urlsafe_b64encode(bytes(32)).decode().rstrip('=')}"
         reply = self.verb("submit", self.write(), token=forged)
+        # Not "denied": a token that slurmctld does not take is no refusal of the job.
         self.assertIn(reply["kind"], ("ambiguous", "not_submitted"), reply)
         self.assertIn(self.verb("jobs", token=forged)["error"], ("unavailable", "denied"))
         self.assertEqual(self.verb("jobs")["jobs"][-1:] and

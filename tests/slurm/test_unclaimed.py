@@ -58,7 +58,7 @@ class Unclaimed(SlurmTestCase):
 
     def test_another_exit_code_is_told_at_once(self):
         self.with_agent(first=99, status=64)
-        self.fails("(exit code 64) before any agent had called in; see ", submissions=1)
+        self.fails("(exit code 64) before any agent had called in: srun: error: ", "; see ", submissions=1)
 
     def test_a_node_without_the_agent_is_told_at_once(self):
         self.use("/nonexistent/lockstep-agent")
