@@ -72,7 +72,7 @@ std::set<int> failures_of(const Route& route) {
         out.insert({401, 403});
     }
     if (!route.request_schema.empty()) {
-        out.insert({411, 413, 415});
+        out.insert({411, 413, 415, 503});
     }
     return out;
 }

@@ -49,6 +49,16 @@ std::optional<Scope> parse_token_scope(std::string_view word) {
     return std::nullopt;
 }
 
+std::size_t Route::largest_body() const {
+    if (body_limit) {
+        return *body_limit;
+    }
+    if (!request_schema.empty()) {
+        return limits::kBodyBytes;
+    }
+    return method == Method::get ? 0 : limits::kNoBodyBytes;
+}
+
 void Router::add(Route route) {
     LOCKSTEP_CHECK(route.path.starts_with('/'));
     for (const auto& other : routes_) {

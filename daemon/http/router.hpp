@@ -62,12 +62,14 @@ struct Route {
     std::string summary;
     std::vector<ParameterDoc> query{};
     std::vector<ParameterDoc> headers{};
-    std::string request_schema{};   // component name; "" = no body
+    std::string request_schema{};   // component name; "" = takes no body
     std::string response_schema{};  // component name; "" = not JSON
     std::string response_type{content_type::kJson};
     int success = 200;
     std::vector<int> failures{};  // statuses beyond those every route of its scope has
-    std::size_t body_limit = limits::kBodyBytes;
+    // Nothing: kBodyBytes with a request_schema; without one none for GET, kNoBodyBytes for others.
+    std::optional<std::size_t> body_limit{};
+    std::size_t largest_body() const;
 };
 
 class Router {

@@ -25,6 +25,7 @@ constexpr auto kAcceptRetry = std::chrono::milliseconds{100};
 constexpr std::size_t kAgentRoom = 64U << 10U;
 // Agents are looked at once in so many sweeps: there may be thousands.
 constexpr unsigned kAgentSweeps = 4;
+constexpr std::size_t kWasteRoom = 16U << 10U;
 
 void refuse(tcp::socket& socket) {
     const auto answer = protocol_problem(503, "too many connections");
@@ -40,6 +41,10 @@ void refuse(tcp::socket& socket) {
     socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
+Admission::Caps caps_of(const HttpLimits& limits, std::size_t connections) {
+    return {connections, limits.strangers, limits.stranger_patience};
+}
+
 }  // namespace
 
 HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator authenticate,
@@ -51,6 +56,13 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       settings_(std::move(settings)),
       metrics_(metrics),
       agent_room_(kAgentRoom),
+      waste_room_(kWasteRoom),
+      admissions_{Admission{caps_of(settings_.limits, settings_.limits.connections)},
+                  Admission{caps_of(settings_.limits, settings_.limits.agent_connections)},
+                  Admission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
+      handshakes_(io,
+                  Handshakes::Caps{settings_.limits.handshakes, settings_.limits.address_handshakes,
+                                   limits::kHandshakeTurn}),
       sweep_timer_(io),
       stop_timer_(io),
       tasks_(io) {
@@ -104,12 +116,13 @@ Task<void> HttpServer::accept(Listener& listener) {
     while (!stopping_) {
         ErrorCode ec;
         tcp::socket socket{io_};
-        co_await listener.acceptor.async_accept(socket, into(ec));
+        tcp::endpoint peer;
+        co_await listener.acceptor.async_accept(socket, peer, into(ec));
         // Take everything that waits: one wake-up serves a whole herd of agents.
         while (!ec && !stopping_) {
-            admit(std::move(socket), listener);
+            admit(std::move(socket), peer, listener);
             socket = tcp::socket{io_};
-            listener.acceptor.accept(socket, ec);
+            listener.acceptor.accept(socket, peer, ec);
         }
         const bool transient = ec == net::error::would_block || ec == net::error::try_again ||
                                ec == net::error::connection_aborted;
@@ -121,8 +134,9 @@ Task<void> HttpServer::accept(Listener& listener) {
     }
 }
 
-void HttpServer::admit(tcp::socket socket, const Listener& listener) {
-    if (sessions_.size() >= settings_.limits.connections) {
+void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, const Listener& listener) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!admission(listener.surface).make_room(peer.address(), now)) {
         ++counters_.refused;
         if (!listener.tls) {  // a handshake is what there is no room for
             refuse(socket);
@@ -133,8 +147,17 @@ void HttpServer::admit(tcp::socket socket, const Listener& listener) {
     socket.set_option(tcp::no_delay(true), ignored);
     socket.non_blocking(true, ignored);
     auto session =
-        std::make_shared<Session>(*this, std::move(socket), listener.surface, listener.tls);
+        std::make_shared<Session>(*this, std::move(socket), peer, listener.surface, listener.tls);
     tasks_.spawn("http session", session->run(session));
+}
+
+bool HttpServer::charge_bodies(std::size_t bytes) {
+    if (body_bytes_ + bytes > settings_.limits.bodies) {
+        ++counters_.bodies_refused;
+        return false;
+    }
+    body_bytes_ += bytes;
+    return true;
 }
 
 void HttpServer::update_date() {
@@ -159,6 +182,7 @@ Task<void> HttpServer::sweep() {
         co_await sleep_on(sweep_timer_, settings_.limits.sweep);
         update_date();
         const auto now = std::chrono::steady_clock::now();
+        handshakes_.expire(now);
         for (Session* session : sessions_) {
             if (session->overdue(now)) {
                 ++counters_.timed_out;

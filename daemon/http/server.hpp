@@ -3,7 +3,9 @@
 #pragma once
 
 #include "daemon/control/agent_gate.hpp"
+#include "daemon/http/admission.hpp"
 #include "daemon/http/auth.hpp"
+#include "daemon/http/handshakes.hpp"
 #include "daemon/http/router.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
@@ -11,6 +13,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 
+#include <array>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -28,6 +31,13 @@ struct TlsContext;
 // Caps and patience; limits.hpp unless a test shortens them.
 struct HttpLimits {
     std::size_t connections = limits::kConnections;
+    std::size_t agent_connections = limits::kAgentConnections;
+    std::size_t metrics_connections = limits::kMetricsConnections;
+    std::size_t strangers = limits::kStrangers;  // of one address
+    std::chrono::milliseconds stranger_patience = limits::kStrangerPatience;
+    std::size_t handshakes = limits::kHandshakes;
+    std::size_t address_handshakes = limits::kHandshakesOfAddress;
+    std::size_t bodies = limits::kBodiesInTransit;  // bytes
     std::size_t streams = limits::kStreams;
     std::chrono::milliseconds header_timeout = limits::kHeaderTimeout;
     std::chrono::milliseconds body_timeout = limits::kBodyTimeout;
@@ -64,8 +74,9 @@ struct HttpCounters {
     std::size_t connections = 0;
     std::size_t agents = 0;
     std::size_t streams = 0;
-    std::uint64_t refused = 0;    // connections over the cap
-    std::uint64_t timed_out = 0;  // connections closed by the sweep
+    std::uint64_t refused = 0;         // connections over the cap
+    std::uint64_t bodies_refused = 0;  // requests whose body found no room
+    std::uint64_t timed_out = 0;       // connections closed by the sweep
 };
 
 class HttpServer {
@@ -108,6 +119,13 @@ class HttpServer {
     void leave(Agents::iterator at);
     // Where what an agent has sent is read to, one after the other.
     std::span<char> agent_room() { return agent_room_; }
+    // Where everybody's bytes go that nobody wants; what it holds means nothing.
+    std::span<char> waste_room() { return waste_room_; }
+    Admission& admission(Surface surface) { return admissions_[static_cast<std::size_t>(surface)]; }
+    Handshakes& handshakes() { return handshakes_; }
+    // Room for so many more bytes of bodies; false: there is none.
+    bool charge_bodies(std::size_t bytes);
+    void release_bodies(std::size_t bytes) { body_bytes_ -= bytes; }
 
   private:
     struct Listener {
@@ -118,7 +136,7 @@ class HttpServer {
         std::shared_ptr<TlsContext> tls{};  // null: plain HTTP
     };
     Task<void> accept(Listener& listener);
-    void admit(tcp::socket socket, const Listener& listener);
+    void admit(tcp::socket socket, const tcp::endpoint& peer, const Listener& listener);
     Task<void> sweep();
     void update_date();
 
@@ -134,6 +152,10 @@ class HttpServer {
     Sessions sessions_;
     Agents agents_;
     std::vector<char> agent_room_;
+    std::vector<char> waste_room_;
+    std::array<Admission, 3> admissions_;  // by Surface
+    Handshakes handshakes_;
+    std::size_t body_bytes_ = 0;  // of requests, in memory
     unsigned sweeps_ = 0;
     net::steady_timer sweep_timer_;
     net::steady_timer stop_timer_;

@@ -13,11 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kFirstBuffer = 2048;     // most requests fit; grows to limits::kHeaderBytes
-constexpr std::size_t kKeepBody = 64U << 10U;  // a larger body's buffer is given back
-constexpr std::size_t kLingerBytes = 16U << 20U;
+constexpr std::size_t kFirstBuffer = 2048;  // most requests fit; grows to limits::kHeaderBytes
 constexpr std::size_t kNoRoute = SIZE_MAX;
-constexpr std::string_view kNothing;  // out_ is all there is to send
 
 std::string address_text(const tcp::endpoint& endpoint) {
     auto address = endpoint.address();
@@ -40,20 +37,26 @@ void append_safe(std::string& out, std::string_view value) {
     }
 }
 
+HttpResponse busy_with_bodies() {
+    auto response = protocol_problem(503, "too many requests with a body at a time");
+    response.headers.emplace_back("Retry-After", "1");
+    return response;
+}
+
 }  // namespace
 
-Session::Session(HttpServer& server, tcp::socket socket, Surface surface,
+Session::Session(HttpServer& server, tcp::socket socket, const tcp::endpoint& peer, Surface surface,
                  std::shared_ptr<TlsContext> tls)
     : server_(server),
       socket_(std::move(socket)),
       tls_(std::move(tls)),
       surface_(surface),
-      place_(server.enter(*this)) {
+      remote_(address_text(peer)),
+      place_(server.enter(*this)),
+      admitted_(server.admission(surface), peer.address(), std::chrono::steady_clock::now(),
+                [this] { close(); }),
+      turn_(server.handshakes(), admission_key(peer.address())) {
     ErrorCode ec;
-    const auto peer = socket_.socket().remote_endpoint(ec);
-    if (!ec) {
-        remote_ = address_text(peer);
-    }
     const auto local = socket_.socket().local_endpoint(ec);
     if (!ec) {
         const auto text = address_text(local);
@@ -64,11 +67,13 @@ Session::Session(HttpServer& server, tcp::socket socket, Surface surface,
 }
 
 Session::~Session() {
+    free_body();
     server_.leave(place_);
 }
 
 void Session::close() {
     deadline_ = Instant::max();
+    turn_.cancel();
     socket_.close();
     if (const auto body = stream_) {
         body->close();
@@ -105,7 +110,19 @@ Task<bool> Session::secure() {
     if (!tls_) {
         co_return true;
     }
-    const Status shaken = co_await socket_.accept_tls(std::exchange(tls_, nullptr));
+    // Nobody stands in line with nothing to say.
+    ErrorCode ec;
+    co_await socket_.socket().async_wait(tcp::socket::wait_read, into(ec));
+    if (ec) {
+        co_return false;
+    }
+    const bool granted = co_await turn_.wait();
+    if (!granted) {
+        co_return false;
+    }
+    const Status shaken =
+        co_await socket_.accept_tls(std::exchange(tls_, nullptr), server_.handshakes().workers());
+    turn_.release();
     if (shaken) {
         wait_at_most(server_.limits().header_timeout);
         co_return true;
@@ -196,9 +213,14 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         unread = verdict.close || !drop_body();
         keep = keep && !unread;
     } else {
-        const bool whole = co_await read_body();
-        if (!whole) {
+        const BodyRead body = co_await read_body();
+        if (body == BodyRead::lost) {
             co_return false;
+        }
+        if (body == BodyRead::no_room) {
+            verdict.refusal = busy_with_bodies();
+            unread = true;
+            keep = false;
         }
     }
     std::optional<HttpResponse> found = std::move(verdict.refusal);
@@ -234,62 +256,14 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
             good = co_await write_rest(body, sent);
         }
     }
-    server_.count(verdict.index, response.status, std::chrono::steady_clock::now() - started);
+    const auto ended = std::chrono::steady_clock::now();
+    server_.count(verdict.index, response.status, ended - started);
+    admitted_.active(ended);
+    free_body();
     if (good && unread) {
         co_await linger();
     }
     co_return good&& keep;
-}
-
-void Session::consume(std::size_t bytes) {
-    std::copy(in_.data() + bytes, in_.data() + in_size_, in_.data());
-    in_size_ -= bytes;
-}
-
-bool Session::drop_body() {
-    const auto length = request_.head.content_length;
-    const bool all = in_size_ - head_size_ >= length;
-    consume(all ? head_size_ + static_cast<std::size_t>(length) : in_size_);
-    return all;
-}
-
-Task<bool> Session::read_body() {
-    auto& body = request_.body;
-    if (body.capacity() > kKeepBody) {
-        body = std::string{};
-    }
-    const auto length = static_cast<std::size_t>(request_.head.content_length);
-    const auto here = std::min(length, in_size_ - head_size_);
-    body.assign(in_.data() + head_size_, here);
-    consume(head_size_ + here);
-    if (here == length) {
-        co_return true;
-    }
-    wait_at_most(server_.limits().body_timeout);
-    if (request_.head.has("expect") && !request_.head.http_10) {
-        out_ = "HTTP/1.1 100 Continue\r\n\r\n";
-        std::size_t sent = 0;
-        bool good = write_now(kNothing, sent);
-        if (good && sent < out_.size()) {
-            good = co_await write_rest(kNothing, sent);
-        }
-        if (!good) {
-            co_return false;
-        }
-        wait_at_most(server_.limits().body_timeout);
-    }
-    body.resize(length);
-    std::size_t have = here;
-    while (have < length) {
-        ErrorCode ec;
-        have += co_await socket_.async_read_some(net::buffer(body.data() + have, length - have),
-                                                 into(ec));
-        if (ec) {
-            co_return false;
-        }
-    }
-    deadline_ = Instant::max();
-    co_return true;
 }
 
 std::optional<HttpResponse> Session::call_now(const Handler& handler) {
@@ -383,17 +357,6 @@ Task<bool> Session::answer(const HttpResponse& response, bool keep, bool head_on
         co_return false;
     }
     co_return co_await write_rest(body, sent);
-}
-
-Task<void> Session::linger() {
-    ErrorCode ec;
-    socket_.socket().shutdown(tcp::socket::shutdown_send, ec);
-    wait_at_most(server_.limits().linger_timeout);
-    drop_.resize(16U << 10U);
-    std::size_t dropped = 0;
-    while (!ec && dropped < kLingerBytes) {
-        dropped += co_await socket_.async_read_some(net::buffer(drop_), into(ec));
-    }
 }
 
 }  // namespace lockstep

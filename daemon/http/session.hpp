@@ -19,7 +19,7 @@ namespace lockstep {
 class Session {
   public:
     // `tls` null: plain HTTP.
-    Session(HttpServer& server, tcp::socket socket, Surface surface,
+    Session(HttpServer& server, tcp::socket socket, const tcp::endpoint& peer, Surface surface,
             std::shared_ptr<TlsContext> tls);
     ~Session();
     Session(const Session&) = delete;
@@ -62,7 +62,11 @@ class Session {
     void consume(std::size_t bytes);
     // Drops the request's header and what is here of its body; whether that was all of it.
     bool drop_body();
-    Task<bool> read_body();
+    enum class BodyRead : std::uint8_t { whole, no_room, lost };
+    Task<BodyRead> read_body();
+    // Makes room for more of the body, as it comes; false: all connections together have too much.
+    bool grow_body(std::size_t length);
+    void free_body();
     // Nothing when the handler has to wait.
     std::optional<HttpResponse> call_now(const Handler& handler);
     Task<HttpResponse> call(const SlowHandler& handler);
@@ -93,6 +97,8 @@ class Session {
     std::string local_;   // in [] when IPv6, as in a Host header
     bool near_ = false;   // the peer is on this machine
     HttpServer::Sessions::iterator place_;
+    Admission::Place admitted_;
+    Handshakes::Turn turn_;
     Instant deadline_ = Instant::max();
     Phase phase_ = Phase::idle;
     std::string in_;  // a buffer; its first in_size_ bytes are received and not yet used
@@ -103,7 +109,7 @@ class Session {
     bool with_token_ = false;  // this request needed it
     std::string out_;
     std::shared_ptr<BodyStream> stream_;
-    std::string drop_;  // where bytes go that nobody wants
+    std::size_t charged_ = 0;  // bytes of the body that the server counts
 };
 
 }  // namespace lockstep

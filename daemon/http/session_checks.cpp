@@ -126,6 +126,7 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
                                                " or this token does not have it"});
     }
     with_token_ = true;
+    admitted_.known();
     request_.principal = std::move(*principal);
     return std::nullopt;
 }
@@ -136,9 +137,11 @@ std::optional<HttpResponse> Session::check_body(const Route& route) const {
         return protocol_problem(417, "only Expect: 100-continue is understood");
     }
     const auto length = request_.head.content_length;
-    if (length > route.body_limit) {
-        return protocol_problem(
-            413, "the body is larger than " + std::to_string(route.body_limit) + " bytes");
+    if (const auto most = route.largest_body(); length > most) {
+        return protocol_problem(413,
+                                route.request_schema.empty()
+                                    ? "no body belongs to this request"
+                                    : "the body is larger than " + std::to_string(most) + " bytes");
     }
     if (length == 0 || !takes_body(route.method)) {
         return std::nullopt;

@@ -179,8 +179,9 @@ bool Session::stream_forbidden() const {
 
 void Session::watch_for_end(const std::shared_ptr<Session>& self,
                             const std::shared_ptr<BodyStream>& body) {
-    drop_.resize(512);
-    socket_.async_read_some(net::buffer(drop_), [self, body](const ErrorCode& ec, std::size_t) {
+    const std::span<char> waste = server_.waste_room();
+    const auto room = net::buffer(waste.data(), waste.size());
+    socket_.async_read_some(room, [self, body](const ErrorCode& ec, std::size_t) {
         if (ec) {
             body->close();
         } else {

@@ -3,13 +3,17 @@
 #include "job/async/tls.hpp"
 #include "job/base/digest.hpp"
 
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/strand.hpp>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/sslerr.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 namespace lockstep {
 namespace {
@@ -43,6 +47,12 @@ std::string shown_by(const SSL* ssl) {
     return certificate ? fingerprint_of(certificate.get()) : std::string{};
 }
 
+// The peer will send no more, or is not there at all.
+bool peer_hung_up(int fd) {
+    pollfd asked{fd, POLLRDHUP, 0};
+    return ::poll(&asked, 1, 0) > 0 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
 }  // namespace
 
 struct NetStream::Tls {
@@ -69,13 +79,36 @@ Status NetStream::start_tls(std::shared_ptr<TlsContext> context) {
     return {};
 }
 
-Task<Status> NetStream::accept_tls(std::shared_ptr<TlsContext> context) {
+// Asio runs each step of the handshake where the handler's executor says: on one of the workers.
+// Only what waits for the socket goes through the loop that the socket belongs to.
+Task<Status> NetStream::accept_tls(std::shared_ptr<TlsContext> context, net::io_context& workers) {
     Status begun = start_tls(std::move(context));
     if (!begun) {
         co_return begun;
     }
+    const auto home = co_await net::this_coro::executor;
+    shaken_fd_ = tls_socket().native_handle();
+    auto start = [tls = tls_, fd = shaken_fd_, home, &workers](auto handler) {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        // The work guard keeps the home loop running while the workers work.
+        auto guard = net::prefer(home, net::execution::outstanding_work.tracked);
+        auto done = [shared, guard](const ErrorCode& ec) {
+            net::post(guard, [shared, ec] { (*shared)(ec); });
+        };
+        auto strand = net::make_strand(workers);
+        net::post(strand, [tls, fd, strand, done] {
+            if (peer_hung_up(fd)) {
+                done(net::error::connection_aborted);
+            } else {
+                tls->stream.async_handshake(net::ssl::stream_base::server,
+                                            net::bind_executor(strand, done));
+            }
+        });
+    };
     ErrorCode ec;
-    co_await tls_->stream.async_handshake(net::ssl::stream_base::server, into(ec));
+    auto token = into(ec);
+    co_await net::async_initiate<decltype(token), void(ErrorCode)>(std::move(start), token);
+    shaken_fd_ = -1;
     if (!ec) {
         co_return Status{};
     }
@@ -145,6 +178,11 @@ Task<void> NetStream::finish() {
 }
 
 void NetStream::close() {
+    if (shaken_fd_ >= 0) {
+        // The socket is another thread's: what waits on it ends, and it is closed with its owner.
+        ::shutdown(shaken_fd_, SHUT_RDWR);
+        return;
+    }
     ErrorCode ignored;
     socket().close(ignored);
 }

@@ -36,9 +36,11 @@ class NetStream {
     bool is_open() const { return socket().is_open(); }
     bool secure() const { return tls_ != nullptr; }
 
-    // From here on TLS, with this end as the server. Ends with an error when close() is called, so
-    // the caller keeps the deadline. invalid: plain HTTP came instead; unavailable: anything else.
-    Task<Status> accept_tls(std::shared_ptr<TlsContext> context);
+    // From here on TLS, with this end as the server. The handshake's arithmetic is done on
+    // `workers`, whose threads run until this has ended; a peer that has hung up before its turn
+    // there costs none. Ends with an error when close() is called, so the caller keeps the
+    // deadline. invalid: plain HTTP came instead; unavailable: anything else.
+    Task<Status> accept_tls(std::shared_ptr<TlsContext> context, net::io_context& workers);
     // The same as the client. `host` is what the certificate must name, unless `fingerprint`
     // ("sha256:…") is given: then the certificate must hash to it and its names and dates do not
     // matter. denied: not the certificate that is expected.
@@ -156,6 +158,7 @@ class NetStream {
 
     tcp::socket plain_;         // moved into tls_ when TLS begins
     std::shared_ptr<Tls> tls_;  // operations in flight share it
+    int shaken_fd_ = -1;        // while another thread uses the socket
     std::string gather_;
 };
 

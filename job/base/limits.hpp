@@ -10,7 +10,7 @@ namespace lockstep::limits {
 // --- what a request may hold ---------------------------------------------------------------
 // A spec with 256 environment entries fits 10×.
 inline constexpr std::size_t kBodyBytes = 1U << 20U;
-inline constexpr std::size_t kHeaderBytes = 8U << 10U;  // Beast's buffer; browsers send < 4 KiB
+inline constexpr std::size_t kHeaderBytes = 8U << 10U;  // browsers send < 4 KiB
 inline constexpr std::size_t kHeaderFields = 64;        // browsers send about 20
 inline constexpr std::size_t kTargetBytes = 2U << 10U;  // longest honest query is < 500 bytes
 inline constexpr std::size_t kJsonDepth = 32;   // nlohmann copies recursively: 1 frame a level
@@ -21,7 +21,24 @@ inline constexpr auto kHeaderTimeout = std::chrono::seconds{5};  // slowloris
 inline constexpr auto kBodyTimeout = std::chrono::seconds{10};
 inline constexpr auto kWriteTimeout = std::chrono::seconds{10};  // a reader that stopped reading
 inline constexpr auto kIdleTimeout = std::chrono::seconds{30};   // keep-alive
-inline constexpr std::size_t kConnections = 4096;  // of 20,000 descriptors; the rest is for agents
+// Connections of each listener, of 20,000 descriptors; the rest is for agents that have called in.
+inline constexpr std::size_t kConnections = 4096;
+inline constexpr std::size_t kAgentConnections = 3072;   // --agent-listen: until they are upgraded
+inline constexpr std::size_t kMetricsConnections = 256;  // --metrics-listen
+// Of these, from one address, without a credential: then the one that has waited longest gives way
+// to a new one, unless it came less than this ago. A node of a site may stand for all of them
+// (NAT).
+inline constexpr std::size_t kStrangers = 1024;
+inline constexpr auto kStrangerPatience = std::chrono::seconds{1};
+// TLS handshakes at a time, in all and of one address, about 1 ms each; whoever takes longer than a
+// turn waits for the peer's answer, and does so outside of this number.
+inline constexpr std::size_t kHandshakes = 256;
+inline constexpr std::size_t kHandshakesOfAddress = 32;
+inline constexpr auto kHandshakeTurn = std::chrono::milliseconds{500};
+// Bodies of requests in memory, of all connections: 64 of the largest.
+inline constexpr std::size_t kBodiesInTransit = 64U << 20U;
+// Where no body belongs: a client that always sends one may send {}.
+inline constexpr std::size_t kNoBodyBytes = 2;
 inline constexpr std::size_t kStreams = 256;       // SSE and log followers: one timer each
 inline constexpr std::size_t kStreamQueue = 1024;  // messages one SSE client may lag behind
 // Under every proxy's idle timeout.

@@ -123,6 +123,7 @@ class SessionTest : public testing::Test {
         route.path = std::move(path);
         route.scope = scope;
         route.handler = std::move(handler);
+        route.request_schema = route.method == Method::post ? "Anything" : "";
         router_.add(std::move(route));
     }
     // Sends the bytes, reads until the server closes.

@@ -81,6 +81,55 @@ TEST_F(SessionTest, ConnectionsOverTheCapAreTurnedAway) {
     EXPECT_EQ(status_in(one.read_until("{}")), 200);
 }
 
+TEST_F(SessionTest, WhoOnlyHoldsConnectionsGivesWay) {
+    HttpSettings settings;
+    settings.limits.connections = 3;
+    settings.limits.stranger_patience = 0ms;
+    start(settings);
+    RawClient honest{server_->port()};
+    honest.send(
+        "GET /private HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n\r\n");
+    EXPECT_EQ(status_in(honest.read_until("uma")), 200);
+    RawClient first{server_->port()};
+    first.send("GET /op");
+    RawClient second{server_->port()};
+    second.send("GET /op");
+    EXPECT_EQ(status_in(get("/open")), 200);
+    EXPECT_EQ(first.read_to_end(), "");
+    EXPECT_FALSE(first.timed_out());
+    honest.send(
+        "GET /private HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n\r\n");
+    EXPECT_EQ(status_in(honest.read_until("uma")), 200);
+}
+
+TEST_F(SessionTest, BodiesOfAllConnectionsShareTheirRoom) {
+    HttpSettings settings;
+    settings.limits.bodies = 100'000;
+    start(settings);
+    const auto head = [](std::size_t length) {
+        return "POST /echo HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer user-token\r\n"
+               "Content-Type: application/json\r\nContent-Length: " +
+               std::to_string(length) + "\r\n\r\n";
+    };
+    RawClient half{server_->port()};
+    half.send(head(90'000) + std::string(80'000, 'h'));
+    const auto deadline = Steady::now() + 10s;
+    std::string answer;
+    while (answer.empty() && Steady::now() < deadline) {
+        RawClient other{server_->port()};
+        other.send(head(60'000) + std::string(60'000, 'o'));
+        answer = other.read_until("\r\n\r\n");
+        answer = status_in(answer) == 503 ? answer : "";  // the half is not here yet
+    }
+    EXPECT_NE(answer.find("\r\nRetry-After: 1\r\n"), std::string::npos);
+    EXPECT_EQ(status_in(get("/open")), 200);
+    half.send(std::string(10'000, 'h'));
+    EXPECT_EQ(status_in(half.read_until("hhh")), 200);
+    const std::string body(60'000, 'o');
+    EXPECT_EQ(status_in(post("Content-Type: application/json\r\nContent-Length: 60000\r\n", body)),
+              200);
+}
+
 TEST_F(SessionTest, StreamsArriveInPiecesAndEnd) {
     start();
     const auto answer = get("/stream");

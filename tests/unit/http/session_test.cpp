@@ -146,6 +146,15 @@ TEST_F(SessionTest, BodiesOfOtherTypesAreRefused) {
     EXPECT_EQ(status_in(post("", "")), 200);  // no Content-Length: no body
 }
 
+TEST_F(SessionTest, ABodyThatGetDoesNotTakeIsRefused) {
+    start();
+    EXPECT_EQ(status_in(get("/open", "Content-Length: 0\r\n")), 200);
+    const auto answer =
+        exchange("GET /open HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\nx");
+    EXPECT_EQ(status_in(answer), 413);
+    EXPECT_NE(answer.find("no body belongs to this request"), std::string::npos);
+}
+
 TEST_F(SessionTest, ATooLargeBodyIsRefusedAndTheAnswerArrives) {
     start();
     RawClient client{server_->port()};

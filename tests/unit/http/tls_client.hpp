@@ -15,11 +15,16 @@ namespace lockstep {
 
 class TlsClient {
   public:
-    explicit TlsClient(std::uint16_t port, int most = TLS1_3_VERSION) : tcp_(port) {
+    // `groups`: for the key exchange, OpenSSL's names; null: its own choice.
+    explicit TlsClient(std::uint16_t port, int most = TLS1_3_VERSION, const char* groups = nullptr)
+        : tcp_(port) {
         SSL_CTX_set_min_proto_version(context_.get(), TLS1_VERSION);
         SSL_CTX_set_max_proto_version(context_.get(), most);
         // Or this end would refuse the old versions by itself.
         SSL_CTX_set_cipher_list(context_.get(), "ALL:@SECLEVEL=0");
+        if (groups != nullptr) {
+            SSL_CTX_set1_groups_list(context_.get(), groups);
+        }
         ssl_.reset(SSL_new(context_.get()));
         SSL_set_fd(ssl_.get(), tcp_.descriptor());
         shaken_ = SSL_connect(ssl_.get()) == 1;

@@ -7,8 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -213,6 +216,38 @@ TEST_F(TlsTest, OldProtocolsAreRefused) {
     EXPECT_EQ(old.refusal(), SSL_R_TLSV1_ALERT_PROTOCOL_VERSION);  // the server's, not our own
     EXPECT_TRUE(TlsClient(server_->port(), TLS1_2_VERSION).shaken());
     EXPECT_TRUE(TlsClient(server_->port(), TLS1_3_VERSION).shaken());
+}
+
+TEST_F(TlsTest, ManyHandshakesAtATimeAllEnd) {
+    HttpSettings settings;
+    settings.limits.address_handshakes = 2;
+    start_tls(std::move(settings));
+    std::vector<std::thread> threads;
+    std::atomic<int> good{0};
+    for (int i = 0; i < 8; ++i) {
+        threads.emplace_back([this, &good] {
+            for (int j = 0; j < 5; ++j) {
+                const auto got = ask(endpoint(), "GET", "/private");
+                good += got && got->body == "uma" ? 1 : 0;
+            }
+        });
+    }
+    for (std::thread& one : threads) {
+        one.join();
+    }
+    EXPECT_EQ(good, 40);
+}
+
+TEST_F(TlsTest, FiniteFieldsAreNotOffered) {
+    start_tls();
+    for (const char* group : {"X25519", "P-256", "P-384"}) {
+        EXPECT_TRUE(TlsClient(server_->port(), TLS1_3_VERSION, group).shaken()) << group;
+    }
+    for (const char* group : {"ffdhe2048", "ffdhe8192", "P-521"}) {
+        const TlsClient client{server_->port(), TLS1_3_VERSION, group};
+        EXPECT_FALSE(client.shaken()) << group;
+        EXPECT_EQ(client.refusal(), SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE) << group;
+    }
 }
 
 TEST_F(TlsTest, AgentMessagesGoBothWays) {

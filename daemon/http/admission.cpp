@@ -1,0 +1,98 @@
+#include "daemon/http/admission.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+net::ip::address admission_key(const net::ip::address& remote) {
+    if (!remote.is_v6()) {
+        return remote;
+    }
+    const auto v6 = remote.to_v6();
+    if (v6.is_v4_mapped()) {
+        return net::ip::make_address_v4(net::ip::v4_mapped, v6);
+    }
+    auto bytes = v6.to_bytes();
+    std::fill(bytes.begin() + 8, bytes.end(), static_cast<unsigned char>(0));
+    return net::ip::address_v6{bytes};
+}
+
+Admission::Place::Place(Admission& of, const net::ip::address& remote, Instant now,
+                        std::function<void()> evict)
+    : of_(of), key_(admission_key(remote)), since_(now), evict_(std::move(evict)) {
+    ++of_.size_;
+    List& list = of_.strangers_[key_];
+    at_ = list.insert(list.end(), this);
+}
+
+Admission::Place::~Place() {
+    --of_.size_;
+    if (stranger_) {
+        leave_strangers();
+    } else if (!evict_) {
+        --of_.leaving_;
+    }
+}
+
+void Admission::Place::leave_strangers() {
+    stranger_ = false;
+    const auto found = of_.strangers_.find(key_);
+    found->second.erase(at_);
+    if (found->second.empty()) {
+        of_.strangers_.erase(found);
+    }
+}
+
+void Admission::Place::known() {
+    if (stranger_) {
+        leave_strangers();
+    }
+}
+
+void Admission::Place::active(Instant now) {
+    since_ = now;
+    if (stranger_) {
+        List& list = of_.strangers_.find(key_)->second;
+        list.splice(list.end(), list, at_);
+    }
+}
+
+bool Admission::evict_oldest(const net::ip::address& key, Instant now) {
+    const auto found = strangers_.find(key);
+    if (found == strangers_.end()) {
+        return false;
+    }
+    Place& oldest = *found->second.front();
+    if (now - oldest.since_ < caps_.patience) {
+        return false;
+    }
+    oldest.leave_strangers();
+    ++leaving_;
+    ++evicted_;
+    const auto evict = std::exchange(oldest.evict_, nullptr);
+    evict();  // the place may be gone after this
+    return true;
+}
+
+bool Admission::make_room(const net::ip::address& remote, Instant now) {
+    const auto own = admission_key(remote);
+    const auto mine = strangers_.find(own);
+    if (mine != strangers_.end() && mine->second.size() >= caps_.strangers) {
+        evict_oldest(own, now);
+    }
+    if (staying() < caps_.connections) {
+        return true;
+    }
+    // Full: whoever holds the most without a credential gives one up.
+    const auto most = std::max_element(
+        strangers_.begin(), strangers_.end(),
+        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    if (most == strangers_.end()) {
+        return false;
+    }
+    const net::ip::address key = most->first;
+    return evict_oldest(key, now);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+// Who may hold a connection, and whom one more replaces. A connection is a *stranger's* until it
+// has shown a credential: strangers are counted by address, and when there are too many, the one of
+// them that has waited longest gives way, so that those who only hold connections keep nobody else
+// out. Each listener has a budget of its own. No I/O, no clock; control thread.
+#pragma once
+
+#include "job/async/asio.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <map>
+
+namespace lockstep {
+
+// What a remote address counts as: an IPv6 host has a whole /64 (RFC 7421), an IPv4 address that is
+// mapped into IPv6 is itself.
+net::ip::address admission_key(const net::ip::address& remote);
+
+class Admission {
+  public:
+    using Instant = std::chrono::steady_clock::time_point;
+
+    struct Caps {
+        std::size_t connections = 0;  // in all
+        // Strangers of one address before the oldest gives way.
+        std::size_t strangers = 0;
+        // A stranger that has been here for less is never sent away: a burst is no attack.
+        std::chrono::milliseconds patience{0};
+    };
+
+    // A connection's place; leaves when it is destroyed. The Admission outlives it.
+    class Place {
+      public:
+        // `evict` closes the connection, at once or soon; it is called at most once, and only while
+        // the connection is a stranger's.
+        Place(Admission& of, const net::ip::address& remote, Instant now,
+              std::function<void()> evict);
+        ~Place();
+        Place(const Place&) = delete;
+        Place& operator=(const Place&) = delete;
+        // The connection has shown a credential.
+        void known();
+        // It has been of use to somebody: others have waited longer.
+        void active(Instant now);
+
+      private:
+        friend class Admission;
+        using List = std::list<Place*>;
+        void leave_strangers();
+
+        Admission& of_;
+        net::ip::address key_;
+        Instant since_;
+        std::function<void()> evict_;
+        bool stranger_ = true;
+        List::iterator at_;
+    };
+
+    explicit Admission(Caps caps) : caps_(caps) {}
+    Admission(const Admission&) = delete;
+    Admission& operator=(const Admission&) = delete;
+
+    // Before one more connection from `remote` is taken in: makes room if that is needed and can
+    // be. False: there is none.
+    bool make_room(const net::ip::address& remote, Instant now);
+    std::size_t size() const { return size_; }
+    std::size_t evicted() const { return evicted_; }
+
+  private:
+    // Those that were sent away are still here until they have ended, and do not count.
+    std::size_t staying() const { return size_ - leaving_; }
+    bool evict_oldest(const net::ip::address& key, Instant now);
+
+    Caps caps_;
+    std::size_t size_ = 0;
+    std::size_t leaving_ = 0;
+    std::size_t evicted_ = 0;
+    std::map<net::ip::address, Place::List> strangers_;  // oldest first; none is empty
+};
+
+}  // namespace lockstep

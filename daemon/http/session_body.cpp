@@ -1,0 +1,100 @@
+// The body of a request: read as it comes, counted, or dropped.
+#include "daemon/http/session.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kBodyStep = 16U << 10U;  // the least that a body's buffer grows by
+constexpr std::size_t kKeepBody = 64U << 10U;  // a larger body's buffer is given back
+constexpr std::size_t kLingerBytes = 16U << 20U;
+constexpr std::string_view kNoBodyYet;  // out_ is all there is to send
+
+}  // namespace
+
+void Session::consume(std::size_t bytes) {
+    std::copy(in_.data() + bytes, in_.data() + in_size_, in_.data());
+    in_size_ -= bytes;
+}
+
+bool Session::drop_body() {
+    const auto length = request_.head.content_length;
+    const bool all = in_size_ - head_size_ >= length;
+    consume(all ? head_size_ + static_cast<std::size_t>(length) : in_size_);
+    return all;
+}
+
+bool Session::grow_body(std::size_t length) {
+    auto& body = request_.body;
+    const std::size_t size = std::min(length, std::max(2 * body.size(), kBodyStep));
+    const std::size_t more = size - body.size();
+    if (!server_.charge_bodies(more)) {
+        return false;
+    }
+    charged_ += more;
+    body.resize(size);
+    return true;
+}
+
+void Session::free_body() {
+    server_.release_bodies(std::exchange(charged_, 0));
+    if (request_.body.capacity() > kKeepBody) {
+        request_.body = std::string{};
+    }
+}
+
+Task<Session::BodyRead> Session::read_body() {
+    auto& body = request_.body;
+    const auto length = static_cast<std::size_t>(request_.head.content_length);
+    const auto here = std::min(length, in_size_ - head_size_);
+    body.assign(in_.data() + head_size_, here);
+    consume(head_size_ + here);
+    if (here == length) {
+        co_return BodyRead::whole;
+    }
+    wait_at_most(server_.limits().body_timeout);
+    if (request_.head.has("expect") && !request_.head.http_10) {
+        out_ = "HTTP/1.1 100 Continue\r\n\r\n";
+        std::size_t sent = 0;
+        bool good = write_now(kNoBodyYet, sent);
+        if (good && sent < out_.size()) {
+            good = co_await write_rest(kNoBodyYet, sent);
+        }
+        if (!good) {
+            co_return BodyRead::lost;
+        }
+        wait_at_most(server_.limits().body_timeout);
+    }
+    // What is announced takes no memory before it comes.
+    std::size_t have = here;
+    while (have < length) {
+        if (have == body.size() && !grow_body(length)) {
+            deadline_ = Instant::max();
+            co_return BodyRead::no_room;
+        }
+        ErrorCode ec;
+        have += co_await socket_.async_read_some(
+            net::buffer(body.data() + have, body.size() - have), into(ec));
+        if (ec) {
+            co_return BodyRead::lost;
+        }
+    }
+    deadline_ = Instant::max();
+    co_return BodyRead::whole;
+}
+
+Task<void> Session::linger() {
+    ErrorCode ec;
+    socket_.socket().shutdown(tcp::socket::shutdown_send, ec);
+    wait_at_most(server_.limits().linger_timeout);
+    const std::span<char> waste = server_.waste_room();
+    std::size_t dropped = 0;
+    while (!ec && dropped < kLingerBytes) {
+        dropped +=
+            co_await socket_.async_read_some(net::buffer(waste.data(), waste.size()), into(ec));
+    }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+// Who gives way to whom when there are too many connections.
+#include "daemon/http/admission.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+net::ip::address ip(const std::string& text) {
+    return net::ip::make_address(text);
+}
+
+class AdmissionTest : public testing::Test {
+  protected:
+    static constexpr Admission::Instant kStart{1h};
+
+    Admission admission_{Admission::Caps{4, 2, 1s}};
+    std::vector<std::unique_ptr<Admission::Place>> places_;
+    std::vector<std::size_t> evicted_;
+
+    // Admits one, or says that there is no room.
+    bool come(const std::string& from, Admission::Instant now) {
+        if (!admission_.make_room(ip(from), now)) {
+            return false;
+        }
+        const std::size_t number = places_.size();
+        places_.push_back(std::make_unique<Admission::Place>(
+            admission_, ip(from), now, [this, number] { evicted_.push_back(number); }));
+        return true;
+    }
+};
+
+TEST_F(AdmissionTest, TheOldestStrangerOfACrowdedAddressGivesWay) {
+    EXPECT_TRUE(come("10.0.0.1", kStart));
+    EXPECT_TRUE(come("10.0.0.1", kStart + 100ms));
+    EXPECT_TRUE(come("10.0.0.2", kStart));
+    EXPECT_TRUE(come("10.0.0.1", kStart + 2s));
+    EXPECT_EQ(evicted_, (std::vector<std::size_t>{0}));
+    EXPECT_EQ(admission_.evicted(), 1U);
+}
+
+TEST_F(AdmissionTest, ABurstIsNoAttack) {
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_TRUE(come("10.0.0.1", kStart + 10ms * i));
+    }
+    EXPECT_TRUE(evicted_.empty());
+    EXPECT_FALSE(come("10.0.0.1", kStart + 50ms)) << "all of them, then no more";
+}
+
+TEST_F(AdmissionTest, WhoHoldsTheMostGivesOneUpWhenAllAreTaken) {
+    for (const char* from : {"10.0.0.2", "10.0.0.1", "10.0.0.1", "10.0.0.1"}) {
+        EXPECT_TRUE(come(from, kStart));
+    }
+    EXPECT_TRUE(come("10.0.0.3", kStart + 2s));
+    EXPECT_EQ(evicted_, (std::vector<std::size_t>{1}));
+}
+
+TEST_F(AdmissionTest, ACredentialIsNeverSentAway) {
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_TRUE(come("10.0.0.1", kStart));
+        places_.back()->known();
+    }
+    EXPECT_FALSE(come("10.0.0.2", kStart + 1h));
+    EXPECT_TRUE(evicted_.empty());
+    places_.erase(places_.begin());
+    EXPECT_TRUE(come("10.0.0.2", kStart + 1h));
+}
+
+TEST_F(AdmissionTest, WhoIsServedHasNotWaited) {
+    EXPECT_TRUE(come("10.0.0.1", kStart));
+    EXPECT_TRUE(come("10.0.0.1", kStart));
+    places_[0]->active(kStart + 5s);
+    EXPECT_TRUE(come("10.0.0.1", kStart + 10s));
+    EXPECT_EQ(evicted_, (std::vector<std::size_t>{1}));
+}
+
+TEST_F(AdmissionTest, ThoseThatAreLeavingTakeNoRoom) {
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_TRUE(come("10.0.0." + std::to_string(i), kStart));
+    }
+    // Nobody has left yet: the evicted connection ends later, on its own.
+    EXPECT_TRUE(come("10.0.0.9", kStart + 2s));
+    EXPECT_EQ(admission_.size(), 5U);
+    EXPECT_TRUE(come("10.0.0.8", kStart + 2s));
+    EXPECT_EQ(evicted_.size(), 2U);
+    places_.clear();
+    EXPECT_EQ(admission_.size(), 0U);
+    for (int i = 0; i < 4; ++i) {
+        EXPECT_TRUE(come("10.0.0.1", kStart + 3s));
+    }
+    EXPECT_FALSE(come("10.0.0.1", kStart + 3s));
+}
+
+TEST_F(AdmissionTest, AnIPv6HostIsItsNetwork) {
+    EXPECT_EQ(admission_key(ip("2001:db8::1")), admission_key(ip("2001:db8::ffff:1:2:3")));
+    EXPECT_NE(admission_key(ip("2001:db8::1")), admission_key(ip("2001:db8:0:1::1")));
+    EXPECT_EQ(admission_key(ip("::ffff:10.0.0.1")), ip("10.0.0.1"));
+}
+
+}  // namespace
+}  // namespace lockstep
