@@ -1,4 +1,4 @@
-// The routes of the API (design §5), each with its scope and documentation. Handlers translate
+// The routes of the API, each with its scope and documentation. Handlers translate
 // between HTTP and Control and hold no state. What the context refers to outlives the router.
 #pragma once
 

@@ -205,7 +205,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
 std::string manual(const CLI::App& app) {
     cli::ManualText text;
     text.section = 8;
-    text.title = "lockstepd - coordinator of Lockstep training jobs";
+    text.title = "coordinator of Lockstep training jobs";
     text.description = {
         "lockstepd takes training jobs over HTTP, starts an agent per node, brings the ranks "
         "together and keeps what they report. A job that was answered with 201 is on disk: the "

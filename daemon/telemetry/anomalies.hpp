@@ -1,5 +1,5 @@
 // What is wrong with a run that goes on, from what its ranks report: asked at every tick, told once
-// per episode. Formulas (research in the project's design, the constants are Lockstep's):
+// per episode. Formulas (the constants are Lockstep's):
 //   straggler   S_r = clamp(median(b) / b_r, 0, 1) below the job's threshold and z_r > 6, of the
 //               mean and of the newest busy time alike, for 20 steps and 30 s (job_stats.hpp)
 //   spike       z = (x − EMA) / √EMVar with α = 0.02; loss z > 6, gradient norm z > 8

@@ -1,4 +1,4 @@
-// The only place that includes Asio. Boost 1.74's headers use std::exchange without <utility>,
+// What everybody includes of Asio; more of it only inside job/async. Boost 1.74's headers use std::exchange without <utility>,
 // so it comes first.
 #pragma once
 

@@ -1,4 +1,6 @@
-// Every cap in the system, each with its reason. A limit that is not here does not exist.
+// The caps that more than one part of the system or its users meet, each with its reason: sizes of
+// requests and documents, counts, patience between programs. What only one file is about (a buffer,
+// a retry) is a constant there.
 #pragma once
 
 #include <chrono>
@@ -81,7 +83,6 @@ inline constexpr std::size_t kPageDefault = 50;
 inline constexpr std::size_t kPage = 1000;           // items in one answer
 inline constexpr std::size_t kActiveJobs = 100'000;  // not finished; 3.3 KiB each (measured)
 inline constexpr std::size_t kFinishedJobsCached = 1024;
-inline constexpr std::size_t kEventRing = 10'000;     // for SSE resume without the disk
 inline constexpr std::size_t kRecentPoints = 4096;    // raw points per rank and metric in memory
 inline constexpr std::size_t kSeriesJobsCached = 64;  // finished jobs whose series stay in memory
 inline constexpr std::size_t kSeriesPoints = 4000;    // per rank in one answer
@@ -188,7 +189,7 @@ inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents tha
 inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
 // The pre-flight: agents look at their node, then at each other; the daemon waits a little longer
-// than they take. Budget of rendezvous.md §4.5: 2 s; a busy machine is no bad one.
+// than they take. They should take 2 s; a busy machine is no bad one.
 inline constexpr auto kFactsPatience = std::chrono::seconds{15};
 inline constexpr auto kProbePatience = std::chrono::seconds{8};
 inline constexpr auto kCpuTestTimeout = std::chrono::seconds{60};

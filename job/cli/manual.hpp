@@ -17,7 +17,7 @@ namespace lockstep::cli {
 struct ManualText {
     using Terms = std::vector<std::pair<std::string, std::string>>;  // term, explanation
     int section = 1;
-    std::string title;                     // one line: "name - title"
+    std::string title;                     // one line, behind the name and a dash
     std::vector<std::string> description;  // paragraphs
     Terms environment;
     Terms files;

@@ -1,5 +1,5 @@
 // What each framework reads beside the variables of torchrun: TF_CONFIG, PADDLE_*, JAX_*, … Part of
-// rank_env.cpp. Sources: research on launch contracts, per framework. Pure; any thread.
+// rank_env.cpp; framework_env.cpp says at each where it is read. Pure; any thread.
 #pragma once
 
 #include "job/model/rank_env.hpp"

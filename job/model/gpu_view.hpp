@@ -1,6 +1,6 @@
 // Which of its node's GPUs a rank sees. Most frameworks want all of them and take the one of their
-// local rank; a TensorFlow worker takes whatever it sees, and a server should see none. Sources:
-// research on launch contracts. Pure; any thread.
+// local rank; a TensorFlow worker takes whatever it sees, and a server should see none.
+// Pure; any thread.
 #pragma once
 
 #include "job/model/spec.hpp"

@@ -1,6 +1,5 @@
 // The environment and argv a rank is started with: written by the agent, shown by render, read by
-// whatever the user runs. Rules and sources: research on launch contracts, README of job/.
-// Pure; any thread.
+// whatever the user runs. Pure; any thread.
 #pragma once
 
 #include "job/model/spec.hpp"

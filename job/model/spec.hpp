@@ -1,4 +1,4 @@
-// What a user asks for: the document of POST /v1/jobs (design §4). parse_spec() knows every field
+// What a user asks for: the document of POST /v1/jobs (JobSpec of /openapi.json). parse_spec() knows every field
 // of the contract; one that this version cannot honour is refused by name, never ignored.
 // Plain values and pure functions; any thread.
 #pragma once

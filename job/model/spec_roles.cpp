@@ -1,4 +1,4 @@
-// launch and roles of a job: what each framework has. Sources: research on launch contracts.
+// launch and roles of a job: what each framework has. What they read: framework_env.cpp.
 #include "job/base/limits.hpp"
 #include "job/model/gpu_view.hpp"
 #include "job/model/spec_fields.hpp"

@@ -54,7 +54,7 @@ enum class EventKind : std::uint8_t {
 };
 inline constexpr std::size_t kEventKinds = 27;
 
-// Why a job, an attempt or a generation ended. Words are part of the API (design §6).
+// Why a job, an attempt or a generation ended. Words are part of the API (job/README.md).
 enum class CauseClass : std::uint8_t {
     none,
     user_error,

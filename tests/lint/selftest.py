@@ -106,6 +106,18 @@ class Lints(unittest.TestCase):
         self.refused("shell", "deploy/bad", "#!/bin/sh\nrm $1/*\n", "SC2086")
         self.refused("shell", "deploy/bad.sh", "#!/bin/bash\nif true; then\n", "syntax error")
 
+    def test_documents(self):
+        for text, words in (("See [it](job/none.md).\n", "the link job/none.md leads nowhere"),
+                            ("See [below](#no-such).\n# Such\n", "no heading for #no-such"),
+                            ("`job/base/none.hpp` does it.\n", "there is no job/base/none.hpp"),
+                            ("`none.hpp` does it.\n", "there is no file none.hpp"),
+                            ("```sh\nlockstep submit deploy/none.json\n```\n", "there is no deploy/none.json")):
+            self.refused("documents", "README.md", text, words)
+        self.refused("documents", "deploy/README.md", "`job/base/none.hpp`\n", "deploy/README.md:1")
+        self.refused("documents", "README.md", "As desi" + "gn §4 says.\n", "not in the repository")
+        self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
+                    "`text.cpp`\n```sh\ndeploy/run; ls <data-dir>/tls deploy\n```\n")
+
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             run = subprocess.run([sys.executable, "-B", HERE / "layers.py", "--root", folder],

@@ -89,8 +89,17 @@ CASES = {
         [(f"lockstep_job_loss_zscore{{{JOB}}}", "5x60"),
          ('lockstep_job_loss_zscore{job_id="ls-2"}', "-20x60")]),
     "LockstepDivergence": (
-        120, [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 2x100")], {"job_id": "ls-1", "stat": "mean"},
-        [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "9-0.05x140")]),
+        120, [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "1x60 2x100"), RUNNING], {"job_id": "ls-1", "stat": "mean"},
+        [(f'lockstep_job_loss{{{JOB},stat="mean"}}', "9-0.05x140"), RUNNING,
+         # It has ended: the last values are still there.
+         ('lockstep_job_loss{job_id="ls-2",stat="mean"}', "1x60 2x100"),
+         ('lockstep_job_state{job_id="ls-2",state="running"}', "1x60 0x100")]),
+    "LockstepJobFailed": (
+        8, [('lockstep_jobs_finished_total{result="failed"}', "4x5 5x60"),
+            ('lockstep_jobs_finished_total{result="completed"}', rising(3))], {"result": "failed"},
+        [('lockstep_jobs_finished_total{result="failed"}', "4x60"),
+         ('lockstep_jobs_finished_total{result="completed"}', rising(3)),
+         ('lockstep_jobs_finished_total{result="cancelled"}', rising(3))]),
     "LockstepDataStarved": (
         20, [(f"lockstep_job_data_wait_ratio{{{JOB}}}", "0.3x60")], {"job_id": "ls-1"},
         [(f"lockstep_job_data_wait_ratio{{{JOB}}}", "0.9x8 0.1x60")]),
@@ -256,6 +265,14 @@ class Rules(unittest.TestCase):
 
     def test_each_recording_rule_has_the_value_it_should(self):
         self.play(list(rule_groups()))
+
+    def test_a_noisy_loss_that_has_converged_is_no_divergence(self):
+        """Alternating 0.008 and 0.05 at every scrape: the end of a healthy run."""
+        series = [(f'lockstep_job_loss{{{JOB},stat="mean"}}', " ".join(["0.008", "0.05"] * 240)),
+                  (f'lockstep_job_state{{{JOB},state="running"}}', "1x480")]
+        self.play([group("noisy", series, "15s", alert_rule_test=[
+            {"eval_time": f"{minute}m", "alertname": "LockstepDivergence", "exp_alerts": []}
+            for minute in (15, 30, 60, 110)])])
 
     def test_a_case_that_is_wrong_is_noticed(self):
         one = next(alert_groups())

@@ -1,5 +1,5 @@
 // The complete environment of a rank, per framework: each map is compared whole, so that nothing
-// comes or goes unnoticed. What the frameworks read: research on launch contracts.
+// comes or goes unnoticed.
 #include "job/model/framework_env.hpp"
 
 #include "tests/unit/model/rank_contract.hpp"

@@ -1,0 +1,195 @@
+"""What the documents promise, tried: every verb and flag they name, every fragment of a specification, every
+example of deploy/examples, the drop-in for systemd, what `cmake --install` lays out."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+DOCUMENTS = sorted({*harness.SOURCE.glob("README.md"), *harness.SOURCE.glob("deploy/**/*.md"),
+                    *harness.SOURCE.glob("job/**/README.md"), *harness.SOURCE.glob("daemon/**/README.md"),
+                    *harness.SOURCE.glob("scheduler-integration/**/README.md")} -
+                   {harness.SOURCE / "deploy" / "NEWS.md"})  # what was new once may be gone
+EXAMPLES = sorted((harness.SOURCE / "deploy" / "examples").glob("*.json*"))
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`([^`\n]+)`")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+USE = re.compile(r"(?:^|[\s$(;&|])(lockstep(?:d|-agent|-train)?)((?: [^\n;&|#)]*)?)")
+PROGRAMS = ("lockstep", "lockstepd", "lockstep-agent", "lockstep-train")
+TRAINER = (harness.BIN / "lockstep-train").exists()
+
+
+def told_by(program, *verb):
+    done = subprocess.run([harness.BIN / program, *verb, "--help"], capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout + done.stderr if done.returncode == 0 else None
+
+
+class Flags(unittest.TestCase):
+    """Every use of a program in a fenced block or in backticks is one that the program knows."""
+
+    def setUp(self):
+        self.known = {}
+
+    def help_of(self, program, *verb):
+        key = (program, *verb)
+        if key not in self.known:
+            self.known[key] = told_by(*key)
+        return self.known[key]
+
+    def wrong_in(self, program, rest):
+        if not (harness.BIN / program).exists():
+            return None  # lockstep-train, not built here
+        words = rest.replace("\\", " ").split()
+        text = self.help_of(program)
+        verbs = []
+        for word in words:  # the verb, and the verb's own: token create, nodes check
+            if not re.fullmatch(r"[a-z][a-z-]+", word) or len(verbs) == 2:
+                break
+            inner = self.help_of(program, *verbs, word)
+            if inner is None or (verbs and inner == self.help_of(program, *verbs)):
+                break
+            verbs.append(word)
+            text += inner
+        if words and not verbs and program == "lockstep" and re.fullmatch(r"[a-z][a-z-]+", words[0]):
+            return f"{program} has no {words[0]}"
+        # `lockstep token create|list|revoke`: the first one stands for all.
+        if "--" in words:
+            words = words[:words.index("--")]
+        for flag in FLAG.findall(" ".join(words)):
+            if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text):
+                return f"{' '.join([program, *verbs])} has no {flag}"
+        return None
+
+    def test_every_verb_and_flag_is_there(self):
+        wrong, seen = [], 0
+        for path in DOCUMENTS:
+            text = path.read_text().replace("\\\n", " ")
+            pieces = [block for kind, block in FENCED.findall(text) if kind in ("sh", "console", "text", "ini", "")]
+            pieces += CODE.findall(FENCED.sub("", text))
+            for piece in pieces:
+                for line in piece.split("\n"):
+                    line = re.sub(r"\s#.*", "", line)
+                    for program, rest in USE.findall(line):
+                        seen += 1
+                        if problem := self.wrong_in(program, rest):
+                            wrong.append(f"{path.relative_to(harness.SOURCE)}: {line.strip()}: {problem}")
+        self.assertGreater(seen, 50)
+        self.assertEqual(wrong, [], "\n".join(wrong))
+
+
+class Fragments(harness.TestCase):
+    """README's pieces of a specification, each added to a small job and rendered as `submit` would send it."""
+
+    # What cannot hold here, and why; everything else must be accepted.
+    EXPECTED = {"/submission": "manual needs Slurm"}
+    BASES = {"roles": {"framework": "command", "command": ["/bin/true"]},
+             "train": {"framework": "native"}}
+
+    def pieces(self):
+        for path in DOCUMENTS:
+            for kind, block in FENCED.findall(path.read_text()):
+                if kind in ("json", "jsonc"):
+                    yield path.relative_to(harness.SOURCE), block
+
+    def document(self, block, done):
+        """The fragment as a whole document, its text otherwise as it stands in the page."""
+        block = re.sub(r'"ls-[0-9A-Z]*…[^"]*"', json.dumps(done), block)
+        if block.lstrip().startswith("{"):
+            return block
+        base = {"name": "fragment", **next(
+            (base for key, base in self.BASES.items() if f'"{key}"' in block),
+            {"framework": "command", "command": ["/bin/true", "1", "2", "3"]})}
+        return "{" + json.dumps(base)[1:-1] + ",\n" + block + "}"
+
+    def test_every_fragment_is_accepted(self):
+        done = self.daemon.submit(harness.command_job("before", "/bin/true"))["id"]
+        seen = 0
+        for page, block in self.pieces():
+            with self.subTest(page=str(page), block=block):
+                seen += 1
+                file = self.root / f"fragment-{seen}.jsonc"
+                file.write_text(self.document(block, done))
+                answer = self.daemon.cli("render", file, check=False)
+                if answer.returncode != 0:
+                    told = answer.stdout + answer.stderr
+                    rest = [line for line in told.splitlines()
+                            if "error" in line and not any(pointer in line for pointer in self.EXPECTED)]
+                    self.assertTrue(any(pointer in told for pointer in self.EXPECTED) and not rest, told)
+        self.assertGreaterEqual(seen, 5)
+
+
+class Examples(harness.TestCase):
+    """deploy/examples, submitted as README says, from the repository's folder."""
+
+    def submit(self, path):
+        done = subprocess.run([harness.BIN / "lockstep", "--url", self.daemon.url, "submit", path.relative_to(harness.SOURCE), "--json"],
+                              cwd=harness.SOURCE, capture_output=True, text=True, timeout=60, check=False,
+                              env={**self.daemon.environment(), "LOCKSTEP_TOKEN": self.daemon.token,
+                                   "PATH": "/usr/bin:/bin"})
+        self.assertEqual(done.returncode, 0, f"{path.name}: {done.stdout}{done.stderr}")
+        return json.loads(done.stdout)
+
+    def test_every_example_runs(self):
+        for path in EXAMPLES:
+            with self.subTest(example=path.name):
+                spec = json.loads(path.read_text())
+                if spec["framework"] == "native" and not TRAINER:
+                    self.skipTest(f"{path.name}: lockstep-train is not built here")
+                if spec["framework"] == "pytorch" and not harness.has_module("torch"):
+                    self.skipTest(f"{path.name}: {harness.PYTHON} has no torch")
+                job = self.submit(path)
+                if spec["framework"] == "native":
+                    # Minutes of training are not what is tried here: that it trains is.
+                    harness.wait_until(lambda: self.daemon.series(job["id"]) or None, 60, f"{path.name} has a loss")
+                    kind = "sweeps" if "sweep" in spec else "jobs"
+                    self.daemon.api("POST", f"/v1/{kind}/{job['id']}/cancel")
+                    self.daemon.wait_for(job["id"], lambda now: now["state"] == "cancelled", 60)
+                else:
+                    self.daemon.wait_state(job["id"], "succeeded", 90)
+                    self.assertTrue(self.daemon.series(job["id"]), f"{path.name} has no loss")
+
+
+class Installed(unittest.TestCase):
+    def test_installed_documents_link_to_what_is_installed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["cmake", "--install", harness.BIN.parent, "--component", "doc", "--prefix", folder],
+                                  capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            root = next(pathlib.Path(folder).rglob("README.md")).parent
+            for name in ("deploy/prometheus/lockstep.alerts.yml", "deploy/grafana/dashboards", "deploy/slurm/README.md",
+                         "deploy/examples/train_ddp.py"):
+                self.assertTrue((root / name).exists(), name)
+            linted = subprocess.run([sys.executable, "-B", harness.SOURCE / "tests/lint/documents.py", "--links-only",
+                                     "--root", root], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(linted.returncode, 0, linted.stdout + linted.stderr)
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+    def test_systemd_takes_the_unit_with_the_drop_in_of_the_slurm_page(self):
+        page = (harness.SOURCE / "deploy/slurm/README.md").read_text()
+        drop_in = next(block for kind, block in FENCED.findall(page) if kind == "ini")
+        self.assertIn("ExecStart=\n", drop_in)
+
+        def verify(text):
+            with tempfile.TemporaryDirectory() as folder:
+                units = pathlib.Path(folder)
+                unit = (harness.SOURCE / "deploy/systemd/lockstepd.service").read_text()
+                here = str(harness.BIN / "lockstepd")
+                (units / "lockstepd.service").write_text(unit.replace("/usr/local/bin/lockstepd", here))
+                (units / "lockstepd.service.d").mkdir()
+                (units / "lockstepd.service.d" / "slurm.conf").write_text(text.replace("/usr/local/bin/lockstepd", here))
+                done = subprocess.run(["systemd-analyze", "verify", "--man=no", units / "lockstepd.service"],
+                                      capture_output=True, text=True, timeout=60, check=False)
+                return done.stdout + done.stderr
+
+        self.assertNotIn("ExecStart", verify(drop_in))
+        self.assertIn("more than one ExecStart=", verify(drop_in.replace("ExecStart=\n", "")))
+
+
+if __name__ == "__main__":
+    harness.main()

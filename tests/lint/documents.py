@@ -1,0 +1,126 @@
+"""What the documents name is there: links, paths of the tree, source files, anchors, programs.
+
+Read are every README.md and the pages of deploy/. `--links-only` for a tree that holds documents alone,
+as `cmake --install` lays them out. Flags, fields and examples need the programs: tests/integration.
+Also, in every file: references to texts that are not in the repository.
+"""
+
+import argparse
+import pathlib
+import re
+
+import tree
+
+TOP = {"job", "daemon", "scheduler-integration", "deploy", "tests", "web"}
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:[\w.+-]+/)+[\w.+-]*")
+SOURCE = re.compile(r"[\w-]+\.(?:hpp|cpp|yml|service|cmake|sql)")
+FENCE = re.compile(r"^\s*```(\w*)")
+HEADING = re.compile(r"^#+ +(.*)")
+COMMAND = re.compile(r"^\s*(?:\$ |sudo )*(lockstep[\w-]*)\b(?!/)")
+# Put together from halves, so that this file passes its own check.
+ELSEWHERE = re.compile(r"\bdesi" + r"gn §|\bdesi" + r"gn\.md\b|\brendezv" + r"ous\.md\b|\brese" + r"arch/[\w-]+\.md|"
+                       r"\brese" + r"arch on launch")
+
+
+def documents(names):
+    return [name for name in names if name.suffix == ".md" and (name.name == "README.md" or name.parts[0] == "deploy")]
+
+
+def anchor(heading):
+    """As the hosting sites make it of a heading."""
+    text = re.sub(r"[`*_]|\[([^\]]*)\]\([^)]*\)", lambda match: match.group(1) or "", heading.strip().lower())
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def lines_of(text):
+    """(number, line, kind of the fenced block it is in or None)."""
+    kind = None
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = FENCE.match(line)
+        if fence:
+            kind = None if kind is not None else fence.group(1)
+            continue
+        yield number, line, kind
+
+
+def programs(root, names):
+    found = set()
+    for name in names:
+        if name.name == "CMakeLists.txt":
+            found.update(re.findall(r"lockstep_program\(([\w-]+)", (root / name).read_text(encoding="utf-8")))
+    return found
+
+
+class Document:
+    def __init__(self, root, name, names, links_only):
+        self.root, self.name, self.links_only = root, name, links_only
+        self.text = (root / name).read_text(encoding="utf-8")
+        self.basenames = {other.name for other in names}
+        self.anchors = {anchor(match.group(1)) for _, line, kind in lines_of(self.text)
+                        if kind is None and (match := HEADING.match(line))}
+
+    def exists(self, path):
+        path = path.removeprefix("lockstep/").rstrip("/")
+        bases = (self.root, (self.root / self.name).parent)
+        # job/agent/claim.hpp is also named without its suffix, as a part of the program.
+        return any((base / path).exists() or any(base.glob(f"{path}.*")) for base in bases)
+
+    def problems(self, known_programs):
+        for number, line, kind in lines_of(self.text):
+            where = f"{self.name}:{number}: "
+            if kind is None:
+                for target in LINK.findall(line):
+                    if problem := self.link(target):
+                        yield where + problem
+            if self.links_only:
+                continue
+            pieces = CODE.findall(line) if kind is None else [line]
+            for piece in pieces:
+                for path in PATH.findall(piece):
+                    first = path.removeprefix("lockstep/").split("/")[0]
+                    before = piece[:piece.index(path)][-1:]
+                    if first in TOP and before not in ("/", "<", "$", ">", "}", ".", "~", "-") \
+                            and not self.exists(path):
+                        yield f"{where}there is no {path}"
+                if kind is None and SOURCE.fullmatch(piece) and piece not in self.basenames:
+                    yield f"{where}there is no file {piece}"
+            command = COMMAND.match(line) if kind is not None else None
+            if command and known_programs and command.group(1) not in known_programs:
+                yield f"{where}there is no program {command.group(1)}"
+
+    def link(self, target):
+        if re.match(r"[a-z]+:", target):
+            return None
+        path, _, part = target.partition("#")
+        if path and not ((self.root / self.name).parent / path).exists():
+            return f"the link {target} leads nowhere"
+        if part and not path and part not in self.anchors:
+            return f"there is no heading for #{part}"
+        return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path.cwd())
+    parser.add_argument("--links-only", action="store_true")
+    options = parser.parse_args()
+    root = options.root.resolve()
+    names = tree.files(root)
+    known = programs(root, names)
+    problems = []
+    checked = documents(names)
+    for name in checked:
+        problems += Document(root, name, names, options.links_only).problems(known)
+    if not options.links_only:
+        for name in names:
+            if name.suffix in tree.CPP | {".py", ".md", ".txt", ".cmake", ".yml"} and "fixtures" not in name.parts:
+                text = (root / name).read_text(encoding="utf-8")
+                problems += [f"{name}:{tree.line_of(text, match.start())}: {match.group(0)}: not in the repository"
+                             for match in ELSEWHERE.finditer(text)]
+    tree.verdict("documents", problems, len(checked))
+
+
+if __name__ == "__main__":
+    main()
