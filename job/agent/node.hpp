@@ -136,6 +136,7 @@ class Node {
     bool has_hosts(const wire::World& world);
     Status check_endpoints() const;
     Status prepare_ranks();
+    void bind_ranks();
     Result<std::string> prepare_folders();
     Status listen_for(std::int32_t local_rank);
     RankPlace place_of(std::int32_t local_rank) const;

@@ -188,6 +188,7 @@ Status Node::prepare_ranks() {
             return listening;
         }
     }
+    bind_ranks();
     return open_store();
 }
 

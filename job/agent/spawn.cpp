@@ -1,5 +1,6 @@
 #include "job/agent/spawn.hpp"
 
+#include "job/base/log.hpp"
 #include "job/base/start_limits.hpp"
 #include "job/base/text.hpp"
 
@@ -115,6 +116,11 @@ Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
     auto arguments = pointers(argv);
     auto variables = pointers(environment);
     pid_t pid = -1;
+    // The child has what this thread has at that moment.
+    const BoundThread bound{request.binding};
+    if (!bound.problem().empty()) {
+        log::warn("a rank could not be bound", {{"what", bound.problem()}});
+    }
     const int failed = ::posix_spawn(&pid, request.agent_program.c_str(), &setup.actions,
                                      &setup.attributes, arguments.data(), variables.data());
     if (failed != 0) {

@@ -2,6 +2,7 @@
 // agent, then becomes the user's program. Blocking only for the time of a fork; agent thread.
 #pragma once
 
+#include "job/agent/binding.hpp"
 #include "job/base/result.hpp"
 #include "job/base/unique_fd.hpp"
 
@@ -21,6 +22,7 @@ struct SpawnRequest {
     std::map<std::string, std::string> environment;
     std::string directory;
     int output = -1;  // becomes stdout and stderr
+    RankBinding binding{};
 };
 struct SpawnedProcess {
     pid_t pid = -1;  // also the id of its process group

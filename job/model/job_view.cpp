@@ -109,6 +109,9 @@ Json resources_json(const Resources& resources) {
     if (resources.time_limit_seconds > 0) {
         out["time_limit"] = format_time_limit(resources.time_limit_seconds);
     }
+    if (resources.binding != Binding::none) {
+        out["binding"] = to_string(resources.binding);
+    }
     return out;
 }
 

@@ -16,6 +16,8 @@ constexpr std::array<std::string_view, 12> kFrameworks{
     "native", "pytorch", "lightning", "keras",      "tensorflow", "paddle",
     "jax",    "horovod", "deepspeed", "accelerate", "mpi",        "command"};
 
+constexpr std::array<std::string_view, 3> kBindings{"none", "numa", "cores"};
+
 constexpr std::array<std::string_view, 2> kSubmissions{"automatic", "manual"};
 
 bool is_word(char c) {
@@ -97,6 +99,9 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     read_gpu_type(in, out);
     in.integer("cpus_per_rank", out.cpus_per_rank, 1, limits::kCpusPerRank);
     in.integer("memory_mb_per_node", out.memory_mb_per_node, 1, limits::kMemoryMbPerNode);
+    auto binding = static_cast<std::size_t>(out.binding);
+    in.word("binding", binding, {kBindings.begin(), kBindings.end()});
+    out.binding = static_cast<Binding>(binding);
     std::string limit;
     in.string("time_limit", limit, limits::kTextBytes);
     if (!limit.empty()) {
@@ -246,6 +251,11 @@ Result<JobSpec> parse_spec(const Json& json) {
                           "with launch task srun starts the ranks, and on "
                           "every node it has: use launch rank, or no spares"});
     }
+    if (spec.launch != Launch::rank && spec.resources.binding != Binding::none) {
+        errors.push_back({"/resources/binding", "has no effect with launch " +
+                                                    std::string{to_string(spec.launch)} +
+                                                    ": the agent does not start the ranks"});
+    }
     read_placement(in, spec, errors);
     read_container(in, spec, errors);
     read_recovery(in, spec.recovery, errors);
@@ -258,6 +268,10 @@ Result<JobSpec> parse_spec(const Json& json) {
         return fail(field_errors(std::move(errors)));
     }
     return spec;
+}
+
+std::string_view to_string(Binding binding) {
+    return kBindings[static_cast<std::size_t>(binding)];
 }
 
 Json to_json(const JobSpec& spec) {
@@ -292,6 +306,9 @@ Json to_json(const JobSpec& spec) {
     }
     if (r.time_limit_seconds > 0) {
         resources["time_limit"] = format_time_limit(r.time_limit_seconds);
+    }
+    if (r.binding != Binding::none) {
+        resources["binding"] = to_string(r.binding);
     }
     out["resources"] = std::move(resources);
     if (!spec.slurm.empty()) {

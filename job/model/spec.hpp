@@ -1,6 +1,6 @@
-// What a user asks for: the document of POST /v1/jobs (JobSpec of /openapi.json). parse_spec() knows every field
-// of the contract; one that this version cannot honour is refused by name, never ignored.
-// Plain values and pure functions; any thread.
+// What a user asks for: the document of POST /v1/jobs (JobSpec of /openapi.json). parse_spec()
+// knows every field of the contract; one that this version cannot honour is refused by name, never
+// ignored. Plain values and pure functions; any thread.
 #pragma once
 
 #include "job/base/json.hpp"
@@ -33,6 +33,10 @@ enum class Framework : std::uint8_t {
 };
 std::string_view to_string(Framework framework);
 
+// Which CPUs the ranks of a node may run on; job/agent/binding.hpp.
+enum class Binding : std::uint8_t { none, numa, cores };
+std::string_view to_string(Binding binding);
+
 struct Resources {
     std::int32_t nodes = 1;
     // More nodes in the allocation than the ranks need: one takes the place of a node that is lost.
@@ -43,6 +47,7 @@ struct Resources {
     std::int32_t cpus_per_rank = 1;
     std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
     std::int64_t time_limit_seconds = 0;  // 0 = none; Slurm: what the partition gives by default
+    Binding binding = Binding::none;
     std::int32_t world_size() const { return nodes * ranks_per_node; }
     std::int32_t allocated_nodes() const { return nodes + spares; }
 };

@@ -218,6 +218,8 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "Training processes on each node, with GPUs usually one a GPU."},
     "gpus_per_node": {"type": "integer", "minimum": 0, "maximum": 64, "default": 0,
       "description": "GPUs of each node that belong to the job."},
+    "binding": {"type": "string", "enum": ["none", "numa", "cores"], "default": "none",
+      "description": "Which CPUs a rank may run on. numa: those of one NUMA node, its GPU's if it has one, whose memory is preferred too. cores: a share of that node's cores for itself. Only with launch rank."},
     "cpus_per_rank": {"type": "integer", "minimum": 1, "maximum": 4096, "default": 1,
       "description": "CPUs for each rank, as the scheduler counts them."},
     "gpu_type": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$",
