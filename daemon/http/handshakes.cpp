@@ -88,8 +88,13 @@ void Handshakes::drop_if_empty(const net::ip::address& key) {
 }
 
 void Handshakes::expire(Instant now) {
-    while (!busy_.empty() && now - busy_.front()->since_ >= caps_.turn) {
-        busy_.front()->release();
+    // Those that are let in meanwhile are behind them.
+    for (std::size_t left = busy_.size(); left > 0 && !busy_.empty(); --left) {
+        Turn& oldest = *busy_.front();
+        if (now - oldest.since_ < caps_.turn) {
+            return;
+        }
+        oldest.release();
     }
 }
 

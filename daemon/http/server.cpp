@@ -138,6 +138,7 @@ void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, const List
     const auto now = std::chrono::steady_clock::now();
     if (!admission(listener.surface).make_room(peer.address(), now)) {
         ++counters_.refused;
+        metrics_.turned_away(telemetry::TurnedAway::full);
         if (!listener.tls) {  // a handshake is what there is no room for
             refuse(socket);
         }
@@ -153,7 +154,7 @@ void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, const List
 
 bool HttpServer::charge_bodies(std::size_t bytes) {
     if (body_bytes_ + bytes > settings_.limits.bodies) {
-        ++counters_.bodies_refused;
+        metrics_.turned_away(telemetry::TurnedAway::body);
         return false;
     }
     body_bytes_ += bytes;
@@ -186,6 +187,7 @@ Task<void> HttpServer::sweep() {
         for (Session* session : sessions_) {
             if (session->overdue(now)) {
                 ++counters_.timed_out;
+                metrics_.turned_away(telemetry::TurnedAway::silent);
                 session->close();
             } else if (session->stream_forbidden()) {
                 // Cut, not ended: nobody takes what came for all there was.

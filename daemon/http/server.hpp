@@ -75,7 +75,6 @@ struct HttpCounters {
     std::size_t agents = 0;
     std::size_t streams = 0;
     std::uint64_t refused = 0;         // connections over the cap
-    std::uint64_t bodies_refused = 0;  // requests whose body found no room
     std::uint64_t timed_out = 0;       // connections closed by the sweep
 };
 

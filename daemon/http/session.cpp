@@ -54,7 +54,10 @@ Session::Session(HttpServer& server, tcp::socket socket, const tcp::endpoint& pe
       remote_(address_text(peer)),
       place_(server.enter(*this)),
       admitted_(server.admission(surface), peer.address(), std::chrono::steady_clock::now(),
-                [this] { close(); }),
+                [this] {
+                    server_.metrics().turned_away(telemetry::TurnedAway::stranger);
+                    close();
+                }),
       turn_(server.handshakes(), admission_key(peer.address())) {
     ErrorCode ec;
     const auto local = socket_.socket().local_endpoint(ec);

@@ -179,6 +179,12 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
     for (std::size_t i = 0; i < kStreamEnds; ++i) {
         stream_ends_[i] = &ended.Add({{"reason", kEnds[i]}});
     }
+    constexpr std::array<const char*, kTurnedAway> kAway{"full", "stranger", "silent", "body"};
+    auto& away = counters(*registry_, "lockstep_http_turned_away_total",
+                          "Connections and requests ended before a handler had them.");
+    for (std::size_t i = 0; i < kTurnedAway; ++i) {
+        turned_away_[i] = &away.Add({{"reason", kAway[i]}});
+    }
     auto& broken = counters(*registry_, "lockstep_invariant_violations_total",
                             "Steps not taken because they would have broken a promise; always 0.");
     for (std::size_t i = 0; i < kInvariants; ++i) {

@@ -30,6 +30,10 @@ inline constexpr std::size_t kDropReasons = 5;
 // Why an SSE stream ended.
 enum class StreamEnd : std::uint8_t { client, slow, stopping };
 inline constexpr std::size_t kStreamEnds = 3;
+// Why a connection or request was ended without an answer from a handler: every place was taken; it
+// held one without a credential and another wanted it; it said nothing in time; bodies had no room.
+enum class TurnedAway : std::uint8_t { full, stranger, silent, body };
+inline constexpr std::size_t kTurnedAway = 4;
 
 // One route and method of the HTTP API.
 class RouteMetrics {
@@ -56,6 +60,7 @@ class DaemonMetrics {
     RouteMetrics& route(std::string_view method, std::string_view route);
     void ingest_dropped(DropReason reason, std::uint64_t samples);
     void stream_ended(StreamEnd why) { stream_ends_[static_cast<std::size_t>(why)]->Increment(); }
+    void turned_away(TurnedAway why) { turned_away_[static_cast<std::size_t>(why)]->Increment(); }
     // Events sent to SSE clients; `topic` is the kind of topic ("job", "ranks"), without an id.
     prometheus::Counter& stream_events(std::string_view topic);
     // The oldest heartbeat and the largest clock offset of the agents connected, seconds.
@@ -99,6 +104,7 @@ class DaemonMetrics {
     std::array<prometheus::Counter*, kDropReasons> dropped_{};
     std::array<prometheus::Counter*, kInvariants> invariants_{};
     std::array<prometheus::Counter*, kStreamEnds> stream_ends_{};
+    std::array<prometheus::Counter*, kTurnedAway> turned_away_{};
     std::map<std::pair<std::string, std::string>, std::unique_ptr<RouteMetrics>> routes_;
 };
 

@@ -37,6 +37,11 @@ CASES = {
          ('lockstep_http_request_duration_seconds_bucket{route="/v1/events",le="+Inf"}', rising(100)),
          ('lockstep_http_request_duration_seconds_bucket{route="/v1/jobs",le="0.5"}', rising(100)),
          ('lockstep_http_request_duration_seconds_bucket{route="/v1/jobs",le="+Inf"}', rising(100))]),
+    "LockstepTurnsAway": (
+        15, [('lockstep_http_turned_away_total{reason="stranger"}', rising(600))], {"reason": "stranger"},
+        # Browsers open connections that they do not use.
+        [('lockstep_http_turned_away_total{reason="silent"}', rising(600)),
+         ('lockstep_http_turned_away_total{reason="stranger"}', rising(6))]),
     "LockstepSlurmUnreachable": (
         5, [("lockstep_slurm_last_success_timestamp_seconds", "60x9")], {},
         [("lockstep_slurm_last_success_timestamp_seconds", rising(60))]),

@@ -58,7 +58,7 @@ TEST_F(HandshakesTest, AnAddressThatCallsOftenHoldsUpItselfOnly) {
     EXPECT_EQ(handshakes_.waiting(), 5U);
     turns_[0]->release();
     turns_[5]->release();
-    EXPECT_EQ(now_in(), (std::vector<std::size_t>{0, 5, 1, 6}));
+    EXPECT_EQ(now_in(), (std::vector<std::size_t>{0, 5, 6, 1}));
 }
 
 TEST_F(HandshakesTest, WhoLeavesTheLineIsSkipped) {
