@@ -53,13 +53,16 @@ def programs(root, names):
     return found
 
 
+def anchors(text):
+    return {anchor(match.group(1)) for _, line, kind in lines_of(text)
+            if kind is None and (match := HEADING.match(line))}
+
+
 class Document:
     def __init__(self, root, name, names, links_only):
         self.root, self.name, self.links_only = root, name, links_only
         self.text = (root / name).read_text(encoding="utf-8")
         self.basenames = {other.name for other in names}
-        self.anchors = {anchor(match.group(1)) for _, line, kind in lines_of(self.text)
-                        if kind is None and (match := HEADING.match(line))}
 
     def exists(self, path):
         path = path.removeprefix("lockstep/").rstrip("/")
@@ -94,10 +97,11 @@ class Document:
         if re.match(r"[a-z]+:", target):
             return None
         path, _, part = target.partition("#")
-        if path and not ((self.root / self.name).parent / path).exists():
+        there = (self.root / self.name).parent / path if path else self.root / self.name
+        if not there.exists():
             return f"the link {target} leads nowhere"
-        if part and not path and part not in self.anchors:
-            return f"there is no heading for #{part}"
+        if part and there.suffix == ".md" and part not in anchors(there.read_text(encoding="utf-8")):
+            return f"there is no heading for {target}"
         return None
 
 
