@@ -50,8 +50,7 @@ void Admission::Place::known() {
     }
 }
 
-void Admission::Place::active(Instant now) {
-    since_ = now;
+void Admission::Place::active() {
     if (stranger_) {
         List& list = of_.strangers_.find(key_)->second;
         list.splice(list.end(), list, at_);

@@ -43,7 +43,7 @@ class Admission {
         // The connection has shown a credential.
         void known();
         // It has been of use to somebody: others have waited longer.
-        void active(Instant now);
+        void active();
 
       private:
         friend class Admission;
@@ -77,7 +77,7 @@ class Admission {
     std::size_t size_ = 0;
     std::size_t leaving_ = 0;
     std::size_t evicted_ = 0;
-    std::map<net::ip::address, Place::List> strangers_;  // oldest first; none is empty
+    std::map<net::ip::address, Place::List> strangers_;  // idle longest first; none is empty
 };
 
 }  // namespace lockstep

@@ -74,8 +74,8 @@ struct HttpCounters {
     std::size_t connections = 0;
     std::size_t agents = 0;
     std::size_t streams = 0;
-    std::uint64_t refused = 0;         // connections over the cap
-    std::uint64_t timed_out = 0;       // connections closed by the sweep
+    std::uint64_t refused = 0;    // connections over the cap
+    std::uint64_t timed_out = 0;  // connections closed by the sweep
 };
 
 class HttpServer {

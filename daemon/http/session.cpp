@@ -259,9 +259,8 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
             good = co_await write_rest(body, sent);
         }
     }
-    const auto ended = std::chrono::steady_clock::now();
-    server_.count(verdict.index, response.status, ended - started);
-    admitted_.active(ended);
+    server_.count(verdict.index, response.status, std::chrono::steady_clock::now() - started);
+    admitted_.active();
     free_body();
     if (good && unread) {
         co_await linger();

@@ -1,5 +1,5 @@
-// What everybody includes of Asio; more of it only inside job/async. Boost 1.74's headers use std::exchange without <utility>,
-// so it comes first.
+// What everybody includes of Asio; more of it only inside job/async. Boost 1.74's headers use
+// std::exchange without <utility>, so it comes first.
 #pragma once
 
 // clang-format off

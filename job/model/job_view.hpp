@@ -1,4 +1,5 @@
-// A job as the API shows it (Job of /openapi.json). Pure; any thread. Absent means unknown, never 0.
+// A job as the API shows it (Job of /openapi.json). Pure; any thread. Absent means unknown, never
+// 0.
 #pragma once
 
 #include "job/model/job.hpp"

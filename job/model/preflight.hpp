@@ -1,7 +1,7 @@
 // What is looked at on every node of an attempt before its ranks first meet, and what is made of
-// it. An agent gathers NodeFacts (job/agent/preflight.hpp); the daemon compares them, has the nodes connect to each
-// other, and names each failure by node, check, found and expected. Pure values and functions; any
-// thread. The functions are O(nodes × log nodes).
+// it. An agent gathers NodeFacts (job/agent/preflight.hpp); the daemon compares them, has the nodes
+// connect to each other, and names each failure by node, check, found and expected. Pure values and
+// functions; any thread. The functions are O(nodes × log nodes).
 #pragma once
 
 #include "job/base/json.hpp"

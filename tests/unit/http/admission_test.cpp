@@ -76,7 +76,7 @@ TEST_F(AdmissionTest, ACredentialIsNeverSentAway) {
 TEST_F(AdmissionTest, WhoIsServedHasNotWaited) {
     EXPECT_TRUE(come("10.0.0.1", kStart));
     EXPECT_TRUE(come("10.0.0.1", kStart));
-    places_[0]->active(kStart + 5s);
+    places_[0]->active();
     EXPECT_TRUE(come("10.0.0.1", kStart + 10s));
     EXPECT_EQ(evicted_, (std::vector<std::size_t>{1}));
 }

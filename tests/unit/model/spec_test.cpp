@@ -243,6 +243,17 @@ TEST(Spec, SingleStrategyIsOneProcess) {
                       "data_parallel"}));
 }
 
+TEST(Spec, BindingIsForRanksThatTheAgentStarts) {
+    const auto spec = parse(R"({"name":"a","framework":"native","resources":{"binding":"numa"}})");
+    ASSERT_TRUE(spec.has_value());
+    EXPECT_EQ(spec->resources.binding, Binding::numa);
+    EXPECT_EQ(to_json(*spec)["resources"]["binding"], "numa");
+    EXPECT_EQ(wrong(R"({"name":"a","framework":"command","command":["torchrun"],"launch":"node",
+                        "resources":{"binding":"cores"}})"),
+              (Errors{"/resources/binding: has no effect with launch node: the agent does not "
+                      "start the ranks"}));
+}
+
 TEST(Placeholders, ExpandInArgumentsAndLeaveOtherBraces) {
     Placeholders values;
     values.rank = 3;
