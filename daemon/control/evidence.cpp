@@ -14,9 +14,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kReasons = 4;     // told of in words; the files have them all
-constexpr std::size_t kWordBytes = 64;  // "python", a kernel function
-constexpr std::size_t kRanksNamed = 8;  // of those with the same gap
+constexpr std::size_t kReasons = 4;        // told of in words; the files have them all
+constexpr std::size_t kWordBytes = 64;     // "python", a kernel function
+constexpr std::size_t kStackBytes = 4096;  // 16 calls
+constexpr std::size_t kRanksNamed = 8;     // of those with the same gap
 
 std::string shown(std::string_view text, std::size_t most = limits::kTextBytes) {
     return printable(text.substr(0, most));
@@ -102,12 +103,22 @@ std::vector<std::size_t> lagging_first(const std::vector<RankFinding>& ranks) {
         return one.told && ranks.size() >= kCrowd && states.at(one.process.state) == 1;
     };
     // The index is last: no two keys are equal.
-    std::vector<std::tuple<bool, std::int64_t, bool, bool, std::int32_t, std::size_t>> keys;
+    std::vector<RankStack> stacks;
+    for (const RankFinding& one : ranks) {
+        if (!one.evidence.stack.empty()) {
+            stacks.push_back({one.rank, one.evidence.stack});
+        }
+    }
+    const auto culprits = compare_stacks(stacks).culprits;
+    const auto named = [&](std::int32_t rank) {
+        return std::find(culprits.begin(), culprits.end(), rank) != culprits.end();
+    };
+    std::vector<std::tuple<bool, bool, std::int64_t, bool, bool, std::int32_t, std::size_t>> keys;
     keys.reserve(ranks.size());
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         const RankFinding& one = ranks[i];
-        keys.emplace_back(!one.behind, one.behind ? one.step : 0, trains(one), !odd(one), one.rank,
-                          i);
+        keys.emplace_back(!named(one.rank), !one.behind, one.behind ? one.step : 0, trains(one),
+                          !odd(one), one.rank, i);
     }
     const std::size_t most = std::min(keys.size(), limits::kEvidenceRanks);
     const auto end = keys.begin() + static_cast<std::ptrdiff_t>(most);
@@ -115,7 +126,7 @@ std::vector<std::size_t> lagging_first(const std::vector<RankFinding>& ranks) {
     std::vector<std::size_t> out;
     out.reserve(most);
     std::transform(keys.begin(), end, std::back_inserter(out),
-                   [](const auto& key) { return std::get<5>(key); });
+                   [](const auto& key) { return std::get<6>(key); });
     return out;
 }
 
@@ -178,10 +189,20 @@ std::string findings_words(const std::vector<RankFinding>& ranks) {
     return missing.empty() ? out : out + ". Not had: " + missing;
 }
 
+StackVerdict compare_stacks(const std::vector<wire::RankEvidence>& saved) {
+    std::vector<RankStack> stacks;
+    stacks.reserve(saved.size());
+    for (const wire::RankEvidence& one : saved) {
+        stacks.push_back({one.rank, one.stack});
+    }
+    return compare_stacks(stacks);
+}
+
 wire::RankEvidence cleaned(const wire::RankEvidence& evidence) {
     wire::RankEvidence out;
     out.rank = evidence.rank;
     out.frame = shown(evidence.frame);
+    out.stack = shown(evidence.stack, kStackBytes);
     for (const wire::EvidenceFile& file : evidence.files) {
         const bool known = std::any_of(out.files.begin(), out.files.end(),
                                        [&](const auto& one) { return one.name == file.name; });

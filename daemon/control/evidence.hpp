@@ -6,6 +6,7 @@
 #include "daemon/control/hang_watch.hpp"
 #include "job/base/json.hpp"
 #include "job/model/event.hpp"
+#include "job/model/python_stack.hpp"
 #include "job/model/wire.hpp"
 
 #include <cstddef>
@@ -31,15 +32,18 @@ struct RankFinding {
 // numbers of their node: 0..count-1.
 std::vector<std::int32_t> local_ranks(const std::vector<std::int32_t>& behind, std::int32_t first,
                                       std::int32_t count);
-// Where in `ranks` they are: those that are behind first, the ones furthest behind before the
-// others; then whose process does not run as one that trains would (stopped, dead, in the disk);
-// then the only one that computes while the others wait, or waits while they compute; then the rest
-// by rank. At most limits::kEvidenceRanks: of 100,000 nobody reads the rest.
+// Where in `ranks` they are: those that the Python stacks name first; then those that are behind,
+// the ones furthest behind before the others; then whose process does not run as one that trains
+// would (stopped, dead, in the disk); then the only one that computes while the others wait, or
+// waits while they compute; then the rest by rank. At most limits::kEvidenceRanks: of 100,000
+// nobody reads the rest.
 std::vector<std::size_t> lagging_first(const std::vector<RankFinding>& ranks);
 // The items of event::EvidenceTaken::ranks: ranks[order[0]], ranks[order[1]], …
 Json findings_json(const std::vector<RankFinding>& ranks, const std::vector<std::size_t>& order);
 // "state of 4 ranks, python stacks of 3; not had: native of rank 1: …".
 std::string findings_words(const std::vector<RankFinding>& ranks);
+// What their Python stacks say together (python_stack.hpp).
+StackVerdict compare_stacks(const std::vector<wire::RankEvidence>& saved);
 // What an agent says of a rank's evidence, with only names that exist, sizes that can be and text
 // that can be shown.
 wire::RankEvidence cleaned(const wire::RankEvidence& evidence);

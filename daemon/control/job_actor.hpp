@@ -229,8 +229,10 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::int64_t last_step() const;
     void forget_attempt();
     void look_for_hang(Draft& draft);
-    void watch_for_hang(const Draft& draft);
+    void watch_for_hang(Draft& draft);
+    void hang_is_over(Draft& draft);
     event::FaultSeen hang_fault() const;
+    event::AnomalySeen hang_warning(const Job& job, const event::FaultSeen& fault) const;
     void look_for_anomalies(Draft& draft);
     void note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found);
 
@@ -247,7 +249,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void end_saving(const Status& status);
 
     // job_actor_evidence.cpp
-    void ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang);
+    void ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang,
+                          bool gentle = false);
     void examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined);
     void evidence_saved(const std::shared_ptr<AgentLink>& link, const wire::EvidenceSaved& saved);
     bool evidence_is_in() const;
@@ -340,11 +343,13 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
     bool abort_due_ = false;  // somebody may not have been sent it
     HangWatch hang_watch_;
+    std::uint64_t hang_moves_ = 0;  // of hang_watch_, when the hang was told that is still on
     // What the ranks are doing is being asked, because of a hang or of somebody.
     struct Evidence {
         HangWatch::Verdict verdict;
-        bool hang;  // no initializer: clang cannot make an optional of it within the class then
-        bool kept;  // of a hang that is being acted on: nobody looks at its ranks again
+        bool hang;    // no initializer: clang cannot make an optional of it within the class then
+        bool gentle;  // only what costs ranks nothing that go on
+        bool kept;    // of a hang that is being acted on: nobody looks at its ranks again
         std::string reason;
         std::chrono::steady_clock::time_point since;
         std::set<std::int32_t> awaited;  // slots that have not said what their ranks do

@@ -2,6 +2,7 @@
 // What agents say to their job, and what the job answers.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -329,18 +330,9 @@ void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
     const bool new_here = static_cast<std::size_t>(exited.rank) < generation->exited.size() &&
                           !generation->exited[static_cast<std::size_t>(exited.rank)];
     if (new_here) {
-        event::RankExited out;
+        event::RankExited out = rank_exited(exited);
         out.attempt = draft.job().attempt()->number;
-        out.generation = exited.generation;
-        out.rank = exited.rank;
         out.node = link->node;
-        out.exit_code = exited.exit_code;
-        out.signal = exited.signal;
-        out.stopped = exited.stopped;
-        out.oom = exited.oom;
-        out.at = std::max<UnixMillis>(exited.time, 0);
-        out.log_tail = printable(exited.log_tail.substr(
-            exited.log_tail.size() - std::min(exited.log_tail.size(), limits::kLogTailBytes)));
         add(draft, std::move(out));
     }
 }

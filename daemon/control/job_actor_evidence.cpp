@@ -10,13 +10,15 @@
 namespace lockstep {
 
 // EXAMINE to every node of the live generation.
-void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang) {
+void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang,
+                                bool gentle) {
     const Generation& live = *job_.live_generation();
     const std::int32_t per_node = job_.spec.processes_per_node();
     evidence_.emplace();
     evidence_->kept = false;
     evidence_->verdict = std::move(verdict);
     evidence_->hang = hang;
+    evidence_->gentle = gentle;
     evidence_->reason = std::move(reason);
     evidence_->since = context_.clock.steady();
     for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
@@ -30,6 +32,7 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
         wire::Examine examine;
         examine.generation = live.number;
         examine.reason = evidence_->reason;
+        examine.gentle = gentle;
         examine.first = local_ranks(evidence_->verdict.behind, node * per_node, per_node);
         link->second->send(examine);
     }

@@ -1,4 +1,4 @@
-// From one generation to the next, from one attempt to the next, and how a hang is noticed.
+// From one generation to the next, from one attempt to the next.
 #include "daemon/control/job_actor.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
@@ -15,19 +15,6 @@ constexpr std::int64_t kStepMost = std::int64_t{1} << 53U;
 
 // Beyond the grace of ABORT: the agent kills, and gives up what cannot be killed, within 5 s.
 constexpr auto kAbortPatience = limits::kStopGrace + std::chrono::seconds{10};
-
-std::string state_words(const std::string& state) {
-    if (state == "T" || state == "t") {
-        return "its process is stopped";
-    }
-    if (state == "D") {
-        return "its process waits for the disk or a driver and cannot be ended";
-    }
-    if (state == "Z" || state == "X") {
-        return "its process is dead";
-    }
-    return state == "R" ? "its process is computing" : "its process sleeps";
-}
 
 }  // namespace
 
@@ -169,7 +156,7 @@ bool JobActor::add_generation_end(Draft& draft, const Cause& cause) {
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;
     ended.generation = live->number;
-    ended.cause = cause;
+    ended.cause = with_others(job_, cause);
     ended.step = last_step();
     return add(draft, std::move(ended));
 }
@@ -248,108 +235,6 @@ void JobActor::forget_attempt() {
     stop_sent_.reset();
     outlived_since_.reset();
     abort_sent_.reset();
-}
-
-// Evidence first: what the ranks are doing is asked before anything is ended.
-void JobActor::look_for_hang(Draft& draft) {
-    watch_for_hang(draft);
-    const Generation* live = draft.job().live_generation();
-    if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in()) {
-        return;
-    }
-    // Once a rank has ended it is no hang any more, or is ended because of that rank; nor if the
-    // ranks went on while they were asked (a checkpoint that took long).
-    const auto* series = context_.series.find(job_.id.value);
-    if (evidence_->hang && live->exited_count == 0 && !live->first_failure && series != nullptr &&
-        hang_watch_.still(*series)) {
-        event::FaultSeen fault = hang_fault();
-        add_evidence(draft);
-        add(draft, std::move(fault));
-        draft.effects.push_back([this] {
-            if (evidence_) {
-                evidence_->kept = true;
-            }
-        });
-    } else {
-        add_evidence(draft);  // somebody asked, or it ran on; nothing is ended
-        draft.effects.push_back([this] { evidence_.reset(); });
-    }
-}
-
-// Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
-void JobActor::watch_for_hang(const Draft& draft) {
-    const auto* series = context_.series.find(job_.id.value);
-    const Generation* live = draft.job().live_generation();
-    const bool watched = draft.job().spec.watch.hang_seconds > 0 ||
-                         draft.job().spec.recovery.has(RecoveryTrigger::hang);
-    if (!watched || series == nullptr || live == nullptr || live->running_at == 0 ||
-        live->exited_count > 0 || live->first_failure || (evidence_ && evidence_->hang)) {
-        return;
-    }
-    const telemetry::JobStats* known = stats();
-    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
-    const auto* report = series->report_of(draft.job().attempt()->number, live->number);
-    auto verdict = hang_watch_.look(*series, context_.clock.steady(),
-                                    hang_limit(draft.job().spec.watch.hang_seconds, usual),
-                                    report != nullptr && report->last_step >= 0);
-    if (!verdict) {
-        return;
-    }
-    constexpr const char* kReason = "no rank has made a step";
-    log::warn("the ranks hang", {{"job", job_.id.value}, {"step", verdict->step}});
-    if (!evidence_) {
-        ask_for_evidence(std::move(*verdict), kReason, true);
-        return;
-    }
-    // They are being asked already; what they answer is the hang's evidence.
-    evidence_->verdict = std::move(*verdict);
-    evidence_->reason = kReason;
-    evidence_->hang = true;
-}
-
-// Who is to blame, in words: the first rank that is behind; if all are at the same step, one whose
-// process does not run.
-event::FaultSeen JobActor::hang_fault() const {
-    const HangWatch::Verdict& verdict = evidence_->verdict;
-    const auto state_of = [&](std::int32_t rank) {
-        const auto found =
-            std::find_if(evidence_->ranks.begin(), evidence_->ranks.end(),
-                         [&](const wire::RankState& one) { return one.rank == rank; });
-        return found == evidence_->ranks.end() ? std::string{} : found->state;
-    };
-    event::FaultSeen fault;
-    fault.attempt = job_.attempt()->number;
-    fault.generation = job_.live_generation()->number;
-    fault.cause_class = to_string(CauseClass::hang);
-    fault.at = context_.clock.wall();
-    fault.message = "no rank has made a step for " + std::to_string(verdict.silence.count()) + " s";
-    if (!verdict.behind.empty()) {
-        fault.rank = verdict.behind.front();
-    } else {
-        for (const wire::RankState& one : evidence_->ranks) {
-            if (one.state != "S" && one.state != "R" && fault.rank < 0) {
-                fault.rank = one.rank;
-            }
-        }
-    }
-    if (fault.rank < 0 || fault.rank >= job_.spec.world_size()) {
-        fault.rank = -1;
-        fault.message += "; all are at step " + std::to_string(verdict.step);
-        return fault;
-    }
-    if (const NodeClaim* claim = job_.claim_of_node(fault.rank / job_.spec.processes_per_node())) {
-        fault.node = claim->node;
-    }
-    fault.message += "; rank " + std::to_string(fault.rank) + " on " + fault.node;
-    if (const auto* series = context_.series.find(job_.id.value);
-        series != nullptr && !verdict.behind.empty()) {
-        const auto rank = static_cast<std::size_t>(fault.rank);
-        fault.message += " is behind at step " + std::to_string(series->rank(rank).last_step());
-    }
-    if (const std::string state = state_of(fault.rank); !state.empty()) {
-        fault.message += ", " + state_words(state);
-    }
-    return fault;
 }
 
 }  // namespace lockstep

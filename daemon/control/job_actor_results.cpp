@@ -1,6 +1,7 @@
 // What becomes of agents that are not heard any more, and what they left behind.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -274,17 +275,9 @@ void JobActor::read_result_of(Draft& draft, std::int32_t slot) {
         claim == attempt.claims.end() ? "node " + std::to_string(slot) : claim->second.node;
     const std::int32_t number = attempt.number;
     for (const auto& exit : result->exits) {
-        event::RankExited out;
+        event::RankExited out = rank_exited(exit);
         out.attempt = number;
-        out.generation = exit.generation;
-        out.rank = exit.rank;
         out.node = name;
-        out.exit_code = exit.exit_code;
-        out.signal = exit.signal;
-        out.stopped = exit.stopped;
-        out.oom = exit.oom;
-        out.at = exit.time;
-        out.log_tail = printable(exit.log_tail);
         add(draft, std::move(out));
     }
 }

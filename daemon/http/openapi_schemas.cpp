@@ -22,7 +22,7 @@ constexpr std::string_view kSchemas = R"json({
 )json"
                                       R"json(
 "Cause": {"type": "object", "required": ["class", "message"],
-  "description": "Who or what ended it: the first failure, not its echo.",
+  "description": "Who or what ended it: the rank that failed by itself, by the moment it did; one that only says that a peer is gone is an echo, and named only if there is no other.",
   "properties": {
     "class": {"type": "string", "enum": ["user_error", "rank_exit", "rank_signal", "oom", "node_lost",
       "gpu_fault", "hang", "nonfinite_loss", "rendezvous_timeout", "preempted", "time_limit",
@@ -30,7 +30,18 @@ constexpr std::string_view kSchemas = R"json({
       "restart_requested"]},
     "message": {"type": "string"}, "rank": {"type": "integer"}, "node": {"type": "string"},
     "exit_code": {"type": "integer"}, "signal": {"type": "integer"},
-    "log_tail": {"type": "string"}}},
+    "log_tail": {"type": "string", "description": "The last lines the rank printed. Told once: an attempt or a generation that ended for the same cause has neither this, nor the traceback, nor others."},
+    "exception": {"type": "object", "required": ["type", "message"],
+      "description": "The exception that ended the rank, as its Python told it or printed it.", "properties": {
+        "type": {"type": "string", "examples": ["ValueError"]}, "message": {"type": "string"},
+        "traceback": {"type": "string"}}},
+    "others": {"type": "array", "description": "Other ranks that failed, by the moment they did; at most 32.",
+      "items": {"type": "object", "required": ["rank", "node", "failure"], "properties": {
+        "rank": {"type": "integer"}, "node": {"type": "string"}, "exit_code": {"type": "integer"},
+        "signal": {"type": "integer"}, "error": {"type": "string"},
+        "failure": {"type": "string", "enum": ["own", "network", "echo"],
+          "description": "own: by itself; network: a connection or a wait failed; echo: it says that a peer is gone."}}}},
+    "others_total": {"type": "integer"}}},
 "Generation": {"type": "object", "required": ["number"], "properties": {
     "number": {"type": "integer"},
     "started_at": {"type": "string", "format": "date-time"},
@@ -84,7 +95,7 @@ constexpr std::string_view kSchemas = R"json({
         "productive_seconds": {"type": "number"}, "checkpoint_seconds": {"type": "number"},
         "stalled_seconds": {"type": "number"}, "lost_seconds": {"type": "number"}}},
     "anomalies": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1},
-      "description": "How often each kind has begun: straggler, slow_node, nonfinite, loss_spike, grad_norm_spike, divergence, data_starved, rank_silent. Events of kind anomaly say where."},
+      "description": "How often each kind has begun: straggler, slow_node, nonfinite, loss_spike, grad_norm_spike, divergence, data_starved, rank_silent, hang. Events of kind anomaly say where."},
     "lost_steps": {"type": "integer", "minimum": 0,
       "description": "Of all generations; absent until one was followed by another."},
     "sweep": {"type": "object", "description": "Of which sweep it is one.", "properties": {
@@ -95,6 +106,9 @@ constexpr std::string_view kSchemas = R"json({
     "pending_reason": {"type": "string"},
     "expected_start": {"type": "string", "format": "date-time",
       "description": "As the scheduler estimates it."},
+    "hang": {"type": "object", "description": "No rank makes a step any more; gone once they do. Nothing is ended because of it unless recovery is on for hang.",
+      "properties": {"since": {"type": "string", "format": "date-time"}, "message": {"type": "string"},
+        "rank": {"type": "integer"}, "node": {"type": "string"}, "step": {"type": "integer"}}},
     "cause": {"$ref": "#/components/schemas/Cause"},
     "warnings": {"type": "array", "items": {"type": "string"}, "description": "From the admission, and what came up since (event warning); nothing ends because of them."},
     "attempts": {"type": "array", "items": {"$ref": "#/components/schemas/Attempt"}}}},

@@ -1,12 +1,15 @@
+// size: the parts of one look, which share what it has under way
 #include "job/agent/evidence.hpp"
 
 #include "job/agent/nccl_ras.hpp"
+#include "job/agent/python_stacks.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/evidence.hpp"
+#include "job/model/python_stack.hpp"
 
 #include <sys/stat.h>
 
@@ -85,13 +88,15 @@ EvidenceTaker::EvidenceTaker(TaskGroup& tasks, std::filesystem::path attempt_dir
 
 EvidenceTaker::~EvidenceTaker() = default;
 
-bool EvidenceTaker::take(std::int32_t generation, std::vector<wire::StartedRank> ranks, Done done) {
+bool EvidenceTaker::take(std::int32_t generation, std::vector<wire::StartedRank> ranks, Done done,
+                         bool gentle) {
     if (taking_) {
         return false;
     }
     taking_ = std::make_shared<Taking>(tasks_.io());
     taking_->generation = generation;
     taking_->ranks = std::move(ranks);
+    taking_->gentle = gentle;
     taking_->parts.resize(taking_->ranks.size());
     for (std::size_t i = 0; i < taking_->ranks.size(); ++i) {
         taking_->parts[i].evidence.rank = taking_->ranks[i].rank;
@@ -189,8 +194,8 @@ Task<void> EvidenceTaker::look(TakingPointer taking) {
     for (std::size_t i = 0; i < taking->parts.size(); ++i) {
         taking->parts[i].tree = std::move((*trees)[i]);
     }
-    begin(taking, "debuggers", find_tools(taking));
     begin(taking, "evidence of before", clear(taking));
+    begin(taking, "python stacks", python(taking));
     for (std::size_t i = 0; i < taking->parts.size(); ++i) {
         Part& part = taking->parts[i];
         if (part.tree.empty()) {
@@ -209,9 +214,13 @@ Task<void> EvidenceTaker::look(TakingPointer taking) {
         } else {
             write(taking, i, kKernelText, std::move(kernel));
         }
-        begin(taking, "flight recorder", flight(taking, i));
+        if (!taking->gentle) {
+            begin(taking, "flight recorder", flight(taking, i));
+        }
     }
-    begin(taking, "ras", ras(taking));
+    if (!taking->gentle) {
+        begin(taking, "ras", ras(taking));
+    }
     finished_one(*taking);
 }
 
@@ -240,6 +249,37 @@ Task<void> EvidenceTaker::clear(TakingPointer taking) {
     finished_one(*taking);
 }
 
+// What the ranks' Pythons say by themselves, then the debuggers: a process that one has stopped
+// answers nobody.
+Task<void> EvidenceTaker::python(TakingPointer taking) {
+    auto trees = std::make_shared<Trees>();
+    for (const Part& part : taking->parts) {
+        trees->push_back(part.tree);
+    }
+    const std::function<std::vector<PythonStacks>()> ask = [trees] {
+        return ask_python_stacks(*trees, limits::kPythonStacks);
+    };
+    auto found = co_await proc_.run<std::vector<PythonStacks>>(ask, taking->deadline);
+    for (std::size_t i = 0; found && !taking->over && i < found->size(); ++i) {
+        Part& part = taking->parts[i];
+        PythonStacks& one = (*found)[i];
+        if (one.text.empty()) {
+            if (!one.missing.empty()) {
+                add_gap(part.evidence, "python", one.missing);
+            }
+            continue;
+        }
+        part.python = true;
+        part.evidence.stack = std::move(one.stack);
+        part.evidence.frame = python_frame(part.evidence.stack);
+        write(taking, i, kPythonText, std::move(one.text));
+    }
+    if (!taking->gentle && !taking->over) {
+        begin(taking, "debuggers", find_tools(taking));
+    }
+    finished_one(*taking);
+}
+
 // Where the debuggers are, then the stacks.
 Task<void> EvidenceTaker::find_tools(TakingPointer taking) {
     std::set<std::string> own{""};
@@ -263,7 +303,7 @@ Task<void> EvidenceTaker::find_tools(TakingPointer taking) {
     if (found) {
         taking->tools = std::move(*found);
     }
-    const std::size_t workers = std::min(limits::kEvidenceParallel, taking->parts.size());
+    const std::size_t workers = std::min(limits::kEvidenceDebuggers, taking->parts.size());
     for (std::size_t i = 0; i < workers && !taking->over; ++i) {
         begin(taking, "stacks", stacks(taking));
     }
@@ -306,9 +346,9 @@ Task<void> EvidenceTaker::stacks(TakingPointer taking) {
     while (!taking->over && taking->next < taking->parts.size()) {
         const std::size_t index = taking->next++;
         auto found = co_await take_stacks(taking->runner, taking->parts[index].tree, taking->tools,
-                                          path_, taking->over);
+                                          path_, taking->over, taking->parts[index].python);
         wire::RankEvidence& evidence = taking->parts[index].evidence;
-        evidence.frame = std::move(found.frame);
+        evidence.frame = evidence.frame.empty() ? std::move(found.frame) : evidence.frame;
         for (const wire::EvidenceGap& gap : found.missing) {
             add_gap(evidence, gap.what, gap.why);
         }

@@ -40,7 +40,9 @@ class EvidenceTaker {
     // Looks at the ranks, the first ones first. `done` is called once, when all is written or
     // limits::kEvidenceTime is over, with what there is by then; not if stop() comes before. One at
     // a time: false, and nothing is done, while another is under way.
-    bool take(std::int32_t generation, std::vector<wire::StartedRank> ranks, Done done);
+    // `gentle`: without debuggers, and what else would hold up ranks that go on.
+    bool take(std::int32_t generation, std::vector<wire::StartedRank> ranks, Done done,
+              bool gentle = false);
     // The ranks are to end: debuggers are killed, so that they hold nobody, and none is started.
     void stop();
 
@@ -48,6 +50,7 @@ class EvidenceTaker {
     struct Part {
         wire::RankEvidence evidence;
         std::vector<ProcessLook> tree;
+        bool python = false;               // its Python stacks are there
         std::vector<std::string> writing;  // names of files on their way
     };
     // All that one look has under way: an older one that is still ending must not touch it.
@@ -59,7 +62,8 @@ class EvidenceTaker {
         StackToolMap tools;
         std::size_t next = 0;  // whose stacks come next
         std::size_t open = 0;  // coroutines at work
-        bool over = false;     // what comes now is too late
+        bool gentle = false;
+        bool over = false;  // what comes now is too late
         std::chrono::steady_clock::time_point deadline;
         ProcessRunner runner;
         net::steady_timer all_done;
@@ -71,6 +75,7 @@ class EvidenceTaker {
     void begin(const TakingPointer& taking, std::string_view name, Task<void> task);
     Task<void> run(TakingPointer taking);
     Task<void> look(TakingPointer taking);
+    Task<void> python(TakingPointer taking);
     Task<void> find_tools(TakingPointer taking);
     Task<void> stacks(TakingPointer taking);
     Task<void> ras(TakingPointer taking);

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -55,6 +56,9 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
                   on_captured(rank, std::move(reports));
               },
               [this](std::int32_t rank) { on_rank_ending(rank); },
+              [this](wire::Exited& exited, const RankGroup::LastWords& words) {
+                  judge(exited, words);
+              },
               [this](wire::Exited exited) { on_rank_exited(std::move(exited)); },
               [this](std::int32_t rank, std::string why) {
                   fault(rank, to_string(CauseClass::node_lost), std::move(why));
@@ -176,7 +180,8 @@ void Node::send_join() {
     outbox_.control_last(join);
 }
 
-// As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half.
+// As NTP does: its answer was made half way between HELLO and WELCOME, give or take that half. A
+// machine that is busy takes long to answer, and that is not its clock.
 void Node::begin_preflight(const wire::Welcome& welcome) {
     if (!welcome.preflight || stopping_) {
         return;
@@ -335,12 +340,14 @@ void Node::on(const wire::Examine& examine) {
     sort_stably(ranks, [&](const wire::StartedRank& a, const wire::StartedRank& b) {
         return wanted(a) && !wanted(b);
     });
-    const bool begun =
-        evidence_.take(examine.generation, std::move(ranks), [this](wire::EvidenceSaved saved) {
+    const bool begun = evidence_.take(
+        examine.generation, std::move(ranks),
+        [this](wire::EvidenceSaved saved) {
             log::info("evidence is written", {{"generation", saved.generation}});
             outbox_.control(std::move(saved));
             wake();
-        });
+        },
+        examine.gentle);
     if (!begun) {
         log::info("evidence is being taken already", {{"generation", examine.generation}});
     }

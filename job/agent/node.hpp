@@ -104,6 +104,7 @@ class Node {
         bool reports_loss = false;   // over the socket: what it prints is not counted as well
         std::uint64_t bad = 0;       // messages that were refused
         std::uint64_t bad_told = 0;  // of those, in a row's bad_reports already
+        std::vector<ExceptionNote> notes{};  // the newest limits::kExceptionNotes
     };
 
     void on(const wire::Welcome&) {}
@@ -181,6 +182,8 @@ class Node {
     void accept(RankState& rank, RankReport report);
     void accept(RankState& rank, const RankCheckpoint& checkpoint);
     void accept(RankState& rank, const RankPhase& phase);
+    void accept(RankState& rank, ExceptionNote note);
+    void judge(wire::Exited& exited, const RankGroup::LastWords& words);
     void accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request);
     void answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply);
     void add_row(std::int32_t rank, const RankReport& report);
@@ -238,8 +241,8 @@ class Node {
     ProcessRunner runner_;
     EvidenceTaker evidence_;
     Preflight preflight_;
-    std::string ports_problem_;  // why there is no JOIN; "" = there is
-    UnixMillis hello_at_ = 0;    // when the newest HELLO was made
+    std::string ports_problem_;         // why there is no JOIN; "" = there is
+    UnixMillis hello_at_ = 0;           // when the newest HELLO was made
     std::chrono::steady_clock::time_point hello_made_;
     ClockOffset clock_offset_;
     std::uint64_t bad_reports_ = 0;

@@ -1,9 +1,12 @@
 // How a node ends: what its ranks did is written down and delivered, then the agent goes.
+#include "job/agent/failure_notes.hpp"
 #include "job/agent/node.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
+#include <cstdlib>
 #include <utility>
 
 namespace lockstep {
@@ -49,6 +52,29 @@ void Node::save_last_words(const std::string& reason) const {
     if (!saved) {
         log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
     }
+}
+
+void Node::accept(RankState& rank, ExceptionNote note) {
+    if (rank.notes.size() >= limits::kExceptionNotes) {
+        rank.notes.erase(rank.notes.begin());
+    }
+    rank.notes.push_back(std::move(note));
+}
+
+void Node::judge(wire::Exited& exited, const RankGroup::LastWords& words) {
+    RankState* state = state_of(exited.rank);
+    std::vector<ExceptionNote> notes;
+    if (state != nullptr) {
+        notes = std::exchange(state->notes, {});
+        auto recorded =
+            read_error_file(place_of(exited.rank - world_->first_rank).error_file, words.pid);
+        if (recorded) {  // what the hooks have told is told better
+            notes.insert(notes.begin(), std::move(*recorded));
+        }
+    }
+    const auto clock = clock_offset_.estimate();
+    const bool known = clock && std::abs(clock->offset_us) > clock->error_us;
+    judge_exit(exited, words, std::move(notes), known ? clock->offset_us / 1000 : 0);
 }
 
 void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {

@@ -41,6 +41,8 @@ struct RankGroup::Rank {
     net::posix::stream_descriptor process;  // the pidfd; of a task the socket to it
     std::optional<task_wire::Reader> task;  // srun's: not a child of this process
     bool stopped = false;                   // told to stop before it ended
+    UnixMillis stopped_at = 0;              // when; 0: it was not
+    CrashWatch crash;
     bool ended = false;
 };
 
@@ -57,12 +59,15 @@ void RankGroup::begin(std::int32_t generation) {
     running_ = 0;
     stopping_ = false;
     failed_ = false;
+    own_failure_ = false;
     oom_kills_ = oom_kills();
 }
 
 // The rank with its log, without a process.
 Result<RankGroup::RankPointer> RankGroup::make_rank(RankPlan& plan) {
-    auto log = RankLog::open(plan.log);
+    RankLog::Caps caps;
+    caps.tail = limits::kRankTailBytes;
+    auto log = RankLog::open(plan.log, caps);
     if (!log) {
         return fail(log.error().in("rank log"));
     }
@@ -196,6 +201,7 @@ bool RankGroup::read_some(Rank& rank) {
     const std::string_view bytes{buffer.data(), static_cast<std::size_t>(got)};
     if (!bytes.empty()) {
         rank.log.append(bytes);
+        rank.crash.feed(bytes, SystemClock{}.wall());
     }
     if (rank.reader) {
         auto reports = bytes.empty() ? rank.reader->end(wall_seconds())
@@ -267,19 +273,34 @@ void RankGroup::on_exit(Rank& rank) {
     exited.rank = rank.rank;
     exited.stopped = rank.stopped;
     exited.time = SystemClock{}.wall();
-    const bool bad = exited.exit_code != 0;
-    if (bad) {
-        exited.log_tail = rank.log.tail();
-    }
     if (exited.signal == SIGKILL && !rank.stopped) {
         const std::int64_t kills = oom_kills();
         exited.oom = oom_kills_ >= 0 && kills > oom_kills_;
         oom_kills_ = kills;
     }
     finish(rank, std::move(exited));
-    if (bad && !failed_ && !stopping_ && running_ > 0) {
-        failed_ = true;
+}
+
+RankGroup::LastWords RankGroup::last_words(const Rank& rank) const {
+    LastWords out;
+    out.pid = rank.pid;
+    out.output = rank.log.tail();
+    out.crash_at = rank.crash.at();
+    out.stopped_at = rank.stopped_at;
+    return out;
+}
+
+// Its peers are given the time to say what they saw. After echoes alone, the rank that they echo.
+void RankGroup::note_failure(bool own) {
+    if (stopping_ || running_ == 0) {
+        return;
+    }
+    const bool sooner = own && !own_failure_;
+    own_failure_ = own_failure_ || own;
+    if (!std::exchange(failed_, true)) {
         tasks_.spawn("stop after failure", stop_after_failure(generation_));
+    } else if (sooner) {
+        echo_timer_.cancel();
     }
 }
 
@@ -294,8 +315,21 @@ void RankGroup::finish(Rank& rank, wire::Exited exited) {
                              {"signal", exited.signal},
                              {"stopped", exited.stopped}});
     handlers_.ending(rank.rank);
+    const bool bad = exited.exit_code != 0;
+    if (bad) {
+        const LastWords words = last_words(rank);
+        exited.log_tail = words.output.substr(words.output.size() -
+                                              std::min(words.output.size(), limits::kLogTailBytes));
+        if (handlers_.judge) {
+            handlers_.judge(exited, words);
+        }
+    }
+    const bool own = exited.failure.empty();
     --running_;
     handlers_.exited(std::move(exited));
+    if (bad) {
+        note_failure(own);
+    }
     if (running_ == 0) {
         stop_timer_.cancel();
         echo_timer_.cancel();
@@ -304,7 +338,15 @@ void RankGroup::finish(Rank& rank, wire::Exited exited) {
 }
 
 Task<void> RankGroup::stop_after_failure(std::int32_t generation) {
-    co_await sleep_on(echo_timer_, timing_.echo);
+    const auto began = std::chrono::steady_clock::now();
+    if (!own_failure_) {
+        co_await sleep_on(echo_timer_, timing_.culprit);
+    }
+    if (own_failure_ && generation == generation_ && running_ > 0) {
+        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
+            std::chrono::steady_clock::now() - began);
+        co_await sleep_on(echo_timer_, std::min(timing_.echo, timing_.culprit - since));
+    }
     if (generation == generation_ && running_ > 0 && !stopping_) {
         log::info("stopping the other ranks after a failure", {{"generation", generation}});
         stop(timing_.grace);
@@ -328,7 +370,10 @@ void RankGroup::stop(std::chrono::milliseconds grace) {
         tasks_.spawn("missing ranks", end_missing(generation_));
     }
     for (const auto& rank : ranks_) {
-        rank->stopped = rank->stopped || !rank->ended;
+        if (!rank->stopped && !rank->ended) {
+            rank->stopped = true;
+            rank->stopped_at = SystemClock{}.wall();
+        }
     }
     signal_all(SIGTERM);
     signal_all(SIGCONT);  // one that was stopped hears nothing but SIGKILL, after all of the grace
@@ -411,7 +456,6 @@ void RankGroup::give_up() {
         exited.signal = SIGKILL;
         exited.stopped = true;
         exited.time = SystemClock{}.wall();
-        exited.log_tail = rank->log.tail();
         finish(*rank, std::move(exited));
     }
 }

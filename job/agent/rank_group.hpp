@@ -6,6 +6,7 @@
 // outlive the TaskGroup's coroutines.
 #pragma once
 
+#include "job/agent/crash_watch.hpp"
 #include "job/agent/output_reader.hpp"
 #include "job/agent/rank_log.hpp"
 #include "job/agent/spawn.hpp"
@@ -30,10 +31,19 @@ class RankGroup {
         std::filesystem::path log;
         std::optional<Capture> capture;  // nothing: do not look at what it prints
     };
+    // What is known of a rank at its end besides how it ended.
+    struct LastWords {
+        std::int64_t pid = 0;
+        std::string output;         // the end of it, limits::kRankTailBytes
+        UnixMillis crash_at = 0;    // CrashWatch's; 0: none
+        UnixMillis stopped_at = 0;  // when it was told to end; 0: it was not
+    };
     struct Handlers {
         std::function<void(std::int32_t rank, std::vector<RankReport> reports)> captured;
         // Called when the process has ended and before `exited`: the last chance to read reports.
         std::function<void(std::int32_t rank)> ending;
+        // Of one that ended badly, after `ending`: says why and since when in `exited`.
+        std::function<void(wire::Exited& exited, const LastWords& words)> judge;
         std::function<void(wire::Exited)> exited;
         // A rank survived SIGKILL; it is counted as ended, the node is not good any more.
         std::function<void(std::int32_t rank, std::string why)> unkillable;
@@ -41,6 +51,9 @@ class RankGroup {
     };
     struct Timing {
         std::chrono::milliseconds echo{200};  // a failure's peers may still write their logs
+        // The same if only echoes of a failure were heard so far.
+        std::chrono::milliseconds culprit =
+            limits::kCulpritPatience + std::chrono::milliseconds{200};
         std::chrono::milliseconds grace = limits::kStopGrace;  // after a failure
         std::chrono::milliseconds after_kill{5'000};
     };
@@ -76,6 +89,8 @@ class RankGroup {
     Task<void> enforce(std::int32_t generation);
     Task<void> end_missing(std::int32_t generation);
     Task<void> stop_after_failure(std::int32_t generation);
+    void note_failure(bool own);
+    LastWords last_words(const Rank& rank) const;
     bool read_some(Rank& rank);
     std::optional<wire::Exited> end_of_child(Rank& rank);
     std::optional<wire::Exited> end_of_task(Rank& rank);
@@ -92,6 +107,7 @@ class RankGroup {
     std::size_t running_ = 0;
     bool stopping_ = false;
     bool failed_ = false;
+    bool own_failure_ = false;  // one that is no peer's echo: nobody else is waited for
     std::int64_t oom_kills_ = -1;
     std::chrono::steady_clock::time_point kill_at_{};
     net::steady_timer stop_timer_;

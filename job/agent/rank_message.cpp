@@ -122,6 +122,37 @@ tl::expected<RankMessage, BadRankMessage> parse_notice(const Json& json, std::st
     return Bad{{std::nullopt, field_errors(std::move(errors)).message}};
 }
 
+// As job/rank/python/hooks/_lockstep_hooks.py sends it.
+tl::expected<RankMessage, BadRankMessage> parse_exception(const Json& json) {
+    std::vector<FieldError> errors;
+    ObjectReader in{json, "", errors};
+    ExceptionNote note;
+    double time = 0;
+    in.integer("pid", note.pid, 1, kInt64Max);
+    in.boolean("final", note.final);
+    in.number("time", time, 0, 1e12);
+    in.string("type", note.type, limits::kTextBytes);
+    in.string("message", note.message, 4 * limits::kErrorBytes);
+    in.string("traceback", note.traceback, 4 * limits::kTracebackBytes);
+    in.string("thread", note.thread, limits::kTextBytes);
+    in.integer("rank", note.rank, -1, limits::kRanks);
+    if (note.type.empty() || note.pid == 0) {
+        in.error("type", "type and pid must be given");
+    }
+    if (const Json* chain = in.raw("chain"); chain != nullptr && chain->is_array()) {
+        for (const Json& one : *chain) {
+            if (one.is_array() && one.size() == 2 && one[0].is_string() && one[1].is_string()) {
+                note.chain.emplace_back(one[0].get<std::string>(), one[1].get<std::string>());
+            }
+        }
+    }
+    if (!errors.empty()) {
+        return Bad{{std::nullopt, field_errors(std::move(errors)).message}};
+    }
+    note.at = static_cast<UnixMillis>(time * 1000);
+    return note;
+}
+
 void check_value(ObjectReader& in, std::string_view field, const std::string& key,
                  const std::string& value) {
     if (value.size() > (limits::kValueBytes + 2) / 3 * 4) {
@@ -223,6 +254,9 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
     }
     if (op == "phase" || op == "checkpoint") {
         return parse_notice(*json, op);
+    }
+    if (op == "exception") {
+        return parse_exception(*json);
     }
     constexpr std::array<std::string_view, 9> kKeyOps{
         "set", "multi_set", "get", "multi_get", "wait", "add", "cas", "delete", "barrier"};

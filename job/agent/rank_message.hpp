@@ -4,6 +4,7 @@
 //   {"op":"report","step":12,"epoch":0,"loss":0.53,"step_seconds":0.021,…}     no answer
 //   {"op":"checkpoint","step":200,"path":"…"}                                   no answer
 //   {"op":"phase","phase":"init|train|eval|checkpoint"}                         no answer
+//   {"op":"exception","pid":…,"final":true,"time":…,"type":"…",…}               no answer
 //   {"op":"set|multi_set|get|multi_get|wait|add|cas|delete|barrier","id":7,…}
 //                                                           {"id":7,"ok":true,"value":…}
 //
@@ -14,6 +15,7 @@
 #pragma once
 
 #include "job/base/result.hpp"
+#include "job/model/failure.hpp"
 #include "job/model/wire.hpp"
 
 #include <cstdint>
@@ -44,7 +46,8 @@ struct RankKeyRequest {
     std::int64_t id = 0;       // the rank's own number for it
     wire::KeyRequest request;  // id, rank and generation are filled in by the agent
 };
-using RankMessage = std::variant<RankReport, RankCheckpoint, RankPhase, RankKeyRequest>;
+using RankMessage =
+    std::variant<RankReport, RankCheckpoint, RankPhase, RankKeyRequest, ExceptionNote>;
 
 struct BadRankMessage {
     std::optional<std::int64_t> id;  // present when the rank waits for an answer

@@ -157,7 +157,8 @@ StackToolMap find_stack_tools(const std::set<std::string>& own, const std::strin
 }
 
 Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& tree,
-                         const StackToolMap& tools, std::string path, const bool& over) {
+                         const StackToolMap& tools, std::string path, const bool& over,
+                         bool have_python) {
     Stacks out;
     std::vector<const ProcessLook*> wanted;
     for (const ProcessLook& process : tree) {
@@ -182,7 +183,7 @@ Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& 
         }
         const StackTools& own = tools_of(*process, tools);
         bool seen = false;
-        if (process->python) {
+        if (process->python && !have_python) {
             seen = co_await ask_py_spy(runner, *process, own, path, out);
         }
         // A py-spy that was killed because the ranks are to end has found nothing either.

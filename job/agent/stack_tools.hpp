@@ -42,7 +42,9 @@ StackToolMap find_stack_tools(const std::set<std::string>& own, const std::strin
 
 // Of the tree's first limits::kEvidenceStacks processes that are no shells. Processes whose PATH is
 // not in `tools` get those of "". Once `over` is true no process is attached to any more.
+// `have_python`: the Python stacks are known, py-spy is not asked.
 Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& tree,
-                         const StackToolMap& tools, std::string path, const bool& over);
+                         const StackToolMap& tools, std::string path, const bool& over,
+                         bool have_python = false);
 
 }  // namespace lockstep

@@ -159,6 +159,14 @@ inline constexpr std::size_t kLineBytes = 4096;         // of a printed line tha
 inline constexpr std::int64_t kLogBytes = 64LL << 20U;  // kept per rank: the first and the last
 inline constexpr std::int64_t kLogHeadBytes = 1LL << 20U;  // of those, from the beginning
 inline constexpr std::size_t kLogTailBytes = 4096;         // in a cause
+// Of a rank that failed by itself; one that only echoes it has a quarter of both.
+inline constexpr std::size_t kTracebackBytes = 12U << 10U;
+inline constexpr std::size_t kErrorBytes = 2048;           // an exception's message
+inline constexpr std::size_t kRankTailBytes = 32U << 10U;  // of its output, with its agent
+inline constexpr std::size_t kOthersNamed = 32;            // ranks that failed too, in a cause
+inline constexpr std::size_t kExceptionNotes = 64;         // of a rank, kept by its agent
+// Ranks that say that a peer is gone were heard before that peer: so long it is waited for.
+inline constexpr auto kCulpritPatience = std::chrono::seconds{1};
 inline constexpr auto kBeatInterval = std::chrono::seconds{1};
 inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed beats and one
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
@@ -171,18 +179,23 @@ inline constexpr std::int32_t kDeafRankEvents = 8;  // of a generation, before i
 inline constexpr auto kEvidencePatience = std::chrono::seconds{12};
 // An agent ends its own part sooner, so that what it has is heard.
 inline constexpr auto kEvidenceTime = std::chrono::seconds{9};
-inline constexpr auto kEvidenceTool = std::chrono::seconds{5};  // one debugger, NCCL's answer
+inline constexpr auto kEvidenceTool = std::chrono::seconds{8};  // one debugger, NCCL's answer
 inline constexpr auto kFlightDump = std::chrono::seconds{3};    // torch looks once a second
-inline constexpr std::size_t kEvidenceParallel = 4;             // debuggers of a node at a time
-inline constexpr std::size_t kEvidenceProcesses = 32;           // of a rank; loaders' workers
-inline constexpr std::size_t kSignalProcesses = 4096;           // of a rank, looked through
-inline constexpr std::size_t kEvidenceThreads = 256;            // of a process
-inline constexpr std::size_t kEvidenceStacks = 3;               // processes of a rank, debugged
-inline constexpr std::size_t kEvidenceFileBytes = 4U << 20U;    // one file; a stack is < 100 KiB
-inline constexpr std::size_t kFlightDumpBytes = 16U << 20U;     // 2000 collectives are 2 MiB
-inline constexpr std::size_t kEvidenceRanks = 256;              // in the event, laggards first
-inline constexpr std::size_t kEvidenceFrames = 64;              // of one thread's stack
-inline constexpr std::size_t kEvidenceGaps = 8;                 // told of one rank
+// Debuggers of a node at a time. Each reads the symbols of all of torch first: four at once on two
+// cores take longer than each may.
+inline constexpr std::size_t kEvidenceDebuggers = 1;
+inline constexpr std::size_t kEvidenceParallel = 4;  // file systems of a node asked at a time
+// The ranks' Pythons write their stacks in tens of milliseconds, or they do not.
+inline constexpr auto kPythonStacks = std::chrono::milliseconds{500};
+inline constexpr std::size_t kEvidenceProcesses = 32;         // of a rank; loaders' workers
+inline constexpr std::size_t kSignalProcesses = 4096;         // of a rank, looked through
+inline constexpr std::size_t kEvidenceThreads = 256;          // of a process
+inline constexpr std::size_t kEvidenceStacks = 3;             // processes of a rank, debugged
+inline constexpr std::size_t kEvidenceFileBytes = 4U << 20U;  // one file; a stack is < 100 KiB
+inline constexpr std::size_t kFlightDumpBytes = 16U << 20U;   // 2000 collectives are 2 MiB
+inline constexpr std::size_t kEvidenceRanks = 256;            // in the event, laggards first
+inline constexpr std::size_t kEvidenceFrames = 64;            // of one thread's stack
+inline constexpr std::size_t kEvidenceGaps = 8;               // told of one rank
 // Looks at the ranks of a generation that are kept, 0.1-0.5 MB each; the last of them is a hang's.
 inline constexpr std::int32_t kEvidenceEvents = 64;
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in

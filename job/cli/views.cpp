@@ -192,6 +192,44 @@ Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMi
     return table.lines(terminal);
 }
 
+namespace {
+
+// A rank's own words, under a bar. Empty lines at the end are left out.
+void quote(const Terminal& terminal, const Json& text, Lines& lines) {
+    const std::string bar = terminal.unicode ? "  │ " : "  | ";
+    for (const std::string& line : split(harmless(text.get_ref<const std::string&>()), '\n')) {
+        lines.push_back(bar + line);
+    }
+    while (lines.size() > 1 && lines.back() == bar) {
+        lines.pop_back();
+    }
+}
+
+// "rank 1 on n0  exit 1  RuntimeError: Connection closed by peer (echo)"
+void other_failures(const Terminal& terminal, const Json& cause, Lines& lines) {
+    std::int64_t told = 0;
+    for (const Json& one : items_at(cause, "others")) {
+        std::string line = "rank " + integer_text(one, "rank") + " on " + text_at(one, "node");
+        const auto signal = integer_at(one, "signal");
+        line += signal && *signal > 0 ? "  signal " + std::to_string(*signal)
+                                      : "  exit " + integer_text(one, "exit_code");
+        const std::string error = text_at(one, "error");
+        line += error.empty() ? "" : "  " + error;
+        const std::string kind = text_at(one, "failure");
+        line += kind.empty() || kind == "own" ? "" : " (" + kind + ")";
+        const std::size_t room =
+            terminal.interactive && terminal.width > 40 ? terminal.width - 14 : 240;
+        lines.push_back(paint(terminal, Style::dim, told == 0 ? "also failed" : "           ") +
+                        "  " + cut(terminal, line, room));
+        ++told;
+    }
+    if (const auto total = integer_at(cause, "others_total"); total && *total > told) {
+        lines.push_back("             and " + std::to_string(*total - told) + " ranks more");
+    }
+}
+
+}  // namespace
+
 Lines cause_view(const Terminal& terminal, const Json& cause) {
     Lines lines;
     const std::string line = cause_line(cause);
@@ -199,15 +237,14 @@ Lines cause_view(const Terminal& terminal, const Json& cause) {
         return lines;
     }
     lines.push_back(paint(terminal, Style::red, "cause") + "  " + line);
+    const Json& traceback = at(at(cause, "exception"), "traceback");
     const Json& tail = at(cause, "log_tail");
-    if (tail.is_string()) {
-        for (const std::string& text : split(harmless(tail.get_ref<const std::string&>()), '\n')) {
-            lines.push_back((terminal.unicode ? "  │ " : "  | ") + text);
-        }
-        while (lines.size() > 1 && (lines.back() == "  │ " || lines.back() == "  | ")) {
-            lines.pop_back();
-        }
+    if (traceback.is_string()) {
+        quote(terminal, traceback, lines);
+    } else if (tail.is_string()) {
+        quote(terminal, tail, lines);
     }
+    other_failures(terminal, cause, lines);
     return lines;
 }
 
@@ -267,6 +304,9 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     }
     if (const auto lost = integer_at(job, "lost_steps"); lost && *lost > 0) {
         facts.add("lost steps", std::to_string(*lost) + ", done again after a restart");
+    }
+    if (const Json& hang = at(job, "hang"); hang.is_object()) {
+        facts.add("HANGS", "since " + short_time(hang, "since") + ": " + text_at(hang, "message"));
     }
     facts.add("anomalies", anomalies_text(job));
     for (const Json& warning : items_at(job, "warnings")) {

@@ -18,11 +18,12 @@ enum class AnomalyKind : std::uint8_t {
     divergence,       // the loss grows, for minutes
     data_starved,     // the ranks wait for data
     rank_silent,      // a rank says nothing while others do
+    hang,             // no rank makes a step any more
 };
-inline constexpr std::size_t kAnomalyKinds = 8;
+inline constexpr std::size_t kAnomalyKinds = 9;
 inline constexpr std::array<std::string_view, kAnomalyKinds> kAnomalyNames{
-    "straggler",       "slow_node",  "nonfinite",    "loss_spike",
-    "grad_norm_spike", "divergence", "data_starved", "rank_silent"};
+    "straggler",  "slow_node",    "nonfinite",   "loss_spike", "grad_norm_spike",
+    "divergence", "data_starved", "rank_silent", "hang"};
 
 constexpr std::string_view to_string(AnomalyKind kind) {
     return kAnomalyNames[static_cast<std::size_t>(kind)];

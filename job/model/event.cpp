@@ -21,6 +21,11 @@ struct CauseFields {
         visit("exit_code", m.exit_code);
         visit("signal", m.signal);
         visit("log_tail", m.log_tail);
+        visit.optional("error_type", m.error_type);
+        visit.optional("error", m.error);
+        visit.optional("traceback", m.traceback);
+        visit.optional("others", m.others);
+        visit.optional("others_total", m.others_total);
     }
 };
 
@@ -85,6 +90,11 @@ void fields(V& visit, M& m) {
         visit("oom", m.oom);
         visit("at", m.at);
         visit("log_tail", m.log_tail);
+        visit.optional("failure", m.failure);
+        visit.optional("failed_at", m.failed_at);
+        visit.optional("error_type", m.error_type);
+        visit.optional("error", m.error);
+        visit.optional("traceback", m.traceback);
     } else if constexpr (Is<M, event::FaultSeen>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);
@@ -102,6 +112,8 @@ void fields(V& visit, M& m) {
         visit("anomaly", m.anomaly);
         visit.number_or_none("step", m.step);
         visit("message", m.message);
+        visit.optional("since", m.since);
+        visit.optional("over", m.over);
     } else if constexpr (Is<M, event::PreflightSeen>) {
         visit("attempt", m.attempt);
         visit.number_or_none("slot", m.slot);
@@ -293,6 +305,19 @@ Json to_json(const Cause& cause) {
     }
     if (!cause.log_tail.empty()) {
         out["log_tail"] = cause.log_tail;
+    }
+    if (!cause.error_type.empty()) {
+        Json exception = Json::object();
+        exception["type"] = cause.error_type;
+        exception["message"] = cause.error;
+        if (!cause.traceback.empty()) {
+            exception["traceback"] = cause.traceback;
+        }
+        out["exception"] = std::move(exception);
+    }
+    if (cause.others.is_array() && !cause.others.empty()) {
+        out["others"] = cause.others;
+        out["others_total"] = cause.others_total;
     }
     return out;
 }

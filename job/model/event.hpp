@@ -24,6 +24,14 @@ struct Cause {
     std::int32_t exit_code = -1;  // -1: did not exit by itself
     std::int32_t signal = 0;
     std::string log_tail;
+    // The exception that ended the rank; "" = none is known.
+    std::string error_type{};
+    std::string error{};
+    std::string traceback{};
+    // The other ranks that failed: [{rank, node, exit_code or signal, failure, error}], by the
+    // moment they did; at most limits::kOthersNamed. Null: none is known.
+    Json others{};
+    std::int64_t others_total = 0;
     bool operator==(const Cause&) const = default;
 };
 
@@ -122,6 +130,11 @@ struct RankExited {
     bool oom = false;
     UnixMillis at = 0;  // when it ended, the node's clock
     std::string log_tail;
+    std::string failure{};     // a word of FailureKind (failure.hpp); "" = own
+    UnixMillis failed_at = 0;  // when it failed, the daemon's clock; 0 = `at`
+    std::string error_type{};  // of the exception; "" = none is known
+    std::string error{};
+    std::string traceback{};
 };
 struct FaultSeen {
     std::int32_t attempt = 0;
@@ -168,6 +181,9 @@ struct AnomalySeen {
     std::string anomaly;     // a word of AnomalyKind (anomaly.hpp)
     std::int64_t step = -1;
     std::string message;
+    // Of a hang: since when; and that it is over, the ranks make steps again, which is told, too.
+    UnixMillis since = 0;
+    bool over = false;
 };
 // The driver of a node's GPU reported a critical error: an Xid, numbered by NVIDIA.
 struct GpuXid {

@@ -4,6 +4,7 @@
 #include "job/base/limits.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -13,11 +14,18 @@ Status out_of_place(const Job& job, const Event& event) {
                                     std::string{to_string(job.state)});
 }
 
-// The first failure is the one that happened first; the rest are its echo.
-void note_failure(Generation& generation, Cause cause, UnixMillis at) {
-    if (!generation.first_failure || at < generation.first_failure_at) {
+// The first failure is the one that happened first; the rest are its echo. What calls itself one
+// does not win against a failure of its own, however early it came.
+void note_failure(Generation& generation, Cause cause, UnixMillis at, FailureKind kind,
+                  UnixMillis heard) {
+    if (generation.failure_heard_at == 0) {
+        generation.failure_heard_at = heard;
+    }
+    if (!generation.first_failure || std::pair{kind, at} < std::pair{generation.first_failure_kind,
+                                                                     generation.first_failure_at}) {
         generation.first_failure = std::move(cause);
         generation.first_failure_at = at;
+        generation.first_failure_kind = kind;
     }
 }
 
@@ -237,7 +245,8 @@ struct Applier {
         if (e.exit_code != 0) {
             current->failed[e.rank] = e;
             if (!e.stopped) {
-                note_failure(*current, cause_of(e), e.at);
+                note_failure(*current, cause_of(e), e.failed_at != 0 ? e.failed_at : e.at,
+                             parse_failure_kind(e.failure).value_or(FailureKind::own), event.time);
             }
         }
         return {};
@@ -259,7 +268,7 @@ struct Applier {
         Generation* live =
             current->generations.empty() ? nullptr : generation(e.attempt, e.generation);
         if (live != nullptr && (e.slot < 0 || live->node_rank_of(e.slot) >= 0)) {
-            note_failure(*live, cause, e.at);
+            note_failure(*live, cause, e.at, FailureKind::own, event.time);
         } else if (e.slot < 0 && (e.generation == 0 || current->generations.empty()) &&
                    !current->fault) {
             current->fault = cause;
@@ -268,8 +277,15 @@ struct Applier {
     }
     Status operator()(const event::AnomalySeen& e) const {
         const auto kind = parse_anomaly_kind(e.anomaly);
-        if (generation(e.attempt, e.generation) == nullptr || !kind) {
+        Generation* current = generation(e.attempt, e.generation);
+        if (current == nullptr || !kind) {
             return stale("generation");
+        }
+        if (*kind == AnomalyKind::hang) {
+            current->hang = e.over ? std::nullopt : std::optional{e};
+        }
+        if (e.over) {
+            return {};
         }
         ++job.anomalies[static_cast<std::size_t>(*kind)];
         return {};

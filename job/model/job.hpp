@@ -5,6 +5,7 @@
 
 #include "job/model/anomaly.hpp"
 #include "job/model/event.hpp"
+#include "job/model/failure.hpp"
 #include "job/model/preflight.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
@@ -41,9 +42,15 @@ struct Generation {
     std::int32_t exited_count = 0;
     std::set<std::int32_t> stopped;  // ranks that had been told to stop, whatever their code
     std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
-    std::optional<Cause> first_failure;  // by the time it happened, not by when we heard
+    // The failure that is to blame: by whose fault it is (failure.hpp), then by when it happened,
+    // not by when we heard.
+    std::optional<Cause> first_failure;
     UnixMillis first_failure_at = 0;
-    std::int32_t looks = 0;  // evidence that was taken of it
+    FailureKind first_failure_kind = FailureKind::own;
+    UnixMillis failure_heard_at = 0;  // the first of any, the daemon's clock
+    std::int32_t looks = 0;           // evidence that was taken of it
+    // It hangs, as far as anybody knows: the event that says so, until the one that it is over.
+    std::optional<event::AnomalySeen> hang;
     Cause cause;
 
     bool open() const { return finished_at == 0; }
@@ -167,5 +174,7 @@ bool node_ended(const Job& job, std::int32_t node_rank);
 // What a rank's end, or a fault, is called as a cause.
 Cause cause_of(const event::RankExited& exit);
 Cause cause_of(const event::FaultSeen& fault);
+// With the other ranks of the newest generation that have failed, if the cause is one of its ranks.
+Cause with_others(const Job& job, Cause cause);
 
 }  // namespace lockstep

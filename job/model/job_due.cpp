@@ -6,11 +6,17 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
+
+constexpr std::size_t kErrorLine = 300;  // of an exception's message, in a sentence
 
 std::string signal_name(int number) {
     const char* name = sigabbrev_np(number);
@@ -73,6 +79,15 @@ std::optional<event::FaultSeen> passed_deadline(const Job& job, UnixMillis now) 
     return std::nullopt;
 }
 
+// Only echoes were heard so far: who is to blame may still be on its way out.
+bool culprit_is_awaited(const Job& job, UnixMillis now) {
+    const Generation* live = job.live_generation();
+    return live != nullptr && live->first_failure && live->first_failure_kind != FailureKind::own &&
+           !all_ranks_ended(job) &&
+           now - live->failure_heard_at <
+               std::chrono::milliseconds{limits::kCulpritPatience}.count();
+}
+
 }  // namespace
 
 Cause cause_of(const event::RankExited& exit) {
@@ -80,8 +95,21 @@ Cause cause_of(const event::RankExited& exit) {
     cause.rank = exit.rank;
     cause.node = exit.node;
     cause.log_tail = exit.log_tail;
+    cause.error_type = exit.error_type;
+    cause.error = exit.error;
+    cause.traceback = exit.traceback;
     const std::string who = "rank " + std::to_string(exit.rank) + " on " + exit.node;
-    if (exit.signal != 0) {
+    // SIGTERM: it was told to end while it was on its way out.
+    const bool raised = !exit.error_type.empty() && exit.error_type != "SystemExit" &&
+                        (exit.signal == 0 || exit.signal == SIGTERM);
+    if (raised) {
+        cause.exit_code = exit.exit_code;
+        cause.signal = exit.signal;
+        cause.kind = CauseClass::rank_exit;
+        cause.message = who + " raised " + exit.error_type;
+        const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
+        cause.message += line.empty() ? "" : ": " + line;
+    } else if (exit.signal != 0) {
         cause.signal = exit.signal;
         cause.kind = exit.oom ? CauseClass::oom : CauseClass::rank_signal;
         cause.message = who + (exit.oom ? " was killed for lack of memory"
@@ -100,6 +128,41 @@ Cause cause_of(const event::FaultSeen& fault) {
     cause.message = fault.message;
     cause.rank = fault.rank;
     cause.node = fault.node;
+    return cause;
+}
+
+Cause with_others(const Job& job, Cause cause) {
+    const Generation* newest = job.generation();
+    if (newest == nullptr || cause.rank < 0 || !newest->failed.contains(cause.rank)) {
+        return cause;
+    }
+    std::vector<std::tuple<UnixMillis, std::int32_t, const event::RankExited*>> order;
+    for (const auto& [rank, exit] : newest->failed) {
+        if (rank != cause.rank && !exit.stopped) {
+            order.emplace_back(exit.failed_at != 0 ? exit.failed_at : exit.at, rank, &exit);
+        }
+    }
+    const std::size_t most = std::min(order.size(), limits::kOthersNamed);
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most),
+                      order.end());
+    cause.others = Json::array();
+    cause.others_total = static_cast<std::int64_t>(order.size());
+    for (std::size_t i = 0; i < most; ++i) {
+        const event::RankExited& exit = *std::get<2>(order[i]);
+        Json one = Json::object();
+        one["rank"] = exit.rank;
+        one["node"] = exit.node;
+        one[exit.signal != 0 ? "signal" : "exit_code"] =
+            exit.signal != 0 ? exit.signal : exit.exit_code;
+        one["failure"] =
+            exit.failure.empty() ? std::string{to_string(FailureKind::own)} : exit.failure;
+        if (!exit.error_type.empty()) {
+            const auto end = std::min(exit.error.find('\n'), kErrorLine);
+            one["error"] =
+                exit.error_type + (exit.error.empty() ? "" : ": " + exit.error.substr(0, end));
+        }
+        cause.others.push_back(std::move(one));
+    }
     return cause;
 }
 
@@ -149,6 +212,10 @@ Action due(const Job& job, UnixMillis now) {
         return action;
     }
     if (auto reason = reason_to_stop(job)) {
+        if (culprit_is_awaited(job, now)) {
+            action.kind = ActionKind::watch;
+            return action;
+        }
         const RecoveryPlan plan = plan_recovery(job, *reason);
         const bool over = job.live_generation() != nullptr && all_ranks_ended(job);
         action.kind = plan.kind == Recovery::generation ? ActionKind::restart
@@ -257,7 +324,7 @@ event::Finished outcome(const Job& job) {
     }
     end.state =
         reason->kind == CauseClass::cancelled_by_user ? JobState::cancelled : JobState::failed;
-    end.cause = std::move(*reason);
+    end.cause = with_others(job, std::move(*reason));
     return end;
 }
 

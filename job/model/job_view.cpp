@@ -9,10 +9,22 @@ void put_time(Json& out, const char* key, UnixMillis time) {
     }
 }
 
-void put_cause(Json& out, const Cause& cause) {
-    if (cause.kind != CauseClass::none) {
-        out["cause"] = to_json(cause);
+// The long texts of a cause are told once: `told` has them already.
+void put_cause(Json& out, const Cause& cause, const Cause* told = nullptr) {
+    if (cause.kind == CauseClass::none) {
+        return;
     }
+    Json json = to_json(cause);
+    if (told != nullptr && told->rank == cause.rank && told->log_tail == cause.log_tail &&
+        told->traceback == cause.traceback) {
+        json.erase("log_tail");
+        json.erase("others");
+        json.erase("others_total");
+        if (const auto exception = json.find("exception"); exception != json.end()) {
+            exception->erase("traceback");
+        }
+    }
+    out["cause"] = std::move(json);
 }
 
 Json spans_json(const JobTime& time) {
@@ -24,13 +36,13 @@ Json spans_json(const JobTime& time) {
 }
 
 // `time`: nullptr = not known.
-Json generation_json(const Generation& generation, const GenerationTime* time) {
+Json generation_json(const Job& job, const Generation& generation, const GenerationTime* time) {
     Json out = Json::object();
     out["number"] = generation.number;
     put_time(out, "started_at", generation.started_at);
     put_time(out, "running_at", generation.running_at);
     put_time(out, "finished_at", generation.finished_at);
-    put_cause(out, generation.cause);
+    put_cause(out, generation.cause, &job.cause);
     if (generation.resumed_from_step >= 0) {
         out["resumed_from_step"] = generation.resumed_from_step;
     }
@@ -72,7 +84,9 @@ Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
     put_time(out, "created_at", attempt.created_at);
     put_time(out, "started_at", attempt.placed_at);
     put_time(out, "finished_at", attempt.finished_at);
-    put_cause(out, attempt.cause);
+    const Cause* told =
+        attempt.generations.empty() ? &job.cause : &attempt.generations.back().cause;
+    put_cause(out, attempt.cause, told);
     if (!attempt.preflight.empty()) {
         out["preflight"] = Json::array();
         for (const PreflightFinding& one : attempt.preflight) {
@@ -86,7 +100,7 @@ Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
     out["generations"] = Json::array();
     for (const auto& generation : attempt.generations) {
         out["generations"].push_back(
-            generation_json(generation, time.find(attempt.number, generation.number)));
+            generation_json(job, generation, time.find(attempt.number, generation.number)));
     }
     return out;
 }
@@ -178,6 +192,22 @@ Json job_json(const Job& job, const LiveView& live) {
     }
     if (live.expected_start != 0) {
         out["expected_start"] = to_rfc3339(live.expected_start);
+    }
+    if (const Generation* live = job.live_generation(); live != nullptr && live->hang) {
+        const event::AnomalySeen& hang = *live->hang;
+        Json one = Json::object();
+        put_time(one, "since", hang.since);
+        one["message"] = hang.message;
+        if (hang.rank >= 0) {
+            one["rank"] = hang.rank;
+        }
+        if (!hang.node.empty()) {
+            one["node"] = hang.node;
+        }
+        if (hang.step >= 0) {
+            one["step"] = hang.step;
+        }
+        out["hang"] = std::move(one);
     }
     put_cause(out, job.cause);
     if (!job.warnings.empty()) {

@@ -207,7 +207,7 @@ std::map<std::string, std::string> rank_environment(
     out["PYTHONUNBUFFERED"] = "1";  // or a rank's last lines before a crash never reach its log
     out["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
     for (const auto& [name, value] : spec.environment) {
-        if (!std::string_view{name}.starts_with("LOCKSTEP_")) {
+        if (!std::string_view{name}.starts_with("LOCKSTEP_") || name == kPythonHooks) {
             out[name] = value;
         }
     }
@@ -217,6 +217,11 @@ std::map<std::string, std::string> rank_environment(
         // Last, so that nothing of the user's is hidden by a module of ours.
         std::string& path = out["PYTHONPATH"];
         path += path.empty() ? place.python_path : ":" + place.python_path;
+        // First, and it hides nothing: its sitecustomize runs the one that it stands before.
+        const auto hooks = out.find(std::string{kPythonHooks});
+        if (hooks == out.end() || hooks->second != "off") {
+            path = place.python_path + "/hooks:" + path;
+        }
     }
     extend_no_proxy(out, place);
     return out;

@@ -106,7 +106,9 @@ Span after_the_last_step(const Stretch& one, UnixMillis since) {
     const CauseClass cause = !generation.open()         ? generation.cause.kind
                              : generation.first_failure ? generation.first_failure->kind
                                                         : CauseClass::none;
-    if (cause == CauseClass::hang) {
+    // It was told, and no step has been made since: however it ended.
+    const bool told = generation.hang && (generation.open() || cause != CauseClass::none);
+    if (cause == CauseClass::hang || told) {
         return Span::stalled;
     }
     if (cause != CauseClass::none) {

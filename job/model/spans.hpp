@@ -8,8 +8,9 @@
 //   productive  → its last one, without what is below; and what a generation that goes on, or that
 //               ended well, did after it
 //   checkpoint  of that, what the rank that spent most on checkpoints reported (checkpoint_seconds)
-//   stalled     of a generation that hung: from its last step to its end. Of one that runs: since
-//               its last step, once that is kHangLeast (limits.hpp) and ten steps' time ago
+//   stalled     of a generation that hung, or was told to when it ended: from its last step to its
+//               end. Of one that runs: since its last step, once it is told to hang, or that is
+//               kHangLeast (limits.hpp) and ten steps' time ago
 //   lost        steps that a later generation did again, and of a generation that ended badly what
 //               came after its last step
 //

@@ -228,7 +228,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_map(in, "environment", spec.environment, limits::kEnvironment, limits::kEnvironmentBytes,
              is_variable, "is not a name of an environment variable", errors);
     for (const auto& [name, value] : spec.environment) {
-        if (name.starts_with("LOCKSTEP_")) {
+        if (name.starts_with("LOCKSTEP_") && name != kPythonHooks) {
             errors.push_back({"/environment/" + pointer_token(name),
                               "names that start with LOCKSTEP_ are Lockstep's own"});
         }

@@ -17,6 +17,10 @@
 
 namespace lockstep {
 
+// The one variable of Lockstep's own that a job may set: "off" leaves the hooks out of its Python
+// (job/rank/python/hooks).
+inline constexpr std::string_view kPythonHooks = "LOCKSTEP_PYTHON_HOOKS";
+
 enum class Framework : std::uint8_t {
     native,
     pytorch,
@@ -161,8 +165,8 @@ struct RecoverySpec {
 };
 
 struct WatchSpec {
-    // No rank has made a step for so long: it hangs. 0: max(60 s, 10 × the 99th percentile of the
-    // ranks' step times), and only if that is to be recovered from.
+    // No rank has made a step for so long: it hangs, which is told, and ended only if recovery is
+    // on for it. 0: max(60 s, 10 × the 99th percentile of the ranks' step times).
     std::int32_t hang_seconds = 0;
     double straggler_score = 0.75;  // a rank below it is a straggler (job_stats.hpp)
 };

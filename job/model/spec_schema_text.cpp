@@ -63,7 +63,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "When a job that still runs counts as in trouble.",
       "properties": {
       "hang_seconds": {"type": "integer", "minimum": 1, "maximum": 86400,
-        "description": "Seconds without a step of any rank after which the job hangs. Not given: max(60 s, 10 × the 99th percentile of its step times), and only if recovery is on for hang."},
+        "description": "Seconds without a step of any rank after which the job hangs, which is told (event anomaly, hang of the job) and ended only if recovery is on for hang. Not given: max(60 s, 10 × the 99th percentile of its step times)."},
       "straggler_score": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.75,
         "description": "A rank that computes longer than the median of all ranks divided by this is a straggler. A ratio; 0 = no rank is."}}},
     "preflight": {"type": "object", "additionalProperties": false,

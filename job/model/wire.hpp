@@ -93,6 +93,12 @@ struct Exited {
     bool oom = false;             // the kernel's out-of-memory killer did it
     UnixMillis time = 0;
     std::string log_tail;  // last limits::kLogTailBytes of its log; only of failures
+    // Of a failure, as the agent judges it (failure.hpp):
+    std::string failure{};     // a word of FailureKind; "" = own
+    UnixMillis failed_at = 0;  // the moment it failed, the daemon's clock; 0 = `time`
+    std::string error_type{};  // of the exception; "" = none is known
+    std::string error{};
+    std::string traceback{};
 };
 struct Fault {
     std::uint64_t event = 0;
@@ -163,6 +169,7 @@ struct RankEvidence {
     std::string frame;  // where it is, in a line; "" = not known
     std::vector<EvidenceFile> files{};
     std::vector<EvidenceGap> missing{};
+    std::string stack{};  // main_python_stack()'s (python_stack.hpp); "" = none
 };
 struct EvidenceSaved {  // follows EXAMINED once all is written or its time is over
     std::int32_t generation = 0;
@@ -286,6 +293,8 @@ struct Examine {  // look what the ranks of this generation are doing, before th
     std::int32_t generation = 0;
     std::string reason;
     std::vector<std::int32_t> first{};  // local ranks to begin with: those that are behind
+    // They go on: only what costs them nothing (/proc, Python's own stacks), no debugger.
+    bool gentle = false;
 };
 struct Probe {  // connect to these nodes and say which of their addresses answer
     std::int32_t round = 0;

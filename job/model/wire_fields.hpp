@@ -88,6 +88,7 @@ void fields(V& visit, M& m) {
     visit("generation", m.generation);
     visit("reason", m.reason);
     visit.optional("first", m.first);
+    visit.optional("gentle", m.gentle);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, EvidenceFile>
@@ -106,6 +107,7 @@ requires std::is_same_v<std::remove_const_t<M>, RankEvidence>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("frame", m.frame);
+    visit.optional("stack", m.stack);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Started>
@@ -124,6 +126,11 @@ void fields(V& visit, M& m) {
     visit("oom", m.oom);
     visit("time", m.time);
     visit("log_tail", m.log_tail);
+    visit.optional("failure", m.failure);
+    visit.optional("failed_at", m.failed_at);
+    visit.optional("error_type", m.error_type);
+    visit.optional("error", m.error);
+    visit.optional("traceback", m.traceback);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Fault>

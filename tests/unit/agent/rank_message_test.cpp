@@ -154,6 +154,24 @@ TEST(RankMessage, KeyRequestsBecomeTheWiresForm) {
     EXPECT_EQ(request.request.timeout_ms, 9);
 }
 
+TEST(RankMessage, AnExceptionIsReadAsTheHooksSendIt) {
+    const auto message = parse_rank_message(
+        R"({"op":"exception","pid":7,"final":true,"time":1700000000.25,"type":"ValueError",
+            "message":"label 17","traceback":"Traceback …","chain":[["KeyError","'w'"],
+            ["ValueError","label 17"]],"thread":"","rank":2})",
+        0);
+    ASSERT_TRUE(message);
+    const auto& note = std::get<ExceptionNote>(*message);
+    EXPECT_EQ(note.pid, 7);
+    EXPECT_TRUE(note.final);
+    EXPECT_EQ(note.at, 1'700'000'000'250);
+    EXPECT_EQ(note.type, "ValueError");
+    EXPECT_EQ(note.rank, 2);
+    ASSERT_EQ(note.chain.size(), 2U);
+    EXPECT_EQ(note.chain[0].first, "KeyError");
+    EXPECT_FALSE(parse_rank_message(R"({"op":"exception","pid":7})", 0)) << "of what?";
+}
+
 TEST(RankMessage, AnswersCarryWhatTheOperationAsksFor) {
     wire::KeyReply reply;
     reply.ok = true;

@@ -12,7 +12,9 @@ using ::testing::HasSubstr;
 
 class EvidenceTest : public ControlTest {
   protected:
-    void start(const std::string& extra = R"(},"watch":{"hang_seconds":3)") {
+    // Ends a hang, without a restart.
+    void start(const std::string& extra =
+                   R"(},"recovery":{"max_restarts":0,"on":["hang"]},"watch":{"hang_seconds":3)") {
         id_ = start_job_with(agents_[0], agents_[1], extra);
     }
     // Both ranks report; rank 1 is two steps behind.
@@ -153,6 +155,41 @@ TEST_F(EvidenceTest, NothingIsEndedBeforeTheEvidenceIsIn) {
     EXPECT_EQ(lagging["files"][0]["name"], "state.txt");
     EXPECT_EQ(lagging["missing"][0]["why"], "it is stopped [2J");
     EXPECT_EQ(item["ranks"][1]["frame"], "all_reduce (ddp.py:7)");
+}
+
+// Nobody asked for anything: it is told, with what costs the ranks nothing, and taken back.
+TEST_F(EvidenceTest, AHangIsToldWhateverRecoverySaysAndEndsNothing) {
+    start(R"(},"watch":{"hang_seconds":3)");
+    say_step(0, 1, 7);
+    say_step(1, 1, 7);
+    hang();
+    EXPECT_TRUE(agents_[0].peer->last<wire::Examine>()->gentle);
+    tell_state(0, "S");
+    tell_state(1, "S");
+    wire::RankEvidence waits{0, "train.py:39 main", {}, {}};
+    waits.stack = "~ torch/_tensor.py:488 backward\ntrain.py:39 main";
+    tell_saved(0, waits);
+    wire::RankEvidence alone{1, "train.py:37 load", {}, {}};
+    alone.stack = "train.py:37 load\ntrain.py:38 main";
+    tell_saved(1, alone);
+    const auto hang = [&] { return show(id_)["hang"]; };
+    until([&] { return hang().is_object(); }, "it is told");
+    EXPECT_EQ(hang()["rank"], 1);
+    EXPECT_EQ(hang()["node"], "n1");
+    EXPECT_EQ(hang()["step"], 7);
+    EXPECT_THAT(hang()["message"].get<std::string>(),
+                HasSubstr("rank 1 alone is in train.py:37 load; rank 0 waits in backward"));
+    EXPECT_EQ(list()["items"][0]["ranks"][0]["rank"], 1) << "the culprit comes first";
+    EXPECT_FALSE(stopped());
+    EXPECT_EQ(state(id_), "running");
+    // The next steps take it back; the next hang is told again.
+    say_step(0, 2, 8);
+    say_step(1, 2, 8);
+    clock_.advance(std::chrono::milliseconds{300});
+    agents_[0].say(wire::Beat{0, 1, 0});
+    until([&] { return hang().is_null(); }, "it is taken back");
+    EXPECT_EQ(show(id_)["anomalies"]["hang"], 1);
+    EXPECT_FALSE(stopped());
 }
 
 TEST_F(EvidenceTest, AnAgentThatGathersForeverIsNotWaitedForForever) {

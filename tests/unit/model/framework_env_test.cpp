@@ -299,7 +299,7 @@ TEST(NodeEnvironment, HasWhatLaunchersTakeAndNothingOfARank) {
                              {"PET_NODE_RANK", "1"},
                              {"PET_NPROC_PER_NODE", "4"},
                              {"POD_IP", "10.0.0.2"},
-                             {"PYTHONPATH", "/opt/share/python"},
+                             {"PYTHONPATH", "/opt/share/python/hooks:/opt/share/python"},
                              {"PYTHONUNBUFFERED", "1"},
                              {"SLURM_CPUS_ON_NODE", "32"},
                              {"SLURM_JOB_ID", "99"},

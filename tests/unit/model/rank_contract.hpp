@@ -75,7 +75,7 @@ inline Variables contract() {
             {"NNODES", "2"},
             {"NODE_RANK", "1"},
             {"OMP_NUM_THREADS", "6"},
-            {"PYTHONPATH", "/opt/share/python"},
+            {"PYTHONPATH", "/opt/share/python/hooks:/opt/share/python"},
             {"PYTHONUNBUFFERED", "1"},
             {"RANK", "5"},
             {"ROLE_NAME", "default"},

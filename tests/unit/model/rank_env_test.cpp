@@ -97,7 +97,8 @@ TEST(RankEnvironment, TheUsersOwnWinsButOverLockstep) {
         rank_environment(mine, place(), {{"OMP_NUM_THREADS", "64"}, {"PYTHONPATH", "/inherited"}});
     EXPECT_EQ(out.at("OMP_NUM_THREADS"), "2");
     EXPECT_EQ(out.at("MASTER_PORT"), "1");
-    EXPECT_EQ(out.at("PYTHONPATH"), "/mine:/opt/share/python") << "ours comes last";
+    EXPECT_EQ(out.at("PYTHONPATH"), "/opt/share/python/hooks:/mine:/opt/share/python")
+        << "the package comes last; the hooks hide nothing";
     EXPECT_EQ(out.at("LD_PRELOAD"), "/mine.so");
     EXPECT_EQ(out.at("LOCKSTEP_SOCKET"), "/tmp/s/r00001.sock");
     EXPECT_EQ(out.count("LOCKSTEP_FREE"), 0U);

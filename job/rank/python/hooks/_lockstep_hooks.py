@@ -1,0 +1,349 @@
+"""What a rank's Python tells its agent by itself: the exception that ends it, and where it is when it hangs.
+
+Runs in every Python process of a rank, before the user's first line. It changes nothing that the script
+sees: hooks call what was there before, nothing raises, nothing waits longer than a moment.
+
+* An uncaught exception is told at once, with the moment it was first seen, over LOCKSTEP_SOCKET:
+  {"op": "exception", "pid", "final", "time", "type", "message", "traceback", "chain", "thread", "rank"}.
+  "final": it ends the process. Otherwise it may (a thread's, one that sys.exit() was called for, one that
+  leaves through destroy_process_group()); it counts only if the process then fails without a final one.
+  "chain": [[type, message], ...] of the exceptions it came from, the oldest first, itself the last.
+* Signal 45 (SIGRTMIN+11) writes the Python stacks of all threads into stacks.<pid> beside the socket
+  (faulthandler: no ptrace, no lock, works while the interpreter is stuck). The agent sends it only to
+  processes that hold that file and catch the signal.
+
+No import but of what is compiled into the interpreter until there is something to tell: the start of a
+process must not become slower.
+"""
+
+import _signal
+import os
+import sys
+import time
+
+STACK_SIGNAL = 45
+_TEXT_BYTES = 12 << 10  # of a traceback; the beginning and the end are kept
+_MESSAGE_BYTES = 2 << 10
+_CHAIN = 16
+_FOLLOWS = 5.0  # seconds from an exception that was caught to the exit for it
+_PATIENCE = 0.25  # seconds, for an agent that does not answer
+
+_socket_path = ""
+_stacks = None  # (path, pid that made it)
+_told = None  # (pid, time) of the last exception told, for the sys.exit() that follows it
+_wanted = {}  # module name -> what to do once it has been imported
+
+
+def send(message):
+    """One message to the agent; False if it could not be handed over. Never raises, never waits long."""
+    try:
+        import json
+
+        import _socket
+
+        data = json.dumps(message, ensure_ascii=True).encode()
+        connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        try:
+            connection.settimeout(_PATIENCE)
+            connection.connect(_socket_path)
+            connection.send(data)
+        finally:
+            connection.close()
+        return True
+    except Exception:
+        return False
+
+
+def who():
+    """The rank that this process calls itself, or -1: torch's if its processes have met, else the environment's."""
+    try:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank()
+    except Exception:
+        pass
+    for name in ("RANK", "PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return -1
+
+
+def _cut(text, size):
+    text = text.encode("utf-8", "backslashreplace").decode()
+    if len(text) <= size:
+        return text
+    head = size // 6
+    return text[:head] + "\n  [...]\n" + text[len(text) - (size - head):]
+
+
+def _name(kind):
+    module = getattr(kind, "__module__", "builtins")
+    name = getattr(kind, "__qualname__", str(kind))
+    return name if module in ("builtins", "__main__", None) else f"{module}.{name}"
+
+
+def _words(value):
+    try:
+        return _cut(str(value), _MESSAGE_BYTES)
+    except Exception:
+        return "(its text cannot be made)"
+
+
+def _chain_of(value):
+    """The exceptions it came from, the oldest first, itself the last."""
+    chain = []
+    while value is not None and len(chain) < _CHAIN and not any(value is one for one in chain):
+        chain.append(value)
+        cause = value.__cause__
+        value = cause if cause is not None or value.__suppress_context__ else value.__context__
+    return chain[::-1]
+
+
+def _moment(chain, now):
+    """When the oldest was first seen, which is kept with it."""
+    first = now
+    for one in chain:
+        at = getattr(one, "_lockstep_seen", None)
+        if isinstance(at, float):
+            first = min(first, at)
+    for one in chain:
+        try:
+            if getattr(one, "_lockstep_seen", None) is None:
+                one._lockstep_seen = first
+        except Exception:
+            pass
+    return first
+
+
+def _traceback(value, trace):
+    try:
+        import traceback
+
+        return _cut("".join(traceback.format_exception(type(value), value, trace)), _TEXT_BYTES)
+    except Exception:
+        return f"{_name(type(value))}: {_words(value)}\n"
+
+
+def note(value, final, trace=None, thread="", moment=None):
+    """Tells the agent of an exception. Once as final, once as one that may end the process."""
+    global _told
+    now = time.time()
+    try:
+        told = getattr(value, "_lockstep_told", 0)
+        if told >= (2 if final else 1):
+            return
+        chain = _chain_of(value)
+        message = {
+            "op": "exception",
+            "pid": os.getpid(),
+            "final": final,
+            "time": moment if moment is not None else _moment(chain, now),
+            "type": _name(type(value)),
+            "message": _words(value),
+            "traceback": _traceback(value, trace if trace is not None else value.__traceback__),
+            "chain": [[_name(type(one)), _words(one)] for one in chain],
+            "thread": thread,
+            "rank": who(),
+        }
+        send(message)
+        if not thread:
+            _told = (os.getpid(), now)
+        value._lockstep_told = 2 if final else 1
+    except Exception:
+        pass
+
+
+# --- the ways an exception ends a process ----------------------------------------------------------
+
+def _hook_uncaught():
+    before = sys.excepthook
+
+    def excepthook(kind, value, trace):
+        if isinstance(value, BaseException):
+            note(value, True, trace)
+        before(kind, value, trace)
+
+    sys.excepthook = excepthook
+
+
+def _hook_exit():
+    """sys.exit(1), alone or in an except clause: the exception that is being handled is why."""
+    before = sys.exit
+
+    def exit(status=None, /):
+        if status is not None and status != 0:
+            handled = sys.exc_info()[1]
+            if handled is not None and not isinstance(handled, SystemExit):
+                note(handled, False)
+            else:
+                _note_exit(status)
+        before(status)
+
+    exit.__doc__ = before.__doc__
+    exit.__module__ = "sys"
+    exit.__qualname__ = "exit"
+    sys.exit = exit
+
+
+def _note_exit(status):
+    now = time.time()
+    if _told is not None and _told[0] == os.getpid() and now - _told[1] < _FOLLOWS:
+        return  # multiprocessing's, and torch's: why is told already
+    try:
+        import traceback
+
+        # Without this function and the one that has called it.
+        stack = traceback.format_stack(sys._getframe(2))
+        words = _words(status)
+        text = "Traceback (most recent call last):\n" + "".join(stack) + f"SystemExit: {words}\n"
+        send({"op": "exception", "pid": os.getpid(), "final": False, "time": now, "type": "SystemExit",
+              "message": words, "traceback": _cut(text, _TEXT_BYTES), "chain": [["SystemExit", words]],
+              "thread": "", "rank": who()})
+    except Exception:
+        pass
+
+
+def _at_exit():
+    """For scripts whose own sys.excepthook does not call the one before it."""
+    value = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if isinstance(value, BaseException):
+        note(value, True)
+    if _stacks is not None and _stacks[1] == os.getpid():
+        try:
+            os.unlink(_stacks[0])
+        except OSError:
+            pass
+
+
+def _hook_threading(module):
+    before = module.excepthook
+
+    def excepthook(args):
+        if isinstance(args.exc_value, BaseException) and not isinstance(args.exc_value, SystemExit):
+            note(args.exc_value, False, args.exc_traceback, getattr(args.thread, "name", "") or "thread")
+        before(args)
+
+    module.excepthook = excepthook
+
+
+def _hook_multiprocessing(module):
+    """A child's exception is printed and swallowed by _bootstrap(), which calls run()."""
+    bootstrap = module.BaseProcess._bootstrap
+
+    def _bootstrap(self, *args, **kwargs):
+        run = self.run
+
+        def noted_run():
+            try:
+                run()
+            except SystemExit:
+                raise
+            except BaseException as error:
+                note(error, False)
+                raise
+
+        try:
+            self.run = noted_run
+        except Exception:
+            pass
+        return bootstrap(self, *args, **kwargs)
+
+    module.BaseProcess._bootstrap = _bootstrap
+
+
+def _hook_torch(module):
+    """`finally: destroy_process_group()` ends the peers while the exception is still on its way."""
+    destroy = module.destroy_process_group
+
+    def destroy_process_group(*args, **kwargs):
+        leaving = sys.exc_info()[1]
+        if isinstance(leaving, Exception):
+            note(leaving, False)
+        return destroy(*args, **kwargs)
+
+    for name in ("__doc__", "__module__", "__name__", "__qualname__"):
+        setattr(destroy_process_group, name, getattr(destroy, name))
+    destroy_process_group.__wrapped__ = destroy
+    module.destroy_process_group = destroy_process_group
+
+
+# --- doing something once a module has been imported -----------------------------------------------
+
+class _AfterImport:
+    """A finder that finds nothing itself, but runs what is wanted after a module's own code."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        act = _wanted.pop(name, None)
+        if act is None:
+            return None
+        spec = None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is not _AfterImport and find is not None:
+                spec = find(name, path, target)
+                if spec is not None:
+                    break
+        loader = getattr(spec, "loader", None)
+        execute = getattr(loader, "exec_module", None)
+        if execute is None or isinstance(loader, type):
+            return spec
+
+        def exec_module(module):
+            execute(module)
+            try:
+                act(module)
+            except Exception:
+                pass
+
+        try:
+            loader.exec_module = exec_module
+        except Exception:
+            pass
+        return spec
+
+
+def _after_import(name, act):
+    module = sys.modules.get(name)
+    if module is not None:
+        act(module)
+    else:
+        _wanted[name] = act
+
+
+# --- stacks ----------------------------------------------------------------------------------------
+
+def _register_stacks():
+    global _stacks
+    import faulthandler
+
+    if not faulthandler.is_enabled() and sys.stderr is not None:
+        faulthandler.enable()  # a crash in C code says where it was called from
+    if _signal.getsignal(STACK_SIGNAL) != _signal.SIG_DFL:
+        return  # it is the user's
+    path = os.path.join(os.path.dirname(_socket_path), f"stacks.{os.getpid()}")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    faulthandler.register(STACK_SIGNAL, file=file, all_threads=True, chain=False)
+    _stacks = (path, os.getpid())
+
+
+def install():
+    """Once per process, before the user's code. Without an agent, or with hooks off: nothing."""
+    global _socket_path
+    _socket_path = os.environ.get("LOCKSTEP_SOCKET", "")
+    if not _socket_path or os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "off":
+        return
+    import atexit
+
+    atexit.register(_at_exit)  # the first one registered runs last
+    _hook_uncaught()
+    _hook_exit()
+    _after_import("threading", _hook_threading)
+    _after_import("multiprocessing.process", _hook_multiprocessing)
+    _after_import("torch.distributed.distributed_c10d", _hook_torch)
+    sys.meta_path.insert(0, _AfterImport)
+    try:
+        _register_stacks()
+    except (OSError, ValueError, RuntimeError):
+        pass

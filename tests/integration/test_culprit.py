@@ -1,0 +1,89 @@
+"""The rank that is to blame is named: ordinary torch scripts that fail or hang in the ways people meet, two of each.
+
+`tests/fault/run culprit` runs many of each and torchrun beside them."""
+
+import concurrent.futures
+import pathlib
+import sys
+import unittest
+
+import harness
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fault"))
+import culprit  # noqa: E402
+
+
+@unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
+class Culprit(harness.TestCase):
+    def judge(self, kind, number):
+        rank, step = (number * 3 + 1) % 4, 2 + number
+        wrong, job = culprit.run_here(self.daemon, kind, rank, step)
+        return kind, rank, wrong, job
+
+    def check(self, kinds):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda one: self.judge(*one), kinds))
+        for kind, rank, wrong, job in found:
+            with self.subTest(kind=kind, rank=rank):
+                self.assertEqual(wrong, "", job["cause"])
+        return found
+
+    def test_a_rank_that_fails_is_named_with_its_exception(self):
+        found = self.check([(kind, number) for number, kind in enumerate(culprit.FAILURES)])
+        for kind, rank, _, job in found:
+            if kind != "finally":
+                continue
+            # What a person sees: the traceback, not the losses; the others in a line each.
+            show = self.daemon.cli("show", job["id"]).stdout
+            self.assertIn(f"rank {rank} on ", show)
+            self.assertIn("in read_labels", show)
+            self.assertIn("ValueError: label 17 out of range", show)
+            self.assertNotIn("loss 0.", show)
+            self.assertIn("also failed", show)
+            self.assertEqual({one["failure"] for one in job["cause"]["others"]} - {"echo", "network"}, set(), job)
+            self.assertEqual(str(job).count("most recent call last"), 1, "long texts are told once")
+
+    def test_a_rank_that_hangs_is_named_with_its_place(self):
+        self.check([(kind, number) for number, kind in enumerate(("lock", "sleep", "order"))])
+
+    def test_without_the_hooks_what_it_prints_names_it(self):
+        spec = culprit.spec("finally", 2, 3)
+        spec["environment"] = {"LOCKSTEP_PYTHON_HOOKS": "off"}
+        done = self.daemon.wait_state(self.daemon.submit(spec)["id"], harness.FINAL, 120)
+        self.assertEqual((done["cause"]["rank"], done["cause"]["exception"]["type"]), (2, "ValueError"), done)
+
+
+class HangWarning(harness.TestCase):
+    """A hang is told whatever recovery says, and ends nothing without it."""
+
+    SCRIPT = ("import os, time\n"
+              "def wait_for_a_file():\n"
+              "    while not os.path.exists('go'):\n        time.sleep(0.02)\n"
+              "for step in range(1, 30):\n"
+              "    print(f'step {step} loss {1 / step:.4f}', flush=True)\n"
+              "    time.sleep(0.02)\n"
+              "    if step == 10:\n        wait_for_a_file()\n")
+
+    def test_it_is_told_with_the_place_and_taken_back(self):
+        script = self.root / "train.py"
+        script.write_text(self.SCRIPT)
+        job_id = self.daemon.submit(harness.command_job(
+            "slow", harness.PYTHON, script, working_directory=str(self.root), watch={"hang_seconds": 1},
+            resources={"nodes": 1, "ranks_per_node": 2}))["id"]
+        job = self.daemon.wait_for(job_id, lambda job: "hang" in job, 60, "the hang is told")
+        self.assertEqual(job["state"], "running")
+        self.assertEqual(job["hang"]["step"], 10, job["hang"])
+        self.assertIn("train.py:4 wait_for_a_file", job["hang"]["message"])
+        self.assertIn("HANGS", self.daemon.cli("show", job_id).stdout)
+        self.assertGreater(job["spans"]["stalled_seconds"], 0.5, "from its beginning")
+        kinds = [event["kind"] for event in self.daemon.events(job_id)]
+        self.assertLess(kinds.index("evidence_taken"), kinds.index("anomaly"))
+        (self.root / "go").write_text("")
+        done = self.daemon.wait_state(job_id, "succeeded", 60)
+        self.assertNotIn("hang", done)
+        told = [event["data"] for event in self.daemon.events(job_id) if event["kind"] == "anomaly"]
+        self.assertEqual([bool(one.get("over")) for one in told if one["anomaly"] == "hang"], [False, True], told)
+
+
+if __name__ == "__main__":
+    harness.main()
