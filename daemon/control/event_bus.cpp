@@ -1,5 +1,8 @@
 #include "daemon/control/event_bus.hpp"
 
+#include "job/model/spec_environment.hpp"
+
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -27,12 +30,20 @@ void EventBus::publish(const StreamMessage& message) {
     }
 }
 
+std::string public_text(const Event& event) {
+    Json json = to_json(event);
+    if (std::holds_alternative<event::Submitted>(event.data)) {
+        mask_environment(json["data"]["spec"]);
+    }
+    return dump_json(json);
+}
+
 StreamMessage stream_message(const Event& event, const std::string& user) {
     StreamMessage message;
     message.seq = event.seq;
     message.topic = "job." + event.job.value;
     message.event = to_string(event.kind());
-    message.data = std::make_shared<const std::string>(dump_json(to_json(event)));
+    message.data = std::make_shared<const std::string>(public_text(event));
     message.user = user;
     return message;
 }

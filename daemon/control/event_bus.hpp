@@ -29,6 +29,9 @@ class EventBus {
 };
 
 // The stream's message for a stored event.
+// An event as others may see it: the environment of a job is its owner's alone, who has it from
+// /v1/jobs/{id}/spec.
+std::string public_text(const Event& event);
 StreamMessage stream_message(const Event& event, const std::string& user);
 
 }  // namespace lockstep

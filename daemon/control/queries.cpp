@@ -9,6 +9,7 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec_environment.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 
 #include <algorithm>
@@ -205,7 +206,16 @@ Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
     if (!job) {
         co_return fail(job.error());
     }
-    co_return dump_json(to_json((*job)->spec));
+    Json spec = to_json((*job)->spec);
+    if (caller.user == (*job)->user) {
+        // As it would be sent: $$ is a dollar sign.
+        for (auto& [name, value] : spec["environment"].items()) {
+            value = dollars_doubled(value.get_ref<const std::string&>());
+        }
+    } else {
+        mask_environment(spec);
+    }
+    co_return dump_json(spec);
 }
 
 Task<Result<std::string>> ControlService::events(Caller caller, std::string id, std::int64_t after,
@@ -224,7 +234,7 @@ Task<Result<std::string>> ControlService::events(Caller caller, std::string id, 
     const std::size_t count = std::min(found->size(), limit);
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < count; ++i) {
-        texts.push_back(dump_json(to_json((*found)[i])));
+        texts.push_back(public_text((*found)[i]));
     }
     const std::string next = found->size() > limit ? std::to_string((*found)[count - 1].seq) : "";
     co_return json_page({texts.begin(), texts.end()}, next);

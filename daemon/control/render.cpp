@@ -3,6 +3,7 @@
 #include "daemon/control/attempt_files.hpp"
 #include "job/base/digest.hpp"
 #include "job/model/rank_env.hpp"
+#include "job/model/spec_environment.hpp"
 
 namespace lockstep {
 namespace {
@@ -63,7 +64,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     out["ranks"] = place.world_size;
     out["command"] = rank_command(spec, place, "lockstep-train");
     out["environment"] = Json::object();
-    for (const auto& [name, value] : rank_environment(spec, place, {})) {
+    for (const auto& [name, value] : rank_environment(spec, place, base_environment(spec, {}))) {
         out["environment"][name] = with_port(name, value);
     }
     if (*script) {

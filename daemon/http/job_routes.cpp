@@ -6,6 +6,7 @@
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec_environment.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -21,6 +22,11 @@ Result<SubmitRequest> asked_of(const HttpRequest& request) {
     auto json = parse_json(request.body);
     if (!json) {
         return fail(std::move(json.error()));
+    }
+    std::vector<FieldError> dollars;
+    read_dollars(*json, dollars);
+    if (!dollars.empty()) {
+        return fail(field_errors(std::move(dollars)));
     }
     SubmitRequest out;
     if (has_sweep(*json)) {
@@ -323,7 +329,10 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route.scope = Scope::read;
     route.handler = waiting_for_job(control, spec);
     route.operation = "getJobSpec";
-    route.summary = "The job's specification with every default filled in.";
+    route.summary =
+        "The job's specification with every default filled in; for others than its owner the "
+        "values "
+        "of its environment are masked.";
     route.response_schema = "JobSpec";
     route.failures = {404};
     router.add(std::move(route));

@@ -55,6 +55,7 @@ constexpr std::string_view kSchemas = R"json({
 "Attempt": {"type": "object", "required": ["number", "state", "nodes", "generations"],
   "properties": {
     "number": {"type": "integer"}, "scheduler_id": {"type": "string"},
+    "directory": {"type": "string", "description": "Where its logs are: rank-00000.log, setup-00000.log."},
     "state": {"type": "string"}, "nodes": {"type": "array", "items": {"type": "string"}},
     "lost_nodes": {"type": "array", "items": {"type": "string"},
       "description": "Of nodes: those that are not used any more."},

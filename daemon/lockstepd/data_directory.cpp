@@ -37,6 +37,9 @@ Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
         }
         return fail(errno_error("lock " + lock_path.string(), errno));
     }
+    // Of the one before: until this one listens nobody's address is here.
+    std::error_code ignored;
+    std::filesystem::remove(path / "url", ignored);
     return DataDirectory{path, std::move(lock)};
 }
 

@@ -121,6 +121,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
             return;
         }
         spec_ = std::move(*spec);
+        begin_setup();
     }
     log::info("connected", {{"job", welcome.job_id},
                             {"attempt", welcome.attempt},
@@ -232,6 +233,10 @@ void Node::on(const wire::World& world) {
 
 void Node::prepare(const wire::World& given) {
     if (!has_hosts(given)) {
+        return;
+    }
+    if (setup_running_) {
+        awaiting_ = given;
         return;
     }
     flush_rows();

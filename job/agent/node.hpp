@@ -134,6 +134,12 @@ class Node {
     void warn_the_rest();
 
     void prepare(const wire::World& world);
+    // node_setup.cpp: what the ranks' environment begins with
+    void begin_setup();
+    Task<void> run_setup();
+    void end_setup();
+    std::map<std::string, std::string> environment_of(
+        const std::map<std::string, std::string>& own) const;
     bool has_hosts(const wire::World& world);
     Status check_endpoints() const;
     Status prepare_ranks();
@@ -219,7 +225,7 @@ class Node {
     std::optional<wire::World> world_;
     bool join_wanted_ = false;               // ABORT came while ranks ran
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end
-    std::optional<wire::World> awaiting_;    // waits for TABLE
+    std::optional<wire::World> awaiting_;    // waits for TABLE, or for the job's setup
     wire::Table table_;                      // the newest that came
     std::string farewell_;                   // said in BYE; "" = nothing is
     std::optional<HeldPort> port_;
@@ -241,8 +247,11 @@ class Node {
     ProcessRunner runner_;
     EvidenceTaker evidence_;
     Preflight preflight_;
-    std::string ports_problem_;         // why there is no JOIN; "" = there is
-    UnixMillis hello_at_ = 0;           // when the newest HELLO was made
+    std::map<std::string, std::string> base_;  // of the ranks' environment, before the framework
+    bool setup_running_ = false;               // base_ is not what it will be
+    std::string setup_problem_;                // why no rank can start; "" = none
+    std::string ports_problem_;                // why there is no JOIN; "" = there is
+    UnixMillis hello_at_ = 0;                  // when the newest HELLO was made
     std::chrono::steady_clock::time_point hello_made_;
     ClockOffset clock_offset_;
     std::uint64_t bad_reports_ = 0;

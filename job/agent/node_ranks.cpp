@@ -165,6 +165,9 @@ Status Node::prepare_ranks() {
     if (auto good = check_endpoints(); !good) {
         return good;
     }
+    if (!setup_problem_.empty()) {
+        return fail(Errc::invalid, setup_problem_);
+    }
     const auto directory = prepare_folders();
     if (!directory) {
         return fail(directory.error());
@@ -177,7 +180,7 @@ Status Node::prepare_ranks() {
     ranks_.clear();
     ranks_.resize(static_cast<std::size_t>(world_->local_ranks));
     for (std::int32_t local = 0; local < world_->local_ranks; ++local) {
-        auto plan = plan_of(local, *directory, config_.inherited);
+        auto plan = plan_of(local, *directory, base_);
         if (!plan) {
             return fail(plan.error());
         }

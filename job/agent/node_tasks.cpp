@@ -73,7 +73,7 @@ task_wire::Plan Node::plan_task(const task_wire::Hello& hello) const {
             "SLURM_MPI_TYPE (pmix, pmi2) in /environment";
         return out;
     }
-    auto plan = plan_of(hello.local_rank, directory_, hello.environment);
+    auto plan = plan_of(hello.local_rank, directory_, environment_of(hello.environment));
     if (!plan) {
         out.refused = plan.error().message;
         return out;

@@ -5,6 +5,7 @@
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec_environment.hpp"
 
 #include <utility>
 
@@ -69,7 +70,10 @@ void Preflight::add_errands() {
     }
     path(kPathShm, (options_.root / "dev/shm").string());
     versions_ = errands_.add(
-        [this] { return look_at_versions(options_.root, start_->spec, options_.environment); },
+        [this] {
+            return look_at_versions(options_.root, start_->spec,
+                                    base_environment(start_->spec, options_.environment));
+        },
         options_.patience);
     gpus_ = errands_.add([this] { return look_at_gpus(options_.gpus, options_.root); },
                          options_.gpu_patience);

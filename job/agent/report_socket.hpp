@@ -32,6 +32,8 @@ class SocketDirectory {
 
     // "<directory>/r00003.sock" for local rank 3.
     std::string socket_path(std::int32_t local_rank) const;
+    // The folder itself: this user's alone, gone with the agent.
+    const std::string& path() const { return path_; }
     // Where srun's tasks come in (task_gate.hpp).
     std::string task_path() const { return path_ + "/tasks.sock"; }
 

@@ -56,6 +56,26 @@ struct SpawnSetup {
     }
 };
 
+// What the dynamic linker obeys is the rank's, not the shim's, which would be started with another
+// program's libraries (LD_LIBRARY_PATH of a conda environment, LD_PRELOAD): on the way to it these
+// variables have another name.
+constexpr std::string_view kHeldBack = "LOCKSTEP_HELD_BACK_";
+
+bool is_linkers(std::string_view name) {
+    return name.starts_with("LD_") || name == "GLIBC_TUNABLES";
+}
+
+// The environment as it was before.
+std::vector<char*> given_back(char** environment) {
+    std::vector<char*> out;
+    for (char** entry = environment; *entry != nullptr; ++entry) {
+        const bool held = std::string_view{*entry}.starts_with(kHeldBack);
+        out.push_back(*entry + (held ? kHeldBack.size() : 0));
+    }
+    out.push_back(nullptr);
+    return out;
+}
+
 std::vector<char*> pointers(std::vector<std::string>& items) {
     std::vector<char*> out;
     out.reserve(items.size() + 1);
@@ -110,7 +130,8 @@ Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
     argv.insert(argv.end(), request.argv.begin(), request.argv.end());
     std::vector<std::string> environment;
     for (const auto& [name, value] : request.environment) {
-        environment.push_back(name + "=" + value);
+        environment.push_back((is_linkers(name) ? std::string{kHeldBack} : "") + name + "=" +
+                              value);
     }
     const SpawnSetup setup{request.output};
     auto arguments = pointers(argv);
@@ -174,7 +195,8 @@ int run_exec_shim(int argc, char** argv) {
         return kFailed;
     }
     ::setenv("PWD", directory, 1);
-    ::execv(program, argv + 4);
+    const std::vector<char*> environment = given_back(environ);
+    ::execve(program, argv + 4, environment.data());
     const int number = errno;
     if (number == ENOEXEC) {
         // A script without #!: what execvp(3) and every shell do.
@@ -183,7 +205,7 @@ int run_exec_shim(int argc, char** argv) {
             shell.push_back(argv[i]);
         }
         shell.push_back(nullptr);
-        ::execv("/bin/sh", shell.data());
+        ::execve("/bin/sh", shell.data(), environment.data());
     }
     std::fprintf(stderr, "lockstep: cannot start %s: %s\n", program, std::strerror(number));
     return kFailed;

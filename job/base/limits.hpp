@@ -65,6 +65,12 @@ inline constexpr std::size_t kArguments = 4096;
 inline constexpr std::size_t kArgumentBytes = 128U << 10U;  // MAX_ARG_STRLEN of Linux
 inline constexpr std::size_t kEnvironment = 256;
 inline constexpr std::size_t kEnvironmentBytes = 64U << 10U;  // one value
+// What a client records of its caller: a shell on a cluster with modules has 100-300 variables in
+// 10-40 KiB. Every agent of the job gets it, and it must fit Linux's 2 MiB for a new process.
+inline constexpr std::size_t kRecordedEnvironment = 1000;
+inline constexpr std::size_t kRecordedEnvironmentBytes = 256U << 10U;
+inline constexpr std::size_t kSetupBytes = 16U << 10U;       // shell text; a longer one is a file
+inline constexpr std::size_t kSnapshotBytes = 2048U << 20U;  // what git tracks; data sets are not
 inline constexpr std::size_t kLabels = 32;
 inline constexpr std::size_t kSweepParameters = 16;
 inline constexpr std::size_t kSweepPoints = 1000;       // jobs of one sweep
@@ -199,7 +205,10 @@ inline constexpr std::size_t kEvidenceGaps = 8;               // told of one ran
 // Looks at the ranks of a generation that are kept, 0.1-0.5 MB each; the last of them is a hang's.
 inline constexpr std::int32_t kEvidenceEvents = 64;
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
-inline constexpr auto kStopGrace = std::chrono::seconds{10};       // SIGTERM to SIGKILL
+// A job's `setup` on a node, within the time that the ranks have to meet (kGatherTimeout).
+inline constexpr auto kSetupTimeout = std::chrono::seconds{240};
+inline constexpr std::size_t kSetupWords = 2000;              // of its output, in the cause
+inline constexpr auto kStopGrace = std::chrono::seconds{10};  // SIGTERM to SIGKILL
 // Whoever has an attempt's ticket can be sent away again and again; the log has all of them.
 // The pre-flight: agents look at their node, then at each other; the daemon waits a little longer
 // than they take. They should take 2 s; a busy machine is no bad one.

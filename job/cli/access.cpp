@@ -24,11 +24,6 @@ std::string home_path(const char* variable, const char* fallback) {
     return base.empty() ? variable_of("HOME") + fallback : base;
 }
 
-std::string data_directory(const Options& options) {
-    return options.data_dir.empty() ? home_path("XDG_DATA_HOME", "/.local/share") + "/lockstep"
-                                    : options.data_dir;
-}
-
 Result<std::string> read_token(const std::string& path) {
     auto text = read_file(path, kSmallFile);
     if (!text) {
@@ -51,6 +46,11 @@ Result<std::string> find_fingerprint(const Options& options, const std::string& 
 }
 
 }  // namespace
+
+std::string data_directory(const Options& options) {
+    return options.data_dir.empty() ? home_path("XDG_DATA_HOME", "/.local/share") + "/lockstep"
+                                    : options.data_dir;
+}
 
 bool is_loopback(std::string_view url) {
     const std::size_t scheme = url.find("://");

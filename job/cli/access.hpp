@@ -27,6 +27,9 @@ struct Access {
 // this machine or the one that <data-dir>/url names: no token is shown to another host unasked.
 Result<Access> find_access(const Options& options);
 
+// Where a lockstepd of this user keeps its token and address.
+std::string data_directory(const Options& options);
+
 struct FileSettings {
     std::string url;
     std::string token_file;

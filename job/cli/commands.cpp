@@ -1,8 +1,10 @@
+// size: a small function per verb
 #include "job/cli/commands.hpp"
 
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/spec_file.hpp"
+#include "job/cli/spec_views.hpp"
 #include "job/cli/views.hpp"
 
 #include <algorithm>
@@ -60,10 +62,19 @@ Exit show(Context& context, const std::string& id) {
     if (!job) {
         return report(context, job.error());
     }
-    if (context.options.json) {
+    if (context.options.environment) {
+        const auto spec = context.client.get_json("/v1/jobs/" + id + "/spec");
+        if (!spec) {
+            return report(context, spec.error());
+        }
+        print(context, environment_view(*spec));
+    } else if (context.options.json) {
         print_json(context, *job);
     } else {
         print(context, job_view(context.terminal, *job, context.clock.wall()));
+        if (const auto spec = context.client.get_json("/v1/jobs/" + id + "/spec")) {
+            print(context, spec_view(context.terminal, *spec));
+        }
         // Of a hang; that there is none, or a daemon that knows of none, is no news.
         const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);
         const Json& items = evidence ? items_at(*evidence, "items") : items_at(Json(), "");
@@ -193,12 +204,17 @@ Exit spec(Context& context, const std::string& id) {
     return Exit::ok;
 }
 
-Result<Json> rendered(Context& context, const std::string& file) {
-    const auto body = read_spec(file);
-    if (!body) {
-        return fail(body.error());
+// Otherwise what was wrong has been printed.
+tl::expected<Json, Exit> rendered(Context& context, const std::string& file) {
+    const auto document = load_spec(context, file);
+    if (!document) {
+        return tl::unexpected(Exit::usage);
     }
-    return context.client.post_json("/v1/jobs/render", *body);
+    auto answer = context.client.post_json("/v1/jobs/render", dump_json(document->json));
+    if (!answer) {
+        return tl::unexpected(report_mistakes(context, *document, answer.error()));
+    }
+    return std::move(*answer);
 }
 
 std::string argument_text(const Json& value) {
@@ -214,7 +230,7 @@ std::string argument_text(const Json& value) {
 Exit render(Context& context) {
     const auto answer = rendered(context, context.options.file);
     if (!answer) {
-        return report(context, answer.error());
+        return answer.error();
     }
     if (context.options.json) {
         print_json(context, *answer);
@@ -255,7 +271,7 @@ Exit script(Context& context) {
     if (what == "-" || std::filesystem::is_regular_file(what)) {
         const auto answer = rendered(context, what);
         if (!answer) {
-            return report(context, answer.error());
+            return answer.error();
         }
         const Json& text = at(*answer, "script");
         if (!text.is_string()) {
@@ -341,9 +357,19 @@ Exit cluster(Context& context) {
 }  // namespace
 
 Exit report(Context& context, const Error& error) {
-    context.err << "error: " << one_line(error.message) << "\n";
+    // The message of a document with mistakes is often the first of them.
+    const bool said =
+        !error.fields.empty() && error.message.starts_with(error.fields.front().pointer + ": " +
+                                                           error.fields.front().message);
+    if (said && error.fields.size() > 1) {
+        context.err << "error: " << error.fields.size() << " mistakes\n";
+    } else if (!said) {
+        context.err << "error: " << one_line(error.message) << "\n";
+    }
     for (const FieldError& field : error.fields) {
-        context.err << "  " << one_line(field.pointer) << ": " << one_line(field.message) << "\n";
+        context.err << (said && error.fields.size() == 1 ? "error: " : "  ")
+                    << (field.pointer.empty() ? "the document" : one_line(field.pointer)) << ": "
+                    << one_line(field.message) << "\n";
     }
     if (error.code == Errc::unavailable) {
         context.err << "Is lockstepd running at " << context.client.where()
@@ -373,9 +399,11 @@ void print_json(Context& context, const Json& json) {
 
 Exit run_verb(Context& context, const std::string& verb) {
     static const std::map<std::string, Exit (*)(Context&)> kPlain{
-        {"submit", submit}, {"render", render}, {"script", script},
-        {"jobs", jobs},     {"nodes", nodes},   {"cluster", cluster},
-        {"token", token},   {"whoami", whoami}, {"slurm-token", slurm_token}};
+        {"run", run_job},     {"submit", submit},
+        {"render", render},   {"script", script},
+        {"jobs", jobs},       {"nodes", nodes},
+        {"cluster", cluster}, {"token", token},
+        {"whoami", whoami},   {"slurm-token", slurm_token}};
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

@@ -14,7 +14,10 @@ inline constexpr const char* kNewestEvidence = "/evidence?limit=1";
 Exit run_verb(Context& context, const std::string& verb);
 
 Exit submit(Context& context);
+Exit run_job(Context& context);
 Exit logs(Context& context, const std::string& id);
+// Rank 0's output as it comes, until the job has ended; then as follow_job().
+Exit follow_logs(Context& context, const std::string& id);
 Exit evidence(Context& context, const std::string& id);
 Exit export_samples(Context& context, const std::string& id);
 Exit series(Context& context, const std::string& id);

@@ -1,9 +1,13 @@
 // lockstep: the command line. Reads the arguments, finds the daemon, runs one verb.
 #include "job/base/check.hpp"
 #include "job/base/version.hpp"
+#include "job/cli/arguments.hpp"
 #include "job/cli/commands.hpp"
+#include "job/cli/daemon_start.hpp"
+#include "job/cli/interrupt.hpp"
 #include "job/cli/login.hpp"
 #include "job/cli/manual.hpp"
+#include "job/cli/run.hpp"
 
 #include <unistd.h>
 
@@ -40,12 +44,26 @@ void set_farewell(const std::string& id) {
     farewell_size = static_cast<std::sig_atomic_t>(size);
 }
 
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+int usage_error(const CLI::App& app, const CLI::ParseError& error,
+                const std::vector<std::string>& words) {
     if (error.get_exit_code() == 0) {
         return app.exit(error);  // --help, --version
     }
-    std::cerr << "error: " << error.what() << "\nlockstep --help shows what there is.\n";
+    const std::string verb = unknown_verb(app, words);
+    std::cerr << "error: " << (verb.empty() ? error.what() : one_line(verb))
+              << "\nlockstep --help shows what there is.\n";
     return static_cast<int>(Exit::usage);
+}
+
+// Ends the job from the thread of the interrupts.
+bool cancel_now(const Access& access, const std::string& id) {
+    const auto client = Client::connect(access);
+    const auto job = client ? client->post_json("/v1/jobs/" + id + "/cancel", "")
+                            : Result<Json>{tl::unexpected(client.error())};
+    if (!job) {
+        std::cerr << "error: " << one_line(job.error().message) << "\n";
+    }
+    return job.has_value();
 }
 
 Exit without_daemon(const CLI::App& app, const Options& options, const std::string& verb) {
@@ -60,6 +78,17 @@ Exit without_daemon(const CLI::App& app, const Options& options, const std::stri
 }
 
 Exit with_daemon(const Options& options, const std::string& verb) {
+    if (verb == "run" && !options.run.dry_run) {
+        // What can be told to be wrong at once does not start a daemon first.
+        const auto caller = caller_of(options.run);
+        const auto plan =
+            caller ? plan_run(options.run, *caller) : Result<RunPlan>{fail(caller.error())};
+        const Status there = plan ? ensure_daemon(options, std::cerr) : fail(plan.error());
+        if (!there) {
+            std::cerr << "error: " << one_line(there.error().message) << "\n";
+            return exit_code(there.error().code);
+        }
+    }
     const auto access = find_access(options);
     if (!access) {
         std::cerr << "error: " << access.error().message << "\n";
@@ -80,6 +109,14 @@ Exit with_daemon(const Options& options, const std::string& verb) {
                     std::cout,
                     std::cerr,
                     set_farewell};
+    if (verb == "run") {
+        Interrupts interrupts{[&access](const std::string& id) { return cancel_now(*access, id); }};
+        context.watching = [&interrupts](const std::string& id) { interrupts.watching(id); };
+        context.sleep = [&interrupts, sleep = context.sleep](std::chrono::milliseconds time) {
+            interrupts.while_idle([&sleep, time] { sleep(time); });
+        };
+        return run_verb(context, verb);
+    }
     return run_verb(context, verb);
 }
 
@@ -87,10 +124,12 @@ int run(int argc, char** argv) {
     Options options;
     CLI::App app;
     declare(app, options);
+    const auto words =
+        prepared_arguments(app, std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
     try {
-        app.parse(argc, argv);
+        app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11: the last first
     } catch (const CLI::ParseError& error) {
-        return usage_error(app, error);
+        return usage_error(app, error, words);
     }
     const std::string verb = app.get_subcommands().front()->get_name();
     set_farewell("");

@@ -1,8 +1,9 @@
-// size: the flags of every verb, each declared once
+// size: every option of every verb, declared once
 #include "job/cli/options.hpp"
 
 #include "job/base/version.hpp"
 #include "job/cli/access.hpp"
+#include "job/cli/arguments.hpp"
 
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
@@ -85,7 +86,10 @@ CLI::App* job_verb(CLI::App& app, Options& options, const std::string& name,
 
 void declare_submit(CLI::App& app, Options& options) {
     CLI::App* submit = verb(app, "submit", "Submit a job specification");
-    submit->add_option("FILE", options.file, "JSON specification; - reads standard input")
+    submit
+        ->add_option("FILE", options.file,
+                     "Specification, YAML or JSON; - reads standard input. Relative paths and ~ in "
+                     "it are yours, $NAME in environment is what it is here")
         ->required()
         ->type_name("FILE");
     CLI::Option* wait = submit->add_flag("-w,--wait", options.wait,
@@ -100,11 +104,11 @@ void declare_submit(CLI::App& app, Options& options) {
                      "random)")
         ->type_name("KEY");
     CLI::App* render = verb(app, "render", "Show what a submission would run, without running it");
-    render->add_option("FILE", options.file, "JSON specification; - reads standard input")
+    render->add_option("FILE", options.file, "Specification, YAML or JSON; - reads standard input")
         ->required()
         ->type_name("FILE");
     CLI::App* script = verb(app, "script", "Show the batch script of a job or a specification");
-    script->add_option("FILE|ID", options.id, "JSON specification, or a job id")
+    script->add_option("FILE|ID", options.id, "Specification, YAML or JSON, or a job id")
         ->required()
         ->type_name("FILE|ID");
 }
@@ -196,7 +200,9 @@ void declare_export(CLI::App& app, Options& options) {
 }
 
 void declare_one_job(CLI::App& app, Options& options) {
-    job_verb(app, options, "show", "Show one job: state, attempts, cause");
+    job_verb(app, options, "show", "Show one job: state, attempts, cause")
+        ->add_flag("--environment", options.environment,
+                   "The variables it was given; values of keys, tokens and passwords stay hidden");
     CLI::App* follow = job_verb(app, options, "follow", "Show every rank until the job has ended");
     follow->add_flag("-w,--wait", options.wait, "One line a change instead of the live view");
     CLI::App* ranks =
@@ -325,6 +331,7 @@ void declare(CLI::App& app, Options& options) {
     app.require_subcommand(1);
     app.formatter(std::make_shared<HelpFormatter>());
     declare_access(app, options);
+    declare_run(app, options);
     declare_submit(app, options);
     declare_jobs(app, options);
     declare_one_job(app, options);
@@ -348,9 +355,15 @@ ManualText manual_text() {
     text.title = "command line of Lockstep";
     text.description = {
         "Lockstep gets every rank of a training job to the starting line, keeps the ranks in step "
-        "and shows each one. lockstep talks to lockstepd over HTTP: it submits a JSON "
+        "and shows each one. lockstep talks to lockstepd over HTTP: it runs a command or submits a "
         "specification, follows the job and prints what the ranks report.",
-        "On a terminal, follow and submit --follow draw one line a rank and a progress bar; in a "
+        "run takes a command as it works here: the ranks get this directory and this shell's "
+        "environment, virtual and conda environments with it, but for what belongs to the login "
+        "session, the terminal or another launcher. Where no lockstepd runs it starts one. On a "
+        "terminal it stays with the job; Ctrl-C leaves the job running, a second one within 2 "
+        "seconds cancels it.",
+        "On a terminal, run, follow and submit --follow draw one line a rank and a progress bar; "
+        "in a "
         "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
         "restarts they connect again by themselves.",
         "top takes the whole terminal: s sorts by the next of busy, loss, step, gpu and rank, r "
@@ -386,7 +399,9 @@ ManualText manual_text() {
                   {"7", "The job was cancelled (submit --wait, submit --follow, follow)."},
                   {"8", "The export could not be written."},
                   {"130", "Interrupted; the job goes on."}};
-    text.examples = {{"lockstep submit train.json --follow", "Submit a job and watch it."},
+    text.examples = {{"lockstep run -N 2 -n 4 -t 1:00:00 -- python train.py --lr 0.1",
+                      "Train on 2 nodes with 4 ranks each, as the script runs here."},
+                     {"lockstep submit train.json --follow", "Submit a job and watch it."},
                      {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
                      {"lockstep top ls-01JCXW", "Watch its ranks, the slowest first."},
                      {"lockstep series ls-01JCXW loss", "Plot the loss of every rank."},

@@ -28,7 +28,34 @@ enum class Exit : int {
 };
 Exit exit_code(Errc code);
 
+// `run`. 0 and "" = not given.
+struct RunOptions {
+    std::int64_t nodes = 0;
+    std::int64_t ranks_per_node = 0;
+    std::int64_t gpus_per_node = 0;
+    std::int64_t cpus_per_rank = 0;
+    std::int64_t max_restarts = 0;
+    std::string partition;
+    std::string account;
+    std::string qos;
+    std::string time_limit;
+    std::string name;
+    std::string directory;
+    std::string setup;
+    std::string framework;
+    std::string launch;
+    std::string output;                    // file for the specification
+    std::vector<std::string> environment;  // NAME=VALUE, or NAME
+    std::vector<std::string> command;
+    bool bare = false;  // without the caller's environment
+    bool snapshot = false;
+    bool detach = false;
+    bool logs = false;
+    bool dry_run = false;
+};
+
 struct Options {
+    RunOptions run;
     // where the daemon is and who asks
     std::string url;
     std::string token_file;
@@ -96,6 +123,7 @@ struct Options {
     bool cpu_test = false;     // nodes check
     bool pair_test = false;    // nodes check
     bool overwrite = false;    // export
+    bool environment = false;  // show
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

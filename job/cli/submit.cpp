@@ -1,8 +1,11 @@
+#include "job/cli/submit.hpp"
+
 #include "job/base/ids.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/spec_file.hpp"
+#include "job/model/sweep.hpp"
 
 #include <algorithm>
 
@@ -53,30 +56,27 @@ Exit follow_sweep(Context& context, const std::string& first) {
 
 }  // namespace
 
-Exit submit(Context& context) {
+tl::expected<std::string, Exit> send_job(Context& context, const Document& document,
+                                         const std::string& again) {
     const Options& options = context.options;
-    const auto body = read_spec(options.file);
-    if (!body) {
-        return report(context, body.error());
-    }
     const std::string key =
         options.idempotency_key.empty() ? random_secret().substr(0, 32) : options.idempotency_key;
-    const auto job = post_until_answered(context, *body, key);
+    const auto job = post_until_answered(context, dump_json(document.json), key);
     if (!job) {
-        const Exit end = report(context, job.error());
+        const Exit end = report_mistakes(context, document, job.error());
         if (may_pass(job.error())) {
-            context.err
-                << "Whether the job was accepted is not known. To try again without a second "
-                   "job:\n  lockstep submit "
-                << options.file << " --idempotency-key " << key << "\n";
+            context.err << "Whether the job was accepted is not known"
+                        << (again.empty() ? ": lockstep jobs\n"
+                                          : ". To try again without a second job:\n  " + again +
+                                                " --idempotency-key " + key + "\n");
         }
-        return end;
+        return tl::unexpected(end);
     }
     const std::string id = text_at(*job, "id");
     const bool stay = options.wait || options.follow;
     if (options.json && !stay) {
         print_json(context, *job);
-        return Exit::ok;
+        return id;
     }
     for (const Json& warning : items_at(*job, "warnings")) {
         if (warning.is_string()) {
@@ -89,15 +89,31 @@ Exit submit(Context& context) {
     if (sweep.is_object()) {
         context.err << "the first of " << integer_text(sweep, "size")
                     << " jobs; all of them: lockstep jobs --sweep " << id << "\n";
-        return stay ? follow_sweep(context, id) : Exit::ok;
+    }
+    return id;
+}
+
+Exit submit(Context& context) {
+    const Options& options = context.options;
+    const auto document = load_spec(context, options.file);
+    if (!document) {
+        return Exit::usage;
+    }
+    const auto id = send_job(context, *document, "lockstep submit " + options.file);
+    if (!id) {
+        return id.error();
+    }
+    const bool stay = options.wait || options.follow;
+    if (document->json.is_object() && has_sweep(document->json)) {
+        return stay ? follow_sweep(context, *id) : Exit::ok;
     }
     if (!stay) {
-        if (context.terminal.interactive) {
-            context.err << "follow it: lockstep follow " << id << "\n";
+        if (context.terminal.interactive && !options.json) {
+            context.err << "follow it: lockstep follow " << *id << "\n";
         }
         return Exit::ok;
     }
-    return follow_job(context, id, options.wait);
+    return follow_job(context, *id, options.wait);
 }
 
 }  // namespace lockstep::cli

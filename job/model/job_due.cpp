@@ -125,7 +125,12 @@ Cause cause_of(const event::RankExited& exit) {
 Cause cause_of(const event::FaultSeen& fault) {
     Cause cause;
     cause.kind = parse_cause_class(fault.cause_class).value_or(CauseClass::internal);
-    cause.message = fault.message;
+    // What a program said about it, if it did, begins in the second line (a setup's output).
+    const std::size_t line = std::min(fault.message.find('\n'), fault.message.size());
+    cause.message = fault.message.substr(0, line);
+    if (line < fault.message.size()) {
+        cause.log_tail = fault.message.substr(line + 1);
+    }
     cause.rank = fault.rank;
     cause.node = fault.node;
     return cause;

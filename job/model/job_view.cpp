@@ -72,6 +72,9 @@ Json attempt_json(const Job& job, const Attempt& attempt, const JobTime& time) {
         out["scheduler_id"] = attempt.scheduler_id;
     }
     out["state"] = attempt_state(job, attempt);
+    if (!attempt.directory.empty()) {
+        out["directory"] = attempt.directory;
+    }
     out["nodes"] = Json::array();
     for (const auto& [slot, claim] : attempt.claims) {
         out["nodes"].push_back(claim.node);

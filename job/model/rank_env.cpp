@@ -205,7 +205,13 @@ std::map<std::string, std::string> rank_environment(
             visible_devices(*slice, visible == out.end() ? "" : visible->second);
     }
     out["PYTHONUNBUFFERED"] = "1";  // or a rank's last lines before a crash never reach its log
-    out["OMP_NUM_THREADS"] = std::to_string(spec.resources.cpus_per_rank);
+    // The caller's own choice, or that of `setup`, counts; what the agent happens to have does not.
+    const std::string threads = std::to_string(spec.resources.cpus_per_rank);
+    if (spec.inherit_environment || !spec.setup.empty()) {
+        out.try_emplace("OMP_NUM_THREADS", threads);
+    } else {
+        out["OMP_NUM_THREADS"] = threads;
+    }
     for (const auto& [name, value] : spec.environment) {
         if (!std::string_view{name}.starts_with("LOCKSTEP_") || name == kPythonHooks) {
             out[name] = value;

@@ -39,11 +39,12 @@ struct RankPlace {
     std::int32_t ras_port = 0;      // of the node, for NCCL's RAS; 0 = none is held
 };
 
-// The full environment of a rank, from the agent's own (`inherited`), the framework's contract and
-// the spec's `environment` (which wins, except over LOCKSTEP_*). Scrubs what would mislead a rank:
-// SLURM_* task variables that disagree, PMI*, PMIX*, OMPI_*, other launchers' variables,
-// LOCKSTEP_*, proxies (no_proxy is extended instead). With launch node: what launchers of several
-// processes take for their defaults, and nothing that says that this were a rank. With launch task
+// The full environment of a rank, from `inherited` (the agent's own, or what base_environment() and
+// the job's setup made of it: spec_environment.hpp), the framework's contract and the spec's
+// `environment` (which wins, except over LOCKSTEP_*). Scrubs what would mislead a rank: SLURM_*
+// task variables that disagree, PMI*, PMIX*, OMPI_*, other launchers' variables, LOCKSTEP_*,
+// proxies (no_proxy is extended instead). With launch node: what launchers of several processes
+// take for their defaults, and nothing that says that this were a rank. With launch task
 // `inherited` is of the task that srun has started: what Slurm and its PMI told it stays.
 std::map<std::string, std::string> rank_environment(
     const JobSpec& spec, const RankPlace& place,

@@ -3,6 +3,7 @@
 #include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/capture.hpp"
+#include "job/model/spec_environment.hpp"
 #include "job/model/spec_fields.hpp"
 #include "job/model/spec_slurm.hpp"
 
@@ -29,13 +30,6 @@ bool is_name(std::string_view text) {
     return !text.empty() && text.size() <= 64 && is_word(text.front()) &&
            std::all_of(text.begin(), text.end(),
                        [](char c) { return is_word(c) || c == '.' || c == '_' || c == '-'; });
-}
-
-// A POSIX environment name.
-bool is_variable(std::string_view text) {
-    return !text.empty() && text.size() <= limits::kTextBytes &&
-           (text.front() < '0' || text.front() > '9') &&
-           std::all_of(text.begin(), text.end(), [](char c) { return is_word(c) || c == '_'; });
 }
 
 using StringMap = std::map<std::string, std::string>;
@@ -212,27 +206,28 @@ Result<JobSpec> parse_spec(const Json& json) {
         in.error("name", "must not be empty");
     }
 
+    const std::size_t mistakes = errors.size();
     std::size_t framework = 0;
     in.word("framework", framework, {kFrameworks.begin(), kFrameworks.end()});
     spec.framework = static_cast<Framework>(framework);
     if (!in.has("framework")) {
         in.error("framework", "is required");
     }
+    const bool known = errors.size() == mistakes;
 
     if (const Json* resources = in.raw("resources")) {
         read_resources(*resources, in.pointer("resources"), spec.resources, errors);
     }
-    read_command(in, spec);
-    read_train(in, spec, errors);
-    read_launch(in, spec);
-    read_map(in, "environment", spec.environment, limits::kEnvironment, limits::kEnvironmentBytes,
-             is_variable, "is not a name of an environment variable", errors);
-    for (const auto& [name, value] : spec.environment) {
-        if (name.starts_with("LOCKSTEP_") && name != kPythonHooks) {
-            errors.push_back({"/environment/" + pointer_token(name),
-                              "names that start with LOCKSTEP_ are Lockstep's own"});
-        }
+    if (known) {
+        read_command(in, spec);
+        read_train(in, spec, errors);
+    } else {  // nobody knows what these would have to be
+        spec.framework = Framework::command;
+        in.strings("command", spec.command, limits::kArguments, limits::kArgumentBytes);
+        in.raw("train");
     }
+    read_launch(in, spec);
+    read_environment(in, spec, errors);
     read_roles(in, spec, errors);  // the environment says what keras runs on
     read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
              "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
@@ -317,10 +312,7 @@ Json to_json(const JobSpec& spec) {
     if (spec.submission != Submission::automatic) {
         out["submission"] = kSubmissions[static_cast<std::size_t>(spec.submission)];
     }
-    out["environment"] = Json::object();
-    for (const auto& [name, value] : spec.environment) {
-        out["environment"][name] = value;
-    }
+    put_environment(out, spec);
     if (!spec.working_directory.empty()) {
         out["working_directory"] = spec.working_directory;
     }

@@ -205,7 +205,12 @@ struct JobSpec {
     Resources resources;
     SlurmSpec slurm;
     Submission submission = Submission::automatic;
-    std::map<std::string, std::string> environment;
+    std::map<std::string, std::string> environment;  // wins over everything but LOCKSTEP_*
+    // The ranks' environment begins with the one that the client recorded of its caller.
+    bool inherit_environment = false;
+    std::map<std::string, std::string> recorded_environment;
+    // Shell text that each agent runs in a login shell before its ranks; what it exports is theirs.
+    std::string setup;
     std::string working_directory;  // "" = the attempt directory
     ContainerSpec container;
     CheckpointSpec checkpoint;

@@ -99,6 +99,43 @@ TEST_F(RanksTest, AWorkingDirectoryThatIsNotThereIsAFault) {
     EXPECT_EQ(faults[0].message, "working directory does not exist: /nowhere/at/all");
 }
 
+TEST_F(RanksTest, WhatSetupExportsIsTheRanksAndItRunsOncePerAttempt) {
+    JobSpec spec = shell("echo $COLOUR $RECORDED; echo \"$TEXT\"");
+    spec.inherit_environment = true;
+    spec.recorded_environment = {{"PATH", "/usr/bin:/bin"}, {"RECORDED", "it's"}};
+    spec.setup = "echo once; export COLOUR=green TEXT='two\nlines'\n";
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_EQ(rank_log(0), "green it's\ntwo\nlines\n");
+    EXPECT_EQ(text_of(folder / "setup-00000.log"), "once\n");
+}
+
+TEST_F(RanksTest, ASetupThatFailsIsAFaultWithItsLineAndItsOutput) {
+    JobSpec spec = shell("true");
+    spec.setup = "echo before\nfalse\necho after";
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    const auto faults = daemon.all<wire::Fault>();
+    ASSERT_THAT(faults, SizeIs(1));
+    EXPECT_EQ(faults[0].cause_class, "user_error");
+    EXPECT_EQ(faults[0].message, "setup failed with exit code 1: line 2: false\nbefore\n");
+    EXPECT_EQ(daemon.count<wire::Started>(), 0U);
+}
+
+// The shim between the agent and the rank must not load the rank's libraries.
+TEST_F(RanksTest, VariablesOfTheLinkerReachTheRankAndNotTheAgentsShim) {
+    const auto bad = folder / "lib";
+    std::filesystem::create_directories(bad);
+    for (const char* name : {"libfmt.so.9", "libspdlog.so.1.10", "libcrypto.so.3"}) {
+        ASSERT_TRUE(write_file_atomic(bad / name, "no library"));
+    }
+    JobSpec spec = shell("echo $LD_LIBRARY_PATH; env | grep -c HELD_BACK");
+    spec.environment["LD_LIBRARY_PATH"] = bad.string();
+    FakeDaemon daemon{spec, {}};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_EQ(rank_log(0), bad.string() + "\n0\n");
+}
+
 TEST_F(RanksTest, ACommandThatIsNotExecutableIsAFault) {
     std::filesystem::path script = folder / "train.sh";
     ASSERT_TRUE(write_file_atomic(script, "echo hi\n", 0644));

@@ -44,7 +44,7 @@ std::string key_of(const ClientRequest& request) {
     return "";
 }
 
-TEST(CliSubmit, SendsTheFileAsItIsAndPrintsTheId) {
+TEST(CliSubmit, SendsWhatTheFileSaysAndPrintsTheId) {
     const SpecFile spec("{\"name\": \"demo\"}");
     FakeDaemon daemon;
     daemon.on("POST /v1/jobs", 201, job_json("accepted"));
@@ -52,7 +52,7 @@ TEST(CliSubmit, SendsTheFileAsItIsAndPrintsTheId) {
     run.options.file = spec.path();
     EXPECT_EQ(run.verb("submit"), Exit::ok);
     EXPECT_EQ(run.out.str(), std::string(kId) + "\n");
-    EXPECT_EQ(daemon.asked.at(0).body, "{\"name\": \"demo\"}");
+    EXPECT_EQ(daemon.asked.at(0).body, "{\"name\":\"demo\"}");
     EXPECT_EQ(key_of(daemon.asked.at(0)).size(), 32U);
 }
 
@@ -104,8 +104,8 @@ TEST(CliSubmit, WithoutAnyAnswerTheKeyIsPrintedForTheNextTry) {
     EXPECT_TRUE(run.out.str().empty());
 }
 
-TEST(CliSubmit, ARefusalNamesEveryFieldAndIsNotRepeated) {
-    const SpecFile spec("{}");
+TEST(CliSubmit, ARefusalNamesEveryFieldOnceAndWhereItIs) {
+    const SpecFile spec("{\n  \"nodse\": 2\n}");
     FakeDaemon daemon;
     daemon.on("POST /v1/jobs", 400,
               R"({"detail":"2 fields are wrong","errors":[{"pointer":"/name","message":"missing"},
@@ -113,8 +113,10 @@ TEST(CliSubmit, ARefusalNamesEveryFieldAndIsNotRepeated) {
     Cli run(daemon);
     run.options.file = spec.path();
     EXPECT_EQ(run.verb("submit"), Exit::usage);
-    EXPECT_EQ(run.err.str(),
-              "error: 2 fields are wrong\n  /name: missing\n  /nodse: unknown field\n");
+    EXPECT_THAT(run.err.str(),
+                HasSubstr("error: 2 mistakes\n" + spec.path() + ": /name: missing\n" + spec.path() +
+                          ":2:3: /nodse: unknown field"));
+    EXPECT_THAT(run.err.str(), HasSubstr("\n  2 |   \"nodse\": 2\n    |   ^\n"));
     EXPECT_EQ(daemon.asked.size(), 1U);
 }
 

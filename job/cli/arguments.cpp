@@ -1,0 +1,242 @@
+#include "job/cli/arguments.hpp"
+
+#include "job/cli/suggest.hpp"
+
+#include <CLI/Validators.hpp>
+
+#include <algorithm>
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kRunExamples =
+    "Everything behind -- is the command, as it works in this shell.\n"
+    "\n"
+    "Examples:\n"
+    "  lockstep run -- python train.py                    one rank, here or on the cluster\n"
+    "  lockstep run -N 4 -- python train.py --lr 0.1      4 nodes, one rank each\n"
+    "  lockstep run -N 2 -G 8 -p gpu -t 4:00:00 -- python train.py\n"
+    "                                                     2 nodes, 8 GPUs and 8 ranks on each\n"
+    "  lockstep run -N 2 -n 4 -- torchrun train.py        torchrun starts the 4 of each node\n"
+    "  lockstep run --setup \"module load cuda/12\" -G 1 -- python train.py\n"
+    "  lockstep run --snapshot --detach -- python train.py    edit on while it waits and runs\n"
+    "  lockstep run -o job.json --dry-run -- python train.py  keep it as a specification\n"
+    "\n"
+    "What the ranks get: this directory; this shell's environment with its virtual or\n"
+    "conda environment (not the terminal's, the session's or Slurm's variables); and what\n"
+    "torch.distributed's env:// wants: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.\n"
+    "init_process_group() needs no argument but the backend.\n"
+    "\n"
+    "Instead of torchrun --nnodes 4 --nproc-per-node 8 train.py: run -N 4 -n 8 -- python train.py\n"
+    "Instead of sbatch -N4 -p gpu -t 1:00:00 with srun in it:    run -N 4 -p gpu -t 1:00:00 -- …\n"
+    "\n"
+    "On a terminal it follows the job; Ctrl-C leaves the job running, a second Ctrl-C within 2\n"
+    "seconds cancels it. In a pipe it prints the id and ends: --wait or --follow stay.\n"
+    "Exit status: 0 the job succeeded (or is on its way), 1 failed, 7 cancelled, 2 wrong use,\n"
+    "4 no lockstepd, 130 interrupted. Where no lockstepd runs, one is started for you and says "
+    "so;\n"
+    "on a machine where Slurm is set up it uses Slurm. LOCKSTEP_SCHEDULER=local keeps it here.";
+
+CLI::Option* add_number(CLI::App* run, const std::string& names, std::int64_t& target,
+                        std::int64_t least, std::int64_t most, const std::string& help) {
+    return run->add_option(names, target, help)
+        ->check(CLI::Range(least, most).description(""))
+        ->type_name("N");
+}
+
+CLI::Option* add_text(CLI::App* run, const std::string& names, std::string& target,
+                      const std::string& type, const std::string& help) {
+    return run->add_option(names, target, help)->type_name(type);
+}
+
+void declare_where(CLI::App* run, RunOptions& options) {
+    constexpr const char* kGroup = "Where and how large";
+    add_number(run, "-N,--nodes", options.nodes, 1, 16'384, "Nodes (default: 1)")->group(kGroup);
+    add_number(run, "-n,--ranks-per-node,--nproc-per-node", options.ranks_per_node, 1, 1024,
+               "Ranks on each node (default: one a GPU, else 1)")
+        ->group(kGroup);
+    add_number(run, "-G,--gpus-per-node", options.gpus_per_node, 0, 64,
+               "GPUs on each node (default: 0)")
+        ->group(kGroup);
+    add_number(run, "-c,--cpus-per-rank", options.cpus_per_rank, 1, 4096,
+               "Cores for each rank (default: 1)")
+        ->group(kGroup);
+    add_text(run, "-t,--time", options.time_limit, "TIME",
+             "Time limit: 90 (minutes), 4:00:00 or 1-00:00:00 (default: the partition's)")
+        ->group(kGroup);
+    add_text(run, "-p,--partition", options.partition, "NAME", "Slurm's partition")->group(kGroup);
+    add_text(run, "-A,--account", options.account, "NAME", "Slurm's account")->group(kGroup);
+    add_text(run, "-q,--qos", options.qos, "NAME", "Slurm's quality of service")->group(kGroup);
+}
+
+void declare_what(CLI::App* run, RunOptions& options) {
+    constexpr const char* kGroup = "What the ranks get";
+    add_text(run, "--setup", options.setup, "TEXT",
+             "Shell text that runs on each node before its ranks, in a login shell: \"module load "
+             "cuda/12\". What it exports is theirs; the first command that fails ends the job")
+        ->group(kGroup);
+    run->add_option("--env", options.environment,
+                    "A variable for the ranks, before all others; NAME alone takes it from here. "
+                    "May be given again")
+        ->type_name("NAME=VALUE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(kGroup);
+    run->add_flag("--no-environment", options.bare, "Without this shell's environment")
+        ->group(kGroup);
+    add_text(run, "-D,--chdir", options.directory, "DIR",
+             "Where the ranks start; the nodes must see it (default: this directory)")
+        ->group(kGroup);
+    run->add_flag("--snapshot", options.snapshot,
+                  "From a copy of the git work tree as it is now, changes included")
+        ->group(kGroup);
+    run->add_option("--framework", options.framework,
+                    "Whose variables the ranks read (default: by what the script imports)")
+        ->check(CLI::IsMember({"pytorch", "lightning", "keras", "tensorflow", "paddle", "jax",
+                               "horovod", "deepspeed", "accelerate", "mpi", "command"})
+                    .description(""))
+        ->type_name(
+            "pytorch|lightning|keras|tensorflow|paddle|jax|horovod|deepspeed|accelerate|"
+            "mpi|command")
+        ->group(kGroup);
+    run->add_option("--launch", options.launch,
+                    "Who starts the ranks: lockstep, the command on each node (torchrun), or srun "
+                    "(default: by the command)")
+        ->check(CLI::IsMember({"rank", "node", "task"}).description(""))
+        ->type_name("rank|node|task")
+        ->group(kGroup);
+    add_number(run, "--max-restarts", options.max_restarts, 0, 1000,
+               "Start the ranks anew after a failure, so often (default: 0)")
+        ->group(kGroup);
+}
+
+void declare_how(CLI::App* run, Options& options) {
+    constexpr const char* kGroup = "How it is shown";
+    add_text(run, "--name,-J", options.run.name, "NAME", "The job's name (default: the script's)")
+        ->group(kGroup);
+    CLI::Option* follow = run->add_flag("-f,--follow", options.follow,
+                                        "Stay and show every rank (default on a terminal)");
+    CLI::Option* wait =
+        run->add_flag("-w,--wait", options.wait, "Stay, one line a change of state");
+    CLI::Option* logs =
+        run->add_flag("-l,--logs", options.run.logs, "Stay and print rank 0's output as it comes");
+    CLI::Option* detach =
+        run->add_flag("-d,--detach", options.run.detach, "Print the job's id and end");
+    wait->excludes(follow);
+    logs->excludes(follow)->excludes(wait);
+    detach->excludes(follow)->excludes(wait)->excludes(logs);
+    for (CLI::Option* option : {follow, wait, logs, detach}) {
+        option->group(kGroup);
+    }
+    add_text(run, "-o,--output", options.run.output, "FILE",
+             "Also write the specification there, for lockstep submit; - is standard output")
+        ->group(kGroup);
+    run->add_flag("--dry-run", options.run.dry_run, "Say what would run, and run nothing")
+        ->group(kGroup);
+}
+
+// The place of the verb, or npos. Values of options before it are no verbs.
+std::size_t place_of_verb(const CLI::App& app, const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        if (word == "--") {
+            return std::string::npos;
+        }
+        if (word.empty() || word.front() != '-') {
+            return i;
+        }
+        const CLI::Option* option =
+            word.find('=') == std::string::npos ? app.get_option_no_throw(word) : nullptr;
+        i += option != nullptr && option->get_items_expected_max() > 0 ? 1 : 0;
+    }
+    return std::string::npos;
+}
+
+// Whether the next word is this one's value: "-N 4", "--time 1:00"; not "-N4", "--time=1:00", -f.
+bool takes_next(const CLI::App& app, const CLI::App& run, const std::string& word) {
+    if (word.find('=') != std::string::npos) {
+        return false;
+    }
+    const auto find = [&](const std::string& name) {
+        const CLI::Option* option = run.get_option_no_throw(name);
+        return option != nullptr ? option : app.get_option_no_throw(name);
+    };
+    if (word.starts_with("--")) {
+        const CLI::Option* option = find(word);
+        return option != nullptr && option->get_items_expected_max() > 0;
+    }
+    // -fN 4: flags together; the first option with a value has the rest of the word, if any.
+    for (std::size_t i = 1; i < word.size(); ++i) {
+        const CLI::Option* option = find(std::string("-") + word[i]);
+        if (option != nullptr && option->get_items_expected_max() > 0) {
+            return i + 1 == word.size();
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+void declare_run(CLI::App& app, Options& options) {
+    CLI::App* run = app.add_subcommand(
+        "run", "Run a command on many ranks, as it works here: no specification needed");
+    run->fallthrough();
+    run->add_option("COMMAND", options.run.command, "The program of each rank and its arguments")
+        ->type_name("COMMAND");
+    declare_where(run, options.run);
+    declare_what(run, options.run);
+    declare_how(run, options);
+    run->footer(kRunExamples);
+}
+
+std::vector<std::string> prepared_arguments(const CLI::App& app, std::vector<std::string> words) {
+    const std::size_t verb = place_of_verb(app, words);
+    if (verb == std::string::npos) {
+        return words;
+    }
+    if (words[verb] == "version") {
+        return {"--version"};
+    }
+    if (words[verb] == "help") {
+        words.erase(words.begin() + static_cast<std::ptrdiff_t>(verb));
+        words.emplace_back("--help");
+        return words;
+    }
+    if (words[verb] != "run") {
+        return words;
+    }
+    const auto found =
+        app.get_subcommands([](const CLI::App* one) { return one->get_name() == "run"; });
+    const CLI::App* run = found.empty() ? nullptr : found.front();
+    for (std::size_t i = verb + 1; run != nullptr && i < words.size(); ++i) {
+        if (words[i] == "--") {
+            break;
+        }
+        if (words[i].empty() || words[i].front() != '-') {
+            words.insert(words.begin() + static_cast<std::ptrdiff_t>(i), "--");
+            break;
+        }
+        i += takes_next(app, *run, words[i]) ? 1 : 0;
+    }
+    return words;
+}
+
+std::string unknown_verb(const CLI::App& app, const std::vector<std::string>& words) {
+    const std::size_t place = place_of_verb(app, words);
+    if (place == std::string::npos) {
+        return "";
+    }
+    std::vector<std::string> verbs;
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (verb->get_name() == words[place]) {
+            return "";
+        }
+        if (!verb->get_group().empty()) {
+            verbs.push_back(verb->get_name());
+        }
+    }
+    const std::string near = nearest(words[place], verbs);
+    return "unknown command " + words[place] + (near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+}  // namespace lockstep::cli

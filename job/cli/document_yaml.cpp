@@ -1,0 +1,208 @@
+// YAML by yaml-cpp, which knows where everything is; it reads JSON, too, so that it finds the
+// places of either.
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+#include "job/cli/document.hpp"
+#include "job/cli/terminal.hpp"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+
+namespace lockstep::cli {
+namespace {
+
+Place place_of(const YAML::Mark& mark) {
+    Place out;
+    if (!mark.is_null()) {
+        out.line = static_cast<std::size_t>(mark.line) + 1;
+        out.column = static_cast<std::size_t>(mark.column) + 1;
+    }
+    return out;
+}
+
+// What the specification wants as text, so that nobody needs to quote it in YAML.
+bool wants_text(std::string_view pointer) {
+    constexpr std::array<std::string_view, 7> kTexts{
+        "/name",          "/setup",           "/working_directory", "/resources/time_limit",
+        "/slurm/account", "/slurm/partition", "/slurm/qos"};
+    constexpr std::array<std::string_view, 5> kBelow{
+        "/command/", "/environment/", "/labels/", "/slurm/directives/", "/recorded_environment/"};
+    return std::find(kTexts.begin(), kTexts.end(), pointer) != kTexts.end() ||
+           std::any_of(kBelow.begin(), kBelow.end(),
+                       [&](std::string_view start) { return pointer.starts_with(start); });
+}
+
+// The core schema of YAML 1.2: no yes, no, on, off and no 4:00:00 in base 60.
+Json core_value(const std::string& text) {
+    if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") {
+        return nullptr;
+    }
+    if (text == "true" || text == "True" || text == "TRUE") {
+        return true;
+    }
+    if (text == "false" || text == "False" || text == "FALSE") {
+        return false;
+    }
+    const std::string_view digits = text.front() == '+' ? std::string_view{text}.substr(1) : text;
+    if (const auto number = to_int(digits)) {
+        return *number;
+    }
+    const bool numeric = digits.find_first_not_of("0123456789+-.eE") == std::string_view::npos &&
+                         digits.find_first_of("0123456789") != std::string_view::npos;
+    if (const auto number = numeric ? to_double(digits) : std::nullopt;
+        number && std::isfinite(*number)) {
+        return *number;
+    }
+    return text;
+}
+
+class YamlReader {
+  public:
+    explicit YamlReader(Document& document) : document_(document) {}
+
+    // `fill`: make the JSON as well; otherwise only the places are noted.
+    Json read(const YAML::Node& node, const std::string& pointer, std::size_t depth) {
+        document_.values[pointer] = place_of(node.Mark());
+        if (++nodes_ > limits::kJsonNodes || depth > limits::kJsonDepth) {
+            stop("is too large or nested too deeply", node.Mark());
+            return nullptr;
+        }
+        switch (node.Type()) {
+            case YAML::NodeType::Scalar:
+                return scalar(node, pointer);
+            case YAML::NodeType::Sequence: {
+                Json out = Json::array();
+                for (std::size_t i = 0; i < node.size() && !error_; ++i) {
+                    out.push_back(read(node[i], pointer + "/" + std::to_string(i), depth + 1));
+                }
+                return out;
+            }
+            case YAML::NodeType::Map:
+                return map(node, pointer, depth);
+            case YAML::NodeType::Null:
+            case YAML::NodeType::Undefined:
+                break;
+        }
+        return wants_text(pointer) ? Json("") : Json(nullptr);
+    }
+    std::optional<DocumentError> error_;
+
+  private:
+    static Json scalar(const YAML::Node& node, const std::string& pointer) {
+        const std::string& text = node.Scalar();
+        const bool quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
+        return quoted || wants_text(pointer) ? Json(text) : core_value(text);
+    }
+
+    Json map(const YAML::Node& node, const std::string& pointer, std::size_t depth) {
+        Json out = Json::object();
+        std::vector<YAML::Node> merged;
+        for (const auto& entry : node) {
+            if (error_) {
+                return out;
+            }
+            if (!entry.first.IsScalar()) {
+                stop("the name of a field must be a word", entry.first.Mark());
+                return out;
+            }
+            const std::string& key = entry.first.Scalar();
+            if (key == "<<" && entry.first.Tag() != "!") {
+                merged.push_back(entry.second);
+                continue;
+            }
+            if (out.contains(key)) {
+                stop("\"" + one_line(key.substr(0, 64)) + "\" is here twice", entry.first.Mark());
+                return out;
+            }
+            const std::string at = pointer + "/" + pointer_token(key);
+            document_.keys[at] = place_of(entry.first.Mark());
+            out[key] = read(entry.second, at, depth + 1);
+        }
+        for (const YAML::Node& other : merged) {
+            merge(out, other, pointer, depth);
+        }
+        return out;
+    }
+
+    // What is there already wins; of several the first.
+    void merge(Json& out, const YAML::Node& other, const std::string& pointer, std::size_t depth) {
+        if (other.IsSequence()) {
+            for (std::size_t i = 0; i < other.size(); ++i) {
+                merge(out, other[i], pointer, depth + 1);
+            }
+            return;
+        }
+        if (!other.IsMap() || depth > limits::kJsonDepth) {
+            stop("<< takes a map, or a list of maps", other.Mark());
+            return;
+        }
+        const Json more = map(other, pointer, depth + 1);
+        for (const auto& [key, value] : more.items()) {
+            if (!out.contains(key)) {
+                out[key] = value;
+            }
+        }
+    }
+
+    void stop(std::string why, const YAML::Mark& mark) {
+        if (!error_) {
+            error_ = DocumentError{std::move(why), place_of(mark), {}};
+        }
+    }
+
+    Document& document_;
+    std::size_t nodes_ = 0;
+};
+
+}  // namespace
+
+tl::expected<Document, DocumentError> parse_yaml(std::string name, std::string text) {
+    const auto refuse = [&](std::string why, Place place) {
+        std::string line = line_of(text, place.line);
+        if (line.find('\t') != std::string::npos && line.find_first_not_of(" \t") != 0) {
+            why += "; YAML is indented with blanks, not with tabs";
+        }
+        return tl::unexpected(DocumentError{std::move(why), place, std::move(line)});
+    };
+    try {
+        const std::vector<YAML::Node> all = YAML::LoadAll(text);
+        if (all.size() != 1) {
+            return refuse("must be one document, there are " + std::to_string(all.size()), {});
+        }
+        Document out;
+        YamlReader reader{out};
+        out.json = reader.read(all.front(), "", 0);
+        if (reader.error_) {
+            return refuse(reader.error_->message, reader.error_->place);
+        }
+        if (out.json.is_string() || out.json.is_null()) {
+            return refuse(
+                "is neither YAML nor JSON: a specification has fields, as in\n"
+                "  name: first\n  framework: native",
+                {});
+        }
+        out.name = std::move(name);
+        out.text = std::move(text);
+        return out;
+    } catch (const YAML::Exception& error) {
+        return refuse("not YAML: " + one_line(error.msg), place_of(error.mark));
+    }
+}
+
+void find_places(const std::string& json_text, Document& document) {
+    std::string text = json_text;
+    std::replace(text.begin(), text.end(), '\t', ' ');
+    try {
+        YamlReader reader{document};
+        reader.read(YAML::Load(text), "", 0);
+    } catch (const YAML::Exception&) {
+        document.keys.clear();
+        document.values.clear();
+    }
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,32 @@
+// What a command line says about itself: which framework's variables its ranks want, whether it is
+// a launcher that starts a node's ranks itself, and what a job of it should be called. Reads the
+// script; the main thread.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/cli/caller.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+struct Guess {
+    std::string framework = "command";
+    std::string launch = "rank";
+    std::string why;   // "train.py imports torch"
+    std::string name;  // of the job
+    // What the launcher's own options ask for; 0 = nothing.
+    std::int64_t nodes = 0;
+    std::int64_t ranks_per_node = 0;
+    std::vector<std::string> command;  // with what the launcher must be told
+    std::vector<std::string> warnings;
+};
+
+// `nodes`: that were asked for, 0 = not said. invalid: a command that cannot run on several nodes
+// this way, with what to write instead.
+Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t nodes,
+                        const Caller& caller);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,19 @@
+// A specification on its way to the daemon. Blocks; the main thread.
+#pragma once
+
+#include "job/cli/context.hpp"
+#include "job/cli/document.hpp"
+
+#include <tl/expected.hpp>
+
+#include <string>
+
+namespace lockstep::cli {
+
+// Submits it, prints warnings and the id; otherwise what was wrong has been printed, and this is
+// how the program ends. `again`: the command that tries again, without the key; "" = there is none
+// to name. An answer that was lost is asked for again with the same key.
+tl::expected<std::string, Exit> send_job(Context& context, const Document& document,
+                                         const std::string& again);
+
+}  // namespace lockstep::cli

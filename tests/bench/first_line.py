@@ -1,0 +1,111 @@
+"""From Enter to the first line that rank 0 prints: `lockstep run --logs`, beside torchrun (if a torch is
+there whose launcher works) and `srun` (as root, on a Slurm of its own). Taken in turns, one of each at
+a time, so that they meet the same machine; the command is the same shell line for all. The Python of
+torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own.
+"""
+
+import contextlib
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "slurm")]
+
+COMMAND = ["sh", "-c", "echo here"]
+
+
+def first_line(command, env, cwd):
+    """Seconds until the command has printed a line that ends with `here`; the command ends by itself."""
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                          cwd=cwd) as process:
+        took = None
+        for line in process.stdout:
+            if line.rstrip().endswith("here") and took is None:
+                took = time.monotonic() - began
+        said = process.stderr.read()
+    if took is None:
+        raise RuntimeError(f"{command} printed no line: {said[-500:]}")
+    return took
+
+
+def in_turns(table, peers, rounds, env, cwd):
+    """`peers`: {name: command}; the first is Lockstep, of which the ratios are."""
+    times = {name: [] for name in peers}
+    for _ in range(rounds):
+        for name, command in peers.items():
+            times[name].append(first_line(command, env, cwd))
+    for name, values in times.items():
+        table.add(f"{name}: Enter to the first line", [1000 * value for value in values], "ms")
+    ours, *others = times
+    for name in others:
+        ratio = statistics.median(times[ours]) / statistics.median(times[name])
+        table.add(f"ratio of medians: {ours} / {name}", [ratio], "×")
+
+
+# Debian's torch 1.13 does not start on Python 3.11 without this; newer ones need none of it.
+LAUNCHER = """
+import sys
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing import api
+if api.Std.from_str("0") is None:
+    api.Std.from_str = classmethod(lambda cls, text: cls(int(text)))
+run.main(sys.argv[1:])
+"""
+
+
+def torchrun():
+    """The start of a command line of a torchrun that works, or nothing."""
+    import harness
+    python = os.environ.get("LOCKSTEP_TORCH_PYTHON", harness.PYTHON)
+    launch = [python, "-c", LAUNCHER, "--standalone", "--nproc_per_node", "1", "--no_python"]
+    with contextlib.suppress(OSError, RuntimeError):
+        first_line([*launch, *COMMAND], None, "/")
+        return launch
+    return None
+
+
+def local(table, options, folder):
+    import harness
+    service = harness.Daemon(folder, "--log-level", "warn").start()
+    try:
+        env = {**os.environ, "LOCKSTEP_URL": service.url, "LOCKSTEP_TOKEN": service.token}
+        peers = {"lockstep run, this machine": [str(options.bin / "lockstep"), "run", "--logs", "--", *COMMAND]}
+        if launch := torchrun():
+            peers["torchrun, this machine"] = [*launch, *COMMAND]
+        else:
+            table.note("torchrun: SKIPPED: no torch.distributed.run that works (LOCKSTEP_TORCH_PYTHON)")
+        in_turns(table, peers, options.rounds * 3, env, folder)
+    finally:
+        service.clean_up()
+
+
+def on_slurm(table, options):
+    from cluster import SlurmCluster, Unavailable
+    from lockstep_slurm import SlurmDaemon
+    try:
+        cluster = SlurmCluster(nodes=2).start()
+    except Unavailable as why:
+        table.note(f"srun: SKIPPED: {why}")
+        return
+    with contextlib.ExitStack() as stack:
+        stack.callback(cluster.stop)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="ls-", dir=cluster.shared))
+        service = SlurmDaemon(folder, cluster, "--log-level", "warn").start()
+        stack.callback(service.clean_up)
+        env = {**os.environ, **cluster.env(), "LOCKSTEP_URL": service.url, "LOCKSTEP_TOKEN": service.token}
+        peers = {"lockstep run, Slurm, 2 hosts": [str(options.bin / "lockstep"), "run", "-N", "2", "--logs", "--",
+                                                  *COMMAND],
+                 "srun, 2 hosts": ["srun", "-N", "2", *COMMAND]}
+        in_turns(table, peers, options.rounds * 2, env, folder)
+
+
+def measure(table, options):
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+        local(table, options, folder)
+    on_slurm(table, options)

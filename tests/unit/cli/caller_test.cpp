@@ -1,0 +1,121 @@
+#include "job/cli/caller.hpp"
+
+#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::cli {
+namespace {
+
+using test::TemporaryFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Caller somebody() {
+    Caller out;
+    out.directory = "/home/me/run";
+    out.environment = {{"HOME", "/home/me"},
+                       {"PATH", "/usr/bin:/bin"},
+                       {"DATA", "/scratch/d"},
+                       {"TERM", "xterm"},
+                       {"LOCKSTEP_TOKEN", "lks_x"}};
+    return out;
+}
+
+TEST(CliCaller, VariablesAreExpandedAsTheyAreHere) {
+    const Caller me = somebody();
+    EXPECT_EQ(expand_variables("/opt/bin:$PATH", me), "/opt/bin:/usr/bin:/bin");
+    EXPECT_EQ(expand_variables("${DATA}x$$HOME cost $5 $", me), "/scratch/dx$HOME cost $5 $");
+    const auto missing = expand_variables("$NOT_HERE", me);
+    ASSERT_FALSE(missing.has_value());
+    EXPECT_EQ(missing.error().message, "$NOT_HERE is not set here; $$ is a dollar sign");
+}
+
+TEST(CliCaller, PathsAreWhereTheCallerIs) {
+    const Caller me = somebody();
+    EXPECT_EQ(resolve_path(".", me, me.directory), "/home/me/run");
+    EXPECT_EQ(resolve_path("../data/", me, me.directory), "/home/me/data");
+    EXPECT_EQ(resolve_path("~", me, me.directory), "/home/me");
+    EXPECT_EQ(resolve_path("~/x", me, me.directory), "/home/me/x");
+    EXPECT_EQ(resolve_path("$DATA/x", me, me.directory), "/scratch/d/x");
+    EXPECT_EQ(resolve_path("/a/./b", me, me.directory), "/a/b");
+}
+
+TEST(CliCaller, TheRecordHasWhatTheRanksNeedAndNothingOfTheSession) {
+    Caller me = somebody();
+    me.environment["BAD"] = "\xFF\xFE";
+    me.environment["BASH_FUNC_module%%"] = "() { :; }";
+    me.environment["BASH_FUNC_x()"] = "old";
+    me.environment["HUGE"] = std::string(limits::kEnvironmentBytes + 1, 'x');
+    const Recorded recorded = record_environment(me);
+    EXPECT_EQ(dump_json(recorded.variables),
+              R"x({"BASH_FUNC_module%%":"() { :; }","DATA":"/scratch/d","HOME":"/home/me",)x"
+              R"x("PATH":"/usr/bin:/bin"})x");
+    EXPECT_EQ(recorded.stayed, 3U);  // TERM, LOCKSTEP_TOKEN, BASH_FUNC_x()
+    EXPECT_THAT(recorded.left_out, ElementsAre("BAD: it is not UTF-8", HasSubstr("HUGE: 64 KiB")));
+}
+
+TEST(CliCaller, OfTooLargeAnEnvironmentTheLargestStay) {
+    Caller me = somebody();
+    for (int i = 0; i < 6; ++i) {
+        me.environment["BIG" + std::to_string(i)] = std::string(60'000, 'x');
+    }
+    const Recorded recorded = record_environment(me);
+    EXPECT_LE(recorded.bytes, limits::kRecordedEnvironmentBytes);
+    EXPECT_EQ(recorded.left_out.size(), 2U);
+    EXPECT_TRUE(recorded.variables.contains("PATH"));
+}
+
+TEST(CliCaller, AnEnvironmentThatIsOnlyNamedComesFirstInPath) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directories(folder / "venv/bin");
+    ASSERT_TRUE(write_file_atomic(folder / "venv/bin/python", "", 0755));
+    const std::string programs = (folder / "venv/bin").string();
+    Caller me = somebody();
+    me.environment["VIRTUAL_ENV"] = (folder / "venv").string();
+    EXPECT_EQ(record_environment(me).variables["PATH"], programs + ":/usr/bin:/bin");
+    EXPECT_EQ(find_on_path("python", me), programs + "/python");
+    me.environment["PATH"] = "/bin:" + programs;  // the caller has said in which order
+    EXPECT_EQ(record_environment(me).variables["PATH"], "/bin:" + programs);
+}
+
+TEST(CliCaller, ASpecificationIsCompletedFromWhereTheCallerIs) {
+    const TemporaryFolder folder;
+    Caller me = somebody();
+    me.directory = folder.path().string();
+    ASSERT_TRUE(write_file_atomic(folder / "train.py", ""));
+    Json spec = parse_json(R"({"command":["python","train.py"],
+        "checkpoint":{"directory":"ckpt"},"environment":{"P":"/x:$PATH","D":"a$$b"},
+        "train":{"dataset":{"path":"~/data"}},"inherit_environment":true})")
+                    .value();
+    std::vector<std::string> notes;
+    std::vector<FieldError> errors;
+    complete_spec(spec, me, notes, errors);
+    EXPECT_TRUE(errors.empty());
+    EXPECT_EQ(spec["working_directory"], me.directory);
+    EXPECT_THAT(notes, ElementsAre(HasSubstr("where train.py is")));
+    EXPECT_EQ(spec["checkpoint"]["directory"], me.directory + "/ckpt");
+    EXPECT_EQ(spec["train"]["dataset"]["path"], "/home/me/data");
+    EXPECT_EQ(spec["environment"]["P"], "/x:/usr/bin:/bin");
+    EXPECT_EQ(spec["environment"]["D"], "a$$b");  // the daemon makes one of two
+    EXPECT_EQ(spec["recorded_environment"]["DATA"], "/scratch/d");
+
+    spec = parse_json(R"({"working_directory":"sub","environment":{"P":"$NOPE"},
+        "container":{"image":"./a.sif","mounts":["data:/data:ro","$DATA"]}})")
+               .value();
+    notes.clear();
+    complete_spec(spec, me, notes, errors);
+    EXPECT_EQ(spec["working_directory"], me.directory + "/sub");
+    EXPECT_EQ(spec["container"]["image"], me.directory + "/a.sif");
+    EXPECT_EQ(dump_json(spec["container"]["mounts"]), "[\"" + me.directory +
+                                                          "/data:/data:ro\","
+                                                          "\"/scratch/d:/scratch/d\"]");
+    ASSERT_EQ(errors.size(), 1U);
+    EXPECT_EQ(errors[0].pointer, "/environment/P");
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,210 @@
+#include "job/cli/run.hpp"
+
+#include "job/base/files.hpp"
+#include "job/cli/arguments.hpp"
+#include "job/cli/run_guess.hpp"
+#include "job/cli/suggest.hpp"
+#include "job/model/spec.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::cli {
+namespace {
+
+using test::TemporaryFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Words = std::vector<std::string>;
+
+// A folder with programs and a script, as a caller has it.
+class CliRun : public testing::Test {
+  protected:
+    void SetUp() override {
+        for (const char* name : {"python", "torchrun", "accelerate", "srun", "tool"}) {
+            ASSERT_TRUE(write_file_atomic(folder_ / name, "", 0755));
+        }
+        caller_.directory = folder_.path().string();
+        caller_.environment = {{"PATH", folder_.path().string()}};
+        script("train.py", "import os\nimport torch, numpy as np\n");
+    }
+    void script(const std::string& name, const std::string& text) const {
+        ASSERT_TRUE(write_file_atomic(folder_ / name, text));
+    }
+    Json plan(const Words& command) {
+        options_.command = command;
+        auto plan = plan_run(options_, caller_);
+        EXPECT_TRUE(plan.has_value()) << (plan ? "" : plan.error().message);
+        if (!plan) {
+            return Json::object();
+        }
+        Json whole = plan->spec;
+        if (whole.contains("inherit_environment")) {
+            whole["recorded_environment"] = Json::object();
+        }
+        const auto parsed = parse_spec(whole);
+        EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().message);
+        return plan->spec;
+    }
+    std::string refused(const Words& command) {
+        options_.command = command;
+        const auto plan = plan_run(options_, caller_);
+        EXPECT_FALSE(plan.has_value());
+        return plan ? "" : plan.error().message;
+    }
+    std::string framework_of(const std::string& text) {
+        script("x.py", text);
+        return plan({"python", "x.py"})["framework"].get<std::string>();
+    }
+
+    TemporaryFolder folder_;
+    Caller caller_;
+    RunOptions options_;
+};
+
+TEST_F(CliRun, ACommandAloneIsAJobHere) {
+    EXPECT_EQ(dump_json(plan({"python", "train.py", "--lr", "0.1"})),
+              R"({"name":"train","framework":"pytorch",)"
+              R"("command":["python","train.py","--lr","0.1"],)"
+              R"("resources":{"nodes":1,"ranks_per_node":1},"working_directory":")" +
+                  folder_.path().string() + R"(","inherit_environment":true})");
+}
+
+TEST_F(CliRun, OptionsBecomeFields) {
+    options_.nodes = 2;
+    options_.gpus_per_node = 8;
+    options_.time_limit = "4:00:00";
+    options_.partition = "gpu";
+    options_.setup = "module load cuda/12";
+    options_.environment = {"NCCL_DEBUG=INFO", "PATH"};
+    options_.max_restarts = 3;
+    const Json spec = plan({"python", "train.py"});
+    EXPECT_EQ(dump_json(spec["resources"]), R"({"nodes":2,"ranks_per_node":8,"gpus_per_node":8,)"
+                                            R"("time_limit":"4:00:00"})");
+    EXPECT_EQ(spec["slurm"]["partition"], "gpu");
+    EXPECT_EQ(spec["setup"], "module load cuda/12");
+    EXPECT_EQ(spec["environment"]["NCCL_DEBUG"], "INFO");
+    EXPECT_EQ(spec["environment"]["PATH"], folder_.path().string());
+    EXPECT_EQ(spec["recovery"]["max_restarts"], 3);
+    options_.bare = true;
+    EXPECT_FALSE(plan({"python", "train.py"}).contains("inherit_environment"));
+}
+
+TEST_F(CliRun, TheFrameworkIsWhatTheScriptImports) {
+    EXPECT_EQ(framework_of("import torch\nimport pytorch_lightning as pl\n"), "lightning");
+    EXPECT_EQ(framework_of("from lightning.pytorch import Trainer\n"), "lightning");
+    EXPECT_EQ(framework_of("from accelerate import Accelerator\nimport torch\n"), "accelerate");
+    EXPECT_EQ(framework_of("import tensorflow as tf\n"), "tensorflow");
+    EXPECT_EQ(framework_of("import torch.distributed as dist\nimport tensorflow\n"), "pytorch");
+    EXPECT_EQ(framework_of("import paddle.distributed as dist\n"), "paddle");
+    EXPECT_EQ(framework_of("  import jax\n"), "jax");
+    EXPECT_EQ(framework_of("import horovod.torch as hvd\nimport torch\n"), "horovod");
+    EXPECT_EQ(framework_of("from mymodel import main\n"), "pytorch");
+    EXPECT_EQ(plan({"tool", "x"})["framework"], "command");
+    options_.framework = "jax";
+    EXPECT_EQ(plan({"python", "train.py"})["framework"], "jax");
+}
+
+TEST_F(CliRun, LaunchersStartTheRanksOfTheirNode) {
+    options_.nodes = 2;
+    Json spec = plan({"torchrun", "--nproc_per_node=4", "train.py", "--nnodes", "9"});
+    EXPECT_EQ(spec["launch"], "node");
+    EXPECT_EQ(spec["framework"], "pytorch");
+    EXPECT_EQ(spec["name"], "train");
+    EXPECT_EQ(spec["resources"]["nodes"], 2);
+    EXPECT_EQ(spec["resources"]["ranks_per_node"], 4);
+    options_.nodes = 0;
+    spec = plan({"python", "-m", "torch.distributed.run", "--nnodes", "1:3", "train.py"});
+    EXPECT_EQ(spec["launch"], "node");
+    EXPECT_EQ(spec["resources"]["nodes"], 3);
+    options_.nodes = 2;
+    spec = plan({"accelerate", "launch", "--mixed_precision", "fp16", "train.py", "--x"});
+    EXPECT_EQ(dump_json(spec["command"]),
+              R"(["accelerate","launch","--num_machines","2","--num_processes","{world_size}",)"
+              R"("--machine_rank","{node_rank}","--main_process_ip","{master_addr}",)"
+              R"("--main_process_port","{master_port}","--mixed_precision","fp16","train.py",)"
+              R"("--x"])");
+    EXPECT_THAT(refused({"srun", "-N2", "x"}), HasSubstr("--framework mpi"));
+    options_.command = {"torchrun", "--standalone", "train.py"};
+    EXPECT_THAT(plan_run(options_, caller_)->warnings, ElementsAre(HasSubstr("--standalone")));
+}
+
+TEST_F(CliRun, WhatCannotRunIsRefusedWithWhatToDo) {
+    EXPECT_THAT(refused({}), HasSubstr("no command"));
+    EXPECT_THAT(refused({"pyhton", "train.py"}), HasSubstr("command not found: pyhton"));
+    EXPECT_THAT(refused({"train.py"}), HasSubstr("lockstep run -- python3 train.py"));
+    EXPECT_THAT(refused({"python train.py"}), HasSubstr("given as words"));
+    options_.name = "my run";
+    EXPECT_THAT(refused({"python", "train.py"}), HasSubstr("for instance my-run"));
+    options_.name = "";
+    options_.environment = {"A B=1"};
+    EXPECT_THAT(refused({"python", "train.py"}), HasSubstr("--env A B=1: must be NAME=VALUE"));
+    options_.environment = {"NOT_SET_HERE"};
+    EXPECT_THAT(refused({"python", "train.py"}), HasSubstr("it is not set here"));
+    options_.environment.clear();
+    options_.setup = "module load python";  // it may come from there
+    EXPECT_EQ(plan({"python3.12", "train.py"})["name"], "train");
+}
+
+TEST(CliArguments, WhatFollowsRunIsACommand) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    const auto prepared = [&](const Words& words) { return prepared_arguments(app, words); };
+    EXPECT_THAT(prepared({"run", "-N", "2", "python", "t.py", "-N", "9"}),
+                ElementsAre("run", "-N", "2", "--", "python", "t.py", "-N", "9"));
+    EXPECT_THAT(
+        prepared({"--json", "--url", "run", "run", "-fN4", "--time=1", "x", "--", "y"}),
+        ElementsAre("--json", "--url", "run", "run", "-fN4", "--time=1", "--", "x", "--", "y"));
+    EXPECT_THAT(prepared({"run", "-N", "2", "--", "x", "-f"}),
+                ElementsAre("run", "-N", "2", "--", "x", "-f"));
+    EXPECT_THAT(prepared({"submit", "a.json", "-f"}), ElementsAre("submit", "a.json", "-f"));
+    EXPECT_THAT(prepared({"help", "run"}), ElementsAre("run", "--help"));
+    EXPECT_THAT(prepared({"version"}), ElementsAre("--version"));
+
+    Words words = prepared({"run", "-N4", "-p", "gpu", "python", "train.py", "--lr", "0.1", ""});
+    app.parse(Words(words.rbegin(), words.rend()));
+    EXPECT_EQ(options.run.nodes, 4);
+    EXPECT_EQ(options.run.partition, "gpu");
+    EXPECT_THAT(options.run.command, ElementsAre("python", "train.py", "--lr", "0.1", ""));
+}
+
+TEST(CliArguments, AVerbThatIsNoneIsNamedWithItsNeighbour) {
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    EXPECT_EQ(unknown_verb(app, {"sumbit", "x.json"}),
+              "unknown command sumbit; did you mean submit?");
+    EXPECT_EQ(unknown_verb(app, {"--url", "submit", "cancle"}),
+              "unknown command cancle; did you mean cancel?");
+    EXPECT_EQ(unknown_verb(app, {"frobnicate"}), "unknown command frobnicate");
+    EXPECT_EQ(unknown_verb(app, {"jobs", "--all"}), "");
+    EXPECT_EQ(unknown_verb(app, {"--json"}), "");
+}
+
+TEST(CliSuggest, TheNearestWordIsMeantAndNoFarOne) {
+    const Words fields{"nodes", "spares", "ranks_per_node", "gpus_per_node", "time_limit"};
+    EXPECT_EQ(nearest("node", fields), "nodes");
+    EXPECT_EQ(nearest("nodse", fields), "nodes");
+    EXPECT_EQ(nearest("Time_Limit", fields), "time_limit");
+    EXPECT_EQ(nearest("gpus", fields), "gpus_per_node");
+    EXPECT_EQ(nearest("xyz", fields), "");
+    EXPECT_EQ(nearest("torch", {"native", "pytorch", "command"}), "pytorch");
+    EXPECT_EQ(nearest("", fields), "");
+}
+
+TEST(CliSuggest, FieldsAndWordsOfTheSpecificationAreSuggested) {
+    const Json torch = "torch";
+    EXPECT_EQ(suggestion({"/framework", "must be one of: native, pytorch, command"}, &torch),
+              "; did you mean pytorch?");
+    EXPECT_EQ(suggestion({"/resources/node", "unknown field"}, nullptr), "; did you mean nodes?");
+    EXPECT_EQ(suggestion({"/nmae", "unknown field"}, nullptr), "; did you mean name?");
+    EXPECT_THAT(suggestion({"/watch/x", "unknown field"}, nullptr),
+                HasSubstr("there are hang_seconds, straggler_score"));
+    EXPECT_EQ(suggestion({"/name", "is required"}, nullptr), "");
+}
+
+}  // namespace
+}  // namespace lockstep::cli
