@@ -103,7 +103,13 @@ Status RankLogReader::append(std::string& out, std::int64_t offset, std::size_t 
     return {};
 }
 
-Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_t most) const {
+bool RankLogReader::begins_line(std::int64_t offset) const {
+    char before = '\n';
+    return offset == 0 || ::pread(fd_.get(), &before, 1, offset - 1) != 1 || before == '\n';
+}
+
+Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_t most,
+                                                 LogTimes* times) const {
     const auto total = size();
     if (!total) {
         return fail(total.error());
@@ -111,14 +117,16 @@ Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_
     Slice slice;
     slice.offset = std::min(offset, *total);
     slice.next = slice.offset;
+    bool begins = times != nullptr && begins_line(slice.offset);
     while (slice.next < *total && most > 0) {
         const std::int64_t data = next_data(slice.next, *total);
         if (data > slice.next) {
             if (!slice.text.empty() && slice.text.back() != '\n') {
                 slice.text += '\n';
             }
-            slice.text += dropped_notice(data - slice.next);
+            slice.text += (times != nullptr ? "- - " : "") + dropped_notice(data - slice.next);
             slice.next = data;
+            begins = true;
             continue;
         }
         const std::int64_t end = next_hole(data, *total);
@@ -130,6 +138,12 @@ Result<RankLogReader::Slice> RankLogReader::read(std::int64_t offset, std::size_
         const std::size_t got = slice.text.size() - before;
         if (got == 0) {
             break;
+        }
+        if (times != nullptr) {
+            const std::string piece = slice.text.substr(before);
+            slice.text.resize(before);
+            slice.text += times->stamp(piece, slice.next, begins);
+            begins = piece.back() == '\n';
         }
         slice.next += static_cast<std::int64_t>(got);
         most -= got;

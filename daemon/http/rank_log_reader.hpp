@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include "daemon/http/log_times.hpp"
 #include "job/base/result.hpp"
 #include "job/base/unique_fd.hpp"
 
@@ -29,7 +30,8 @@ class RankLogReader {
         std::string text;
     };
     // From `offset` on, at most `most` bytes of the output and the notices of the holes among them.
-    Result<Slice> read(std::int64_t offset, std::size_t most) const;
+    // With `times` each line has its time before it (LogTimes::stamp), which is not counted.
+    Result<Slice> read(std::int64_t offset, std::size_t most, LogTimes* times = nullptr) const;
     Result<std::int64_t> size() const;
     // Where the last `lines` lines begin; at most `most` bytes before the end, and behind the last
     // hole. A last line without its newline counts as a line.
@@ -42,6 +44,8 @@ class RankLogReader {
     std::int64_t next_data(std::int64_t offset, std::int64_t size) const;
     // The first byte behind `offset` that is not kept; `size` when none.
     std::int64_t next_hole(std::int64_t offset, std::int64_t size) const;
+    // Whether a line begins at `offset`: the log does, or the byte before is a newline.
+    bool begins_line(std::int64_t offset) const;
     Status append(std::string& out, std::int64_t offset, std::size_t bytes) const;
 
     UniqueFd fd_;

@@ -15,17 +15,19 @@ namespace {
 constexpr std::int64_t kBlock = 4096;  // partial blocks are zeroed, not freed: punch whole ones
 }
 
-Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& caps) {
+Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& caps,
+                              std::int32_t generation) {
     UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0) {
         return fail(errno_error("open " + path.string(), errno));
     }
-    return RankLog{std::move(fd), info.st_size, caps};
+    return RankLog{std::move(fd), info.st_size, caps, LogMarker::open(path), generation};
 }
 
-void RankLog::append(std::string_view bytes) {
+void RankLog::append(std::string_view bytes, UnixMillis now) {
     keep_tail(bytes);
+    marker_.mark(size_, now, generation_);
     bool written = false;
     if (!full_ && unsaid_ > 0) {
         // Together with the bytes: on a disk that is still full there is no notice per piece.

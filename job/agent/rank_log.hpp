@@ -7,6 +7,8 @@
 // A full disk loses bytes, which are counted and said in the log as soon as there is room again.
 #pragma once
 
+#include "job/agent/log_marker.hpp"
+#include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 #include "job/base/unique_fd.hpp"
@@ -29,24 +31,36 @@ class RankLog {
     };
 
     // Opens or creates the file; a log of an earlier generation is continued.
-    static Result<RankLog> open(const std::filesystem::path& path, const Caps& caps);
-    static Result<RankLog> open(const std::filesystem::path& path) { return open(path, Caps()); }
+    static Result<RankLog> open(const std::filesystem::path& path, const Caps& caps,
+                                std::int32_t generation = 1);
+    static Result<RankLog> open(const std::filesystem::path& path, std::int32_t generation = 1) {
+        return open(path, Caps(), generation);
+    }
 
-    void append(std::string_view bytes);
+    // `now`: the node's clock, noted beside the log (log_marker.hpp).
+    void append(std::string_view bytes, UnixMillis now = SystemClock{}.wall());
     // The newest caps.tail bytes that were appended, printable() applied.
     std::string tail() const;
     std::int64_t size() const { return size_; }
     std::int64_t lost_bytes() const { return lost_; }
 
   private:
-    RankLog(UniqueFd fd, std::int64_t size, const Caps& caps)
-        : fd_(std::move(fd)), caps_(caps), size_(size), punched_(caps.head) {}
+    RankLog(UniqueFd fd, std::int64_t size, const Caps& caps, LogMarker marker,
+            std::int32_t generation)
+        : fd_(std::move(fd)),
+          marker_(std::move(marker)),
+          generation_(generation),
+          caps_(caps),
+          size_(size),
+          punched_(caps.head) {}
 
     bool write_all(std::string_view bytes);
     void keep_tail(std::string_view bytes);
     void free_middle();
 
     UniqueFd fd_;
+    LogMarker marker_;
+    std::int32_t generation_ = 1;
     Caps caps_;
     std::int64_t size_ = 0;
     std::int64_t punched_ = 0;  // everything between the head and here is a hole

@@ -1,6 +1,5 @@
 #include "job/cli/client.hpp"
 
-#include "job/base/ids.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/terminal.hpp"
@@ -57,17 +56,6 @@ Error problem(const ClientResponse& response) {
         detail = "the daemon answered with status " + std::to_string(response.status);
     }
     return {code_of(response.status), std::move(detail), std::move(fields)};
-}
-
-// ULIDs are upper case; people type what they like.
-std::string canonical_prefix(const std::string& text) {
-    std::string out = "ls-";
-    const bool prefixed = text.size() >= 3 && (text[0] == 'l' || text[0] == 'L') &&
-                          (text[1] == 's' || text[1] == 'S') && text[2] == '-';
-    for (const char c : text.substr(prefixed ? 3 : 0)) {
-        out += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    }
-    return out;
 }
 
 }  // namespace
@@ -136,45 +124,6 @@ Result<Json> Client::post_json(const std::string& target, std::string body, Head
         return fail(response.error());
     }
     return parse_answer(response->body);
-}
-
-Result<std::string> Client::resolve(const std::string& text) const {
-    std::string prefix = canonical_prefix(text);
-    if (is_job_id(prefix)) {
-        return prefix;
-    }
-    const bool plausible = prefix.size() >= 9 && prefix.size() < 29 &&
-                           std::all_of(prefix.begin() + 3, prefix.end(),
-                                       [](unsigned char c) { return std::isalnum(c) != 0; });
-    if (!plausible) {
-        return fail(Errc::invalid, "not a job id: " + one_line(text) +
-                                       " (ls- and 26 characters, or at least the first 6)");
-    }
-    std::vector<std::string> found;
-    std::string cursor;
-    for (bool more = true; more && found.size() < 2;) {
-        const auto page = get_json("/v1/jobs?limit=500" +
-                                   (cursor.empty() ? "" : "&cursor=" + query_encode(cursor)));
-        if (!page) {
-            return fail(page.error());
-        }
-        for (const Json& job : items_at(*page, "items")) {
-            const std::string id = text_at(job, "id");
-            if (id.compare(0, prefix.size(), prefix) == 0 && is_job_id(id)) {
-                found.push_back(id);
-            }
-        }
-        cursor = text_at(*page, "next_cursor");
-        more = !cursor.empty();
-    }
-    if (found.empty()) {
-        return fail(Errc::not_found, "no job begins with " + prefix);
-    }
-    if (found.size() > 1) {
-        return fail(Errc::conflict,
-                    "several jobs begin with " + prefix + ": " + found[0] + ", " + found[1]);
-    }
-    return found.front();
 }
 
 std::string query_encode(std::string_view text) {

@@ -36,10 +36,6 @@ class Client {
     Result<Json> ask_json(ClientRequest asked) const;
     Result<Json> post_json(const std::string& target, std::string body, Headers headers = {}) const;
 
-    // The id of the one job the text names: a whole id, or its beginning (6 characters or more
-    // after ls-, in any case). conflict: several.
-    Result<std::string> resolve(const std::string& text) const;
-
   private:
     Send send_;
     std::string where_;

@@ -3,6 +3,8 @@
 
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
+#include "job/cli/job_names.hpp"
+#include "job/cli/results.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/spec_views.hpp"
 #include "job/cli/views.hpp"
@@ -14,15 +16,64 @@
 namespace lockstep::cli {
 namespace {
 
+// The id of the job that `text` means; which one it took of several is said on standard error.
+Result<std::string> named_job(Context& context, const std::string& text, bool acting) {
+    auto found = find_job(context.client, text, acting);
+    if (!found) {
+        return fail(found.error());
+    }
+    if (!found->note.empty()) {
+        context.err << found->note << "\n";
+    }
+    return std::move(found->id);
+}
+
+// The sweep that a job is of, or that is named by its own id.
+Result<std::string> sweep_of(Context& context, const std::string& text) {
+    const auto id = named_job(context, text, false);
+    if (!id) {
+        return fail(id.error());
+    }
+    const auto job = context.client.get_json("/v1/jobs/" + *id);
+    if (!job) {
+        return fail(job.error());
+    }
+    const std::string sweep = text_at(at(*job, "sweep"), "id");
+    return sweep.empty() ? *id : sweep;
+}
+
+// The jobs of a sweep with what each has reached: one question a job.
+std::vector<SweepRow> sweep_rows(Context& context, const std::vector<Json>& jobs) {
+    std::vector<SweepRow> rows;
+    for (const Json& job : jobs) {
+        SweepRow row{job, {}};
+        const auto series = context.client.get_json("/v1/jobs/" + text_at(job, "id") +
+                                                    "/series?metric=loss&ranks=0&points=2");
+        if (series) {
+            row.loss = reached(*series);
+        }
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
 Exit jobs(Context& context) {
     const Options& options = context.options;
+    std::string sweep;
+    if (!options.sweep.empty()) {
+        const auto id = sweep_of(context, options.sweep);
+        if (!id) {
+            return report(context, id.error());
+        }
+        sweep = *id;
+    }
     std::string query;
     for (const auto& [name, value] :
          {std::pair<const char*, const std::string&>{"state", options.state},
           {"user", options.user},
           {"name", options.name},
           {"label", options.label},
-          {"sweep", options.sweep}}) {
+          {"sweep", sweep}}) {
         query += value.empty() ? "" : std::string("&") + name + "=" + query_encode(value);
     }
     std::vector<Json> found;
@@ -51,10 +102,32 @@ Exit jobs(Context& context) {
     } else if (found.empty()) {
         context.err << "no jobs"
                     << (query.empty() ? " yet: lockstep submit FILE\n" : " like that\n");
+    } else if (!sweep.empty()) {
+        print(context, sweep_table(context.terminal, sweep_rows(context, found)));
     } else {
-        print(context, jobs_table(context.terminal, found, context.clock.wall()));
+        print(context, jobs_table(context.terminal, found, context.clock.wall(),
+                                  query.empty() && context.terminal.interactive));
     }
     return Exit::ok;
+}
+
+// What the job's ranks have reported of the measures that people ask for; rank 0's, since a
+// validation is often its alone.
+std::vector<FinalValue> final_values(Context& context, const std::string& id) {
+    std::vector<FinalValue> values;
+    const std::string base = "/v1/jobs/" + id;
+    const auto known = context.client.get_json(base + "/metrics");
+    if (!known) {
+        return values;  // no rank has started, or a daemon that does not know
+    }
+    for (const std::string& metric : metrics_of_interest(*known)) {
+        const auto series = context.client.get_json(
+            base + "/series?metric=" + query_encode(metric) + "&ranks=0&points=2");
+        if (series) {
+            values.push_back({metric, reached(*series)});
+        }
+    }
+    return values;
 }
 
 Exit show(Context& context, const std::string& id) {
@@ -75,6 +148,7 @@ Exit show(Context& context, const std::string& id) {
         if (const auto spec = context.client.get_json("/v1/jobs/" + id + "/spec")) {
             print(context, spec_view(context.terminal, *spec));
         }
+        print(context, results_view(context.terminal, final_values(context, id)));
         // Of a hang; that there is none, or a daemon that knows of none, is no news.
         const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);
         const Json& items = evidence ? items_at(*evidence, "items") : items_at(Json(), "");
@@ -281,7 +355,7 @@ Exit script(Context& context) {
         context.out << harmless(text.get_ref<const std::string&>());
         return Exit::ok;
     }
-    const auto id = context.client.resolve(what);
+    const auto id = named_job(context, what, false);
     if (!id) {
         return report(context, id.error());
     }
@@ -407,7 +481,8 @@ Exit run_verb(Context& context, const std::string& verb) {
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }
-    const auto id = context.client.resolve(context.options.id);
+    const bool acting = verb == "cancel" || verb == "restart" || verb == "checkpoint";
+    const auto id = named_job(context, context.options.id, acting);
     if (!id) {
         return report(context, id.error());
     }

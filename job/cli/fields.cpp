@@ -49,7 +49,10 @@ std::string integer_text(const Json& object, std::string_view key) {
 }
 
 std::optional<std::int64_t> time_at(const Json& object, std::string_view key) {
-    const std::string text = text_at(object, key);
+    return time_of(text_at(object, key));
+}
+
+std::optional<std::int64_t> time_of(const std::string& text) {
     std::tm parts{};
     const char* rest = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
     if (rest == nullptr) {

@@ -2,6 +2,7 @@
 
 #include "job/cli/fields.hpp"
 #include "job/cli/live.hpp"
+#include "job/cli/story.hpp"
 #include "job/cli/views.hpp"
 
 #include <optional>
@@ -12,8 +13,11 @@ namespace {
 using Steady = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFollowTurn{500};
 constexpr std::chrono::seconds kPlainEvery{5};
+constexpr std::chrono::seconds kWaitingEvery{60};  // a job in the queue, in a pipe
 constexpr std::chrono::seconds kHistoryEvery{1};
 constexpr std::chrono::minutes kFollowPatience{10};  // without any answer, then it gives up
+
+constexpr double kJustSubmitted = 10;  // seconds
 
 double seconds_of(Steady::time_point time) {
     return std::chrono::duration<double>(time.time_since_epoch()).count();
@@ -57,8 +61,9 @@ class Follower {
         job_ = std::move(*job);
         view_.take_job(job_, seconds_of(now));
         found();
-        if (view_.state() != shown_state_) {
-            say_state();
+        tell_events();
+        if (view_.state() != shown_state_ || waited_on(now)) {
+            say_state(now);
         }
         if (quiet_) {
             return std::nullopt;
@@ -72,6 +77,46 @@ class Follower {
         ask_history(now);
         show(now);
         return std::nullopt;
+    }
+
+    // What has happened since the last look. What lies before the first one is only told of a job
+    // that was just submitted: show and events have the rest.
+    void tell_events() {
+        const bool first = !after_;
+        std::int64_t after = after_.value_or(0);
+        while (true) {
+            const auto page = context_.client.get_json(
+                base_ + "/events?limit=500&after=" + std::to_string(after));
+            if (!page || items_at(*page, "items").empty()) {
+                break;  // the next look asks again
+            }
+            for (const Json& event : items_at(*page, "items")) {
+                after = std::max(after, integer_at(event, "seq").value_or(0));
+                if (!first || since_submission() < kJustSubmitted) {
+                    tell(event);
+                }
+            }
+        }
+        after_ = after;
+    }
+
+    void tell(const Json& event) {
+        const auto line = story_line(context_.terminal, event);
+        if (!line) {
+            return;
+        }
+        const auto submitted = time_at(job_, "submitted_at");
+        const auto time = time_at(event, "time");
+        const double seconds =
+            submitted && time ? static_cast<double>(*time - *submitted) / 1000 : since_submission();
+        say(format_clock(seconds) + "  " + *line);
+    }
+
+    // Whether it is time to say again that the job waits, or what it waits for has changed.
+    bool waited_on(Steady::time_point now) const {
+        return !live() && !text_at(job_, "pending_reason").empty() && shown_waiting_ &&
+               (text_at(job_, "pending_reason") != shown_reason_ ||
+                now - *shown_waiting_ >= kWaitingEvery);
     }
 
     void ask_history(Steady::time_point now) {
@@ -110,7 +155,10 @@ class Follower {
         }
     }
 
-    double run_seconds() const { return running_seconds(job_, context_.clock.wall()).value_or(0); }
+    // Of a job that has not started: how long it has been waiting.
+    double run_seconds() const {
+        return running_seconds(job_, context_.clock.wall()).value_or(since_submission());
+    }
 
     double since_submission() const {
         const auto submitted = time_at(job_, "submitted_at");
@@ -122,12 +170,14 @@ class Follower {
         context_.out << text << std::endl;
     }
 
-    void say_state() {
+    void say_state(Steady::time_point now) {
         shown_state_ = view_.state();
         if (is_final_state(shown_state_)) {
             return;  // finish() says it
         }
         const std::string reason = text_at(job_, "pending_reason");
+        shown_waiting_ = now;
+        shown_reason_ = reason;
         say(format_clock(since_submission()) + "  " +
             paint(context_.terminal, state_style(shown_state_), shown_state_) +
             (reason.empty() ? "" : "  waits for: " + reason));
@@ -203,6 +253,9 @@ class Follower {
     FollowView view_;
     Json job_;
     std::string shown_state_;
+    std::string shown_reason_;
+    std::optional<Steady::time_point> shown_waiting_;
+    std::optional<std::int64_t> after_;  // the newest event that was read
     std::string last_plain_;
     std::optional<Steady::time_point> shown_plain_;
     std::optional<Steady::time_point> asked_history_;

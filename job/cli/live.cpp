@@ -234,8 +234,8 @@ void FollowView::summarise_ranks(const Terminal& terminal, std::vector<std::stri
 std::vector<std::string> FollowView::lines(const Terminal& terminal, double run_seconds) const {
     std::vector<std::string> out;
     std::string head = paint(terminal, Style::bold, name_) + "  " +
-                       paint(terminal, state_style(state_), state_) + "  " +
-                       format_clock(run_seconds);
+                       paint(terminal, state_style(state_), state_) +
+                       (pending_.empty() ? "  " : " for ") + format_clock(run_seconds);
     if (attempt_ > 1 || generation_ > 1) {
         head +=
             "  attempt " + std::to_string(attempt_) + "  generation " + std::to_string(generation_);

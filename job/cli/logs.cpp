@@ -1,26 +1,31 @@
 #include "job/base/text.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/log_stream.hpp"
+#include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
+
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 
 namespace lockstep::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLogsTurn{250};
+constexpr std::size_t kMergedRanks = 256;  // a megabyte each at most
 constexpr std::size_t kLongLine = 64U << 10U;
 
-// Prints one rank's log from where it left off. Text is held back until its line is complete, so
-// that lines of several ranks do not mix and no character is cut in two.
+// Prints one rank's log as it is, from where it left off. Text is held back until its line is
+// complete, so that no character is cut in two.
 class LogPrinter {
   public:
-    LogPrinter(Context& context, const std::string& base, std::int32_t rank, bool named)
-        : context_(context),
-          target_(base + "/logs?rank=" + std::to_string(rank)),
-          prefix_(named ? "[" + std::to_string(rank) + "] " : "") {}
+    LogPrinter(Context& context, const std::string& base, std::int32_t rank)
+        : context_(context), target_(base + "/logs?rank=" + std::to_string(rank)) {}
 
     // Everything that is there by now. True when something was new.
     Result<bool> more() {
@@ -74,33 +79,148 @@ class LogPrinter {
     }
     // A terminal obeys what it is sent, so foreign text is cleaned; a pipe gets the bytes.
     void write(std::string_view text) {
-        const std::string clean =
-            context_.terminal.interactive ? harmless(text) : std::string(text);
-        if (prefix_.empty()) {
-            context_.out << clean;
-            return;
-        }
-        for (std::size_t at = 0; at < clean.size();) {
-            const std::size_t end = std::min(clean.find('\n', at), clean.size() - 1);
-            context_.out << prefix_ << clean.substr(at, end + 1 - at);
-            at = end + 1;
-        }
+        context_.out << (context_.terminal.interactive ? harmless(text) : std::string(text));
     }
 
     Context& context_;
     std::string target_;
-    std::string prefix_;
     std::string held_;
     std::optional<std::int64_t> offset_;
 };
 
-Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std::string& base) {
-    if (context.options.rank != "all") {
-        const auto rank = to_int(context.options.rank);
-        if (!rank || *rank < 0 || *rank > 1'000'000) {
-            return fail(Errc::invalid, "--rank: a number or all");
+// Lines with times, of any number of ranks: those that were asked for, in the order of time.
+class LogMerger {
+  public:
+    LogMerger(Context& context, const std::string& base, std::shared_ptr<const re2::RE2> wanted,
+              std::optional<UnixMillis> since)
+        : context_(context), base_(base), wanted_(std::move(wanted)), since_(since) {}
+
+    void add(std::int32_t rank) {
+        streams_.try_emplace(rank, context_.client, base_, rank, context_.options.tail);
+    }
+
+    // Everything that is there by now, merged.
+    Result<void> more() {
+        std::set<std::int32_t> open;
+        for (auto& [rank, stream] : streams_) {
+            open.insert(rank);
+            if (const auto fetched = fill(stream, open, rank); !fetched) {
+                return fetched;
+            }
         }
-        return std::vector{static_cast<std::int32_t>(*rank)};
+        while (LogStream* first = earliest()) {
+            const LogLine line = first->take();
+            print(line);
+            if (first->empty()) {
+                if (const auto fetched = fill(*first, open, line.rank); !fetched) {
+                    return fetched;
+                }
+            }
+        }
+        context_.out << std::flush;
+        return {};
+    }
+
+    void flush() {
+        for (auto& [rank, stream] : streams_) {
+            stream.finish();
+        }
+        while (LogStream* first = earliest()) {
+            print(first->take());
+        }
+        context_.out << std::flush;
+    }
+
+  private:
+    // Until a line is at hand or nothing more is there.
+    Result<void> fill(LogStream& stream, std::set<std::int32_t>& open, std::int32_t rank) {
+        while (stream.empty() && open.count(rank) > 0) {
+            const auto fetched = stream.fetch();
+            if (!fetched) {
+                return fail(fetched.error());
+            }
+            if (!*fetched) {
+                open.erase(rank);
+            }
+        }
+        return {};
+    }
+
+    // The stream whose next line is the oldest; of equal ones the lowest rank's.
+    LogStream* earliest() {
+        LogStream* first = nullptr;
+        for (auto& [rank, stream] : streams_) {
+            if (!stream.empty() &&
+                (first == nullptr || stream.front().order < first->front().order)) {
+                first = &stream;
+            }
+        }
+        return first;
+    }
+
+    void print(const LogLine& line) {
+        if ((since_ && (!line.time || *line.time < *since_)) ||
+            (wanted_ && !re2::RE2::PartialMatch(line.text, *wanted_))) {
+            return;
+        }
+        if (context_.options.json) {
+            Json out = Json::object();
+            if (line.time) {
+                out["time"] = to_rfc3339(*line.time);
+            }
+            out["rank"] = line.rank;
+            if (line.generation > 0) {
+                out["generation"] = line.generation;
+            }
+            out["text"] = line.text;
+            context_.out << dump_json(out) << "\n";
+            return;
+        }
+        mark(line);
+        std::string text;
+        if (context_.options.timestamps) {
+            const bool person = context_.terminal.interactive;
+            text += (!line.time ? std::string("-")
+                     : person ? paint(context_.terminal, Style::dim, local_clock_millis(*line.time))
+                              : to_rfc3339(*line.time)) +
+                    " ";
+        }
+        if (streams_.size() > 1) {
+            text += "[" + std::to_string(line.rank) + "] ";
+        }
+        context_.out << text << (context_.terminal.interactive ? harmless(line.text) : line.text)
+                     << "\n";
+    }
+
+    // A line of its own where the ranks were started anew.
+    void mark(const LogLine& line) {
+        if (line.generation > generation_ && generation_ > 0) {
+            context_.out << paint(context_.terminal, Style::bold,
+                                  "--- generation " + std::to_string(line.generation) + " ---")
+                         << "\n";
+        }
+        generation_ = std::max(generation_, line.generation);
+    }
+
+    Context& context_;
+    std::string base_;
+    std::shared_ptr<const re2::RE2> wanted_;
+    std::optional<UnixMillis> since_;
+    std::map<std::int32_t, LogStream> streams_;
+    std::int32_t generation_ = 0;
+};
+
+bool has_failed(const Json& rank) {
+    return text_at(rank, "state") == "failed" || integer_at(rank, "signal").value_or(0) > 0 ||
+           integer_at(rank, "exit_code").value_or(0) > 0;
+}
+
+// The ranks that were asked for, as far as they are known by now.
+Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std::string& base) {
+    const Options& options = context.options;
+    if (!options.failed && options.rank != "all") {
+        auto ranks = parse_rank_set(options.rank.empty() ? "0" : options.rank, kMergedRanks);
+        return ranks ? std::move(ranks) : fail(ranks.error().in("--rank"));
     }
     const auto ranks = context.client.get_json(base + "/ranks");
     if (!ranks) {
@@ -108,77 +228,122 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
     }
     std::vector<std::int32_t> out;
     for (const Json& rank : items_at(*ranks, "items")) {
-        if (const auto number = integer_at(rank, "rank")) {
+        const auto number = integer_at(rank, "rank");
+        if (number && (!options.failed || has_failed(rank))) {
             out.push_back(static_cast<std::int32_t>(*number));
         }
+    }
+    if (out.size() > kMergedRanks) {
+        return fail(Errc::invalid, "at most " + std::to_string(kMergedRanks) +
+                                       " ranks at a time, there are " + std::to_string(out.size()) +
+                                       ": choose with --rank 0-255");
     }
     return out;
 }
 
-// Whether the job has ended. Ranks it has by now are added to `printers`.
-Result<bool> look(Context& context, const std::string& base,
-                  std::map<std::int32_t, LogPrinter>& printers) {
+// One round over all ranks: whether the job has ended. An Error only when it is worth ending for.
+template <class Take>
+Result<bool> logs_round(Context& context, const std::string& base, const Take& take) {
     const auto job = context.client.get_json(base);
     if (!job) {
         return fail(job.error());
     }
+    const bool ended = is_final_state(text_at(*job, "state"));
     const auto ranks = ranks_asked(context, base);
     if (!ranks) {
         return fail(ranks.error());
     }
-    for (const std::int32_t rank : *ranks) {
-        printers.try_emplace(rank, context, base, rank, context.options.rank == "all");
+    const Result<void> more = take(*ranks);
+    // A rank that has not started has no log yet.
+    const bool later = !more && (may_pass(more.error()) || more.error().code == Errc::not_found);
+    if (!more && !(context.options.log_follow && !ended && later)) {
+        return fail(more.error());
     }
-    return is_final_state(text_at(*job, "state"));
-}
-
-// One round over all ranks. An Error only when it is worth ending for.
-Result<bool> round(Context& context, const std::string& base,
-                   std::map<std::int32_t, LogPrinter>& printers) {
-    const bool follow = context.options.log_follow;
-    auto ended = look(context, base, printers);
-    if (!ended) {
-        return ended;
-    }
-    for (auto& [rank, printer] : printers) {
-        const auto more = printer.more();
-        // A rank that has not started has no log yet.
-        const bool later =
-            !more && (may_pass(more.error()) || more.error().code == Errc::not_found);
-        if (!more && !(follow && !*ended && later)) {
-            return fail(more.error());
-        }
-    }
-    context.out << std::flush;
     return ended;
 }
 
-}  // namespace
-
-Exit logs(Context& context, const std::string& id) {
+template <class Take, class Flush>
+Exit read_logs(Context& context, const std::string& id, const Take& take, const Flush& flush) {
     const std::string base = "/v1/jobs/" + id;
-    std::map<std::int32_t, LogPrinter> printers;
-    if (context.options.log_follow) {
+    const bool follow = context.options.log_follow;
+    if (follow) {
         context.watching(id);
     }
     bool said = false;
     while (true) {
-        const auto ended = round(context, base, printers);
-        if (!ended && !(context.options.log_follow && may_pass(ended.error()))) {
+        const auto ended = logs_round(context, base, take);
+        if (!ended && !(follow && may_pass(ended.error()))) {
             return report(context, ended.error());
         }
         if (!ended && !said) {
             context.err << "no answer from " << context.client.where() << "; asking again\n";
         }
         said = !ended;
-        if (!context.options.log_follow || (ended && *ended)) {
-            for (auto& [rank, printer] : printers) {
-                printer.flush();
-            }
+        if (!follow || (ended && *ended)) {
+            flush();
             return Exit::ok;
         }
         context.sleep(kLogsTurn);
     }
+}
+
+Exit plain_log(Context& context, const std::string& id, std::int32_t rank) {
+    LogPrinter printer(context, "/v1/jobs/" + id, rank);
+    return read_logs(
+        context, id,
+        [&](const std::vector<std::int32_t>&) -> Result<void> {
+            const auto more = printer.more();
+            context.out << std::flush;
+            return more ? Result<void>{} : fail(more.error());
+        },
+        [&] { printer.flush(); });
+}
+
+}  // namespace
+
+Exit logs(Context& context, const std::string& id) {
+    const Options& options = context.options;
+    std::shared_ptr<re2::RE2> wanted;
+    if (!options.grep.empty()) {
+        wanted = std::make_shared<re2::RE2>(options.grep, re2::RE2::Quiet);
+        if (!wanted->ok()) {
+            return report(context, {Errc::invalid, "--grep: " + wanted->error()});
+        }
+    }
+    std::optional<UnixMillis> since;
+    if (!options.since.empty()) {
+        const auto moment = parse_moment(options.since, context.clock.wall());
+        if (!moment) {
+            return report(context, moment.error().in("--since"));
+        }
+        since = *moment;
+    }
+    const bool plain = !options.failed && !options.timestamps && !options.json && !wanted && !since;
+    if (plain && options.rank != "all") {
+        const auto ranks = ranks_asked(context, "");
+        if (!ranks) {
+            return report(context, ranks.error());
+        }
+        if (ranks->size() == 1) {
+            return plain_log(context, id, ranks->front());
+        }
+    }
+    LogMerger merger(context, "/v1/jobs/" + id, wanted, since);
+    bool any = false;
+    const Exit end = read_logs(
+        context, id,
+        [&](const std::vector<std::int32_t>& ranks) {
+            for (const std::int32_t rank : ranks) {
+                any = true;
+                merger.add(rank);
+            }
+            return merger.more();
+        },
+        [&] { merger.flush(); });
+    if (end == Exit::ok && !any) {
+        context.err << (options.failed ? "no rank has failed\n" : "no rank has started yet\n");
+    }
+    return end;
 }
 
 }  // namespace lockstep::cli

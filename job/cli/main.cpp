@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <ctime>
 #include <iostream>
 #include <string_view>
-#include <thread>
 
 namespace lockstep::cli {
 namespace {
@@ -32,6 +32,23 @@ extern "C" void on_interrupt(int /*signal*/) {
         // Nobody reads; there is nobody left to tell.
     }
     ::_exit(static_cast<int>(Exit::interrupted));
+}
+
+volatile std::sig_atomic_t resized = 0;
+
+// Ends a sleep early, so that a view is drawn again at its new size.
+extern "C" void on_window_change(int /*signal*/) {
+    resized = 1;
+}
+
+void sleep_or_resize(Terminal& terminal, std::chrono::milliseconds time) {
+    const timespec span{static_cast<std::time_t>(time.count() / 1000),
+                        static_cast<long>(time.count() % 1000) * 1'000'000};
+    ::nanosleep(&span, nullptr);
+    if (resized != 0) {
+        resized = 0;
+        terminal.measure();
+    }
 }
 
 void set_farewell(const std::string& id) {
@@ -99,16 +116,17 @@ Exit with_daemon(const Options& options, const std::string& verb) {
         std::cerr << "error: " << client.error().message << "\n";
         return Exit::usage;
     }
-    const Terminal terminal = Terminal::detect();
+    Terminal terminal = Terminal::detect();
     const SystemClock clock;
-    Context context{options,
-                    terminal,
-                    *client,
-                    clock,
-                    [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); },
-                    std::cout,
-                    std::cerr,
-                    set_farewell};
+    Context context{
+        options,
+        terminal,
+        *client,
+        clock,
+        [&terminal](std::chrono::milliseconds time) { sleep_or_resize(terminal, time); },
+        std::cout,
+        std::cerr,
+        set_farewell};
     if (verb == "run") {
         Interrupts interrupts{[&access](const std::string& id) { return cancel_now(*access, id); }};
         context.watching = [&interrupts](const std::string& id) { interrupts.watching(id); };
@@ -136,6 +154,7 @@ int run(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
     std::signal(SIGPIPE, SIG_DFL);
+    std::signal(SIGWINCH, on_window_change);
     if (verb == "login") {
         return static_cast<int>(log_in(options, terminal_dialog(std::cerr), std::cout, std::cerr));
     }

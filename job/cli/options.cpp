@@ -78,7 +78,9 @@ CLI::App* verb(CLI::App& app, const std::string& name, const std::string& help) 
 CLI::App* job_verb(CLI::App& app, Options& options, const std::string& name,
                    const std::string& help) {
     CLI::App* made = verb(app, name, help);
-    made->add_option("ID", options.id, "Job id, or its beginning (ls- and 6 characters or more)")
+    made->add_option("ID", options.id,
+                     "Any unique part of the job's id, its name, last (your newest), or @3 (line 3 "
+                     "of lockstep jobs)")
         ->required()
         ->type_name("ID");
     return made;
@@ -126,7 +128,10 @@ void declare_jobs(CLI::App& app, Options& options) {
     jobs->add_option("--name", options.name, "Only jobs with this name")->type_name("NAME");
     jobs->add_option("--label", options.label, "Only jobs with this label")
         ->type_name("NAME:VALUE");
-    jobs->add_option("--sweep", options.sweep, "Only the jobs of this sweep")->type_name("ID");
+    jobs->add_option("--sweep", options.sweep,
+                     "The jobs of the sweep that this job is of, the lowest loss first, with their "
+                     "parameters")
+        ->type_name("ID");
     jobs->add_option("-n,--limit", options.limit, "At most so many")
         ->check(CLI::Range(1, 1'000'000).description(""))
         ->type_name("N")
@@ -199,6 +204,27 @@ void declare_export(CLI::App& app, Options& options) {
     verb->add_flag("--overwrite", options.overwrite, "Replace an earlier export");
 }
 
+void declare_logs(CLI::App& app, Options& options) {
+    CLI::App* logs = job_verb(app, options, "logs",
+                              "Print what ranks wrote; of several ranks in the order of time");
+    CLI::Option* ranks =
+        logs->add_option("--rank", options.rank, "Which ranks, as in 0-3,7, or all (default: 0)")
+            ->type_name("SET|all");
+    logs->add_flag("--failed", options.failed, "The ranks that failed")->excludes(ranks);
+    logs->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
+    logs->add_flag("-t,--timestamps", options.timestamps,
+                   "Begin each line with its time and mark where a generation begins");
+    CLI::Option* tail = logs->add_option("--tail", options.tail, "Only the last lines of each rank")
+                            ->check(CLI::Range(1, 1'000'000).description(""))
+                            ->type_name("N");
+    logs->add_option("--since", options.since,
+                     "Only lines from this time on (2026-11-22T08:30:00Z), or so long ago (30m)")
+        ->type_name("TIME")
+        ->excludes(tail);
+    logs->add_option("--grep", options.grep, "Only lines that this regular expression (RE2) is in")
+        ->type_name("REGEX");
+}
+
 void declare_one_job(CLI::App& app, Options& options) {
     job_verb(app, options, "show", "Show one job: state, attempts, cause")
         ->add_flag("--environment", options.environment,
@@ -220,14 +246,7 @@ void declare_one_job(CLI::App& app, Options& options) {
         ->type_name("SECONDS")
         ->capture_default_str();
     top->add_flag("--once", options.once, "Print one table of all ranks and end");
-    CLI::App* logs = job_verb(app, options, "logs", "Print what a rank wrote");
-    logs->add_option("--rank", options.rank, "Number of the rank, or all")
-        ->type_name("N|all")
-        ->capture_default_str();
-    logs->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
-    logs->add_option("--tail", options.tail, "Only the last lines")
-        ->check(CLI::Range(1, 1'000'000).description(""))
-        ->type_name("N");
+    declare_logs(app, options);
     CLI::App* evidence = job_verb(app, options, "evidence",
                                   "Show what the ranks of a hang were doing, lagging ones first");
     evidence->add_option("--rank", options.evidence_rank, "Print the texts of this rank")

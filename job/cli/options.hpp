@@ -74,8 +74,10 @@ struct Options {
     std::int64_t limit = 20;
     // one job
     std::string id;
-    std::string rank = "0";
+    std::string rank;           // logs; "" = 0, or with --failed those that failed
     std::int64_t tail = 0;      // 0 = from the beginning
+    std::string since;          // logs; "" = all
+    std::string grep;           // logs: RE2; "" = all
     std::string evidence_rank;  // "" = all
     std::string what;           // of the evidence; "" = all
     std::string metric;
@@ -116,6 +118,8 @@ struct Options {
     bool whole_sweep = false;  // cancel
     bool quiet = false;        // jobs
     bool log_follow = false;   // logs, events
+    bool timestamps = false;   // logs
+    bool failed = false;       // logs
     bool watch = false;        // ranks
     bool once = false;         // top
     bool reverse = false;      // top

@@ -3,6 +3,7 @@
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/plot.hpp"
+#include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
 
 #include <algorithm>
@@ -25,21 +26,8 @@ Result<Bound> parse_bound(const std::string& text, UnixMillis now) {
     if (const auto number = to_double(text); number && std::isfinite(*number)) {
         return Bound{*number, false, true};
     }
-    static constexpr std::array<std::pair<char, double>, 4> kUnits{
-        {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86'400}}};
-    for (const auto& [unit, seconds] : kUnits) {
-        const auto number = text.size() > 1 && text.back() == unit
-                                ? to_double(std::string_view(text).substr(0, text.size() - 1))
-                                : std::nullopt;
-        if (number && std::isfinite(*number) && *number >= 0) {
-            return Bound{static_cast<double>(now) / 1000 - *number * seconds, true, false};
-        }
-    }
-    Json holder = Json::object();
-    holder["time"] = text;
-    const bool utc = text.size() == 19 || (text.size() > 19 && text.back() == 'Z');
-    if (const auto time = time_at(holder, "time"); time && utc) {
-        return Bound{static_cast<double>(*time) / 1000, true, false};
+    if (const auto moment = parse_moment(text, now)) {
+        return Bound{static_cast<double>(*moment) / 1000, true, false};
     }
     return fail(Errc::invalid,
                 "give a step, a time in UTC as in 2026-11-22T08:30:00Z, or how long "

@@ -120,13 +120,17 @@ Terminal Terminal::detect() {
     terminal.interactive = is_terminal && !term.empty() && term != "dumb";
     terminal.colour = terminal.interactive && environment("NO_COLOR").empty();
     terminal.unicode = reads_utf8();
+    terminal.measure();
+    return terminal;
+}
+
+void Terminal::measure() {
     winsize size{};
-    if (is_terminal) {
+    if (::isatty(STDOUT_FILENO) == 1) {
         ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
     }
-    terminal.width = dimension("COLUMNS", size.ws_col, 80);
-    terminal.height = dimension("LINES", size.ws_row, 24);
-    return terminal;
+    width = dimension("COLUMNS", size.ws_col, 80);
+    height = dimension("LINES", size.ws_row, 24);
 }
 
 std::string paint(const Terminal& terminal, Style style, std::string_view text) {
@@ -361,26 +365,37 @@ std::vector<std::string> Table::lines(const Terminal& terminal) const {
     return out;
 }
 
+std::size_t LiveBlock::rows() const {
+    const std::size_t width = std::max<std::size_t>(terminal_.width, 1);
+    std::size_t rows = 0;
+    for (const std::size_t columns : drawn_) {
+        rows += columns <= width ? 1 : (columns + width - 1) / width;
+    }
+    return rows;
+}
+
 void LiveBlock::draw(const std::vector<std::string>& lines) {
     // One write: the cursor goes up, each line is replaced and its rest cleared, what is left of a
-    // longer block before is cleared too. Lines are cut, so none wraps and the count is right.
+    // longer block before is cleared too. Lines are cut to the width of now, so none wraps.
     std::string text;
-    if (drawn_ > 0) {
-        text += "\x1b[" + std::to_string(drawn_) + "A\r";
+    if (const std::size_t up = rows(); up > 0) {
+        text += "\x1b[" + std::to_string(up) + "A\r";
     }
     const std::size_t room = terminal_.height > 1 ? terminal_.height - 1 : 1;
-    drawn_ = std::min(lines.size(), room);
-    for (std::size_t i = 0; i < drawn_; ++i) {
-        text += cut(terminal_, lines[i], terminal_.width) + "\x1b[K\n";
+    drawn_.clear();
+    for (std::size_t i = 0; i < std::min(lines.size(), room); ++i) {
+        const std::string line = cut(terminal_, lines[i], terminal_.width);
+        drawn_.push_back(visible_width(line));
+        text += line + "\x1b[K\n";
     }
     out_ << text << "\x1b[J" << std::flush;
 }
 
 void LiveBlock::erase() {
-    if (drawn_ > 0) {
-        out_ << "\x1b[" << drawn_ << "A\r\x1b[J" << std::flush;
-        drawn_ = 0;
+    if (const std::size_t up = rows(); up > 0) {
+        out_ << "\x1b[" << up << "A\r\x1b[J" << std::flush;
     }
+    drawn_.clear();
 }
 
 }  // namespace lockstep::cli

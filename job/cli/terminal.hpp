@@ -21,6 +21,8 @@ struct Terminal {
 
     // Looks at stdout, TERM, NO_COLOR (https://no-color.org), the locale and COLUMNS.
     static Terminal detect();
+    // Asks for the size again: after SIGWINCH.
+    void measure();
 };
 
 enum class Style { plain, bold, dim, red, green, yellow, blue, magenta, cyan };
@@ -76,19 +78,23 @@ class Table {
 };
 
 // Lines at the end of the output that are replaced by the next draw(). Only for an interactive
-// terminal. What is printed in between goes above them: erase() first.
+// terminal. What is printed in between goes above them: erase() first. A terminal that was made
+// narrower in between has wrapped the lines (as VTE, kitty, tmux and others do): they are counted
+// at its new width.
 class LiveBlock {
   public:
     LiveBlock(std::ostream& out, const Terminal& terminal) : out_(out), terminal_(terminal) {}
     void draw(const std::vector<std::string>& lines);
     void erase();
     // Leaves the lines where they are.
-    void keep() { drawn_ = 0; }
+    void keep() { drawn_.clear(); }
 
   private:
+    std::size_t rows() const;
+
     std::ostream& out_;
     const Terminal& terminal_;
-    std::size_t drawn_ = 0;
+    std::vector<std::size_t> drawn_;  // columns of each line that stands there
 };
 
 }  // namespace lockstep::cli

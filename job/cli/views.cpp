@@ -3,6 +3,8 @@
 
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
+#include "job/cli/job_names.hpp"
+#include "job/cli/times.hpp"
 #include "job/model/state.hpp"
 
 #include <algorithm>
@@ -12,9 +14,14 @@
 namespace lockstep::cli {
 namespace {
 
-std::string time_or_dash(const Json& object, std::string_view key) {
-    const std::string text = short_time(object, key);
-    return text.empty() ? "-" : text;
+// 2026-11-21T01:02:03.456Z → 2026-11-21 02:02:03 CET (12m ago)
+std::string moment_text(const Json& object, std::string_view key, UnixMillis now) {
+    const auto time = time_at(object, key);
+    if (!time) {
+        return "-";
+    }
+    return local_time(*time) + (*time > now ? " (in " + age_text(now, *time) + ")"
+                                            : " (" + age_text(*time, now) + " ago)");
 }
 
 std::string seconds_between(const Json& object, std::string_view from, std::string_view to,
@@ -42,8 +49,8 @@ class Facts {
     explicit Facts(const Terminal& terminal, Lines& lines) : terminal_(terminal), lines_(lines) {}
     void add(std::string_view name, const std::string& value) {
         if (!value.empty() && value != "-") {
-            lines_.push_back(paint(terminal_, Style::dim, fit(terminal_, name, 12, false)) + "  " +
-                             value);
+            lines_.push_back(paint(terminal_, Style::dim, fit(terminal_, name, kFactName, false)) +
+                             "  " + value);
         }
     }
 
@@ -96,7 +103,46 @@ std::string anomalies_text(const Json& job) {
     return out;
 }
 
-std::string cause_line(const Json& cause) {
+void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Lines& lines) {
+    for (const Json& attempt : items_at(job, "attempts")) {
+        std::string line = "attempt " + integer_text(attempt, "number");
+        line += text_at(attempt, "state").empty() ? "" : "  " + text_at(attempt, "state");
+        const std::string number = text_at(attempt, "scheduler_id");
+        const bool slurm = number.find_first_not_of("0123456789") == std::string::npos;
+        line += number.empty() ? "" : (slurm ? "  Slurm job " : "  ") + number;
+        lines.push_back(paint(terminal, Style::bold, line) + "  " +
+                        seconds_between(attempt, "started_at", "finished_at", now));
+        Facts facts(terminal, lines);
+        for (const auto& [label, key] : {std::pair{"  nodes", "nodes"}, {"  lost", "lost_nodes"}}) {
+            std::string nodes;
+            for (const Json& node : items_at(attempt, key)) {
+                nodes += (nodes.empty() ? "" : " ") +
+                         (node.is_string() ? one_line(node.get_ref<const std::string&>())
+                                           : text_at(node, "node"));
+            }
+            facts.add(label, nodes);
+        }
+        for (const Json& one : items_at(attempt, "preflight")) {
+            facts.add("  " + text_at(one, "severity"), text_at(one, "node") + ": " +
+                                                           text_at(one, "found") + "; expected " +
+                                                           text_at(one, "expected"));
+        }
+        for (const Json& generation : items_at(attempt, "generations")) {
+            std::string text = seconds_between(generation, "started_at", "finished_at", now);
+            if (const auto step = integer_at(generation, "resumed_from_step"); step && *step >= 0) {
+                text += "  resumed from step " + std::to_string(*step);
+            }
+            const std::string cause = cause_text(at(generation, "cause"));
+            text.append(cause.empty() ? "" : "  ").append(cause);
+            facts.add("  gen. " + integer_text(generation, "number"), text);
+        }
+        facts.add("  ended", cause_text(at(attempt, "cause")));
+    }
+}
+
+}  // namespace
+
+std::string cause_text(const Json& cause) {
     const std::string kind = text_at(cause, "class");
     if (kind.empty() || kind == "none") {
         return "";
@@ -123,45 +169,6 @@ std::string cause_line(const Json& cause) {
     return where.empty() ? out : out + " (" + where + ")";
 }
 
-void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Lines& lines) {
-    for (const Json& attempt : items_at(job, "attempts")) {
-        std::string line = "attempt " + integer_text(attempt, "number");
-        for (const char* key : {"state", "scheduler_id"}) {
-            const std::string text = text_at(attempt, key);
-            line += text.empty() ? "" : "  " + text;
-        }
-        lines.push_back(paint(terminal, Style::bold, line) + "  " +
-                        seconds_between(attempt, "started_at", "finished_at", now));
-        Facts facts(terminal, lines);
-        for (const auto& [label, key] : {std::pair{"  nodes", "nodes"}, {"  lost", "lost_nodes"}}) {
-            std::string nodes;
-            for (const Json& node : items_at(attempt, key)) {
-                nodes += (nodes.empty() ? "" : " ") +
-                         (node.is_string() ? one_line(node.get_ref<const std::string&>())
-                                           : text_at(node, "node"));
-            }
-            facts.add(label, nodes);
-        }
-        for (const Json& one : items_at(attempt, "preflight")) {
-            facts.add("  " + text_at(one, "severity"), text_at(one, "node") + ": " +
-                                                           text_at(one, "found") + "; expected " +
-                                                           text_at(one, "expected"));
-        }
-        for (const Json& generation : items_at(attempt, "generations")) {
-            std::string text = seconds_between(generation, "started_at", "finished_at", now);
-            if (const auto step = integer_at(generation, "resumed_from_step"); step && *step >= 0) {
-                text += "  resumed from step " + std::to_string(*step);
-            }
-            const std::string cause = cause_line(at(generation, "cause"));
-            text.append(cause.empty() ? "" : "  ").append(cause);
-            facts.add("  gen. " + integer_text(generation, "number"), text);
-        }
-        facts.add("  ended", cause_line(at(attempt, "cause")));
-    }
-}
-
-}  // namespace
-
 bool is_final_state(std::string_view state) {
     const auto parsed = parse_job_state(state);
     return parsed && is_final(*parsed);
@@ -175,19 +182,36 @@ std::optional<double> running_seconds(const Json& job, UnixMillis now) {
     return static_cast<double>(time_at(job, "finished_at").value_or(now) - *begin) / 1000;
 }
 
-Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now) {
-    Table table({{"ID"},
-                 {"NAME", false, true},
-                 {"STATE"},
-                 {"STEP", true},
-                 {"TIME", true},
-                 {"USER", false, true}});
+Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now,
+                 bool numbered) {
+    std::vector<Table::Column> columns;
+    if (numbered) {
+        columns.push_back({"@", true});
+    }
+    columns.insert(columns.end(), {{"ID"},
+                                   {"NAME", false, true},
+                                   {"STATE"},
+                                   {"STEP", true},
+                                   {"RAN", true},
+                                   {"AGE", true},
+                                   {"USER", false, true}});
+    Table table(std::move(columns));
+    const std::size_t length = terminal.interactive ? short_id_length(jobs) : std::string::npos;
+    std::size_t number = 0;
     for (const Json& job : jobs) {
+        std::vector<std::string> cells;
+        if (numbered) {
+            cells.push_back("@" + std::to_string(++number));
+        }
         const std::string state = text_at(job, "state");
         const auto seconds = running_seconds(job, now);
-        table.row({text_at(job, "id"), text_at(job, "name"),
-                   paint(terminal, state_style(state), state), integer_text(job, "step"),
-                   seconds ? format_clock(*seconds) : "-", text_at(job, "user")});
+        const auto submitted = time_at(job, "submitted_at");
+        cells.insert(cells.end(),
+                     {short_id(text_at(job, "id"), length, terminal.unicode), text_at(job, "name"),
+                      paint(terminal, state_style(state), state), integer_text(job, "step"),
+                      seconds ? format_clock(*seconds) : "-",
+                      submitted ? age_text(*submitted, now) : "-", text_at(job, "user")});
+        table.row(std::move(cells));
     }
     return table.lines(terminal);
 }
@@ -232,7 +256,7 @@ void other_failures(const Terminal& terminal, const Json& cause, Lines& lines) {
 
 Lines cause_view(const Terminal& terminal, const Json& cause) {
     Lines lines;
-    const std::string line = cause_line(cause);
+    const std::string line = cause_text(cause);
     if (line.empty()) {
         return lines;
     }
@@ -284,16 +308,16 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     Facts facts(terminal, lines);
     facts.add("id", text_at(job, "id"));
     facts.add("waits for", text_at(job, "pending_reason"));
-    facts.add("may start", time_or_dash(job, "expected_start"));
+    facts.add("may start", moment_text(job, "expected_start", now));
     facts.add("framework", text_at(job, "framework"));
     facts.add("resources", resources_text(job));
     facts.add("user", text_at(job, "user"));
     facts.add("labels", labels_text(job));
     facts.add("sweep", sweep_text(job));
     facts.add("after", after_text(job));
-    facts.add("submitted", time_or_dash(job, "submitted_at"));
-    facts.add("started", time_or_dash(job, "started_at"));
-    facts.add("finished", time_or_dash(job, "finished_at"));
+    facts.add("submitted", moment_text(job, "submitted_at", now));
+    facts.add("started", moment_text(job, "started_at", now));
+    facts.add("finished", moment_text(job, "finished_at", now));
     if (const auto seconds = running_seconds(job, now)) {
         facts.add("ran", format_clock(*seconds));
     }
@@ -309,6 +333,13 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
         facts.add("HANGS", "since " + short_time(hang, "since") + ": " + text_at(hang, "message"));
     }
     facts.add("anomalies", anomalies_text(job));
+    if (const auto saved = integer_at(job, "checkpoint_step")) {
+        facts.add("checkpoint",
+                  text_at(job, "checkpoint_path") + " (step " + std::to_string(*saved) + ")");
+    }
+    if (const Json& attempts = items_at(job, "attempts"); !attempts.empty()) {
+        facts.add("logs", text_at(attempts.back(), "directory"));
+    }
     for (const Json& warning : items_at(job, "warnings")) {
         facts.add("warning",
                   warning.is_string() ? one_line(warning.get_ref<const std::string&>()) : "");
@@ -321,9 +352,9 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
 }
 
 std::string event_line(const Terminal& terminal, const Json& event) {
-    std::string time = text_at(event, "time");
-    if (terminal.interactive && time.size() > 19) {
-        time = time.substr(11, 8);  // a pipe gets the date, too
+    std::string time = text_at(event, "time");  // a pipe gets it whole, in UTC
+    if (const auto moment = time_at(event, "time"); terminal.interactive && moment) {
+        time = local_clock(*moment);
     }
     std::string line =
         paint(terminal, Style::dim, time) + "  " + fit(terminal, text_at(event, "kind"), 18, false);
@@ -345,7 +376,7 @@ std::string event_line(const Terminal& terminal, const Json& event) {
             line += std::string("  ") + key + " " + std::to_string(*value);
         }
     }
-    const std::string cause = cause_line(at(data, "cause"));
+    const std::string cause = cause_text(at(data, "cause"));
     return cause.empty() ? line : line + "  " + cause;
 }
 

@@ -14,12 +14,20 @@ namespace lockstep::cli {
 
 using Lines = std::vector<std::string>;
 
-// One line a job, newest first as given. `now` for "how long".
-Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now);
+// Columns of the names on the left of `show`.
+inline constexpr std::size_t kFactName = 12;
+
+// One line a job, newest first as given. `now` for "how long". `numbered`: they are all there are
+// from the newest on, and a person reads them: each line has its number, which is a name (@3). On a
+// terminal ids are shortened.
+Lines jobs_table(const Terminal& terminal, const std::vector<Json>& jobs, UnixMillis now,
+                 bool numbered);
 // Everything about one job.
 Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now);
 // The cause with the tail of the failing rank's log; empty when there is none.
 Lines cause_view(const Terminal& terminal, const Json& cause);
+// "rank_exit: rank 1 on n1 exited with code 1"; "" when there is none.
+std::string cause_text(const Json& cause);
 // One line of an event list.
 std::string event_line(const Terminal& terminal, const Json& event);
 // The ranks' table of GET …/ranks.

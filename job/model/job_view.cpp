@@ -175,6 +175,7 @@ Json job_json(const Job& job, const LiveView& live) {
     }
     if (job.checkpoint_step >= 0) {
         out["checkpoint_step"] = job.checkpoint_step;
+        out["checkpoint_path"] = job.checkpoint_path;
     }
     for (std::size_t i = 0; i < kAnomalyKinds; ++i) {
         if (job.anomalies[i] > 0) {

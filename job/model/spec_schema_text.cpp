@@ -114,7 +114,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "One job for each combination of the values, at most 1000. The answer is the first job; its id names the sweep.",
       "properties": {
         "parameters": {"type": "object", "minProperties": 1, "maxProperties": 16,
-          "description": "Values by the path of a field, keys and indices with dots between them.",
+          "description": "Values by name. A name that stands in braces in a text of the specification, as {lr} in the command, is filled in there; any other is the path of a field, keys and indices with dots between them.",
           "additionalProperties": {"type": "array", "minItems": 1},
           "examples": [{"train.learning_rate": [0.1, 0.01], "train.seed": [1, 2, 3]}]},
         "max_parallel": {"type": "integer", "minimum": 1, "maximum": 1000,

@@ -3,6 +3,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -11,11 +12,52 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kNotSwept{"sweep", "after", "submission"};
 
+// What expand_placeholders (spec.hpp) fills in for each rank.
+constexpr std::array<std::string_view, 6> kRanksOwn{"rank",       "local_rank",  "node_rank",
+                                                    "world_size", "master_addr", "master_port"};
+
 struct Parameter {
     std::string path;
     std::vector<std::string> keys;
     Json values;
+    bool placeholder = false;  // stands as {path} in the document's texts; no field
 };
+
+// What a value looks like where it takes a placeholder's place: a text without its quotes.
+std::string value_words(const Json& value) {
+    return value.is_string() ? value.get<std::string>() : dump_json(value);
+}
+
+// Calls `take` with every text in `json`, not with the names of fields. Its depth is that of a
+// document which was parsed, so it is bounded.
+template <class Document, class Take>
+void each_text(Document& json, const Take& take) {
+    if (json.is_string()) {
+        take(json);
+    } else if (json.is_structured()) {
+        for (auto& item : json) {
+            each_text(item, take);
+        }
+    }
+}
+
+bool stands_in(const Json& document, const std::string& placeholder) {
+    bool found = false;
+    each_text(document, [&](const Json& text) {
+        found = found || text.get_ref<const std::string&>().find(placeholder) != std::string::npos;
+    });
+    return found;
+}
+
+void fill_in(Json& document, const std::string& placeholder, const std::string& words) {
+    each_text(document, [&](Json& text) {
+        auto& value = text.get_ref<std::string&>();
+        for (std::size_t at = value.find(placeholder); at != std::string::npos;
+             at = value.find(placeholder, at + words.size())) {
+            value.replace(at, placeholder.size(), words);
+        }
+    });
+}
 
 std::optional<std::size_t> index_in(const Json& array, const std::string& key) {
     const auto index = to_int(key);
@@ -100,12 +142,48 @@ std::vector<Parameter> read_parameters(const Json& json, const std::string& poin
     return out;
 }
 
+// A name that stands in braces in a text of the document, as {lr} in the command, is filled in
+// there; else it is the path of a field.
+void note_placeholders(const Json& document, std::vector<Parameter>& parameters,
+                       const std::string& pointer, std::vector<FieldError>& errors) {
+    for (Parameter& parameter : parameters) {
+        parameter.placeholder = stands_in(document, "{" + parameter.path + "}");
+        const auto ranks_own = std::find(kRanksOwn.begin(), kRanksOwn.end(), parameter.path);
+        if (ranks_own != kRanksOwn.end()) {
+            errors.push_back({pointer + "/" + pointer_token(parameter.path),
+                              "each rank has its own {" + parameter.path + "}"});
+        }
+        if (!parameter.values.is_array()) {
+            continue;  // said already
+        }
+        for (const Json& value : parameter.values) {
+            if (parameter.placeholder && value.is_structured()) {
+                errors.push_back({pointer + "/" + pointer_token(parameter.path),
+                                  "stands in a text as {" + parameter.path +
+                                      "}: its values must be texts, numbers, true or false"});
+                break;
+            }
+        }
+    }
+}
+
 std::string describe(const Json& parameters) {
     std::string out;
     for (const auto& [path, value] : parameters.items()) {
         out += (out.empty() ? "" : ", ") + path + " = " + dump_json(value);
     }
     return out.substr(0, limits::kTextBytes);
+}
+
+// For a parameter that was meant to be filled in and stands nowhere.
+std::string placeholder_hint(const std::vector<Parameter>& parameters, std::string_view pointer) {
+    for (const Parameter& parameter : parameters) {
+        if (!parameter.placeholder && parameter.keys.size() == 1 &&
+            pointer == "/" + parameter.path) {
+            return "; {" + parameter.path + "} stands nowhere, as it could in the command";
+        }
+    }
+    return "";
 }
 
 // The point whose number it is: the last parameter changes fastest.
@@ -121,17 +199,22 @@ Result<SweepPoint> make_point(const Json& base, const std::vector<Parameter>& pa
     }
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const Json& value = parameters[i].values[chosen[i]];
+        point.parameters[parameters[i].path] = value;
+        if (parameters[i].placeholder) {
+            fill_in(document, "{" + parameters[i].path + "}", value_words(value));
+            continue;
+        }
         if (std::string why = set(document, parameters[i], value); !why.empty()) {
             return fail(field_errors(
                 {{"/sweep/parameters/" + pointer_token(parameters[i].path), std::move(why)}}));
         }
-        point.parameters[parameters[i].path] = value;
     }
     auto spec = parse_spec(document);
     if (!spec) {
         Error error = std::move(spec.error());
         for (FieldError& field : error.fields) {
-            field.message += " (with " + describe(point.parameters) + ")";
+            field.message += " (with " + describe(point.parameters) + ")" +
+                             placeholder_hint(parameters, field.pointer);
         }
         return fail(std::move(error));
     }
@@ -162,6 +245,7 @@ Result<Sweep> parse_sweep(const Json& document) {
     std::vector<Parameter> parameters;
     if (const Json* found = in.raw("parameters")) {
         parameters = read_parameters(*found, in.pointer("parameters"), errors);
+        note_placeholders(base, parameters, in.pointer("parameters"), errors);
     } else {
         in.error("parameters", "is required");
     }

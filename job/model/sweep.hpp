@@ -37,10 +37,11 @@ struct SweepMember {
 // Whether the document asks for a sweep: `sweep` is there and not empty.
 bool has_sweep(const Json& document);
 
-// {"parameters": {"<path>": [values]}, "max_parallel": n}. A path names a field by its keys and
-// indices with dots between them: train.learning_rate, environment.SEED, command.3. What is on the
-// way is made if it is not there. invalid: with the pointer of the parameter, or of the field whose
-// value does not fit at some point.
+// {"parameters": {"<path or placeholder>": [values]}, "max_parallel": n}. A name that stands in
+// braces in a text of the document, as {lr} in the command, is filled in there. Else it names a
+// field by its keys and indices with dots between them: train.learning_rate, environment.SEED,
+// command.3. What is on the way is made if it is not there. invalid: with the pointer of the
+// parameter, or of the field whose value does not fit at some point.
 Result<Sweep> parse_sweep(const Json& document);
 
 }  // namespace lockstep

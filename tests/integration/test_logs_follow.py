@@ -1,5 +1,7 @@
 """Logs of a rank: parts, tails, and following while it runs."""
 
+import json
+
 import harness
 
 
@@ -39,6 +41,23 @@ class Logs(harness.TestCase):
         job_id, gate = self.gated_printer()
         gate.touch()
         self.assertTrue(self.daemon.cli("logs", job_id, "--rank", "0", "-f").stdout.endswith("last\n"))
+
+    def test_lines_of_several_ranks_are_merged_by_the_time_they_were_written(self):
+        # Rank 1 writes after it has seen rank 0's line, rank 0 again after it has seen rank 1's.
+        turn = self.root / "turn"
+        script = (f'if [ $RANK = 0 ]; then echo first; touch {turn}-1; while [ ! -e {turn}-2 ]; do sleep 0.05; done;'
+                  f' echo third; else while [ ! -e {turn}-1 ]; do sleep 0.05; done; echo second; sleep 0.05; touch {turn}-2; fi')
+        job = harness.command_job("turns", "/bin/sh", "-c", script)
+        job["resources"] = {"nodes": 1, "ranks_per_node": 2}
+        job_id = self.daemon.submit(job)["id"]
+        self.daemon.wait_state(job_id, "succeeded")
+        merged = self.daemon.cli("logs", job_id, "--rank", "all").stdout
+        self.assertEqual(merged, "[0] first\n[1] second\n[0] third\n")
+        stamped = self.daemon.text(f"/v1/jobs/{job_id}/logs?rank=1&timestamps=true")
+        self.assertRegex(stamped, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z 1 second\n$")
+        line = json.loads(self.daemon.cli("logs", job_id, "--rank", "all", "--grep", "second", "--json").stdout)
+        self.assertEqual((line["rank"], line["generation"], line["text"]), (1, 1, "second"))
+        self.assert_problem(self.daemon.api("GET", f"/v1/jobs/{job_id}/logs?timestamps=true&follow=true"), 400)
 
     def test_a_log_that_is_a_link_is_not_followed_out_of_the_run(self):
         job_id, gate = self.gated_printer()

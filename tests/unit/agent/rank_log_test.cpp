@@ -1,5 +1,6 @@
 #include "job/agent/rank_log.hpp"
 
+#include "job/model/log_marks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -48,6 +49,43 @@ TEST(RankLog, KeepsTheBeginningAndTheNewestAndFreesTheMiddle) {
     ASSERT_EQ(::stat((folder / "log").c_str(), &info), 0);
     EXPECT_LE(info.st_blocks * 512, 256 << 10);
     EXPECT_EQ(log->lost_bytes(), 0);
+}
+
+std::vector<LogMark> marks_of(const std::filesystem::path& log) {
+    const std::string bytes = text_of(log_marks_path(log));
+    std::vector<LogMark> marks;
+    for (std::size_t at = 0; at + kLogMarkBytes <= bytes.size(); at += kLogMarkBytes) {
+        marks.push_back(decode_log_mark(bytes.data() + at));
+    }
+    return marks;
+}
+
+TEST(RankLog, NotesBesideItselfWhenItGrew) {
+    const TemporaryFolder folder;
+    const auto path = folder / "rank-00000.log";
+    auto log = RankLog::open(path, 1);
+    ASSERT_TRUE(log);
+    log->append("one\n", 1'000);
+    log->append("two\n", 1'004);  // too soon for a mark of its own
+    log->append("three\n", 1'010);
+    auto next = RankLog::open(path, 2);
+    ASSERT_TRUE(next);
+    next->append("four\n", 1'011);  // another generation: always
+    EXPECT_EQ(marks_of(path), (std::vector<LogMark>{{0, 1'000, 1}, {8, 1'010, 1}, {14, 1'011, 2}}));
+}
+
+TEST(RankLog, MarksLieFartherApartTheMoreThereAre) {
+    const TemporaryFolder folder;
+    const auto path = folder / "rank-00000.log";
+    LogMarker marker = LogMarker::open(path);
+    UnixMillis now = 0;
+    for (std::int64_t i = 0; i < 3 * LogMarker::kRows; ++i, now += 10) {
+        marker.mark(i, now, 1);
+    }
+    const auto marks = marks_of(path);
+    // All of the first kRows, then every second one.
+    EXPECT_EQ(marks.size(), static_cast<std::size_t>(2 * LogMarker::kRows));
+    EXPECT_EQ(marks.back().time - marks[marks.size() - 2].time, 20);
 }
 
 TEST(RankLog, TailHoldsTheLastBytesPrintable) {

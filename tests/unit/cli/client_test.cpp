@@ -52,45 +52,6 @@ TEST(CliClient, StatusesMapToWhatTheCallerCanDo) {
     }
 }
 
-TEST(CliClient, AWholeIdIsTakenWithoutAsking) {
-    FakeDaemon daemon;
-    EXPECT_EQ(daemon.client().resolve(kId).value(), kId);
-    EXPECT_EQ(daemon.client().resolve("LS-01jcxw3v5n8q2r7t9zabcdefgh").value(), kId);
-    EXPECT_TRUE(daemon.asked.empty());
-}
-
-TEST(CliClient, ABeginningIsLookedUpOnEveryPage) {
-    FakeDaemon daemon;
-    daemon.on("GET /v1/jobs?limit=500&cursor=p%2F2", 200,
-              std::string(R"({"items":[{"id":")") + kId + R"("}],"next_cursor":null})");
-    daemon.on("GET /v1/jobs", 200,
-              R"({"items":[{"id":"ls-01JCXX3V5N8Q2R7T9ZABCDEFGH"}],"next_cursor":"p/2"})");
-    EXPECT_EQ(daemon.client().resolve("ls-01jcxw").value(), kId);
-    EXPECT_EQ(daemon.client().resolve("01JCXW").value(), kId);
-    EXPECT_EQ(daemon.client().resolve("ls-01JAAA").error().code, Errc::not_found);
-}
-
-TEST(CliClient, ABeginningOfTwoJobsIsRefusedAndNamesThem) {
-    FakeDaemon daemon;
-    daemon.on("GET /v1/jobs", 200,
-              std::string(R"({"items":[{"id":")") + kId +
-                  R"("},{"id":"ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ"}]})");
-    const auto id = daemon.client().resolve("ls-01JCXW3V");
-    ASSERT_FALSE(id.has_value());
-    EXPECT_EQ(id.error().code, Errc::conflict);
-    EXPECT_NE(id.error().message.find("ABCDEFGJ"), std::string::npos);
-}
-
-TEST(CliClient, WhatIsNoIdNeverReachesAPath) {
-    FakeDaemon daemon;
-    for (const char* text : {"", "ls-", "ls-01JCX", "../../etc", "ls-01JCX/../..", "ls-01JCXW?x"}) {
-        const auto id = daemon.client().resolve(text);
-        ASSERT_FALSE(id.has_value()) << text;
-        EXPECT_EQ(id.error().code, Errc::invalid) << text;
-    }
-    EXPECT_TRUE(daemon.asked.empty());
-}
-
 TEST(CliClient, QueriesArePercentEncoded) {
     EXPECT_EQ(query_encode("a b&c=d/é~"), "a%20b%26c%3Dd%2F%C3%A9~");
 }

@@ -207,6 +207,100 @@ class GrowingLog {
     std::string text_;
 };
 
+// The logs of ranks 0 and 1 of a job that has ended, with times, cut into two answers each.
+class StampedLogs {
+  public:
+    explicit StampedLogs(FakeDaemon& daemon) {
+        const std::vector<std::string> first{
+            "2025-11-21T01:00:00.000Z 1 zero a\n2025-11-21T01:00:02.000Z 1 zero b\n",
+            "2025-11-21T01:00:04.000Z 2 zero c"};
+        const std::vector<std::string> second{
+            "- - [lockstep: 7 bytes dropped]\n2025-11-21T01:00:01.000Z 1 one ",
+            "a\n2025-11-21T01:00:03.000Z 2 one b\n"};
+        serve(daemon, 0, first);
+        serve(daemon, 1, second);
+        daemon.on(std::string("GET /v1/jobs/") + kId + "/ranks", 200,
+                  R"({"items":[{"rank":0,"state":"stopped"},
+                               {"rank":1,"state":"failed","exit_code":1}]})");
+        daemon.on(std::string("GET /v1/jobs/") + kId, 200, job_json("failed"));
+    }
+
+  private:
+    static void serve(FakeDaemon& daemon, int rank, const std::vector<std::string>& pieces) {
+        daemon.on(std::string("GET /v1/jobs/") + kId +
+                      "/logs?timestamps=true&rank=" + std::to_string(rank) + "&offset=",
+                  [pieces](const ClientRequest& request) -> Result<ClientResponse> {
+                      const std::size_t at = request.target.find("offset=");
+                      const std::size_t piece = std::stoul(request.target.substr(at + 7));
+                      const bool any = piece < pieces.size();
+                      return ClientResponse{
+                          200,
+                          any ? pieces[piece] : "",
+                          {{"Lockstep-Log-Next", std::to_string(any ? piece + 1 : piece)}}};
+                  });
+    }
+};
+
+TEST(CliLogs, OfSeveralRanksAreMergedByTimeWithGenerationsMarked) {
+    FakeDaemon daemon;
+    const StampedLogs logs(daemon);
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.rank = "all";
+    EXPECT_EQ(run.verb("logs"), Exit::ok);
+    EXPECT_EQ(run.out.str(),
+              "[1] [lockstep: 7 bytes dropped]\n[0] zero a\n[1] one a\n[0] zero b\n"
+              "--- generation 2 ---\n[1] one b\n[0] zero c\n");
+}
+
+TEST(CliLogs, HaveTimesAndArePickedByTextTimeAndFailure) {
+    const auto printed = [](const std::function<void(Options&)>& choose) {
+        FakeDaemon daemon;
+        const StampedLogs logs(daemon);
+        Cli run(daemon);
+        run.options.id = kId;
+        choose(run.options);
+        EXPECT_EQ(run.verb("logs"), Exit::ok) << run.err.str();
+        return run.out.str();
+    };
+    EXPECT_EQ(printed([](Options& options) {
+                  options.timestamps = true;
+                  options.grep = "[ac]$";
+              }),
+              "2025-11-21T01:00:00.000Z zero a\n--- generation 2 ---\n"
+              "2025-11-21T01:00:04.000Z zero c\n");
+    EXPECT_EQ(printed([](Options& options) {
+                  options.failed = true;
+                  options.grep = "one";
+              }),
+              "one a\n--- generation 2 ---\none b\n");
+    EXPECT_EQ(printed([](Options& options) {
+                  options.rank = "0,1";
+                  options.since = "2025-11-21T01:00:03Z";
+              }),
+              "[1] one b\n[0] zero c\n");
+    EXPECT_EQ(printed([](Options& options) {
+                  options.failed = true;
+                  options.json = true;
+                  options.grep = "one b";
+              }),
+              R"({"generation":2,"rank":1,"text":"one b","time":"2025-11-21T01:00:03.000Z"})"
+              "\n");
+}
+
+TEST(CliLogs, AWrongExpressionOrTimeIsRefused) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    run.options.id = kId;
+    run.options.grep = "(";
+    EXPECT_EQ(run.verb("logs"), Exit::usage);
+    EXPECT_THAT(run.err.str(), HasSubstr("--grep: missing"));
+    run.options.grep.clear();
+    run.options.since = "yesterday";
+    EXPECT_EQ(run.verb("logs"), Exit::usage);
+    EXPECT_THAT(run.err.str(), HasSubstr("--since: give a time in UTC"));
+}
+
 TEST(CliLogs, FollowingPrintsEveryByteOnceUntilTheJobHasEnded) {
     FakeDaemon daemon;
     GrowingLog log(daemon, {"one\ntw", "o\n", "", "three"});

@@ -101,6 +101,37 @@ TEST(Follow, EndsAtOnceWhenItMayNotLookAnyMore) {
     EXPECT_THAT(run.err.str(), HasSubstr("token expired"));
 }
 
+TEST(Follow, TellsOfARestartInAPipeToo) {
+    FakeDaemon daemon;
+    Cli run(daemon);
+    const std::string events = std::string("GET /v1/jobs/") + kId + "/events?limit=500&after=";
+    bool over = false;
+    daemon.on(events + "7", [&over](const ClientRequest&) -> Result<ClientResponse> {
+        const bool now = std::exchange(over, false);
+        return ClientResponse{200,
+                              now ? R"({"items":[
+                {"seq":8,"kind":"generation_ended","generation":1,"data":{"cause":{
+                    "class":"hang","message":"no rank has made a step for 15 s"}}},
+                {"seq":9,"kind":"generation_started","generation":2,
+                 "data":{"resumed_from_step":60}}]})"
+                                  : R"({"items":[]})",
+                              {}};
+    });
+    daemon.on(events + "0", 200,
+              R"({"items":[{"seq":7,"kind":"restart_requested","data":{"by":"long ago"}}]})");
+    daemon.on(events, 200, R"({"items":[]})");
+    Moving job(daemon, run, {"running", "running", "running", "succeeded"});
+    run.on_sleep = [&over, moves = run.on_sleep] {
+        over = true;
+        moves();
+    };
+    EXPECT_EQ(follow_job(run.context, kId, true), Exit::ok);
+    const std::string out = run.out.str();
+    EXPECT_THAT(out, HasSubstr("generation 1 ended  hang: no rank has made a step for 15 s\n"));
+    EXPECT_THAT(out, HasSubstr("generation 2 starts from step 60\n"));
+    EXPECT_EQ(out.find("generation 2 starts"), out.rfind("generation 2 starts"));
+}
+
 TEST(Follow, OnATerminalRedrawsItsLinesInPlace) {
     FakeDaemon daemon;
     Cli run(daemon);

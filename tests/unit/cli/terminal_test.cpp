@@ -126,5 +126,21 @@ TEST_F(TerminalText, ABlockThatShrinksLeavesNothingBehind) {
     EXPECT_EQ(out.str(), "");
 }
 
+TEST(CliTerminal, ABlockIsFoundAgainWhenTheTerminalHasWrappedIt) {
+    std::ostringstream out;
+    Terminal terminal;
+    terminal.interactive = true;
+    terminal.width = 80;
+    LiveBlock block(out, terminal);
+    block.draw({std::string(70, 'a'), "short", std::string(80, 'b')});
+    terminal.width = 40;  // 2 + 1 + 2 rows now
+    out.str("");
+    block.draw({std::string(70, 'a')});
+    EXPECT_EQ(out.str().rfind("\x1b[5A\r", 0), 0U);
+    out.str("");
+    block.erase();  // what was drawn last was cut to 40 columns
+    EXPECT_EQ(out.str(), "\x1b[1A\r\x1b[J");
+}
+
 }  // namespace
 }  // namespace lockstep::cli

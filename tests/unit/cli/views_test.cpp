@@ -49,12 +49,26 @@ TEST(CliViews, AJobShowsItsAttemptsGenerationsAndCause) {
     EXPECT_THAT(text, Not(HasSubstr("GPU")));
 }
 
+TEST(CliViews, JobsHaveNumbersAgesAndOnATerminalShortIds) {
+    const Json job = {{"id", "ls-01JCXW3V5N8Q2R7T9ZABCDEFGH"},
+                      {"name", "demo"},
+                      {"state", "queued"},
+                      {"user", "me"},
+                      {"submitted_at", "2026-11-21T01:00:00.000Z"}};
+    const UnixMillis now = *time_at(job, "submitted_at") + 12 * 60'000;
+    Terminal terminal;
+    EXPECT_THAT(lines_of(jobs_table(terminal, {job}, now, true)),
+                HasSubstr("@1  ls-01JCXW3V5N8Q2R7T9ZABCDEFGH  demo  queued     -    -  12m  me"));
+    terminal.interactive = true;
+    EXPECT_THAT(lines_of(jobs_table(terminal, {job}, now, false)), HasSubstr("…CDEFGH  demo"));
+}
+
 TEST(CliViews, MissingOrIllTypedFieldsReadAsUnknown) {
     const Terminal terminal;
     const Json odd = Json::parse(R"({"id":7,"state":[],"attempts":{},"labels":3,"cause":"x",
         "resources":null,"started_at":"yesterday"})");
     EXPECT_FALSE(job_view(terminal, odd, 0).empty());
-    EXPECT_FALSE(jobs_table(terminal, {odd, Json(), Json::array()}, 0).empty());
+    EXPECT_FALSE(jobs_table(terminal, {odd, Json(), Json::array()}, 0, true).empty());
     EXPECT_EQ(ranks_table(terminal, Json::parse(R"({"items":[{"rank":"a"},null,3]})")).size(), 4U);
     EXPECT_TRUE(
         plot_lines(Json::parse(R"({"series":[{"points":[[1,2],"x"]}]})"))[0].points.empty());

@@ -46,6 +46,38 @@ TEST_F(RankLogReaderTest, StopsAtTheCapAndGoesOnFromNext) {
     EXPECT_EQ(reader->read(first->next, 100)->text, "456789");
 }
 
+TEST_F(RankLogReaderTest, StampsEachLineOnceHoweverItIsCut) {
+    const std::string text = "one\ntwo\nthree";
+    write(text);
+    {
+        std::ofstream marks{log_marks_path(path_), std::ios::binary};
+        for (const LogMark& mark : {LogMark{4, 1'763'687'000'000, 1}, {8, 1'763'687'000'250, 2}}) {
+            const auto row = encode_log_mark(mark);
+            marks.write(row.data(), row.size());
+        }
+    }
+    const auto reader = RankLogReader::open(path_);
+    ASSERT_TRUE(reader);
+    for (std::size_t cut = 1; cut <= text.size(); ++cut) {
+        std::string all;
+        for (std::int64_t at = 0; at < static_cast<std::int64_t>(text.size());) {
+            LogTimes times = LogTimes::open(path_);
+            const auto slice = reader->read(at, cut, &times);
+            ASSERT_TRUE(slice);
+            all += slice->text;
+            at = slice->next;
+        }
+        EXPECT_EQ(all, "- - one\n2025-11-21T01:03:20.000Z 1 two\n2025-11-21T01:03:20.250Z 2 three")
+            << cut;
+    }
+}
+
+TEST_F(RankLogReaderTest, WithoutMarksNoLineHasATime) {
+    write("one\ntwo\n");
+    LogTimes times = LogTimes::open(path_);
+    EXPECT_EQ(RankLogReader::open(path_)->read(0, 100, &times)->text, "- - one\n- - two\n");
+}
+
 TEST_F(RankLogReaderTest, BelowAFolderNoLinkIsFollowed) {
     namespace fs = std::filesystem;
     fs::create_directories(folder_ / "theirs/gen-1/rank-00000");

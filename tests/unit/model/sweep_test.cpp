@@ -48,6 +48,35 @@ TEST(Sweep, ReachesArgumentsAndMakesObjectsThatAreNotThere) {
     EXPECT_EQ(sweep->points[1].spec.environment.at("SEED"), "7");
 }
 
+TEST(Sweep, FillsInWhatStandsInBraces) {
+    Json json = *parse_json(R"({"name":"s-{lr}","framework":"command",
+        "command":["train","--lr={lr}","{rank}","{ln}"],"environment":{"OPT":"{opt}/{opt}"},
+        "sweep":{"parameters":{"lr":[0.1,1e-3],"opt":["sgd","{lr}"]}}})");
+    const auto sweep = parse_sweep(json);
+    ASSERT_TRUE(sweep) << sweep.error().text();
+    ASSERT_EQ(sweep->points.size(), 4U);
+    EXPECT_EQ(sweep->points[0].spec.name, "s-0.1");
+    EXPECT_EQ(sweep->points[2].spec.command,
+              (std::vector<std::string>{"train", "--lr=0.001", "{rank}", "{ln}"}));
+    EXPECT_EQ(sweep->points[2].spec.environment.at("OPT"), "sgd/sgd");
+    // What is filled in is not looked at again.
+    EXPECT_EQ(sweep->points[3].spec.environment.at("OPT"), "{lr}/{lr}");
+    EXPECT_EQ(dump_json(sweep->points[2].parameters), R"({"lr":0.001,"opt":"sgd"})");
+}
+
+TEST(Sweep, APlaceholderThatStandsNowhereOrIsARanksOwnIsRefused) {
+    const auto nowhere = parse_sweep(*parse_json(R"({"name":"s","framework":"command",
+        "command":["train"],"sweep":{"parameters":{"lr":[0.1]}}})"));
+    EXPECT_EQ(pointer_of(nowhere), "/lr");
+    EXPECT_THAT(nowhere.error().fields[0].message, HasSubstr("{lr} stands nowhere"));
+    EXPECT_EQ(pointer_of(parse_sweep(*parse_json(R"({"name":"s","framework":"command",
+                  "command":["train","{rank}"],"sweep":{"parameters":{"rank":[1]}}})"))),
+              "/sweep/parameters/rank");
+    EXPECT_EQ(pointer_of(parse_sweep(*parse_json(R"({"name":"s","framework":"command",
+                  "command":["train","{lr}"],"sweep":{"parameters":{"lr":[[1]]}}})"))),
+              "/sweep/parameters/lr");
+}
+
 TEST(Sweep, APointThatIsNoJobIsNamedWithItsValues) {
     const auto sweep = parse_sweep(document(R"({"parameters":{"train.learning_rate":[0.1,-1]}})"));
     EXPECT_EQ(pointer_of(sweep), "/train/learning_rate");

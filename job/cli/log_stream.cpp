@@ -1,0 +1,82 @@
+#include "job/cli/log_stream.hpp"
+
+#include "job/base/text.hpp"
+#include "job/cli/fields.hpp"
+
+#include <utility>
+
+namespace lockstep::cli {
+namespace {
+constexpr std::size_t kLongestHeldLine = 64U << 10U;
+}
+
+LogStream::LogStream(const Client& client, const std::string& base, std::int32_t rank,
+                     std::int64_t tail)
+    : client_(client),
+      target_(base + "/logs?timestamps=true&rank=" + std::to_string(rank)),
+      rank_(rank),
+      tail_(tail) {}
+
+Result<bool> LogStream::fetch() {
+    std::string target = target_;
+    if (offset_ || tail_ == 0) {
+        target += "&offset=" + std::to_string(offset_.value_or(0));
+    } else {
+        target += "&tail=" + std::to_string(tail_);
+    }
+    const auto answer = client_.get(target);
+    if (!answer) {
+        return fail(answer.error());
+    }
+    if (const auto next = to_int(answer->header("Lockstep-Log-Next"))) {
+        offset_ = next;
+    }
+    held_ += answer->body;
+    std::size_t begin = 0;
+    for (std::size_t end = held_.find('\n'); end != std::string::npos;
+         end = held_.find('\n', begin)) {
+        add(std::string_view{held_}.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    held_.erase(0, begin);
+    if (held_.size() > kLongestHeldLine) {
+        finish();
+    }
+    return !answer->body.empty();
+}
+
+void LogStream::finish() {
+    if (!held_.empty()) {
+        add(std::exchange(held_, {}));
+    }
+}
+
+LogLine LogStream::take() {
+    LogLine line = std::move(lines_.front());
+    lines_.pop_front();
+    return line;
+}
+
+// "2026-11-22T22:30:37.184Z 2 loss 0.3", or the rest of a line that was too long to be held whole.
+void LogStream::add(std::string_view stamped) {
+    LogLine line;
+    line.rank = rank_;
+    const std::size_t first = stamped.find(' ');
+    const std::size_t second =
+        first == std::string_view::npos ? first : stamped.find(' ', first + 1);
+    if (second != std::string_view::npos) {
+        const std::string time{stamped.substr(0, first)};
+        const std::string_view generation = stamped.substr(first + 1, second - first - 1);
+        line.time = time_of(time);
+        line.generation = static_cast<std::int32_t>(to_int(generation).value_or(0));
+        const bool stamp = line.time || time == "-";
+        line.text = stamp ? stamped.substr(second + 1) : stamped;
+    } else {
+        line.text = stamped;
+    }
+    last_ = line.time.value_or(last_);
+    line.order = last_;
+    lines_.push_back(std::move(line));
+}
+
+}  // namespace lockstep::cli
