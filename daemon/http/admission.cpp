@@ -18,7 +18,7 @@ net::ip::address admission_key(const net::ip::address& remote) {
     return net::ip::address_v6{bytes};
 }
 
-Admission::Place::Place(Admission& of, const net::ip::address& remote, Instant now,
+ConnectionAdmission::Place::Place(ConnectionAdmission& of, const net::ip::address& remote, Instant now,
                         std::function<void()> evict)
     : of_(of), key_(admission_key(remote)), since_(now), evict_(std::move(evict)) {
     ++of_.size_;
@@ -26,7 +26,7 @@ Admission::Place::Place(Admission& of, const net::ip::address& remote, Instant n
     at_ = list.insert(list.end(), this);
 }
 
-Admission::Place::~Place() {
+ConnectionAdmission::Place::~Place() {
     --of_.size_;
     if (stranger_) {
         leave_strangers();
@@ -35,7 +35,7 @@ Admission::Place::~Place() {
     }
 }
 
-void Admission::Place::leave_strangers() {
+void ConnectionAdmission::Place::leave_strangers() {
     stranger_ = false;
     const auto found = of_.strangers_.find(key_);
     found->second.erase(at_);
@@ -44,20 +44,20 @@ void Admission::Place::leave_strangers() {
     }
 }
 
-void Admission::Place::known() {
+void ConnectionAdmission::Place::known() {
     if (stranger_) {
         leave_strangers();
     }
 }
 
-void Admission::Place::active() {
+void ConnectionAdmission::Place::active() {
     if (stranger_) {
         List& list = of_.strangers_.find(key_)->second;
         list.splice(list.end(), list, at_);
     }
 }
 
-bool Admission::evict_oldest(const net::ip::address& key, Instant now) {
+bool ConnectionAdmission::evict_oldest(const net::ip::address& key, Instant now) {
     const auto found = strangers_.find(key);
     if (found == strangers_.end()) {
         return false;
@@ -74,7 +74,7 @@ bool Admission::evict_oldest(const net::ip::address& key, Instant now) {
     return true;
 }
 
-bool Admission::make_room(const net::ip::address& remote, Instant now) {
+bool ConnectionAdmission::make_room(const net::ip::address& remote, Instant now) {
     const auto own = admission_key(remote);
     const auto mine = strangers_.find(own);
     if (mine != strangers_.end() && mine->second.size() >= caps_.strangers) {

@@ -18,7 +18,7 @@ namespace lockstep {
 // mapped into IPv6 is itself.
 net::ip::address admission_key(const net::ip::address& remote);
 
-class Admission {
+class ConnectionAdmission {
   public:
     using Instant = std::chrono::steady_clock::time_point;
 
@@ -30,12 +30,12 @@ class Admission {
         std::chrono::milliseconds patience{0};
     };
 
-    // A connection's place; leaves when it is destroyed. The Admission outlives it.
+    // A connection's place; leaves when it is destroyed. The ConnectionAdmission outlives it.
     class Place {
       public:
         // `evict` closes the connection, at once or soon; it is called at most once, and only while
         // the connection is a stranger's.
-        Place(Admission& of, const net::ip::address& remote, Instant now,
+        Place(ConnectionAdmission& of, const net::ip::address& remote, Instant now,
               std::function<void()> evict);
         ~Place();
         Place(const Place&) = delete;
@@ -46,11 +46,11 @@ class Admission {
         void active();
 
       private:
-        friend class Admission;
+        friend class ConnectionAdmission;
         using List = std::list<Place*>;
         void leave_strangers();
 
-        Admission& of_;
+        ConnectionAdmission& of_;
         net::ip::address key_;
         Instant since_;
         std::function<void()> evict_;
@@ -58,9 +58,9 @@ class Admission {
         List::iterator at_;
     };
 
-    explicit Admission(Caps caps) : caps_(caps) {}
-    Admission(const Admission&) = delete;
-    Admission& operator=(const Admission&) = delete;
+    explicit ConnectionAdmission(Caps caps) : caps_(caps) {}
+    ConnectionAdmission(const ConnectionAdmission&) = delete;
+    ConnectionAdmission& operator=(const ConnectionAdmission&) = delete;
 
     // Before one more connection from `remote` is taken in: makes room if that is needed and can
     // be. False: there is none.

@@ -120,7 +120,7 @@ class HttpServer {
     std::span<char> agent_room() { return agent_room_; }
     // Where everybody's bytes go that nobody wants; what it holds means nothing.
     std::span<char> waste_room() { return waste_room_; }
-    Admission& admission(Surface surface) { return admissions_[static_cast<std::size_t>(surface)]; }
+    ConnectionAdmission& admission(Surface surface) { return admissions_[static_cast<std::size_t>(surface)]; }
     Handshakes& handshakes() { return handshakes_; }
     // Room for so many more bytes of bodies; false: there is none.
     bool charge_bodies(std::size_t bytes);
@@ -152,7 +152,7 @@ class HttpServer {
     Agents agents_;
     std::vector<char> agent_room_;
     std::vector<char> waste_room_;
-    std::array<Admission, 3> admissions_;  // by Surface
+    std::array<ConnectionAdmission, 3> admissions_;  // by Surface
     Handshakes handshakes_;
     std::size_t body_bytes_ = 0;  // of requests, in memory
     unsigned sweeps_ = 0;

@@ -23,7 +23,7 @@ endif()
 # Compiles the sources of a target in batches: most of a file's time goes into the headers that all share.
 # A batch is small enough that two cores share a library, and that a change to one file costs seconds.
 function(lockstep_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE ${LOCKSTEP_UNITY_BATCH})
 endfunction()
 
 if(LOCKSTEP_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -197,8 +197,8 @@ Json job_json(const Job& job, const LiveView& live) {
     if (live.expected_start != 0) {
         out["expected_start"] = to_rfc3339(live.expected_start);
     }
-    if (const Generation* live = job.live_generation(); live != nullptr && live->hang) {
-        const event::AnomalySeen& hang = *live->hang;
+    if (const Generation* generation = job.live_generation(); generation != nullptr && generation->hang) {
+        const event::AnomalySeen& hang = *generation->hang;
         Json one = Json::object();
         put_time(one, "since", hang.since);
         one["message"] = hang.message;

@@ -19,19 +19,19 @@ net::ip::address ip(const std::string& text) {
 
 class AdmissionTest : public testing::Test {
   protected:
-    static constexpr Admission::Instant kStart{1h};
+    static constexpr ConnectionAdmission::Instant kStart{1h};
 
-    Admission admission_{Admission::Caps{4, 2, 1s}};
-    std::vector<std::unique_ptr<Admission::Place>> places_;
+    ConnectionAdmission admission_{ConnectionAdmission::Caps{4, 2, 1s}};
+    std::vector<std::unique_ptr<ConnectionAdmission::Place>> places_;
     std::vector<std::size_t> evicted_;
 
     // Admits one, or says that there is no room.
-    bool come(const std::string& from, Admission::Instant now) {
+    bool come(const std::string& from, ConnectionAdmission::Instant now) {
         if (!admission_.make_room(ip(from), now)) {
             return false;
         }
         const std::size_t number = places_.size();
-        places_.push_back(std::make_unique<Admission::Place>(
+        places_.push_back(std::make_unique<ConnectionAdmission::Place>(
             admission_, ip(from), now, [this, number] { evicted_.push_back(number); }));
         return true;
     }

@@ -174,6 +174,16 @@ class Train(unittest.TestCase):
         self.assertEqual([p.returncode for p in group.processes], [2, 2])
         self.assertIn("strategy single trains on one rank", errors[0])
 
+    def test_loads_nothing_of_what_debians_libtorch_does_not_call(self):
+        stand_ins = pathlib.Path(PROGRAM).parents[1] / "lib" / "lockstep" / "stand-ins"
+        if not stand_ins.is_dir():
+            self.skipTest("SKIPPED: this LibTorch has no stand-ins (see deploy/cmake/StandIns.cmake)")
+        loaded = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=True).stdout
+        self.assertLess(len(loaded.splitlines()), 100)
+        for name in ("libopencv_core", "libavcodec"):
+            path = next(line for line in loaded.splitlines() if name in line).split(" => ")[1].split(" (")[0]
+            self.assertEqual(pathlib.Path(path).resolve().parent, stand_ins.resolve())
+
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
