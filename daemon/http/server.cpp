@@ -41,7 +41,7 @@ void refuse(tcp::socket& socket) {
     socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
-Admission::Caps caps_of(const HttpLimits& limits, std::size_t connections) {
+ConnectionAdmission::Caps caps_of(const HttpLimits& limits, std::size_t connections) {
     return {connections, limits.strangers, limits.stranger_patience};
 }
 
@@ -57,9 +57,9 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       metrics_(metrics),
       agent_room_(kAgentRoom),
       waste_room_(kWasteRoom),
-      admissions_{Admission{caps_of(settings_.limits, settings_.limits.connections)},
-                  Admission{caps_of(settings_.limits, settings_.limits.agent_connections)},
-                  Admission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
+      admissions_{ConnectionAdmission{caps_of(settings_.limits, settings_.limits.connections)},
+                  ConnectionAdmission{caps_of(settings_.limits, settings_.limits.agent_connections)},
+                  ConnectionAdmission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
       handshakes_(io,
                   Handshakes::Caps{settings_.limits.handshakes, settings_.limits.address_handshakes,
                                    limits::kHandshakeTurn}),

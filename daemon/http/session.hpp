@@ -97,7 +97,7 @@ class Session {
     std::string local_;   // in [] when IPv6, as in a Host header
     bool near_ = false;   // the peer is on this machine
     HttpServer::Sessions::iterator place_;
-    Admission::Place admitted_;
+    ConnectionAdmission::Place admitted_;
     Handshakes::Turn turn_;
     Instant deadline_ = Instant::max();
     Phase phase_ = Phase::idle;

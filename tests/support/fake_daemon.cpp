@@ -263,6 +263,8 @@ void FakeDaemon::take(const std::shared_ptr<Connection>& connection,
         acknowledge(fault->event);
     } else if (const auto* saved = std::get_if<wire::CheckpointSaved>(&message)) {
         acknowledge(saved->event);
+    } else if (const auto* asked = std::get_if<wire::SaveAsked>(&message)) {
+        acknowledge(asked->event);
     } else if (const auto* bye = std::get_if<wire::Bye>(&message)) {
         acknowledge(bye->event);
     } else if (const auto* done = std::get_if<wire::Done>(&message)) {

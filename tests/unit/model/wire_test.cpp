@@ -19,7 +19,7 @@ std::vector<AgentMessage> agent_samples() {
             CheckpointSaved{6, 1, 0, 200, "/c", 99},
             Done{7, 1},
             keys,
-            Beat{100, 1, 3},
+            Beat{100, 1, 3, 1'700'000'000, -250, 90},
             Examined{4, {{0, 11, "D", "nfs_wait_bit_killable"}, {1, 12, "R", ""}}},
             GpuXid{8, 1, 2, 3, 79, 99},
             EvidenceSaved{4, {{1, "spin (a.py:3)", {{"python.txt", 77}}, {{"ras", "no answer"}}}}},
@@ -27,7 +27,9 @@ std::vector<AgentMessage> agent_samples() {
             Bye{8, "it was told to end (SIGTERM)"},
             Checked{*parse_json(R"({"hostname":"n2"})")},
             Probed{1, *parse_json(R"([{"slot":3}])")},
-            PairTested{2, 812, "exit code 1", true}};
+            PairTested{2, 812, "exit code 1", true},
+            CanSave{4, 2, 1, "does not catch SIGUSR2"},
+            SaveAsked{9, 4, -1, "", 99}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {
@@ -64,7 +66,9 @@ std::vector<DaemonMessage> daemon_samples() {
             Table{"0123abcd", {"a", "b"}, {"10.0.0.1", "10.0.0.2"}, {5000, 5001, 5002, 5003}},
             Drain{"lockstepd is being stopped"},
             Probe{1, *parse_json(R"([{"slot":3}])")},
-            PairTest{2, *parse_json(R"({"lead":true})")}};
+            PairTest{2, *parse_json(R"({"lead":true})")},
+            AskSave{4, 2},
+            Clock{1'700'000'000, 1'700'000'500}};
 }
 
 TEST(Wire, AgentMessagesReadBack) {
