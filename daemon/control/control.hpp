@@ -62,8 +62,10 @@ struct JobQuery {
 
 // A place in a rank's log: where the bytes lie and whether more may come.
 struct LogPlace {
-    std::string path;       // of the log of the newest attempt, absolute
-    bool may_grow = false;  // the rank has not ended
+    std::string path;                // of the log of the newest attempt, absolute
+    std::string instead{};           // launch node: where its output is if there is no such file
+    std::int32_t instead_rank = -1;  // and whose log that is
+    bool may_grow = false;           // the rank has not ended
 };
 
 // One file of a rank's evidence (job/model/evidence.hpp).

@@ -484,9 +484,10 @@ std::shared_ptr<const std::string> JobActor::view() {
     return view_;
 }
 
-std::int64_t JobActor::pid(std::int32_t rank) const {
+const wire::StartedRank* JobActor::process(std::int32_t rank) const {
     const auto index = static_cast<std::size_t>(rank);
-    return rank >= 0 && index < pids_.size() ? pids_[index] : 0;
+    const bool known = rank >= 0 && index < processes_.size() && processes_[index].pid > 0;
+    return known ? &processes_[index] : nullptr;
 }
 
 }  // namespace lockstep

@@ -100,7 +100,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     const telemetry::JobStats* stats();
     // What /metrics shows beside the job's events and series.
     void describe(telemetry::JobMetricsView& view) const;
-    std::int64_t pid(std::int32_t rank) const;
+    // A rank's process as its agent has told; nothing: not (yet).
+    const wire::StartedRank* process(std::int32_t rank) const;
     // By slot: a node of the allocation.
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
 
@@ -154,6 +155,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void hello(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Hello& hello);
     void exited(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Exited& exited);
     void fault(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Fault& fault);
+    void warned(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Warned& warned);
     void gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::GpuXid& xid);
     void checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                     const wire::CheckpointSaved& saved);
@@ -233,7 +235,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void hang_is_over(Draft& draft);
     event::FaultSeen hang_fault() const;
     event::AnomalySeen hang_warning(const Job& job, const event::FaultSeen& fault) const;
-    void look_for_anomalies(Draft& draft);
+    // At most once in a while; `last`: now, since its ranks have ended.
+    void look_for_anomalies(Draft& draft, bool last = false);
     void note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found);
 
     // job_actor_checkpoint.cpp: the ranks are asked to write one
@@ -328,7 +331,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::string table_digest_;
     PreflightState preflight_;
     PairState pairs_;
-    std::vector<std::int64_t> pids_;  // by rank; 0 = not known
+    std::vector<wire::StartedRank> processes_;  // by rank; pid 0 = not known
     std::optional<KeyExchange> exchange_;
     std::string pending_reason_;
     UnixMillis expected_start_ = 0;

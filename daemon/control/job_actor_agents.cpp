@@ -102,6 +102,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         probed(draft, link, *m14);
     } else if (const auto* m15 = std::get_if<wire::PairTested>(&input.message)) {
         pair_tested(draft, link, *m15);
+    } else if (const auto* m18 = std::get_if<wire::Warned>(&input.message)) {
+        warned(draft, link, *m18);
     } else if (const auto* m16 = std::get_if<wire::CanSave>(&input.message)) {
         can_save(draft, link, *m16);
     } else if (const auto* m17 = std::get_if<wire::SaveAsked>(&input.message)) {
@@ -319,7 +321,7 @@ void JobActor::exited(Draft& draft, const std::shared_ptr<AgentLink>& link,
          (exited.generation == generation->number && !generation->open()))) {
         return;  // of a generation that is over
     }
-    const std::int32_t per_node = job_.spec.processes_per_node();
+    const std::int32_t per_node = job_.spec.ranks_per_node();
     const bool mine = generation != nullptr && generation->number == exited.generation &&
                       exited.rank >= 0 &&
                       generation->slot_of(exited.rank / per_node) == link->node_rank;
@@ -361,6 +363,18 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
     draft.heard.emplace_back(link, fault.event);
 }
 
+void JobActor::warned(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                      const wire::Warned& warned) {
+    event::WarningGiven out;
+    out.attempt = draft.job().attempt()->number;
+    out.generation = warned.generation;
+    out.rank = std::clamp(warned.rank, -1, draft.job().spec.world_size() - 1);
+    out.node = link->node;
+    out.message = printable(std::string_view{warned.message}.substr(0, limits::kWarningBytes));
+    add(draft, std::move(out));
+    draft.heard.emplace_back(link, warned.event);
+}
+
 void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
                        const wire::GpuXid& xid) {
     event::GpuXid out;
@@ -390,7 +404,7 @@ void JobActor::checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
 
 void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyRequest& request) {
     if (!current(*link, request.generation) || request.rank < 0 ||
-        job_.live_generation()->slot_of(request.rank / job_.spec.processes_per_node()) !=
+        job_.live_generation()->slot_of(request.rank / job_.spec.ranks_per_node()) !=
             link->node_rank) {
         wire::KeyReply refusal;
         refusal.id = request.id;

@@ -12,7 +12,10 @@ constexpr auto kAnomaliesEvery = std::chrono::seconds{1};
 
 }  // namespace
 
-void JobActor::look_for_anomalies(Draft& draft) {
+void JobActor::look_for_anomalies(Draft& draft, bool last) {
+    if (last) {
+        stats_.reset();  // the last reports may be younger
+    }
     const auto* series = context_.series.find(job_.id.value);
     const telemetry::JobStats* now = stats();
     const Generation* live = draft.job().live_generation();
@@ -21,7 +24,7 @@ void JobActor::look_for_anomalies(Draft& draft) {
     }
     // A walk over all ranks, and this is called with every round of inputs.
     const auto at = context_.clock.steady();
-    if (anomalies_at_ && at - *anomalies_at_ < kAnomaliesEvery) {
+    if (!last && anomalies_at_ && at - *anomalies_at_ < kAnomaliesEvery) {
         return;
     }
     anomalies_at_ = at;
@@ -31,10 +34,12 @@ void JobActor::look_for_anomalies(Draft& draft) {
     telemetry::AnomalyWatch::Facts facts;
     facts.now = context_.now_seconds();
     facts.since = static_cast<double>(live->running_at) / 1000.0;
-    facts.ranks_per_node = static_cast<std::size_t>(job_.spec.processes_per_node());
+    facts.ranks_per_node = static_cast<std::size_t>(job_.spec.ranks_per_node());
     facts.exited = &live->exited;
     for (telemetry::Anomaly& found : anomaly_watch_.look(*series, *now, facts)) {
-        note_nonfinite_loss(draft, found);
+        if (!last) {  // else there is nothing left to end
+            note_nonfinite_loss(draft, found);
+        }
         // Of each kind: stragglers must not hide that the loss is NaN.
         const auto kind = static_cast<std::size_t>(found.kind);
         if (draft.job().anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents) {
@@ -69,7 +74,7 @@ void JobActor::note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found
     fault.attempt = job.attempt()->number;
     fault.generation = live->number;
     fault.rank = found.rank;
-    if (const auto* claim = job.claim_of_node(found.rank / job.spec.processes_per_node())) {
+    if (const auto* claim = job.claim_of_node(found.rank / job.spec.ranks_per_node())) {
         fault.node = claim->node;
     }
     fault.cause_class = to_string(CauseClass::nonfinite_loss);
@@ -95,9 +100,9 @@ void JobActor::describe(telemetry::JobMetricsView& view) const {
         nodes += rendezvous_.phase(slot) >= Rendezvous::Phase::joined ? 1 : 0;
     }
     const bool met = newest != nullptr && newest->open() && newest->running_at != 0;
-    view.ranks_joined = met ? job_.spec.world_size()
-                            : std::min<std::int64_t>(nodes * job_.spec.processes_per_node(),
-                                                     job_.spec.world_size());
+    view.ranks_joined =
+        met ? job_.spec.world_size()
+            : std::min<std::int64_t>(nodes * job_.spec.ranks_per_node(), job_.spec.world_size());
     if (!met) {
         const UnixMillis since = newest == nullptr ? attempt->placed_at
                                  : newest->open()  ? newest->started_at

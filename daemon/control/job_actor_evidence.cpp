@@ -13,7 +13,7 @@ namespace lockstep {
 void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang,
                                 bool gentle) {
     const Generation& live = *job_.live_generation();
-    const std::int32_t per_node = job_.spec.processes_per_node();
+    const std::int32_t per_node = job_.spec.ranks_per_node();
     evidence_.emplace();
     evidence_->kept = false;
     evidence_->verdict = std::move(verdict);
@@ -40,7 +40,7 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
 
 void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
     if (evidence_ && current(*link, examined.generation) &&
-        examined.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
+        examined.ranks.size() <= static_cast<std::size_t>(job_.spec.ranks_per_node()) &&
         evidence_->awaited.erase(link->node_rank) == 1) {
         evidence_->ranks.insert(evidence_->ranks.end(), examined.ranks.begin(),
                                 examined.ranks.end());
@@ -51,12 +51,11 @@ void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Exam
 void JobActor::evidence_saved(const std::shared_ptr<AgentLink>& link,
                               const wire::EvidenceSaved& saved) {
     if (evidence_ && current(*link, saved.generation) &&
-        saved.ranks.size() <= static_cast<std::size_t>(job_.spec.processes_per_node()) &&
+        saved.ranks.size() <= static_cast<std::size_t>(job_.spec.ranks_per_node()) &&
         evidence_->unsaved.erase(link->node_rank) == 1) {
         for (const wire::RankEvidence& one : saved.ranks) {
-            if (one.rank >= 0 &&
-                job_.live_generation()->slot_of(one.rank / job_.spec.processes_per_node()) ==
-                    link->node_rank) {
+            if (one.rank >= 0 && job_.live_generation()->slot_of(
+                                     one.rank / job_.spec.ranks_per_node()) == link->node_rank) {
                 evidence_->saved.push_back(cleaned(one));
             }
         }
@@ -77,7 +76,7 @@ void JobActor::add_evidence(Draft& draft) {
     for (std::int32_t rank = 0; rank < world; ++rank) {
         RankFinding& one = findings[static_cast<std::size_t>(rank)];
         one.rank = rank;
-        if (const NodeClaim* claim = job_.claim_of_node(rank / job_.spec.processes_per_node())) {
+        if (const NodeClaim* claim = job_.claim_of_node(rank / job_.spec.ranks_per_node())) {
             one.node = claim->node;
         }
         if (series != nullptr && static_cast<std::size_t>(rank) < series->world_size()) {

@@ -179,7 +179,7 @@ event::FaultSeen JobActor::hang_fault() const {
         fault.message += stacks.words.empty() ? "" : "; " + stacks.words;
         return fault;
     }
-    if (const NodeClaim* claim = job_.claim_of_node(fault.rank / job_.spec.processes_per_node())) {
+    if (const NodeClaim* claim = job_.claim_of_node(fault.rank / job_.spec.ranks_per_node())) {
         fault.node = claim->node;
     }
     if (by_stack) {

@@ -153,6 +153,7 @@ bool JobActor::add_generation_end(Draft& draft, const Cause& cause) {
     if (live == nullptr) {
         return false;
     }
+    look_for_anomalies(draft, true);
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;
     ended.generation = live->number;
@@ -218,7 +219,7 @@ void JobActor::forget_attempt() {
     left_.clear();
     refused_.clear();
     missing_since_.reset();
-    pids_.clear();
+    processes_.clear();
     exchange_.reset();
     evidence_.reset();
     hang_watch_.reset();

@@ -27,7 +27,7 @@ wire::Table table_of(const Job& job) {
 }  // namespace
 
 void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
-    const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.processes_per_node() : 0;
+    const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.ranks_per_node() : 0;
     if (join.ports.size() != static_cast<std::size_t>(ports)) {
         fence(link, "JOIN with " + std::to_string(join.ports.size()) + " ports, not " +
                         std::to_string(ports));
@@ -106,7 +106,7 @@ void JobActor::begin_generation() {
     released_ = 0;
     make_table();
     exchange_.reset();
-    pids_.clear();
+    processes_.clear();
     evidence_.reset();
     hang_watch_.reset();
     if (const auto* series = context_.series.find(job_.id.value); series != nullptr && resumed_) {
@@ -127,7 +127,7 @@ wire::World JobActor::world() const {
     wire::World out;
     out.generation = generation.number;
     out.world_size = job_.spec.world_size();
-    out.local_ranks = job_.spec.processes_per_node();
+    out.local_ranks = job_.spec.ranks_per_node();
     out.master_address = generation.master_address;
     out.master_port = generation.master_port;
     out.nodes = job_.spec.resources.nodes;
@@ -275,10 +275,10 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
         return;
     }
     release_if_ready(draft, link);  // it may have been the last one that had not been heard
-    pids_.resize(static_cast<std::size_t>(job_.spec.world_size()));
+    processes_.resize(static_cast<std::size_t>(job_.spec.world_size()));
     for (const auto& rank : started.ranks) {
-        if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < pids_.size()) {
-            pids_[static_cast<std::size_t>(rank.rank)] = rank.pid;
+        if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < processes_.size()) {
+            processes_[static_cast<std::size_t>(rank.rank)] = rank;
         }
     }
     const Generation* live = draft.job().live_generation();

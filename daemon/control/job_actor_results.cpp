@@ -38,10 +38,9 @@ class LinkWalk {
 
 // Whether a rank of this node was stopped before it was done.
 bool was_stopped(const Job& job, std::int32_t node_rank) {
-    const auto first =
-        job.generation()->stopped.lower_bound(node_rank * job.spec.processes_per_node());
+    const auto first = job.generation()->stopped.lower_bound(node_rank * job.spec.ranks_per_node());
     return first != job.generation()->stopped.end() &&
-           *first < (node_rank + 1) * job.spec.processes_per_node();
+           *first < (node_rank + 1) * job.spec.ranks_per_node();
 }
 
 }  // namespace
@@ -316,7 +315,7 @@ void JobActor::blame_memory(const Attempt& attempt, event::FaultSeen& fault) con
     const auto claim = attempt.claims.find(found->node_rank);
     if (claim != attempt.claims.end()) {
         fault.node = claim->second.node;
-        fault.rank = job_.spec.processes_per_node() == 1 ? found->node_rank : -1;
+        fault.rank = job_.spec.ranks_per_node() == 1 ? found->node_rank : -1;
     }
 }
 

@@ -87,7 +87,7 @@ void JobActor::add_doubt(Draft& draft, const Observation& seen) {
         return;
     }
     const std::int32_t rank = first ? first->rank : *generation.stopped.begin();
-    const NodeClaim* claim = draft.job().claim_of_node(rank / job_.spec.processes_per_node());
+    const NodeClaim* claim = draft.job().claim_of_node(rank / job_.spec.ranks_per_node());
     event::FaultSeen fault;
     fault.attempt = draft.job().attempt()->number;
     fault.generation = generation.number;

@@ -59,7 +59,7 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
         return view;
     }
     view.nodes = static_cast<std::int32_t>(attempt->claims.size());
-    const std::int32_t per_node = job.spec.processes_per_node();
+    const std::int32_t per_node = job.spec.ranks_per_node();
     ranks.clear();
     if (attempt->generations.empty()) {
         return view;

@@ -259,6 +259,13 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
     LogPlace out;
     out.path =
         (std::filesystem::path{job.attempt()->directory} / wire::rank_log_name(rank)).string();
+    if (job.spec.launch == Launch::node) {
+        // The launcher's, until the rank hands over an output of its own.
+        out.instead_rank = rank - rank % job.spec.ranks_per_node();
+        out.instead = (std::filesystem::path{job.attempt()->directory} /
+                       wire::rank_log_name(out.instead_rank))
+                          .string();
+    }
     out.may_grow = !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
     co_return out;
 }

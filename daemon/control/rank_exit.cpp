@@ -24,6 +24,7 @@ event::RankExited rank_exited(const wire::Exited& exited) {
     out.signal = exited.signal;
     out.stopped = exited.stopped;
     out.oom = exited.oom;
+    out.launcher = exited.launcher;
     out.at = std::max<UnixMillis>(exited.time, 0);
     const auto kind = parse_failure_kind(exited.failure).value_or(FailureKind::own);
     out.failure = kind == FailureKind::own ? "" : std::string{to_string(kind)};

@@ -40,7 +40,7 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     RankPlace place;
     place.job_id = "<job id>";
     place.world_size = spec.world_size();
-    place.local_world_size = spec.processes_per_node();
+    place.local_world_size = spec.ranks_per_node();
     place.nodes = spec.resources.nodes;
     place.master_addr = "<address of node 0>";
     place.address = "<address of the node>";

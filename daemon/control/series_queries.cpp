@@ -97,6 +97,25 @@ std::optional<double> sort_value(RankKey key, std::size_t rank, const telemetry:
 
 }  // namespace
 
+namespace {
+
+// A launcher's rank may end long before the launcher, whose end is the one that is stored.
+void put_process(Json& item, const wire::StartedRank& process) {
+    item["pid"] = process.pid;
+    if (!process.ended || item["state"] != "running") {
+        return;
+    }
+    const bool good = process.end_known && process.exit_code == 0 && process.signal == 0;
+    item["state"] = good ? "succeeded" : process.end_known ? "failed" : "ended";
+    if (process.signal != 0) {
+        item["signal"] = process.signal;
+    } else if (process.end_known) {
+        item["exit_code"] = process.exit_code;
+    }
+}
+
+}  // namespace
+
 std::string ControlService::ranks_text(const Job& job, const telemetry::JobSeries* series,
                                        const JobActor* actor, const RanksQuery& query) const {
     const auto world = static_cast<std::size_t>(job.spec.world_size());
@@ -110,8 +129,8 @@ std::string ControlService::ranks_text(const Job& job, const telemetry::JobSerie
     for (const std::int32_t number : ranks_in_order(values, query)) {
         const auto rank = static_cast<std::size_t>(number);
         Json item = rank_json(job, number);
-        if (actor != nullptr && actor->pid(number) > 0) {
-            item["pid"] = actor->pid(number);
+        if (const auto* process = actor == nullptr ? nullptr : actor->process(number)) {
+            put_process(item, *process);
         }
         if (series != nullptr && rank < series->world_size() && !series->rank(rank).empty()) {
             const auto& one = series->rank(rank);

@@ -27,14 +27,19 @@ void LogFollower::close() {
     timer_.cancel();
 }
 
-LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path) {
+LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path,
+                                           const std::string& instead) {
     if (!at.reader || at.path != path) {
         auto opened = RankLogReader::open(path);
+        const bool other = !opened && !at.reader && !instead.empty();
+        if (other) {
+            opened = RankLogReader::open(instead);
+        }
         if (opened) {
             if (!at.path.empty() && at.path != path) {
                 at.offset = 0;
             }
-            at.path = path;
+            at.path = other ? instead : path;
             at.reader = std::make_shared<const RankLogReader>(std::move(*opened));
             if (const auto lines = std::exchange(at.tail, std::nullopt)) {
                 at.offset = at.reader->tail(*lines, limits::kBodyBytes).value_or(0);
@@ -52,10 +57,10 @@ LogFollower::Piece LogFollower::read_piece(Place at, const std::string& path) {
     return piece;
 }
 
-Task<std::optional<std::string>> LogFollower::read_on(std::string path) {
+Task<std::optional<std::string>> LogFollower::read_on(std::string path, std::string instead) {
     std::string folder = std::filesystem::path{path}.parent_path().string();
-    std::function<Piece()> read = [at = at_, path = std::move(path)] {
-        return read_piece(at, path);
+    std::function<Piece()> read = [at = at_, path = std::move(path), instead = std::move(instead)] {
+        return read_piece(at, path, instead);
     };
     auto piece = co_await read_in_folder<Piece>(context_, std::move(folder), std::move(read));
     if (!piece) {
@@ -68,7 +73,8 @@ Task<std::optional<std::string>> LogFollower::read_on(std::string path) {
 Task<std::optional<std::string>> LogFollower::next() {
     while (!closed_) {
         if (at_.reader) {
-            auto text = co_await read_on(at_.path);
+            const std::string nowhere;
+            auto text = co_await read_on(at_.path, nowhere);
             if (text && !text->empty()) {
                 co_return text;
             }
@@ -79,7 +85,7 @@ Task<std::optional<std::string>> LogFollower::next() {
             co_return std::nullopt;
         }
         if (place && !closed_) {
-            auto text = co_await read_on(place->path);
+            auto text = co_await read_on(place->path, place->instead);
             if (text && !text->empty()) {
                 co_return text;
             }

@@ -35,10 +35,11 @@ class LogFollower final : public BodyStream {
         Place next;
         std::string text;
     };
-    // What comes at `at` of the log that is at `path`. Blocking, any thread.
-    static Piece read_piece(Place at, const std::string& path);
+    // What comes at `at` of the log that is at `path`, or `instead` while there is no such file.
+    // Blocking, any thread.
+    static Piece read_piece(Place at, const std::string& path, const std::string& instead);
     // The same, and goes on there; empty: nothing now. Nothing: it could not be read in time.
-    Task<std::optional<std::string>> read_on(std::string path);
+    Task<std::optional<std::string>> read_on(std::string path, std::string instead);
 
     RouteContext context_;
     net::steady_timer timer_;

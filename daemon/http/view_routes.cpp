@@ -252,7 +252,11 @@ Result<LogQuery> log_query(const HttpRequest& request) {
 HttpResponse log_slice(const LogPlace& place, const LogQuery& query) {
     HttpResponse response = text_response({});
     RankLogReader::Slice slice;
-    const auto reader = RankLogReader::open(place.path);
+    auto reader = RankLogReader::open(place.path);
+    if (!reader && reader.error().code == Errc::not_found && !place.instead.empty()) {
+        reader = RankLogReader::open(place.instead);
+        response.headers.emplace_back("Lockstep-Log-Rank", std::to_string(place.instead_rank));
+    }
     if (reader) {
         std::int64_t from = query.offset;
         if (query.tail) {
@@ -361,7 +365,10 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     route.scope = Scope::read;
     route.handler = waiting_for_view(context, logs);
     route.operation = "getJobLogs";
-    route.summary = "A rank's output, at most 1 MiB an answer, or as it comes with follow.";
+    route.summary =
+        "A rank's output, at most 1 MiB an answer, or as it comes with follow. With launch node a "
+        "rank may have none of its own: Lockstep-Log-Rank then says whose output, its launcher's, "
+        "this is.";
     route.query = {
         {"rank", "integer", "Which rank; 0 if not given."},
         {"tail", "integer", "The last N lines; not together with offset."},

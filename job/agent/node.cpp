@@ -51,20 +51,23 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
       config_(std::move(config)),
       sockets_(std::move(sockets)),
       telemetry_(config_.node_rank),
-      group_(tasks,
-             {[this](std::int32_t rank, std::vector<RankReport> reports) {
-                  on_captured(rank, std::move(reports));
-              },
-              [this](std::int32_t rank) { on_rank_ending(rank); },
-              [this](wire::Exited& exited, const RankGroup::LastWords& words) {
-                  judge(exited, words);
-              },
-              [this](wire::Exited exited) { on_rank_exited(std::move(exited)); },
-              [this](std::int32_t rank, std::string why) {
-                  fault(rank, to_string(CauseClass::node_lost), std::move(why));
-              },
-              [this] { on_all_ended(); }},
-             config_.timing),
+      group_(
+          tasks,
+          {[this](std::int32_t rank, std::vector<RankReport> reports) {
+               on_captured(rank, std::move(reports));
+           },
+           [this](std::int32_t rank) { on_rank_ending(rank); },
+           [this](wire::Exited& exited, const RankGroup::LastWords& words) {
+               judge(exited, words);
+           },
+           [this](wire::Exited exited) { on_rank_exited(std::move(exited)); },
+           [this](std::int32_t rank, std::string why) {
+               fault(rank, to_string(CauseClass::node_lost), std::move(why));
+           },
+           [this] { on_all_ended(); }, [this](std::string_view bytes) { children_.printed(bytes); },
+           [this](std::int32_t rank, std::string what) { give_warning(rank, std::move(what)); }},
+          config_.timing),
+      children_(tasks, child_handlers()),
       runner_(tasks.io()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
       preflight_(tasks, preflight_options(config_),
@@ -192,7 +195,7 @@ void Node::begin_preflight(const wire::Welcome& welcome) {
     start.checkpoint_directory = welcome.checkpoint_directory;
     start.address = address_;
     start.ports_problem = ports_problem_;
-    start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->processes_per_node() : 0);
+    start.ports_needed = 1 + (needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0);
     const auto trip = std::chrono::duration_cast<std::chrono::milliseconds>(
                           std::chrono::steady_clock::now() - hello_made_)
                           .count();
@@ -254,6 +257,7 @@ void Node::prepare(const wire::World& given) {
     telemetry_.set_generation(world.generation);
     if (!again) {
         keys_.start_generation(world.generation);
+        warned_.clear();
         started_.clear();
         unwarned_.clear();
         join_wanted_ = false;
@@ -414,6 +418,7 @@ void Node::fault(std::int32_t rank, std::string_view cause, std::string message)
 Task<void> Node::tick() {
     auto next_beat = std::chrono::steady_clock::now();
     while (!finished_once_) {
+        children_.look();
         flush_rows();
         if (connected_ && std::chrono::steady_clock::now() >= next_beat) {
             next_beat = std::chrono::steady_clock::now() + limits::kBeatInterval;

@@ -15,6 +15,7 @@
 #include "job/agent/held_port.hpp"
 #include "job/agent/key_broker.hpp"
 #include "job/agent/key_http.hpp"
+#include "job/agent/node_children.hpp"
 #include "job/agent/outbox.hpp"
 #include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
@@ -159,6 +160,20 @@ class Node {
     Task<void> run_srun(std::int32_t generation);
     void on_srun_ended(std::int32_t generation, const Result<ProcessResult>& result);
     Result<ProcessCommand> srun_command(std::int32_t generation) const;
+    // node_launch.cpp: launch node
+    bool has_launcher() const { return spec_ && spec_->launch == Launch::node; }
+    NodeChildren::Handlers child_handlers();
+    void begin_children();
+    void on_children_changed();
+    RankState* speaker_of(RankState& rank, std::uint64_t connection);
+    RankState& socket_holder(RankState& rank);
+    void accept(RankState& rank, std::uint64_t connection, const RankHello& hello);
+    void check_world(std::int32_t rank, std::int32_t world_size);
+    void on_unnamed(std::uint64_t connection);
+    void on_launcher_exited(const wire::Exited& exited);
+    void judge_child(NodeChildren::Ended& ended);
+    void accept_unknown(ExceptionNote note);
+    void give_warning(std::int32_t rank, std::string message);
     // node_gpus.cpp
     void watch_gpus();
     void tell_gpu_watch();
@@ -190,6 +205,7 @@ class Node {
     void accept(RankState& rank, const RankPhase& phase);
     void accept(RankState& rank, ExceptionNote note);
     void judge(wire::Exited& exited, const RankGroup::LastWords& words);
+    std::int64_t known_clock_offset() const;
     void accept(RankState& rank, std::uint64_t connection, const RankKeyRequest& request);
     void answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply);
     void add_row(std::int32_t rank, const RankReport& report);
@@ -209,6 +225,9 @@ class Node {
     KeyBroker keys_;
     TelemetryBuffer telemetry_;
     RankGroup group_;
+    NodeChildren children_;  // of launch node
+    RankGroup::LastWords launcher_words_;
+    std::vector<ExceptionNote> launcher_notes_;  // its own, and of processes that nobody knows
     std::function<void()> wake_ = [] {};
     std::function<void(int)> finished_ = [](int) {};
 
@@ -255,6 +274,7 @@ class Node {
     std::chrono::steady_clock::time_point hello_made_;
     ClockOffset clock_offset_;
     std::uint64_t bad_reports_ = 0;
+    std::set<std::string> warned_;  // of this generation
     net::steady_timer tick_timer_;
     net::steady_timer settle_timer_;
     std::unique_ptr<GpuWatch> gpus_;  // the last: its threads call in here

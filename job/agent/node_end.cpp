@@ -62,6 +62,10 @@ void Node::accept(RankState& rank, ExceptionNote note) {
 }
 
 void Node::judge(wire::Exited& exited, const RankGroup::LastWords& words) {
+    if (has_launcher()) {
+        launcher_words_ = words;  // judged with its ranks
+        return;
+    }
     RankState* state = state_of(exited.rank);
     std::vector<ExceptionNote> notes;
     if (state != nullptr) {
@@ -72,9 +76,14 @@ void Node::judge(wire::Exited& exited, const RankGroup::LastWords& words) {
             notes.insert(notes.begin(), std::move(*recorded));
         }
     }
+    judge_exit(exited, words, std::move(notes), known_clock_offset());
+}
+
+// In milliseconds; 0: it is not beyond doubt that there is any.
+std::int64_t Node::known_clock_offset() const {
     const auto clock = clock_offset_.estimate();
     const bool known = clock && std::abs(clock->offset_us) > clock->error_us;
-    judge_exit(exited, words, std::move(notes), known ? clock->offset_us / 1000 : 0);
+    return known ? clock->offset_us / 1000 : 0;
 }
 
 void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
@@ -160,6 +169,7 @@ void Node::finish(int code) {
     if (std::exchange(finished_once_, true)) {
         return;
     }
+    children_.close();
     ranks_.clear();
     gate_.reset();
     store_.reset();

@@ -27,7 +27,7 @@ Status Node::hold_ports() {
     if (!held) {
         rank_ports_.clear();
     }
-    const auto count = needs_endpoints(*spec_) ? spec_->processes_per_node() : 0;
+    const auto count = needs_endpoints(*spec_) ? spec_->ranks_per_node() : 0;
     while (rank_ports_.size() < static_cast<std::size_t>(count)) {
         auto port = HeldPort::hold(address_);
         if (!port) {

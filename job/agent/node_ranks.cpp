@@ -1,3 +1,4 @@
+// size: what ranks need, say and leave, a small function each
 // The ranks' side of a node: what they need before they start, what they report, how they end.
 #include "job/agent/nccl_conf.hpp"
 #include "job/agent/node.hpp"
@@ -132,10 +133,12 @@ Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::st
         return fail(program.error());
     }
     plan.process.program = std::move(*program);
+    plan.launcher = has_launcher();
     // The native trainer reports every step; its lines are for people.
-    if (spec_->framework != Framework::native &&
+    if (spec_->framework != Framework::native && !plan.launcher &&
         (spec_->capture.preset != "none" || !spec_->capture.loss.empty())) {
         plan.capture.emplace(spec_->capture.preset, spec_->capture.loss);
+        plan.world_size = world_->world_size;
     }
     return plan;
 }
@@ -155,7 +158,6 @@ Status Node::listen_for(std::int32_t local_rank) {
     if (!socket) {
         return fail(socket.error());
     }
-    ranks_[index].rank = world_->first_rank + local_rank;
     ranks_[index].socket = std::move(*socket);
     return {};
 }
@@ -179,7 +181,11 @@ Status Node::prepare_ranks() {
     plans_.clear();
     ranks_.clear();
     ranks_.resize(static_cast<std::size_t>(world_->local_ranks));
-    for (std::int32_t local = 0; local < world_->local_ranks; ++local) {
+    for (std::size_t local = 0; local < ranks_.size(); ++local) {
+        ranks_[local].rank = world_->first_rank + static_cast<std::int32_t>(local);
+    }
+    const std::int32_t started = has_launcher() ? 1 : world_->local_ranks;
+    for (std::int32_t local = 0; local < started; ++local) {
         auto plan = plan_of(local, *directory, base_);
         if (!plan) {
             return fail(plan.error());
@@ -212,6 +218,7 @@ void Node::start_ranks() {
         return;
     }
     started_ = std::move(*started);
+    begin_children();
     log::info("ranks started", {{"generation", world_->generation}, {"ranks", started_.size()}});
     send_started();
 }
@@ -234,12 +241,27 @@ void Node::on_rank_message(RankState& rank, std::uint64_t connection, std::strin
         on_bad_message(rank, message.error().reason);
         return;
     }
+    if (const auto* hello = std::get_if<RankHello>(&*message)) {
+        accept(rank, connection, *hello);
+        return;
+    }
+    RankState* speaker = speaker_of(rank, connection);
+    const bool asks = std::holds_alternative<RankKeyRequest>(*message);
+    if (speaker == nullptr && !asks) {
+        if (auto* note = std::get_if<ExceptionNote>(&*message)) {
+            accept_unknown(std::move(*note));
+        } else {
+            on_unnamed(connection);
+        }
+        return;
+    }
     std::visit(
         [&](auto& m) {
-            if constexpr (std::is_same_v<std::decay_t<decltype(m)>, RankKeyRequest>) {
-                accept(rank, connection, m);
-            } else {
-                accept(rank, std::move(m));
+            using Kind = std::decay_t<decltype(m)>;
+            if constexpr (std::is_same_v<Kind, RankKeyRequest>) {
+                accept(speaker == nullptr ? rank : *speaker, connection, m);
+            } else if constexpr (!std::is_same_v<Kind, RankHello>) {
+                accept(*speaker, std::move(m));
             }
         },
         *message);
@@ -324,9 +346,9 @@ void Node::on(const wire::KeyReply& reply) {
 }
 
 void Node::answer(const KeyBroker::Origin& origin, const wire::KeyReply& reply) {
-    const RankState* rank = state_of(origin.rank);
-    if (rank != nullptr && rank->socket) {
-        rank->socket->answer(
+    RankState* rank = state_of(origin.rank);
+    if (rank != nullptr && socket_holder(*rank).socket) {
+        socket_holder(*rank).socket->answer(
             origin.connection, encode_rank_answer(origin.id, origin.op, reply),
             encode_rank_refusal(origin.id, to_string(Errc::exhausted),
                                 "the answer is larger than a socket's buffer on this node "
@@ -358,6 +380,9 @@ void Node::on_rank_ending(std::int32_t rank) {
     }
     state->socket->drain();
     state->socket->close();
+    if (has_launcher()) {
+        children_.finish();
+    }
     if (state->bad != state->bad_told) {
         state->bad_told = state->bad;
         add_row(rank, single("bad_reports", static_cast<double>(state->bad)));
@@ -365,6 +390,12 @@ void Node::on_rank_ending(std::int32_t rank) {
 }
 
 void Node::on_rank_exited(wire::Exited exited) {
+    if (has_launcher()) {
+        on_launcher_exited(exited);
+        wake();
+        return;
+    }
+    flush_rows();
     result_.exits.push_back(exited);
     outbox_.event(std::move(exited));
     wake();

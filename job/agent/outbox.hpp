@@ -36,10 +36,12 @@ class Outbox {
     void control_last(const wire::AgentMessage& message);
     // Numbers the event and keeps it until it is acknowledged. Events flagged `after_batches` are
     // sent once every batch made so far was sent.
-    void event(wire::Exited message) { numbered(std::move(message), false); }
+    // What the rank has reported last comes first: the daemon may end the job with this.
+    void event(wire::Exited message) { numbered(std::move(message), true); }
     void event(wire::Fault message) { numbered(std::move(message), false); }
     void event(wire::CheckpointSaved message) { numbered(std::move(message), false); }
     void event(wire::GpuXid message) { numbered(std::move(message), false); }
+    void event(wire::Warned message) { numbered(std::move(message), false); }
     void event(wire::SaveAsked message) { numbered(std::move(message), false); }
     void event(wire::Done message) { numbered(std::move(message), true); }
     void event(wire::Bye message) { numbered(std::move(message), true); }

@@ -1,6 +1,7 @@
 #include "job/agent/output_reader.hpp"
 
 #include "job/base/limits.hpp"
+#include "job/model/misconfiguration.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -46,6 +47,10 @@ std::vector<RankReport> OutputReader::end(double now) {
 void OutputReader::line(double now, std::vector<RankReport>& out) {
     if (partial_.empty()) {
         return;
+    }
+    if (watches_) {
+        warning_ = trains_alone(partial_);
+        watches_ = !warning_;
     }
     const auto found = capture_.line(partial_);
     partial_.clear();

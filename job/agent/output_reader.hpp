@@ -15,19 +15,24 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 
 class OutputReader {
   public:
-    explicit OutputReader(Capture capture) : capture_(std::move(capture)) {}
+    // `world_size`: with more than one rank, lines of a rank that trains alone are noticed.
+    explicit OutputReader(Capture capture, std::int32_t world_size = 1)
+        : capture_(std::move(capture)), watches_(world_size > 1) {}
 
     // Takes the next piece of output, read at `now` (seconds since the Unix epoch), and returns the
     // reports of the lines it completed.
     std::vector<RankReport> feed(std::string_view bytes, double now);
     // The output has ended: the last line may lack its newline.
     std::vector<RankReport> end(double now);
+    // Once: a line said that this rank trains by itself.
+    std::optional<std::string> take_warning() { return std::exchange(warning_, std::nullopt); }
 
   private:
     void line(double now, std::vector<RankReport>& out);
@@ -35,6 +40,8 @@ class OutputReader {
     bool follows(const CapturedLoss& found) const;
 
     Capture capture_;
+    bool watches_;
+    std::optional<std::string> warning_;
     std::string partial_;  // at most limits::kLineBytes of the unfinished line
     std::optional<CapturedLoss> last_;
     double last_time_ = 0;

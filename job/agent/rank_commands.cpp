@@ -1,10 +1,13 @@
 #include "job/agent/rank_commands.hpp"
 
+#include "job/agent/rank_identity.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/batch.hpp"
 #include "job/rank/client.hpp"
+
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -22,12 +25,35 @@ int refused(const Error& error) {
     return kRefused;
 }
 
+// With launch node the ranks of a node share a socket, and this process may be gone before the
+// agent looks whose it was.
+void say_who(RankClient& client) {
+    std::string block;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        block += *entry;
+        block += '\0';
+    }
+    const RankIdentity identity = identity_in_environment(block);
+    if (identity.known()) {
+        Json hello = Json::object();
+        hello["op"] = "hello";
+        hello["rank"] = identity.rank;
+        hello["local_rank"] = identity.local_rank;
+        hello["world_size"] = identity.world_size;
+        client.send_now(dump_json(hello));
+    }
+}
+
 Result<std::unique_ptr<RankClient>> connect() {
     const char* path = std::getenv("LOCKSTEP_SOCKET");
     if (path == nullptr || *path == '\0') {
         return fail(Errc::unavailable, "LOCKSTEP_SOCKET is not set: this is not a rank of a job");
     }
-    return RankClient::connect(path);
+    auto client = RankClient::connect(path);
+    if (client && std::getenv("LOCKSTEP_RANKS_PER_NODE") != nullptr) {
+        say_who(**client);
+    }
+    return client;
 }
 
 Status add_word(Json& report, const std::string& word) {

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,8 +41,9 @@ struct RankGroup::Rank {
     net::posix::stream_descriptor output;
     net::posix::stream_descriptor process;  // the pidfd; of a task the socket to it
     std::optional<task_wire::Reader> task;  // srun's: not a child of this process
-    bool stopped = false;                   // told to stop before it ended
-    UnixMillis stopped_at = 0;              // when; 0: it was not
+    bool launcher = false;
+    bool stopped = false;       // told to stop before it ended
+    UnixMillis stopped_at = 0;  // when; 0: it was not
     CrashWatch crash;
     bool ended = false;
 };
@@ -76,9 +78,10 @@ Result<RankGroup::RankPointer> RankGroup::make_rank(RankPlan& plan) {
     }
     auto rank = std::make_shared<Rank>(tasks_.io(), std::move(*log));
     rank->rank = plan.rank;
+    rank->launcher = plan.launcher;
     rank->generation = generation_;
     if (plan.capture) {
-        rank->reader.emplace(std::move(*plan.capture));
+        rank->reader.emplace(std::move(*plan.capture), plan.world_size);
     }
     return rank;
 }
@@ -97,6 +100,11 @@ Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
     // Only our end is non-blocking: a rank that prints faster than we read must wait, not fail.
     ::fcntl(write_end.get(), F_SETFL, 0);
     plan.process.output = write_end.get();
+    if (struct stat info{}; plan.launcher && ::fstat(write_end.get(), &info) == 0) {
+        // By this its ranks know that they print into the pipe of all.
+        plan.process.environment["LOCKSTEP_OUTPUT"] =
+            std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
+    }
     auto spawned = spawn_rank(plan.process);
     if (!spawned) {
         return fail(spawned.error());
@@ -203,11 +211,17 @@ bool RankGroup::read_some(Rank& rank) {
         rank.log.append(bytes);
         rank.crash.feed(bytes, SystemClock{}.wall());
     }
+    if (rank.launcher && !bytes.empty()) {
+        handlers_.printed(bytes);
+    }
     if (rank.reader) {
         auto reports = bytes.empty() ? rank.reader->end(wall_seconds())
                                      : rank.reader->feed(bytes, wall_seconds());
         if (!reports.empty()) {
             handlers_.captured(rank.rank, std::move(reports));
+        }
+        if (auto warning = rank.reader->take_warning()) {
+            handlers_.warned(rank.rank, std::move(*warning));
         }
     }
     return !bytes.empty();
@@ -428,6 +442,14 @@ std::vector<wire::StartedRank> RankGroup::living() const {
         }
     }
     return out;
+}
+
+void RankGroup::append_log(std::int32_t number, std::string_view bytes) {
+    for (const auto& rank : ranks_) {
+        if (rank->rank == number && !rank->ended) {
+            rank->log.append(bytes);
+        }
+    }
 }
 
 void RankGroup::signal_all(int number) {

@@ -30,6 +30,8 @@ class RankGroup {
         SpawnRequest process;  // without the output
         std::filesystem::path log;
         std::optional<Capture> capture;  // nothing: do not look at what it prints
+        std::int32_t world_size = 1;     // of all ranks of the job
+        bool launcher = false;           // it starts ranks: `printed` gets what it prints
     };
     // What is known of a rank at its end besides how it ended.
     struct LastWords {
@@ -48,6 +50,9 @@ class RankGroup {
         // A rank survived SIGKILL; it is counted as ended, the node is not good any more.
         std::function<void(std::int32_t rank, std::string why)> unkillable;
         std::function<void()> all_ended;
+        std::function<void(std::string_view bytes)> printed{};
+        // What a rank prints says that it does not train as the job means it.
+        std::function<void(std::int32_t rank, std::string message)> warned{};
     };
     struct Timing {
         std::chrono::milliseconds echo{200};  // a failure's peers may still write their logs
@@ -76,6 +81,9 @@ class RankGroup {
     // The process of each rank that lives.
     std::vector<wire::StartedRank> living() const;
     bool running() const { return running_ > 0; }
+    bool stopping() const { return stopping_; }
+    // Into the log of a rank that runs, as if it had printed it.
+    void append_log(std::int32_t rank, std::string_view bytes);
 
   private:
     struct Rank;

@@ -122,6 +122,23 @@ tl::expected<RankMessage, BadRankMessage> parse_notice(const Json& json, std::st
     return Bad{{std::nullopt, field_errors(std::move(errors)).message}};
 }
 
+tl::expected<RankMessage, BadRankMessage> parse_hello(const Json& json) {
+    std::vector<FieldError> errors;
+    ObjectReader in{json, "", errors};
+    RankHello hello;
+    constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+    in.integer("rank", hello.identity.rank, -1, kMost);
+    in.integer("local_rank", hello.identity.local_rank, -1, kMost);
+    in.integer("world_size", hello.identity.world_size, -1, kMost);
+    if (const auto id = json.find("id"); id != json.end() && id->is_number_integer()) {
+        hello.id = id->get<std::int64_t>();
+    }
+    if (!errors.empty()) {
+        return Bad{{hello.id, field_errors(std::move(errors)).message}};
+    }
+    return hello;
+}
+
 // As job/rank/python/hooks/_lockstep_hooks.py sends it.
 tl::expected<RankMessage, BadRankMessage> parse_exception(const Json& json) {
     std::vector<FieldError> errors;
@@ -255,6 +272,9 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
     if (op == "phase" || op == "checkpoint") {
         return parse_notice(*json, op);
     }
+    if (op == "hello") {
+        return parse_hello(*json);
+    }
     if (op == "exception") {
         return parse_exception(*json);
     }
@@ -288,6 +308,14 @@ std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire:
     } else if (op == "multi_get") {
         out["values"] = reply.values;
     }
+    return dump_json(out);
+}
+
+std::string encode_hello_answer(std::int64_t id, bool known) {
+    Json out = Json::object();
+    out["id"] = id;
+    out["ok"] = true;
+    out["known"] = known;
     return dump_json(out);
 }
 

@@ -4,6 +4,7 @@
 //   {"op":"report","step":12,"epoch":0,"loss":0.53,"step_seconds":0.021,…}     no answer
 //   {"op":"checkpoint","step":200,"path":"…"}                                   no answer
 //   {"op":"phase","phase":"init|train|eval|checkpoint"}                         no answer
+//   {"op":"hello","rank":3,"local_rank":1,"world_size":4}                       none, or to "id"
 //   {"op":"exception","pid":…,"final":true,"time":…,"type":"…",…}               no answer
 //   {"op":"set|multi_set|get|multi_get|wait|add|cas|delete|barrier","id":7,…}
 //                                                           {"id":7,"ok":true,"value":…}
@@ -14,6 +15,7 @@
 // step − comm_wait − data_wait when the rank sent step_seconds and one of the waits but not itself.
 #pragma once
 
+#include "job/agent/rank_identity.hpp"
 #include "job/base/result.hpp"
 #include "job/model/failure.hpp"
 #include "job/model/wire.hpp"
@@ -46,8 +48,14 @@ struct RankKeyRequest {
     std::int64_t id = 0;       // the rank's own number for it
     wire::KeyRequest request;  // id, rank and generation are filled in by the agent
 };
+// A process says which rank it is, and of how many: to torch, to Paddle. With a descriptor: the
+// reading end of a pipe that it prints into once it was answered.
+struct RankHello {
+    RankIdentity identity;
+    std::optional<std::int64_t> id;  // present when it waits for an answer
+};
 using RankMessage =
-    std::variant<RankReport, RankCheckpoint, RankPhase, RankKeyRequest, ExceptionNote>;
+    std::variant<RankReport, RankCheckpoint, RankPhase, RankKeyRequest, ExceptionNote, RankHello>;
 
 struct BadRankMessage {
     std::optional<std::int64_t> id;  // present when the rank waits for an answer
@@ -59,6 +67,8 @@ tl::expected<RankMessage, BadRankMessage> parse_rank_message(std::string_view te
 
 // The answer to a key operation `op` with the rank's `id`.
 std::string encode_rank_answer(std::int64_t id, std::string_view op, const wire::KeyReply& reply);
+// To a hello with an id: whether the process is one of the ranks of this node.
+std::string encode_hello_answer(std::int64_t id, bool known);
 // Without an id, since the request could not be read: it is for whatever the rank waits for.
 std::string encode_rank_refusal(std::optional<std::int64_t> id, std::string_view error,
                                 std::string_view message);

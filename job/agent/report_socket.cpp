@@ -67,6 +67,30 @@ void sweep(const std::filesystem::path& base) {
     }
 }
 
+// One message, whose whole size is returned, and the descriptor that came with it.
+ssize_t receive_with_descriptor(int fd, std::vector<char>& buffer, UniqueFd& descriptor) {
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    iovec part{buffer.data(), buffer.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    descriptor.reset();
+    const auto got = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+    if (got < 0) {
+        return got;
+    }
+    const cmsghdr* head = CMSG_FIRSTHDR(&message);
+    if (head != nullptr && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+        head->cmsg_len >= CMSG_LEN(sizeof(int))) {
+        int passed = -1;
+        std::memcpy(&passed, CMSG_DATA(head), sizeof(passed));
+        descriptor.reset(passed);
+    }
+    return got;
+}
+
 }  // namespace
 
 Result<SocketDirectory> SocketDirectory::create() {
@@ -123,6 +147,7 @@ struct ReportSocket::State {
         Connection(net::io_context& io, int fd, std::uint64_t n) : socket(io, fd), id(n) {}
         Descriptor socket;
         std::uint64_t id;
+        std::int64_t pid = 0;
         std::deque<Answer> answers;
         std::size_t answer_bytes = 0;
         bool writing = false;
@@ -137,6 +162,7 @@ struct ReportSocket::State {
     std::string path;
     std::map<std::uint64_t, std::shared_ptr<Connection>> connections;
     std::uint64_t next_id = 1;
+    UniqueFd descriptor;  // of the message that is being handled
     bool closed = false;
 
     void accept_waiting(const std::shared_ptr<State>& self);
@@ -164,6 +190,11 @@ void ReportSocket::State::accept_waiting(const std::shared_ptr<State>& self) {
         ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof(kSocketBuffer));
         ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof(kSocketBuffer));
         auto connection = std::make_shared<Connection>(tasks.io(), owned.release(), next_id++);
+        ucred peer{};
+        socklen_t size = sizeof(peer);
+        if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
+            connection->pid = peer.pid;
+        }
         connections[connection->id] = connection;
         tasks.spawn("report connection", read(self, connection));
     }
@@ -173,8 +204,7 @@ void ReportSocket::State::accept_waiting(const std::shared_ptr<State>& self) {
 bool ReportSocket::State::receive(Connection& from, int most) {
     auto& buffer = message_buffer();
     for (int i = 0; i < most && !closed && from.socket.is_open(); ++i) {
-        const auto got = ::recv(from.socket.native_handle(), buffer.data(), buffer.size(),
-                                MSG_DONTWAIT | MSG_TRUNC);
+        const auto got = receive_with_descriptor(from.socket.native_handle(), buffer, descriptor);
         if (got < 0) {
             return errno == EAGAIN || errno == EINTR;
         }
@@ -307,6 +337,15 @@ void ReportSocket::answer(std::uint64_t connection, std::string message, std::st
         to->writing = true;
         state_->tasks.spawn("report answer", State::write(state_, to));
     }
+}
+
+std::int64_t ReportSocket::peer(std::uint64_t connection) const {
+    const auto found = state_->connections.find(connection);
+    return found == state_->connections.end() ? 0 : found->second->pid;
+}
+
+UniqueFd ReportSocket::take_descriptor() {
+    return std::exchange(state_->descriptor, UniqueFd{});
 }
 
 void ReportSocket::drain() {

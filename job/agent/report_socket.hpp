@@ -65,6 +65,11 @@ class ReportSocket {
     ReportSocket(const ReportSocket&) = delete;
     ReportSocket& operator=(const ReportSocket&) = delete;
 
+    // The process that opened the connection, as this process sees it; 0: of another process
+    // namespace, or the connection is gone.
+    std::int64_t peer(std::uint64_t connection) const;
+    // The descriptor that came with the message that is being handled; empty: none did.
+    UniqueFd take_descriptor();
     // Sends an answer; never blocks. A connection that does not read its answers is closed.
     // `instead` is sent when the message is larger than the socket's buffer (net.core.wmem_max).
     void answer(std::uint64_t connection, std::string message, std::string instead = {});

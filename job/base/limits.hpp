@@ -221,6 +221,7 @@ inline constexpr auto kPairTestTimeout = std::chrono::seconds{20};
 inline constexpr auto kPairPatience = std::chrono::seconds{25};
 inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
 inline constexpr std::size_t kJobWarnings = 64;      // of a job; each text once
+inline constexpr std::size_t kWarningBytes = 1024;   // of one of them, from an agent
 inline constexpr std::int32_t kRefusalEvents = 16;   // of an attempt
 inline constexpr std::int32_t kAnomalyEvents = 8;    // of a generation and kind
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon

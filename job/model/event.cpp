@@ -90,6 +90,7 @@ void fields(V& visit, M& m) {
         visit("oom", m.oom);
         visit("at", m.at);
         visit("log_tail", m.log_tail);
+        visit.optional("launcher", m.launcher);
         visit.optional("failure", m.failure);
         visit.optional("failed_at", m.failed_at);
         visit.optional("error_type", m.error_type);

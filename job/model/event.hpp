@@ -130,7 +130,8 @@ struct RankExited {
     bool oom = false;
     UnixMillis at = 0;  // when it ended, the node's clock
     std::string log_tail;
-    std::string failure{};     // a word of FailureKind (failure.hpp); "" = own
+    bool launcher = false;  // so the process ended that starts the node's ranks; see wire::Exited
+    std::string failure{};  // a word of FailureKind (failure.hpp); "" = own
     UnixMillis failed_at = 0;  // when it failed, the daemon's clock; 0 = `at`
     std::string error_type{};  // of the exception; "" = none is known
     std::string error{};

@@ -36,7 +36,7 @@ std::int32_t demand(const JobSpec& spec, std::int32_t rank) {
 // What each rank with an equal share gets: the same on every node, as TensorFlow wants it.
 // kWholeNode: nobody has to share.
 std::int32_t equal_share(const JobSpec& spec) {
-    const std::int32_t per_node = spec.processes_per_node();
+    const std::int32_t per_node = spec.ranks_per_node();
     std::int32_t share = kWholeNode;
     bool alone = true;
     for (std::int32_t node = 0; node < spec.resources.nodes; ++node) {
@@ -71,7 +71,7 @@ std::optional<GpuSlice> gpu_slice(const JobSpec& spec, std::int32_t rank) {
     if (out.count == kWholeNode) {
         return std::nullopt;
     }
-    const std::int32_t per_node = spec.processes_per_node();
+    const std::int32_t per_node = spec.ranks_per_node();
     for (std::int32_t other = rank - rank % per_node; other < rank; ++other) {
         out.first += std::max(count_of(demand(spec, other)), 0);
     }

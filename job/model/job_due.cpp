@@ -92,13 +92,15 @@ bool culprit_is_awaited(const Job& job, UnixMillis now) {
 
 Cause cause_of(const event::RankExited& exit) {
     Cause cause;
-    cause.rank = exit.rank;
+    cause.rank = exit.launcher ? -1 : exit.rank;
     cause.node = exit.node;
     cause.log_tail = exit.log_tail;
     cause.error_type = exit.error_type;
     cause.error = exit.error;
     cause.traceback = exit.traceback;
-    const std::string who = "rank " + std::to_string(exit.rank) + " on " + exit.node;
+    const std::string who = exit.launcher
+                                ? "the process that starts the ranks of " + exit.node
+                                : "rank " + std::to_string(exit.rank) + " on " + exit.node;
     // SIGTERM: it was told to end while it was on its way out.
     const bool raised = !exit.error_type.empty() && exit.error_type != "SystemExit" &&
                         (exit.signal == 0 || exit.signal == SIGTERM);
@@ -179,7 +181,7 @@ bool all_ranks_ended(const Job& job) {
 
 bool node_ended(const Job& job, std::int32_t node_rank) {
     const Generation* generation = job.generation();
-    const auto per_node = static_cast<std::size_t>(job.spec.processes_per_node());
+    const auto per_node = static_cast<std::size_t>(job.spec.ranks_per_node());
     const std::size_t first = static_cast<std::size_t>(node_rank) * per_node;
     for (std::size_t local = 0; generation != nullptr && local < per_node; ++local) {
         if (!generation->exited[first + local]) {

@@ -197,7 +197,8 @@ Json job_json(const Job& job, const LiveView& live) {
     if (live.expected_start != 0) {
         out["expected_start"] = to_rfc3339(live.expected_start);
     }
-    if (const Generation* generation = job.live_generation(); generation != nullptr && generation->hang) {
+    if (const Generation* generation = job.live_generation();
+        generation != nullptr && generation->hang) {
         const event::AnomalySeen& hang = *generation->hang;
         Json one = Json::object();
         put_time(one, "since", hang.since);
@@ -225,7 +226,7 @@ Json job_json(const Job& job, const LiveView& live) {
 }
 
 Json rank_json(const Job& job, std::int32_t rank) {
-    const std::int32_t per_node = job.spec.processes_per_node();
+    const std::int32_t per_node = job.spec.ranks_per_node();
     const std::int32_t node_rank = rank / per_node;
     Json out = Json::object();
     out["rank"] = rank;

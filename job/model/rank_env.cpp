@@ -219,6 +219,12 @@ std::map<std::string, std::string> rank_environment(
     }
     add_evidence_defaults(out, spec, place);
     add_lockstep(out, spec, place);
+    if (spec.launch == Launch::node) {
+        // The ranks inherit what their launcher is told, and these would be a lie of all but one.
+        for (const char* name : {"LOCKSTEP_RANK", "LOCKSTEP_LOCAL_RANK", "LOCKSTEP_ROLE_RANK"}) {
+            out.erase(name);
+        }
+    }
     if (!place.python_path.empty()) {
         // Last, so that nothing of the user's is hidden by a module of ours.
         std::string& path = out["PYTHONPATH"];
@@ -274,11 +280,8 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
     if (spec.framework == Framework::native) {
         return {train_program};
     }
-    // With launch node the world is what the nodes' processes make of themselves.
-    const std::int32_t world =
-        spec.launch == Launch::node ? spec.resources.world_size() : place.world_size;
-    const Placeholders values{place.rank, place.local_rank,  place.node_rank,
-                              world,      place.master_addr, place.master_port};
+    const Placeholders values{place.rank,       place.local_rank,  place.node_rank,
+                              place.world_size, place.master_addr, place.master_port};
     std::vector<std::string> out;
     if (spec.container.runtime == ContainerRuntime::apptainer) {
         out = apptainer_words(spec, place);

@@ -222,12 +222,10 @@ struct JobSpec {
     std::vector<std::string> after;
     std::map<std::string, std::string> labels;
 
-    // Processes that Lockstep starts, has the output of and waits for: everywhere but here and in
-    // what they are told, these are the ranks.
-    std::int32_t processes_per_node() const {
-        return launch == Launch::node ? 1 : resources.ranks_per_node;
-    }
-    std::int32_t world_size() const { return resources.nodes * processes_per_node(); }
+    // The ranks, whoever starts them: the agent, srun, or a launcher that the agent starts (launch
+    // node), whose processes say which rank they are.
+    std::int32_t world_size() const { return resources.world_size(); }
+    std::int32_t ranks_per_node() const { return resources.ranks_per_node; }
     RankRole role_of(std::int32_t rank) const;
 };
 

@@ -21,7 +21,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "The program each rank runs, as argv, never a shell line; {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} expand. Required but for native, which refuses it.",
       "examples": [["python3", "train.py", "--lr", "0.1"]]},
     "launch": {"type": "string", "enum": ["rank", "node", "task"], "default": "rank",
-      "description": "rank: an agent starts every rank. node: one process per node, which starts the node's ranks itself (torchrun, mp.spawn). task: srun starts every rank (MPI; Slurm only; the default of mpi). Not every framework has every one."},
+      "description": "rank: an agent starts every rank. node: one process per node, which starts the node's ranks_per_node ranks itself (torchrun, mp.spawn). task: srun starts every rank (MPI; Slurm only; the default of mpi). Not every framework has every one."},
     "roles": {"type": "array", "maxItems": 16, "items": {"$ref": "#/components/schemas/Role"},
       "description": "Ranks with different duties. The counts add up to nodes × ranks_per_node; the first role has the first ranks. tensorflow, keras: chief worker ps evaluator; paddle: worker ps; command: any; others: worker only. Not given: every rank is a worker."},
     "submission": {"type": "string", "enum": ["automatic", "manual"], "default": "automatic",

@@ -1,3 +1,4 @@
+// size: the whole protocol in one place
 // Messages agent ↔ daemon over WS /v1/agent: JSON text frames, one object each with a "type".
 // Telemetry goes as binary frames (batch.hpp, gpu_batch.hpp). Pure values; any thread.
 //
@@ -20,8 +21,8 @@
 // ABORT is the question and JOIN the answer: an agent joins anew once none of its ranks lives, and
 // says which generation it has left; asked again, it answers again.
 //
-// EXITED, FAULT, CHECKPOINT, GPU_XID, SAVE_ASKED, DONE and BYE carry `event`, a number that counts
-// from 1 per agent; batches carry `seq`. Both are kept by the agent until ACK names them and
+// EXITED, FAULT, CHECKPOINT, GPU_XID, SAVE_ASKED, WARNED, DONE and BYE carry `event`, a number that
+// counts from 1 per agent; batches carry `seq`. Both are kept by the agent until ACK names them and
 // replayed after a reconnect; the daemon acknowledges what is durable and ignores what it has
 // already. Of DONE and BYE nothing is stored: their ACK says only that they were heard. A daemon
 // that is restarted before the loss of BYE's node is on disk finds that node silent. Every message
@@ -78,6 +79,11 @@ struct Ready {
 struct StartedRank {
     std::int32_t rank = 0;
     std::int64_t pid = 0;
+    // With launch node, of a rank whose launcher goes on: STARTED is said again when this changes.
+    bool ended = false;
+    bool end_known = false;      // and how:
+    std::int64_t exit_code = 0;  // meant if there is no signal
+    std::int64_t signal = 0;
 };
 struct Started {
     std::int32_t generation = 0;
@@ -93,6 +99,9 @@ struct Exited {
     bool oom = false;             // the kernel's out-of-memory killer did it
     UnixMillis time = 0;
     std::string log_tail;  // last limits::kLogTailBytes of its log; only of failures
+    // With launch node: how the process has ended that starts the node's ranks; how this rank has,
+    // nobody knows.
+    bool launcher = false;
     // Of a failure, as the agent judges it (failure.hpp):
     std::string failure{};     // a word of FailureKind; "" = own
     UnixMillis failed_at = 0;  // the moment it failed, the daemon's clock; 0 = `time`
@@ -115,6 +124,13 @@ struct CheckpointSaved {
     std::int64_t step = 0;
     std::string path;
     UnixMillis time = 0;
+};
+// Something the job's user should know, and what ends nothing. Each text once per generation.
+struct Warned {
+    std::uint64_t event = 0;
+    std::int32_t generation = 0;
+    std::int32_t rank = -1;  // -1: of no single rank
+    std::string message;
 };
 struct Done {  // every rank of this node has ended (or none was started)
     std::uint64_t event = 0;
@@ -332,7 +348,7 @@ struct Fenced {  // this agent or generation was superseded: stop and exit
 
 using AgentMessage = std::variant<Hello, Join, Ready, Started, Exited, Fault, CheckpointSaved, Done,
                                   KeyRequest, Beat, Examined, GpuXid, EvidenceSaved, TableRequest,
-                                  Bye, Checked, Probed, PairTested, CanSave, SaveAsked>;
+                                  Bye, Checked, Probed, PairTested, CanSave, SaveAsked, Warned>;
 using DaemonMessage = std::variant<Welcome, World, Start, Abort, Stop, Ack, KeyReply, Fenced, Save,
                                    Examine, Table, Drain, Probe, PairTest, AskSave, Clock>;
 

@@ -73,6 +73,10 @@ requires std::is_same_v<std::remove_const_t<M>, StartedRank>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("pid", m.pid);
+    visit.optional("ended", m.ended);
+    visit.optional("end_known", m.end_known);
+    visit.optional("exit_code", m.exit_code);
+    visit.optional("signal", m.signal);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, RankState>
@@ -131,6 +135,15 @@ void fields(V& visit, M& m) {
     visit.optional("error_type", m.error_type);
     visit.optional("error", m.error);
     visit.optional("traceback", m.traceback);
+    visit.optional("launcher", m.launcher);
+}
+template <class V, class M>
+requires std::is_same_v<std::remove_const_t<M>, Warned>
+void fields(V& visit, M& m) {
+    visit("event", m.event);
+    visit("generation", m.generation);
+    visit("rank", m.rank);
+    visit("message", m.message);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Fault>

@@ -44,14 +44,17 @@ std::vector<std::string> sent(Outbox& outbox) {
     return out;
 }
 
-TEST(Outbox, EventsOvertakeBatchesButDoneWaitsForThem) {
+TEST(Outbox, EventsOvertakeBatchesButWhatEndsARankWaitsForThem) {
     Outbox outbox;
     outbox.batch(batch_of(1));
+    outbox.event(wire::Fault{});
+    outbox.batch(batch_of(2));
     outbox.event(wire::Exited{});
     outbox.event(wire::Done{});
     outbox.control(wire::Beat{});
     outbox.control_last(wire::Join{});
-    EXPECT_THAT(sent(outbox), ElementsAre("beat", "exited 1", "batch 1", "done 2", "join"));
+    EXPECT_THAT(sent(outbox),
+                ElementsAre("beat", "fault 1", "batch 1", "batch 2", "exited 2", "done 3", "join"));
 }
 
 TEST(Outbox, OnlyTheNewestLookAtTheGpusIsSentOnceAndHoldsNothingUp) {

@@ -254,10 +254,11 @@ TEST(FrameworkEnvironment, ACommandWithRolesKnowsItsRoleAndEveryAddress) {
 // One process on node 1 of 2, of which each is to start 4 ranks.
 RankPlace node_place() {
     RankPlace out = place();
-    out.rank = out.node_rank = 1;
+    out.rank = 4;
+    out.node_rank = 1;
     out.local_rank = 0;
-    out.world_size = 2;
-    out.local_world_size = 1;
+    out.world_size = 8;
+    out.local_world_size = 4;
     return out;
 }
 
@@ -271,17 +272,14 @@ TEST(NodeEnvironment, HasWhatLaunchersTakeAndNothingOfARank) {
                              {"LOCKSTEP_HOSTS", "n1,n2"},
                              {"LOCKSTEP_JOB_ID", "ls-01J0000000000000000000000A"},
                              {"LOCKSTEP_JOB_NAME", "mnist"},
-                             {"LOCKSTEP_LOCAL_RANK", "0"},
-                             {"LOCKSTEP_LOCAL_WORLD_SIZE", "1"},
+                             {"LOCKSTEP_LOCAL_WORLD_SIZE", "4"},
                              {"LOCKSTEP_NODES", "2"},
                              {"LOCKSTEP_NODE_RANK", "1"},
-                             {"LOCKSTEP_RANK", "1"},
                              {"LOCKSTEP_RANKS_PER_NODE", "4"},
                              {"LOCKSTEP_ROLE", "worker"},
-                             {"LOCKSTEP_ROLE_RANK", "1"},
-                             {"LOCKSTEP_ROLE_SIZE", "2"},
+                             {"LOCKSTEP_ROLE_SIZE", "8"},
                              {"LOCKSTEP_SOCKET", "/tmp/s/r00001.sock"},
-                             {"LOCKSTEP_WORLD_SIZE", "2"},
+                             {"LOCKSTEP_WORLD_SIZE", "8"},
                              {"MASTER_ADDR", "10.0.0.1"},
                              {"MASTER_PORT", "4242"},
                              {"NNODES", "2"},

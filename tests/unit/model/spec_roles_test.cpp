@@ -75,12 +75,11 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
                       "rank"}));
 }
 
-TEST(SpecLaunch, WithNodeThereIsOneProcessPerNode) {
+TEST(SpecLaunch, WithNodeTheLaunchersRanksAreTheRanks) {
     const auto spec = parse_roles("pytorch", R"(,"launch":"node")", 3, 8);
     ASSERT_TRUE(spec);
-    EXPECT_EQ(spec->processes_per_node(), 1);
-    EXPECT_EQ(spec->world_size(), 3);
-    EXPECT_EQ(spec->resources.world_size(), 24);
+    EXPECT_EQ(spec->ranks_per_node(), 8);
+    EXPECT_EQ(spec->world_size(), 24);
     EXPECT_EQ(parse_roles("pytorch", "", 3, 8)->world_size(), 24);
 }
 
@@ -226,7 +225,7 @@ TEST(GpuView, IsTheWholeNodeUnlessTheFrameworkTakesWhateverItSees) {
     EXPECT_EQ(views(parse_roles("tensorflow", "", 2, 1, 4)), (Views{"-", "-"}));
     EXPECT_EQ(views(parse_roles("tensorflow", "", 1, 1, 4)), (Views{"-"}));
     EXPECT_EQ(views(parse_roles("tensorflow", "", 1, 2, 0)), (Views{"-", "-"}));
-    EXPECT_EQ(views(parse_roles("tensorflow", R"(,"launch":"node")", 1, 4, 4)), (Views{"-"}));
+    EXPECT_EQ(views(parse_roles("tensorflow", R"(,"launch":"node")", 1, 2, 4)), (Views{"-", "-"}));
 }
 
 TEST(GpuView, ServersAndTheirChiefSeeNone) {

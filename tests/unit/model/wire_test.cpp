@@ -9,7 +9,7 @@ std::vector<AgentMessage> agent_samples() {
     Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
     KeyRequest keys{1,    9,    2,      "wait", {"a", "b"},        "dmFs",      -4,
                     1000, true, "b2xk", true,   1'700'000'000'000, {"YQ==", ""}};
-    Started started{1, {{0, 11}, {1, 12}}};
+    Started started{1, {{0, 11}, {1, 12, true, true, 3, 0}}};
     return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
             Join{"127.0.0.1", 29500, 8, 2, 16000, {5000, 5001}, 3},
             Ready{4},
@@ -29,7 +29,8 @@ std::vector<AgentMessage> agent_samples() {
             Probed{1, *parse_json(R"([{"slot":3}])")},
             PairTested{2, 812, "exit code 1", true},
             CanSave{4, 2, 1, "does not catch SIGUSR2"},
-            SaveAsked{9, 4, -1, "", 99}};
+            SaveAsked{9, 4, -1, "", 99},
+            Warned{10, 1, -1, "ranks train by themselves"}};
 }
 
 std::vector<DaemonMessage> daemon_samples() {

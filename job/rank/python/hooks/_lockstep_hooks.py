@@ -275,8 +275,8 @@ class _AfterImport:
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        act = _wanted.pop(name, None)
-        if act is None:
+        acts = _wanted.pop(name, None)
+        if acts is None:
             return None
         spec = None
         for finder in list(sys.meta_path):
@@ -292,10 +292,11 @@ class _AfterImport:
 
         def exec_module(module):
             execute(module)
-            try:
-                act(module)
-            except Exception:
-                pass
+            for act in acts:
+                try:
+                    act(module)
+                except Exception:
+                    pass
 
         try:
             loader.exec_module = exec_module
@@ -309,7 +310,7 @@ def _after_import(name, act):
     if module is not None:
         act(module)
     else:
-        _wanted[name] = act
+        _wanted.setdefault(name, []).append(act)
 
 
 # --- stacks ----------------------------------------------------------------------------------------
@@ -342,6 +343,9 @@ def install():
     _after_import("threading", _hook_threading)
     _after_import("multiprocessing.process", _hook_multiprocessing)
     _after_import("torch.distributed.distributed_c10d", _hook_torch)
+    import _lockstep_ranks
+
+    _lockstep_ranks.install(_after_import)
     sys.meta_path.insert(0, _AfterImport)
     try:
         _register_stacks()

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import socket
+import sys
 import threading
 import time
 
@@ -223,6 +224,40 @@ _client = None
 _client_pid = None
 
 
+def _identity():
+    """Which rank this process is, as its framework or its launcher says; {} if nobody does."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    except Exception:  # noqa: BLE001 - of a torch that is being imported, or torn down
+        pass
+    found = {}
+    for names in (("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+                  ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE", "PADDLE_TRAINERS_NUM"),
+                  ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE")):
+        for key, name in zip(("rank", "local_rank", "world_size"), names):
+            value = os.environ.get(name, "")
+            if value.isdigit():
+                found[key] = int(value)
+        if found:
+            break
+    return found
+
+
+_said = None  # the identity that the agent has been told
+
+
+def _say_who(client):
+    """With launch node the ranks of a node share a socket: each says which one it is."""
+    global _said
+    if "LOCKSTEP_RANKS_PER_NODE" not in os.environ or (_said is not None and _said[0] is client):
+        return
+    identity = _identity()
+    if identity and client.send_now({"op": "hello", **identity}):
+        _said = (client, identity)
+
+
 def _connection():
     """The process's connection, opened at first use; None without LOCKSTEP_SOCKET."""
     global _client, _client_pid
@@ -233,6 +268,7 @@ def _connection():
         if _client is None or _client_pid != os.getpid():
             _client = Client(path)
             _client_pid = os.getpid()
+        _say_who(_client)
         return _client
 
 

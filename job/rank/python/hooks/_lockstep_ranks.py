@@ -1,0 +1,144 @@
+"""Tells the agent which rank this process is, and gives the rank an output of its own.
+
+With launch node one process per node (torchrun, mp.spawn, accelerate, paddle.distributed.launch) starts
+the node's ranks; they share one report socket and one pipe for what they print. A process that knows
+which rank it is says so:
+
+  {"op": "hello", "id": 1, "rank": 3, "local_rank": 1, "world_size": 4}
+
+as soon as it knows: at the start of the interpreter by its environment, after
+torch.distributed.init_process_group() and paddle.distributed.init_parallel_env() by what they met.
+If it still prints into the pipe of all, it makes one of its own and sends the reading end along; once
+the agent has answered, its stdout and stderr become that pipe. Nothing changes for the script.
+
+With the other launch modes only the number of ranks that have met is told: one that trains by itself
+is then noticed.
+"""
+
+import os
+import sys
+
+_PATIENCE = 0.5  # seconds, for an agent that does not answer
+_NAMES = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE", "PADDLE_TRAINERS_NUM"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+
+_told = None  # (pid, identity) of the last hello
+
+
+def _environment():
+    found = {}
+    for names in _NAMES:
+        for key, name in zip(("rank", "local_rank", "world_size"), names):
+            value = os.environ.get(name, "")
+            if value.isdigit():
+                found[key] = int(value)
+        if "rank" in found:
+            return found
+        found = {}
+    return found
+
+
+def _shared_outputs():
+    """Of stdout and stderr those that are still the launcher's pipe."""
+    shared = []
+    for number in (1, 2):
+        try:
+            info = os.fstat(number)
+        except OSError:
+            continue
+        if f"{info.st_dev}:{info.st_ino}" == os.environ.get("LOCKSTEP_OUTPUT"):
+            shared.append(number)
+    return shared
+
+
+def _hello(identity, outputs):
+    import array
+    import json
+    import socket
+
+    reading = writing = -1
+    rights = []
+    try:
+        if outputs:
+            reading, writing = os.pipe()
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [reading]))]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.settimeout(_PATIENCE)
+            connection.connect(os.environ["LOCKSTEP_SOCKET"])
+            message = json.dumps({"op": "hello", "id": 1, **identity}).encode()
+            connection.sendmsg([message], rights)
+            answer = json.loads(connection.recv(4096))
+        if answer.get("ok") is True and outputs:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            for number in outputs:
+                os.dup2(writing, number)
+        return answer.get("ok") is True
+    finally:
+        for number in (reading, writing):
+            if number >= 0:
+                os.close(number)
+
+
+def tell(identity):
+    """Once per process and identity. Never raises."""
+    global _told
+    try:
+        if not identity or _told == (os.getpid(), identity):
+            return
+        outputs = _shared_outputs() if "LOCKSTEP_OUTPUT" in os.environ else []
+        if _hello(identity, outputs):
+            _told = (os.getpid(), identity)
+    except Exception:
+        pass
+
+
+def _hook_torch(module):
+    """Whoever joins a process group knows its rank, also where nothing is in the environment."""
+    init = module.init_process_group
+
+    def init_process_group(*args, **kwargs):
+        out = init(*args, **kwargs)
+        try:
+            tell({"rank": module.get_rank(), "world_size": module.get_world_size(),
+                  **_local_rank(module.get_rank())})
+        except Exception:
+            pass
+        return out
+
+    for name in ("__doc__", "__module__", "__name__", "__qualname__"):
+        setattr(init_process_group, name, getattr(init, name))
+    init_process_group.__wrapped__ = init
+    module.init_process_group = init_process_group
+
+
+def _local_rank(rank):
+    """Of the same rank in the environment, which a script may have set for itself."""
+    said = _environment()
+    return {"local_rank": said["local_rank"]} if said.get("rank") == rank and "local_rank" in said else {}
+
+
+def _hook_paddle(module):
+    init = module.init_parallel_env
+
+    def init_parallel_env(*args, **kwargs):
+        out = init(*args, **kwargs)
+        tell(_environment())
+        return out
+
+    for name in ("__doc__", "__module__", "__name__", "__qualname__"):
+        setattr(init_parallel_env, name, getattr(init, name))
+    init_parallel_env.__wrapped__ = init
+    module.init_parallel_env = init_parallel_env
+
+
+def install(after_import):
+    """Once per process. after_import(name, act): call act(module) once that module is there."""
+    if "LOCKSTEP_RANKS_PER_NODE" in os.environ:
+        tell(_environment())
+    after_import("torch.distributed.distributed_c10d", _hook_torch)
+    after_import("paddle.distributed.parallel", _hook_paddle)

@@ -1,0 +1,198 @@
+// Launch node: a launcher in Python that starts ranks, through a real agent.
+#include "tests/unit/agent/agent_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace lockstep::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+// `child`: the body of a rank that knows `rank` and `report(step, loss)`.
+JobSpec launcher(const std::string& child, const std::string& after = "", std::int32_t ranks = 2) {
+    JobSpec spec;
+    spec.name = "children-test";
+    spec.framework = Framework::command;
+    spec.launch = Launch::node;
+    spec.resources.ranks_per_node = ranks;
+    spec.command = {
+        "/usr/bin/python3", "-c",
+        "import os, sys, subprocess\n"
+        "child = '''\n"
+        "import os, sys, socket, json, time, signal\n"
+        "rank = int(os.environ.get('RANK', -1))\n"
+        "def connect():\n"
+        "    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+        "    s.connect(os.environ['LOCKSTEP_SOCKET'])\n"
+        "    s.send(json.dumps({'op': 'hello', 'rank': rank}).encode())\n"
+        "    return s\n"
+        "def report(step, loss):\n"
+        "    connect().send(json.dumps({'op': 'report', 'step': step, 'loss': loss}).encode())\n"
+        "def hello():\n"
+        "    s = connect()\n"
+        "    s.send(json.dumps({'op': 'hello', 'id': 1, 'rank': rank}).encode())\n"
+        "    return json.loads(s.recv(4096))\n" +
+            child +
+            "\n'''\n"
+            "count = int(os.environ.get('COUNT', os.environ['LOCKSTEP_RANKS_PER_NODE']))\n"
+            "ranks = [subprocess.Popen([sys.executable, '-c', child], env=dict(os.environ, "
+            "RANK=str(i), LOCAL_RANK=str(i), WORLD_SIZE=str(count))) for i in range(count)]\n"
+            "codes = [r.wait() for r in ranks]\n" +
+            after};
+    return spec;
+}
+
+class ChildrenTest : public AgentTest {
+  protected:
+    // Losses by rank.
+    static std::map<std::uint32_t, std::vector<double>> losses(const FakeDaemon& daemon) {
+        std::map<std::uint32_t, std::vector<double>> out;
+        for (const Batch& batch : daemon.batches) {
+            const BatchColumn* loss = batch.find("loss");
+            for (std::size_t row = 0; loss != nullptr && row < batch.rows(); ++row) {
+                if (loss->present[row] != 0) {
+                    out[batch.ranks[row]].push_back(loss->values[row]);
+                }
+            }
+        }
+        return out;
+    }
+    static std::vector<std::string> warnings(const FakeDaemon& daemon) {
+        std::vector<std::string> out;
+        for (const auto& warned : daemon.all<wire::Warned>()) {
+            out.push_back(warned.message);
+        }
+        return out;
+    }
+};
+
+TEST_F(ChildrenTest, EachProcessReportsAsTheRankItIs) {
+    FakeDaemon daemon{launcher("for step in range(1, 6): report(step, 100 * rank + step)"),
+                      ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon), ElementsAre(Pair(0, ElementsAre(1, 2, 3, 4, 5)),
+                                            Pair(1, ElementsAre(101, 102, 103, 104, 105))));
+    EXPECT_THAT(warnings(daemon), IsEmpty());
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_EQ(exits.size(), 2U);
+    EXPECT_EQ(exits[0].exit_code, 0);
+    EXPECT_EQ(exits[1].rank, 1);
+    EXPECT_FALSE(exits[1].launcher);
+}
+
+TEST_F(ChildrenTest, LinesWithALaunchersMarkAreTheirRanksAndOthersAreNobodys) {
+    JobSpec spec =
+        launcher("print('[default%d]:step: 1, loss: %d.5' % (rank, rank + 1), flush=True)",
+                 "print('step: 9, loss: 77.0', flush=True)\n");
+    FakeDaemon daemon{spec, ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon), ElementsAre(Pair(0, ElementsAre(1.5)), Pair(1, ElementsAre(2.5))));
+}
+
+// Two ranks that print into one pipe were one series of both.
+TEST_F(ChildrenTest, UnmarkedLossesOfSeveralRanksAreInNoSeries) {
+    FakeDaemon daemon{launcher("report(1, 0.25)\nprint('step: 1, loss: 3.5', flush=True)"),
+                      ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon),
+                ElementsAre(Pair(0, ElementsAre(0.25)), Pair(1, ElementsAre(0.25))));
+}
+
+TEST_F(ChildrenTest, AnOutputThatIsHandedOverHasALogAndASeriesOfItsOwn) {
+    FakeDaemon daemon{
+        launcher("import array\n"
+                 "r, w = os.pipe()\n"
+                 "s = connect()\n"
+                 "s.sendmsg([json.dumps({'op': 'hello', 'id': 1, 'rank': rank}).encode()],\n"
+                 "          [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [r]))])\n"
+                 "assert json.loads(s.recv(4096)) == {'id': 1, 'ok': True, 'known': True}\n"
+                 "os.dup2(w, 1)\n"
+                 "for step in range(1, 4): print('step: %d, loss: %d.%d' % (step, rank, step), "
+                 "flush=True)"),
+        ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon), ElementsAre(Pair(0, ElementsAre(0.1, 0.2, 0.3)),
+                                            Pair(1, ElementsAre(1.1, 1.2, 1.3))));
+    EXPECT_THAT(rank_log(0), HasSubstr("loss: 0.3"));
+    EXPECT_EQ(rank_log(1), "step: 1, loss: 1.1\nstep: 2, loss: 1.2\nstep: 3, loss: 1.3\n");
+}
+
+TEST_F(ChildrenTest, TheRankThatFailedFirstIsToldWithItsOwnEnd) {
+    JobSpec spec = launcher(
+        "hello()\n"
+        "if rank == 0: open('ready', 'w').close(); signal.pause()\n"
+        "while not os.path.exists('ready'): time.sleep(0.01)\n"
+        "os._exit(9)");
+    // As torchrun does: the first failure ends the others, and then it fails itself.
+    auto& script = spec.command.back();
+    script.replace(
+        script.find("codes = "), std::string::npos,
+        "codes = [ranks[1].wait()]\nranks[0].terminate(); ranks[0].wait()\nsys.exit(1)\n");
+    FakeDaemon daemon{spec, ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_EQ(exits.size(), 2U);
+    EXPECT_EQ(exits[0].signal, SIGTERM);
+    EXPECT_TRUE(exits[0].stopped) << "its launcher told it to";
+    EXPECT_EQ(exits[1].exit_code, 9);
+    EXPECT_FALSE(exits[1].stopped);
+    EXPECT_FALSE(exits[1].launcher);
+}
+
+TEST_F(ChildrenTest, ALauncherThatFailsByItselfIsNoneOfItsRanks) {
+    FakeDaemon daemon{launcher("report(1, 1)", "sys.exit(3)\n"), ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    const auto exits = daemon.all<wire::Exited>();
+    ASSERT_EQ(exits.size(), 2U);
+    EXPECT_TRUE(exits[0].launcher);
+    EXPECT_EQ(exits[0].exit_code, 3);
+}
+
+TEST_F(ChildrenTest, MoreProcessesThanRanksAreAWarningAndInNoSeries) {
+    JobSpec spec = launcher("report(1, rank)");
+    spec.environment["COUNT"] = "3";
+    FakeDaemon daemon{spec, ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon), ElementsAre(Pair(0, ElementsAre(0)), Pair(1, ElementsAre(1))));
+    EXPECT_THAT(warnings(daemon), Contains(HasSubstr("calls itself rank 2, and")));
+}
+
+TEST_F(ChildrenTest, FewerProcessesThanRanksAreAWarning) {
+    JobSpec spec = launcher("report(1, rank)");
+    spec.environment["COUNT"] = "1";
+    FakeDaemon daemon{spec, ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(warnings(daemon), Contains(HasSubstr("1 of the 2 ranks")));
+}
+
+TEST_F(ChildrenTest, AWorldOfOneIsAWarningAlsoWithLaunchRank) {
+    FakeDaemon daemon{
+        shell("/usr/bin/python3 -c \"\n"
+              "import os, socket\n"
+              "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+              "s.connect(os.environ['LOCKSTEP_SOCKET'])\n"
+              "s.send(b'{\\\"op\\\": \\\"hello\\\", \\\"rank\\\": 0, \\\"world_size\\\": 1}')\n"
+              "\"",
+              2),
+        ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(warnings(daemon), Contains(HasSubstr("a world size 1 of an expected 2")));
+}
+
+TEST_F(ChildrenTest, PaddlesWarningBecomesOne) {
+    FakeDaemon daemon{
+        shell("echo 'UserWarning: Currently not a parallel execution environment, x'", 2),
+        ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(warnings(daemon), Contains(HasSubstr("not a parallel execution environment")));
+}
+
+}  // namespace
+}  // namespace lockstep::test
