@@ -165,10 +165,12 @@ const std::set<std::string>& known_options() {
 
 void expect_known_lines(const std::string& script) {
     static const RE2 line{"--([a-z-]+)(?:=[A-Za-z0-9_.,:&|*()\\[\\]!+=@/-]+)?"};
+    static const RE2 quoted{"--(comment)=\"[A-Za-z0-9_.,:+=@/-][A-Za-z0-9_.,:+=@/ -]*\""};
     std::set<std::string> seen;
     for (const auto& text : sbatch_lines(script)) {
         std::string option;
-        ASSERT_TRUE(RE2::FullMatch(text, line, &option)) << text;
+        ASSERT_TRUE(RE2::FullMatch(text, line, &option) || RE2::FullMatch(text, quoted, &option))
+            << text;
         EXPECT_EQ(known_options().count(option), 1U) << text;
         EXPECT_TRUE(seen.insert(option).second) << text;
     }

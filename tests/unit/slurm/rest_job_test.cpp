@@ -195,11 +195,15 @@ TEST(RestJob, ReadsDirectivesWhereSbatchDoes) {
 TEST(RestJob, RefusesDirectivesOfAnotherForm) {
     for (const char* line :
          {"#SBATCH -N 2", "#SBATCH --nodes 2", "#SBATCH hetjob", "#SBATCH", "#SBATCH  --nodes=1",
-          "#SBATCH --comment=\"a b\"", "#SBATCH --nodes=1 --hold", "#SBATCH --", "#SBATCH --=1",
+          "#SBATCH --comment=\"a b", "#SBATCH --comment=\"a\" b\"", "#SBATCH --comment=a b",
+          "#SBATCH --comment=\"a\\\"", "#SBATCH --nodes=1 --hold", "#SBATCH --", "#SBATCH --=1",
           "#SBATCH --nodes=1 # two", "#SLURM --hold", "#PBS -l x", "#BSUB -n 4", "#SBATCHx"}) {
         EXPECT_FALSE(read_directives("#!/bin/sh\n" + std::string{line} + "\ntrue\n")) << line;
     }
     EXPECT_FALSE(read_directives("#SBATCH --nodes=1\n#SBATCH --nodes=2\n"));
+    const auto quoted = read_directives("#SBATCH --comment=\"a b\"\n");
+    ASSERT_TRUE(quoted);
+    EXPECT_EQ(quoted->front().value, "a b");
     EXPECT_THAT(refusal(script_with("") + "echo \xc3\xa4\n", 38), HasSubstr("ASCII"));
     EXPECT_THAT(refusal(script_with("") + std::string("\0", 1), 38), HasSubstr("ASCII"));
 }
