@@ -6,6 +6,7 @@
 #include "job/model/gpu_view.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -73,8 +74,9 @@ void Node::bind_ranks() {
                                       {"cpus", cpu_list_text(plan.ranks[i].cpus)},
                                       {"memory_node", plan.ranks[i].memory_node}});
     }
-    for (const std::string& warning : plan.warnings) {
+    for (std::string& warning : plan.warnings) {
         log::warn(warning, {});
+        give_warning(-1, std::move(warning));
     }
 }
 
