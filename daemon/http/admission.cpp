@@ -18,8 +18,8 @@ net::ip::address admission_key(const net::ip::address& remote) {
     return net::ip::address_v6{bytes};
 }
 
-ConnectionAdmission::Place::Place(ConnectionAdmission& of, const net::ip::address& remote, Instant now,
-                        std::function<void()> evict)
+ConnectionAdmission::Place::Place(ConnectionAdmission& of, const net::ip::address& remote,
+                                  Instant now, std::function<void()> evict)
     : of_(of), key_(admission_key(remote)), since_(now), evict_(std::move(evict)) {
     ++of_.size_;
     List& list = of_.strangers_[key_];

@@ -57,9 +57,10 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       metrics_(metrics),
       agent_room_(kAgentRoom),
       waste_room_(kWasteRoom),
-      admissions_{ConnectionAdmission{caps_of(settings_.limits, settings_.limits.connections)},
-                  ConnectionAdmission{caps_of(settings_.limits, settings_.limits.agent_connections)},
-                  ConnectionAdmission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
+      admissions_{
+          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.connections)},
+          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.agent_connections)},
+          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
       handshakes_(io,
                   Handshakes::Caps{settings_.limits.handshakes, settings_.limits.address_handshakes,
                                    limits::kHandshakeTurn}),

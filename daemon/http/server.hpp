@@ -120,7 +120,9 @@ class HttpServer {
     std::span<char> agent_room() { return agent_room_; }
     // Where everybody's bytes go that nobody wants; what it holds means nothing.
     std::span<char> waste_room() { return waste_room_; }
-    ConnectionAdmission& admission(Surface surface) { return admissions_[static_cast<std::size_t>(surface)]; }
+    ConnectionAdmission& admission(Surface surface) {
+        return admissions_[static_cast<std::size_t>(surface)];
+    }
     Handshakes& handshakes() { return handshakes_; }
     // Room for so many more bytes of bodies; false: there is none.
     bool charge_bodies(std::size_t bytes);

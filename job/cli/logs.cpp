@@ -4,12 +4,10 @@
 #include "job/cli/log_stream.hpp"
 #include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
-
-#include <re2/re2.h>
+#include "job/model/text_pattern.hpp"
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 
@@ -91,7 +89,7 @@ class LogPrinter {
 // Lines with times, of any number of ranks: those that were asked for, in the order of time.
 class LogMerger {
   public:
-    LogMerger(Context& context, const std::string& base, std::shared_ptr<const re2::RE2> wanted,
+    LogMerger(Context& context, const std::string& base, std::optional<TextPattern> wanted,
               std::optional<UnixMillis> since)
         : context_(context), base_(base), wanted_(std::move(wanted)), since_(since) {}
 
@@ -160,7 +158,7 @@ class LogMerger {
 
     void print(const LogLine& line) {
         if ((since_ && (!line.time || *line.time < *since_)) ||
-            (wanted_ && !re2::RE2::PartialMatch(line.text, *wanted_))) {
+            (wanted_ && !wanted_->is_in(line.text))) {
             return;
         }
         if (context_.options.json) {
@@ -204,7 +202,7 @@ class LogMerger {
 
     Context& context_;
     std::string base_;
-    std::shared_ptr<const re2::RE2> wanted_;
+    std::optional<TextPattern> wanted_;
     std::optional<UnixMillis> since_;
     std::map<std::int32_t, LogStream> streams_;
     std::int32_t generation_ = 0;
@@ -303,12 +301,13 @@ Exit plain_log(Context& context, const std::string& id, std::int32_t rank) {
 
 Exit logs(Context& context, const std::string& id) {
     const Options& options = context.options;
-    std::shared_ptr<re2::RE2> wanted;
+    std::optional<TextPattern> wanted;
     if (!options.grep.empty()) {
-        wanted = std::make_shared<re2::RE2>(options.grep, re2::RE2::Quiet);
-        if (!wanted->ok()) {
-            return report(context, {Errc::invalid, "--grep: " + wanted->error()});
+        auto pattern = TextPattern::parse(options.grep);
+        if (!pattern) {
+            return report(context, pattern.error().in("--grep"));
         }
+        wanted = std::move(*pattern);
     }
     std::optional<UnixMillis> since;
     if (!options.since.empty()) {

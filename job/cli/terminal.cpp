@@ -1,3 +1,4 @@
+// size: text, tables and the live block, a small function for each thing a terminal shows
 #include "job/cli/terminal.hpp"
 
 #include "job/base/text.hpp"

@@ -284,7 +284,7 @@ TEST(CliLogs, HaveTimesAndArePickedByTextTimeAndFailure) {
                   options.json = true;
                   options.grep = "one b";
               }),
-              R"({"generation":2,"rank":1,"text":"one b","time":"2025-11-21T01:00:03.000Z"})"
+              R"({"time":"2025-11-21T01:00:03.000Z","rank":1,"generation":2,"text":"one b"})"
               "\n");
 }
 

@@ -80,8 +80,9 @@ Json schema_base(const std::string& path) {
             "resources":{"gpus_per_node":4}})"},
         {"roles[].name", R"({"name":"a","framework":"command","command":["true"],
             "roles":[{"count":1}]})"},
-        {"roles[].count", R"({"name":"a","framework":"command","command":["true"],
-            "resources":{"nodes":128,"ranks_per_node":1024},"roles":[{"name":"a"}]})"},
+        // Ranks that are told the address of every other are fewer: not those of pytorch.
+        {"roles[].count", R"({"name":"a","framework":"pytorch","command":["true"],
+            "resources":{"nodes":128,"ranks_per_node":1024},"roles":[{"name":"worker"}]})"},
         {"roles[].gpus", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"gpus_per_node":64},"roles":[{"name":"a","count":1}]})"},
         {"roles[].ends_job", R"({"name":"a","framework":"command","command":["true"],
