@@ -26,6 +26,7 @@ template void Outbox::numbered(wire::Fault, bool);
 template void Outbox::numbered(wire::CheckpointSaved, bool);
 template void Outbox::numbered(wire::GpuXid, bool);
 template void Outbox::numbered(wire::Warned, bool);
+template void Outbox::numbered(wire::SaveAsked, bool);
 template void Outbox::numbered(wire::Done, bool);
 template void Outbox::numbered(wire::Bye, bool);
 
