@@ -330,9 +330,8 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route.handler = waiting_for_job(control, spec);
     route.operation = "getJobSpec";
     route.summary =
-        "The job's specification with every default filled in; for others than its owner the "
-        "values "
-        "of its environment are masked.";
+        "The job's specification as it is kept; a field that is absent has its default. For others "
+        "than its owner the values of its environment are masked.";
     route.response_schema = "JobSpec";
     route.failures = {404};
     router.add(std::move(route));

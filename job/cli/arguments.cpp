@@ -80,6 +80,7 @@ void declare_what(CLI::App* run, RunOptions& options) {
                     "May be given again")
         ->type_name("NAME=VALUE")
         ->expected(1)
+        ->allow_extra_args(false)  // or it would take the "--" behind it for its own end
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kGroup);
     run->add_flag("--no-environment", options.bare, "Without this shell's environment")

@@ -1,10 +1,7 @@
 #include "job/cli/suggest.hpp"
 
 #include "job/base/text.hpp"
-#if __has_include("job/model/spec_schema.hpp")
 #include "job/model/spec_schema.hpp"
-#define LOCKSTEP_SCHEMA
-#endif
 
 #include <algorithm>
 #include <cctype>
@@ -52,14 +49,12 @@ std::vector<std::string> neighbours(const std::string& pointer) {
     }
     parent += parent.empty() ? "" : ".";
     std::vector<std::string> out;
-#ifdef LOCKSTEP_SCHEMA
     for (const SpecField& field : spec_fields()) {
         if (field.path.starts_with(parent) &&
             field.path.find_first_of(".[", parent.size()) == std::string::npos) {
             out.push_back(field.path.substr(parent.size()));
         }
     }
-#endif
     return out;
 }
 

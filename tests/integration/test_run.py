@@ -105,16 +105,11 @@ class Run(RunCase):
         self.assertIn("setup ended its shell", gone.stdout)
 
     def test_libraries_of_the_job_are_not_those_of_the_agent(self):
-        """A broken libc in LD_LIBRARY_PATH breaks the ranks' programs, not what starts them."""
         bad = self.work / "lib"
         bad.mkdir()
         (bad / "libfmt.so.9").write_text("no library")
-        env = self.environment(LD_LIBRARY_PATH=str(bad), LD_PRELOAD="")
-        done = self.lockstep("run", "--wait", "--", "sh", "-c", "echo $LD_LIBRARY_PATH", env={**env})
-        # The command line itself must start: it is run without the variable, which --env gives.
-        if done.returncode != 0:
-            done = self.lockstep("run", "--wait", "--env", f"LD_LIBRARY_PATH={bad}", "--", "sh", "-c",
-                                 "echo $LD_LIBRARY_PATH")
+        done = self.lockstep("run", "--wait", "--env", f"LD_LIBRARY_PATH={bad}", "--", "sh", "-c",
+                             "echo $LD_LIBRARY_PATH")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(self.daemon.rank_log(done.stdout.split()[0]), f"{bad}\n")
 
@@ -152,7 +147,7 @@ class Run(RunCase):
 
     def test_what_cannot_run_says_so_before_there_is_a_job(self):
         for arguments, words in (((), "no command"),
-                                 (("-N", "0", "true"), "-N"),
+                                 (("-N", "0", "true"), "--nodes: Value 0 not in range 1"),
                                  (("no-such-program",), "command not found: no-such-program"),
                                  (("--name", "a b", "true"), "for instance a-b"),
                                  (("--env", "x y", "true"), "must be NAME=VALUE"),

@@ -29,6 +29,7 @@ class EndsCase(SlurmTestCase):
         """Until the end of the test, whose next one finds all nodes idle."""
         self.cluster.cut(node)
         self.addCleanup(self.cluster.wait_node, node, "idle", seconds=90)
+        self.addCleanup(self.end_jobs)  # what waited for the node has it now
         self.addCleanup(self.cluster.start_slurmd, node)
         self.addCleanup(self.cluster.kill_slurmd, node)
         self.addCleanup(self.cluster.join, node)

@@ -169,6 +169,14 @@ TEST(CliArguments, WhatFollowsRunIsACommand) {
     EXPECT_EQ(options.run.nodes, 4);
     EXPECT_EQ(options.run.partition, "gpu");
     EXPECT_THAT(options.run.command, ElementsAre("python", "train.py", "--lr", "0.1", ""));
+
+    Options more;
+    CLI::App other;
+    declare(other, more);
+    words = prepared_arguments(other, {"run", "--env", "A=1", "--env", "B=2", "sh", "-c", "x"});
+    other.parse(Words(words.rbegin(), words.rend()));
+    EXPECT_THAT(more.run.environment, ElementsAre("A=1", "B=2"));
+    EXPECT_THAT(more.run.command, ElementsAre("sh", "-c", "x"));
 }
 
 TEST(CliArguments, AVerbThatIsNoneIsNamedWithItsNeighbour) {

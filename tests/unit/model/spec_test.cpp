@@ -222,8 +222,8 @@ TEST(Spec, EnvironmentNamesAreChecked) {
         wrong(
             R"({"name":"a","framework":"native","environment":{"A=B":"x","LOCKSTEP_X":"y","1A":""}})"),
         (Errors{"/environment/A=B: is not a name of an environment variable",
-                "/environment/1A: is not a name of an environment variable",
-                "/environment/LOCKSTEP_X: names that start with LOCKSTEP_ are Lockstep's own"}));
+                "/environment/LOCKSTEP_X: names that start with LOCKSTEP_ are Lockstep's own",
+                "/environment/1A: is not a name of an environment variable"}));
 }
 
 TEST(Spec, CapturePatternsAreCompiled) {
