@@ -60,6 +60,13 @@ TEST_F(SessionTest, MalformedRequestsAreAnsweredAndTheConnectionEnds) {
     }
 }
 
+TEST_F(SessionTest, AMethodThatIsServedNowhereIsToldAllThatAre) {
+    start();
+    const auto answer = exchange("TRACE /open HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_NE(answer.find("\r\nAllow: GET, HEAD, POST, PUT, DELETE\r\n"), std::string::npos)
+        << answer;
+}
+
 TEST_F(SessionTest, KnownHostsAreServedWithAndWithoutAPort) {
     start();
     for (const std::string host : {"localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:8470",
