@@ -206,7 +206,7 @@ class Nodes(EndsCase):
 
 
 class Spare(EndsCase):
-    settings = {"nodes": 3}
+    settings = {"nodes": 3, "quick_loss": True}  # from the factory Slurm ends it after five minutes
     arguments = ("--slurm-leave-seconds", "20")
 
     def test_what_slurm_still_has_to_end_is_said(self):
