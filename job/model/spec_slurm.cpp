@@ -25,8 +25,8 @@ struct Pattern {
 
 #define LOCKSTEP_NAME "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 constexpr Pattern kName{LOCKSTEP_NAME, "must be a name of letters, digits, _ . and -"};
-constexpr Pattern kNames{LOCKSTEP_NAME "(," LOCKSTEP_NAME "){0,15}",
-                         "must be a name of letters, digits, _ . and -, or several with commas"};
+constexpr Pattern kSeveralNames{LOCKSTEP_NAME "(," LOCKSTEP_NAME "){0,15}",
+                                "must be a name of letters, digits, _ . and -, or several with commas"};
 constexpr Pattern kConstraint{"[A-Za-z0-9_.&|*()\\[\\],!:=-]{1,256}",
                               "may hold letters, digits and _ . - & | * ( ) [ ] , ! : ="};
 constexpr Pattern kHosts{"[A-Za-z0-9_][A-Za-z0-9_.,\\[\\]-]*",
@@ -123,8 +123,8 @@ constexpr const char* kRequeue =
 constexpr const char* kIdentity = "is Lockstep's own: the job runs as the user of the daemon";
 constexpr const char* kCommand = "is Lockstep's own: use /command";
 constexpr const char* kBinding =
-    "is of srun's tasks, and the one that srun starts on a node is the agent: bind in the command "
-    "(numactl, taskset)";
+    "is of srun's tasks, and the one that srun starts on a node is the agent: use "
+    "/resources/binding";
 
 // What decides which processes run where, as whom, with which files: a second word on it would
 // contradict the spec.
@@ -307,11 +307,11 @@ void read_directives(ObjectReader& slurm, SlurmSpec& out, std::vector<FieldError
 void read_slurm(const Json& json, const std::string& pointer, SlurmSpec& out,
                 std::vector<FieldError>& errors) {
     ObjectReader in{json, pointer, errors};
-    read_text(in, "partition", out.partition, limits::kHostListBytes, kNames);
+    read_text(in, "partition", out.partition, limits::kHostListBytes, kSeveralNames);
     read_text(in, "account", out.account, limits::kTextBytes, kName);
     read_text(in, "qos", out.qos, limits::kTextBytes, kName);
     read_text(in, "constraint", out.constraint, limits::kTextBytes, kConstraint);
-    read_text(in, "reservation", out.reservation, limits::kHostListBytes, kNames);
+    read_text(in, "reservation", out.reservation, limits::kHostListBytes, kSeveralNames);
     read_hosts(in, "nodelist", out.nodelist);
     read_hosts(in, "exclude", out.exclude);
     in.boolean("exclusive", out.exclusive);
