@@ -138,6 +138,7 @@ std::vector<std::string> gpu_uuids(const std::filesystem::path& root) {
         by_address[entry->path().filename().string()] = uuid;
     }
     std::vector<std::string> out;
+    out.reserve(by_address.size());
     for (auto& [address, uuid] : by_address) {
         out.push_back(std::move(uuid));
     }

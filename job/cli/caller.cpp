@@ -212,10 +212,11 @@ std::optional<std::string> find_on_path(const std::string& name, const Caller& c
         }
     }
     for (const std::string& folder : split(path, ':')) {
-        const std::string found = (folder.empty()          ? caller.directory
-                                   : folder.front() == '/' ? folder
-                                                           : caller.directory + "/" + folder) +
-                                  "/" + name;
+        std::string found = folder.empty() ? caller.directory : folder;
+        if (!folder.empty() && folder.front() != '/') {
+            found.insert(0, caller.directory + "/");
+        }
+        found.append("/").append(name);
         if (is_program(found)) {
             return found;
         }

@@ -4,6 +4,7 @@
 #include "job/cli/arguments.hpp"
 #include "job/cli/commands.hpp"
 #include "job/cli/daemon_start.hpp"
+#include "job/cli/explain.hpp"
 #include "job/cli/interrupt.hpp"
 #include "job/cli/login.hpp"
 #include "job/cli/manual.hpp"
@@ -85,7 +86,20 @@ bool cancel_now(const Access& access, const std::string& id) {
 
 Exit without_daemon(const CLI::App& app, const Options& options, const std::string& verb) {
     if (verb == "manual") {
-        std::cout << man_page(app, manual_text(), kVersion, "2026-11-21");
+        constexpr const char* kWritten = "2026-11-23";
+        std::cout << (options.page == "job" ? job_man_page(kVersion, kWritten)
+                                            : man_page(app, manual_text(), kVersion, kWritten));
+        return Exit::ok;
+    }
+    if (verb == "explain") {
+        const auto lines = explain_field(Terminal::detect(), options.field);
+        if (!lines) {
+            std::cerr << "error: " << lines.error().message << "\n";
+            return Exit::not_found;
+        }
+        for (const std::string& line : *lines) {
+            std::cout << line << "\n";
+        }
         return Exit::ok;
     }
     const auto shell = parse_shell(options.shell);
@@ -158,7 +172,7 @@ int run(int argc, char** argv) {
     if (verb == "login") {
         return static_cast<int>(log_in(options, terminal_dialog(std::cerr), std::cout, std::cerr));
     }
-    const bool local = verb == "manual" || verb == "completion";
+    const bool local = verb == "manual" || verb == "completion" || verb == "explain";
     const Exit end = local ? without_daemon(app, options, verb) : with_daemon(options, verb);
     return static_cast<int>(end);
 }

@@ -133,6 +133,14 @@ std::string commands_section(const CLI::App& app) {
 
 }  // namespace
 
+std::string man_words(std::string_view text) {
+    return roff(text);
+}
+
+std::string man_text(std::string_view text) {
+    return filled(text) + "\n";
+}
+
 std::vector<Declared> declared_options(const CLI::App& app) {
     std::vector<Declared> positionals;
     std::vector<Declared> out;

@@ -30,6 +30,10 @@ struct ManualText {
 std::string man_page(const CLI::App& app, const ManualText& text, std::string_view version,
                      std::string_view date);
 
+// Words as roff; and whole text, filled, with a newline at its end: for pages made otherwise.
+std::string man_words(std::string_view text);
+std::string man_text(std::string_view text);
+
 enum class Shell { bash, zsh, fish };
 std::optional<Shell> parse_shell(std::string_view name);
 // A script to be sourced (bash, fish) or put on fpath as _<program> (zsh). Values are completed by

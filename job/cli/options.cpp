@@ -365,7 +365,12 @@ void declare(CLI::App& app, Options& options) {
         ->required()
         ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
         ->type_name("bash|zsh|fish");
-    verb(app, "manual", "Print the man page")->group("");  // for the build; not listed
+    verb(app, "explain", "Explain a field of the specification, as in resources.spares")
+        ->add_option("FIELD", options.field, "Its name, or nothing to list them all")
+        ->type_name("FIELD");
+    verb(app, "manual", "Print a man page")
+        ->group("")  // for the build; not listed
+        ->add_option("PAGE", options.page, "job: lockstep-job(5)");
 }
 
 ManualText manual_text() {
@@ -430,7 +435,7 @@ ManualText manual_text() {
                      {"lockstep token create laptop --expires 12h > token",
                       "A token of your own that ends in the evening."},
                      {"lockstep jobs --state running --json", "What runs, for a program."}};
-    text.see_also = {"lockstepd(8)"};
+    text.see_also = {"lockstep-job(5)", "lockstepd(8)"};
     return text;
 }
 

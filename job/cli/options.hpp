@@ -110,6 +110,8 @@ struct Options {
     std::string login_url;
     // completion
     std::string shell;
+    std::string field;  // explain: "" = all
+    std::string page;   // manual: job, or lockstep(1)
     // flags, together because each alone costs 7 bytes of padding
     bool json = false;         // every read
     bool wait = false;         // submit, follow

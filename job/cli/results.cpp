@@ -1,5 +1,6 @@
 #include "job/cli/results.hpp"
 
+#include "job/base/sort.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/job_names.hpp"
 #include "job/cli/views.hpp"

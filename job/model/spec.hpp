@@ -197,18 +197,13 @@ enum class Submission : std::uint8_t {
 
 struct JobSpec {
     std::string name;
-    Framework framework = Framework::native;
     std::optional<TrainConfig> train;  // native only
     std::vector<std::string> command;  // argv; empty for native
-    Launch launch = Launch::rank;
-    std::vector<RoleSpec> roles;  // empty: every rank is a worker
+    std::vector<RoleSpec> roles;       // empty: every rank is a worker
     Resources resources;
     SlurmSpec slurm;
-    Submission submission = Submission::automatic;
-    std::map<std::string, std::string> environment;  // wins over everything but LOCKSTEP_*
-    // The ranks' environment begins with the one that the client recorded of its caller.
-    bool inherit_environment = false;
-    std::map<std::string, std::string> recorded_environment;
+    std::map<std::string, std::string> environment;           // wins over everything but LOCKSTEP_*
+    std::map<std::string, std::string> recorded_environment;  // the submitting client's caller's
     // Shell text that each agent runs in a login shell before its ranks; what it exports is theirs.
     std::string setup;
     std::string working_directory;  // "" = the attempt directory
@@ -216,6 +211,11 @@ struct JobSpec {
     CheckpointSpec checkpoint;
     RecoverySpec recovery;
     WatchSpec watch;
+    Framework framework = Framework::native;
+    Launch launch = Launch::rank;
+    Submission submission = Submission::automatic;
+    // The ranks' environment begins with recorded_environment.
+    bool inherit_environment = false;
     PreflightSpec preflight;
     CaptureSpec capture;
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.

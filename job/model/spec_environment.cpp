@@ -90,17 +90,17 @@ bool is_one_of(std::string_view name, const auto& names) {
 
 // The devices of an allocation: whoever gave it says which they are.
 bool is_device_list(std::string_view name) {
-    constexpr std::array<std::string_view, 6> kNames{
+    constexpr std::array<std::string_view, 6> kDeviceLists{
         "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES",
         "HIP_VISIBLE_DEVICES",  "ZE_AFFINITY_MASK",   "NVIDIA_VISIBLE_DEVICES"};
-    return is_one_of(name, kNames);
+    return is_one_of(name, kDeviceLists);
 }
 
 // What a process cannot do without, should the caller not have it.
 bool is_basic(std::string_view name) {
-    constexpr std::array<std::string_view, 8> kNames{"PATH",  "HOME", "USER", "LOGNAME",
-                                                     "SHELL", "LANG", "TZ",   "TMPDIR"};
-    return is_one_of(name, kNames);
+    constexpr std::array<std::string_view, 8> kBasicNames{"PATH",  "HOME", "USER", "LOGNAME",
+                                                          "SHELL", "LANG", "TZ",   "TMPDIR"};
+    return is_one_of(name, kBasicNames);
 }
 
 // "$NAME" or "${NAME}" at the front of the text, or nothing.
@@ -187,41 +187,42 @@ bool is_carried(std::string_view name) {
         "PMI2_",     "PMIX_",          "OMPI_COMM_",   "OMPI_MCA_ess", "PRTE_",    "MPI_LOCAL",
         "JSM_",      "MV2_COMM_WORLD", "TERM_PROGRAM", "VSCODE_",      "GNOME_",   "KITTY_",
         "KONSOLE_",  "ITERM_",         "WEZTERM_",     "TMUX",         "LESS",     "SYSTEMD_"};
-    constexpr std::array<std::string_view, 34> kNames{"_",
-                                                      "PWD",
-                                                      "OLDPWD",
-                                                      "SHLVL",
-                                                      "HOSTNAME",
-                                                      "HOST",
-                                                      "PS1",
-                                                      "PS2",
-                                                      "PROMPT_COMMAND",
-                                                      "TERM",
-                                                      "TERMCAP",
-                                                      "COLORTERM",
-                                                      "COLUMNS",
-                                                      "LINES",
-                                                      "LS_COLORS",
-                                                      "STY",
-                                                      "WINDOWID",
-                                                      "WINDOW",
-                                                      "DISPLAY",
-                                                      "WAYLAND_DISPLAY",
-                                                      "XAUTHORITY",
-                                                      "DESKTOP_SESSION",
-                                                      "SESSION_MANAGER",
-                                                      "XDG_RUNTIME_DIR",
-                                                      "XDG_CURRENT_DESKTOP",
-                                                      "GPG_AGENT_INFO",
-                                                      "GPG_TTY",
-                                                      "KRB5CCNAME",
-                                                      "MAIL",
-                                                      "NOTIFY_SOCKET",
-                                                      "JOURNAL_STREAM",
-                                                      "INVOCATION_ID",
-                                                      "LISTEN_FDS",
-                                                      "ENVIRONMENT"};
-    return !begins_with_any(name, kPrefixes) && !is_one_of(name, kNames) && !is_launchers(name);
+    constexpr std::array<std::string_view, 34> kSessionNames{"_",
+                                                             "PWD",
+                                                             "OLDPWD",
+                                                             "SHLVL",
+                                                             "HOSTNAME",
+                                                             "HOST",
+                                                             "PS1",
+                                                             "PS2",
+                                                             "PROMPT_COMMAND",
+                                                             "TERM",
+                                                             "TERMCAP",
+                                                             "COLORTERM",
+                                                             "COLUMNS",
+                                                             "LINES",
+                                                             "LS_COLORS",
+                                                             "STY",
+                                                             "WINDOWID",
+                                                             "WINDOW",
+                                                             "DISPLAY",
+                                                             "WAYLAND_DISPLAY",
+                                                             "XAUTHORITY",
+                                                             "DESKTOP_SESSION",
+                                                             "SESSION_MANAGER",
+                                                             "XDG_RUNTIME_DIR",
+                                                             "XDG_CURRENT_DESKTOP",
+                                                             "GPG_AGENT_INFO",
+                                                             "GPG_TTY",
+                                                             "KRB5CCNAME",
+                                                             "MAIL",
+                                                             "NOTIFY_SOCKET",
+                                                             "JOURNAL_STREAM",
+                                                             "INVOCATION_ID",
+                                                             "LISTEN_FDS",
+                                                             "ENVIRONMENT"};
+    return !begins_with_any(name, kPrefixes) && !is_one_of(name, kSessionNames) &&
+           !is_launchers(name);
 }
 
 bool is_secret_name(std::string_view name) {
@@ -236,10 +237,10 @@ bool is_secret_name(std::string_view name) {
         return true;
     }
     // As a word: WANDB_API_KEY, SSH_KEY_2, PGPASS; not KEYBOARD, not MONKEY_PATCH.
-    constexpr std::array<std::string_view, 5> kWords{"KEY", "PASS", "PW", "PGPASS", "AUTH"};
+    constexpr std::array<std::string_view, 5> kSecretWords{"KEY", "PASS", "PW", "PGPASS", "AUTH"};
     for (std::size_t at = 0; at <= upper.size();) {
         const std::size_t end = std::min(upper.find('_', at), upper.size());
-        if (is_one_of(std::string_view{upper}.substr(at, end - at), kWords)) {
+        if (is_one_of(std::string_view{upper}.substr(at, end - at), kSecretWords)) {
             return true;
         }
         at = end + 1;

@@ -1,0 +1,62 @@
+#include "job/cli/explain.hpp"
+
+#include "job/model/spec_schema.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string explained(const std::string& path) {
+    const auto lines = explain_field(Terminal{}, path);
+    EXPECT_TRUE(lines.has_value()) << path;
+    std::string out;
+    for (const std::string& line : lines ? *lines : std::vector<std::string>{}) {
+        out += line + "\n";
+        EXPECT_LE(visible_width(line), 80U + 60U) << line;
+    }
+    return out;
+}
+
+TEST(Explain, AFieldHasItsTypeBoundsDefaultAndMeaning) {
+    const std::string text = explained("resources.spares");
+    EXPECT_THAT(text, HasSubstr("resources.spares\n  integer, 0..1024, default 0\n"));
+    EXPECT_THAT(text, HasSubstr("takes the place of a node that is lost"));
+}
+
+TEST(Explain, AnObjectListsWhatLiesBelowItButNotDeeper) {
+    const std::string text = explained("train");
+    EXPECT_THAT(text, HasSubstr("  train.dataset  "));
+    EXPECT_THAT(text, Not(HasSubstr("train.dataset.name")));
+    EXPECT_THAT(explained(""), HasSubstr("  name  "));
+}
+
+TEST(Explain, EveryFieldIsFoundByItsPathAndAsPeopleWriteIt) {
+    for (const SpecField& field : spec_fields()) {
+        EXPECT_TRUE(explain_field(Terminal{}, field.path).has_value()) << field.path;
+    }
+    EXPECT_EQ(explained("/roles/count"), explained("roles[].count"));
+    EXPECT_EQ(explained("roles[0].count"), explained("roles[].count"));
+}
+
+TEST(Explain, AWrongNameGetsTheNearest) {
+    EXPECT_THAT(explain_field(Terminal{}, "spares").error().message,
+                HasSubstr("did you mean resources.spares?"));
+    EXPECT_THAT(explain_field(Terminal{}, "resources.node").error().message,
+                HasSubstr("did you mean resources.nodes?"));
+}
+
+TEST(Explain, TheManPageHasEveryField) {
+    const std::string page = job_man_page("0", "today");
+    for (const SpecField& field : spec_fields()) {
+        std::string name = "\\fB" + field.path + "\\fR";
+        EXPECT_THAT(page, HasSubstr(name));
+    }
+}
+
+}  // namespace
+}  // namespace lockstep::cli
