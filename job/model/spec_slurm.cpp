@@ -25,8 +25,9 @@ struct Pattern {
 
 #define LOCKSTEP_NAME "[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 constexpr Pattern kName{LOCKSTEP_NAME, "must be a name of letters, digits, _ . and -"};
-constexpr Pattern kSeveralNames{LOCKSTEP_NAME "(," LOCKSTEP_NAME "){0,15}",
-                                "must be a name of letters, digits, _ . and -, or several with commas"};
+constexpr Pattern kSeveralNames{
+    LOCKSTEP_NAME "(," LOCKSTEP_NAME "){0,15}",
+    "must be a name of letters, digits, _ . and -, or several with commas"};
 constexpr Pattern kConstraint{"[A-Za-z0-9_.&|*()\\[\\],!:=-]{1,256}",
                               "may hold letters, digits and _ . - & | * ( ) [ ] , ! : ="};
 constexpr Pattern kHosts{"[A-Za-z0-9_][A-Za-z0-9_.,\\[\\]-]*",
