@@ -23,7 +23,7 @@ ignored = int(status["SigIgn"], 16) & ~(1 << signal.SIGPIPE - 1) & ~(1 << signal
 seen |= {"SigIgn": ignored, "nice": os.nice(0), "scheduler": os.sched_getscheduler(0),
          "affinity": sorted(os.sched_getaffinity(0)),
          "oom_score_adj": open("/proc/self/oom_score_adj").read().strip()}
-with open(sys.argv[1] + "." + (os.environ.get("SLURM_PROCID") or os.environ["SLURM_NODEID"]), "w") as out:
+with open(sys.argv[1] + "." + (os.environ.get("LOCKSTEP_NODE_RANK") or os.environ["SLURM_PROCID"]), "w") as out:
     json.dump(seen, out)
 """
 
