@@ -110,7 +110,7 @@ std::vector<std::string> daemon_environment(const Caller& caller) {
         const bool ours = name == "LOCKSTEP_URL" || name == "LOCKSTEP_TOKEN" ||
                           name == "LOCKSTEP_FINGERPRINT" || name == "LOCKSTEP_DATA_DIR";
         if (!slurms && !ours && !name.starts_with("LD_")) {
-            out.push_back(name + "=" + value);
+            out.emplace_back(name).append("=").append(value);
         }
     }
     return out;

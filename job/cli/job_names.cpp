@@ -182,6 +182,7 @@ Result<FoundJob> find_job(const Client& client, const std::string& text, bool ac
 
 std::size_t short_id_length(const std::vector<Json>& jobs) {
     std::vector<std::string> ids;
+    ids.reserve(jobs.size());
     for (const Json& job : jobs) {
         ids.push_back(text_at(job, "id"));
     }
