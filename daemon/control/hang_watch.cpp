@@ -37,7 +37,6 @@ std::optional<HangWatch::Verdict> HangWatch::look(const telemetry::JobSeries& se
     if (sum != steps_) {
         steps_ = sum;
         moved_at_ = now;
-        ++moves_;
     }
     if (!moved_at_ || now - *moved_at_ < limit) {
         return std::nullopt;

@@ -34,16 +34,15 @@ class HangWatch {
     std::optional<Verdict> look(const telemetry::JobSeries& series, TimePoint now,
                                 std::chrono::seconds limit, bool stepped);
 
-    // How often a look has seen that steps were made.
-    std::uint64_t moves() const { return moves_; }
+    // Whether steps have been made since the last look; not before the first.
+    bool moved(const telemetry::JobSeries& series) const { return looked_at_ && !still(series); }
     // Whether no rank has made a step since the last look that was not spared.
     bool still(const telemetry::JobSeries& series) const;
 
   private:
     std::optional<TimePoint> looked_at_;
     std::optional<TimePoint> moved_at_;  // nothing: no step in this generation yet
-    std::uint64_t moves_ = 0;
-    std::uint64_t steps_ = 0;  // sum of the ranks' steps when it was last looked at
+    std::uint64_t steps_ = 0;            // sum of the ranks' steps when it was last looked at
 };
 
 // max(60 s, 10 × the 99th percentile of the ranks' step times) unless the job says otherwise.

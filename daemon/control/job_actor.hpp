@@ -346,7 +346,6 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
     bool abort_due_ = false;  // somebody may not have been sent it
     HangWatch hang_watch_;
-    std::uint64_t hang_moves_ = 0;  // of hang_watch_, when the hang was told that is still on
     // What the ranks are doing is being asked, because of a hang or of somebody.
     struct Evidence {
         HangWatch::Verdict verdict;

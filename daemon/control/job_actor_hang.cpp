@@ -60,7 +60,6 @@ void JobActor::look_for_hang(Draft& draft) {
         add(draft, std::move(fault));
     }
     draft.effects.push_back([this, end] {
-        hang_moves_ = hang_watch_.moves();
         if (end && evidence_) {
             evidence_->kept = true;
         } else {
@@ -73,6 +72,9 @@ void JobActor::look_for_hang(Draft& draft) {
 void JobActor::watch_for_hang(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
     const Generation* live = draft.job().live_generation();
+    if (live != nullptr && live->hang) {
+        hang_is_over(draft);
+    }
     if (series == nullptr || live == nullptr || live->running_at == 0 || live->exited_count > 0 ||
         live->first_failure || (evidence_ && evidence_->hang)) {
         return;
@@ -85,7 +87,6 @@ void JobActor::watch_for_hang(Draft& draft) {
                                     report != nullptr && report->last_step >= 0);
     const auto kind = static_cast<std::size_t>(AnomalyKind::hang);
     if (live->hang) {
-        hang_is_over(draft);
         return;  // told already, and not to be ended: or it would have been
     }
     const bool end = draft.job().spec.recovery.has(RecoveryTrigger::hang);
@@ -109,8 +110,7 @@ void JobActor::watch_for_hang(Draft& draft) {
 void JobActor::hang_is_over(Draft& draft) {
     const Generation* live = draft.job().live_generation();
     const auto* series = context_.series.find(job_.id.value);
-    hang_moves_ = std::min(hang_moves_, hang_watch_.moves());  // it may have been reset
-    if (hang_watch_.moves() == hang_moves_ || series == nullptr) {
+    if (series == nullptr || !hang_watch_.moved(*series)) {
         return;
     }
     event::AnomalySeen over;
