@@ -16,9 +16,9 @@ LOOK = """
 import json, os, resource, signal, sys
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 seen = {f"limit {number}": resource.prlimit(0, number) for number in range(16)}  # RLIM_NLIMITS of Linux
-seen |= {name: status[name].strip() for name in ("SigBlk", "SigCgt", "Umask", "NoNewPrivs", "Seccomp",
+seen |= {name: status[name].strip() for name in ("SigBlk", "Umask", "NoNewPrivs", "Seccomp",
                                                  "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "Groups")}
-# Python itself ignores SIGPIPE and SIGXFSZ.
+# Python itself ignores SIGPIPE and SIGXFSZ. Handlers do not travel: a rank's Python has those of faulthandler.
 ignored = int(status["SigIgn"], 16) & ~(1 << signal.SIGPIPE - 1) & ~(1 << signal.SIGXFSZ - 1)
 seen |= {"SigIgn": ignored, "nice": os.nice(0), "scheduler": os.sched_getscheduler(0),
          "affinity": sorted(os.sched_getaffinity(0)),
