@@ -10,8 +10,6 @@ from harness import FIXTURES, PYTHON
 
 TORCH = harness.has_module("torch")
 NO_TORCH = f"no module torch for {PYTHON}"
-HOOKS = (harness.PYTHON_PACKAGE / "hooks" / "sitecustomize.py").exists()
-NO_HOOKS = "this build has no Python hooks"
 
 
 def torchrun(*options):
@@ -57,6 +55,16 @@ class Children(harness.TestCase):
         self.assertIn("step: 10, loss: 1", self.daemon.rank_log(done["id"], 1))
 
     @unittest.skipUnless(TORCH, NO_TORCH)
+    @unittest.skipIf(debian_torch(), "Debian's torchrun under Python 3.11 needs --tee")
+    def test_torchrun_2x4_without_any_option(self):
+        done = self.end({"name": "plain", "framework": "pytorch", "launch": "node",
+                         "resources": {"nodes": 2, "ranks_per_node": 4},
+                         "command": torchrun() + [str(FIXTURES / "launched.py")]})
+        self.assert_own_series(done["id"], 8, 10)
+        # Each prints into a pipe of its own: the log of one rank has nothing of another.
+        self.assertEqual(self.daemon.rank_log(done["id"], 5).count("loss: "), 10)
+
+    @unittest.skipUnless(TORCH, NO_TORCH)
     def test_torchrun_2x2_that_reports(self):
         options = ("--redirects", "1", "--tee", "1") if debian_torch() else ()
         done = self.end({"name": "reported", "framework": "pytorch", "launch": "node",
@@ -64,7 +72,6 @@ class Children(harness.TestCase):
                          "command": torchrun(*options) + [str(FIXTURES / "launched.py"), "report"]})
         self.assert_own_series(done["id"], 4, 10)
 
-    @unittest.skipUnless(HOOKS, NO_HOOKS)
     @unittest.skipUnless(TORCH, NO_TORCH)
     def test_start_processes_as_the_guide_of_keras_does_it(self):
         done = self.end({"name": "keras-guide", "framework": "pytorch", "launch": "node",
@@ -78,7 +85,6 @@ class Children(harness.TestCase):
             self.assertTrue(all((p[3] > 50) == (rank == 1) for p in points), series)
         self.assertEqual(self.daemon.rank_log(done["id"], 1).count("Loss: "), 5)
 
-    @unittest.skipUnless(HOOKS, NO_HOOKS)
     @unittest.skipUnless(TORCH, NO_TORCH)
     def test_mp_spawn_2x2(self):
         done = self.end({"name": "spawn", "framework": "pytorch", "launch": "node",
@@ -97,10 +103,10 @@ class Children(harness.TestCase):
                          "resources": {"nodes": 1, "ranks_per_node": 2},
                          "command": torchrun(*options) + [str(FIXTURES / "launched.py"), "fail", "1"]}, "failed")
         self.assertEqual((done["cause"]["rank"], done["cause"].get("exit_code")), (1, 1), done["cause"])
+        self.assertIn("label 17 out of range on rank 1", done["cause"]["message"])
         states = {r["rank"]: r["state"] for r in self.ranks(done["id"])}
         self.assertEqual(states[1], "failed", states)
 
-    @unittest.skipUnless(HOOKS, NO_HOOKS)
     @unittest.skipUnless(TORCH, NO_TORCH)
     def test_a_world_size_of_one_is_a_warning(self):
         code = ("import os, torch.distributed as d\n"
@@ -140,6 +146,28 @@ class Children(harness.TestCase):
         status, headers, body = self.daemon.request("GET", f"/v1/jobs/{done['id']}/logs?rank=1")
         self.assertEqual((status, body), (200, b"hello\n"))
         self.assertEqual({k.lower(): v for k, v in dict(headers).items()}["lockstep-log-rank"], "0")
+
+
+    @unittest.skipUnless(harness.has_module("accelerate"), f"no module accelerate for {PYTHON}")
+    def test_accelerate_launch(self):
+        done = self.end({"name": "accelerate", "framework": "accelerate", "launch": "node",
+                         "resources": {"nodes": 1, "ranks_per_node": 2},
+                         "environment": {"ACCELERATE_USE_CPU": "true"},
+                         "command": [PYTHON, "-m", "accelerate.commands.launch", "--multi_gpu",
+                                     "--num_machines", "1", "--num_processes", "2",
+                                     "--main_process_port", "{master_port}", str(FIXTURES / "launched.py")]})
+        self.assert_own_series(done["id"], 2, 10)
+
+    @unittest.skipUnless(TORCH, NO_TORCH)
+    def test_a_new_generation_has_new_children(self):
+        done = self.end({"name": "again", "framework": "pytorch", "launch": "node",
+                         "resources": {"nodes": 1, "ranks_per_node": 2}, "recovery": {"max_restarts": 1},
+                         "command": ["/bin/sh", "-c", '[ "$LOCKSTEP_GENERATION" = 1 ] && exec "$0" "$@" fail 1; exec "$0" "$@"']
+                         + torchrun(*(("--redirects", "1", "--tee", "1") if debian_torch() else ()))
+                         + [str(FIXTURES / "launched.py")]})
+        self.assertEqual([g["cause"]["rank"] for g in done["attempts"][0]["generations"][:1]], [1])
+        self.assertEqual([r["state"] for r in self.ranks(done["id"])], ["succeeded"] * 2)
+        self.assertTrue(all(points[-1][0] == 10 for points in self.daemon.series(done["id"]).values()))
 
 
 if __name__ == "__main__":

@@ -47,8 +47,6 @@ class NodeLaunch(harness.TestCase):
                          [("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")])
         self.assertEqual(len({checksum for _, _, checksum in found}), 1, found)
         losses = self.daemon.series(job)
-        if not (harness.PYTHON_PACKAGE / "hooks" / "sitecustomize.py").exists():
-            self.skipTest("the losses: this build has no Python hooks")
         self.assertEqual(sorted(losses), [0, 2])  # those with local rank 0 print
         for points in losses.values():
             self.assertEqual(len(points), 20)
@@ -63,7 +61,8 @@ class NodeLaunch(harness.TestCase):
             "command": [PYTHON, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1",
                         str(FIXTURES / "ddp_digits.py")]})
         text = self.every_log(job)
-        self.assertEqual(sorted(re.findall(r"rank (\d) of 4, local (\d)", text)),
+        # --tee: in the file of the rank, and marked among the lines of the launcher.
+        self.assertEqual(sorted(set(re.findall(r"rank (\d) of 4, local (\d)", text))),
                          [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")])
         self.assertEqual(sorted(self.daemon.series(job)), [0, 1, 2, 3])
 
