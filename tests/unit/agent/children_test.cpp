@@ -22,6 +22,8 @@ JobSpec launcher(const std::string& child, const std::string& after = "", std::i
     spec.framework = Framework::command;
     spec.launch = Launch::node;
     spec.resources.ranks_per_node = ranks;
+    // Without them every rank would say who it is, and print into a pipe of its own.
+    spec.environment["LOCKSTEP_PYTHON_HOOKS"] = "off";
     spec.command = {
         "/usr/bin/python3", "-c",
         "import os, sys, subprocess\n"
