@@ -73,6 +73,11 @@ Result<std::string> check_program(const RunOptions& options, const Caller& calle
 }
 
 Status add_variables(Json& spec, const RunOptions& options, const Caller& caller) {
+    // Of Lockstep's own variables the one that is for the ranks.
+    const std::string hooks{kPythonHooks};
+    if (!options.bare && caller.environment.contains(hooks)) {
+        spec["environment"][hooks] = dollars_doubled(caller.variable(hooks));
+    }
     for (const std::string& one : options.environment) {
         const std::size_t equals = one.find('=');
         const std::string name = one.substr(0, equals);

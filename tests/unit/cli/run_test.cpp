@@ -88,8 +88,11 @@ TEST_F(CliRun, OptionsBecomeFields) {
     EXPECT_EQ(spec["environment"]["NCCL_DEBUG"], "INFO");
     EXPECT_EQ(spec["environment"]["PATH"], folder_.path().string());
     EXPECT_EQ(spec["recovery"]["max_restarts"], 3);
+    caller_.environment["LOCKSTEP_PYTHON_HOOKS"] = "off";
+    EXPECT_EQ(plan({"python", "train.py"})["environment"]["LOCKSTEP_PYTHON_HOOKS"], "off");
     options_.bare = true;
     EXPECT_FALSE(plan({"python", "train.py"}).contains("inherit_environment"));
+    EXPECT_FALSE(plan({"python", "train.py"})["environment"].contains("LOCKSTEP_PYTHON_HOOKS"));
 }
 
 TEST_F(CliRun, TheFrameworkIsWhatTheScriptImports) {
