@@ -38,8 +38,10 @@ class EvidenceTest : public AgentTest {
     void plain_gdb() const {
         tool("gdb", "echo 'Thread 1 (LWP 1):'; echo '#0  0x1 in waiting_for_godot ()'");
     }
+    // Without the hooks: a Python that answers by itself needs no tool (python_stacks_test.cpp).
     JobSpec job(const std::string& script, std::int32_t ranks = 1) const {
         JobSpec spec = shell("touch started-$RANK; " + script, ranks);
+        spec.environment[std::string{kPythonHooks}] = "off";
         spec.environment["PATH"] = tools().string() + ":/usr/bin:/bin";
         spec.working_directory = folder.path().string();
         return spec;
@@ -64,12 +66,11 @@ class EvidenceTest : public AgentTest {
         return text_of(at / name);
     }
     static std::string why(const wire::RankEvidence& evidence, const std::string& what) {
+        std::string last;  // of what was tried, in turn
         for (const wire::EvidenceGap& gap : evidence.missing) {
-            if (gap.what == what) {
-                return gap.why;
-            }
+            last = gap.what == what ? gap.why : last;
         }
-        return "";
+        return last;
     }
     static void end(FakeDaemon& daemon, AgentProcess& agent) {
         daemon.send(0, wire::Stop{"the test is over", 0});
