@@ -18,8 +18,9 @@ class Sweep(harness.TestCase):
 
     def test_each_point_is_a_job_of_its_own(self):
         values = ["one", "two", "it's $HOME; three"]
+        written = [value.replace("$", "$$") for value in values]  # nothing would expand a single one
         done = self.daemon.cli("submit", "--wait", self.spec_file(
-            sweep={"parameters": {"environment.VALUE": values}, "max_parallel": 1}))
+            sweep={"parameters": {"environment.VALUE": written}, "max_parallel": 1}))
         first = done.stdout.split()[0]
         self.assertIn("the first of 3 jobs", done.stderr)
         jobs = self.of_sweep(first)
