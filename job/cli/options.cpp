@@ -383,9 +383,10 @@ ManualText manual_text() {
         "specification, follows the job and prints what the ranks report.",
         "run takes a command as it works here: the ranks get this directory and this shell's "
         "environment, virtual and conda environments with it, but for what belongs to the login "
-        "session, the terminal or another launcher. Where no lockstepd runs it starts one. On a "
-        "terminal it stays with the job; Ctrl-C leaves the job running, a second one within 2 "
-        "seconds cancels it.",
+        "session, the terminal or another launcher.",
+        "Where no lockstepd runs, run starts one. On a terminal it stays with the job; Ctrl-C "
+        "leaves "
+        "the job running, a second one within 2 seconds cancels it.",
         "On a terminal, run, follow and submit --follow draw one line a rank and a progress bar; "
         "in a "
         "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
