@@ -91,7 +91,7 @@ TEST_F(ChildrenTest, EachProcessReportsAsTheRankItIs) {
 
 TEST_F(ChildrenTest, LinesWithALaunchersMarkAreTheirRanksAndOthersAreNobodys) {
     JobSpec spec =
-        launcher("print('[default%d]:step: 1, loss: %d.5' % (rank, rank + 1), flush=True)",
+        launcher("os.write(1, b'[default%d]:step: 1, loss: %d.5%c' % (rank, rank + 1, 10))",
                  "print('step: 9, loss: 77.0', flush=True)\n");
     FakeDaemon daemon{spec, ranks(2)};
     EXPECT_EQ(run(daemon), 0);
