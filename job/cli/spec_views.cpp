@@ -62,6 +62,7 @@ std::vector<std::string> environment_view(const Json& spec) {
         all[name] = plain;
     }
     std::vector<std::string> lines;
+    lines.reserve(all.size());
     for (const auto& [name, value] : all) {
         lines.push_back(one_line(name) + "=" +
                         (is_secret_name(name) ? std::string{kMaskedValue} : one_line(value)));
