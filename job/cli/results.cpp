@@ -104,8 +104,7 @@ std::vector<std::string> sweep_table(const Terminal& terminal, std::vector<Sweep
     const auto rank = [](const SweepRow& row) {
         return row.loss.lowest.value_or(std::numeric_limits<double>::infinity());
     };
-    std::stable_sort(rows.begin(), rows.end(),
-                     [&rank](const SweepRow& a, const SweepRow& b) { return rank(a) < rank(b); });
+    sort_stably(rows, [&rank](const SweepRow& a, const SweepRow& b) { return rank(a) < rank(b); });
     std::vector<std::string> paths;
     std::vector<Json> jobs;
     for (const SweepRow& row : rows) {

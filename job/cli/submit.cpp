@@ -72,7 +72,7 @@ tl::expected<std::string, Exit> send_job(Context& context, const Document& docum
         }
         return tl::unexpected(end);
     }
-    const std::string id = text_at(*job, "id");
+    std::string id = text_at(*job, "id");
     const bool stay = options.wait || options.follow;
     if (options.json && !stay) {
         print_json(context, *job);
