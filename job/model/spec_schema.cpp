@@ -85,13 +85,13 @@ std::vector<SpecField> listed_fields() {
 }  // namespace
 
 const Json& spec_schemas() {
-    static const Json schemas = parsed_schemas();
-    return schemas;
+    static const Json kSchemas = parsed_schemas();
+    return kSchemas;
 }
 
 const std::vector<SpecField>& spec_fields() {
-    static const std::vector<SpecField> fields = listed_fields();
-    return fields;
+    static const std::vector<SpecField> kFields = listed_fields();
+    return kFields;
 }
 
 }  // namespace lockstep

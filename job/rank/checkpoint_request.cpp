@@ -48,8 +48,8 @@ bool install_checkpoint_handler() {
 }  // namespace
 
 bool checkpoint_requested() {
-    static const bool installed = install_checkpoint_handler();
-    return installed && asked_for_checkpoint.exchange(false);
+    static const bool kInstalled = install_checkpoint_handler();
+    return kInstalled && asked_for_checkpoint.exchange(false);
 }
 
 }  // namespace lockstep
