@@ -381,12 +381,6 @@ ManualText manual_text() {
         "Lockstep gets every rank of a training job to the starting line, keeps the ranks in step "
         "and shows each one. lockstep talks to lockstepd over HTTP: it runs a command or submits a "
         "specification, follows the job and prints what the ranks report.",
-        "run takes a command as it works here: the ranks get this directory and this shell's "
-        "environment, virtual and conda environments with it, but for what belongs to the login "
-        "session, the terminal or another launcher.",
-        "Where no lockstepd runs, run starts one. On a terminal it stays with the job; Ctrl-C "
-        "leaves "
-        "the job running, a second one within 2 seconds cancels it.",
         "On a terminal, run, follow and submit --follow draw one line a rank and a progress bar; "
         "in a "
         "pipe they print plain lines. Interrupting them leaves the job running. When lockstepd "
@@ -398,6 +392,13 @@ ManualText manual_text() {
         "series draws a plot: each column from its lowest to its highest value, up to four ranks "
         "as lines, more as a band with their median; ! marks what was not finite, R a restart. In "
         "a pipe it prints rows of x, rank, min, max and last with tabs between."};
+    constexpr const char* kRun =
+        "run takes a command as it works here: the ranks get this directory and this shell's "
+        "environment, virtual and conda environments with it, but for what belongs to the login "
+        "session, the terminal or another launcher. Where no lockstepd runs it starts one. On a "
+        "terminal it stays with the job; Ctrl-C leaves the job running, a second one within 2 "
+        "seconds cancels it.";
+    text.description.insert(text.description.begin() + 1, kRun);
     text.environment = {
         {"LOCKSTEP_URL", "Address of lockstepd, like --url."},
         {"LOCKSTEP_TOKEN", "Access token itself."},
