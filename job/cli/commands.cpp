@@ -7,6 +7,7 @@
 #include "job/cli/results.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/spec_views.hpp"
+#include "job/cli/story.hpp"
 #include "job/cli/views.hpp"
 
 #include <algorithm>
@@ -130,6 +131,33 @@ std::vector<FinalValue> final_values(Context& context, const std::string& id) {
     return values;
 }
 
+// The first anomalies of a job that has had some, as their events say them: which rank, which step.
+void print_anomalies(Context& context, const Json& job, const std::string& id) {
+    constexpr std::size_t kAnomaliesShown = 5;
+    constexpr int kPagesRead = 8;
+    if (at(job, "anomalies").empty()) {
+        return;
+    }
+    std::vector<std::string> lines;
+    std::int64_t after = 0;
+    for (int page = 0; page < kPagesRead && lines.size() < kAnomaliesShown; ++page) {
+        const auto events = context.client.get_json(
+            "/v1/jobs/" + id + "/events?limit=500&after=" + std::to_string(after));
+        if (!events || items_at(*events, "items").empty()) {
+            break;
+        }
+        for (const Json& event : items_at(*events, "items")) {
+            after = std::max(after, integer_at(event, "seq").value_or(0));
+            if (text_at(event, "kind") == "anomaly" && lines.size() < kAnomaliesShown) {
+                const auto step = integer_at(at(event, "data"), "step");
+                lines.push_back("  " + story_line(context.terminal, event).value_or("") +
+                                (step && *step >= 0 ? ", step " + std::to_string(*step) : ""));
+            }
+        }
+    }
+    print(context, lines);
+}
+
 Exit show(Context& context, const std::string& id) {
     const auto job = context.client.get_json("/v1/jobs/" + id);
     if (!job) {
@@ -145,6 +173,7 @@ Exit show(Context& context, const std::string& id) {
         print_json(context, *job);
     } else {
         print(context, job_view(context.terminal, *job, context.clock.wall()));
+        print_anomalies(context, *job, id);
         if (const auto spec = context.client.get_json("/v1/jobs/" + id + "/spec")) {
             print(context, spec_view(context.terminal, *spec));
         }

@@ -179,6 +179,24 @@ TEST(CliShow, EveryKindOfFailureHasItsExitCode) {
     }
 }
 
+TEST(CliShow, SaysWhichRankAndStepAnAnomalyWasAt) {
+    FakeDaemon daemon;
+    const std::string base = std::string("GET /v1/jobs/") + kId;
+    daemon.on(base + "/events?limit=500&after=0", 200,
+              R"({"items":[{"seq":4,"kind":"submitted","data":{}},
+                           {"seq":5,"kind":"anomaly","rank":1,"node":"n2",
+                            "data":{"anomaly":"nonfinite","message":"loss is NaN","step":41}}]})");
+    daemon.on(base + "/events", 200, R"({"items":[]})");
+    daemon.on(base + "/", 404, "{}");
+    daemon.on(base, 200,
+              std::string(R"({"id":")") + kId +
+                  R"(","name":"demo","state":"succeeded","anomalies":{"nonfinite":1}})");
+    Cli run(daemon);
+    run.options.id = kId;
+    EXPECT_EQ(run.verb("show"), Exit::ok);
+    EXPECT_THAT(run.out.str(), HasSubstr("  nonfinite rank 1 on n2  loss is NaN, step 41\n"));
+}
+
 // A log that grows by one piece a look.
 class GrowingLog {
   public:
