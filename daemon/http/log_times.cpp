@@ -48,7 +48,9 @@ std::optional<LogMark> LogTimes::at(std::int64_t offset) {
     const auto held = static_cast<std::int64_t>(block_.size());
     std::int64_t low = 0;
     std::int64_t high = rows_;
-    if (held > 0 && block_.front().offset <= offset && block_.back().offset > offset) {
+    const bool to_the_end = block_begin_ + held == rows_;
+    if (held > 0 && block_.front().offset <= offset &&
+        (block_.back().offset > offset || to_the_end)) {
         low = block_begin_;
         high = block_begin_ + held;
     }
