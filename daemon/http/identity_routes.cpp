@@ -12,31 +12,7 @@ namespace {
 constexpr std::size_t kSlurmTokenBytes = 8U << 10U;
 
 HttpResponse whoami(const Identities* identities, const HttpRequest& request) {
-    const Principal& who = request.principal;
-    Json json = Json::object();
-    json["user"] = who.user;
-    json["role"] = to_string(who.role);
-    json["scopes"] = Json::array();
-    for (const Scope scope : kTokenScopes) {
-        if (allows(who, scope)) {
-            json["scopes"].push_back(to_string(scope));
-        }
-    }
-    if (!who.token.empty()) {
-        json["token"] = who.token;
-    }
-    if (who.expires_at != 0) {
-        json["expires_at"] = to_rfc3339(who.expires_at);
-    }
-    if (const auto until =
-            identities != nullptr ? identities->good_until(who.user) : std::nullopt) {
-        Json slurm = Json::object();
-        if (*until != 0) {
-            slurm["expires_at"] = to_rfc3339(*until);
-        }
-        json["slurm_token"] = std::move(slurm);
-    }
-    return json_response(dump_json(json));
+    return json_response(whoami_text(identities, request.principal));
 }
 
 Error acts_as_itself() {
@@ -87,6 +63,36 @@ HttpResponse forget_token(Identities* identities, const HttpRequest& request) {
 }
 
 }  // namespace
+
+std::string whoami_text(const Identities* identities, const Principal& who) {
+    Json json = Json::object();
+    json["user"] = who.user;
+    json["role"] = to_string(who.role);
+    json["scopes"] = Json::array();
+    for (const Scope scope : kTokenScopes) {
+        if (allows(who, scope)) {
+            json["scopes"].push_back(to_string(scope));
+        }
+    }
+    if (!who.token.empty()) {
+        json["token"] = who.token;
+    }
+    if (!who.session.empty()) {
+        json["session"] = who.session;
+    }
+    if (who.expires_at != 0) {
+        json["expires_at"] = to_rfc3339(who.expires_at);
+    }
+    if (const auto until =
+            identities != nullptr ? identities->good_until(who.user) : std::nullopt) {
+        Json slurm = Json::object();
+        if (*until != 0) {
+            slurm["expires_at"] = to_rfc3339(*until);
+        }
+        json["slurm_token"] = std::move(slurm);
+    }
+    return dump_json(json);
+}
 
 void add_identity_routes(Router& router, const RouteContext& context) {
     Identities* const identities = context.identities;

@@ -42,6 +42,7 @@ struct Principal {
     std::uint8_t scopes = 0xFF;   // ScopeSet (router.hpp) that the token is narrowed to
     std::string token{};          // its id
     std::int64_t expires_at = 0;  // milliseconds since the epoch; 0 = never
+    std::string session{};        // of the web page, that a cookie showed; its id
 };
 
 // Decoded query parameters in the order they were given.
@@ -85,7 +86,8 @@ struct HttpRequest {
     Query query;
     std::string body;
     Principal principal;
-    std::string remote;  // address of the peer, without the port
+    std::string remote;   // address of the peer, without the port
+    bool secure = false;  // over TLS
 
     struct Span {
         std::uint16_t at = 0;

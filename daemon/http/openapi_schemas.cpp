@@ -17,6 +17,19 @@ constexpr std::string_view kSchemas = R"json({
         "pointer": {"type": "string",
           "description": "RFC 6901 pointer into the body, or ?name of a query parameter."},
         "message": {"type": "string"}}}}}},
+    "directory": {"type": "string", "description": "The folder that goes."},
+    "checkpoints_kept": {"type": "boolean", "description": "Its checkpoints stay in that folder."}}},
+  "required": ["directory", "total_bytes", "logs_bytes", "evidence_bytes", "checkpoints_bytes", "other_bytes", "history_bytes", "files"],
+  "properties": {
+    "directory": {"type": "string"},
+    "total_bytes": {"type": "integer", "minimum": 0},
+    "logs_bytes": {"type": "integer", "minimum": 0},
+    "evidence_bytes": {"type": "integer", "minimum": 0},
+    "checkpoints_bytes": {"type": "integer", "minimum": 0, "description": "Of those below the directory."},
+    "other_bytes": {"type": "integer", "minimum": 0, "description": "Scripts, claims, results."},
+    "history_bytes": {"type": "integer", "minimum": 0, "description": "Telemetry in lockstepd's database."},
+    "files": {"type": "integer", "minimum": 0},
+    "partly": {"type": "boolean", "description": "There is more: the count stops at 200,000 files."}}},
 "SweepCancelled": {"type": "object", "required": ["cancelled"], "properties": {
     "cancelled": {"type": "integer", "description": "Jobs that were not over yet."}}},
 )json"
@@ -286,9 +299,17 @@ constexpr std::string_view kSchemas = R"json({
     "user": {"type": "string"}, "role": {"type": "string", "enum": ["viewer", "user", "admin"]},
     "scopes": {"type": "array", "items": {"type": "string"}},
     "token": {"type": "string", "description": "Its id."},
+    "session": {"type": "string", "description": "Of the web page, when a cookie said who asks; its id."},
     "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."},
     "slurm_token": {"type": "object", "description": "The Slurm token that lockstepd has of the user.",
       "properties": {"expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."}}}}},
+"SignInCode": {"type": "object", "required": ["code", "expires_at"], "properties": {
+    "code": {"type": "string", "description": "For POST /v1/session, once."},
+    "expires_at": {"type": "string", "format": "date-time"}}},
+"SignIn": {"type": "object", "additionalProperties": false, "description": "One of the two.", "properties": {
+    "code": {"type": "string", "maxLength": 256, "description": "As POST /v1/session/codes gave it out."},
+    "token": {"type": "string", "maxLength": 512, "description": "A bearer token."}},
+  "oneOf": [{"required": ["code"]}, {"required": ["token"]}]},
 "SlurmToken": {"type": "object", "required": ["token"], "additionalProperties": false, "properties": {
     "token": {"type": "string", "maxLength": 8192,
       "description": "As `scontrol token` prints it, with or without SLURM_JWT= before it. It must be the caller's own: where it names a user, the caller."}}},

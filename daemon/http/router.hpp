@@ -67,6 +67,7 @@ struct Route {
     std::string response_type{content_type::kJson};
     int success = 200;
     std::vector<int> failures{};  // statuses beyond those every route of its scope has
+    bool for_people = false;      // of the web page: not on a listener for Prometheus
     // Nothing: kBodyBytes with a request_schema; without one none for GET, kNoBodyBytes for others.
     std::optional<std::size_t> body_limit{};
     std::size_t largest_body() const;

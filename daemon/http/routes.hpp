@@ -4,6 +4,7 @@
 
 #include "daemon/control/control.hpp"
 #include "daemon/http/router.hpp"
+#include "daemon/http/web_page.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/side_thread.hpp"
@@ -19,6 +20,7 @@
 namespace lockstep {
 
 class Identities;
+class PageSessions;
 class TokenTable;
 
 struct RouteContext {
@@ -35,6 +37,8 @@ struct RouteContext {
     using Reads = std::map<std::string, std::vector<std::weak_ptr<void>>>;
     std::shared_ptr<Reads> reads = std::make_shared<Reads>();
     std::chrono::milliseconds read_patience{10'000};
+    PageSessions* sessions = nullptr;  // nullptr: nobody signs in
+    std::shared_ptr<const WebPage> page = std::make_shared<const WebPage>();
 };
 
 // All of them, /openapi.json included.
@@ -46,12 +50,16 @@ void add_evidence_routes(Router& router, const RouteContext& context);  // of ha
 void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes
 void add_token_routes(Router& router, const RouteContext& context);     // tokens
 void add_identity_routes(Router& router, const RouteContext& context);  // whoami, Slurm token
+void add_session_routes(Router& router, const RouteContext& context);   // sign in, sign out
 void add_system_routes(Router& router, const RouteContext& context);    // health, agents
 void add_metrics_routes(Router& router, const RouteContext& context);   // what Prometheus reads
+void add_web_routes(Router& router, const RouteContext& context);       // the web page
 
 Caller caller_of(const HttpRequest& request);
 // A problem document in which "name: message" about a query parameter also has its pointer.
 HttpResponse query_problem(const Error& error);
+// What GET /v1/whoami answers.
+std::string whoami_text(const Identities* identities, const Principal& who);
 // JSON text or the problem.
 HttpResponse json_or_problem(Result<std::string> text);
 

@@ -305,7 +305,8 @@ void Session::build_head(const HttpResponse& response, bool keep, bool chunked) 
     }
     if (chunked) {
         out_ += "\r\nTransfer-Encoding: chunked";
-    } else if (!response.stream && !response.make && response.status != 204) {
+    } else if (!response.stream && !response.make && response.status != 204 &&
+               response.status != 304) {
         out_ += "\r\nContent-Length: ";
         append_number(out_, response.text().size());
     }

@@ -57,6 +57,8 @@ class Session {
     bool host_allowed(std::string_view host) const;
     bool surface_serves(const Route& route) const;
     std::optional<HttpResponse> check_caller(const Route& route);
+    // A write that another site's page may have begun.
+    std::optional<HttpResponse> check_origin(const Route& route, bool with_cookie) const;
     std::optional<HttpResponse> check_body(const Route& route) const;
     // Drops `bytes` from the front of in_.
     void consume(std::size_t bytes);
@@ -106,7 +108,8 @@ class Session {
     std::size_t head_size_ = 0;  // of the request at the front of in_
     HttpRequest request_;
     TokenMemo token_;
-    bool with_token_ = false;  // this request needed it
+    bool with_token_ = false;   // this request needed it
+    bool with_cookie_ = false;  // and it was a cookie's
     std::string out_;
     std::shared_ptr<BodyStream> stream_;
     std::size_t charged_ = 0;  // bytes of the body that the server counts

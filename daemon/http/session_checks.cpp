@@ -1,5 +1,6 @@
 // What a request must pass before its handler: the checks of Session, in their order.
 #include "daemon/http/agent_socket.hpp"
+#include "daemon/http/page_sessions.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/session.hpp"
 #include "job/base/text.hpp"
@@ -85,33 +86,57 @@ bool Session::surface_serves(const Route& route) const {
         case Surface::agents:
             return route.scope == Scope::agent;
         case Surface::metrics:
-            return route.scope == Scope::metrics || route.scope == Scope::open;
+            return route.scope == Scope::metrics ||
+                   (route.scope == Scope::open && !route.for_people);
     }
     return false;
 }
 
-std::optional<HttpResponse> Session::check_caller(const Route& route) {
-    request_.principal = {};
-    with_token_ = false;
-    request_.remote.assign(remote_);
+std::optional<HttpResponse> Session::check_origin(const Route& route, bool with_cookie) const {
+    if (route.method == Method::get) {
+        return std::nullopt;
+    }
     const auto origin = request_.header("origin");
-    if (!origin.empty() && route.method != Method::get) {
+    if (!origin.empty()) {
         const auto host = request_.header("host");
         const auto at = origin.find("://");
         if (at == std::string_view::npos || !same_token(origin.substr(at + 3), host)) {
             return protocol_problem(403, "requests from other origins are refused");
         }
     }
+    // A browser adds the cookie by itself, but no other site's page can add this header.
+    if (with_cookie && request_.header("x-lockstep-request") != "1") {
+        return protocol_problem(403,
+                                "a write with a cookie needs the header X-Lockstep-Request: 1");
+    }
+    return std::nullopt;
+}
+
+std::optional<HttpResponse> Session::check_caller(const Route& route) {
+    request_.principal = {};
+    with_token_ = false;
+    request_.remote.assign(remote_);
+    request_.secure = socket_.secure();
+    const auto authorization = request_.header("authorization");
+    const auto cookie = server_.settings().by_cookie && authorization.empty()
+                            ? session_cookie(request_)
+                            : std::string_view{};
+    with_cookie_ = !cookie.empty();
+    if (auto refused = check_origin(route, with_cookie_)) {
+        return refused;
+    }
     if (route.scope == Scope::open || route.scope == Scope::agent) {
         return std::nullopt;  // an agent's ticket is checked by the gate
     }
-    const auto token = bearer_token(request_.header("authorization"));
+    const auto token = bearer_token(authorization);
     if (route.scope == Scope::metrics && server_.settings().metrics_open && near_ &&
-        request_.header("authorization").empty()) {
+        authorization.empty()) {
         return std::nullopt;  // Prometheus without credentials; a wrong token is still refused
     }
     std::optional<Principal> principal;
-    if (!token.empty()) {
+    if (with_cookie_) {
+        principal = server_.settings().by_cookie(token_.hash(cookie));
+    } else if (!token.empty()) {
         principal = server_.authenticator()(token_.hash(token));
     }
     if (!principal) {

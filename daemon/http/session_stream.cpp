@@ -173,8 +173,12 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
 }
 
 bool Session::stream_forbidden() const {
-    return phase_ == Phase::streaming && with_token_ &&
-           !server_.authenticator()(token_.last_hash());
+    if (phase_ != Phase::streaming || !with_token_) {
+        return false;
+    }
+    const Authenticator& owner =
+        with_cookie_ ? server_.settings().by_cookie : server_.authenticator();
+    return !owner(token_.last_hash());
 }
 
 void Session::watch_for_end(const std::shared_ptr<Session>& self,

@@ -66,6 +66,8 @@ void add_routes(Router& router, const RouteContext& context) {
     add_identity_routes(router, context);
     add_system_routes(router, context);
     add_metrics_routes(router, context);
+    add_session_routes(router, context);
+    add_web_routes(router, context);
     // Last: the document describes every route, itself included.
     const auto text = std::make_shared<std::string>();
     Route route;

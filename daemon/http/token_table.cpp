@@ -1,5 +1,6 @@
 #include "daemon/http/token_table.hpp"
 
+#include "daemon/http/page_sessions.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/limits.hpp"
@@ -90,7 +91,9 @@ TokenTable::TokenTable(Store& store, const Clock& clock, TaskGroup& tasks,
                        std::vector<TokenRow> rows)
     : store_(store), clock_(clock), tasks_(tasks) {
     for (TokenRow& row : rows) {
-        keep(std::move(row));
+        if (!is_page_session(row)) {
+            keep(std::move(row));
+        }
     }
 }
 
@@ -124,6 +127,12 @@ std::optional<Principal> TokenTable::authenticate(const std::string& token_sha25
         tasks_.spawn("token use", write_use(row.id, now));
     }
     return principal_of(row);
+}
+
+std::optional<Principal> TokenTable::owner(const std::string& id) const {
+    const auto found = rows_.find(id);
+    return found == rows_.end() || ended(found->second) ? std::nullopt
+                                                        : principal_of(found->second);
 }
 
 Task<void> TokenTable::write_use(std::string id, UnixMillis at) {

@@ -35,7 +35,8 @@ struct TokenQuery {
 
 class TokenTable {
   public:
-    // `rows`: what the store has.
+    // `rows`: what the store has; the web page's sessions among them (page_sessions.hpp) do not
+    // count.
     TokenTable(Store& store, const Clock& clock, TaskGroup& tasks, std::vector<TokenRow> rows);
     TokenTable(const TokenTable&) = delete;
     TokenTable& operator=(const TokenTable&) = delete;
@@ -43,6 +44,8 @@ class TokenTable {
     // The owner of the token with this hash, if it has not ended. Notes its use, at most once a
     // minute.
     std::optional<Principal> authenticate(const std::string& token_sha256);
+    // The owner of the token with this id, if it has not ended.
+    std::optional<Principal> owner(const std::string& id) const;
 
     // The token as list() shows it and its secret as `token`; durable. denied: it would have more
     // rights than `by`, or belong to somebody else; conflict: too many; exhausted: the disk.

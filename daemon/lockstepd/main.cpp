@@ -2,9 +2,11 @@
 // agents go on without us), scheduler, store. Exit codes: 0 asked to stop, 1 could not start,
 // 2 bad settings, 70 the store cannot be trusted (restart recovers).
 #include "daemon/control/control_service.hpp"
+#include "daemon/http/page_sessions.hpp"
 #include "daemon/http/routes.hpp"
 #include "daemon/http/server.hpp"
 #include "daemon/http/token_table.hpp"
+#include "daemon/lockstepd/built_in_page.hpp"
 #include "daemon/lockstepd/data_directory.hpp"
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
@@ -48,7 +50,8 @@ class Daemon {
             metrics_.fsync_duration.Observe(std::chrono::duration<double>(took).count());
         };
         store_ = std::make_unique<Store>(io_, std::move(database), std::move(hooks));
-        tokens_ = std::make_unique<TokenTable>(*store_, clock_, tasks_, std::move(tokens));
+        tokens_ = std::make_unique<TokenTable>(*store_, clock_, tasks_, tokens);
+        sessions_ = std::make_unique<PageSessions>(*store_, clock_, *tokens_, std::move(tokens));
     }
 
     int run() {
@@ -87,6 +90,8 @@ class Daemon {
         control.daemon_id = random_secret().substr(0, 16);
         control.history_mb = settings_.history_mb;
         control.history_days = settings_.history_days;
+        control.keep_days = settings_.keep_days;
+        control.snapshots_dir = std::filesystem::absolute(data_.path() / "snapshots");
         control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
         control.doubtful_ends_recover = settings_.on_external_cancel == "resubmit";
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
@@ -107,12 +112,18 @@ class Daemon {
         scheduler_->know_ends([this](JobId job, std::int32_t attempt) {
             return control_->end_of(std::move(job), attempt);
         });
-        add_routes(router_,
-                   RouteContext{io_, *control_, metrics_, *tokens_, scheduler_->identities()});
+        RouteContext routes{io_, *control_, metrics_, *tokens_, scheduler_->identities()};
+        routes.sessions = sessions_.get();
+        routes.page = std::make_shared<const WebPage>(
+            built_in_page(), settings_.web_root.empty()
+                                 ? std::filesystem::path{}
+                                 : std::filesystem::absolute(settings_.web_root));
+        add_routes(router_, routes);
         HttpSettings http;
         http.allowed_hosts = own_names(settings_);
         http.metrics_open = !settings_.metrics_auth;
         auto authenticate = [this](const std::string& hash) { return tokens_->authenticate(hash); };
+        http.by_cookie = [this](const std::string& hash) { return sessions_->authenticate(hash); };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
         if (const Status open = open_listeners(); !open) {
@@ -258,6 +269,7 @@ class Daemon {
     telemetry::SlurmMetrics slurm_metrics_{metrics_};
     std::unique_ptr<Store> store_;
     std::unique_ptr<TokenTable> tokens_;
+    std::unique_ptr<PageSessions> sessions_;
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;

@@ -162,6 +162,11 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--agent-path", settings.agent_path,
                    "Path of lockstep-agent; default: beside lockstepd")
         ->envname("LOCKSTEP_AGENT_PATH");
+    app.add_option("--web-root", settings.web_root,
+                   "Serve the web page from this folder (index.html, assets/) instead of the one "
+                   "that was built in: for work on the page")
+        ->envname("LOCKSTEP_WEB_ROOT")
+        ->check(CLI::ExistingDirectory);
     app.add_option("--scheduler", settings.scheduler,
                    "Where jobs run: on this machine; in Slurm, as lockstepd's own user; in Slurm, "
                    "each as its own user, with the user's own Slurm token (lockstep slurm-token)")
@@ -176,6 +181,10 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--history-days", settings.history_days,
                    "Telemetry older than this is removed; 0: only its size counts")
         ->envname("LOCKSTEP_HISTORY_DAYS")
+        ->check(CLI::Range(0, 36'500));
+                   "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
+                   "never")
+        ->envname("LOCKSTEP_KEEP_DAYS")
         ->check(CLI::Range(0, 36'500));
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")

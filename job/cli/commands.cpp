@@ -17,18 +17,6 @@
 namespace lockstep::cli {
 namespace {
 
-// The id of the job that `text` means; which one it took of several is said on standard error.
-Result<std::string> named_job(Context& context, const std::string& text, bool acting) {
-    auto found = find_job(context.client, text, acting);
-    if (!found) {
-        return fail(found.error());
-    }
-    if (!found->note.empty()) {
-        context.err << found->note << "\n";
-    }
-    return std::move(found->id);
-}
-
 // The sweep that a job is of, or that is named by its own id.
 Result<std::string> sweep_of(Context& context, const std::string& text) {
     const auto id = named_job(context, text, false);
@@ -178,6 +166,8 @@ Exit show(Context& context, const std::string& id) {
             print(context, spec_view(context.terminal, *spec));
         }
         print(context, results_view(context.terminal, final_values(context, id)));
+            context.out << paint(context.terminal, Style::dim,
+        }
         // Of a hang; that there is none, or a daemon that knows of none, is no news.
         const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);
         const Json& items = evidence ? items_at(*evidence, "items") : items_at(Json(), "");
@@ -459,6 +449,17 @@ Exit cluster(Context& context) {
 
 }  // namespace
 
+Result<std::string> named_job(Context& context, const std::string& text, bool acting) {
+    auto found = find_job(context.client, text, acting);
+    if (!found) {
+        return fail(found.error());
+    }
+    if (!found->note.empty()) {
+        context.err << found->note << "\n";
+    }
+    return std::move(found->id);
+}
+
 Exit report(Context& context, const Error& error) {
     // The message of a document with mistakes is often the first of them.
     const bool said =
@@ -506,7 +507,8 @@ Exit run_verb(Context& context, const std::string& verb) {
         {"render", render},   {"script", script},
         {"jobs", jobs},       {"nodes", nodes},
         {"cluster", cluster}, {"token", token},
-        {"whoami", whoami},   {"slurm-token", slurm_token}};
+        {"whoami", whoami},   {"slurm-token", slurm_token},
+        {"open", open_page},
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

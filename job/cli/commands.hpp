@@ -13,7 +13,11 @@ inline constexpr const char* kNewestEvidence = "/evidence?limit=1";
 // Runs the verb named on the command line; completion and manual are main()'s.
 Exit run_verb(Context& context, const std::string& verb);
 
+// The id of the job that `text` means; which one it took of several is said on standard error.
+Result<std::string> named_job(Context& context, const std::string& text, bool acting);
+
 Exit submit(Context& context);
+Exit open_page(Context& context);
 Exit run_job(Context& context);
 Exit logs(Context& context, const std::string& id);
 // Rank 0's output as it comes, until the job has ended; then as follow_job().

@@ -140,6 +140,32 @@ void declare_jobs(CLI::App& app, Options& options) {
     jobs->add_flag("-q,--quiet", options.quiet, "Ids only, one a line");
 }
 
+    CLI::App* rm = verb(app, "rm",
+                        "in lockstepd's folder");
+    rm->add_option("ID", options.ids, "Ids, parts of them, names that one job has, @N, last")
+        ->type_name("ID");
+    rm->add_flag("--sweep", options.whole_sweep, "Every job of the sweeps they are of");
+    rm->add_option("--older-than", options.older_than,
+                   "Your jobs that ended so long ago (30d) or before a time "
+                   "(2026-11-22T08:30:00Z), but for those with a label named keep")
+        ->type_name("TIME");
+    rm->add_option("--state", options.state, "--older-than: only those that ended so")
+        ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}).description(""))
+        ->type_name("succeeded|failed|cancelled");
+    rm->add_option("--name", options.name, "--older-than: only those of this name")
+        ->type_name("NAME");
+    rm->add_flag("--keep-checkpoints", options.keep_checkpoints, "The checkpoints stay");
+    CLI::Option* yes = rm->add_flag("-y,--yes", options.yes, "Do not ask");
+        ->excludes(yes);
+    du->add_option("ID", options.ids, "Only these (default: the newest)")->type_name("ID");
+    du->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
+    du->add_option("-n,--limit", options.limit, "At most so many of the newest")
+        ->check(CLI::Range(1, 1'000'000).description(""))
+        ->type_name("N")
+        ->capture_default_str();
+    du->add_flag("-a,--all", options.all, "All of them");
+}
+
 void declare_cluster(CLI::App& app, Options& options) {
     CLI::App* nodes =
         verb(app, "nodes",
@@ -356,6 +382,11 @@ void declare(CLI::App& app, Options& options) {
     declare_one_job(app, options);
     declare_cluster(app, options);
     declare_identity(app, options);
+    CLI::App* open = verb(app, "open", "Open the web page in a browser, signed in");
+    open->add_option("ID", options.id, "The page of this job: its id, name, last or @3")
+        ->type_name("ID");
+    open->add_flag("--print", options.print_url,
+                   "Print the address instead; it signs in once, within a minute");
     verb(app, "login", "Remember a daemon, its certificate and a token")
         ->add_option("URL", options.login_url, "Where it is: https://host:port")
         ->required()
@@ -436,7 +467,8 @@ ManualText manual_text() {
                       "Plot the step times of rank 3 over the last half hour."},
                      {"lockstep token create laptop --expires 12h > token",
                       "A token of your own that ends in the evening."},
-                     {"lockstep jobs --state running --json", "What runs, for a program."}};
+                     {"lockstep jobs --state running --json", "What runs, for a program."},
+                      "Which of your jobs would go, and how much they take."}};
     text.see_also = {"lockstep-job(5)", "lockstepd(8)"};
     return text;
 }

@@ -74,6 +74,8 @@ struct Options {
     std::int64_t limit = 20;
     // one job
     std::string id;
+    std::vector<std::string> ids;  // rm, du
+    std::string older_than;        // rm; "" = only those named
     std::string rank;           // logs; "" = 0, or with --failed those that failed
     std::int64_t tail = 0;      // 0 = from the beginning
     std::string since;          // logs; "" = all
@@ -130,6 +132,10 @@ struct Options {
     bool pair_test = false;    // nodes check
     bool overwrite = false;    // export
     bool environment = false;  // show
+    bool print_url = false;    // open
+    bool yes = false;               // rm
+    bool dry_run = false;           // rm
+    bool keep_checkpoints = false;  // rm
 };
 
 // Declares every option and verb on `app`; they write into `options`, which must outlive the app.

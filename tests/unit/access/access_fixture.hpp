@@ -2,6 +2,7 @@
 // checked as a Session checks them. The clock is the test's.
 #pragma once
 
+#include "daemon/http/page_sessions.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/request_head.hpp"
 #include "daemon/http/routes.hpp"
@@ -110,6 +111,7 @@ class AccessTest : public ControlTest {
     std::string admin_, uma_, eve_, vic_;  // secrets; ada is the fixture's owner of jobs
     std::unique_ptr<TaskGroup> tasks_;
     std::unique_ptr<TokenTable> tokens_;
+    std::unique_ptr<PageSessions> sessions_;
     std::unique_ptr<Router> router_;
     Identities* identities_ = nullptr;  // set before SetUp(), by a test of them
 
@@ -117,12 +119,16 @@ class AccessTest : public ControlTest {
     void open_api() {
         tasks_ = std::make_unique<TaskGroup>(*io_);
         tokens_ = std::make_unique<TokenTable>(*store_, clock_, *tasks_, stored());
+        sessions_ = std::make_unique<PageSessions>(*store_, clock_, *tokens_, stored());
         router_ = std::make_unique<Router>();
-        add_routes(*router_, RouteContext{*io_, *control_, *metrics_, *tokens_, identities_});
+        RouteContext context{*io_, *control_, *metrics_, *tokens_, identities_};
+        context.sessions = sessions_.get();
+        add_routes(*router_, context);
     }
     void close_api() {
         wait(tasks_->join());
         router_.reset();
+        sessions_.reset();
         tokens_.reset();
         tasks_.reset();
     }

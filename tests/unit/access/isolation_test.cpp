@@ -157,6 +157,11 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
         {"getMetrics", Kind::no_user},                 // the site's: every job by its id
         {"getHealth", Kind::no_user},
         {"getReadiness", Kind::no_user},
+        {"createSignInCode", Kind::tested_elsewhere},  // page_sessions_test.cpp
+        {"signIn", Kind::tested_elsewhere},            // page_sessions_test.cpp
+        {"signOut", Kind::tested_elsewhere},           // page_sessions_test.cpp
+        {"getPage", Kind::no_user},
+        {"getPageAsset", Kind::no_user},
         {"getOpenApi", Kind::no_user}};
     for (const Route& route : router_->routes()) {
         if (of_a_job(route)) {

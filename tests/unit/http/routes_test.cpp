@@ -2,6 +2,7 @@
 // Every route of the API through a real listener, with a Control that answers from memory.
 #include "daemon/http/routes.hpp"
 
+#include "daemon/http/page_sessions.hpp"
 #include "daemon/http/token_table.hpp"
 #include "job/base/json.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -22,6 +23,7 @@ constexpr const char* kSpec = R"({"name":"first","framework":"command","command"
 class RoutesTest : public testing::Test {
   protected:
     RoutesTest() : context_{io_, control_, metrics_, tokens_} {
+        context_.sessions = &sessions_;
         add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
@@ -62,6 +64,7 @@ class RoutesTest : public testing::Test {
     const SystemClock clock_;
     TaskGroup tasks_{io_};
     TokenTable tokens_{store_, clock_, tasks_, {}};
+    PageSessions sessions_{store_, clock_, tokens_, {}};
     RouteContext context_;
     Router router_;
     std::unique_ptr<TestServer> server_;
@@ -98,6 +101,11 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
                                                 {"getHealth", Scope::open},
                                                 {"getReadiness", Scope::open},
                                                 {"getMetrics", Scope::metrics},
+                                                {"getPage", Scope::open},
+                                                {"getPageAsset", Scope::open},
+                                                {"createSignInCode", Scope::read},
+                                                {"signIn", Scope::open},
+                                                {"signOut", Scope::open},
                                                 {"getOpenApi", Scope::open},
                                                 {"createToken", Scope::write},
                                                 {"listTokens", Scope::read},
@@ -120,6 +128,8 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
         {"viewer-token", Role::viewer},
         {"user-token", Role::user},
         {"admin-token", Role::admin}};
+    const std::vector<std::pair<std::string, std::optional<Role>>> cookies{
+        {"wrong", std::nullopt}, {"viewer-cookie", Role::viewer}, {"user-cookie", Role::user}};
     for (const auto& route : router_.routes()) {
         ASSERT_TRUE(expected.contains(route.operation)) << route.operation;
         const Scope scope = expected.at(route.operation);
@@ -138,6 +148,37 @@ TEST_F(RoutesTest, EveryRouteAsksForItsScope) {
             if (refused) {
                 EXPECT_EQ(status, role ? 403 : 401) << route.operation;
             }
+        }
+        // Signing in without a code or a token is refused as such.
+        const int bad_sign_in = route.operation == "signIn" ? 400 : 0;
+        for (const auto& [cookie, role] : cookies) {
+            const std::string method{route.method == Method::get ? "HEAD"
+                                                                 : to_string(route.method)};
+            const std::string host = server_->host();
+            const std::vector<std::pair<std::string, std::string>> signed_in{
+                {"Cookie", session_cookie_name(host) + "=" + cookie}, {"X-Lockstep-Request", "1"}};
+            const int status = call(method, concrete(route.path), "", "", signed_in).status;
+            const bool good = scope == Scope::open || (role && allows(*role, scope));
+            if (status != bad_sign_in) {
+                EXPECT_EQ(status == 401 || status == 403, !good)
+                    << route.operation << " with the cookie " << cookie << ": " << status;
+            }
+            if (route.method != Method::get) {
+                // What another site's page can make a browser send.
+                EXPECT_EQ(call(method, concrete(route.path), "", "", {signed_in.front()}).status,
+                          403)
+                    << route.operation;
+            }
+        }
+        // Tokens that are narrowed to one scope, of an admin.
+        for (const Scope narrowed : kTokenScopes) {
+            const std::string method{route.method == Method::get ? "HEAD"
+                                                                 : to_string(route.method)};
+            const int status =
+                call(method, concrete(route.path), std::string{to_string(narrowed)} + "-only")
+                    .status;
+            EXPECT_EQ(status == 403, scope != Scope::open && scope != narrowed)
+                << route.operation << " narrowed to " << to_string(narrowed) << ": " << status;
         }
     }
 }

@@ -26,6 +26,23 @@ inline Authenticator test_authenticator(const std::set<std::string>& ended) {
         {sha256_hex("admin-token"), Principal{"ada", Role::admin}},
         {sha256_hex("user-token"), Principal{"uma", Role::user}},
         {sha256_hex("viewer-token"), Principal{"vic", Role::viewer}}};
+    // "read-only" and so on: an admin's, narrowed to one scope.
+    for (const Scope scope : kTokenScopes) {
+        table[sha256_hex(std::string{to_string(scope)} + "-only")] =
+            Principal{"ada", Role::admin, bit(scope)};
+    }
+    return [table, &ended](const std::string& hash) -> std::optional<Principal> {
+        const auto found = table.find(hash);
+        return found == table.end() || ended.contains(hash) ? std::nullopt
+                                                            : std::optional{found->second};
+    };
+}
+
+// Cookies "user-cookie" and "viewer-cookie" of the same users, as the web page's sessions.
+inline Authenticator test_cookies(const std::set<std::string>& ended) {
+    std::map<std::string, Principal> table{
+        {sha256_hex("user-cookie"), Principal{"uma", Role::user}},
+        {sha256_hex("viewer-cookie"), Principal{"vic", Role::viewer}}};
     return [table, &ended](const std::string& hash) -> std::optional<Principal> {
         const auto found = table.find(hash);
         return found == table.end() || ended.contains(hash) ? std::nullopt
@@ -39,7 +56,8 @@ class TestServer {
                Surface surface = Surface::all, net::io_context* io = nullptr,
                std::shared_ptr<TlsContext> tls = nullptr)
         : io_(io != nullptr ? *io : own_io_),
-          server_(io_, router, test_authenticator(ended_), gate, metrics_, std::move(settings)) {
+          server_(io_, router, test_authenticator(ended_), gate, metrics_,
+                  with_cookies(std::move(settings))) {
         auto bound = server_.listen("127.0.0.1", 0, surface, std::move(tls));
         EXPECT_TRUE(bound.has_value());
         port_ = bound ? bound->port() : std::uint16_t{0};
@@ -94,6 +112,11 @@ class TestServer {
     }
 
   private:
+    HttpSettings with_cookies(HttpSettings settings) {
+        settings.by_cookie = test_cookies(ended_);
+        return settings;
+    }
+
     net::io_context own_io_{1};
     net::io_context& io_;
     telemetry::DaemonMetrics metrics_;

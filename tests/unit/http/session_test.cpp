@@ -104,6 +104,33 @@ TEST_F(SessionTest, TokensAreNeededAndTheirScopeCounts) {
     EXPECT_EQ(server_->call("POST", "/echo", "user-token", "{}")->status, 200);
 }
 
+TEST_F(SessionTest, ACookieCountsAsItsPrincipalAndItsWritesNeedTheHeader) {
+    start();
+    const std::string viewer = "Cookie: lockstep_session=viewer-cookie\r\n";
+    EXPECT_TRUE(get("/private", viewer).ends_with("\r\n\r\nvic"));
+    EXPECT_EQ(status_in(get("/private", "Cookie: lockstep_session=wrong\r\n")), 401);
+    EXPECT_EQ(status_in(get("/private", "Cookie: lockstep_session=viewer-token\r\n")), 401);
+    EXPECT_EQ(status_in(get("/private", "Authorization: Bearer viewer-cookie\r\n")), 401);
+    // A token that is given wins, right or wrong.
+    EXPECT_TRUE(get("/private", viewer + "Authorization: Bearer user-token\r\n").ends_with("uma"));
+    EXPECT_EQ(status_in(get("/private", viewer + "Authorization: Bearer wrong\r\n")), 401);
+    const auto write = [this](const std::string& headers) {
+        return status_in(
+            exchange("POST /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" +
+                     std::string{kJsonType} + "Content-Length: 2\r\n" + headers + "\r\n{}"));
+    };
+    const std::string user = "Cookie: lockstep_session=user-cookie\r\n";
+    const std::string ours = "X-Lockstep-Request: 1\r\n";
+    EXPECT_EQ(write(user), 403);
+    EXPECT_EQ(write(user + "X-Lockstep-Request: 0\r\n"), 403);
+    EXPECT_EQ(write(user + ours), 200);
+    EXPECT_EQ(write(user + ours + "Origin: http://localhost\r\n"), 200);
+    EXPECT_EQ(write(user + ours + "Origin: http://evil.example.org\r\n"), 403);
+    EXPECT_EQ(write(user + ours + "Origin: null\r\n"), 403);
+    EXPECT_EQ(write(viewer + ours), 403) << "its role does not write";
+    EXPECT_EQ(write(ours), 401);
+}
+
 TEST_F(SessionTest, TheTokenIsCheckedAgainForEachRequestOfAConnection) {
     start();
     RawClient client{server_->port()};
