@@ -1,0 +1,73 @@
+// Bundles the page: `node build.mjs --outdir DIR [--watch]` writes DIR/index.html and DIR/assets/<name>-<hash>.<ext>,
+// each with a .gz beside it. Every URL is relative, so that the page works below a path prefix.
+import {build, context} from 'esbuild';
+import {createHash} from 'node:crypto';
+import {mkdir, readFile, readdir, rm, writeFile} from 'node:fs/promises';
+import path from 'node:path';
+import {fileURLToPath} from 'node:url';
+import {parseArgs} from 'node:util';
+import {gzipSync} from 'node:zlib';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const {values} = parseArgs({options: {outdir: {type: 'string', default: 'dist'}, watch: {type: 'boolean', default: false}}});
+const outdir = path.resolve(values.outdir);
+
+async function writeBoth(file, bytes) {
+  await writeFile(file, bytes);
+  await writeFile(`${file}.gz`, gzipSync(bytes, {level: 9}));
+}
+
+// What esbuild has written becomes what lockstepd serves: index.html names the hashed files.
+async function finish(result) {
+  const outputs = Object.entries(result.metafile.outputs);
+  const entry = outputs.find(([, output]) => output.entryPoint === 'src/main.tsx');
+  const icon = await readFile(path.join(here, 'src/icon.svg'));
+  const iconName = `icon-${createHash('sha256').update(icon).digest('hex').slice(0, 8)}.svg`;
+  await writeFile(path.join(outdir, 'assets', iconName), icon);
+  const relative = (name) => path.relative(outdir, path.resolve(here, name)).split(path.sep).join('/');
+  const page = (await readFile(path.join(here, 'src/index.html'), 'utf8'))
+    .replace('{script}', relative(entry[0]))
+    .replace('{style}', relative(entry[1].cssBundle))
+    .replace('{icon}', `assets/${iconName}`);
+  await writeBoth(path.join(outdir, 'index.html'), Buffer.from(page));
+  let total = gzipSync(page, {level: 9}).length;
+  const wanted = new Set([iconName, ...outputs.map(([name]) => path.basename(name))]);
+  for (const name of await readdir(path.join(outdir, 'assets'))) {
+    const file = path.join(outdir, 'assets', name);
+    if (!wanted.has(name)) {
+      await rm(file);  // of a build before, or a .gz that is written anew below
+    }
+  }
+  for (const name of wanted) {
+    const file = path.join(outdir, 'assets', name);
+    const bytes = await readFile(file);
+    await writeBoth(file, bytes);
+    total += gzipSync(bytes, {level: 9}).length;
+  }
+  console.log(`web: ${wanted.size + 1} files, ${(total / 1000).toFixed(1)} kB gzip`);
+}
+
+const options = {
+  absWorkingDir: here,
+  entryPoints: {app: 'src/main.tsx'},
+  outdir: path.join(outdir, 'assets'),
+  bundle: true,
+  splitting: true,
+  format: 'esm',
+  target: 'es2022',
+  minify: true,
+  jsx: 'automatic',
+  jsxImportSource: 'preact',
+  entryNames: '[name]-[hash]',
+  chunkNames: '[name]-[hash]',
+  metafile: true,
+  logLevel: 'warning',
+  plugins: [{name: 'finish', setup: (b) => b.onEnd((result) => (result.errors.length ? undefined : finish(result)))}],
+};
+
+await mkdir(path.join(outdir, 'assets'), {recursive: true});
+if (values.watch) {
+  await (await context(options)).watch();
+} else {
+  await build(options);
+}

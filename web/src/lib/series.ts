@@ -1,0 +1,126 @@
+// History as columns a chart can draw.
+import type {Bands, Loose, Point, Series} from '../types';
+import {loose} from './format';
+
+export type Column = (number | null)[];
+
+export interface Lines {
+  x: number[];
+  columns: Column[];
+}
+
+/** Debiased exponential moving average, as TensorBoard has it; gaps stay gaps. `weight` 0…0.999. */
+export function smooth(values: Column, weight: number): Column {
+  if (weight <= 0) return values;
+  let last = 0;
+  let n = 0;
+  return values.map((value) => {
+    if (value === null || !Number.isFinite(value)) return null;
+    last = last * weight + (1 - weight) * value;
+    n++;
+    return last / (1 - weight ** n);
+  });
+}
+
+/** The ordered union of xs with each series' values at them: what uPlot calls aligned data. */
+export function align(series: {x: number[]; y: Column}[]): Lines {
+  const all = new Set<number>();
+  for (const one of series) for (const x of one.x) all.add(x);
+  const x = [...all].sort((a, b) => a - b);
+  const place = new Map(x.map((value, index) => [value, index]));
+  const columns = series.map((one) => {
+    const column: Column = new Array<number | null>(x.length).fill(null);
+    one.x.forEach((value, index) => {
+      column[place.get(value)!] = one.y[index] ?? null;
+    });
+    return column;
+  });
+  return {x, columns};
+}
+
+/** min and max of each bucket one after the other, so that every extreme is drawn; in the order last comes last. */
+export function zigzag(points: Point[]): {x: number[]; y: Column} {
+  const x: number[] = [];
+  const y: Column = [];
+  points.forEach((point, index) => {
+    const [at, low, high, last] = point;
+    if (low === null || high === null || low === high) {
+      x.push(at);
+      y.push(last);
+      return;
+    }
+    const next = points[index + 1]?.[0] ?? at + (at - (points[index - 1]?.[0] ?? at - 1));
+    const half = at + (next - at) / 2;
+    const rising = last !== null && Math.abs(last - high) < Math.abs(last - low);
+    x.push(at, half);
+    y.push(rising ? low : high, rising ? high : low);
+  });
+  return {x, y};
+}
+
+/** The quantiles over ranks of what lockstepd sent per rank; for answers without bands. */
+export function bandsOf(series: Series): Bands {
+  if (series.bands) return series.bands;
+  const at = new Map<number, number[]>();
+  for (const one of series.series) {
+    for (const [x, , , last] of one.points) {
+      if (last === null) continue;
+      const list = at.get(x);
+      if (list) list.push(last);
+      else at.set(x, [last]);
+    }
+  }
+  const x = [...at.keys()].sort((a, b) => a - b);
+  const out = {x, count: [] as number[], min: [] as number[], p5: [] as number[], median: [] as number[], p95: [] as number[], max: [] as number[]};
+  for (const key of x) {
+    const sorted = at.get(key)!.sort((a, b) => a - b);
+    const q = (p: number) => sorted[Math.min(sorted.length - 1, Math.floor(p * sorted.length))]!;
+    out.count.push(sorted.length);
+    out.min.push(sorted[0]!);
+    out.p5.push(q(0.05));
+    out.median.push(q(0.5));
+    out.p95.push(q(0.95));
+    out.max.push(sorted[sorted.length - 1]!);
+  }
+  return out;
+}
+
+/** The p1 and p99 of what is finite; undefined if there is nothing to leave out. */
+export function usual(columns: Column[]): {low: number; high: number} | undefined {
+  const all: number[] = [];
+  for (const column of columns) for (const value of column) if (value !== null && Number.isFinite(value)) all.push(value);
+  if (all.length < 20) return undefined;
+  all.sort((a, b) => a - b);
+  const low = all[Math.floor(all.length * 0.01)]!;
+  const high = all[Math.ceil(all.length * 0.99) - 1]!;
+  return low < high ? {low, high} : undefined;
+}
+
+/** Where x is in ascending xs: the index of the nearest; -1 of none. */
+export function nearestIndex(xs: ArrayLike<number>, x: number): number {
+  let low = 0;
+  let high = xs.length - 1;
+  if (high < 0) return -1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (xs[middle]! <= x) low = middle;
+    else high = middle;
+  }
+  return x - xs[low]! <= xs[high]! - x ? low : high;
+}
+
+/** How the last tenth compares with the tenth before it: −0.12 is 12 % lower. undefined: too little to say. */
+export function trend(values: Column): number | undefined {
+  const finite = values.filter((v): v is number => v !== null && Number.isFinite(v));
+  if (finite.length < 10) return undefined;
+  const size = Math.max(3, Math.floor(finite.length / 8));
+  const mean = (list: number[]) => list.reduce((sum, v) => sum + v, 0) / list.length;
+  const now = mean(finite.slice(-size));
+  const before = mean(finite.slice(-2 * size, -size));
+  return before === 0 ? undefined : (now - before) / Math.abs(before);
+}
+
+export function median(values: (Loose | undefined)[]): number | undefined {
+  const sorted = values.map((v) => loose(v)).filter((v): v is number => v !== undefined && Number.isFinite(v)).sort((a, b) => a - b);
+  return sorted.length ? sorted[sorted.length >> 1] : undefined;
+}

@@ -1,0 +1,180 @@
+// What happened to a job, from its events and attempts: sentences, marks on a time axis, phases.
+import type {Cause, Job, JobEvent} from '../types';
+import {count, plural, seconds} from './format';
+
+export type Weight = 'bad' | 'warn' | 'good' | 'plain' | 'quiet';
+
+const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '');
+
+const kAnomalies: Record<string, string> = {
+  straggler: 'slow rank', slow_node: 'slow node', nonfinite: 'value that is no number', loss_spike: 'loss spike', grad_norm_spike: 'gradient spike',
+  divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank', hang: 'hang',
+};
+export const anomalyName = (kind: string): string => kAnomalies[kind] ?? kind.replace(/_/g, ' ');
+
+/** One sentence about an event, and how much it matters. */
+export function describe(event: JobEvent): {text: string; weight: Weight} {
+  const d = event.data ?? {};
+  const rank = event.rank !== undefined ? `rank ${event.rank}` : '';
+  const node = event.node ?? '';
+  const where = [rank, node && `on ${node}`].filter(Boolean).join(' ');
+  const cause = (d['cause'] ?? {}) as Partial<Cause>;
+  switch (event.kind) {
+    case 'submitted': return {text: `Submitted by ${text(d['user'])}`, weight: 'plain'};
+    case 'attempt_created': return {text: `Attempt ${event.attempt} begins`, weight: 'quiet'};
+    case 'attempt_placed': return {text: `Attempt ${event.attempt} has nodes${d['scheduler_id'] ? ` (${text(d['scheduler_id'])})` : ''}`, weight: 'plain'};
+    case 'agent_claimed': return {text: `${node || 'A node'} called in`, weight: 'quiet'};
+    case 'agent_refused': return {text: `${node || 'A node'} was sent away: ${text(d['reason']) || text(d['message'])}`, weight: 'warn'};
+    case 'dependency_failed': return {text: 'A job that this one was to follow has not succeeded', weight: 'bad'};
+    case 'preflight': return {text: d['check'] ? `Pre-flight ${text(d['severity'])}: ${node} ${text(d['check'])}: found ${text(d['found'])}, expected ${text(d['expected'])}` : 'Pre-flight passed', weight: d['severity'] === 'fail' ? 'bad' : d['severity'] === 'warn' ? 'warn' : 'plain'};
+    case 'generation_started': {
+      const from = Number(d['resumed_from_step'] ?? -1);
+      return {text: `Generation ${event.generation} is made up${from >= 0 ? `, from step ${count(from)}` : ''}`, weight: (event.generation ?? 1) > 1 ? 'warn' : 'plain'};
+    }
+    case 'ranks_released': return {text: 'Every node is ready', weight: 'quiet'};
+    case 'ranks_started': return {text: 'Every rank runs', weight: 'plain'};
+    case 'rank_exited': {
+      const code = d['exit_code'];
+      const signal = d['signal'];
+      if (d['stopped']) return {text: `${where} was stopped`, weight: 'quiet'};
+      if (code === 0) return {text: `${where} ended`, weight: 'quiet'};
+      const how = signal ? `was ended by signal ${text(signal)}` : `failed with exit code ${text(code)}`;
+      return {text: `${where} ${how}${d['error_type'] ? `: ${text(d['error_type'])}: ${text(d['error'])}` : ''}${d['failure'] ? ` (${text(d['failure'])})` : ''}`, weight: 'bad'};
+    }
+    case 'gpu_xid': return {text: `GPU ${text(d['gpu'])} ${node && `of ${node} `}reported Xid ${text(d['xid'])}${rank && ` (${rank})`}`, weight: 'bad'};
+    case 'fault': return {text: `${where ? `${where}: ` : ''}${text(d['message']) || text(cause.message) || 'a fault'}`, weight: 'bad'};
+    case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']) || text(d['reason'])}`, weight: 'plain'};
+    case 'checkpoint_requested': return {text: `A checkpoint was asked for by ${text(d['by']) || 'somebody'}`, weight: 'plain'};
+    case 'checkpoint_saved': return {text: `Checkpoint at step ${count(Number(d['step']))}`, weight: 'good'};
+    case 'anomaly': return {text: `${anomalyName(text(d['anomaly']))}${where ? `, ${where}` : ''}${d['step'] !== undefined ? `, step ${count(Number(d['step']))}` : ''}: ${text(d['message'])}${d['over'] ? ' (over)' : ''}`, weight: d['over'] ? 'good' : 'warn'};
+    case 'warning': return {text: text(d['message']), weight: 'warn'};
+    case 'generation_ended': case 'attempt_ended': {
+      const what = event.kind === 'generation_ended' ? `Generation ${event.generation}` : `Attempt ${event.attempt}`;
+      return {text: `${what} is over${cause.message ? `: ${cause.message}` : ''}`, weight: cause.class ? 'bad' : 'plain'};
+    }
+    case 'cancel_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the end`, weight: 'warn'};
+    case 'restart_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the ranks to be started anew`, weight: 'warn'};
+    case 'finished': return {text: `Finished: ${text(d['state'])}${cause.message ? `: ${cause.message}` : ''}`, weight: d['state'] === 'succeeded' ? 'good' : d['state'] === 'failed' ? 'bad' : 'plain'};
+    default: return {text: `${event.kind.replace(/_/g, ' ')}${where ? ` ${where}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: 'plain'};
+  }
+}
+
+export interface StoryMark {
+  kind: 'restart' | 'checkpoint' | 'anomaly' | 'failure' | 'nonfinite';
+  step?: number;
+  time?: number;
+  label: string;
+  rank?: number;
+}
+
+/** Restarts, failures, checkpoints and anomalies of a job. */
+export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
+  const out: StoryMark[] = [];
+  const over = (event: JobEvent) => !!event.data?.['over'];
+  for (const event of events) {
+    const at = seconds(event.time);
+    const step = typeof event.data?.['step'] === 'number' ? (event.data['step'] as number) : undefined;
+    if (event.kind === 'checkpoint_saved') out.push({kind: 'checkpoint', step, time: at, label: describe(event).text});
+    if (event.kind === 'anomaly' && !over(event)) {
+      out.push({kind: event.data?.['anomaly'] === 'nonfinite' ? 'nonfinite' : 'anomaly', step, time: at, label: describe(event).text, rank: event.rank});
+    }
+  }
+  for (const attempt of job.attempts ?? []) {
+    attempt.generations.forEach((generation, i) => {
+      const first = i === 0 && attempt.number === 1;
+      if (!first && generation.started_at) {
+        out.push({kind: 'restart', step: generation.resumed_from_step ?? 0, time: seconds(generation.running_at ?? generation.started_at),
+          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}${generation.cause ? '' : ''}`});
+      }
+      if (generation.cause && generation.cause.class !== 'cancelled_by_user' && generation.finished_at) {
+        out.push({kind: 'failure', step: generation.step, time: seconds(generation.finished_at), label: `${generation.cause.class.replace(/_/g, ' ')}: ${generation.cause.message}`, rank: generation.cause.rank});
+      }
+    });
+  }
+  return out;
+}
+
+export interface Phase {
+  kind: 'queue' | 'launch' | 'rendezvous' | 'run' | 'between';
+  from: number;
+  to: number;
+  label: string;
+  attempt: number;
+  generation?: number;
+  open?: boolean;
+}
+
+/** What the job was doing when, from the submission to `now` or its end. */
+export function phasesOf(job: Job, now: number): Phase[] {
+  const out: Phase[] = [];
+  const end = seconds(job.finished_at) ?? now;
+  let at = seconds(job.submitted_at) ?? end;
+  const push = (kind: Phase['kind'], to: number | undefined, label: string, attempt: number, generation?: number) => {
+    const until = to ?? end;
+    if (until > at) out.push({kind, from: at, to: until, label, attempt, generation, open: to === undefined && !job.finished_at});
+    at = Math.max(at, until);
+  };
+  for (const attempt of job.attempts ?? []) {
+    const n = attempt.number;
+    push('queue', seconds(attempt.started_at) ?? seconds(attempt.finished_at), 'waiting for nodes', n);
+    attempt.generations.forEach((generation, i) => {
+      push(i === 0 ? 'launch' : 'between', seconds(generation.started_at) ?? seconds(attempt.finished_at), i === 0 ? 'starting agents' : 'stopping and starting anew', n, generation.number);
+      push('rendezvous', seconds(generation.running_at) ?? seconds(generation.finished_at), 'ranks meet', n, generation.number);
+      if (generation.running_at) push('run', seconds(generation.finished_at), `generation ${generation.number}`, n, generation.number);
+    });
+    if (!attempt.generations.length && attempt.started_at) push('launch', seconds(attempt.finished_at), 'starting agents', n);
+    if (attempt.finished_at) push('between', seconds(attempt.finished_at), 'ending', n);
+  }
+  return out;
+}
+
+/** Spans of a job in the order they are drawn, with what they mean. */
+export const kSpans: [string, string, string][] = [
+  ['productive_seconds', 'Productive', 'steps that count'], ['checkpoint_seconds', 'Checkpoints', 'writing them'],
+  ['stalled_seconds', 'Stalled', 'no rank made a step'], ['lost_seconds', 'Lost', 'steps that a restart made again'],
+  ['init_seconds', 'Start of the script', 'ranks run, no step yet'], ['rendezvous_seconds', 'Rendezvous', 'ranks meet'],
+  ['launch_seconds', 'Launch', 'agents start'], ['queue_seconds', 'Queue', 'waiting for nodes'],
+];
+
+/** Steps per second over what was productive; undefined: nothing to say. */
+export function eta(job: Job, stepSeconds: number | undefined): number | undefined {
+  if (job.step === undefined || !job.total_steps || !stepSeconds || job.total_steps <= job.step) return undefined;
+  return (job.total_steps - job.step) * stepSeconds;
+}
+
+/** The last lines of a traceback are what a person looks for first. */
+export function lastFrames(traceback: string, lines = 6): {head: string; tail: string} {
+  const all = traceback.replace(/\s+$/, '').split('\n');
+  const from = Math.max(0, all.length - lines);
+  return {head: all.slice(0, from).join('\n'), tail: all.slice(from).join('\n')};
+}
+
+/** How a cause reads in one line: who, where, what. */
+export function causeLine(cause: Cause): string {
+  if (cause.exception) return `${cause.exception.type}${cause.exception.message ? `: ${cause.exception.message}` : ''}`;
+  return cause.message;
+}
+
+/** What a person can do about each cause. */
+export function advice(kind: string): string {
+  const known: Record<string, string> = {
+    user_error: 'The script or the specification is wrong; the traceback says where.', rank_exit: 'The rank ended by itself; its log says why.',
+    rank_signal: 'A signal ended the rank: a crash in native code, or somebody killed it.', oom: 'The node ran out of memory: a smaller batch, fewer workers, or memory_mb_per_node.',
+    node_lost: 'The node fell silent. Recovery with spares goes on without it.', gpu_fault: 'The GPU reported a fault; the node should be looked at.',
+    hang: 'Nobody made a step. The evidence shows what every rank waited for.', nonfinite_loss: 'The loss stopped being a number; a lower learning rate or gradient clipping often helps.',
+    rendezvous_timeout: 'Not every rank came to the start; the rendezvous page names the missing ones.', preempted: 'The scheduler took the nodes; recovery can requeue.',
+    time_limit: 'The time limit came first: a longer one, or checkpoints and recovery.', scheduler: 'The scheduler refused or ended it.', dependency: 'A job before it failed.',
+    internal: 'Lockstep itself failed; please report it with the log of lockstepd.',
+  };
+  return known[kind] ?? '';
+}
+
+export function ranksOf(job: Job): number | undefined {
+  const {nodes, ranks_per_node: per} = job.resources;
+  return nodes && per ? nodes * per : undefined;
+}
+
+export const sizeText = (job: Job): string => {
+  const ranks = ranksOf(job);
+  return ranks ? `${plural(ranks, 'rank')} on ${plural(job.resources.nodes ?? 1, 'node')}` : '';
+};

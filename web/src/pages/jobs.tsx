@@ -1,0 +1,165 @@
+// The first page: what runs, how it goes, what broke and who did it, one line a job.
+import {useSignal} from '@preact/signals';
+import type {JSX} from 'preact';
+import {useEffect, useMemo} from 'preact/hooks';
+import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
+import {anomalyName, causeLine, ranksOf} from '../lib/story';
+import type {Job, Page, Series} from '../types';
+import {get, inTurn, parameters} from '../state/api';
+import {now} from '../state/clock';
+import {isOver, throttled, useWork} from '../state/data';
+import {listen} from '../state/live';
+import {jobHref, query, setQuery} from '../state/router';
+import {identity, maySubmit} from '../state/session';
+import {Empty, Safe, Show, State, useNear} from '../ui/basics';
+import {Sparkline} from '../ui/chart';
+
+export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
+const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
+const kPage = 50;
+
+/** Jobs as the filters of the address say; asked for again when one of them changes. */
+function useJobs(): {asked: ReturnType<typeof useWork<Page<Job>>>['state']; more: () => void} {
+  const q = query.value;
+  const pages = useSignal(1);
+  const key = `jobs${parameters({state: q['state'], user: q['user'], name: q['name'], label: q['label'], sweep: q['sweep']})}`;
+  const {state, again} = useWork<Page<Job>>(`${key} ${pages.value}`, async (stop) => {
+    const items: Job[] = [];
+    let cursor: string | undefined;
+    for (let i = 0; i < pages.value; i++) {
+      const page: Page<Job> = await get<Page<Job>>(`v1/jobs${parameters({state: q['state'], user: q['user'], name: q['name'], label: q['label'], sweep: q['sweep'], limit: kPage, cursor, fields: kListFields})}`, stop);
+      items.push(...page.items);
+      cursor = page.next_cursor;
+      if (!cursor) break;
+    }
+    return {items, next_cursor: cursor};
+  }, 5);
+  useEffect(() => {
+    const soon = throttled(again, 400);
+    return listen(['jobs'], soon, again);
+  }, [key, pages.value]);
+  return {asked: state, more: () => { pages.value++; }};
+}
+
+/** The loss so far, once the row is near what is seen. */
+function LossLine({job}: {job: Job}): JSX.Element {
+  const {ref, near} = useNear('100px');
+  const wanted = near && job.step !== undefined;
+  const {state} = useWork<Series>(wanted ? `spark ${job.id}` : undefined,
+    (stop) => inTurn(() => get<Series>(`v1/jobs/${job.id}/series?metric=loss&ranks=all&stat=median&points=48`, stop)), isOver(job) ? undefined : 10);
+  const values = state.value.value?.bands?.median ?? [];
+  const last = [...values].reverse().find((v) => v !== null);
+  return <div class="loss" ref={ref}>{values.length > 1 && <><Sparkline values={values} label={`Loss, now ${number(last)}`} /><span class="num">{number(last, 3)}</span></>}</div>;
+}
+
+export function Progress({job}: {job: Job}): JSX.Element | null {
+  if (job.step === undefined) return null;
+  const ratio = job.total_steps ? Math.min(1, job.step / job.total_steps) : undefined;
+  return <span class="progress-text"><span class="num">{count(job.step)}{job.total_steps ? <span class="quiet"> / {count(job.total_steps)}</span> : ''}</span>
+    {ratio !== undefined && !isOver(job) && <progress max="1" value={ratio} aria-label={`${percent(ratio)} of the steps`} />}</span>;
+}
+
+/** Why it waits, what it does, or what ended it: the one thing to know. */
+export function Verdict({job}: {job: Job}): JSX.Element {
+  if (job.cause && job.state !== 'cancelled') {
+    return <span class="verdict bad">{job.cause.rank !== undefined && <a href={jobHref(job.id, `ranks/${job.cause.rank}`)}><b>rank {job.cause.rank}</b></a>}{job.cause.node && <> on <bdi>{job.cause.node}</bdi></>}{job.cause.rank !== undefined && ': '}<Safe text={causeLine(job.cause)} most={140} /></span>;
+  }
+  if (job.hang) return <span class="verdict bad">hangs: {job.hang.rank !== undefined && <><a href={jobHref(job.id, `ranks/${job.hang.rank}`)}><b>rank {job.hang.rank}</b></a>, </>}<Safe text={job.hang.message ?? ''} most={120} /></span>;
+  if (job.pending_reason && !isOver(job) && job.state !== 'running') {
+    return <span class="verdict quiet"><Safe text={job.pending_reason} most={140} />{job.expected_start && ` · about ${dateTime(seconds(job.expected_start))}`}</span>;
+  }
+  const anomalies = Object.entries(job.anomalies ?? {});
+  const again = job.lost_steps !== undefined && <span class="chip">restarted</span>;
+  if (anomalies.length) return <span class="verdict">{again}{anomalies.slice(0, 3).map(([kind, n]) => <span key={kind} class="chip chip-warn">{n > 1 ? `${n} × ` : ''}{anomalyName(kind)}</span>)}</span>;
+  if (job.cancel_requested_at && !isOver(job)) return <span class="verdict quiet">is being ended</span>;
+  return <span>{again}</span>;
+}
+
+function Age({job}: {job: Job}): JSX.Element {
+  const start = seconds(job.started_at);
+  const end = seconds(job.finished_at);
+  if (!isOver(job) && start !== undefined) return <span title={`since ${dateTime(start)}`}>{clock(now.value - start)}</span>;
+  if (end !== undefined) return <span title={dateTime(end)}>{ago(end, now.value)}{start !== undefined && <span class="quiet"> · {clock(end - start)}</span>}</span>;
+  return <span class="quiet">{ago(seconds(job.submitted_at), now.value)}</span>;
+}
+
+/** Jobs that are in trouble now or ended so within the last day, by name and culprit. */
+function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
+  const day = now.value - 86_400;
+  const list = jobs.filter((job) => job.hang || (!isOver(job) && job.anomalies && Object.keys(job.anomalies).length > 0) ||
+    (job.state === 'failed' && (seconds(job.finished_at) ?? 0) > day)).slice(0, 4);
+  if (!list.length) return null;
+  return <section class="attention" aria-label="Needs a look"><h2>Needs a look</h2>
+    {list.map((job) => <div key={job.id} class={`attention-item ${job.state === 'failed' || job.hang ? 'is-bad' : 'is-warn'}`}>
+      <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={job.hang ? 'hang' : job.state} /><AttentionText job={job} /></div>)}</section>;
+}
+
+/** Names the slow rank of a running job that has one; the list itself only knows how often. */
+function AttentionText({job}: {job: Job}): JSX.Element {
+  const wanted = !isOver(job) && !job.hang && !!job.anomalies;
+  const {state} = useWork<string | undefined>(wanted ? `attention ${job.id} ${JSON.stringify(job.anomalies)}` : undefined, async (stop) => {
+    let after = 0;
+    let said: {rank?: number; node?: string; text: string} | undefined;
+    for (let i = 0; i < 5; i++) {
+      const page = await inTurn(() => get<Page<{seq: number; kind: string; rank?: number; node?: string; data?: {message?: string; over?: boolean}}>>(`v1/jobs/${job.id}/events?limit=1000&after=${after}`, stop));
+      for (const event of page.items) {
+        if (event.kind === 'anomaly' && !event.data?.over) said = {rank: event.rank, node: event.node, text: event.data?.message ?? ''};
+        after = event.seq;
+      }
+      if (!page.next_cursor) break;
+    }
+    return said ? JSON.stringify(said) : undefined;
+  });
+  const said = state.value.value ? JSON.parse(state.value.value) as {rank?: number; node?: string; text: string} : undefined;
+  if (!said) return <Verdict job={job} />;
+  return <span class="verdict">{said.rank !== undefined && <a href={jobHref(job.id, `ranks/${said.rank}`)}><b>rank {said.rank}</b></a>}{said.node && <> on <bdi>{said.node}</bdi></>}{': '}<Safe text={said.text} most={140} /></span>;
+}
+
+function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean) => void}): JSX.Element {
+  const ranks = ranksOf(job);
+  return <tr class={`goes job-row ${job.state === 'failed' || job.hang ? 'row-bad' : ''}`} onClick={(event) => {
+    if (!(event.target as Element).closest('a, input, label') && !getSelection()?.toString()) location.hash = jobHref(job.id);
+  }}>
+    <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
+    <td><State state={job.state} /></td>
+    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a>{job.sweep && <span class="quiet"> {job.sweep.index + 1}/{job.sweep.size}</span>}
+      <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
+    <td class="only-wide"><bdi>{job.user}</bdi></td>
+    <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>
+    <td class="right"><Progress job={job} /></td>
+    <td class="only-wide"><LossLine job={job} /></td>
+    <td class="right only-wide" title="Share of the time that went into steps that count">{job.ettr !== undefined && percent(job.ettr)}</td>
+    <td class="right when"><Age job={job} /></td>
+    <td class="wide-column"><Verdict job={job} /></td>
+  </tr>;
+}
+
+export function Jobs(): JSX.Element {
+  const {asked, more} = useJobs();
+  const q = query.value;
+  const picked = useSignal<string[]>([]);
+  const filtered = kStates.includes(q['state'] ?? '') || q['user'] || q['name'] || q['label'] || q['sweep'];
+  const words = (q['q'] ?? '').toLowerCase();
+  const shown = useMemo(() => (asked.value.value?.items ?? []).filter((job) => !words || `${job.name} ${job.user} ${job.id} ${Object.entries(job.labels).flat().join(' ')} ${job.cause?.message ?? ''}`.toLowerCase().includes(words)), [asked.value, words]);
+  return <div class="page">
+    <h1 class="away">Jobs</h1>
+    <div class="filters" role="search">
+      <input type="search" placeholder="Filter: name, user, label, cause" aria-label="Filter jobs" value={q['q'] ?? ''} onInput={(event) => setQuery({q: event.currentTarget.value})} />
+      <span class="segments" role="group" aria-label="State">{['', ...kStates].map((state) => <button key={state} type="button" aria-pressed={(q['state'] ?? '') === state} onClick={() => setQuery({state})}>{state || 'all'}</button>)}</span>
+      {identity.value?.role !== 'user' && <label class="check"><input type="checkbox" checked={q['user'] === identity.value?.user} onChange={(event) => setQuery({user: event.currentTarget.checked ? identity.value?.user : undefined})} /> only mine</label>}
+      {q['label'] && <button type="button" class="toggle pressed" onClick={() => setQuery({label: undefined})}>label <Safe text={q['label']} most={40} /> ✕</button>}
+      {q['sweep'] && <button type="button" class="toggle pressed" onClick={() => setQuery({sweep: undefined})}>one sweep ✕</button>}
+      {picked.value.length > 1 && <a class="button" href={`#/compare?jobs=${picked.value.join(',')}`}>Compare {picked.value.length}</a>}
+    </div>
+    <Show asked={asked.value} what="jobs">{(page) => <>
+      {!q['state'] && !words && <Attention jobs={page.items} />}
+      {shown.length === 0
+        ? <Empty title={filtered || words ? 'No job is like that' : 'No job yet'}>{filtered || words ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: ''})}>Show all</button>
+          : <>{maySubmit.value && <a class="button solid" href="#/submit">Submit the first</a>}<p>Or from a shell: <code>lockstep run -n 2 -- python train.py</code></p></>}</Empty>
+        : <div class="table-wrap" role="region" aria-label="Jobs" tabIndex={0}><table class="table jobs"><caption class="away">{plural(shown.length, 'job')}</caption>
+          <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col" class="only-wide">Loss</th><th scope="col" class="right only-wide">ETTR</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>
+          <tbody>{shown.map((job) => <Row key={job.id} job={job} picked={picked.value.includes(job.id)} pick={(on) => { picked.value = on ? [...picked.value, job.id].slice(-10) : picked.value.filter((id) => id !== job.id); }} />)}</tbody></table></div>}
+      {page.next_cursor && <p class="center"><button type="button" class="button" onClick={more}>Earlier jobs</button></p>}
+    </>}</Show>
+  </div>;
+}

@@ -1,0 +1,57 @@
+import {useSignal} from '@preact/signals';
+import type {JSX} from 'preact';
+import {useEffect} from 'preact/hooks';
+import {Safe} from '../ui/basics';
+import {Logo} from '../ui/shell';
+import {place} from '../state/router';
+import {signIn} from '../state/session';
+
+/** Where to go once signed in: only within this page. */
+function next(): string {
+  const wanted = place.peek().query['next'] ?? '';
+  return wanted.startsWith('/') ? `#${wanted}` : place.peek().path[0] === 'signin' ? '#/jobs' : location.hash;
+}
+
+export function SignIn(): JSX.Element {
+  const token = useSignal('');
+  const busy = useSignal(false);
+  const error = useSignal('');
+  const enter = async (secret: {token: string} | {code: string}) => {
+    busy.value = true;
+    error.value = '';
+    const target = next();
+    try {
+      await signIn(secret);
+      // The code is spent; it goes from the address and from the history.
+      history.replaceState(null, '', target);
+      dispatchEvent(new HashChangeEvent('hashchange'));
+    } catch (failed) {
+      error.value = 'code' in secret ? 'This link has been used or is older than a minute. Run lockstep open again, or use a token.' : (failed as Error).message;
+    }
+    busy.value = false;
+  };
+  useEffect(() => {
+    const code = place.peek().query['code'];
+    if (place.peek().path[0] === 'signin' && code) void enter({code});
+  }, []);
+  return <main class="signin" id="main">
+    <div class="signin-card">
+      <Logo />
+      <h1>Sign in to Lockstep</h1>
+      <p>Run this where you submit jobs; it opens this page, signed in:</p>
+      <pre class="command">lockstep open</pre>
+      <form onSubmit={(event) => {
+        event.preventDefault();
+        const secret = token.value.trim();
+        token.value = '';
+        if (secret) void enter({token: secret});
+      }}>
+        <label for="token">Or a token</label>
+        <input id="token" name="token" type="password" autocomplete="off" spellcheck={false} value={token.value} aria-describedby="token-hint"
+          onInput={(event) => { token.value = event.currentTarget.value; }} />
+        <p id="token-hint" class="quiet">lks_…, as <code>lockstep token create</code> prints it. It is not kept in this browser.</p>
+        {error.value && <p class="bad" role="alert"><Safe text={error.value} most={300} /></p>}
+        <button type="submit" class="button solid" disabled={busy.value}>{busy.value ? 'Signing in…' : 'Sign in'}</button>
+      </form>
+    </div></main>;
+}

@@ -1,0 +1,144 @@
+// Questions to lockstepd. Addresses are relative: the page may lie below a prefix.
+import {signal} from '@preact/signals';
+import type {Problem} from '../types';
+
+export class ApiError extends Error {
+  constructor(readonly status: number, readonly problem: Problem | undefined, message: string) {
+    super(message);
+  }
+}
+
+/** Does lockstepd answer? `since`: when it last did, in seconds since the epoch. */
+export const reach = signal<{ok: boolean; since: number}>({ok: true, since: Date.now() / 1000});
+
+/** Set when an answer says that nobody is signed in; the session listens. */
+export const signedOut = signal(0);
+
+interface Options {
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+function answered(): void {
+  const at = Date.now() / 1000;
+  if (!reach.peek().ok || at - reach.peek().since > 1) reach.value = {ok: true, since: at};
+}
+
+function unanswered(): void {
+  if (reach.peek().ok) reach.value = {ok: false, since: reach.peek().since};
+}
+
+/** The answer, whatever its status; throws ApiError with status 0 if there is none. */
+export async function ask(method: string, path: string, options: Options = {}): Promise<Response> {
+  const headers: Record<string, string> = {...options.headers};
+  if (method !== 'GET') headers['X-Lockstep-Request'] = '1';
+  let body: string | undefined;
+  if (options.body !== undefined) {
+    headers['Content-Type'] ??= 'application/json';
+    body = typeof options.body === 'string' ? options.body : JSON.stringify(options.body);
+  }
+  let response: Response;
+  try {
+    response = await fetch(path, {method, headers, body, signal: options.signal, credentials: 'same-origin'});
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    unanswered();
+    throw new ApiError(0, undefined, 'lockstepd does not answer');
+  }
+  if (response.status === 502 || response.status === 504) unanswered();
+  else answered();
+  return response;
+}
+
+async function failure(response: Response): Promise<ApiError> {
+  let problem: Problem | undefined;
+  try {
+    problem = (await response.json()) as Problem;
+  } catch {
+    // no problem document: a proxy's page, or nothing
+  }
+  if (response.status === 401) signedOut.value++;
+  const first = problem?.errors?.[0];
+  return new ApiError(response.status, problem,
+    problem ? problem.detail || (first ? `${first.pointer}: ${first.message}` : problem.title) : `HTTP status ${response.status}`);
+}
+
+// Lists and documents asked for again are often the same: the tag is sent along and the answer kept.
+const kKept = 64;
+const kept = new Map<string, {tag: string; value: unknown}>();
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const before = kept.get(path);
+  const response = await ask('GET', path, {signal, headers: before ? {'If-None-Match': before.tag} : {}});
+  if (response.status === 304 && before) return before.value as T;
+  if (!response.ok) throw await failure(response);
+  const value = (await response.json()) as T;
+  const tag = response.headers.get('ETag');
+  kept.delete(path);
+  if (tag) {
+    kept.set(path, {tag, value});
+    if (kept.size > kKept) kept.delete(kept.keys().next().value!);
+  }
+  return value;
+}
+
+export function forget(): void {
+  kept.clear();
+}
+
+export async function getText(path: string, signal?: AbortSignal): Promise<{text: string; headers: Headers}> {
+  const response = await ask('GET', path, {signal});
+  if (!response.ok) throw await failure(response);
+  return {text: await response.text(), headers: response.headers};
+}
+
+export async function getBytes(path: string, signal?: AbortSignal): Promise<ArrayBuffer> {
+  const response = await ask('GET', path, {signal});
+  if (!response.ok) throw await failure(response);
+  return response.arrayBuffer();
+}
+
+export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown,
+                              headers: Record<string, string> = {}): Promise<T> {
+  const response = await ask(method, path, {body, headers});
+  if (!response.ok) throw await failure(response);
+  return (response.status === 204 ? undefined : await response.json()) as T;
+}
+
+/** name=value pairs as a query; undefined ones are left out. */
+export function parameters(values: Record<string, string | number | boolean | undefined>): string {
+  const list = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== undefined && value !== '') list.set(name, String(value));
+  const text = list.toString();
+  return text ? `?${text}` : '';
+}
+
+/** A stream's chunks as they come; returns its headers once they are there. Aborted by the signal. */
+export async function follow(path: string, headers: Record<string, string>, stop: AbortSignal,
+                             take: (chunk: Uint8Array) => void, opened?: (response: Response) => void): Promise<void> {
+  const response = await ask('GET', path, {headers, signal: stop});
+  if (!response.ok) throw await failure(response);
+  opened?.(response);
+  const reader = response.body!.getReader();
+  for (;;) {
+    const {done, value} = await reader.read();
+    if (done) return;
+    take(value);
+  }
+}
+
+/** Runs at most four questions at a time: small pictures of a long list do not stand in the way of a click. */
+const kAtATime = 4;
+let running = 0;
+const waiting: (() => void)[] = [];
+export async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  if (running >= kAtATime) await new Promise<void>((resolve) => waiting.push(resolve));
+  running++;
+  try {
+    return await work();
+  } finally {
+    running--;
+    waiting.shift()?.();
+  }
+}

@@ -1,0 +1,397 @@
+// One line chart: uPlot draws, this adds what a training run needs. Marks of what happened, values that are no numbers,
+// a readout by mouse and keyboard, a table in place of the picture, files and commands. Zoom and cursor are shared by
+// every chart of a page.
+import {useSignal} from '@preact/signals';
+import type {ComponentChildren, JSX} from 'preact';
+import {useEffect, useRef} from 'preact/hooks';
+import uPlot from 'uplot';
+import {columnsJson, copy, csv, download, fileName} from '../lib/export';
+import {dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
+import {usual, type Column} from '../lib/series';
+import {dark} from '../state/prefs';
+import {say, useNear, useWidth} from './basics';
+
+export interface Line {
+  label: string;
+  values: Column;
+  /** A CSS variable without its dashes: series-1, quiet. */
+  colour: string;
+  dash?: number[];
+  /** Drawn, but in no readout and no legend: the raw line behind a smoothed one. */
+  faint?: boolean;
+  points?: boolean;
+}
+
+/** The space between two of the lines, by their place in the list. */
+export interface Fill {low: number; high: number; colour: string}
+
+export interface Mark {
+  x: number;
+  kind: 'restart' | 'checkpoint' | 'anomaly' | 'failure' | 'nonfinite';
+  label: string;
+  href?: string;
+}
+
+export type XKind = 'step' | 'time' | 'rel' | 'plain';
+
+export interface ChartProps {
+  title: string;
+  name: string;
+  x: number[];
+  lines: Line[];
+  fills?: Fill[];
+  marks?: Mark[];
+  xKind: XKind;
+  height?: number;
+  zoom?: {min: number; max: number};
+  setZoom?: (zoom?: {min: number; max: number}) => void;
+  logY?: boolean;
+  logX?: boolean;
+  clip?: boolean;
+  format: (value: number | null | undefined) => string;
+  command?: string;
+  promQl?: string;
+  sync?: string;
+  /** Beside the title. */
+  aside?: ComponentChildren;
+  /** Said when there is no point. */
+  empty?: string;
+  zeroBased?: boolean;
+  small?: boolean;
+}
+
+const kMarkSigns: Record<Mark['kind'], string> = {restart: '↻', checkpoint: '◆', anomaly: '!', failure: '✕', nonfinite: 'NaN'};
+const kGroupPixels = 18;
+
+export function formatX(kind: XKind, x: number | undefined): string {
+  if (x === undefined) return kNone;
+  if (kind === 'time') return `${dateTime(x).replace(/\d\d:\d\d$/, '')}${timeOfDay(x)}`;
+  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(x, 12)}` : number(x);
+}
+
+function cssColour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || '#888';
+}
+
+function options(props: ChartProps, width: number, hooks: {cursor: (index: number | null) => void; drawn: (u: uPlot) => void}): uPlot.Options {
+  const text = cssColour('quiet');
+  const grid = {stroke: cssColour('grid'), width: 1};
+  const font = '11px system-ui, sans-serif';
+  const bounds = props.clip && !props.logY ? usual(props.lines.map((line) => line.values)) : undefined;
+  return {
+    width, height: props.height ?? 220, legend: {show: false}, padding: [16, 8, 0, 0],
+    cursor: {
+      drag: {x: !!props.setZoom, y: false, setScale: false},
+      sync: props.sync ? {key: props.sync, setSeries: false} : undefined,
+      points: {show: true, size: 6},
+      bind: {dblclick: () => () => {
+        props.setZoom?.(undefined);
+        return null;
+      }},
+    },
+    scales: {
+      x: {time: props.xKind === 'time', distr: props.logX && props.xKind === 'step' ? 3 : 1,
+        range: (_u, low, high) => {
+          const {zoom} = props;
+          if (zoom) return [zoom.min, zoom.max];
+          if (low === null || high === null) return [0, 1];
+          return low === high ? [low - 1, high + 1] : [low, high];
+        }},
+      y: {distr: props.logY ? 3 : 1,
+        range: props.logY ? undefined : (_u, low, high) => {
+          if (low === null || high === null) return [0, 1];
+          const from = props.zeroBased ? 0 : bounds ? Math.max(low, bounds.low) : low;
+          const to = bounds ? Math.min(high, bounds.high) : high;
+          const space = (to - from) * 0.06 || Math.abs(to) * 0.1 || 1;
+          return [props.zeroBased ? 0 : from - space, to + space];
+        }},
+    },
+    axes: [
+      {stroke: text, grid: {...grid, show: false}, ticks: {...grid, size: 4}, font, size: 30, gap: 4, space: 70,
+        values: props.xKind === 'rel' ? (_u, ticks) => ticks.map((v) => duration(v)) : props.xKind === 'time' ? undefined
+          : (_u, ticks) => ticks.map((v) => number(v, 9))},
+      {stroke: text, grid, ticks: {show: false}, font, size: props.small ? 52 : 62, gap: 4, space: 34,
+        values: (_u, ticks) => ticks.map((v) => (v === null ? '' : props.format(v)))},
+    ],
+    series: [{}, ...props.lines.map((line, i): uPlot.Series => ({
+      // Wider than 1 leaves uPlot's fast path: one line that is not long may.
+      label: line.label, stroke: cssColour(line.colour), width: i === 0 && props.x.length < 2500 ? 1.8 : 1, dash: line.dash, spanGaps: true,
+      alpha: line.faint ? 0.35 : 1, points: {show: line.points ?? props.x.length < 3, size: 5},
+    }))],
+    bands: props.fills?.map((fill) => ({series: [fill.high + 1, fill.low + 1] as [number, number], fill: cssColour(fill.colour)})),
+    hooks: {
+      setCursor: [(u) => hooks.cursor(u.cursor.idx ?? null)],
+      setSelect: [(u) => {
+        if (u.select.width < 6) return;
+        const min = u.posToVal(u.select.left, 'x');
+        const max = u.posToVal(u.select.left + u.select.width, 'x');
+        u.setSelect({left: 0, top: 0, width: 0, height: 0}, false);
+        props.setZoom?.({min, max});
+      }],
+      draw: [(u) => {
+        // Values beyond the picture: a triangle at the edge they are behind.
+        const {ctx} = u;
+        const scale = u.scales['y']!;
+        const ratio = devicePixelRatio;
+        ctx.save();
+        props.lines.forEach((line) => {
+          if (line.faint || !props.clip) return;
+          ctx.fillStyle = cssColour(line.colour);
+          line.values.forEach((value, i) => {
+            if (value === null || scale.max === undefined || value <= scale.max!) return;
+            const left = u.valToPos(props.x[i]!, 'x', true);
+            if (left < u.bbox.left || left > u.bbox.left + u.bbox.width) return;
+            ctx.beginPath();
+            ctx.moveTo(left, u.bbox.top);
+            ctx.lineTo(left - 3 * ratio, u.bbox.top + 5 * ratio);
+            ctx.lineTo(left + 3 * ratio, u.bbox.top + 5 * ratio);
+            ctx.fill();
+          });
+        });
+        for (const mark of props.marks ?? []) {
+          const left = u.valToPos(mark.x, 'x', true);
+          if (left < u.bbox.left - 1 || left > u.bbox.left + u.bbox.width + 1) continue;
+          ctx.strokeStyle = cssColour(`mark-${mark.kind}`);
+          ctx.lineWidth = ratio;
+          if (mark.kind === 'checkpoint') {
+            const bottom = u.bbox.top + u.bbox.height;
+            const size = 4 * ratio;
+            ctx.fillStyle = cssColour('mark-checkpoint');
+            ctx.beginPath();
+            ctx.moveTo(left, bottom - 2 * size);
+            ctx.lineTo(left + size, bottom - size);
+            ctx.lineTo(left, bottom);
+            ctx.lineTo(left - size, bottom - size);
+            ctx.fill();
+          } else {
+            ctx.setLineDash(mark.kind === 'restart' ? [] : [3 * ratio, 3 * ratio]);
+            ctx.beginPath();
+            ctx.moveTo(left, u.bbox.top);
+            ctx.lineTo(left, u.bbox.top + u.bbox.height);
+            ctx.stroke();
+          }
+        }
+        ctx.restore();
+        hooks.drawn(u);
+      }],
+    },
+  };
+}
+
+interface PlacedMark {left: number; mark: Mark; more: number}
+
+/** Signs at the top of the plot; those on top of each other become one. */
+function placeMarks(u: uPlot, marks: Mark[]): PlacedMark[] {
+  const out: PlacedMark[] = [];
+  const width = u.bbox.width / devicePixelRatio;
+  const offset = u.bbox.left / devicePixelRatio;
+  const rank: Mark['kind'][] = ['checkpoint', 'nonfinite', 'anomaly', 'restart', 'failure'];
+  for (const mark of [...marks].filter((one) => one.kind !== 'checkpoint').sort((a, b) => a.x - b.x)) {
+    const left = u.valToPos(mark.x, 'x');
+    if (left < -1 || left > width + 1) continue;
+    const last = out[out.length - 1];
+    if (last && left + offset - last.left < kGroupPixels) {
+      last.more++;
+      if (rank.indexOf(mark.kind) > rank.indexOf(last.mark.kind)) last.mark = mark;
+    } else {
+      out.push({left: left + offset, mark, more: 0});
+    }
+  }
+  return out;
+}
+
+const kTableRows = 100;
+
+function TableTwin({props, page, setPage}: {props: ChartProps; page: number; setPage: (page: number) => void}): JSX.Element {
+  const shown = props.lines.filter((line) => !line.faint);
+  const pages = Math.max(1, Math.ceil(props.x.length / kTableRows));
+  const from = page * kTableRows;
+  return <div class="twin" tabIndex={0} role="region" aria-label={`${props.title}, values`}><table class="numbers"><caption class="away">{props.title}</caption>
+    <thead><tr><th scope="col">{props.xKind === 'step' ? 'step' : 'time'}</th>{shown.map((line) => <th key={line.label} scope="col">{line.label}</th>)}</tr></thead>
+    <tbody>{props.x.slice(from, from + kTableRows).map((x, i) => <tr key={x}>
+      <th scope="row">{formatX(props.xKind, x).replace('step ', '')}</th>{shown.map((line) => <td key={line.label}>{props.format(line.values[from + i])}</td>)}</tr>)}</tbody></table>
+    {pages > 1 && <p class="row"><button type="button" class="button" disabled={page === 0} onClick={() => setPage(page - 1)}>Earlier</button>
+      <span class="quiet">{page + 1} of {pages}</span>
+      <button type="button" class="button" disabled={page + 1 >= pages} onClick={() => setPage(page + 1)}>Later</button></p>}</div>;
+}
+
+export function Chart(props: ChartProps): JSX.Element {
+  const {ref: nearRef, near} = useNear();
+  const {ref: boxRef, width} = useWidth();
+  const plot = useRef<uPlot | null>(null);
+  const latest = useRef(props);
+  const index = useSignal<number | null>(null);
+  const marks = useSignal<PlacedMark[]>([]);
+  const table = useSignal(false);
+  const page = useSignal(0);
+  const menu = useSignal(false);
+  const spoken = useSignal(false);
+  // uPlot reads props through this object, which stays while the picture does.
+  const held = useRef<ChartProps>({...props});
+  Object.assign(held.current, {zoom: undefined, promQl: undefined}, props);
+  latest.current = props;
+  const height = props.height ?? 220;
+  const shape = JSON.stringify([props.lines.map((l) => [l.label, l.colour, l.dash, l.faint, l.points]), props.fills, props.xKind, props.logY, props.logX,
+    props.clip, props.sync, height, props.zeroBased, props.x.length < 3, dark.value, width > 0, props.x.length > 0]);
+
+  useEffect(() => {
+    if (!near || !boxRef.current || table.value || width === 0 || props.x.length === 0) return;
+    const u = new uPlot(options(held.current, width, {
+      cursor: (at) => { index.value = at; },
+      drawn: (drawn) => {
+        const placed = placeMarks(drawn, held.current.marks ?? []);
+        if (JSON.stringify(placed) !== JSON.stringify(marks.peek())) queueMicrotask(() => { marks.value = placed; });
+      },
+    }), [props.x, ...props.lines.map((line) => line.values)] as uPlot.AlignedData, boxRef.current);
+    plot.current = u;
+    return () => {
+      u.destroy();
+      plot.current = null;
+    };
+  }, [shape, near, table.value]);
+  useEffect(() => {
+    plot.current?.setSize({width, height});
+  }, [width, height]);
+  useEffect(() => {
+    plot.current?.setData([props.x, ...props.lines.map((line) => safeFor(line.values, props.logY))] as uPlot.AlignedData);
+  }, [props.x, props.lines, props.zoom?.min, props.zoom?.max, shape]);
+  useEffect(() => {
+    plot.current?.redraw(false);
+  }, [props.marks]);
+
+  const at = index.value ?? -1;
+  const shown = props.lines.filter((line) => !line.faint);
+  const last = lastIndex(shown[0]?.values);
+  const where = at >= 0 && at < props.x.length ? at : last;
+  const readout = where >= 0 ? shown.map((line) => ({line, value: line.values[where]})) : [];
+  if (at >= 0) readout.sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
+  const move = (event: KeyboardEvent) => {
+    const u = plot.current;
+    if (!u || !['ArrowLeft', 'ArrowRight', 'Home', 'End', 'Escape'].includes(event.key)) return;
+    event.preventDefault();
+    const n = props.x.length;
+    if (event.key === 'Escape') {
+      u.setCursor({left: -10, top: -10});
+      return;
+    }
+    const big = event.shiftKey ? Math.max(1, Math.round(n / 20)) : 1;
+    const now = index.value ?? last;
+    const next = event.key === 'Home' ? 0 : event.key === 'End' ? n - 1 : Math.max(0, Math.min(n - 1, now + (event.key === 'ArrowLeft' ? -big : big)));
+    spoken.value = true;
+    u.setCursor({left: u.valToPos(props.x[next]!, 'x'), top: u.bbox.height / devicePixelRatio / 2});
+  };
+  const names = [props.xKind === 'step' ? 'step' : 'time', ...shown.map((line) => line.label)];
+  const summary = last >= 0 && shown[0] ? `${props.title}: ${props.x.length} points, last ${props.format(shown[0].values[last])} at ${formatX(props.xKind, props.x[last])}` : `${props.title}: no values yet`;
+  return <figure class={`chart ${props.small ? 'chart-small' : ''}`} ref={nearRef as never} aria-label={summary}>
+    <figcaption class="chart-head"><h3>{props.title}</h3>
+      <span class="readout" aria-hidden="true">
+        {where >= 0 && <span class="readout-x">{formatX(props.xKind, props.x[where])}</span>}
+        {readout.slice(0, 6).map(({line, value}) => <span key={line.label} class="readout-item">
+          <svg width="16" height="6" aria-hidden="true"><line x1="0" x2="16" y1="3" y2="3" class={`stroke-${line.colour}`} stroke-width="2" stroke-dasharray={line.dash?.join(' ')} /></svg>
+          {line.label} <b>{props.format(value)}</b></span>)}</span>
+      <span class="grow" />{props.aside}
+      <span class="menu-box"><button type="button" class="icon-button" aria-haspopup="true" aria-expanded={menu.value} aria-label={`${props.title}: table, files and commands`} title="Table, files, commands" onClick={() => { menu.value = !menu.value; }}>⋯</button>
+        {menu.value && <Menu close={() => { menu.value = false; }} items={[
+          {label: table.value ? 'Picture' : 'Table', act: () => { table.value = !table.value; }},
+          {label: 'CSV', act: () => download(`${fileName(props.name)}.csv`, csv(names, props.x, shown.map((line) => line.values)), 'text/csv')},
+          {label: 'JSON', act: () => download(`${fileName(props.name)}.json`, columnsJson(names, props.x, shown.map((line) => line.values)), 'application/json')},
+          {label: 'PNG', act: () => savePng(plot.current, props)},
+          ...(props.command ? [{label: 'Copy command', act: () => tell(props.command!)}] : []),
+          ...(props.promQl ? [{label: 'Copy PromQL', act: () => tell(props.promQl!)}] : []),
+        ]} />}</span>
+    </figcaption>
+    {table.value ? <TableTwin props={props} page={page.value} setPage={(p) => { page.value = p; }} />
+      : <div class="plot" style={{minHeight: `${height}px`}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
+        onBlur={() => { spoken.value = false; }}>
+        {props.x.length === 0 && <p class="plot-empty quiet">{props.empty ?? 'Nothing was reported yet.'}</p>}
+        {marks.value.map(({left, mark, more}) => <MarkSign key={`${mark.kind}${mark.x}`} left={left} mark={mark} more={more} />)}
+      </div>}
+    <span class="away" aria-live="polite">{spoken.value && at >= 0 ? `${formatX(props.xKind, props.x[at])}: ${readout.map(({line, value}) => `${line.label} ${props.format(value)}`).join(', ')}` : ''}</span>
+  </figure>;
+}
+
+function MarkSign({left, mark, more}: PlacedMark): JSX.Element {
+  const label = `${mark.label}${more ? `, and ${more} more` : ''}`;
+  return <a class={`mark mark-${mark.kind}`} style={{left: `${left}px`}} href={mark.href} title={label} aria-label={label}>
+    {kMarkSigns[mark.kind]}{more ? <sup>{more + 1}</sup> : null}</a>;
+}
+
+/** uPlot cannot draw nothing or less on a logarithmic axis. */
+function safeFor(values: Column, logY: boolean | undefined): Column {
+  return logY ? values.map((value) => (value !== null && value > 0 ? value : null)) : values;
+}
+
+function lastIndex(values: Column | undefined): number {
+  for (let i = (values?.length ?? 0) - 1; i >= 0; i--) if (values![i] !== null && values![i] !== undefined) return i;
+  return -1;
+}
+
+async function tell(text: string): Promise<void> {
+  say((await copy(text)) ? `Copied: ${text}` : 'This browser does not let the page copy');
+}
+
+/** The picture with its title on the page's own ground. */
+function savePng(u: uPlot | null, props: ChartProps): void {
+  if (!u) return;
+  const source = u.ctx.canvas;
+  const head = 28 * devicePixelRatio;
+  const canvas = document.createElement('canvas');
+  canvas.width = source.width;
+  canvas.height = source.height + head;
+  const ctx = canvas.getContext('2d')!;
+  ctx.fillStyle = cssColour('surface');
+  ctx.fillRect(0, 0, canvas.width, canvas.height);
+  ctx.fillStyle = cssColour('text');
+  ctx.font = `${14 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.fillText(props.title, 8 * devicePixelRatio, 19 * devicePixelRatio);
+  ctx.drawImage(source, 0, head);
+  canvas.toBlob((blob) => blob && download(`${fileName(props.name)}.png`, blob), 'image/png');
+}
+
+export interface MenuItem {label: string; act?: () => void; href?: string}
+
+/** A list of choices below a button; goes with Escape, a choice, or a click elsewhere. */
+export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JSX.Element {
+  const ref = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const first = ref.current?.querySelector<HTMLElement>('button, a');
+    first?.focus();
+    const before = ref.current?.parentElement?.querySelector<HTMLElement>('button');
+    const key = (event: KeyboardEvent) => {
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        close();
+        before?.focus();
+        return;
+      }
+      if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
+      event.preventDefault();
+      const all = [...(ref.current?.querySelectorAll<HTMLElement>('button, a') ?? [])];
+      const at = all.indexOf(document.activeElement as HTMLElement);
+      all[(at + (event.key === 'ArrowDown' ? 1 : all.length - 1)) % all.length]?.focus();
+    };
+    const click = (event: MouseEvent) => {
+      if (!ref.current?.parentElement?.contains(event.target as Node)) close();
+    };
+    document.addEventListener('keydown', key, true);
+    document.addEventListener('click', click, true);
+    return () => {
+      document.removeEventListener('keydown', key, true);
+      document.removeEventListener('click', click, true);
+    };
+  }, []);
+  return <div class="menu" role="menu" ref={ref}>{items.map((item) => item.href
+    ? <a key={item.label} role="menuitem" href={item.href} onClick={close}>{item.label}</a>
+    : <button key={item.label} type="button" role="menuitem" onClick={() => { close(); item.act?.(); }}>{item.label}</button>)}</div>;
+}
+
+/** A line without axes: how a value went. */
+export function Sparkline({values, label, width = 96, height = 22}: {values: Column; label: string; width?: number; height?: number}): JSX.Element {
+  const finite = values.filter((v): v is number => v !== null && Number.isFinite(v));
+  if (finite.length < 2) return <span class="quiet" />;
+  const low = Math.min(...finite);
+  const high = Math.max(...finite);
+  const points = values.map((v, i) => (v === null || !Number.isFinite(v) ? null
+    : `${((i / (values.length - 1)) * (width - 2) + 1).toFixed(1)},${(height - 2 - ((v - low) / (high - low || 1)) * (height - 4)).toFixed(1)}`)).filter(Boolean);
+  return <svg class="spark" width={width} height={height} role="img" aria-label={label}><polyline points={points.join(' ')} /></svg>;
+}
