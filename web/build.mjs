@@ -1,20 +1,30 @@
 // Bundles the page: `node build.mjs --outdir DIR [--watch]` writes DIR/index.html and DIR/assets/<name>-<hash>.<ext>,
 // each with a .gz beside it. Every URL is relative, so that the page works below a path prefix.
+import zopfli from '@gfx/zopfli';
 import {build, context} from 'esbuild';
 import {createHash} from 'node:crypto';
 import {mkdir, readFile, readdir, rm, writeFile} from 'node:fs/promises';
 import path from 'node:path';
 import {fileURLToPath} from 'node:url';
 import {parseArgs} from 'node:util';
-import {gzipSync} from 'node:zlib';
+import {minify} from 'terser';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const {values} = parseArgs({options: {outdir: {type: 'string', default: 'dist'}, watch: {type: 'boolean', default: false}}});
 const outdir = path.resolve(values.outdir);
 
+// Zopfli writes ordinary gzip, 4 % smaller than gzip -9. Returns the size.
 async function writeBoth(file, bytes) {
+  const packed = await zopfli.gzipAsync(bytes, {numiterations: 15});
   await writeFile(file, bytes);
-  await writeFile(`${file}.gz`, gzipSync(bytes, {level: 9}));
+  await writeFile(`${file}.gz`, packed);
+  return packed.length;
+}
+
+// Terser takes another 4 % off what esbuild has made.
+async function smaller(file) {
+  const {code} = await minify(await readFile(file, 'utf8'), {module: true, ecma: 2020, compress: {passes: 2}});
+  return Buffer.from(code);
 }
 
 // What esbuild has written becomes what lockstepd serves: index.html names the hashed files.
@@ -29,8 +39,7 @@ async function finish(result) {
     .replace('{script}', relative(entry[0]))
     .replace('{style}', relative(entry[1].cssBundle))
     .replace('{icon}', `assets/${iconName}`);
-  await writeBoth(path.join(outdir, 'index.html'), Buffer.from(page));
-  let total = gzipSync(page, {level: 9}).length;
+  let total = await writeBoth(path.join(outdir, 'index.html'), Buffer.from(page));
   const wanted = new Set([iconName, ...outputs.map(([name]) => path.basename(name))]);
   for (const name of await readdir(path.join(outdir, 'assets'))) {
     const file = path.join(outdir, 'assets', name);
@@ -40,12 +49,24 @@ async function finish(result) {
   }
   for (const name of wanted) {
     const file = path.join(outdir, 'assets', name);
-    const bytes = await readFile(file);
-    await writeBoth(file, bytes);
-    total += gzipSync(bytes, {level: 9}).length;
+    total += await writeBoth(file, name.endsWith('.js') ? await smaller(file) : await readFile(file));
   }
   console.log(`web: ${wanted.size + 1} files, ${(total / 1000).toFixed(1)} kB gzip`);
 }
+
+// uPlot hangs its bars, steps, splines and its join on itself, so that no bundler can leave them out. The page draws
+// lines; without the names the functions go. A uPlot that does not read like this stops the build.
+const lineChartsOnly = {
+  name: 'line-charts-only',
+  setup: (b) => b.onLoad({filter: /uPlot\.esm\.js$/}, async ({path: file}) => {
+    let contents = await readFile(file, 'utf8');
+    for (const name of ['uPlot.join = join;', '(paths.stepped = stepped);', '(paths.bars    = bars);', '(paths.spline  = monotoneCubic);']) {
+      if (!contents.includes(name)) throw new Error(`${file}: no ${name}`);
+      contents = contents.replace(name, '');
+    }
+    return {contents, loader: 'js'};
+  }),
+};
 
 const options = {
   absWorkingDir: here,
@@ -56,13 +77,16 @@ const options = {
   format: 'esm',
   target: 'es2022',
   minify: true,
-  jsx: 'automatic',
-  jsxImportSource: 'preact',
+  jsx: 'transform',
+  jsxFactory: '$h',
+  jsxFragment: '$Fragment',
+  inject: [path.join(here, 'src/jsx.ts')],
+  tsconfigRaw: {},
   entryNames: '[name]-[hash]',
   chunkNames: '[name]-[hash]',
   metafile: true,
   logLevel: 'warning',
-  plugins: [{name: 'finish', setup: (b) => b.onEnd((result) => (result.errors.length ? undefined : finish(result)))}],
+  plugins: [lineChartsOnly, {name: 'finish', setup: (b) => b.onEnd((result) => (result.errors.length ? undefined : finish(result)))}],
 };
 
 await mkdir(path.join(outdir, 'assets'), {recursive: true});

@@ -9,9 +9,26 @@ import {SignIn} from './pages/signin';
 import {Jobs} from './pages/jobs';
 import {JobFrame} from './pages/job';
 import {Overview} from './pages/overview';
+import {Ranks} from './pages/ranks';
+import {RankView} from './pages/rank';
+import {Logs} from './pages/logs';
+import {Events} from './pages/events';
+import {EvidenceView} from './pages/evidence';
+import {Config} from './pages/config';
+import {Rendezvous} from './pages/rendezvous';
+import {Nodes, Queue, System} from './pages/cluster';
+import {Compare} from './pages/compare';
+import {Submit} from './pages/submit';
+import type {JobPageProps} from './pages/job';
 
 const kJobPages = {
   '': Overview,
+  ranks: (props: JobPageProps) => (props.rest.length ? <RankView {...props} /> : <Ranks {...props} />),
+  rendezvous: Rendezvous,
+  logs: Logs,
+  events: Events,
+  evidence: EvidenceView,
+  config: Config,
 };
 
 function Body(): JSX.Element {
@@ -19,6 +36,11 @@ function Body(): JSX.Element {
   const [section = 'jobs', id] = path;
   switch (section) {
     case 'jobs': return id ? <JobFrame key={id} pages={kJobPages} /> : <Jobs />;
+    case 'queue': return <Queue />;
+    case 'nodes': return <Nodes />;
+    case 'system': return <System />;
+    case 'compare': return <Compare />;
+    case 'submit': return <Submit />;
     default: return <div class="page"><p>There is no such page. <a href="#/jobs">Jobs</a></p></div>;
   }
 }

@@ -50,7 +50,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     case 'warning': return {text: text(d['message']), weight: 'warn'};
     case 'generation_ended': case 'attempt_ended': {
       const what = event.kind === 'generation_ended' ? `Generation ${event.generation}` : `Attempt ${event.attempt}`;
-      return {text: `${what} is over${cause.message ? `: ${cause.message}` : ''}`, weight: cause.class ? 'bad' : 'plain'};
+      return {text: `${what} is over${cause.message ? `: ${cause.message}` : ''}`, weight: cause.message ? 'bad' : 'plain'};
     }
     case 'cancel_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the end`, weight: 'warn'};
     case 'restart_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the ranks to be started anew`, weight: 'warn'};

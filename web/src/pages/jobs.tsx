@@ -11,7 +11,7 @@ import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
 import {jobHref, query, setQuery} from '../state/router';
 import {identity, maySubmit} from '../state/session';
-import {Empty, Safe, Show, State, useNear} from '../ui/basics';
+import {Empty, Safe, Segments, Show, State, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/chart';
 
 export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
@@ -145,7 +145,7 @@ export function Jobs(): JSX.Element {
     <h1 class="away">Jobs</h1>
     <div class="filters" role="search">
       <input type="search" placeholder="Filter: name, user, label, cause" aria-label="Filter jobs" value={q['q'] ?? ''} onInput={(event) => setQuery({q: event.currentTarget.value})} />
-      <span class="segments" role="group" aria-label="State">{['', ...kStates].map((state) => <button key={state} type="button" aria-pressed={(q['state'] ?? '') === state} onClick={() => setQuery({state})}>{state || 'all'}</button>)}</span>
+      <Segments label="State" value={q['state'] ?? ''} options={['', ...kStates]} set={(state) => setQuery({state})} />
       {identity.value?.role !== 'user' && <label class="check"><input type="checkbox" checked={q['user'] === identity.value?.user} onChange={(event) => setQuery({user: event.currentTarget.checked ? identity.value?.user : undefined})} /> only mine</label>}
       {q['label'] && <button type="button" class="toggle pressed" onClick={() => setQuery({label: undefined})}>label <Safe text={q['label']} most={40} /> ✕</button>}
       {q['sweep'] && <button type="button" class="toggle pressed" onClick={() => setQuery({sweep: undefined})}>one sweep ✕</button>}

@@ -4,6 +4,7 @@ import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, loose, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {median, trend} from '../lib/series';
+import {ansi} from '../lib/text';
 import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, ranksOf} from '../lib/story';
 import type {Cause, Job, JobEvent, RankPage, Series} from '../types';
 import {get} from '../state/api';
@@ -43,7 +44,7 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
     {frames && <div class="trace"><pre tabIndex={0} aria-label="Traceback">{open.value && frames.head && <Safe text={`${frames.head}\n`} most={100_000} />}<Safe text={frames.tail} most={8000} /></pre>
       <p class="row">{frames.head && <button type="button" class="link-button" aria-expanded={open.value} onClick={() => { open.value = !open.value; }}>{open.value ? 'Only the last frames' : 'Whole traceback'}</button>}
         <CopyButton text={traceback!} label="Copy the traceback">Copy</CopyButton></p></div>}
-    {!frames && log && <div class="trace"><p class="quiet">The last it printed:</p><pre tabIndex={0} aria-label="Last lines"><Safe text={log.split('\n').slice(-8).join('\n')} most={4000} /></pre></div>}
+    {!frames && log && <div class="trace"><p class="quiet">The last it printed:</p><pre tabIndex={0} aria-label="Last lines"><Safe text={log.split('\n').slice(-8).map((line) => ansi(line).map((span) => span.text).join('')).join('\n')} most={4000} /></pre></div>}
     <p class="row">{cause.rank !== undefined && <a class="button" href={jobHref(job.id, 'logs', {rank: cause.rank})}>Log of rank {cause.rank}</a>}
       <a class="button" href={jobHref(job.id, 'evidence')}>Evidence</a><a class="button" href={jobHref(job.id, 'events')}>Events</a>
       {others.length > 0 && <span class="quiet">{plural(cause.others_total ?? others.length, 'other rank')} failed after it: {others.slice(0, 4).map((one) => `rank ${one.rank} (${one.failure === 'echo' ? 'an echo' : one.failure})`).join(', ')}{others.length > 4 ? ' …' : ''}</span>}</p>
@@ -140,7 +141,8 @@ export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefine
   const start = phases[0]?.from;
   if (start === undefined || end <= start) return null;
   const place = (at: number) => `${(Math.max(0, Math.min(1, (at - start) / (end - start))) * 100).toFixed(3)}%`;
-  const marks = marksOf(job, events ?? []).filter((mark) => mark.time !== undefined && mark.kind !== 'restart').slice(-400);
+  const marks = marksOf(job, events ?? []).filter((mark) => mark.time !== undefined && mark.kind !== 'restart').slice(-400)
+    .filter((mark, i, all) => mark.kind !== 'checkpoint' || i === 0 || Math.floor((mark.time! - start) / (end - start) * 80) !== Math.floor((all[i - 1]!.time! - start) / (end - start) * 80));
   return <div class="timeline">
     <div class="timeline-bar">{phases.map((phase, i) => <div key={i} class={`phase phase-${phase.kind}`} style={{left: place(phase.from), width: `calc(${place(phase.to - phase.from + start)} - 1px)`}}
       title={`${phase.label}: ${duration(phase.to - phase.from)}, from ${timeOfDay(phase.from)}`}><span>{phase.kind === 'run' ? phase.label : ''}</span></div>)}

@@ -167,3 +167,28 @@ export function Tile({label, value, note, tone, href}: {label: string; value: Co
   const inside = <><span class="tile-label">{label}</span><span class="tile-value">{value}</span>{note && <span class="tile-note">{note}</span>}</>;
   return href ? <a class={`tile ${tone ? `tile-${tone}` : ''}`} href={href}>{inside}</a> : <div class={`tile ${tone ? `tile-${tone}` : ''}`}>{inside}</div>;
 }
+
+/** One of several; what is pressed is marked. */
+export function Segments<T extends string>({label, value, options, set}: {label: string; value: T; options: readonly (T | [T, string])[]; set: (value: T) => void}): JSX.Element {
+  return <span class="segments" role="group" aria-label={label}>{options.map((option) => {
+    const [one, text] = typeof option === 'string' ? [option, option || 'all'] : option;
+    return <button key={one} type="button" aria-pressed={value === one} onClick={() => set(one)}>{text}</button>;
+  })}</span>;
+}
+
+export function Toggle({on, set, children}: {on: boolean; set: (on: boolean) => void; children: ComponentChildren}): JSX.Element {
+  return <button type="button" class="toggle" aria-pressed={on} onClick={() => set(!on)}>{children}</button>;
+}
+
+/** A short table. A head that begins with > is of numbers, one with ? is left out on a narrow screen; a row's first cell is
+ *  its name. `framed`: with a border of its own. */
+export function Grid({label, heads, rows, framed}: {label: string; heads: string[]; rows: ComponentChildren[][]; framed?: boolean}): JSX.Element {
+  const looks = heads.map((head) => `${head.includes('>') ? 'right num' : ''} ${head.includes('?') ? 'only-wide' : ''}`);
+  const table = <table class="table"><caption class="away">{label}</caption><thead><tr>{heads.map((head, i) => <th key={i} scope="col" class={looks[i]}>{head.replace(/^[>?]+/, '')}</th>)}</tr></thead>
+    <tbody>{rows.map((row, n) => <tr key={n} class={framed ? 'goes' : ''}>{row.map((cell, i) => (i === 0 ? <th key={i} scope="row">{cell}</th> : <td key={i} class={looks[i]}>{cell}</td>))}</tr>)}</tbody></table>;
+  return framed ? <div class="table-wrap" tabIndex={0} role="region" aria-label={label}>{table}</div> : table;
+}
+
+export function Code({text, label, most = 200_000}: {text: string; label: string; most?: number}): JSX.Element {
+  return <pre class="code" tabIndex={0} aria-label={label} role="region"><Safe text={text} most={most} /></pre>;
+}

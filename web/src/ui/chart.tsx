@@ -79,7 +79,7 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
   const font = '11px system-ui, sans-serif';
   const bounds = props.clip && !props.logY ? usual(props.lines.map((line) => line.values)) : undefined;
   return {
-    width, height: props.height ?? 220, legend: {show: false}, padding: [16, 8, 0, 0],
+    width, height: props.height ?? 220, legend: {show: false}, padding: [16, 18, 0, 0],
     cursor: {
       drag: {x: !!props.setZoom, y: false, setScale: false},
       sync: props.sync ? {key: props.sync, setSeries: false} : undefined,
@@ -148,8 +148,13 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
             ctx.fill();
           });
         });
+        let lastCheckpoint = -Infinity;
         for (const mark of props.marks ?? []) {
           const left = u.valToPos(mark.x, 'x', true);
+          if (mark.kind === 'checkpoint') {
+            if (left - lastCheckpoint < 14 * ratio) continue;  // a row of diamonds says no more than some of them
+            lastCheckpoint = left;
+          }
           if (left < u.bbox.left - 1 || left > u.bbox.left + u.bbox.width + 1) continue;
           ctx.strokeStyle = cssColour(`mark-${mark.kind}`);
           ctx.lineWidth = ratio;

@@ -1,6 +1,6 @@
 // A metric of a job's ranks over steps or time: the median, what 90 % of the ranks are within, the outermost, the worst
 // ranks by name. New steps are added as they are made.
-import {signal, useComputed, useSignal} from '@preact/signals';
+import {useComputed, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {metricTitle, metricValue, seconds} from '../lib/format';
@@ -10,6 +10,7 @@ import type {Job, Series, StepsEvent} from '../types';
 import {getText, inTurn, parameters} from '../state/api';
 import {isOver, useSteps, useWork} from '../state/data';
 import {query, setQuery} from '../state/router';
+import {Segments, Toggle} from './basics';
 import {Chart, type Fill, type Line, type Mark, type XKind} from './chart';
 
 export interface View {
@@ -46,14 +47,12 @@ export function setZoom(zoom?: {min: number; max: number}): void {
 export function ViewBar(): JSX.Element {
   const view = useView();
   return <div class="view-bar" role="group" aria-label="How charts are drawn">
-    <span class="segments" role="group" aria-label="Horizontal axis">
-      {(['step', 'time', 'rel'] as const).map((one) => <button key={one} type="button" aria-pressed={view.x === one} onClick={() => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})}>
-        {one === 'step' ? 'Step' : one === 'time' ? 'Time of day' : 'Since start'}</button>)}</span>
+    <Segments label="Horizontal axis" value={view.x} options={[['step', 'Step'], ['time', 'Time of day'], ['rel', 'Since start']]} set={(one) => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})} />
     <label class="slider"><span>Smoothing</span><input type="range" min="0" max="0.99" step="0.01" value={view.smooth}
       onInput={(event) => setQuery({smooth: Number(event.currentTarget.value) || undefined})} /><output>{view.smooth.toFixed(2)}</output></label>
-    <button type="button" class="toggle" aria-pressed={view.logY} onClick={() => setQuery({logy: view.logY ? undefined : 1})}>log y</button>
-    <button type="button" class="toggle" aria-pressed={view.logX} onClick={() => setQuery({logx: view.logX ? undefined : 1})}>log x</button>
-    <button type="button" class="toggle" aria-pressed={view.clip} onClick={() => setQuery({clip: view.clip ? undefined : 1})}>without outliers</button>
+    <Toggle on={view.logY} set={(on) => setQuery({logy: on ? 1 : undefined})}>log y</Toggle>
+    <Toggle on={view.logX} set={(on) => setQuery({logx: on ? 1 : undefined})}>log x</Toggle>
+    <Toggle on={view.clip} set={(on) => setQuery({clip: on ? 1 : undefined})}>without outliers</Toggle>
     {view.zoom && <button type="button" class="toggle pressed" onClick={() => setZoom(undefined)}>Reset zoom</button>}
   </div>;
 }
@@ -156,4 +155,3 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
 
 /** The metrics that are shown first, in this order, where a job has them. */
 export const kFirstMetrics = ['loss', 'step_seconds', 'busy_seconds', 'comm_wait_seconds', 'data_wait_seconds', 'grad_norm'];
-export const hoveredRank = signal<number | undefined>(undefined);

@@ -25,6 +25,7 @@ function LiveSign(): JSX.Element {
   const {ok, since} = reach.value;
   const state = !ok ? 'off' : live.value === 'live' ? 'on' : live.value === 'idle' ? 'idle' : 'wait';
   const text = !ok ? `no answer since ${timeOfDay(since)}` : state === 'on' ? 'live' : state === 'idle' ? 'idle' : 'connecting';
+  if (state === 'idle') return <span />;
   return <span class={`live live-${state}`} title={state === 'on' ? 'Changes are shown as they happen' : undefined}><span class="live-dot" aria-hidden="true" /><span class="live-text">{text}</span></span>;
 }
 

@@ -1,0 +1,90 @@
+// Job specifications as trees: what is different, and a form made of their schema.
+
+export interface Difference {path: string; a?: string; b?: string}
+
+function leaves(value: unknown, path: string, out: Map<string, string>): void {
+  if (value !== null && typeof value === 'object' && !Array.isArray(value) && Object.keys(value).length) {
+    for (const [name, inner] of Object.entries(value)) leaves(inner, path ? `${path}.${name}` : name, out);
+  } else {
+    out.set(path, typeof value === 'string' ? value : JSON.stringify(value) ?? '');
+  }
+}
+
+/** The leaves that two documents do not share, by path; arrays are leaves. */
+export function diffJson(a: unknown, b: unknown): Difference[] {
+  const left = new Map<string, string>();
+  const right = new Map<string, string>();
+  leaves(a ?? {}, '', left);
+  leaves(b ?? {}, '', right);
+  return [...new Set([...left.keys(), ...right.keys()])].sort().filter((path) => left.get(path) !== right.get(path))
+    .map((path) => ({path, a: left.get(path), b: right.get(path)}));
+}
+
+export interface Schema {
+  type?: string | string[]; $ref?: string; properties?: Record<string, Schema>; required?: string[]; enum?: string[]; default?: unknown; description?: string; deprecated?: boolean;
+  minimum?: number; maximum?: number; maxLength?: number; pattern?: string; items?: Schema; additionalProperties?: boolean | Schema; examples?: unknown[]; maxItems?: number;
+}
+
+/** What $ref names; the schema itself otherwise. */
+export function resolve(schema: Schema, all: Record<string, Schema>): Schema {
+  const name = schema.$ref?.split('/').pop();
+  return name && all[name] ? {...all[name], description: schema.description ?? all[name].description} : schema;
+}
+
+type Tree = Record<string, unknown>;
+
+/** A copy with the value at a path; undefined takes it away, and objects that are empty then with it. */
+export function withValue(root: Tree, path: string[], value: unknown): Tree {
+  const [first, ...rest] = path;
+  if (first === undefined) return root;
+  const copy: Tree = {...root};
+  const inner = rest.length ? withValue((copy[first] as Tree) ?? {}, rest, value) : value;
+  if (inner === undefined || (rest.length && Object.keys(inner as Tree).length === 0)) delete copy[first];
+  else copy[first] = inner;
+  return copy;
+}
+
+export function valueAt(root: unknown, path: string[]): unknown {
+  return path.reduce<unknown>((value, name) => (value && typeof value === 'object' ? (value as Tree)[name] : undefined), root);
+}
+
+/** argv of a line as a person types it: quotes and backslashes as a shell has them, nothing is expanded. */
+export function splitCommand(line: string): string[] {
+  const out: string[] = [];
+  let word = '';
+  let open = false;
+  let quote = '';
+  for (let i = 0; i < line.length; i++) {
+    const c = line[i]!;
+    if (quote) {
+      if (c === quote) quote = '';
+      else if (c === '\\' && quote === '"' && i + 1 < line.length) word += line[++i];
+      else word += c;
+    } else if (c === '"' || c === "'") {
+      quote = c;
+      open = true;
+    } else if (c === '\\' && i + 1 < line.length) {
+      word += line[++i];
+      open = true;
+    } else if (/\s/.test(c)) {
+      if (open || word) out.push(word);
+      word = '';
+      open = false;
+    } else {
+      word += c;
+    }
+  }
+  if (open || word) out.push(word);
+  return out;
+}
+
+export function joinCommand(argv: string[]): string {
+  return argv.map((word) => (/^[A-Za-z0-9_./:@%+=,{}-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`)).join(' ');
+}
+
+/** JSON with comments, as `lockstep submit` reads it; throws a SyntaxError with the place. */
+export function parseDocument(text: string): unknown {
+  // Strings are kept whole, so that // in a URL is no comment; line ends stay for the place of an error.
+  const bare = text.replace(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//g, (part) => (part.startsWith('"') ? part : part.replace(/[^\n]/g, ' ')));
+  return JSON.parse(bare);
+}

@@ -1,0 +1,72 @@
+// Runs side by side: their curves, what was different, their values at the same steps.
+import {useSignal} from '@preact/signals';
+import type {JSX} from 'preact';
+import {useMemo} from 'preact/hooks';
+import {count, metricTitle, metricValue, seconds} from '../lib/format';
+import {diffJson} from '../lib/spec';
+import {align, nearestIndex, smooth} from '../lib/series';
+import type {Job, Page, Series} from '../types';
+import {get, inTurn, parameters} from '../state/api';
+import {isOver, useWork} from '../state/data';
+import {jobHref, query, setQuery} from '../state/router';
+import {Card, Empty, Safe, Show, State} from '../ui/basics';
+import {Chart, type Line} from '../ui/chart';
+import {kFirstMetrics, setZoom, useView, ViewBar} from '../ui/metric';
+
+const kMost = 10;
+const kDashes: (number[] | undefined)[] = [undefined, [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3]];
+
+interface Run {job: Job; spec: Record<string, unknown>; metrics: string[]}
+
+function Overlay({runs, metric}: {runs: Run[]; metric: string}): JSX.Element {
+  const view = useView();
+  const byTime = view.x !== 'step';
+  const {state} = useWork<Series[]>(`overlay ${metric} ${byTime} ${runs.map((run) => run.job.id)}`, (stop) => Promise.all(runs.map(({job}) => inTurn(() =>
+    get<Series>(`v1/jobs/${job.id}/series${parameters({metric, ranks: 'all', stat: 'median', points: 500, x: byTime ? 'time' : undefined})}`, stop)))), runs.every(({job}) => isOver(job)) ? undefined : 5);
+  const built = useMemo(() => {
+    const all = state.value.value ?? [];
+    // By time every run begins at 0: they did not run at the same time of day.
+    const {x, columns} = align(all.map((one, i) => ({x: (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : at)), y: one.bands?.median ?? []})));
+    return {x, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
+  }, [state.value, view.smooth]);
+  const steps = built.x.length ? [0.1, 0.25, 0.5, 0.75, 1].map((share) => built.x[Math.min(built.x.length - 1, Math.round(share * (built.x.length - 1)))]!) : [];
+  return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : 'step'} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} sync="compare" />
+    {metric === 'loss' && !byTime && steps.length > 0 && <div class="twin" tabIndex={0} role="region" aria-label="At the same steps"><table class="numbers"><caption class="away">At the same steps</caption><thead><tr><th scope="col">run</th>{steps.map((step) => <th key={step} scope="col">step {count(step)}</th>)}</tr></thead>
+      <tbody>{built.lines.map((line) => <tr key={line.label}><th scope="row"><Safe text={line.label} /></th>{steps.map((step) => <td key={step}>{metricValue(metric, near(line, built.x, step))}</td>)}</tr>)}</tbody></table></div>}</Card>;
+}
+
+/** The value at a step, or the nearest within a few points: runs are reduced to other steps. */
+function near(line: Line, x: number[], step: number): number | undefined {
+  const at = nearestIndex(x, step);
+  for (let away = 0; away < 8; away++) {
+    const value = line.values[at - away] ?? line.values[at + away];
+    if (value !== null && value !== undefined) return value;
+  }
+  return undefined;
+}
+
+export function Compare(): JSX.Element {
+  const ids = (query.value['jobs'] ?? '').split(',').filter((id) => /^ls-/.test(id)).slice(0, kMost);
+  const adding = useSignal('');
+  const {state: list} = useWork<Page<Job>>('compare list', (stop) => get(`v1/jobs?limit=100&fields=id,name,state,submitted_at,user,framework,labels,resources`, stop));
+  const {state} = useWork<Run[]>(ids.length ? `compare ${ids}` : undefined, (stop) => Promise.all(ids.map(async (id): Promise<Run> => {
+    const [job, spec, metrics] = await Promise.all([get<Job>(`v1/jobs/${id}`, stop), get<Record<string, unknown>>(`v1/jobs/${id}/spec`, stop), get<{items: string[]}>(`v1/jobs/${id}/metrics`, stop)]);
+    return {job, spec, metrics: metrics.items};
+  })));
+  const set = (next: string[]) => setQuery({jobs: next.join(',')});
+  const others = (list.value.value?.items ?? []).filter((job) => !ids.includes(job.id) && `${job.name} ${job.id}`.includes(adding.value));
+  return <div class="page"><h1 class="page-title">Compare</h1>
+    <div class="filters"><input type="search" placeholder="Find a run" aria-label="Find a run" value={adding.value} onInput={(event) => { adding.value = event.currentTarget.value; }} />
+      <select aria-label="Add a run" value="" onChange={(event) => set([...ids, event.currentTarget.value].slice(-kMost))}><option value="">add a run ({others.length})</option>{others.slice(0, 100).map((job) => <option key={job.id} value={job.id}>{job.name} · {job.state} · {job.submitted_at.slice(5, 16).replace('T', ' ')}</option>)}</select></div>
+    {ids.length === 0 ? <Empty title="Choose two runs or more">Add them above, or tick them in the list of <a href="#/jobs">jobs</a>.</Empty>
+      : <Show asked={state.value} what="the runs">{(runs) => {
+        const paths = runs.map((run) => diffJson(runs[0]!.spec, run.spec));
+        const fields = [...new Set(paths.flat().map((one) => one.path))].sort();
+        const shown = [...kFirstMetrics, ...runs.flatMap((run) => run.metrics)].filter((name, i, all) => all.indexOf(name) === i && runs.some((run) => run.metrics.includes(name))).slice(0, 12);
+        return <>
+          <div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table diff"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={run.job.name} most={40} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
+            <tbody><tr><th scope="row">state</th>{runs.map((run) => <td key={run.job.id}><State state={run.job.state} /></td>)}</tr><tr><th scope="row">step</th>{runs.map((run) => <td key={run.job.id}>{count(run.job.step)}</td>)}</tr>
+              {fields.slice(0, 60).map((path) => <tr key={path}><th scope="row"><code>{path}</code></th>{runs.map((run, i) => { const own = paths[i]!.find((one) => one.path === path); const base = paths.flat().find((one) => one.path === path)?.a; const value = own ? own.b : base; return <td key={run.job.id} class={own ? 'plus' : ''}>{value === undefined ? <span class="quiet">not there</span> : <code><Safe text={value} most={200} /></code>}</td>; })}</tr>)}</tbody></table></div>
+          <ViewBar />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>;
+      }}</Show>}</div>;
+}

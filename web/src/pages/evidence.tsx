@@ -1,0 +1,51 @@
+// What ranks were doing when the job hung or somebody asked: those at the same place together, laggards first.
+import {useSignal} from '@preact/signals';
+import type {JSX} from 'preact';
+import {count, dateTime, plural, rankRanges, seconds} from '../lib/format';
+import type {Evidence, EvidenceRank} from '../types';
+import {getText, parameters} from '../state/api';
+import {isOver, useAsk, useWork} from '../state/data';
+import {jobHref} from '../state/router';
+import {Card, Code, Empty, Safe, Show} from '../ui/basics';
+import type {JobPageProps} from './job';
+
+interface Group {frame: string; behind: boolean; ranks: EvidenceRank[]}
+
+/** Ranks that are at the same place; those behind the others first, then the smallest group: the odd one out. */
+export function groupStacks(ranks: EvidenceRank[]): Group[] {
+  const groups = new Map<string, Group>();
+  for (const rank of ranks) {
+    const frame = rank.frame ?? (rank.wchan ? `in the kernel: ${rank.wchan}` : 'its place is not known');
+    const key = `${rank.behind} ${frame}`;
+    const group = groups.get(key) ?? {frame, behind: rank.behind, ranks: []};
+    group.ranks.push(rank);
+    groups.set(key, group);
+  }
+  return [...groups.values()].sort((a, b) => Number(b.behind) - Number(a.behind) || a.ranks.length - b.ranks.length);
+}
+
+function File({id, look, rank, name}: {id: string; look: Evidence; rank: number; name: string}): JSX.Element {
+  const {state, again} = useWork<string>(`${id} ${look.attempt} ${look.generation} ${rank} ${name}`,
+    async (stop) => (await getText(`v1/jobs/${id}/evidence/${encodeURIComponent(name)}${parameters({attempt: look.attempt, generation: look.generation, rank})}`, stop)).text);
+  return <Show asked={state.value} what={name} again={again}>{(text) => <Code label={`${name} of rank ${rank}`} text={text} />}</Show>;
+}
+
+function Stacks({job, look, group, odd}: {job: JobPageProps['job']; look: Evidence; group: Group; odd: boolean}): JSX.Element {
+  const chosen = useSignal<{rank: number; name: string} | undefined>(undefined);
+  const nodes = new Set(group.ranks.map((one) => one.node));
+  return <li class={`stack ${group.behind || odd ? 'stack-behind' : ''}`}>
+    <div class="row"><b>{plural(group.ranks.length, 'rank')}</b><span class="chip">{rankRanges(group.ranks.map((one) => one.rank)).slice(0, 80)}</span><span class="quiet">on {nodes.size === 1 ? <bdi>{[...nodes][0]}</bdi> : plural(nodes.size, 'node')}</span>{group.behind ? <span class="chip chip-bad">behind the others</span> : odd && <span class="chip chip-warn">the odd one out</span>}
+      <span class="quiet">{group.ranks[0]!.step !== undefined && `step ${count(group.ranks[0]!.step)}`}{group.ranks[0]!.state && ` · state ${group.ranks[0]!.state}`}</span></div>
+    <code class="frame"><Safe text={group.frame} most={400} /></code>
+    <details><summary>Ranks and files</summary><ul class="plain">{group.ranks.slice(0, 64).map((one) => <li key={one.rank}><a href={jobHref(job.id, `ranks/${one.rank}`)}>rank {one.rank}</a> <span class="quiet"><bdi>{one.node}</bdi> pid {one.pid} {one.wchan && <bdi>{one.wchan}</bdi>}</span> {one.files.map((file) => <button key={file.name} type="button" class="link-button" aria-pressed={chosen.value?.rank === one.rank && chosen.value.name === file.name}
+      onClick={() => { chosen.value = {rank: one.rank, name: file.name}; }}><Safe text={file.name} /></button>)}{one.missing.map((what) => <span key={what.what} class="quiet" title={what.why}> no <Safe text={what.what} />: <Safe text={what.why} most={100} /></span>)}</li>)}</ul>
+      {chosen.value && <File key={`${chosen.value.rank} ${chosen.value.name}`} id={job.id} look={look} rank={chosen.value.rank} name={chosen.value.name} />}</details></li>;
+}
+
+export function EvidenceView({job}: JobPageProps): JSX.Element {
+  const {state, again} = useAsk<{items: Evidence[]}>(`v1/jobs/${job.id}/evidence`, isOver(job) ? undefined : 4);
+  return <Show asked={state.value} what="evidence" again={again}>{({items}) => (items.length === 0
+    ? <Empty title="Nobody has looked at the ranks">Stacks and states are taken by themselves when the job hangs{!isOver(job) && ', and when you press Evidence above'}.</Empty>
+    : <>{items.map((look) => <Card key={`${look.attempt} ${look.generation}`} title={`Generation ${look.generation}${look.attempt > 1 ? ` of attempt ${look.attempt}` : ''}`} aside={<span class="quiet">{dateTime(seconds(look.time))} · <Safe text={look.reason} />{look.step !== undefined && ` · step ${count(look.step)}`}</span>}>
+      <p><Safe text={look.message} most={600} /></p><ul class="stacks">{groupStacks(look.ranks).map((group, i) => <Stacks key={i} job={job} look={look} group={group} odd={i === 0 && group.ranks.length * 3 <= look.ranks.length} />)}</ul></Card>)}</>)}</Show>;
+}

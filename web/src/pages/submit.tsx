@@ -1,0 +1,195 @@
+// Submitting: a form made of the API's own schema and the same document as text. What lockstepd would say is said while it
+// is typed; what it would run is shown before it does.
+import {useSignal} from '@preact/signals';
+import type {JSX} from 'preact';
+import {useEffect, useMemo} from 'preact/hooks';
+import {dateTime, plural, seconds} from '../lib/format';
+import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withValue, type Schema} from '../lib/spec';
+import {clipped} from '../lib/text';
+import type {Job, Render} from '../types';
+import {ApiError, ask, get, send} from '../state/api';
+import {useAsk} from '../state/data';
+import {jobHref, query, setQuery} from '../state/router';
+import {maySubmit} from '../state/session';
+import {Card, Code, Empty, Safe, Segments, Show, say} from '../ui/basics';
+import {Diff} from './config';
+
+type Document_ = Record<string, unknown>;
+type Schemas = Record<string, Schema>;
+
+const kFirst = ['name', 'framework', 'command', 'working_directory'];
+const kHidden = ['secrets', 'recorded_environment', 'resources', 'train'];
+const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
+/** What was written, until the tab is closed. */
+let draft: string | undefined;
+
+interface FieldProps {
+  path: string[]; schema: Schema; all: Schemas; value: unknown; set: (path: string[], value: unknown) => void; errors: Map<string, string>; required?: boolean;
+}
+
+const title = (name: string) => name.charAt(0).toUpperCase() + name.slice(1).replace(/_/g, ' ');
+
+/** One field of the specification, by its type. */
+function Field({path, schema: raw, all, value, set, errors, required}: FieldProps): JSX.Element {
+  const schema = resolve(raw, all);
+  const name = path[path.length - 1]!;
+  const id = `f-${path.join('-')}`;
+  const error = errors.get(`/${path.join('/')}`);
+  const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
+  const text = useSignal<string | undefined>(undefined);
+  if (kind === 'object' && schema.properties) {
+    const used = value !== undefined;
+    return <details class="group" open={used || [...errors.keys()].some((key) => key.startsWith(`/${path.join('/')}`))}><summary>{title(name)}{used && <span class="chip">set</span>}</summary>
+      <p class="quiet"><Safe text={schema.description ?? ''} most={600} /></p>
+      <div class="fields">{Object.entries(schema.properties).filter(([, one]) => !one.deprecated).map(([key, one]) => <Field key={key} path={[...path, key]} schema={one} all={all} value={valueAt(value, [key])} set={set} errors={errors} />)}</div></details>;
+  }
+  const common = {id, 'aria-invalid': error ? true : undefined, 'aria-describedby': `${id}-hint${error ? ` ${id}-error` : ''}`, required};
+  const hint = schema.default !== undefined && schema.default !== '' ? String(schema.default) : '';
+  let control: JSX.Element;
+  const area = (shown: string, parse: (typed: string) => unknown, rows: number, placeholder = '') => <textarea {...common} rows={rows} spellcheck={false} placeholder={placeholder} value={text.value ?? shown}
+    onInput={(event) => { text.value = event.currentTarget.value; try { set(path, parse(event.currentTarget.value)); } catch { /* half written */ } }} onBlur={() => { text.value = undefined; }} />;
+  if (schema.enum) {
+    control = <select {...common} value={String(value ?? '')} onChange={(event) => set(path, event.currentTarget.value || undefined)}>{(!required || value === undefined) && <option value="">{hint ? `${hint} (default)` : ''}</option>}{schema.enum.map((one) => <option key={one} value={one}>{one}</option>)}</select>;
+  } else if (kind === 'boolean') {
+    control = <select {...common} value={value === undefined ? '' : String(value)} onChange={(event) => set(path, event.currentTarget.value === '' ? undefined : event.currentTarget.value === 'true')}><option value="">{schema.default === true ? 'yes (default)' : 'no (default)'}</option><option value="true">yes</option><option value="false">no</option></select>;
+  } else if (kind === 'integer' || kind === 'number') {
+    control = <input {...common} type="number" step={kind === 'integer' ? 1 : 'any'} min={schema.minimum} max={schema.maximum} placeholder={hint} value={value === undefined ? '' : String(value)}
+      onInput={(event) => set(path, event.currentTarget.value === '' ? undefined : Number(event.currentTarget.value))} />;
+  } else if (name === 'command') {
+    control = area(Array.isArray(value) ? joinCommand(value.map(String)) : '', (typed) => (typed.trim() ? splitCommand(typed) : undefined), 2, 'python3 train.py --lr 0.1');
+  } else if (kind === 'array' && resolve(schema.items ?? {}, all).type === 'string') {
+    control = area(Array.isArray(value) ? value.join('\n') : '', (typed) => (typed.trim() ? typed.split('\n').map((line) => line.trim()).filter(Boolean) : undefined), 2, 'one a line');
+  } else if (kind === 'object' && typeof schema.additionalProperties === 'object' && schema.additionalProperties.type === 'string') {
+    control = area(Object.entries((value as Record<string, string>) ?? {}).map(([key, one]) => `${key}=${one}`).join('\n'),
+      (typed) => (typed.trim() ? Object.fromEntries(typed.split('\n').filter((line) => line.trim()).map((line) => [line.split('=', 1)[0]!.trim(), line.includes('=') ? line.slice(line.indexOf('=') + 1) : ''])) : undefined), 2, 'NAME=value, one a line');
+  } else if (kind === 'string') {
+    control = name === 'setup' ? area(String(value ?? ''), (typed) => typed || undefined, 3, 'module load cuda/12')
+      : <input {...common} type="text" spellcheck={false} autocomplete="off" placeholder={hint || String(schema.examples?.[0] ?? '')} value={String(value ?? '')} onInput={(event) => set(path, event.currentTarget.value || undefined)} />;
+  } else {
+    control = area(value === undefined ? '' : JSON.stringify(value), (typed) => (typed.trim() ? JSON.parse(typed) : undefined), 2, 'JSON');
+  }
+  return <div class={`field ${error ? 'field-bad' : ''}`}><label for={id}>{title(name)}{required && <span class="quiet"> needed</span>}</label>{control}
+    {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 260)}</p></div>;
+}
+
+function Preview({render, warnings}: {render: Render; warnings: string[]}): JSX.Element {
+  const start = render.start_estimate as {start?: string; at?: string; time?: string; message?: string} | string | undefined;
+  const at = typeof start === 'string' ? start : start?.start ?? start?.at ?? start?.time;
+  return <>
+    <p><b>{render.ranks !== undefined && plural(render.ranks, 'rank')}</b>{render.nodes !== undefined && ` on ${plural(render.nodes, 'node')}`}{at && <> · would start about <b>{dateTime(seconds(at))}</b></>}</p>
+    {warnings.map((text) => <p key={text} class="weight-warn"><span class="chip chip-warn">warning</span><Safe text={text} most={400} /></p>)}
+    <h3>Each rank runs</h3><Code label="Command" text={joinCommand(render.command)} />
+    {render.script && <><h3>Batch script</h3><Code label="Batch script" text={render.script} /></>}
+    <details><summary>Its environment, of rank 0 ({Object.keys(render.environment).length})</summary><Code label="Environment" text={Object.entries(render.environment).map(([name, value]) => `${name}=${value}`).join('\n')} /></details></>;
+}
+
+export function Submit(): JSX.Element {
+  const {state: api} = useAsk<{components: {schemas: Schemas}}>('openapi.json');
+  const text = useSignal(draft ?? JSON.stringify(kStart, null, 2));
+  const original = useSignal<Document_ | undefined>(undefined);
+  const render = useSignal<Render | undefined>(undefined);
+  const problems = useSignal<{pointer: string; message: string}[]>([]);
+  const refused = useSignal('');
+  const checking = useSignal(false);
+  const busy = useSignal(false);
+  const tried = useSignal(false);
+  const from = query.value['from'];
+  const asText = query.value['as'] === 'text';
+  useEffect(() => {
+    if (!from) return;
+    get<Document_>(`v1/jobs/${from}/spec`).then((spec) => {
+      original.value = spec;
+      text.value = JSON.stringify(spec, null, 2);
+    }, (error: Error) => say(error.message, true));
+  }, [from]);
+  const parsed = useMemo((): {value?: Document_; error?: string} => {
+    try {
+      const value = parseDocument(text.value);
+      return value && typeof value === 'object' && !Array.isArray(value) ? {value: value as Document_} : {error: 'A specification is an object: { … }'};
+    } catch (error) {
+      return {error: (error as Error).message};
+    }
+  }, [text.value]);
+  useEffect(() => {
+    draft = from ? undefined : text.value;
+    if (!parsed.value) {
+      render.value = undefined;
+      problems.value = [];
+      return;
+    }
+    const stop = new AbortController();
+    checking.value = true;
+    const timer = setTimeout(() => void (async () => {
+      try {
+        const response = await ask('POST', 'v1/jobs/render', {body: parsed.value, signal: stop.signal});
+        const body = await response.json() as Render & {errors?: {pointer: string; message: string}[]; detail?: string};
+        render.value = response.ok ? body : undefined;
+        problems.value = response.ok ? [] : body.errors ?? [];
+        refused.value = response.ok || body.errors?.length ? '' : body.detail ?? '';
+      } catch {
+        // offline, or typed on: the next one says
+      }
+      if (!stop.signal.aborted) checking.value = false;
+    })(), 250);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [parsed]);
+  if (!maySubmit.value) return <Empty title="Your token may not submit jobs">A viewer reads; ask for a token of role user.</Empty>;
+  const spec = parsed.value ?? {};
+  const set = (path: string[], value: unknown) => { text.value = JSON.stringify(withValue(spec, path, value), null, 2); };
+  // A form that nobody has touched is not full of errors.
+  const fresh = !tried.value && !from && text.value === JSON.stringify(kStart, null, 2);
+  const errors = new Map(fresh ? [] : problems.value.map((one) => [one.pointer, one.message]));
+  const submit = async () => {
+    tried.value = true;
+    if (!render.value || !parsed.value) return;
+    busy.value = true;
+    try {
+      const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
+      const job = await send<Job>('POST', 'v1/jobs', parsed.value, {'Idempotency-Key': key, 'If-Match': `"${render.value.render_hash}"`});
+      draft = undefined;
+      say(`${job.name} was submitted`);
+      location.hash = jobHref(job.id);
+    } catch (error) {
+      problems.value = (error as ApiError).problem?.errors ?? [];
+      say((error as Error).message, true);
+    }
+    busy.value = false;
+  };
+  const all = api.value.value?.components.schemas;
+  const top = all?.['JobSpec']?.properties ?? {};
+  const field = (name: string, inner?: string) => {
+    const schema = inner ? resolve(top[name] ?? {}, all!).properties?.[inner] : top[name];
+    const path = inner ? [name, inner] : [name];
+    return schema && <Field key={path.join()} path={path} schema={schema} all={all!} value={valueAt(spec, path)} set={set} errors={errors} required={name === 'name' || name === 'framework'} />;
+  };
+  const grouped = (name: string) => !!resolve(top[name] ?? {}, all!).properties;
+  const native = spec['framework'] === 'native';
+  return <div class="page">
+    <header class="job-head"><div class="job-title"><h1>{from ? 'Again with changes' : 'Submit a job'}</h1></div>
+      <Segments label="Written as" value={asText ? 'text' : ''} options={[['', 'Form'], ['text', 'JSON']]} set={(as) => setQuery({as})} /></header>
+    <div class="submit-grid">
+      <form class="card" aria-label="Specification" onSubmit={(event) => { event.preventDefault(); void submit(); }} noValidate>
+        {asText || parsed.error ? <div class="field"><label for="text">Specification, as <code>lockstep submit</code> reads it; comments are allowed</label>
+          <textarea id="text" class="editor" spellcheck={false} rows={30} value={text.value} aria-invalid={parsed.error ? true : undefined} onInput={(event) => { text.value = event.currentTarget.value; }} />{parsed.error && <p class="bad" role="alert"><Safe text={parsed.error} /></p>}</div>
+          : <Show asked={api.value} what="the form">{() => <>
+            <div class="fields">{kFirst.filter((name) => name !== 'command' || !native).map((name) => field(name))}{['nodes', 'ranks_per_node', 'gpus_per_node', 'time_limit'].map((name) => field('resources', name))}</div>
+            {native && field('train')}
+            <details class="group"><summary>More of resources</summary><div class="fields">{['cpus_per_rank', 'memory_mb_per_node', 'gpu_type', 'spares', 'binding'].map((name) => field('resources', name))}</div></details>
+            <div class="fields fields-more">{['setup', 'environment'].map((name) => field(name))}</div>
+            {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
+            <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}
+        <div class="row end submit-row">{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'thing')} to mend</span>}
+          <button type="submit" class="button solid" disabled={busy.value || !render.value}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
+      </form>
+      <div>
+        <Card title="What would run" aside={<span class="quiet" role="status">{checking.value ? 'asking lockstepd…' : ''}</span>}>
+          {render.value ? <Preview render={render.value} warnings={render.value.warnings} />
+            : fresh ? <p class="quiet">Say what to run; lockstepd answers here as you type.</p>
+            : refused.value ? <p class="bad"><Safe text={refused.value} most={500} /></p>
+            : <ul class="plain" role="status">{problems.value.map((one) => <li key={one.pointer + one.message} class="bad"><code><Safe text={one.pointer} most={100} /></code> <Safe text={one.message} most={300} /></li>)}</ul>}</Card>
+        {original.value && parsed.value && <Card title="Different from the job it was"><Diff a={original.value} b={parsed.value} names={['then', 'now']} /></Card>}
+      </div></div></div>;
+}
