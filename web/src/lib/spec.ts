@@ -5,7 +5,7 @@ export interface Difference {path: string; a?: string; b?: string}
 function leaves(value: unknown, path: string, out: Map<string, string>): void {
   if (value !== null && typeof value === 'object' && !Array.isArray(value) && Object.keys(value).length) {
     for (const [name, inner] of Object.entries(value)) leaves(inner, path ? `${path}.${name}` : name, out);
-  } else {
+  } else if (typeof value !== 'object' || Array.isArray(value)) {
     out.set(path, typeof value === 'string' ? value : JSON.stringify(value) ?? '');
   }
 }

@@ -7,7 +7,7 @@ export type Weight = 'bad' | 'warn' | 'good' | 'plain' | 'quiet';
 const text = (value: unknown): string => (typeof value === 'string' ? value : typeof value === 'number' ? String(value) : '');
 
 const kAnomalies: Record<string, string> = {
-  straggler: 'slow rank', slow_node: 'slow node', nonfinite: 'value that is no number', loss_spike: 'loss spike', grad_norm_spike: 'gradient spike',
+  straggler: 'slow rank', slow_node: 'slow node', nonfinite: 'not a number', loss_spike: 'loss spike', grad_norm_spike: 'gradient spike',
   divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank', hang: 'hang',
 };
 export const anomalyName = (kind: string): string => kAnomalies[kind] ?? kind.replace(/_/g, ' ');

@@ -127,7 +127,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
     <td class="only-wide"><bdi>{job.user}</bdi></td>
     <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>
     <td class="right"><Progress job={job} /></td>
-    <td class="only-wide"><LossLine job={job} /></td>
+    <td><LossLine job={job} /></td>
     <td class="right only-wide" title="Share of the time that went into steps that count">{job.ettr !== undefined && percent(job.ettr)}</td>
     <td class="right when"><Age job={job} /></td>
     <td class="wide-column"><Verdict job={job} /></td>
@@ -157,7 +157,7 @@ export function Jobs(): JSX.Element {
         ? <Empty title={filtered || words ? 'No job is like that' : 'No job yet'}>{filtered || words ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: ''})}>Show all</button>
           : <>{maySubmit.value && <a class="button solid" href="#/submit">Submit the first</a>}<p>Or from a shell: <code>lockstep run -n 2 -- python train.py</code></p></>}</Empty>
         : <div class="table-wrap" role="region" aria-label="Jobs" tabIndex={0}><table class="table jobs"><caption class="away">{plural(shown.length, 'job')}</caption>
-          <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col" class="only-wide">Loss</th><th scope="col" class="right only-wide">ETTR</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>
+          <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col">Loss</th><th scope="col" class="right only-wide">ETTR</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>
           <tbody>{shown.map((job) => <Row key={job.id} job={job} picked={picked.value.includes(job.id)} pick={(on) => { picked.value = on ? [...picked.value, job.id].slice(-10) : picked.value.filter((id) => id !== job.id); }} />)}</tbody></table></div>}
       {page.next_cursor && <p class="center"><button type="button" class="button" onClick={more}>Earlier jobs</button></p>}
     </>}</Show>

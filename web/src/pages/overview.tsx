@@ -110,6 +110,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const anomalies = anomaliesOf(events);
   const bad = job.cause && job.state !== 'cancelled' ? job.cause : undefined;
   const broken = anomalies[0];
+  const before = lastCause(job);
   const ratio = slow?.ratio;
   const isSlow = ratio !== undefined && ratio > 1.25;
   const nan = (job.anomalies?.['nonfinite'] ?? 0) > 0;
@@ -124,11 +125,16 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} : ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
       value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
-      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}{anomalies.length > 1 && `, and ${anomalies.length - 1} more`}</> : restarts(job) > 0 ? `${count(job.lost_steps ?? 0)} steps were made twice` : job.warnings?.length ? plural(job.warnings.length, 'warning') : 'no anomaly was seen'} />
+      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}{anomalies.length > 1 && `, and ${anomalies.length - 1} more`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : 'no anomaly was seen'} />
   </div>;
 }
 
-export function restarts(job: Job): number {
+/** What ended the newest generation that something ended. */
+function lastCause(job: Job): Cause | undefined {
+  return (job.attempts ?? []).flatMap((attempt) => attempt.generations).reverse().find((one) => one.cause)?.cause;
+}
+
+function restarts(job: Job): number {
   return Math.max(0, (job.attempts ?? []).reduce((sum, attempt) => sum + attempt.generations.length, 0) - 1);
 }
 
@@ -183,7 +189,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
   const charts = [...rest].sort((a, b) => order(a) - order(b) || a.localeCompare(b));
   const anomalies = anomaliesOf(list);
   const bad = job.cause && (job.state === 'failed' || !isOver(job)) ? job.cause : undefined;
-  const before = !bad && !isOver(job) ? [...(job.attempts ?? [])].flatMap((attempt) => attempt.generations).reverse().find((one) => one.cause)?.cause : undefined;
+  const before = !bad && !isOver(job) ? lastCause(job) : undefined;
   const many = (ranksOf(job) ?? 1) > 1;
   return <>
     {bad && <CauseBanner job={job} cause={bad} />}

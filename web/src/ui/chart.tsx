@@ -169,10 +169,11 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
             ctx.lineTo(left - size, bottom - size);
             ctx.fill();
           } else {
-            ctx.setLineDash(mark.kind === 'restart' ? [] : [3 * ratio, 3 * ratio]);
+            ctx.setLineDash(mark.kind === 'anomaly' || mark.kind === 'failure' ? [3 * ratio, 3 * ratio] : []);
             ctx.beginPath();
             ctx.moveTo(left, u.bbox.top);
-            ctx.lineTo(left, u.bbox.top + u.bbox.height);
+            // There may be hundreds of values that are no number: a short stroke each.
+            ctx.lineTo(left, u.bbox.top + (mark.kind === 'nonfinite' ? 9 * ratio : u.bbox.height));
             ctx.stroke();
           }
         }
@@ -195,7 +196,7 @@ function placeMarks(u: uPlot, marks: Mark[]): PlacedMark[] {
     const left = u.valToPos(mark.x, 'x');
     if (left < -1 || left > width + 1) continue;
     const last = out[out.length - 1];
-    if (last && left + offset - last.left < kGroupPixels) {
+    if (last && left + offset - last.left < (mark.kind === 'nonfinite' ? 3 : 1) * kGroupPixels) {
       last.more++;
       if (rank.indexOf(mark.kind) > rank.indexOf(last.mark.kind)) last.mark = mark;
     } else {

@@ -1,0 +1,58 @@
+import {describe, expect, it} from 'vitest';
+import {append, byWorst, decodeColumn, decodeHeat, kScale, span} from '../src/lib/heat';
+
+function packed(rows: number, columns: number, cells: number[], low = 0, high = 253, step = 100, width = 1, perRow = 1): ArrayBuffer {
+  const buffer = new ArrayBuffer(56 + cells.length);
+  const view = new DataView(buffer);
+  view.setUint32(0, 0x3148534c, true);
+  view.setUint16(4, 1, true);
+  [rows, columns, 0, perRow].forEach((value, i) => view.setUint32(8 + 4 * i, value, true));
+  view.setBigInt64(24, BigInt(step), true);
+  view.setBigInt64(32, BigInt(width), true);
+  view.setFloat64(40, low, true);
+  view.setFloat64(48, high, true);
+  new Uint8Array(buffer, 56).set(cells);
+  return buffer;
+}
+
+describe('heatmap', () => {
+  it('decodes row by row into columns', () => {
+    const heat = decodeHeat(packed(2, 3, [1, 2, 0, 254, 255, 3]));
+    expect([heat.rows, heat.columns, heat.firstStep]).toEqual([2, 3, 100]);
+    expect([...heat.cells]).toEqual([0, 253, 1, Infinity, NaN, 2]);
+  });
+  it('refuses what is none or cut off', () => {
+    expect(() => decodeHeat(new ArrayBuffer(10))).toThrow('not a heatmap');
+    expect(() => decodeHeat(packed(9, 9, [1]))).toThrow('cut off');
+  });
+  it('appends steps, fills holes, forgets the oldest', () => {
+    let heat = decodeHeat(packed(1, 2, [1, 2]));
+    heat = append(heat, 103, Float32Array.of(7), 4);
+    expect([...heat.cells]).toEqual([0, 1, NaN, 7]);
+    heat = append(heat, 104, Float32Array.of(8), 4);
+    expect([heat.firstStep, ...heat.cells]).toEqual([101, 1, NaN, 7, 8]);
+    expect([...append(heat, 104, Float32Array.of(9), 4).cells]).toEqual([1, NaN, 7, 9]);
+    expect(append(heat, 5, Float32Array.of(9), 4)).toBe(heat);
+  });
+  it('a column of the stream keeps the highest of the ranks that share a row', () => {
+    const base64 = btoa(String.fromCharCode(1, 254, 0, 128));
+    expect([...decodeColumn(base64, 0, 253, 2, 2)]).toEqual([253, 127]);
+  });
+  it('appends one of 10,000 ranks within 40 ms', () => {
+    const cells = btoa(String.fromCharCode(...Array.from({length: 10_000}, (_, i) => 1 + (i % 250))));
+    let heat = decodeHeat(packed(1000, 600, Array.from({length: 600_000}, () => 9), 0, 1, 0, 1, 10));
+    const start = performance.now();
+    for (let i = 0; i < 20; i++) heat = append(heat, 600 + i, decodeColumn(cells, 0, 1, 1000, 10), 600);
+    expect((performance.now() - start) / 20).toBeLessThan(40);
+  });
+  it('one stall does not wash out the rest; the slowest comes first', () => {
+    const cells = Float32Array.from({length: 1000}, (_, i) => 1 + (i % 10) / 100);
+    cells[500] = 1e6;
+    expect(span(cells).high).toBeLessThan(2);
+    expect(byWorst(decodeHeat(packed(3, 2, [1, 1, 200, 200, 5, 5])))).toEqual([1, 2, 0]);
+  });
+  it('the scale rises in lightness', () => {
+    const light = (c: number) => 0.2126 * (c & 255) + 0.7152 * ((c >> 8) & 255) + 0.0722 * ((c >> 16) & 255);
+    for (let i = 8; i < 256; i += 8) expect(light(kScale[i]!)).toBeGreaterThan(light(kScale[i - 8]!));
+  });
+});

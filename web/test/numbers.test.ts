@@ -1,0 +1,65 @@
+import {describe, expect, it} from 'vitest';
+import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
+import {align, smooth, trend, usual, zigzag} from '../src/lib/series';
+import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
+import {csv, shellWord} from '../src/lib/export';
+
+describe('format', () => {
+  it('numbers', () => {
+    expect([0, 0.0371234, 12.3456, 4812, 48123, 1.2e-7, 1e9].map((v) => number(v))).toEqual(['0', '0.03712', '12.35', '4812', '48\u2009123', '1.20e-7', '1.00e9']);
+    expect([number('nan'), number('-inf'), number(undefined)]).toEqual(['NaN', '−∞', '–']);
+    expect(loose('inf')).toBe(Infinity);
+    expect(count(1234567)).toBe('1\u2009234\u2009567');
+  });
+  it('durations', () => {
+    expect([0.000004, 0.038, 1.239, 185, 8040, 277_000].map((v) => duration(v))).toEqual(['4 µs', '38 ms', '1.24 s', '3 min 05 s', '2 h 14 min', '3 d 4 h']);
+    expect([clock(42), clock(725), clock(11_049)]).toEqual(['0:42', '12:05', '3:04:09']);
+    expect(bytes(1_234_567)).toBe('1.2 MB');
+  });
+  it('ranks', () => {
+    expect(rankRanges([7, 0, 1, 2, 3, 3])).toBe('0-3,7');
+    expect(parseRanks('0-3, 7,x')).toEqual([0, 1, 2, 3, 7]);
+    expect(parseRanks('0-9999999').length).toBe(256);
+  });
+});
+
+describe('series', () => {
+  it('the average is debiased, and gaps stay gaps', () => {
+    const out = smooth([1, 1, null, 1], 0.9);
+    expect(out[2]).toBeNull();
+    for (const i of [0, 1, 3]) expect(out[i]).toBeCloseTo(1, 12);
+    expect(smooth([0, 10], 0.5)[1]).toBeCloseTo(20 / 3);
+  });
+  it('aligns other steps', () => {
+    expect(align([{x: [1, 3], y: [10, 30]}, {x: [2, 3], y: [5, 6]}])).toEqual({x: [1, 2, 3], columns: [[10, null, 30], [null, 5, 6]]});
+  });
+  it('draws both extremes of a bucket, its last value last', () => {
+    expect(zigzag([[10, 1, 9, 8], [20, 2, 2, 2]])).toEqual({x: [10, 15, 20], y: [1, 9, 2]});
+    expect(zigzag([[10, 1, 9, 2], [20, 2, 2, 2]]).y.slice(0, 2)).toEqual([9, 1]);
+  });
+  it('finds what is usual', () => {
+    const values = [...Array.from({length: 200}, (_, i) => 1 + i / 1000), 1e6];
+    expect(usual([values])!.high).toBeLessThan(2);
+    expect(usual([[1, 2]])).toBeUndefined();
+  });
+  it('says how it goes', () => {
+    expect(trend(Array.from({length: 80}, (_, i) => 100 - i))).toBeLessThan(-0.1);
+    expect(trend([1, 2])).toBeUndefined();
+  });
+});
+
+describe('metrics', () => {
+  const text = '# HELP x y\nx_bucket{le="0.1"} 50\nx_bucket{le="1"} 100\nx_bucket{le="+Inf"} 100\ny{a="b c"} 3\nz 4 1700\n';
+  it('reads and sums', () => {
+    const samples = parseMetrics(text);
+    expect(samples.find((one) => one.name === 'y')).toEqual({name: 'y', labels: 'a="b c"', value: 3});
+    expect(samples.find((one) => one.name === 'z')!.value).toBe(4);
+    expect(quantile(histogram(samples, 'x'), 0.5)).toBeCloseTo(0.1);
+    expect(quantile(histogram(samples, 'x'), 0.99)).toBeCloseTo(0.982);
+  });
+});
+
+it('a CSV reads back', () => {
+  expect(csv(['step', 'a "b", c'], [1, 2], [[0.5, null]])).toBe('step,"a ""b"", c"\r\n1,0.5\r\n2,\r\n');
+  expect(shellWord("it's")).toBe(`'it'\\''s'`);
+});

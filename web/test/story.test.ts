@@ -1,0 +1,72 @@
+import {describe as suite, expect, it} from 'vitest';
+import {causeLine, describe, lastFrames, marksOf, phasesOf} from '../src/lib/story';
+import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue} from '../src/lib/spec';
+import {MessageReader} from '../src/lib/sse';
+import type {Job, JobEvent} from '../src/types';
+
+const at = (s: number) => new Date(1.7e12 + s * 1000).toISOString();
+const job = {
+  id: 'ls-0', name: 'x', user: 'u', framework: 'pytorch', state: 'succeeded', labels: {}, resources: {}, submitted_at: at(0), started_at: at(3), finished_at: at(60),
+  attempts: [{number: 1, state: 'succeeded', nodes: ['n0'], created_at: at(0), started_at: at(2), finished_at: at(60), generations: [
+    {number: 1, started_at: at(3), running_at: at(4), finished_at: at(20), step: 130, cause: {class: 'rank_exit', message: 'rank 1 failed', rank: 1}},
+    {number: 2, started_at: at(21), running_at: at(22), finished_at: at(60), resumed_from_step: 100, step: 500}]}],
+} as unknown as Job;
+
+suite('story', () => {
+  it('phases follow each other without a hole, from the submission to the end', () => {
+    const phases = phasesOf(job, 0);
+    expect(phases.map((p) => p.kind)).toEqual(['queue', 'launch', 'rendezvous', 'run', 'between', 'rendezvous', 'run']);
+    expect(phases[0]!.from).toBe(1.7e9);
+    for (let i = 1; i < phases.length; i++) expect(phases[i]!.from).toBe(phases[i - 1]!.to);
+    expect(phases[phases.length - 1]!.to).toBe(1.7e9 + 60);
+  });
+  it('a job that waits has one phase that is open', () => {
+    const phases = phasesOf({...job, state: 'queued', finished_at: undefined, attempts: [{number: 1, state: 'queued', nodes: [], generations: [], created_at: at(0)}]} as unknown as Job, 1.7e9 + 9);
+    expect(phases).toMatchObject([{kind: 'queue', open: true, to: 1.7e9 + 9}]);
+  });
+  it('marks restarts, failures, checkpoints and anomalies', () => {
+    const events = [{seq: 1, time: at(9), kind: 'checkpoint_saved', data: {step: 100}}, {seq: 2, time: at(10), kind: 'anomaly', rank: 5, data: {anomaly: 'straggler', step: 90, message: 'slow'}},
+      {seq: 3, time: at(11), kind: 'anomaly', data: {anomaly: 'hang', over: true}}] as JobEvent[];
+    expect(marksOf(job, events).map((mark) => [mark.kind, mark.step])).toEqual([['checkpoint', 100], ['anomaly', 90], ['failure', 130], ['restart', 100]]);
+  });
+  it('an attempt that ended well is no bad news', () => {
+    expect(describe({seq: 1, time: at(1), kind: 'attempt_ended', attempt: 1, data: {cause: {class: 'none', message: ''}}})).toEqual({text: 'Attempt 1 is over', weight: 'plain'});
+    expect(describe({seq: 1, time: at(1), kind: 'rank_exited', rank: 2, node: 'n1', data: {exit_code: 1, signal: 0, error_type: 'KeyError', error: "'x'"}}).text).toBe("rank 2 on n1 failed with exit code 1: KeyError: 'x'");
+    expect(describe({seq: 1, time: at(1), kind: 'something_new', data: {message: 'hello'}}).text).toBe('something new: hello');
+  });
+  it('the cause is its exception, the traceback its end', () => {
+    expect(causeLine({class: 'rank_exit', message: 'm', exception: {type: 'ValueError', message: 'no'}})).toBe('ValueError: no');
+    expect(lastFrames('a\nb\nc\n', 2)).toEqual({head: 'a', tail: 'b\nc'});
+  });
+});
+
+suite('specifications', () => {
+  it('what is different, leaf by leaf', () => {
+    expect(diffJson({a: 1, b: {c: [1]}, e: {}}, {a: 2, b: {c: [1], d: 'x'}})).toEqual([{path: 'a', a: '1', b: '2'}, {path: 'b.d', a: undefined, b: 'x'}]);
+  });
+  it('a value goes in and out; empty groups go with it', () => {
+    const with_ = withValue({name: 'x'}, ['recovery', 'max_restarts'], 2);
+    expect(with_).toEqual({name: 'x', recovery: {max_restarts: 2}});
+    expect(valueAt(with_, ['recovery', 'max_restarts'])).toBe(2);
+    expect(withValue(with_, ['recovery', 'max_restarts'], undefined)).toEqual({name: 'x'});
+  });
+  it('commands as a shell splits them', () => {
+    expect(splitCommand(`python3 "my train.py" --x='a b' c\\ d ''`)).toEqual(['python3', 'my train.py', '--x=a b', 'c d', '']);
+    for (const argv of [['a', "it's", ''], ['--lr', '0.1', 'x y']]) expect(splitCommand(joinCommand(argv))).toEqual(argv);
+  });
+  it('comments are allowed, also beside URLs', () => {
+    expect(parseDocument('{"a": "http://x", // why\n /* not */ "b": 1}')).toEqual({a: 'http://x', b: 1});
+  });
+});
+
+suite('server-sent events', () => {
+  it('come whole over any cut, with the newest id', () => {
+    const text = 'retry: 2000\nid: 5\n\nid: 6\nevent: finished\ndata: {"a":\ndata: 1}\n\n: still here\n\nevent: ranks\ndata: x\n\n';
+    for (let cut = 1; cut < text.length; cut += 3) {
+      const reader = new MessageReader();
+      const all = [...reader.push(text.slice(0, cut)), ...reader.push(text.slice(cut))];
+      expect(all).toEqual([{id: '6', event: 'finished', data: '{"a":\n1}'}, {id: undefined, event: 'ranks', data: 'x'}]);
+      expect([reader.lastId, reader.retry]).toEqual(['6', 2000]);
+    }
+  });
+});
