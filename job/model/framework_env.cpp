@@ -128,6 +128,12 @@ void add_jax(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out.try_emplace("SLURM_LOCALID", std::to_string(place.local_rank));
 }
 
+// A script may also choose its backend itself, before it imports Keras.
+bool names_keras_backend(const JobSpec& spec) {
+    return spec.environment.count("KERAS_BACKEND") != 0 ||
+           spec.recorded_environment.count("KERAS_BACKEND") != 0;
+}
+
 // keras/src/distribution/distribution_lib.py: the first address is the coordinator's.
 void add_keras_jax(Variables& out, const RankPlace& place) {
     out["KERAS_DISTRIBUTION_JOB_ADDRESSES"] = comma_joined(place.endpoints);
@@ -240,7 +246,9 @@ void add_framework(Variables& out, const JobSpec& spec, const RankPlace& place) 
         case Framework::keras:
             if (needs_endpoints(spec) && runs_tensorflow(spec)) {
                 add_tensorflow(out, spec, place);
-            } else if (needs_endpoints(spec) && keras_backend(spec) == "jax") {
+            }
+            if (needs_endpoints(spec) &&
+                (keras_backend(spec) == "jax" || !names_keras_backend(spec))) {
                 add_keras_jax(out, place);
             }
             break;

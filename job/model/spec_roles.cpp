@@ -247,8 +247,12 @@ std::string_view to_string(Launch launch) {
 }
 
 std::string_view keras_backend(const JobSpec& spec) {
-    const auto named = spec.environment.find("KERAS_BACKEND");
-    return named == spec.environment.end() ? std::string_view{"tensorflow"} : named->second;
+    for (const auto* variables : {&spec.environment, &spec.recorded_environment}) {
+        if (const auto named = variables->find("KERAS_BACKEND"); named != variables->end()) {
+            return named->second;
+        }
+    }
+    return "tensorflow";
 }
 
 bool needs_endpoints(const JobSpec& spec) {

@@ -180,8 +180,11 @@ TEST(FrameworkEnvironment, TensorFlowWorkersOnOneNodeShareItsGpus) {
 
 TEST(FrameworkEnvironment, KerasByItsBackend) {
     JobSpec keras = spec(Framework::keras);
+    const Variables on_tensorflow =
+        rank_environment(spec(Framework::tensorflow), with_endpoints(), {});
+    keras.environment["KERAS_BACKEND"] = "tensorflow";
     EXPECT_EQ(rank_environment(keras, with_endpoints(), {}),
-              rank_environment(spec(Framework::tensorflow), with_endpoints(), {}));
+              merged(on_tensorflow, {{"KERAS_BACKEND", "tensorflow"}}));
     keras.environment["KERAS_BACKEND"] = "jax";
     EXPECT_EQ(rank_environment(keras, with_endpoints(), {}),
               merged(endpoint_contract(), {{"KERAS_BACKEND", "jax"},
@@ -191,6 +194,23 @@ TEST(FrameworkEnvironment, KerasByItsBackend) {
     keras.environment["KERAS_BACKEND"] = "torch";
     EXPECT_EQ(rank_environment(keras, place(), {}),
               merged(contract(), {{"KERAS_BACKEND", "torch"}}));
+}
+
+// A script on JAX that set KERAS_BACKEND itself found no coordinator.
+TEST(FrameworkEnvironment, KerasWhoseScriptChoosesTheBackendIsToldBoth) {
+    const auto told = rank_environment(spec(Framework::keras), with_endpoints(), {});
+    EXPECT_EQ(told.count("TF_CONFIG"), 1U);
+    EXPECT_EQ(told.at("KERAS_DISTRIBUTION_JOB_ADDRESSES"), kAllVariables);
+    EXPECT_EQ(told.at("KERAS_DISTRIBUTION_PROCESS_ID"), "5");
+}
+
+TEST(FrameworkEnvironment, TheBackendThatTheCallersShellNamesCounts) {
+    JobSpec keras = spec(Framework::keras);
+    keras.inherit_environment = true;
+    keras.recorded_environment["KERAS_BACKEND"] = "jax";
+    const auto told = rank_environment(keras, with_endpoints(), {});
+    EXPECT_EQ(told.count("TF_CONFIG"), 0U);
+    EXPECT_EQ(told.count("KERAS_DISTRIBUTION_PROCESS_ID"), 1U);
 }
 
 TEST(FrameworkEnvironment, PaddleCollectiveOnTheCpuAndOnGpus) {

@@ -70,6 +70,18 @@ class Hooks(unittest.TestCase):
         self.assertIn("in load", note["traceback"])
         self.assertTrue(before <= note["time"] <= time.time(), note)
 
+    def test_an_exit_function_that_waits_for_the_others_after_an_exception_is_not_waited_for(self):
+        # jax.distributed shuts down so, for five minutes, while the others wait for this process's next step.
+        script = ("import atexit, threading, _lockstep_hooks\n"
+                  "_lockstep_hooks._EXIT_SECONDS = 0.3\n"
+                  "def shut_down():\n    threading.Event().wait()\n"
+                  "atexit.register(shut_down)\n"
+                  "raise ValueError('label 17')\n")
+        done = self.run_script(script, 1, LOCKSTEP_WORLD_SIZE="2")
+        self.assertIn("ValueError: label 17", done.stderr)
+        self.assertIn("in shut_down", done.stderr, "the stacks say where it waited")
+        self.assertEqual([note["message"] for note in self.told()], ["label 17"])
+
     def test_sys_exit_tells_the_exception_that_is_handled_or_the_place(self):
         self.run_script("import sys\ntry:\n    {}['w']\nexcept KeyError:\n    sys.exit(3)\n", 3)
         note = self.told_once()

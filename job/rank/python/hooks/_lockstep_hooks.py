@@ -8,6 +8,8 @@ sees: hooks call what was there before, nothing raises, nothing waits longer tha
   "final": it ends the process. Otherwise it may (a thread's, one that sys.exit() was called for, one that
   leaves through destroy_process_group()); it counts only if the process then fails without a final one.
   "chain": [[type, message], ...] of the exceptions it came from, the oldest first, itself the last.
+* A process of several that an uncaught exception ends has 30 seconds for it once its exit functions run: jax's
+  wait five minutes for the other processes, which wait for this one. Then it says where it waits, and ends.
 * Signal 45 (SIGRTMIN+11) writes the Python stacks of all threads into stacks.<pid> beside the socket
   (faulthandler: no ptrace, no lock, works while the interpreter is stuck). The agent sends it only to
   processes that hold that file and catch the signal.
@@ -27,6 +29,7 @@ _MESSAGE_BYTES = 2 << 10
 _CHAIN = 16
 _FOLLOWS = 5.0  # seconds from an exception that was caught to the exit for it
 _PATIENCE = 0.25  # seconds, for an agent that does not answer
+_EXIT_SECONDS = 30.0
 
 _socket_path = ""
 _stacks = None  # (path, pid that made it)
@@ -162,9 +165,32 @@ def _hook_uncaught():
     def excepthook(kind, value, trace):
         if isinstance(value, BaseException):
             note(value, True, trace)
+            _end_in_time()
         before(kind, value, trace)
 
     sys.excepthook = excepthook
+
+
+def _end_in_time():
+    """The exit functions that are there by now, jax.distributed's among them, get _EXIT_SECONDS."""
+    if os.environ.get("LOCKSTEP_WORLD_SIZE", "1") in ("", "0", "1"):
+        return  # nobody waits for it
+    try:
+        import atexit
+
+        atexit.register(_watch_the_end)  # the last one registered runs first
+    except Exception:
+        pass
+
+
+def _watch_the_end():
+    try:
+        import faulthandler
+
+        # Works while the interpreter is stuck; the stacks it prints say where.
+        faulthandler.dump_traceback_later(_EXIT_SECONDS, exit=True, file=2)
+    except Exception:
+        pass
 
 
 def _hook_exit():
@@ -305,12 +331,25 @@ class _AfterImport:
         return spec
 
 
-def _after_import(name, act):
+def after_import(name, act):
+    """Calls act(module) once the module's own code has run: now, if it has."""
     module = sys.modules.get(name)
     if module is not None:
         act(module)
     else:
         _wanted.setdefault(name, []).append(act)
+
+
+# --- measuring, if the job asks for it -------------------------------------------------------------
+
+# What is there first begins it; the package then waits for the rest (lockstep/_auto.py).
+_MEASURED = ("torch", "keras.src.callbacks.callback_list", "tf_keras.src.callbacks", "paddle.hapi.callbacks")
+
+
+def _measure(_module):
+    import lockstep
+
+    lockstep.auto()
 
 
 # --- stacks ----------------------------------------------------------------------------------------
@@ -340,12 +379,15 @@ def install():
     atexit.register(_at_exit)  # the first one registered runs last
     _hook_uncaught()
     _hook_exit()
-    _after_import("threading", _hook_threading)
-    _after_import("multiprocessing.process", _hook_multiprocessing)
-    _after_import("torch.distributed.distributed_c10d", _hook_torch)
+    after_import("threading", _hook_threading)
+    after_import("multiprocessing.process", _hook_multiprocessing)
+    after_import("torch.distributed.distributed_c10d", _hook_torch)
     import _lockstep_ranks
 
-    _lockstep_ranks.install(_after_import)
+    _lockstep_ranks.install(after_import)
+    if os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "measure":
+        for name in _MEASURED:
+            after_import(name, _measure)
     sys.meta_path.insert(0, _AfterImport)
     try:
         _register_stacks()
