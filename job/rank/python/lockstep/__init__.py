@@ -18,8 +18,16 @@ time limit is near), so that the loop can write one and go on:
     if step % 1000 == 0 or lockstep.checkpoint_requested():
         save(model)
 
-All functions may be called from any thread (the first checkpoint_requested() from the main one). After ``os.fork()`` the child opens its own connection.
+``context()`` is which rank of what this process is. ``auto()`` measures a script that reports nothing. For frameworks:
+``lockstep.lightning``, ``.keras``, ``.transformers``, ``.accelerate``, ``.paddle``, ``.jax``.
+
+From outside a job, ``submit()``, ``Daemon`` and ``AsyncDaemon`` submit, wait for and read jobs.
+
+All functions may be called from any thread (the first checkpoint_requested() from the main one). After ``os.fork()``
+the child opens its own connection.
 """
+
+import importlib as _importlib
 
 from lockstep._client import (
     Client,
@@ -44,18 +52,33 @@ from lockstep._client import (
 )
 from lockstep._checkpoint import checkpoint_requested
 
+from lockstep._context import RankContext, context
+
+__version__ = "0.1.0"
+
 __all__ = [
+    "AsyncDaemon",
     "Client",
     "Conflict",
+    "Daemon",
+    "DaemonError",
+    "FunctionFailed",
+    "FunctionJob",
+    "Job",
+    "JobFailed",
     "LockstepError",
     "NotFound",
+    "RankContext",
+    "Series",
     "TimedOut",
     "TooLarge",
     "add",
+    "auto",
     "barrier",
     "cas",
     "checkpoint",
     "checkpoint_requested",
+    "context",
     "delete",
     "dropped_reports",
     "get",
@@ -64,5 +87,22 @@ __all__ = [
     "phase",
     "report",
     "set",
+    "submit",
     "wait",
 ]
+
+# Loaded when they are asked for: a rank that only reports pays for nothing else.
+_LATER = {
+    "auto": "lockstep._auto",
+    **{name: "lockstep.daemon" for name in ("AsyncDaemon", "Daemon", "DaemonError", "Job", "JobFailed", "Series")},
+    **{name: "lockstep.functions" for name in ("FunctionFailed", "FunctionJob", "submit")},
+}
+_MODULES = ("accelerate", "daemon", "functions", "jax", "keras", "lightning", "paddle", "transformers")
+
+
+def __getattr__(name):
+    if name in _LATER:
+        return getattr(_importlib.import_module(_LATER[name]), name)
+    if name in _MODULES:
+        return _importlib.import_module("lockstep." + name)
+    raise AttributeError(f"module 'lockstep' has no attribute {name!r}")

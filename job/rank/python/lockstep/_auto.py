@@ -1,0 +1,312 @@
+"""Measuring a script that reports nothing: lockstep.auto().
+
+    import lockstep
+    lockstep.auto()            # before the model is made; or LOCKSTEP_PYTHON_HOOKS=measure in the job's environment
+
+Each optimizer step of this process is reported then: loss, step_seconds, data_wait_seconds, and with
+DistributedDataParallel on the CPU comm_wait_seconds and busy_seconds. How, by what the script uses:
+
+* Lightning, Hugging Face's Trainer, Keras' fit(), Paddle's Model.fit(): this package's callback is added.
+* torch without any of these: a step is what the first optimizer's step() ends. The loss is what backward() was called
+  on since the step before, added up (of accumulated micro-batches each is a part; with a GradScaler it is the scaled
+  loss); data wait is the time in a DataLoader's next; communication wait is the time from the last gradient that this
+  rank had computed to the end of backward(). On a GPU neither is known and the loss is sent when it has arrived:
+  nothing waits for the device.
+
+A script that reports its own loss keeps doing so: then only times are added. Without Lockstep auto() does nothing and
+returns False.
+"""
+
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+import lockstep
+from lockstep import _client
+from lockstep._measure import Later
+
+__all__ = ["auto"]
+
+_on = False
+_owned = 0  # > 0 while a framework's own callback reports
+
+
+def auto() -> bool:
+    """Measures this process from now on; once. Returns whether it does (False: not started by Lockstep)."""
+    global _on
+    if "LOCKSTEP_SOCKET" not in os.environ:
+        return False
+    if _on:
+        return True
+    _on = True
+    for name, act in WHEN_IMPORTED.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            act(module)
+        else:
+            _after_import(name, act)
+    return True
+
+
+class _AfterImport:
+    """Finds nothing itself, but has something done after a module's own code has run."""
+
+    wanted: Dict[str, Callable[[Any], None]] = {}
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        act = cls.wanted.pop(name, None)
+        if act is None:
+            return None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None and finder is not cls else None
+            if spec is None:
+                continue
+            execute = getattr(spec.loader, "exec_module", None)
+            if execute is not None and not isinstance(spec.loader, type):
+                def exec_module(module: Any, execute: Any = execute) -> None:
+                    execute(module)
+                    _quietly(act, module)
+
+                spec.loader.exec_module = exec_module
+            return spec
+        return None
+
+
+def _after_import(name: str, act: Callable[[Any], None]) -> None:
+    hooks = sys.modules.get("_lockstep_hooks")
+    if hooks is not None and hasattr(hooks, "after_import"):
+        hooks.after_import(name, act)  # one finder is enough
+        return
+    if _AfterImport not in sys.meta_path:
+        sys.meta_path.insert(0, _AfterImport)  # type: ignore[arg-type]
+    _AfterImport.wanted[name] = act
+
+
+def _quietly(function: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        function(*arguments)
+    except Exception as error:  # a measurement never ends a training
+        if os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "debug":
+            sys.stderr.write(f"[lockstep: not measured: {error!r}]\n")
+
+
+def _wrapped(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    before = getattr(owner, name)
+    after = make(before)
+    for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
+        setattr(after, attribute, getattr(before, attribute, None))
+    after.__wrapped__ = before
+    setattr(owner, name, after)
+
+
+# --- frameworks that have callbacks ------------------------------------------------------------------
+
+def _own(function: Any) -> Any:
+    """What a framework's callback reports is not reported a second time by torch's hooks."""
+    def run(*arguments: Any, **options: Any) -> Any:
+        global _owned
+        _owned += 1
+        try:
+            return function(*arguments, **options)
+        finally:
+            _owned -= 1
+    return run
+
+
+def _lightning(module: Any) -> None:
+    def make(init: Any) -> Any:
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            init(self, *arguments, **options)
+            _quietly(add, self)
+        return __init__
+
+    def add(trainer: Any) -> None:
+        from lockstep.lightning import LockstepCallback
+
+        if not any(isinstance(one, LockstepCallback) for one in trainer.callbacks):
+            trainer.callbacks.append(LockstepCallback())
+
+    _wrapped(module.Trainer, "__init__", make)
+    _wrapped(module.Trainer, "_run", _own)  # of the process that trains, also of one that ddp_spawn has started
+
+
+def _transformers(module: Any) -> None:
+    def make(init: Any) -> Any:
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            init(self, *arguments, **options)
+            _quietly(add, self)
+        return __init__
+
+    def add(trainer: Any) -> None:
+        from lockstep.transformers import LockstepCallback
+
+        if not any(isinstance(one, LockstepCallback) for one in trainer.callback_handler.callbacks):
+            trainer.add_callback(LockstepCallback())
+
+    _wrapped(module.Trainer, "__init__", make)
+    _wrapped(module.Trainer, "train", _own)
+
+
+def _keras(module: Any) -> None:
+    def make(init: Any) -> Any:
+        def __init__(self: Any, callbacks: Any = None, *arguments: Any, **options: Any) -> None:
+            try:
+                given = [] if callbacks is None else callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]
+                callbacks = [*given, *own(given)]
+            except Exception:
+                pass
+            init(self, callbacks, *arguments, **options)
+        return __init__
+
+    def own(given: Any) -> List[Any]:
+        from lockstep.keras import callback_of
+
+        if any(type(one).__name__ == "LockstepCallback" for one in given):
+            return []
+        # Its own base class is what a list of callbacks derives from, or what stands beside it.
+        base = getattr(module, "Callback", None) or module.CallbackList.__mro__[1]
+        return [callback_of(base)()]
+
+    _wrapped(module.CallbackList, "__init__", make)
+
+
+def _keras_fit(module: Any) -> None:
+    name = {"tensorflow": "TensorFlowTrainer", "jax": "JAXTrainer", "torch": "TorchTrainer"}[
+        module.__name__.split(".")[-2]]
+    _wrapped(getattr(module, name), "fit", _own)
+
+
+def _paddle(module: Any) -> None:
+    def make(configure: Any) -> Any:
+        def config_callbacks(callbacks: Any = None, *arguments: Any, **options: Any) -> Any:
+            out = configure(callbacks, *arguments, **options)
+            _quietly(add, out)
+            return out
+        return config_callbacks
+
+    def add(callbacks: Any) -> None:
+        from lockstep.paddle import LockstepCallback
+
+        if not any(isinstance(one, LockstepCallback) for one in callbacks.callbacks):
+            callback = LockstepCallback()
+            callback.set_model(callbacks.callbacks[0].model)
+            callbacks.append(callback)
+
+    _wrapped(module, "config_callbacks", make)
+
+
+# --- torch by itself ---------------------------------------------------------------------------------
+
+class _Torch:
+    """The step that goes on. One per process; everything here runs in the training's own thread."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.losses: List[Any] = []
+        self.first: Any = None  # the optimizer that counts, by its id
+        self.later = Later()
+        self.last = 0.0
+        self.data_wait = 0.0
+        self.comm_wait = 0.0
+        self.gradient = 0.0  # when the last gradient of this rank's own was there
+        self.has_comm = False
+        self.process = os.getpid()
+
+    def backward_ended(self) -> None:
+        if self.gradient:
+            self.comm_wait += time.perf_counter() - self.gradient
+            self.gradient = 0.0
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        if _owned or os.getpid() != self.process:
+            self.losses.clear()
+            return
+        if self.first is None:
+            self.first = id(optimizer)
+        if id(optimizer) != self.first or not self.losses:
+            return
+        self.step += 1
+        now = time.perf_counter()
+        fields: Dict[str, Any] = {}
+        if self.last:
+            fields["step_seconds"] = now - self.last
+            fields["data_wait_seconds"] = self.data_wait
+            if self.has_comm:
+                fields["comm_wait_seconds"] = self.comm_wait
+                fields["busy_seconds"] = max(fields["step_seconds"] - self.comm_wait - self.data_wait, 0.0)
+        self.last, self.data_wait, self.comm_wait = now, 0.0, 0.0
+        loss = self.losses[0]
+        for one in self.losses[1:]:
+            loss = loss + one
+        self.losses = []
+        if not _client.script_reports_loss:  # it knows better
+            self.later.report(self.step, loss, **fields)
+        elif fields:
+            _client.send_report(self.step, **fields)
+
+
+def _torch(module: Any) -> None:
+    from torch.nn import parallel
+    from torch.optim.optimizer import register_optimizer_step_post_hook  # from torch 2.0
+    from torch.utils.data import dataloader
+
+    state, torch = _Torch(), module
+
+    def make_backward(backward: Any) -> Any:
+        def measured(self: Any, *arguments: Any, **options: Any) -> Any:
+            out = backward(self, *arguments, **options)
+            if not _owned and self.numel() == 1:
+                state.losses.append(self.detach().reshape(()))
+                if len(state.losses) > 4096:  # backward() without an optimizer that is seen
+                    del state.losses[:-1]
+            state.backward_ended()
+            return out
+        return measured
+
+    _wrapped(torch.Tensor, "backward", make_backward)
+    register_optimizer_step_post_hook(lambda optimizer, *_: _quietly(state.optimizer_stepped, optimizer))
+
+    def make_next(before: Any) -> Any:
+        def __next__(self: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return before(self)
+            finally:
+                state.data_wait += time.perf_counter() - begun
+        return __next__
+
+    _wrapped(dataloader._BaseDataLoaderIter, "__next__", make_next)
+
+    def seen(_: Any) -> None:
+        state.gradient = time.perf_counter()
+
+    def make_init(init: Any) -> Any:
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            init(self, *arguments, **options)
+            _quietly(watch, self)
+        return __init__
+
+    def watch(model: Any) -> None:
+        # Only where a gradient that is there has been computed: on a GPU it has been asked for.
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if parameters and all(p.device.type == "cpu" for p in parameters):
+            state.has_comm = True
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(seen)
+
+    _wrapped(parallel.DistributedDataParallel, "__init__", make_init)
+
+
+WHEN_IMPORTED: Dict[str, Callable[[Any], None]] = {
+    "lightning.pytorch.trainer.trainer": _lightning,
+    "pytorch_lightning.trainer.trainer": _lightning,
+    "transformers.trainer": _transformers,
+    "keras.src.callbacks.callback_list": _keras,
+    "tf_keras.src.callbacks": _keras,
+    "keras.src.backend.torch.trainer": _keras_fit,
+    "paddle.hapi.callbacks": _paddle,
+    "torch": _torch,
+}

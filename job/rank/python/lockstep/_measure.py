@@ -1,0 +1,98 @@
+"""What the callbacks share: metric names, the loss of a tensor without waiting for a device, the time of a step."""
+
+import re
+import time
+from collections import deque
+from typing import Any, Dict, Mapping, Optional
+
+from lockstep import _client
+
+_LOSS_NAMES = ("loss", "train_loss", "train/loss", "training_loss", "loss_step", "train_loss_step", "train/loss_step")
+_UNFIT = re.compile(r"[^a-z0-9_]+")
+
+
+def metric_name(name: str) -> str:
+    """'Val/Acc@1' -> 'val_acc_1'; a training loss is 'loss', whatever it is called."""
+    if name.lower() in _LOSS_NAMES:
+        return "loss"
+    out = _UNFIT.sub("_", str(name).lower()).strip("_")
+    if not out or not out[0].isalpha():
+        out = "m_" + out
+    if out in _client.RESERVED:
+        out += "_value"
+    return out[:64]
+
+
+def numbers(values: Optional[Mapping[str, Any]]) -> Dict[str, Any]:
+    """Of a dictionary of a framework's the entries that are a number, by the names that Lockstep takes."""
+    found = {}
+    for name, value in (values or {}).items():
+        try:
+            found[metric_name(name)] = _client._number(name, value)
+        except (TypeError, ValueError, RuntimeError):
+            continue  # a text, an array
+    return found
+
+
+class Later:
+    """Reports whose loss is on a device: sent once it has arrived, so that nothing ever waits for a GPU.
+
+    At most 64 wait; more are dropped, the oldest first.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque = deque(maxlen=64)
+
+    def report(self, step: int, loss: Any, **fields: Any) -> None:
+        if loss is not None and getattr(loss, "is_cuda", False):
+            import torch
+
+            try:
+                copy = loss.detach().to("cpu", non_blocking=True)
+                event = torch.cuda.Event()
+                event.record()
+                self._waiting.append((event, step, copy, time.time(), fields))
+            except RuntimeError:
+                pass
+        else:
+            if loss is not None:
+                fields["loss"] = _client._number("loss", loss.detach() if hasattr(loss, "detach") else loss)
+            _client.send_report(step, **fields)
+        self.flush(False)
+
+    def flush(self, wait: bool) -> None:
+        while self._waiting:
+            event, step, copy, moment, fields = self._waiting[0]
+            if wait:
+                event.synchronize()
+            elif not event.query():
+                return
+            self._waiting.popleft()
+            _client.send_report(step, timestamp=moment, loss=float(copy), **fields)
+
+
+class Clock:
+    """The seconds between two steps, of which so many were waited for data."""
+
+    def __init__(self) -> None:
+        self._last: Optional[float] = None
+        self._since: Optional[float] = None
+        self.data_wait = 0.0
+
+    def batch_wanted(self) -> None:
+        self._since = time.perf_counter()
+
+    def batch_there(self) -> None:
+        if self._since is not None:
+            self.data_wait += time.perf_counter() - self._since
+            self._since = None
+
+    def step(self) -> Dict[str, float]:
+        """The fields of a report: step_seconds (not of the first) and data_wait_seconds."""
+        now = time.perf_counter()
+        fields: Dict[str, float] = {}
+        if self._last is not None:
+            fields["step_seconds"] = now - self._last
+            fields["data_wait_seconds"] = self.data_wait
+        self._last, self.data_wait = now, 0.0
+        return fields
