@@ -32,7 +32,7 @@ class RunCase(harness.TestCase):
         return {**own, "HOME": str(self.home), "LOCKSTEP_URL": self.daemon.url,
                 "LOCKSTEP_TOKEN": self.daemon.token, **more}
 
-    def lockstep(self, *arguments, seconds=60, cwd=None, stdin=None, env=None):
+    def lockstep(self, *arguments, seconds=150, cwd=None, stdin=None, env=None):
         return subprocess.run([BIN / "lockstep", *map(str, arguments)], capture_output=True, text=True,
                               timeout=seconds, check=False, input=stdin, cwd=cwd or self.work,
                               env=env or self.environment())
@@ -331,7 +331,7 @@ class Start(RunCase):
         runs = [subprocess.Popen([BIN / "lockstep", "run", "--wait", "true"], cwd=self.work, text=True,
                                  env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 for _ in range(4)]
-        said = [run.communicate(timeout=60) for run in runs]
+        said = [run.communicate(timeout=150) for run in runs]
         self.assertEqual([run.returncode for run in runs], [0, 0, 0, 0], said)
         self.assertEqual(sum("started one" in err for _, err in said), 1, said)
         self.assertEqual(len(self.daemons()), 1)
