@@ -34,6 +34,8 @@ struct ControlSettings {
     std::int64_t history_mb = 10'240;          // chunks of history on disk; the oldest go beyond it
     std::size_t max_series_per_job = 300'000;  // of ranks, in /metrics
     std::int64_t history_days = 30;            // 0 = whatever their age
+    std::int64_t keep_days = 0;                // jobs that are over; 0 = for ever
+    std::filesystem::path snapshots_dir{};     // of `lockstep run --snapshot`; "" = none known
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.
     std::size_t open_samples = 2 * telemetry::kOpenSamples;

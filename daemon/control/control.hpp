@@ -5,6 +5,7 @@
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/control/cluster_view.hpp"
 #include "daemon/control/rank_order.hpp"
+#include "daemon/telemetry/bands.hpp"
 #include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/shard.hpp"
 #include "job/async/asio.hpp"
@@ -88,6 +89,11 @@ struct SeriesQuery {
     bool by_time = false;             // x = time (seconds since the epoch) or step
     std::optional<double> from, to;
     std::size_t points = 800;
+    // With one of these two there are no series of single ranks, but what all of `ranks` (any
+    // number) are like, and the worst so many of them.
+    std::vector<telemetry::BandStat> stats;
+    std::size_t worst = 0;
+    std::optional<bool> low_is_worse;  // nothing: as the metric is
 };
 
 struct HeatmapQuery {
@@ -110,10 +116,11 @@ struct SamplesQuery {
 // One message of the event stream.
 struct StreamMessage {
     std::int64_t seq = 0;  // 0: not resumable (telemetry)
-    std::string topic;     // "job.<id>" (also matches the topic "jobs") or "ranks.<id>"
-    std::string event;     // SSE event name: the event's kind, or "ranks"
+    std::string topic;     // "job.<id>" (also matches "jobs"), "ranks.<id>", "steps.<id>.<metric>"
+    std::string event;     // SSE event name: the event's kind, "ranks" or "steps"
     std::shared_ptr<const std::string> data;  // one line of JSON
     std::string user;  // owner of the job: others than admins see only their own
+    bool newest_wins = false;  // for a slow reader the oldest of its kind may be left out
 };
 
 struct MetricsBody {
@@ -158,6 +165,12 @@ class Control {
     virtual Task<Result<std::string>> checkpoint(Caller caller, std::string id) = 0;
     // Every unfinished job of the sweep that the job is of: {"cancelled": n}. invalid: of none.
     virtual Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) = 0;
+    // A job that is over is none any more: {"removed": id, …}. Its files follow. conflict: it is not
+    // over, or somebody still needs it; unavailable: its agents are about to leave.
+    virtual Task<Result<std::string>> remove(Caller caller, std::string id,
+                                             bool keep_checkpoints) = 0;
+    // What it takes on disk; bytes.
+    virtual Task<Result<std::string>> disk(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> spec(Caller caller, std::string id) = 0;
     // The batch script of the newest attempt as it was submitted. not_found: its scheduler uses
     // none; unavailable: not written yet.
@@ -201,6 +214,11 @@ class Control {
     // returned handle is destroyed. replay() hands out the stored events after `seq`, oldest first.
     using Sink = std::function<void(const StreamMessage&)>;
     virtual std::shared_ptr<void> subscribe(Sink sink) = 0;
+    // Messages of the topics ranks.<id> and steps.<id>.<metric> are made only while somebody holds
+    // what this returns. nullptr: no such unfinished job that the caller may see.
+    virtual std::shared_ptr<void> follow(const Caller& /*caller*/, const std::string& /*topic*/) {
+        return nullptr;
+    }
     virtual Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after,
                                                             std::size_t limit) = 0;
     virtual std::int64_t last_seq() const = 0;

@@ -18,12 +18,16 @@ constexpr std::size_t kRecentJobs = 1000;  // looked at for ends that agents did
 }  // namespace
 
 ControlService::ControlService(ControlContext& context)
-    : context_(context), history_(context), ingest_(context, [this](JobActor& actor) {
+    : context_(context),
+      history_(context),
+      retention_(context, [this](JobId job) { return remove_over(std::move(job), true); }),
+      ingest_(context, [this](JobActor& actor) {
           if (is_final(actor.job().state)) {
               history_.finish(actor.job().id.value);
               return;
           }
           publish_ranks(actor, false);
+          publish_steps(actor.job().id.value);
           history_.look(actor.job().id.value);
       }) {}
 
@@ -121,6 +125,7 @@ void ControlService::on_finished(JobActor& actor) {
     const Job& job = actor.job();
     const ActorPtr keep = actor.shared_from_this();
     publish_ranks(actor, true);
+    publish_steps(job.id.value);
     remember(job.id.value, job.user, actor.view());
     ++finished_total_[static_cast<std::size_t>(
         telemetry::finish_result(job.state, job.cause.kind))];
@@ -227,6 +232,7 @@ Task<Status> ControlService::load_jobs() {
 void ControlService::begin(const std::string& agent_url, const std::string& fingerprint) {
     context_.settings.agents = {agent_url, fingerprint};
     history_.begin();
+    retention_.begin();
     for (const JobId& id : ended_lately_) {
         refresh_attempts_of(context_.settings.runs_dir / id.value, context_.settings.agents);
     }
@@ -303,6 +309,7 @@ Task<void> ControlService::stop() {
     stopping_ = true;
     ingest_.stop();
     history_.halt();
+    retention_.halt();
     std::vector<std::shared_ptr<AgentLink>> links;
     for (const auto& [id, actor] : jobs_) {
         actor->stop();
@@ -323,6 +330,7 @@ Task<void> ControlService::stop() {
     tickets_.clear();
     context_.files.join();
     history_.stop();
+    retention_.stop();
 }
 
 Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt) {
@@ -342,7 +350,16 @@ Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt)
         co_return fail(row.error());
     }
     if (!*row) {
-        co_return fail(Errc::not_found, "no job " + job.value);
+        const std::function<Result<std::optional<RemovalRow>>(Database&)> removed =
+            [job](Database& db) { return db.removal(job); };
+        const auto removal = co_await context_.store.read<std::optional<RemovalRow>>(removed);
+        if (!removal) {
+            co_return fail(removal.error());
+        }
+        if (!*removal) {
+            co_return fail(Errc::not_found, "no job " + job.value);
+        }
+        co_return (*removal)->finished_at;
     }
     co_return is_final((*row)->state) ? (*row)->finished_at : UnixMillis{0};
 }

@@ -7,6 +7,7 @@
 #include "daemon/control/history_keeper.hpp"
 #include "daemon/control/ingest.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/retention.hpp"
 #include "daemon/control/waiting_line.hpp"
 #include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/rendezvous_metrics.hpp"
@@ -58,6 +59,9 @@ class ControlService final : public Control, public AgentGate {
                                                EvidenceQuery query) override;
     Task<Result<std::string>> take_evidence(Caller caller, std::string id) override;
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
+    // removal.cpp
+    Task<Result<std::string>> remove(Caller caller, std::string id, bool keep_checkpoints) override;
+    Task<Result<std::string>> disk(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;
     Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
@@ -73,6 +77,8 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> nodes(Caller caller, NodeQuery query) override;
     Task<Result<std::string>> node(Caller caller, std::string name) override;
     std::shared_ptr<void> subscribe(Sink sink) override;
+    // step_stream.cpp
+    std::shared_ptr<void> follow(const Caller& caller, const std::string& topic) override;
     Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
     std::int64_t last_seq() const override;
     // metrics_queries.cpp
@@ -97,6 +103,8 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> command(std::shared_ptr<JobActor> actor, Input input);
     Task<Result<std::shared_ptr<JobActor>>> commanded(Caller caller, std::string id);
     using ActorPtr = std::shared_ptr<JobActor>;
+    Status may_go(const std::string& id) const;
+    Task<Status> remove_over(JobId job, bool checkpoints);
     // submission.cpp
     Status check_rendered(const SubmitRequest& request,
                           const std::vector<std::string>& warnings) const;
@@ -140,6 +148,8 @@ class ControlService final : public Control, public AgentGate {
     void count_rendezvous(const Job& job, const Event& event);
     void on_finished(JobActor& actor);
     void publish_ranks(JobActor& actor, bool now);
+    // Steps that are complete and that somebody follows.
+    void publish_steps(const std::string& id);
     Task<Status> restore(JobId id);
 
     ActorPtr find(std::string_view id) const;
@@ -150,6 +160,8 @@ class ControlService final : public Control, public AgentGate {
     // The job whoever asks may see, folded from the store if it is over. not_found otherwise.
     Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id);
     Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
+    // series_bands.cpp: the series question with stats or worst, when history is ready.
+    Task<Result<std::string>> bands(std::shared_ptr<const Job> job, SeriesQuery query);
     // Whether chunks alone answer questions about the job; if not, its series are in memory now, as
     // far as there are any.
     Task<Result<bool>> ready_history(const Job& job);
@@ -158,6 +170,7 @@ class ControlService final : public Control, public AgentGate {
 
     ControlContext& context_;
     HistoryKeeper history_;
+    Retention retention_;
     telemetry::RendezvousMetrics rendezvous_metrics_{context_.metrics};
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
@@ -185,6 +198,16 @@ class ControlService final : public Control, public AgentGate {
     std::uint64_t submitted_total_ = 0;
     std::array<std::uint64_t, telemetry::kFinishResults> finished_total_{};
     bool stopping_ = false;
+    // Who follows what; whoever leaves may do so after this has gone.
+    struct Followed {
+        std::map<std::string, std::size_t> topics;  // → how many
+        // job → metric → when its last step was published
+        std::map<std::string, std::map<std::string, std::chrono::steady_clock::time_point>> steps;
+        void leave(const std::string& topic);
+    };
+    std::shared_ptr<Followed> followed_ = std::make_shared<Followed>();
+    net::steady_timer steps_timer_{context_.io};
+    bool steps_armed_ = false;
 };
 
 }  // namespace lockstep

@@ -11,7 +11,16 @@
 namespace lockstep {
 namespace {
 
-JobRow first_row(const Job& job, const std::string& view) {
+// The folder of the snapshots' that a job runs in; "" = in none.
+std::string snapshot_of(const JobSpec& spec, const std::filesystem::path& snapshots) {
+    const std::filesystem::path below =
+        std::filesystem::path{spec.working_directory}.lexically_relative(snapshots);
+    const bool inside = !snapshots.empty() && !spec.working_directory.empty() && !below.empty() &&
+                        *below.begin() != ".." && *below.begin() != ".";
+    return inside ? below.begin()->string() : "";
+}
+
+JobRow first_row(const Job& job, const std::string& view, const std::filesystem::path& snapshots) {
     JobRow row;
     row.id = job.id;
     row.user = job.user;
@@ -23,6 +32,9 @@ JobRow first_row(const Job& job, const std::string& view) {
     row.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
     if (job.sweep) {
         row.labels.emplace_back(kSweepLabel, job.sweep->id);
+    }
+    if (std::string snapshot = snapshot_of(job.spec, snapshots); !snapshot.empty()) {
+        row.labels.emplace_back(kSnapshotLabel, std::move(snapshot));
     }
     return row;
 }
@@ -120,9 +132,8 @@ Task<Result<ControlService::After>> ControlService::look_at_after(std::vector<st
             co_return fail(row.error());
         }
         if (!*row) {
-            co_return fail(Errc::not_found, "no job " + unknown);
-        }
-        if (is_final((*row)->state)) {
+            over[unknown] = JobState::cancelled;  // removed since somebody looked: nobody can say
+        } else if (is_final((*row)->state)) {
             over[unknown] = (*row)->state;
         }
     }
@@ -257,7 +268,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         auto text = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
         Append append;
         append.events.push_back(event);
-        append.row = first_row(*job, *text);
+        append.row = first_row(*job, *text, context_.settings.snapshots_dir);
         if (jobs.empty()) {
             write.append = std::move(append);
             view = std::move(text);

@@ -17,8 +17,11 @@ constexpr std::string_view kSchemas = R"json({
         "pointer": {"type": "string",
           "description": "RFC 6901 pointer into the body, or ?name of a query parameter."},
         "message": {"type": "string"}}}}}},
+"JobRemoved": {"type": "object", "required": ["removed", "directory", "checkpoints_kept"], "properties": {
+    "removed": {"type": "string", "description": "The job's id."},
     "directory": {"type": "string", "description": "The folder that goes."},
     "checkpoints_kept": {"type": "boolean", "description": "Its checkpoints stay in that folder."}}},
+"JobDisk": {"type": "object", "description": "Bytes that the file system has given to it.",
   "required": ["directory", "total_bytes", "logs_bytes", "evidence_bytes", "checkpoints_bytes", "other_bytes", "history_bytes", "files"],
   "properties": {
     "directory": {"type": "string"},
@@ -199,7 +202,25 @@ constexpr std::string_view kSchemas = R"json({
       "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}},
     "missing": {"type": "array", "items": {"type": "object", "required": ["what", "why"],
       "properties": {"what": {"type": "string"}, "why": {"type": "string"}}}}}},
+"SeriesAnswer": {"anyOf": [{"$ref": "#/components/schemas/Series"}, {"type": "object", "required": ["items"],
+    "description": "Of several metrics, in the order asked.",
+    "properties": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/Series"}}}}]},
 "Series": {"type": "object", "required": ["metric", "x", "series"], "properties": {
+    "ranks": {"type": "integer", "description": "How many ranks stat and worst are of."},
+    "bands": {"type": "object", "description": "With stat: columns of the same length, one entry a column of the axis that has values; null: no finite value.",
+      "required": ["x", "count", "nonfinite"], "properties": {
+        "x": {"type": "array", "items": {"type": "number"}, "description": "The highest step, or the latest time, in the column."},
+        "count": {"type": "array", "items": {"type": "integer"}, "description": "Ranks with a finite value."},
+        "nonfinite": {"type": "array", "items": {"type": "integer"}, "description": "Ranks whose last value is NaN or infinite."}},
+      "additionalProperties": {"type": "array", "items": {"type": ["number", "null"]}}},
+    "worse": {"type": "string", "enum": ["high", "low"], "description": "With worst: which values are the worse."},
+    "worst": {"type": "array", "description": "With worst: the worst first.", "items": {"type": "object", "required": ["rank", "points"],
+      "properties": {
+        "rank": {"type": "integer"}, "node": {"type": "string"},
+        "score": {"type": "number", "description": "How far the rank's mean lies on the worse side of the median of all ranks' means, in robust standard deviations (median deviation, 1 % of the median at least). Absent: no finite value."},
+        "points": {"type": "array", "items": {"type": "array", "minItems": 4, "maxItems": 4, "items": {"type": ["number", "null"]}}},
+        "nonfinite": {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}},
+        "nonfinite_total": {"type": "integer"}}}},
     "metric": {"type": "string"}, "x": {"type": "string", "enum": ["step", "time"]},
     "series": {"type": "array", "items": {"type": "object", "required": ["rank", "points"],
       "properties": {
@@ -306,10 +327,9 @@ constexpr std::string_view kSchemas = R"json({
 "SignInCode": {"type": "object", "required": ["code", "expires_at"], "properties": {
     "code": {"type": "string", "description": "For POST /v1/session, once."},
     "expires_at": {"type": "string", "format": "date-time"}}},
-"SignIn": {"type": "object", "additionalProperties": false, "description": "One of the two.", "properties": {
+"SignIn": {"type": "object", "additionalProperties": false, "description": "One of the two, not both.", "properties": {
     "code": {"type": "string", "maxLength": 256, "description": "As POST /v1/session/codes gave it out."},
-    "token": {"type": "string", "maxLength": 512, "description": "A bearer token."}},
-  "oneOf": [{"required": ["code"]}, {"required": ["token"]}]},
+    "token": {"type": "string", "maxLength": 512, "description": "A bearer token."}}},
 "SlurmToken": {"type": "object", "required": ["token"], "additionalProperties": false, "properties": {
     "token": {"type": "string", "maxLength": 8192,
       "description": "As `scontrol token` prints it, with or without SLURM_JWT= before it. It must be the caller's own: where it names a user, the caller."}}},

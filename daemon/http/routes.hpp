@@ -44,9 +44,11 @@ struct RouteContext {
 // All of them, /openapi.json included.
 void add_routes(Router& router, const RouteContext& context);
 
-void add_job_routes(Router& router, const RouteContext& context);   // submit, render, list, …
-void add_view_routes(Router& router, const RouteContext& context);  // logs, series, ranks, events
+void add_job_routes(Router& router, const RouteContext& context);     // submit, render, list, …
+void add_view_routes(Router& router, const RouteContext& context);    // logs, series, ranks, events
+void add_series_routes(Router& router, const RouteContext& context);  // charts of metrics
 void add_evidence_routes(Router& router, const RouteContext& context);  // of hangs
+void add_removal_routes(Router& router, const RouteContext& context);   // DELETE, disk use
 void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes
 void add_token_routes(Router& router, const RouteContext& context);     // tokens
 void add_identity_routes(Router& router, const RouteContext& context);  // whoami, Slurm token

@@ -60,7 +60,9 @@ void add_system_routes(Router& router, const RouteContext& context) {
 void add_routes(Router& router, const RouteContext& context) {
     add_job_routes(router, context);
     add_view_routes(router, context);
+    add_series_routes(router, context);
     add_evidence_routes(router, context);
+    add_removal_routes(router, context);
     add_cluster_routes(router, context);
     add_token_routes(router, context);
     add_identity_routes(router, context);

@@ -182,8 +182,11 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "Telemetry older than this is removed; 0: only its size counts")
         ->envname("LOCKSTEP_HISTORY_DAYS")
         ->check(CLI::Range(0, 36'500));
-                   "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
-                   "never")
+    app.add_option(
+           "--keep-days", settings.keep_days,
+           "Jobs that have been over for so many days are removed with their logs, telemetry "
+           "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
+           "never")
         ->envname("LOCKSTEP_KEEP_DAYS")
         ->check(CLI::Range(0, 36'500));
     app.add_option("--allowed-host", settings.allowed_hosts,

@@ -41,6 +41,7 @@ struct DaemonSettings {
     std::int32_t slurm_queue = 1000;            // attempts handed to Slurm at a time
     std::int64_t history_mb = 10'240;           // chunks of telemetry on disk
     std::int64_t history_days = 30;             // 0 = whatever their age
+    std::int64_t keep_days = 0;                 // jobs that are over; 0 = for ever
     bool slurm_gres = false;                    // --gres=gpu:N instead of --gpus-per-node
     std::int32_t local_cores = 0;               // 0 = as the machine has
     std::int64_t local_memory_mb = 0;           // 0 = as the machine has

@@ -251,7 +251,9 @@ Status Database::touch() {
 
 Result<Seq> Database::last_seq() {
     return guarded("last_seq", [&] {
-        const auto query = impl_->statement("SELECT coalesce(max(seq), 0) FROM events");
+        const auto query = impl_->statement(
+            "SELECT max((SELECT coalesce(max(seq), 0) FROM events), "
+            "(SELECT coalesce(max(last_seq), 0) FROM removals))");
         query->executeStep();
         return Seq{query->getColumn(0).getInt64()};
     });

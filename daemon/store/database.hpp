@@ -110,6 +110,20 @@ struct BatchRow {
     std::string data;
 };
 
+// Under this name the store finds the jobs that run in a snapshot; no label of a user's can have
+// it.
+inline constexpr const char* kSnapshotLabel = "lockstep:snapshot";
+
+// A job that was removed; see schema/0005_removals.sql.
+struct RemovalRow {
+    JobId job;
+    std::string user;  // given by the store, as the next one
+    UnixMillis finished_at = 0;
+    UnixMillis removed_at = 0;
+    bool checkpoints = true;  // those below the runs directory go, too
+    std::string snapshot{};   // folder that no other job uses, given by the store; "" = none
+};
+
 struct RowQuery {
     std::optional<JobState> state;
     std::string user, name, label_name, label_value;  // "" = any
@@ -157,6 +171,13 @@ class Database {
     // because the job went on when its last chunk went. Looks at `most` states beyond `after`, in
     // the order of the jobs; the last one's job, "" = there are no more.
     Result<std::string> forget_states(const std::string& after, std::size_t most);
+    // database_removal.cpp. The job is none any more: its events, labels and idempotency keys go,
+    // the rest follows by remove_history(). False: there is no such job that is over.
+    Result<bool> remove_job(RemovalRow removal);
+    // At most `most` chunks of a removed job a call, and with the last of them its log. What went.
+    Result<HistorySize> remove_history(const JobId& job, std::size_t most);
+    Status removal_done(const JobId& job);  // nothing is left of it
+    Status forget_removals(UnixMillis before);
     Status add_token(const TokenRow& token);
     Status use_token(const std::string& id, UnixMillis at);
     Status revoke_token(const std::string& id, UnixMillis at);
@@ -197,6 +218,12 @@ class Database {
     // A second connection that only reads, for another thread.
     Result<std::unique_ptr<Database>> reader();
     Result<std::vector<TokenRow>> tokens();  // oldest first
+    Result<std::optional<RemovalRow>> removal(const JobId& job);
+    // Of which something may be left, in the order of their ids, beyond `after`.
+    Result<std::vector<RemovalRow>> unfinished_removals(const JobId& after, std::size_t limit);
+    // Jobs that were over before, without those labelled `keep`; the oldest first.
+    Result<std::vector<JobId>> ended_before(UnixMillis before, std::size_t limit);
+    Result<std::int64_t> history_bytes(const JobId& job);  // of a job's chunks
     // Of the nodes with names from `first` to `last`, those of which anything is remembered.
     Result<std::map<std::string, NodeSummary>> node_summaries(const std::string& first,
                                                               const std::string& last,

@@ -29,6 +29,9 @@ std::string jobs_of(const std::string& table) {
 
 Result<std::int64_t> Database::add_log(const LogWrite& write) {
     return guarded("telemetry", [&]() -> std::int64_t {
+        if (impl_->removed(write.job)) {
+            return 0;
+        }
         const auto insert = impl_->statement("INSERT INTO telemetry_log (job, data) VALUES (?, ?)");
         insert->bindNoCopy(1, write.job.value);
         insert->bindNoCopy(2, write.data.data(), static_cast<int>(write.data.size()));
@@ -39,6 +42,9 @@ Result<std::int64_t> Database::add_log(const LogWrite& write) {
 
 Result<std::int64_t> Database::add_chunks(const ChunksWrite& write) {
     return guarded("history", [&]() -> std::int64_t {
+        if (impl_->removed(write.job)) {
+            return 0;
+        }
         std::int64_t newest = 0;
         HistorySize added;
         for (const ChunkRow& chunk : write.chunks) {

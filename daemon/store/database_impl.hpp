@@ -74,6 +74,13 @@ struct Database::Impl {
         return Lease{*found->second};
     }
 
+    // What comes of a job after its removal would never be found again, nor removed.
+    bool removed(const JobId& job) {
+        const auto find = statement("SELECT 1 FROM removals WHERE job = ?");
+        find->bindNoCopy(1, job.value);
+        return find->executeStep();
+    }
+
     SQLite::Database db;
     // Of all chunks; nothing = not counted yet. Of the connection that writes: a reader's would
     // age.

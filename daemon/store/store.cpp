@@ -228,6 +228,32 @@ Task<Result<std::string>> Store::forget_states(std::string after, std::size_t mo
     co_return co_await write_for<std::string>(work);
 }
 
+Task<Result<bool>> Store::remove_job(RemovalRow removal) {
+    const std::function<Result<bool>(Database&)> work =
+        [removal = std::move(removal)](Database& db) { return db.remove_job(removal); };
+    co_return co_await write_for<bool>(work);
+}
+
+Task<Result<HistorySize>> Store::remove_history(JobId job, std::size_t most) {
+    const std::function<Result<HistorySize>(Database&)> work =
+        [job = std::move(job), most](Database& db) { return db.remove_history(job, most); };
+    co_return co_await write_for<HistorySize>(work);
+}
+
+Task<Status> Store::removal_done(JobId job) {
+    std::function<Status(Database&)> work = [job = std::move(job)](Database& db) {
+        return db.removal_done(job);
+    };
+    co_return co_await write(std::move(work));
+}
+
+Task<Status> Store::forget_removals(UnixMillis before) {
+    std::function<Status(Database&)> work = [before](Database& db) {
+        return db.forget_removals(before);
+    };
+    co_return co_await write(std::move(work));
+}
+
 Task<Status> Store::add_token(TokenRow token, std::string instead_of) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
     std::function<Status(Database&)> work = [shared, old = std::move(instead_of)](Database& db) {

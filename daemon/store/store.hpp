@@ -47,6 +47,11 @@ class Store {
     Task<Result<HistorySize>> expire_history(std::int64_t max_bytes, double before,
                                              std::size_t most);
     Task<Result<std::string>> forget_states(std::string after, std::size_t most);
+    // See Database. A job that is removed: the slices of its history after it.
+    Task<Result<bool>> remove_job(RemovalRow removal);
+    Task<Result<HistorySize>> remove_history(JobId job, std::size_t most);
+    Task<Status> removal_done(JobId job);
+    Task<Status> forget_removals(UnixMillis before);
     // With the removal of another one that makes room, "" = none.
     Task<Status> add_token(TokenRow token, std::string instead_of = "");
     Task<Status> use_token(std::string id, UnixMillis at);

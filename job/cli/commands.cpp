@@ -1,6 +1,7 @@
 // size: a small function per verb
 #include "job/cli/commands.hpp"
 
+#include "job/cli/disk.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/job_names.hpp"
@@ -166,7 +167,10 @@ Exit show(Context& context, const std::string& id) {
             print(context, spec_view(context.terminal, *spec));
         }
         print(context, results_view(context.terminal, final_values(context, id)));
+        if (const auto disk = context.client.get_json("/v1/jobs/" + id + "/disk")) {
             context.out << paint(context.terminal, Style::dim,
+                                 fit(context.terminal, "disk", kFactName, false))
+                        << disk_text(*disk) << "\n";
         }
         // Of a hang; that there is none, or a daemon that knows of none, is no news.
         const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);
@@ -508,7 +512,8 @@ Exit run_verb(Context& context, const std::string& verb) {
         {"jobs", jobs},       {"nodes", nodes},
         {"cluster", cluster}, {"token", token},
         {"whoami", whoami},   {"slurm-token", slurm_token},
-        {"open", open_page},
+        {"open", open_page},  {"rm", remove_jobs},
+        {"du", disk_use}};
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

@@ -140,7 +140,9 @@ void declare_jobs(CLI::App& app, Options& options) {
     jobs->add_flag("-q,--quiet", options.quiet, "Ids only, one a line");
 }
 
+void declare_disk(CLI::App& app, Options& options) {
     CLI::App* rm = verb(app, "rm",
+                        "Remove jobs that are over, with their logs, telemetry and the checkpoints "
                         "in lockstepd's folder");
     rm->add_option("ID", options.ids, "Ids, parts of them, names that one job has, @N, last")
         ->type_name("ID");
@@ -156,7 +158,10 @@ void declare_jobs(CLI::App& app, Options& options) {
         ->type_name("NAME");
     rm->add_flag("--keep-checkpoints", options.keep_checkpoints, "The checkpoints stay");
     CLI::Option* yes = rm->add_flag("-y,--yes", options.yes, "Do not ask");
+    rm->add_flag("--dry-run", options.dry_run,
+                 "Say what would go, with its size, and remove nothing")
         ->excludes(yes);
+    CLI::App* du = verb(app, "du", "Show what jobs take on disk, the largest first");
     du->add_option("ID", options.ids, "Only these (default: the newest)")->type_name("ID");
     du->add_option("--user", options.user, "Only jobs of this user")->type_name("USER");
     du->add_option("-n,--limit", options.limit, "At most so many of the newest")
@@ -380,6 +385,7 @@ void declare(CLI::App& app, Options& options) {
     declare_submit(app, options);
     declare_jobs(app, options);
     declare_one_job(app, options);
+    declare_disk(app, options);
     declare_cluster(app, options);
     declare_identity(app, options);
     CLI::App* open = verb(app, "open", "Open the web page in a browser, signed in");
@@ -468,6 +474,7 @@ ManualText manual_text() {
                      {"lockstep token create laptop --expires 12h > token",
                       "A token of your own that ends in the evening."},
                      {"lockstep jobs --state running --json", "What runs, for a program."},
+                     {"lockstep rm --older-than 30d --dry-run",
                       "Which of your jobs would go, and how much they take."}};
     text.see_also = {"lockstep-job(5)", "lockstepd(8)"};
     return text;

@@ -76,12 +76,12 @@ struct Options {
     std::string id;
     std::vector<std::string> ids;  // rm, du
     std::string older_than;        // rm; "" = only those named
-    std::string rank;           // logs; "" = 0, or with --failed those that failed
-    std::int64_t tail = 0;      // 0 = from the beginning
-    std::string since;          // logs; "" = all
-    std::string grep;           // logs: RE2; "" = all
-    std::string evidence_rank;  // "" = all
-    std::string what;           // of the evidence; "" = all
+    std::string rank;              // logs; "" = 0, or with --failed those that failed
+    std::int64_t tail = 0;         // 0 = from the beginning
+    std::string since;             // logs; "" = all
+    std::string grep;              // logs: RE2; "" = all
+    std::string evidence_rank;     // "" = all
+    std::string what;              // of the evidence; "" = all
     std::string metric;
     std::string ranks;
     std::string partition;
@@ -115,24 +115,24 @@ struct Options {
     std::string field;  // explain: "" = all
     std::string page;   // manual: job, or lockstep(1)
     // flags, together because each alone costs 7 bytes of padding
-    bool json = false;         // every read
-    bool wait = false;         // submit, follow
-    bool follow = false;       // submit
-    bool all = false;          // jobs, token
-    bool whole_sweep = false;  // cancel
-    bool quiet = false;        // jobs
-    bool log_follow = false;   // logs, events
-    bool timestamps = false;   // logs
-    bool failed = false;       // logs
-    bool watch = false;        // ranks
-    bool once = false;         // top
-    bool reverse = false;      // top
-    bool now = false;          // evidence
-    bool cpu_test = false;     // nodes check
-    bool pair_test = false;    // nodes check
-    bool overwrite = false;    // export
-    bool environment = false;  // show
-    bool print_url = false;    // open
+    bool json = false;              // every read
+    bool wait = false;              // submit, follow
+    bool follow = false;            // submit
+    bool all = false;               // jobs, token
+    bool whole_sweep = false;       // cancel
+    bool quiet = false;             // jobs
+    bool log_follow = false;        // logs, events
+    bool timestamps = false;        // logs
+    bool failed = false;            // logs
+    bool watch = false;             // ranks
+    bool once = false;              // top
+    bool reverse = false;           // top
+    bool now = false;               // evidence
+    bool cpu_test = false;          // nodes check
+    bool pair_test = false;         // nodes check
+    bool overwrite = false;         // export
+    bool environment = false;       // show
+    bool print_url = false;         // open
     bool yes = false;               // rm
     bool dry_run = false;           // rm
     bool keep_checkpoints = false;  // rm

@@ -5,6 +5,8 @@ block declares no variable GCC 12.2 resumes such a condition at a wrong place: a
 or a damaged heap, at every optimisation level (clang is right). Name the result on the line before,
 or in the condition: `if (const auto x = co_await f(); x)`.
 
+A choice that awaits: `a ? co_await f(b) : c`. What a copy for the parameter holds is freed twice.
+
 Temporaries that are destroyed twice: a lambda, `Type{…}` or a braced argument inside a co_await
 expression.
 
@@ -25,6 +27,7 @@ ARGUMENT = re.compile(r"[(,]\s*\{")
 TRIVIAL = re.compile(r"^(?:std::chrono::|std::)?(?:nano|micro|milli)?seconds$|^(?:std::chrono::)?"
                      r"(?:minutes|hours)$|^(?:std::)?u?int\d*_t$|^(?:std::)?size_t$")
 OPEN, CLOSE = "([{", ")]}"
+CHOICE = re.compile(r"\?[^;{}]*\bco_await\b")
 CONDITION = re.compile(r"\b(?:if|while|switch)\s*\(")
 
 
@@ -88,6 +91,9 @@ def main():
         for start in awaiting_conditions(code):
             problems.append(f"{name}:{tree.line_of(code, start)}: co_await in a condition: GCC 12 "
                             "resumes it wrongly; name the result on the line before")
+        for match in CHOICE.finditer(code):
+            problems.append(f"{name}:{tree.line_of(code, match.start())}: co_await in a choice: GCC 12 frees "
+                            "copies in it twice; write an if")
         for match in re.finditer(r"\bco_await\b", code):
             found = trouble(expression(code, match.end()))
             if not found:

@@ -155,6 +155,8 @@ class ControlTest : public ::testing::Test {
         settings.daemon_id = "daemon";
         settings.window = 2;
         settings.open_samples = open_samples_;
+        settings.keep_days = keep_days_;
+        settings.snapshots_dir = folder_ / "snapshots";
         context_ = std::make_unique<ControlContext>(*io_, clock_, *store_, scheduler_, *metrics_,
                                                     settings);
         control_ = std::make_unique<ControlService>(*context_);
@@ -325,6 +327,7 @@ class ControlTest : public ::testing::Test {
     std::vector<std::unique_ptr<net::io_context>> old_contexts_;
     const Caller ada_{"ada", false, true};
     std::size_t open_samples_ = ControlSettings{}.open_samples;  // from the next boot() on
+    std::int64_t keep_days_ = 0;                                 // from the next boot() on
     TestClock clock_;
     TestScheduler scheduler_;
     std::unique_ptr<net::io_context> io_;

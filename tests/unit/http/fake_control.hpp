@@ -77,6 +77,14 @@ class FakeControl final : public Control {
     Answer<std::string> cancel_sweep(Caller, std::string) override {
         co_return std::string{R"({"cancelled":3})"};
     }
+    Answer<std::string> remove(Caller, std::string id, bool keep) override {
+        co_return R"({"removed":")" + id + R"(","directory":"/runs","checkpoints_kept":)" +
+            (keep ? "true}" : "false}");
+    }
+    Answer<std::string> disk(Caller, std::string) override {
+        co_return std::string{
+            R"({"directory":"/runs","total_bytes":6,"logs_bytes":1,"evidence_bytes":1,"checkpoints_bytes":1,"other_bytes":1,"history_bytes":2,"files":4})"};
+    }
     Answer<std::string> spec(Caller, std::string) override {
         co_return std::string{R"({"name":"a","framework":"command","command":["true"]})"};
     }

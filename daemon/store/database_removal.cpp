@@ -1,0 +1,178 @@
+// Jobs that are removed: at once what makes them jobs, the rest of them in slices.
+#include "daemon/store/database.hpp"
+#include "daemon/store/database_impl.hpp"
+
+namespace lockstep {
+namespace {
+
+RemovalRow removal_row(SQLite::Statement& row) {
+    RemovalRow out;
+    out.job.value = row.getColumn(0).getString();
+    out.user = row.getColumn(1).getString();
+    out.finished_at = row.getColumn(2).getInt64();
+    out.removed_at = row.getColumn(3).getInt64();
+    out.checkpoints = row.getColumn(4).getInt() != 0;
+    out.snapshot = row.getColumn(5).getString();
+    return out;
+}
+
+constexpr const char* kRemovalColumns =
+    "SELECT job, user, finished_at, removed_at, checkpoints, snapshot FROM removals ";
+
+}  // namespace
+
+Result<bool> Database::remove_job(RemovalRow removal) {
+    return guarded("remove job", [&] {
+        const auto find = impl_->statement(
+            "SELECT user, finished_at, (SELECT coalesce(max(seq), 0) FROM events WHERE job = ?1) "
+            "FROM jobs WHERE id = ?1 AND final = 1");
+        find->bindNoCopy(1, removal.job.value);
+        if (!find->executeStep()) {
+            return false;
+        }
+        removal.user = find->getColumn(0).getString();
+        removal.finished_at = find->getColumn(1).getInt64();
+        const std::int64_t last_seq = find->getColumn(2).getInt64();
+        const auto shared = impl_->statement(
+            "SELECT 1 FROM labels WHERE name = ?1 AND value = ?2 AND job != ?3 LIMIT 1");
+        const auto own = impl_->statement("SELECT value FROM labels WHERE job = ?1 AND name = ?2");
+        own->bindNoCopy(1, removal.job.value);
+        own->bind(2, kSnapshotLabel);
+        if (own->executeStep()) {
+            const std::string snapshot = own->getColumn(0).getString();
+            shared->bind(1, kSnapshotLabel);
+            shared->bindNoCopy(2, snapshot);
+            shared->bindNoCopy(3, removal.job.value);
+            removal.snapshot = shared->executeStep() ? "" : snapshot;
+        }
+        const auto insert = impl_->statement(
+            "INSERT INTO removals (job, user, finished_at, removed_at, checkpoints, snapshot, "
+            "last_seq, done) VALUES (?, ?, ?, ?, ?, ?, ?, 0)");
+        insert->bindNoCopy(1, removal.job.value);
+        insert->bindNoCopy(2, removal.user);
+        insert->bind(3, removal.finished_at);
+        insert->bind(4, removal.removed_at);
+        insert->bind(5, removal.checkpoints ? 1 : 0);
+        insert->bindNoCopy(6, removal.snapshot);
+        insert->bind(7, last_seq);
+        insert->exec();
+        for (const char* drop :
+             {"DELETE FROM labels WHERE job = ?", "DELETE FROM idempotency WHERE job = ?",
+              "DELETE FROM events WHERE job = ?", "DELETE FROM jobs WHERE id = ?"}) {
+            const auto statement = impl_->statement(drop);
+            statement->bindNoCopy(1, removal.job.value);
+            statement->exec();
+        }
+        return true;
+    });
+}
+
+Result<HistorySize> Database::remove_history(const JobId& job, std::size_t most) {
+    if (const auto counted = history_size(); !counted) {
+        return fail(counted.error());
+    }
+    return guarded("remove history", [&] {
+        HistorySize gone;
+        const auto find =
+            impl_->statement("SELECT id, samples, bytes FROM history_chunks WHERE job = ? LIMIT ?");
+        find->bindNoCopy(1, job.value);
+        find->bind(2, static_cast<std::int64_t>(most));
+        while (find->executeStep()) {
+            for (const char* drop : {"DELETE FROM history_sections WHERE chunk = ?",
+                                     "DELETE FROM history_chunks WHERE id = ?"}) {
+                const auto statement = impl_->statement(drop);
+                statement->bind(1, find->getColumn(0).getInt64());
+                statement->exec();
+            }
+            ++gone.chunks;
+            gone.samples += find->getColumn(1).getInt64();
+            gone.bytes += find->getColumn(2).getInt64();
+        }
+        HistorySize& left = *impl_->history;
+        left.chunks -= gone.chunks;
+        left.samples -= gone.samples;
+        left.bytes -= gone.bytes;
+        if (gone.chunks < static_cast<std::int64_t>(most)) {
+            for (const char* drop :
+                 {"DELETE FROM telemetry_log WHERE job = ?", "DELETE FROM batches WHERE job = ?",
+                  "DELETE FROM history_state WHERE job = ?"}) {
+                const auto statement = impl_->statement(drop);
+                statement->bindNoCopy(1, job.value);
+                statement->exec();
+            }
+        }
+        return gone;
+    });
+}
+
+Status Database::removal_done(const JobId& job) {
+    return guarded("removal", [&] {
+        const auto update = impl_->statement("UPDATE removals SET done = 1 WHERE job = ?");
+        update->bindNoCopy(1, job.value);
+        update->exec();
+    });
+}
+
+Status Database::forget_removals(UnixMillis before) {
+    return guarded("removal", [&] {
+        const auto drop = impl_->statement(
+            "DELETE FROM removals WHERE removed_at < ? AND done = 1 "
+            "AND last_seq < (SELECT coalesce(max(seq), 0) FROM events)");
+        drop->bind(1, before);
+        drop->exec();
+    });
+}
+
+Result<std::optional<RemovalRow>> Database::removal(const JobId& job) {
+    return guarded("removal", [&]() -> std::optional<RemovalRow> {
+        const auto find = impl_->statement(std::string{kRemovalColumns} + "WHERE job = ?");
+        find->bindNoCopy(1, job.value);
+        if (!find->executeStep()) {
+            return std::nullopt;
+        }
+        return removal_row(*find);
+    });
+}
+
+Result<std::vector<RemovalRow>> Database::unfinished_removals(const JobId& after,
+                                                              std::size_t limit) {
+    return guarded("removals", [&] {
+        std::vector<RemovalRow> out;
+        const auto find = impl_->statement(std::string{kRemovalColumns} +
+                                           "WHERE done = 0 AND job > ? ORDER BY job LIMIT ?");
+        find->bindNoCopy(1, after.value);
+        find->bind(2, static_cast<std::int64_t>(limit));
+        while (find->executeStep()) {
+            out.push_back(removal_row(*find));
+        }
+        return out;
+    });
+}
+
+Result<std::vector<JobId>> Database::ended_before(UnixMillis before, std::size_t limit) {
+    return guarded("old jobs", [&] {
+        std::vector<JobId> out;
+        const auto find = impl_->statement(
+            "SELECT id FROM jobs WHERE final = 1 AND finished_at < ? AND id NOT IN (SELECT job "
+            "FROM "
+            "labels WHERE name = 'keep') ORDER BY finished_at LIMIT ?");
+        find->bind(1, before);
+        find->bind(2, static_cast<std::int64_t>(limit));
+        while (find->executeStep()) {
+            out.push_back(JobId{find->getColumn(0).getString()});
+        }
+        return out;
+    });
+}
+
+Result<std::int64_t> Database::history_bytes(const JobId& job) {
+    return guarded("history of a job", [&] {
+        const auto sum =
+            impl_->statement("SELECT coalesce(sum(bytes), 0) FROM history_chunks WHERE job = ?");
+        sum->bindNoCopy(1, job.value);
+        sum->executeStep();
+        return sum->getColumn(0).getInt64();
+    });
+}
+
+}  // namespace lockstep

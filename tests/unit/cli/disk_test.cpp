@@ -1,0 +1,105 @@
+// lockstep rm and du against answers of a daemon.
+#include "job/cli/disk.hpp"
+
+#include "tests/unit/cli/fake_daemon.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace lockstep::cli {
+namespace {
+
+std::string job_text(const std::string& id, const std::string& finished,
+                     const std::string& state = "succeeded") {
+    return R"({"id":")" + id + R"(","name":"a","state":")" + state + R"(","finished_at":")" +
+           finished + R"(","labels":{}})";
+}
+const std::string kOther = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ";
+
+std::vector<std::string> deleted(const FakeDaemon& daemon) {
+    std::vector<std::string> out;
+    for (const ClientRequest& one : daemon.asked) {
+        if (one.method == "DELETE") {
+            out.push_back(one.target);
+        }
+    }
+    return out;
+}
+
+TEST(Disk, BytesReadLikeSizes) {
+    EXPECT_EQ(bytes_text(0), "0 B");
+    EXPECT_EQ(bytes_text(1023), "1023 B");
+    EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+    EXPECT_EQ(bytes_text(3'221'225'472), "3.0 GiB");
+    EXPECT_EQ(bytes_text(INT64_MAX), "8192.0 PiB");
+}
+
+TEST(Disk, TheLargestComesFirstAndAnUnknownSizeIsADash) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs?", 200,
+              R"({"items":[)" + job_text(kId, "2025-11-21T00:00:00Z") + "," +
+                  job_text(kOther, "2025-11-21T00:00:00Z") + "]}");
+    daemon.on("GET /v1/jobs/" + kOther + "/disk", 200,
+              R"({"total_bytes":2097152,"logs_bytes":2097152,"checkpoints_bytes":0})");
+    Cli cli(daemon);
+    EXPECT_EQ(cli.verb("du"), Exit::ok);
+    const std::string text = cli.out.str();
+    EXPECT_LT(text.find(kOther), text.find(kId)) << text;
+    EXPECT_NE(text.find("2.0 MiB"), std::string::npos) << text;
+}
+
+TEST(Remove, WaitsForAgentsThatAreLeaving) {
+    FakeDaemon daemon;
+    int tries = 0;
+    daemon.on("GET /v1/jobs/", 200, job_text(kId, "2025-11-21T00:00:00Z"));
+    daemon.on("DELETE", [&](const ClientRequest&) -> Result<ClientResponse> {
+        return ++tries < 3 ? ClientResponse{503, R"({"detail":"its agents are still leaving"})", {}}
+                           : ClientResponse{200, R"({"removed":"x"})", {}};
+    });
+    Cli cli(daemon);
+    cli.options.ids = {kId};
+    EXPECT_EQ(cli.verb("rm"), Exit::ok) << cli.err.str();
+    EXPECT_EQ(tries, 3);
+    EXPECT_EQ(cli.out.str(), std::string{kId} + "  is removed\n");
+}
+
+TEST(Remove, OneThatCannotGoDoesNotKeepTheOthers) {
+    FakeDaemon daemon;
+    daemon.on(std::string{"GET /v1/jobs/"} + kId, 200, job_text(kId, "2025-11-21T00:00:00Z"));
+    daemon.on("GET /v1/jobs/" + kOther, 200, job_text(kOther, "2025-11-21T00:00:00Z"));
+    daemon.on("DELETE /v1/jobs/" + kOther, 409, R"({"detail":"the job is not over"})");
+    daemon.on("DELETE", 200, R"({"removed":"x"})");
+    Cli cli(daemon);
+    cli.options.ids = {kId, kOther, kId};
+    cli.options.keep_checkpoints = true;
+    EXPECT_EQ(cli.verb("rm"), Exit::conflict);
+    EXPECT_EQ(deleted(daemon).size(), 2U) << "each once";
+    EXPECT_EQ(deleted(daemon)[1], std::string{"/v1/jobs/"} + kId + "?checkpoints=keep");
+    EXPECT_NE(cli.err.str().find(kOther), std::string::npos);
+}
+
+TEST(Remove, ByAgeTakesOnesOwnThatAreOverAndOldEnough) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/whoami", 200, R"({"user":"ada"})");
+    const std::string kept = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGK";
+    std::string labelled = job_text(kept, "2025-10-01T00:00:00Z");
+    labelled.replace(labelled.find("{}"), 2, R"({"keep":"x"})");
+    daemon.on("GET /v1/jobs?", 200,
+              R"({"items":[)" + job_text(kId, "2025-10-01T00:00:00Z") + "," +
+                  job_text(kOther, "2025-11-21T00:00:00Z") + "," + labelled + "]}");
+    daemon.on("DELETE", 200, R"({"removed":"x"})");
+    Cli cli(daemon);
+    cli.options.older_than = "30d";
+    EXPECT_EQ(cli.verb("rm"), Exit::usage) << "nobody said yes";
+    EXPECT_TRUE(deleted(daemon).empty());
+    cli.options.yes = true;
+    EXPECT_EQ(cli.verb("rm"), Exit::ok);
+    EXPECT_EQ(deleted(daemon), std::vector<std::string>{std::string{"/v1/jobs/"} + kId});
+    EXPECT_TRUE(std::any_of(daemon.asked.begin(), daemon.asked.end(), [](const auto& one) {
+        return one.target.find("&user=ada") != std::string::npos;
+    }));
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,252 @@
+// Jobs that are removed, by a person or by their age, and what they take on disk.
+#include "daemon/control/retention.hpp"
+
+#include "tests/unit/control/control_fixture.hpp"
+
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RetentionTest : public ControlTest {
+  protected:
+    void SetUp() override { ControlTest::SetUp(); }
+
+    template <class T>
+    T run(Task<T> task) {
+        std::optional<T> out;
+        auto keep = [&out](Task<T> inner) -> Task<void> { out.emplace(co_await std::move(inner)); };
+        wait(keep(std::move(task)));
+        return std::move(*out);
+    }
+    // A job that was cancelled, with files as an attempt leaves them.
+    std::string ended(const std::string& extra = "") {
+        const std::string id = submitted(extra);
+        EXPECT_TRUE(run(control_->cancel(ada_, id)).has_value());
+        until([&] { return state(id) == "cancelled"; }, "cancelled");
+        write(runs(id) / "a1" / "rank-00000.log", 10'000);
+        write(runs(id) / "a1" / "evidence" / "gen-1" / "state", 10'000);
+        write(runs(id) / "checkpoints" / "step-10", 100'000);
+        return id;
+    }
+    std::string submitted(const std::string& fields) {
+        const auto json =
+            parse_json(R"({"name":"t","framework":"command","command":["x"])" + fields + "}");
+        SubmitRequest request;
+        request.spec = parse_spec(*json).value();
+        return run(control_->submit(ada_, request))->id;
+    }
+    Result<std::string> remove(const std::string& id, bool keep_checkpoints = false) {
+        return run(control_->remove(ada_, id, keep_checkpoints));
+    }
+    fs::path runs(const std::string& id) const { return folder_ / "runs" / id; }
+    static void write(const fs::path& file, std::size_t bytes) {
+        fs::create_directories(file.parent_path());
+        std::ofstream{file} << std::string(bytes, 'x');
+    }
+    bool listed(const std::string& id) {
+        return run(control_->list(ada_, JobQuery{}))->find(id) != std::string::npos;
+    }
+};
+
+TEST_F(RetentionTest, OfARemovedJobNothingIsLeft) {
+    const std::string id = ended();
+    const std::string other = ended();
+    std::vector<std::string> heard;
+    const auto stream = control_->subscribe([&](const StreamMessage& message) {
+        heard.push_back(message.event + " " + message.topic);
+    });
+    ASSERT_TRUE(remove(id).has_value());
+    EXPECT_TRUE(show(id).is_null());
+    EXPECT_FALSE(listed(id));
+    EXPECT_EQ(heard, std::vector<std::string>{"removed job." + id});
+    until([&] { return !fs::exists(runs(id)); }, "its files go");
+    until([&] { return fs::directory_iterator{folder_ / "runs"} != fs::directory_iterator{}; }, "");
+    EXPECT_TRUE(fs::exists(runs(other) / "checkpoints" / "step-10"));
+    EXPECT_EQ(remove(id).error().code, Errc::not_found);
+    EXPECT_EQ(state(other), "cancelled");
+}
+
+// What Slurm comes to hold again, as one that was killed does, is ended by its job's end.
+TEST_F(RetentionTest, TheEndOfARemovedJobIsStillKnown) {
+    const std::string id = ended();
+    const UnixMillis at = *run(control_->end_of(JobId{id}, 1));
+    EXPECT_GT(at, 0);
+    ASSERT_TRUE(remove(id).has_value());
+    EXPECT_EQ(*run(control_->end_of(JobId{id}, 1)), at);
+    EXPECT_EQ(run(control_->end_of(JobId{"ls-none"}, 1)).error().code, Errc::not_found);
+}
+
+TEST_F(RetentionTest, CheckpointsMayStay) {
+    const std::string id = ended();
+    ASSERT_TRUE(remove(id, true).has_value());
+    until([&] { return !fs::exists(runs(id) / "a1"); }, "the rest goes");
+    EXPECT_TRUE(fs::exists(runs(id) / "checkpoints" / "step-10"));
+}
+
+TEST_F(RetentionTest, WhatIsNotOverIsNotRemoved) {
+    const std::string id = submitted("");
+    const auto refused = remove(id);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::conflict);
+    EXPECT_NE(refused.error().message.find("lockstep cancel " + id), std::string::npos);
+    EXPECT_FALSE(show(id).is_null());
+}
+
+TEST_F(RetentionTest, OnlyItsOwnerAndAdminsRemoveAJob) {
+    const std::string id = ended();
+    Caller bob{"bob", false, true};
+    EXPECT_EQ(run(control_->remove(bob, id, false)).error().code, Errc::not_found);
+    bob.reads_all = true;
+    EXPECT_EQ(run(control_->remove(bob, id, false)).error().code, Errc::not_found);
+    EXPECT_FALSE(show(id).is_null());
+    const Caller root{"root", true, true};
+    EXPECT_TRUE(run(control_->remove(root, id, false)).has_value());
+}
+
+TEST_F(RetentionTest, WhatIsStillNeededStays) {
+    const std::string id = ended();
+    scheduler_.left = "n7";
+    const auto held = remove(id);
+    ASSERT_FALSE(held.has_value());
+    EXPECT_NE(held.error().message.find("n7"), std::string::npos) << held.error().message;
+    scheduler_.left.reset();
+    EXPECT_TRUE(remove(id).has_value());
+}
+
+// The next start would look for the end of a job that is not there.
+TEST_F(RetentionTest, AJobThatAnotherWaitsForStays) {
+    TestAgent node0;
+    TestAgent node1;
+    const std::string first = start_job_with(node0, node1);
+    const std::string hog = submitted("");  // with `first` the window is full: none of these starts
+    const std::string second = submitted(",\"after\":[\"" + first + "\"]");
+    until([&] { return scheduler_.submissions == 2; }, "the window is full");
+    context_->settings.window = 1;
+    node0.say(exit(1, 0, 0));
+    node1.say(exit(1, 1, 0));
+    until([&] { return state(first) == "succeeded"; }, "succeeded");
+    const auto refused = remove(first);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, Errc::conflict);
+    EXPECT_NE(refused.error().message.find(second), std::string::npos) << refused.error().message;
+    ASSERT_TRUE(run(control_->cancel(ada_, second)).has_value());
+    until([&] { return state(second) == "cancelled"; }, "the one that waited is over");
+    const auto soon = remove(first);
+    ASSERT_FALSE(soon.has_value());
+    EXPECT_EQ(soon.error().code, Errc::unavailable) << "its agents are still there";
+    node0.session->on_closed();
+    node1.session->on_closed();
+    EXPECT_TRUE(remove(first).has_value());
+}
+
+TEST_F(RetentionTest, ARemovalThatAKillInterruptedIsDoneByTheNextStart) {
+    const std::string id = ended();
+    RemovalRow removal;
+    removal.job = JobId{id};
+    removal.removed_at = clock_.wall();
+    ASSERT_TRUE(*run(store_->remove_job(removal)));
+    shut_down();
+    EXPECT_TRUE(fs::exists(runs(id)));
+    boot();
+    until([&] { return !fs::exists(runs(id)); }, "the start takes it up");
+}
+
+TEST_F(RetentionTest, WhatCannotBeRemovedIsTriedAgainAndStopsNothing) {
+    const std::string id = ended();
+    const std::string other = ended();
+    // In the way of the folder's new name: not empty, so that it cannot be replaced.
+    const fs::path wall = folder_ / "runs" / (".removed-" + id);
+    write(wall / "x", 1);
+    ASSERT_TRUE(remove(id).has_value());
+    ASSERT_TRUE(remove(other).has_value());
+    until([&] { return !fs::exists(runs(other)); }, "the other goes");
+    fs::remove_all(wall);
+    shut_down();
+    boot();
+    until([&] { return !fs::exists(runs(id)); }, "and then this one");
+}
+
+TEST_F(RetentionTest, JobsGoByTheirAgeButForThoseWithTheLabelKeep) {
+    const std::string old = ended();
+    const std::string kept = ended(R"(,"labels":{"keep":"paper"})");
+    clock_.advance(std::chrono::hours{24 * 20});
+    const std::string young = ended();
+    clock_.advance(std::chrono::hours{24 * 20});
+    keep_days_ = 30;
+    shut_down();
+    boot();
+    until([&] { return show(old).is_null() && !fs::exists(runs(old)); }, "the old one goes");
+    EXPECT_FALSE(show(kept).is_null());
+    EXPECT_FALSE(show(young).is_null());
+    EXPECT_TRUE(fs::exists(runs(kept)));
+}
+
+TEST_F(RetentionTest, OldJobsThatMustStayDoNotKeepTheOthersFromGoing) {
+    std::vector<std::string> ids;
+    for (int i = 0; i < 3; ++i) {
+        ids.push_back(ended());
+    }
+    clock_.advance(std::chrono::hours{24 * 40});
+    keep_days_ = 30;
+    scheduler_.left = "n1";
+    shut_down();
+    boot();
+    for (int i = 0; i < 50; ++i) {
+        io_->run_one_for(std::chrono::milliseconds{10});
+    }
+    EXPECT_FALSE(show(ids[0]).is_null());
+    scheduler_.left.reset();
+    shut_down();
+    boot();
+    for (const std::string& id : ids) {
+        until([&] { return show(id).is_null(); }, "all go");
+    }
+}
+
+TEST_F(RetentionTest, ASnapshotGoesWithItsLastJob) {
+    const fs::path snapshot = folder_ / "snapshots" / "0123-abc";
+    write(snapshot / "src" / "train.py", 10);
+    const std::string where = R"(,"working_directory":")" + (snapshot / "src").string() + "\"";
+    const std::string first = ended(where);
+    const std::string second = ended(where);
+    ASSERT_TRUE(remove(first).has_value());
+    until([&] { return !fs::exists(runs(first)); }, "gone");
+    EXPECT_TRUE(fs::exists(snapshot / "src" / "train.py"));
+    ASSERT_TRUE(remove(second).has_value());
+    until([&] { return !fs::exists(snapshot); }, "the snapshot goes, too");
+    EXPECT_TRUE(fs::exists(folder_ / "snapshots"));
+}
+
+// Whoever runs the job may write into its folder.
+TEST_F(RetentionTest, LinksAreRemovedNotFollowed) {
+    const std::string id = ended();
+    const fs::path outside = folder_ / "outside";
+    write(outside / "precious", 10);
+    fs::create_directory_symlink(outside, runs(id) / "a1" / "link");
+    fs::create_directory_symlink(outside, runs(id) / "checkpoints" / "link");
+    ASSERT_TRUE(remove(id).has_value());
+    until([&] { return !fs::exists(runs(id)); }, "gone");
+    EXPECT_TRUE(fs::exists(outside / "precious"));
+}
+
+TEST_F(RetentionTest, DiskUseSaysWhatIsWhere) {
+    const std::string id = ended();
+    const auto disk = parse_json(*run(control_->disk(ada_, id)));
+    ASSERT_TRUE(disk.has_value());
+    EXPECT_GE((*disk)["logs_bytes"].get<int>(), 10'000);
+    EXPECT_LT((*disk)["logs_bytes"].get<int>(), 20'000);
+    EXPECT_GE((*disk)["evidence_bytes"].get<int>(), 10'000);
+    EXPECT_GE((*disk)["checkpoints_bytes"].get<int>(), 100'000);
+    EXPECT_EQ((*disk)["directory"], runs(id).string());
+    const Caller bob{"bob", false, true};
+    EXPECT_EQ(run(control_->disk(bob, id)).error().code, Errc::not_found);
+    const DiskUse some = disk_use(runs(id), 1);
+    EXPECT_TRUE(some.partly);
+    EXPECT_EQ(disk_use(runs("ls-none"), 10).files, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+// Jobs that are removed: what goes at once, what goes in slices, what comes too late.
+#include "daemon/store/database.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+class RemovalTest : public ::testing::Test {
+  protected:
+    void SetUp() override { db_ = std::move(Database::open(folder_ / "lockstep.db").value()); }
+
+    static JobId id(int number) {
+        return JobId{"ls-0000000000000000000000" + std::to_string(1000 + number)};
+    }
+    static JobRow row(int number, bool over, Seq seq) {
+        JobRow out;
+        out.id = id(number);
+        out.user = "ada";
+        out.name = "t";
+        out.state = over ? JobState::succeeded : JobState::accepted;
+        out.finished_at = over ? 5000 + number : 0;
+        out.last_seq = seq;
+        out.view = "{}";
+        return out;
+    }
+    template <class Work>
+    void commit(Work work) {
+        ASSERT_TRUE(db_->begin().has_value());
+        work();
+        ASSERT_TRUE(db_->commit().has_value());
+    }
+    // A job that has ended; events 10 n and 10 n + 1.
+    void ended(int number, std::vector<std::pair<std::string, std::string>> labels = {}) {
+        commit([&] {
+            SubmitWrite write;
+            Event event;
+            event.seq = 10 * number;
+            event.job = id(number);
+            event::Submitted data;
+            data.user = "ada";
+            data.spec = *parse_json(R"({"name":"t","framework":"native"})");
+            event.data = data;
+            write.append.events = {event};
+            write.append.row = row(number, false, event.seq);
+            write.append.row.labels = std::move(labels);
+            write.idempotency_key = "key" + std::to_string(number);
+            EXPECT_TRUE(db_->submit(write).has_value());
+            Append end;
+            event.seq += 1;
+            event.data = event::Finished{JobState::succeeded, {}, 5};
+            end.events = {event};
+            end.row = row(number, true, event.seq);
+            EXPECT_TRUE(db_->append(end).has_value());
+        });
+    }
+    bool remove(int number) {
+        bool done = false;
+        commit([&] {
+            RemovalRow removal;
+            removal.job = id(number);
+            removal.removed_at = 9000;
+            const auto removed = db_->remove_job(removal);
+            EXPECT_TRUE(removed.has_value()) << removed.error().message;
+            done = removed.value_or(false);
+        });
+        return done;
+    }
+    static ChunkRow chunk() {
+        ChunkRow out;
+        out.rows = 1;
+        out.samples = 10;
+        out.sections = {{"loss", 0, "0123456789"}};
+        return out;
+    }
+
+    const test::TemporaryFolder folder_;
+    std::unique_ptr<Database> db_;
+};
+
+TEST_F(RemovalTest, OnlyAJobThatIsOverGoesAndNothingOfItIsFound) {
+    ended(1);
+    ended(2);
+    commit([&] {
+        SubmitWrite write;
+        Event event;
+        event.seq = 30;
+        event.job = id(3);
+        event::Submitted data;
+        data.user = "ada";
+        data.spec = *parse_json(R"({"name":"t","framework":"native"})");
+        event.data = data;
+        write.append.events = {event};
+        write.append.row = row(3, false, 30);
+        EXPECT_TRUE(db_->submit(write).has_value());
+    });
+    EXPECT_FALSE(remove(3)) << "it is not over";
+    EXPECT_FALSE(remove(4)) << "there is none";
+    EXPECT_TRUE(remove(1));
+    EXPECT_FALSE(remove(1)) << "it is gone";
+    EXPECT_FALSE(db_->job(id(1))->has_value());
+    EXPECT_TRUE(db_->events_of(id(1), 0, 10)->empty());
+    EXPECT_EQ(db_->events_of(id(2), 0, 10)->size(), 2U);
+    EXPECT_EQ(*db_->count(JobState::succeeded), 1);
+    const auto removal = *db_->removal(id(1));
+    ASSERT_TRUE(removal.has_value());
+    EXPECT_EQ(removal->user, "ada");
+    EXPECT_EQ(removal->finished_at, 5001);
+    EXPECT_FALSE(db_->removal(id(2))->has_value());
+}
+
+// Streams resume by number: a number that is given twice would hide an event from its reader.
+TEST_F(RemovalTest, NumbersOfRemovedEventsAreNotGivenAgain) {
+    ended(1);
+    ended(2);
+    EXPECT_EQ(*db_->last_seq(), 21);
+    EXPECT_TRUE(remove(2));
+    EXPECT_EQ(*db_->last_seq(), 21);
+    commit([&] {
+        EXPECT_TRUE(db_->removal_done(id(2)).has_value());
+        EXPECT_TRUE(db_->forget_removals(1'000'000).has_value());
+    });
+    EXPECT_EQ(*db_->last_seq(), 21) << "the row is kept while it is all that knows";
+    ended(3);
+    commit([&] { EXPECT_TRUE(db_->forget_removals(1'000'000).has_value()); });
+    EXPECT_FALSE(db_->removal(id(2))->has_value());
+    EXPECT_EQ(*db_->last_seq(), 31);
+}
+
+TEST_F(RemovalTest, HistoryGoesInSlicesAndWhatComesLateIsNotKept) {
+    ended(1);
+    commit([&] {
+        EXPECT_TRUE(db_->add_chunks({id(1), {chunk(), chunk(), chunk()}, 0, "state"}).has_value());
+        EXPECT_TRUE(db_->add_chunks({id(2), {chunk()}, 0, ""}).has_value());
+        EXPECT_TRUE(db_->add_log({id(1), "rows"}).has_value());
+    });
+    const std::int64_t each = db_->history_size()->bytes / 4;
+    EXPECT_EQ(*db_->history_bytes(id(1)), 3 * each);
+    EXPECT_TRUE(remove(1));
+    const auto slice = [&] {
+        std::int64_t chunks = -1;
+        commit([&] { chunks = db_->remove_history(id(1), 2)->chunks; });
+        return chunks;
+    };
+    EXPECT_EQ(slice(), 2);
+    EXPECT_EQ(db_->log_rows(id(1))->size(), 1U) << "there is another slice";
+    EXPECT_EQ(slice(), 1);
+    EXPECT_TRUE(db_->log_rows(id(1))->empty());
+    EXPECT_EQ(*db_->history_state(id(1)), "");
+    EXPECT_EQ(db_->history_size()->bytes, each);
+    commit([&] {
+        EXPECT_TRUE(db_->add_chunks({id(1), {chunk()}, 0, "late"}).has_value());
+        EXPECT_TRUE(db_->add_log({id(1), "late"}).has_value());
+    });
+    EXPECT_EQ(db_->history_size()->bytes, each);
+    EXPECT_TRUE(db_->log_rows(id(1))->empty());
+    EXPECT_EQ(*db_->history_state(id(1)), "");
+}
+
+TEST_F(RemovalTest, ASnapshotGoesWithTheLastJobThatRunsInIt) {
+    ended(1, {{kSnapshotLabel, "abc-1"}});
+    ended(2, {{kSnapshotLabel, "abc-1"}});
+    EXPECT_TRUE(remove(1));
+    EXPECT_TRUE(remove(2));
+    EXPECT_EQ((*db_->removal(id(1)))->snapshot, "");
+    EXPECT_EQ((*db_->removal(id(2)))->snapshot, "abc-1");
+}
+
+TEST_F(RemovalTest, WhatIsUnfinishedIsFoundUntilItIsDone) {
+    for (int i = 1; i <= 3; ++i) {
+        ended(i);
+        EXPECT_TRUE(remove(i));
+    }
+    commit([&] { EXPECT_TRUE(db_->removal_done(id(2)).has_value()); });
+    const auto left = *db_->unfinished_removals(JobId{}, 10);
+    ASSERT_EQ(left.size(), 2U);
+    EXPECT_EQ(left[0].job, id(1));
+    EXPECT_EQ(db_->unfinished_removals(id(1), 10)->size(), 1U);
+    commit([&] { EXPECT_TRUE(db_->forget_removals(1'000'000).has_value()); });
+    EXPECT_EQ(db_->unfinished_removals(JobId{}, 10)->size(), 2U);
+}
+
+TEST_F(RemovalTest, OldJobsAreThoseThatEndedBeforeWithoutTheLabelKeep) {
+    ended(3);
+    ended(1);
+    ended(2, {{"keep", "for the paper"}});
+    const auto old = *db_->ended_before(5003, 10);
+    ASSERT_EQ(old.size(), 1U);
+    EXPECT_EQ(old[0], id(1));
+    EXPECT_EQ(db_->ended_before(6000, 10)->front(), id(1)) << "the oldest first";
+    EXPECT_EQ(db_->ended_before(6000, 10)->size(), 2U);
+}
+
+}  // namespace
+}  // namespace lockstep
