@@ -63,21 +63,47 @@ void complete_mounts(Json& container, const Caller& caller, std::vector<FieldErr
     }
 }
 
+// $NAME of the caller in one value of the environment. Other types are the parser's to refuse.
+void expand_value(Json& value, const std::string& pointer, const Caller& caller,
+                  std::vector<FieldError>& errors) {
+    if (!value.is_string()) {
+        return;
+    }
+    const auto text = expand_variables(value.get_ref<const std::string&>(), caller);
+    if (text) {
+        value = dollars_doubled(*text);
+    } else {
+        errors.push_back({pointer, text.error().message});
+    }
+}
+
+// A sweep's parameter environment.NAME has the values of a variable.
+void expand_swept(Json& spec, const Caller& caller, std::vector<FieldError>& errors) {
+    Json* sweep = object_at(spec, "sweep");
+    Json* parameters = sweep == nullptr ? nullptr : object_at(*sweep, "parameters");
+    if (parameters == nullptr) {
+        return;
+    }
+    for (auto& [path, values] : parameters->items()) {
+        if (!path.starts_with("environment.") || !values.is_array()) {
+            continue;
+        }
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            expand_value(values[i],
+                         "/sweep/parameters/" + pointer_token(path) + "/" + std::to_string(i),
+                         caller, errors);
+        }
+    }
+}
+
 void complete_environment(Json& spec, const Caller& caller, std::vector<std::string>& notes,
                           std::vector<FieldError>& errors) {
     if (Json* environment = object_at(spec, "environment")) {
         for (auto& [name, value] : environment->items()) {
-            if (!value.is_string()) {
-                continue;
-            }
-            const auto text = expand_variables(value.get_ref<const std::string&>(), caller);
-            if (text) {
-                value = dollars_doubled(*text);
-            } else {
-                errors.push_back({"/environment/" + pointer_token(name), text.error().message});
-            }
+            expand_value(value, "/environment/" + pointer_token(name), caller, errors);
         }
     }
+    expand_swept(spec, caller, errors);
     const auto inherit = spec.find("inherit_environment");
     if (inherit != spec.end() && inherit->is_boolean() && inherit->get<bool>() &&
         !spec.contains("recorded_environment")) {

@@ -1,6 +1,7 @@
 """Sweeps and jobs that run after others, with real ranks."""
 
 import json
+import os
 
 import harness
 
@@ -17,8 +18,8 @@ class Sweep(harness.TestCase):
         return sorted(found, key=lambda job: job["sweep"]["index"])
 
     def test_each_point_is_a_job_of_its_own(self):
-        values = ["one", "two", "it's $HOME; three"]
-        written = [value.replace("$", "$$") for value in values]  # nothing would expand a single one
+        written = ["one", "$HOME/two", "it's $$HOME; three"]
+        values = ["one", os.environ["HOME"] + "/two", "it's $HOME; three"]
         done = self.daemon.cli("submit", "--wait", self.spec_file(
             sweep={"parameters": {"environment.VALUE": written}, "max_parallel": 1}))
         first = done.stdout.split()[0]
@@ -32,6 +33,12 @@ class Sweep(harness.TestCase):
         # One at a time: none started before the one ahead of it had ended.
         for ahead, behind in zip(jobs, jobs[1:]):
             self.assertLessEqual(ahead["finished_at"], behind["started_at"])
+
+    def test_a_variable_that_the_caller_has_not_is_named(self):
+        done = self.daemon.cli("submit", self.spec_file(sweep={"parameters": {"environment.VALUE": ["a", "$NOT_HERE"]}}),
+                               check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/sweep/parameters/environment.VALUE/1: $NOT_HERE is not set here", done.stderr)
 
     def test_a_killed_daemon_goes_on_with_the_sweep(self):
         release = self.root / "release"
