@@ -69,6 +69,7 @@ void HistoryKeeper::begin() {
 
 void HistoryKeeper::halt() {
     ending_ = true;
+    turns_.close();
     wake_.cancel();
 }
 

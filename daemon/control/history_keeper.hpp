@@ -6,6 +6,8 @@
 #pragma once
 
 #include "daemon/control/context.hpp"
+#include "daemon/control/fair_turns.hpp"
+#include "daemon/telemetry/bands.hpp"
 #include "daemon/telemetry/heatmap.hpp"
 #include "daemon/telemetry/history_scan.hpp"
 #include "daemon/telemetry/sample_scan.hpp"
@@ -48,9 +50,13 @@ class HistoryKeeper {
     // Whether memory has every row that a question may be about.
     static bool in_memory(const telemetry::JobSeries& series,
                           const std::vector<std::int32_t>& ranks);
-    // exhausted: too many of these four are under way.
+    // Whoever asks one of the questions below waits for a turn first: each holds a copy of the
+    // newest rows, and they are answered one after the other. exhausted: too many of `user` wait
+    // already.
+    Task<Result<FairTurns::Turn>> turn(std::string user) { return turns_.wait(std::move(user)); }
     Task<Result<std::vector<telemetry::RankHistory>>> series(std::string job,
                                                              telemetry::HistoryAsk ask);
+    Task<Result<telemetry::BandsAnswer>> bands(std::string job, telemetry::BandsAsk ask);
     Task<Result<std::string>> heatmap(std::string job, telemetry::HeatmapAsk ask);
     // history_reads.cpp: a page of to_json_text(); the names of all metrics with a value,
     // ascending, as a JSON array.
@@ -81,11 +87,15 @@ class HistoryKeeper {
     Task<Result<T>> read(std::string job, std::int64_t newest,
                          std::function<Result<T>(telemetry::HistorySource&)> work);
 
+    // Two: one that is read, one whose rows are ready.
+    static constexpr std::size_t kQuestions = 2;
+    static constexpr std::size_t kQuestionsWaiting = 256;  // of one user
+
     ControlContext& context_;
+    FairTurns turns_{context_.io, kQuestions, kQuestionsWaiting};
     net::thread_pool packing_{1};
     net::thread_pool reading_{1};
     std::shared_ptr<Database> reader_;  // the reading thread's; made by the first question
-    std::size_t asked_ = 0;             // questions under way
     std::atomic<bool> ending_{false};   // both threads look at it
     bool expiring_ = false;
 

@@ -16,9 +16,6 @@ namespace {
 using telemetry::History;
 using telemetry::JobSeries;
 
-// Each holds a copy of the rows that are in no chunk, and they are answered one after the other.
-constexpr std::size_t kQuestions = 8;
-constexpr std::size_t kLightQuestions = 64;  // when there are no such rows
 // Of a job whose series are not in memory: no row of its chunks is anywhere else.
 constexpr std::int64_t kEveryChunk = std::numeric_limits<std::int64_t>::max();
 
@@ -72,18 +69,6 @@ class StoreSource final : public telemetry::HistorySource {
     const std::atomic<bool>& ending_;
 };
 
-// Counts one for as long as it lives.
-class Counted {
-  public:
-    explicit Counted(std::size_t& count) : count_(count) { ++count_; }
-    Counted(const Counted&) = delete;
-    Counted& operator=(const Counted&) = delete;
-    ~Counted() { --count_; }
-
-  private:
-    std::size_t& count_;
-};
-
 }  // namespace
 
 Task<Result<bool>> HistoryKeeper::packed(const Job& job) {
@@ -114,10 +99,6 @@ bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::in
 template <class T>
 Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
                                     std::function<Result<T>(telemetry::HistorySource&)> work) {
-    if (asked_ >= (newest == kEveryChunk ? kLightQuestions : kQuestions)) {
-        co_return fail(Errc::exhausted, "too many questions about history are under way");
-    }
-    const Counted one{asked_};
     if (!reader_) {
         const std::function<Result<std::shared_ptr<Database>>(Database&)> open =
             [](Database& db) -> Result<std::shared_ptr<Database>> {
@@ -147,7 +128,7 @@ Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::str
                                                                         telemetry::HistoryAsk ask) {
     const JobSeries* series = context_.series.find(job);
     // Shared: a function is copied on its way to the thread.
-    const auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
+    const auto tail = std::make_shared<telemetry::HistoryTail>();
     std::int64_t newest = kEveryChunk;
     if (series != nullptr && series->history() != nullptr) {
         const History& history = *series->history();
@@ -158,14 +139,33 @@ Task<Result<std::vector<telemetry::RankHistory>>> HistoryKeeper::series(std::str
     using Answer = std::vector<telemetry::RankHistory>;
     const std::function<Result<Answer>(telemetry::HistorySource&)> work =
         [ask = std::move(ask), tail](telemetry::HistorySource& source) {
-            return telemetry::fold_series(source, ask, *tail);
+            return telemetry::fold_series(source, ask, tail->rows());
+        };
+    co_return co_await read<Answer>(job, newest, work);
+}
+
+Task<Result<telemetry::BandsAnswer>> HistoryKeeper::bands(std::string job,
+                                                          telemetry::BandsAsk ask) {
+    const JobSeries* series = context_.series.find(job);
+    const auto tail = std::make_shared<telemetry::HistoryTail>();
+    std::int64_t newest = kEveryChunk;
+    if (series != nullptr && series->history() != nullptr) {
+        const History& history = *series->history();
+        *tail =
+            history.tail(series->metric(ask.metric).value_or(limits::kMetricsPerJob), ask.entities);
+        newest = history.newest_chunk;
+    }
+    using Answer = telemetry::BandsAnswer;
+    const std::function<Result<Answer>(telemetry::HistorySource&)> work =
+        [ask = std::move(ask), tail](telemetry::HistorySource& source) {
+            return telemetry::fold_bands(source, ask, tail->rows());
         };
     co_return co_await read<Answer>(job, newest, work);
 }
 
 Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::HeatmapAsk ask) {
     const JobSeries* series = context_.series.find(job);
-    auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
+    auto tail = std::make_shared<telemetry::HistoryTail>();
     std::int64_t newest = kEveryChunk;
     if (series != nullptr && series->history() != nullptr) {
         std::vector<std::uint32_t> ranks(std::size_t{ask.rank_high} - ask.rank_low + 1);
@@ -176,14 +176,14 @@ Task<Result<std::string>> HistoryKeeper::heatmap(std::string job, telemetry::Hea
     }
     const std::function<Result<std::string>(telemetry::HistorySource&)> work =
         [ask = std::move(ask), tail](telemetry::HistorySource& source) {
-            return telemetry::make_heatmap(source, ask, *tail);
+            return telemetry::make_heatmap(source, ask, tail->rows());
         };
     co_return co_await read<std::string>(job, newest, work);
 }
 
 Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::SampleAsk ask) {
     const telemetry::JobSeries* series = context_.series.find(job);
-    auto tail = std::make_shared<std::vector<telemetry::TailRows>>();
+    auto tail = std::make_shared<telemetry::HistoryTail>();
     std::int64_t newest = kEveryChunk;
     // Of one moment: what is in no chunk up to `newest` is in `tail`.
     if (series != nullptr && series->history() != nullptr) {
@@ -194,7 +194,7 @@ Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::Sam
     const std::function<Result<std::string>(telemetry::HistorySource&)> work =
         [ask = std::move(ask), tail,
          newest](telemetry::HistorySource& source) -> Result<std::string> {
-        const auto page = telemetry::read_samples(source, ask, *tail, newest);
+        const auto page = telemetry::read_samples(source, ask, tail->rows(), newest);
         if (!page) {
             return fail(page.error());
         }

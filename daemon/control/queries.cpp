@@ -310,10 +310,10 @@ std::int64_t ControlService::last_seq() const {
 }
 
 void ControlService::publish_ranks(JobActor& actor, bool now) {
-    if (!context_.bus.has_subscribers()) {
+    const std::string& id = actor.job().id.value;
+    if (!followed_->topics.contains("ranks." + id)) {
         return;
     }
-    const std::string& id = actor.job().id.value;
     const auto* series = context_.series.find(id);
     if (series == nullptr) {
         return;

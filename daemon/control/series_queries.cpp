@@ -228,9 +228,17 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
                                               std::to_string((*job)->spec.world_size() - 1));
         }
     }
+    const auto turn = co_await history_.turn(caller.user);
+    if (!turn) {
+        co_return fail(turn.error());
+    }
     const auto packed = co_await ready_history(**job);
     if (!packed) {
         co_return fail(packed.error());
+    }
+    if (!query.stats.empty() || query.worst > 0) {
+        std::shared_ptr<const Job> of = *job;
+        co_return co_await bands(std::move(of), std::move(query));
     }
     telemetry::SeriesQuery asked;
     asked.metric = query.metric;
@@ -306,6 +314,10 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
     ask.to = query.to.value_or(ask.to);
     ask.columns = query.columns;
     ask.rows = query.rows;
+    const auto turn = co_await history_.turn(caller.user);
+    if (!turn) {
+        co_return fail(turn.error());
+    }
     if (const auto ready = co_await ready_history(**job); !ready) {
         co_return fail(ready.error());
     }
@@ -348,6 +360,10 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
         }
         ask.place = *place;
     }
+    const auto turn = co_await history_.turn(caller.user);
+    if (!turn) {
+        co_return fail(turn.error());
+    }
     if (const auto ready = co_await ready_history(**job); !ready) {
         co_return fail(ready.error());
     }
@@ -358,6 +374,10 @@ Task<Result<std::string>> ControlService::metric_names(Caller caller, std::strin
     const auto job = co_await load(caller, id);
     if (!job) {
         co_return fail(job.error());
+    }
+    const auto turn = co_await history_.turn(caller.user);
+    if (!turn) {
+        co_return fail(turn.error());
     }
     if (const auto ready = co_await ready_history(**job); !ready) {
         co_return fail(ready.error());

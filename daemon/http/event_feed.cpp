@@ -2,8 +2,10 @@
 
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "job/model/batch.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace lockstep {
@@ -17,6 +19,14 @@ constexpr std::string_view kRetry = "retry: 2000\n";
 Result<TopicSet> TopicSet::parse(std::string_view text) {
     TopicSet out;
     for (auto& word : split(text, ',')) {
+        if (word.starts_with("steps.")) {
+            if (!out.add_steps(word)) {
+                return fail(Errc::invalid, "\"" + printable(word).substr(0, 64) +
+                                               "\" is no topic: use steps.<id>.<metric>, further "
+                                               "metrics with a + before each");
+            }
+            continue;
+        }
         const auto dot = word.find('.');
         const auto kind = std::string_view{word}.substr(0, dot);
         if (word == "jobs") {
@@ -25,13 +35,43 @@ Result<TopicSet> TopicSet::parse(std::string_view text) {
                    is_job_id(std::string_view{word}.substr(dot + 1))) {
             out.topics_.insert(std::move(word));
         } else {
-            return fail(Errc::invalid, "\"" + printable(word).substr(0, 64) +
-                                           "\" is no topic: use jobs, job.<id> or ranks.<id>");
+            return fail(
+                Errc::invalid,
+                "\"" + printable(word).substr(0, 64) +
+                    "\" is no topic: use jobs, job.<id>, ranks.<id> or steps.<id>.<metric>");
         }
         if (out.topics_.size() > kTopics) {
             return fail(Errc::invalid, "more than 64 topics");
         }
     }
+    return out;
+}
+
+bool TopicSet::add_steps(std::string_view word) {
+    const auto first = word.find('.');
+    const auto second = word.find('.', first + 1);
+    if (second == std::string_view::npos ||
+        !is_job_id(word.substr(first + 1, second - first - 1))) {
+        return false;
+    }
+    // A + that is not encoded is a space in a query.
+    std::string metrics{word.substr(second + 1)};
+    std::replace(metrics.begin(), metrics.end(), ' ', '+');
+    for (const std::string& metric : split(metrics, '+')) {
+        if (!is_metric_name(metric)) {
+            return false;
+        }
+        topics_.insert(std::string{word.substr(0, second + 1)} + metric);
+    }
+    return true;
+}
+
+std::vector<std::string> TopicSet::followed() const {
+    std::vector<std::string> out;
+    std::copy_if(topics_.begin(), topics_.end(), std::back_inserter(out),
+                 [](const std::string& topic) {
+                     return topic.starts_with("ranks.") || topic.starts_with("steps.");
+                 });
     return out;
 }
 
@@ -50,7 +90,12 @@ EventFeed::EventFeed(net::io_context& io, Control& control, telemetry::DaemonMet
       told_(after.value_or(0)),
       replaying_(after.has_value()),
       sent_events_(metrics.stream_events("job")),
-      sent_snapshots_(metrics.stream_events("ranks")) {}
+      sent_snapshots_(metrics.stream_events("ranks")),
+      sent_steps_(metrics.stream_events("steps")) {
+    for (const std::string& topic : topics_.followed()) {
+        followed_.push_back(control_.follow(caller_, topic));
+    }
+}
 
 std::shared_ptr<EventFeed> EventFeed::start(net::io_context& io, Control& control,
                                             telemetry::DaemonMetrics& metrics, Caller caller,
@@ -75,7 +120,11 @@ void EventFeed::receive(const StreamMessage& message) {
     if (!wants(message) || live_.ended()) {
         return;
     }
-    if (!replaying_) {
+    if (message.newest_wins) {
+        if (!replaying_ && live_.push_latest(message.event, *message.data)) {
+            sent_steps_.Increment();
+        }
+    } else if (!replaying_) {
         // What the replay has told already may be published a moment later.
         if (message.seq == 0 || message.seq > told_) {
             if (live_.push(message.seq, message.event, *message.data)) {
@@ -141,6 +190,7 @@ Task<std::optional<std::string>> EventFeed::next() {
 
 void EventFeed::close() {
     subscription_.reset();
+    followed_.clear();
     live_.close();
 }
 

@@ -17,14 +17,19 @@
 
 namespace lockstep {
 
-// Which messages a client wants: "jobs" (every job's events), "job.<id>", "ranks.<id>".
+// Which messages a client wants: "jobs" (every job's events), "job.<id>", "ranks.<id>",
+// "steps.<id>.<metric>[+<metric>…]".
 class TopicSet {
   public:
     // Comma-separated, at most 64; invalid names the word that is no topic.
     static Result<TopicSet> parse(std::string_view text);
     bool wants(std::string_view topic) const;
+    // Those that are made only for who follows them (Control::follow()), one metric each.
+    std::vector<std::string> followed() const;
 
   private:
+    bool add_steps(std::string_view word);
+
     bool all_jobs_ = false;
     std::set<std::string, std::less<>> topics_;
 };
@@ -62,6 +67,8 @@ class EventFeed final : public BodyStream {
     std::vector<StreamMessage> held_;  // came while replaying
     prometheus::Counter& sent_events_;
     prometheus::Counter& sent_snapshots_;
+    prometheus::Counter& sent_steps_;
+    std::vector<std::shared_ptr<void>> followed_;
     std::shared_ptr<void> subscription_;
 };
 

@@ -5,6 +5,9 @@
 #include <utility>
 
 namespace lockstep {
+namespace {
+constexpr std::size_t kLatestBytes = 1U << 20U;
+}
 
 std::string format_event(Seq id, std::string_view kind, std::string_view data) {
     std::string out;
@@ -49,6 +52,20 @@ bool EventStream::push_raw(std::string text) {
     return true;
 }
 
+bool EventStream::push_latest(std::string_view kind, std::string_view data) {
+    if (ended_) {
+        return false;
+    }
+    latest_.push_back(format_event(0, kind, data));
+    latest_bytes_ += latest_.back().size();
+    while (latest_bytes_ > kLatestBytes && latest_.size() > 1) {
+        latest_bytes_ -= latest_.front().size();
+        latest_.pop_front();
+    }
+    timer_.cancel();
+    return true;
+}
+
 void EventStream::close() {
     end(false);
 }
@@ -61,17 +78,22 @@ void EventStream::end(bool lagged) {
 }
 
 Task<std::optional<std::string>> EventStream::next() {
-    while (queue_.empty() && !ended_) {
+    while (queue_.empty() && latest_.empty() && !ended_) {
         const bool quiet = co_await sleep_on(timer_, settings_.heartbeat);
-        if (quiet && queue_.empty() && !ended_) {
+        if (quiet && queue_.empty() && latest_.empty() && !ended_) {
             co_return std::string{":\n\n"};
         }
     }
-    if (queue_.empty()) {
+    if (queue_.empty() && latest_.empty()) {
         co_return std::nullopt;
     }
     queued_ = 0;
-    co_return std::exchange(queue_, {});
+    latest_bytes_ = 0;
+    std::string out = std::exchange(queue_, {});
+    for (const std::string& one : std::exchange(latest_, {})) {
+        out += one;
+    }
+    co_return out;
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "job/base/limits.hpp"
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ class EventStream final : public BodyStream {
     bool push(Seq id, std::string_view kind, std::string_view data);
     // Already formatted text, for what was before the subscription; counts as one message.
     bool push_raw(std::string text);
+    // One that a slow reader may miss: the oldest of these go when there is more than a MiB of
+    // them.
+    bool push_latest(std::string_view kind, std::string_view data);
     bool ended() const { return ended_; }
     // As a full queue does.
     void end_lagging() { end(true); }
@@ -46,6 +50,8 @@ class EventStream final : public BodyStream {
     Settings settings_;
     std::string queue_;
     std::size_t queued_ = 0;
+    std::deque<std::string> latest_;  // oldest first
+    std::size_t latest_bytes_ = 0;
     bool ended_ = false;
     bool lagged_ = false;
 };

@@ -84,44 +84,6 @@ Task<HttpResponse> job_events(RouteContext context, HttpRequest request) {
     co_return json_or_problem(std::move(text));
 }
 
-Result<SeriesQuery> series_query(const HttpRequest& request) {
-    QueryReader in{request.query};
-    SeriesQuery query;
-    std::string which;
-    std::string axis = "step";
-    std::int64_t points = static_cast<std::int64_t>(query.points);
-    in.text("metric", query.metric, limits::kTextBytes);
-    in.text("ranks", which, limits::kTextBytes * 8);
-    in.text("x", axis, limits::kTextBytes);
-    in.number("from", query.from);
-    in.number("to", query.to);
-    in.integer("points", points, 1, limits::kSeriesPoints);
-    take_ranks(in, which, limits::kSeriesRanks, query.ranks);
-    if (axis != "step" && axis != "time") {
-        in.error("x", "must be step or time");
-    }
-    query.by_time = axis == "time";
-    query.points = static_cast<std::size_t>(points);
-    if (auto error = in.finish()) {
-        return fail(std::move(*error));
-    }
-    return query;
-}
-
-Task<HttpResponse> series(RouteContext context, HttpRequest request) {
-    auto query = series_query(request);
-    if (!query) {
-        co_return problem(query.error());
-    }
-    std::string id{request.param()};
-    auto text =
-        co_await context.control.series(caller_of(request), std::move(id), std::move(*query));
-    if (!text) {
-        co_return query_problem(text.error());
-    }
-    co_return json_response(std::move(*text));
-}
-
 Result<HeatmapQuery> heatmap_query(const HttpRequest& request) {
     QueryReader in{request.query};
     HeatmapQuery query;
@@ -383,22 +345,6 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     router.add(std::move(route));
 
     route = Route{};
-    route.path = "/v1/jobs/{id}/series";
-    route.scope = Scope::read;
-    route.handler = waiting_for_view(context, series);
-    route.operation = "getJobSeries";
-    route.summary = "History of one metric, reduced so that every extreme stays.";
-    route.query = {{"metric", "string", "Name of the metric; loss if not given."},
-                   {"ranks", "string", "Which ranks, as 0-7,12; all (at most 256) if not given."},
-                   {"x", "string", "step (default) or time, in seconds since the epoch."},
-                   {"from", "number", "Smallest x."},
-                   {"to", "number", "Largest x."},
-                   {"points", "integer", "Buckets per rank, 1..4000; 800 if not given."}};
-    route.response_schema = "Series";
-    route.failures = {404};
-    router.add(std::move(route));
-
-    route = Route{};
     route.path = "/v1/jobs/{id}/heatmap";
     route.scope = Scope::read;
     route.handler = waiting_for_view(context, heatmap);
@@ -481,7 +427,11 @@ void add_view_routes(Router& router, const RouteContext& context) {
     route.summary = "Server-sent events of all topics asked for, on one connection.";
     route.query = {
         {"topics", "string",
-         "Comma-separated: jobs (default), job.<id>, ranks.<id> (snapshots, not resumable)."},
+         "Comma-separated, at most 64: jobs (default), job.<id>, ranks.<id> (snapshots of the "
+         "first "
+         "256 ranks, not resumable), steps.<id>.<metric>[+<metric>…] (each step over all ranks "
+         "once "
+         "it is complete, 10 a second at most, not resumable)."},
         {"last_event_id", "integer", "Resume after this event; the header Last-Event-ID wins."}};
     route.headers = {{"Last-Event-ID", "integer", "Resume after this event."}};
     route.response_type = content_type::kEvents;

@@ -20,6 +20,16 @@ void add_tail(const HistoryRows& rows, std::size_t metric,
     TailRows tail;
     tail.start = rows.start;
     const bool no_gaps = entities.back() - entities.front() + 1 == entities.size();
+    if (no_gaps && entities.front() <= rows.block * kBlockEntities &&
+        entities.back() >= (rows.block + 1) * kBlockEntities - 1) {
+        tail.entities = rows.entities;
+        tail.steps = rows.steps;
+        tail.times = rows.times;
+        tail.values = column;
+        tail.values.resize(rows.rows(), kAbsent);
+        out.push_back(std::move(tail));
+        return;
+    }
     for (std::size_t i = 0; i < rows.rows(); ++i) {
         const std::uint32_t entity = rows.entities[i];
         if (no_gaps ? entity >= entities.front() && entity <= entities.back()
@@ -83,12 +93,20 @@ void History::stored(std::size_t count, std::int64_t newest) {
     newest_chunk = std::max(newest_chunk, newest);
 }
 
-std::vector<TailRows> History::tail(std::size_t metric,
-                                    const std::vector<std::uint32_t>& entities) const {
+std::vector<TailRows> HistoryTail::rows() const {
     std::vector<TailRows> out;
     for (const auto& rows : sealed_) {
-        add_tail(*rows, metric, entities, out);
+        add_tail(*rows, metric_, entities_, out);
     }
+    out.insert(out.end(), open_.begin(), open_.end());
+    return out;
+}
+
+HistoryTail History::tail(std::size_t metric, std::vector<std::uint32_t> entities) const {
+    HistoryTail out;
+    out.metric_ = metric;
+    out.entities_ = std::move(entities);
+    out.sealed_ = sealed_;
     std::vector<const HistoryRows*> open;
     open.reserve(open_.size());
     for (const auto& [key, rows] : open_) {
@@ -97,7 +115,7 @@ std::vector<TailRows> History::tail(std::size_t metric,
     sort_stably(open,
                 [](const HistoryRows* a, const HistoryRows* b) { return a->start < b->start; });
     for (const HistoryRows* rows : open) {
-        add_tail(*rows, metric, entities, out);
+        add_tail(*rows, metric, out.entities_, out.open_);
     }
     return out;
 }

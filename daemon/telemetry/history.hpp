@@ -21,6 +21,22 @@ inline constexpr std::size_t kOpenSamples = 5'000'000;
 inline constexpr std::size_t kOpenBlockRows = 65'536;
 inline constexpr double kOpenSeconds = 600;
 
+// The rows that no chunk held at one moment, of one metric and some entities: taken on the control
+// thread, made into rows on another. What was closed already is shared and never changes; only
+// what is open is copied.
+class HistoryTail {
+  public:
+    // Oldest first. Any thread.
+    std::vector<TailRows> rows() const;
+
+  private:
+    friend class History;
+    std::size_t metric_ = 0;
+    std::vector<std::uint32_t> entities_;
+    std::vector<std::shared_ptr<const HistoryRows>> sealed_;
+    std::vector<TailRows> open_;
+};
+
 class History : public std::enable_shared_from_this<History> {
   public:
     explicit History(EntityKind kind = EntityKind::rank) : kind_(kind) {}
@@ -36,8 +52,7 @@ class History : public std::enable_shared_from_this<History> {
     void stored(std::size_t count, std::int64_t newest_chunk);
 
     // One metric of some entities (ascending), for a question.
-    std::vector<TailRows> tail(std::size_t metric,
-                               const std::vector<std::uint32_t>& entities) const;
+    HistoryTail tail(std::size_t metric, std::vector<std::uint32_t> entities) const;
     std::size_t bytes() const;
     std::size_t open_samples() const { return open_samples_; }  // values that seal() would close
 

@@ -98,6 +98,16 @@ History& JobSeries::keep_history() {
     return *history_;
 }
 
+StepColumns& JobSeries::watch(const std::string& metric) {
+    return watched_.try_emplace(metric, ranks_.size()).first->second;
+}
+
+void JobSeries::watch_only(const std::vector<std::string>& metrics) {
+    std::erase_if(watched_, [&metrics](const auto& one) {
+        return std::find(metrics.begin(), metrics.end(), one.first) == metrics.end();
+    });
+}
+
 // False if the row is of an earlier generation than the rank's newest.
 bool JobSeries::begin_row(Rank& rank, Start start) {
     if (start < rank.start) {
@@ -201,6 +211,12 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
     const Start start{attempt, batch.generation};
     std::vector<double> values(metrics_.size());
     GenerationReport& report = generation(attempt, batch.generation);
+    std::vector<std::pair<std::size_t, StepColumns*>> watched;
+    for (auto& [name, columns] : watched_) {
+        if (const auto id = metric(name)) {
+            watched.emplace_back(*id, &columns);
+        }
+    }
     for (std::size_t row = 0; row < batch.rows(); ++row) {
         if (batch.ranks[row] >= ranks_.size()) {
             ++result.bad_rows;
@@ -233,6 +249,11 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
         }
         add_row(batch.ranks[row], batch.steps[row], time, received > 0 ? received : time, values,
                 room);
+        for (const auto& [id, columns] : watched) {
+            if (batch.steps[row] >= 0 && !is_absent(values[id])) {
+                columns->add(start, batch.ranks[row], batch.steps[row], time, values[id]);
+            }
+        }
         ++result.rows;
     }
     return result;
@@ -249,6 +270,11 @@ std::optional<double> JobSeries::report_age(std::size_t rank, double now) const 
 std::size_t JobSeries::bytes() const {
     return sizeof *this + rank_bytes_ + newest_.bytes() + recent_.bytes() +
            (history_ ? history_->bytes() : 0);
+}
+
+JobSeries* SeriesStore::at(std::string_view id) {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() ? nullptr : found->second.get();
 }
 
 JobSeries& SeriesStore::job(std::string_view id, std::size_t ranks) {

@@ -10,6 +10,7 @@
 #include "daemon/telemetry/newest_reports.hpp"
 #include "daemon/telemetry/rank_series.hpp"
 #include "daemon/telemetry/recent_steps.hpp"
+#include "daemon/telemetry/step_columns.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/batch.hpp"
 #include "job/model/spans.hpp"
@@ -58,6 +59,11 @@ class JobSeries {
     // From now on accepted rows go into history() too.
     History& keep_history();
     History* history() const { return history_.get(); }  // nullptr = not kept
+
+    // From now on the metric's steps are collected, of all ranks. Good until watch_only().
+    StepColumns& watch(const std::string& metric);
+    // Nothing but these is collected any more.
+    void watch_only(const std::vector<std::string>& metrics);
 
     // What history holds, oldest first and before any ingest(): a row, with `values` by metric id
     // (at least the core metrics), and what a job knows beyond its rows.
@@ -121,6 +127,7 @@ class JobSeries {
     std::vector<GenerationReport> generations_;  // a batch is mostly of the last
     std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq
     std::shared_ptr<History> history_;
+    std::map<std::string, StepColumns> watched_;  // by metric
 };
 
 class SeriesStore {
@@ -128,6 +135,7 @@ class SeriesStore {
     // The job's series, made on first use.
     JobSeries& job(std::string_view id, std::size_t ranks);
     const JobSeries* find(std::string_view id) const;
+    JobSeries* at(std::string_view id);  // the same
     // Later, if its history is being written just now.
     void erase(std::string_view id);
 

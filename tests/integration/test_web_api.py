@@ -1,5 +1,6 @@
 """What the web page asks of lockstepd: the page itself, signing in and out, charts, search, streams."""
 
+import base64
 import gzip
 import json
 import os
@@ -173,8 +174,75 @@ class Sessions(Web):
         self.assertNotIn("code", address)
         file = urllib.parse.urlsplit(address).path
         self.assertEqual(stat.S_IMODE(os.stat(file).st_mode), 0o600)
-        text = open(file, encoding="utf-8").read()
+        with open(file, encoding="utf-8") as page:
+            text = page.read()
         self.signs_in(text.split('href="')[1].split('"')[0].replace("&amp;", "&"))
+
+
+class Charts(Web):
+    """Real ranks, of which rank 5 is slow."""
+
+    STEPS, SLOW, WORLD = 40, 5, 6
+
+    def start(self, name="uneven"):
+        self.gate = self.root / "gate"
+        return self.daemon.submit(harness.python_job(
+            name, "uneven_steps.py", self.STEPS, self.SLOW, self.gate,
+            resources={"nodes": 2, "ranks_per_node": self.WORLD // 2}))["id"]
+
+    def test_all_ranks_in_one_answer_while_they_run_and_afterwards(self):
+        job = self.start()
+        path = f"/v1/jobs/{job}/series?metric=busy_seconds,loss&ranks=all&stat=min,median,max&worst=2"
+
+        def half_way():
+            bands = self.daemon.get(path)["items"][0]["bands"]
+            return bands["x"] and bands["x"][-1] == self.STEPS // 2 - 1 and bands["count"][-1] == self.WORLD
+
+        harness.wait_until(half_way, 60, "all ranks are half way")
+        self.gate.touch()
+        self.daemon.wait_state(job, "succeeded")
+        harness.wait_until(lambda: len(self.daemon.get(path)["items"][0]["bands"]["x"]) == self.STEPS, 20, "all is in")
+        busy, loss = self.daemon.get(path)["items"]
+        self.assertEqual((busy["metric"], loss["metric"]), ("busy_seconds", "loss"))
+        self.assertEqual(busy["series"], [])
+        self.assertEqual(busy["bands"]["count"], [self.WORLD] * self.STEPS)
+        self.assertAlmostEqual(busy["bands"]["min"][0], 0.1)
+        self.assertAlmostEqual(busy["bands"]["max"][0], 0.2)
+        self.assertAlmostEqual(busy["bands"]["median"][0], 0.102)
+        worst = busy["worst"][0]
+        self.assertEqual(worst["rank"], self.SLOW)
+        self.assertGreater(worst["score"], 6)
+        self.assertEqual(worst["node"], self.daemon.get(f"/v1/jobs/{job}/ranks")["items"][self.SLOW]["node"])
+        self.assertEqual(len(worst["points"]), self.STEPS)
+        for query, pointer in (("stat=min,most", "?stat"), ("worst=65", "?worst"), ("worse=left", "?worse"),
+                               ("ranks=some", "?ranks"), ("metric=" + ",".join(["a"] * 17), "?metric")):
+            self.assert_problem(self.daemon.api("GET", f"/v1/jobs/{job}/series?{query}"), 400, pointer)
+
+    def test_every_step_of_all_ranks_comes_over_the_event_stream(self):
+        job = self.start("watched")
+        stream = self.daemon.stream(f"/v1/events?topics=job.{job},steps.{job}.busy_seconds+loss")
+        self.addCleanup(stream.close)
+        harness.wait_until(lambda: self.daemon.get(f"/v1/jobs/{job}/ranks")["items"][0].get("step") ==
+                           self.STEPS // 2 - 1, 60, "the ranks wait")
+        self.gate.touch()
+        last = {}
+        for message in stream:
+            if message["event"] == "steps":
+                self.assertNotIn("id", message)
+                data = json.loads(message["data"])
+                self.assertEqual(data["id"], job)
+                self.assertGreater(data["step"], last.get(data["metric"], {}).get("step", -1))
+                last[data["metric"]] = data
+            elif message["event"] == "finished":
+                break
+        self.assertEqual(set(last), {"busy_seconds", "loss"})
+        step = last["busy_seconds"]
+        self.assertEqual((step["ranks"], step["count"], step["nonfinite"]), (self.WORLD, self.WORLD, 0))
+        cells = base64.b64decode(step["cells"])
+        self.assertEqual((len(cells), cells[0], cells[self.SLOW]), (self.WORLD, 1, 254))
+        self.assertEqual(step["worst"][0], {"rank": self.SLOW, "value": step["high"]})
+        self.assertAlmostEqual(step["quantiles"]["median"], 0.102, places=5)
+        self.assert_problem(self.daemon.api("GET", f"/v1/events?topics=steps.{job}"), 400, "?topics")
 
 
 if __name__ == "__main__":

@@ -64,6 +64,25 @@ TEST(EventStream, EndsWhenTheReaderLagsBehind) {
     EXPECT_EQ(next_of(io, stream), std::nullopt);
 }
 
+TEST(EventStream, ASlowReaderMissesTheOldestStepsAndNothingElse) {
+    net::io_context io;
+    EventStream stream{io, {4, 15s}};
+    const std::string step(100'000, 's');
+    for (int i = 0; i < 200; ++i) {
+        EXPECT_TRUE(stream.push_latest("steps", std::to_string(i) + step));
+    }
+    EXPECT_TRUE(stream.push(7, "a", "x"));
+    const auto text = next_of(io, stream);
+    ASSERT_TRUE(text);
+    EXPECT_LT(text->size(), 1'200'000U);
+    EXPECT_TRUE(text->starts_with("id: 7\nevent: a\ndata: x\n\n"));
+    EXPECT_NE(text->find("data: 199s"), std::string::npos) << "the newest is there";
+    EXPECT_EQ(text->find("data: 150s"), std::string::npos);
+    EXPECT_FALSE(stream.lagged());
+    EXPECT_TRUE(stream.push_latest("steps", "one"));
+    EXPECT_EQ(next_of(io, stream), "event: steps\ndata: one\n\n");
+}
+
 TEST(EventStream, CloseEndsAWaitingReader) {
     net::io_context io;
     EventStream stream{io, {}};
@@ -82,7 +101,19 @@ TEST(Topics, AreParsedStrictly) {
     const auto one = TopicSet::parse("job." + id);
     EXPECT_TRUE(one->wants("job." + id));
     EXPECT_FALSE(one->wants("job.ls-01ARZ3NDEKTSV4RRFFQ69G5FAW"));
-    for (const char* bad : {"", "job", "job.", "job.x", "everything", "jobs,,jobs"}) {
+    for (const char* bad : {"", "job", "job.", "job.x", "everything", "jobs,,jobs", "steps"}) {
+        EXPECT_FALSE(TopicSet::parse(bad)) << bad;
+    }
+    const auto steps = TopicSet::parse("jobs,steps." + id + ".loss+busy_seconds,ranks." + id);
+    ASSERT_TRUE(steps);
+    EXPECT_TRUE(steps->wants("steps." + id + ".loss"));
+    EXPECT_TRUE(steps->wants("steps." + id + ".busy_seconds"));
+    EXPECT_FALSE(steps->wants("steps." + id + ".tokens"));
+    EXPECT_EQ(steps->followed(),
+              (std::vector<std::string>{"ranks." + id, "steps." + id + ".busy_seconds",
+                                        "steps." + id + ".loss"}));
+    for (const std::string& bad : {"steps." + id, "steps." + id + ".", "steps." + id + ".Loss",
+                                   "steps." + id + ".loss+", std::string{"steps.x.loss"}}) {
         EXPECT_FALSE(TopicSet::parse(bad)) << bad;
     }
 }

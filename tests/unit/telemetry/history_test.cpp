@@ -89,7 +89,7 @@ struct Fed {
         history.stored(sealed.size(), 0);
     }
     std::vector<RankHistory> ask(HistoryAsk ask) {
-        auto out = fold_series(source, ask, history.tail(0, ask.entities));
+        auto out = fold_series(source, ask, history.tail(0, ask.entities).rows());
         EXPECT_TRUE(out.has_value());
         return *out;
     }
@@ -480,7 +480,7 @@ TEST(Heatmap, KeepsTheHighestValueOfEveryCell) {
     ask.metric = "loss";
     ask.rank_high = 5;
     ask.columns = 100;
-    const auto map = make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1, 2, 3, 4, 5}));
+    const auto map = make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1, 2, 3, 4, 5}).rows());
     ASSERT_TRUE(map);
     EXPECT_EQ(map->substr(0, 4), "LSH1");
     ASSERT_EQ(field<std::uint32_t>(*map, 8), 6U);
@@ -499,7 +499,7 @@ TEST(Heatmap, KeepsTheHighestValueOfEveryCell) {
     EXPECT_EQ(cell(5, 0), 255);
     EXPECT_EQ(cell(5, 1), 0);
     ask.rows = 2;
-    const auto small = make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1, 2, 3, 4, 5}));
+    const auto small = make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1, 2, 3, 4, 5}).rows());
     ASSERT_TRUE(small);
     EXPECT_EQ(field<std::uint32_t>(*small, 8), 2U);
     EXPECT_EQ(field<std::uint32_t>(*small, 20), 3U);
