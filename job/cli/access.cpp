@@ -3,6 +3,7 @@
 #include "job/async/http_client.hpp"
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
+#include "job/cli/daemon_start.hpp"
 
 #include <CLI/Config.hpp>
 
@@ -118,7 +119,8 @@ Result<Access> find_access(const Options& options) {
     Access access;
     access.url = !options.url.empty() ? options.url : file->url;
     bool own = is_loopback(access.url);
-    if (access.url.empty()) {
+    const bool guessed = access.url.empty();
+    if (guessed) {
         const auto local = read_file(data + "/url", kSmallFile);
         access.url = local ? std::string(trim(*local)) : std::string(kDefaultUrl);
         own = true;
@@ -137,6 +139,13 @@ Result<Access> find_access(const Options& options) {
     if (token && token->empty() && !file->token_file.empty()) {
         token = read_token(file->token_file);
     } else if (token && token->empty() && own && std::filesystem::exists(data + "/token")) {
+        if (guessed && access.fingerprint.empty() && !daemon_holds(data)) {
+            // Whoever listens at its old address by now is somebody else. With TLS its certificate
+            // tells.
+            return fail(Errc::unavailable, "no lockstepd runs with the data directory " + data +
+                                               ": start it with lockstepd, or with lockstep run; "
+                                               "another one: --url, LOCKSTEP_URL, lockstep login");
+        }
         token = read_token(data + "/token");
     }
     if (!token) {

@@ -123,7 +123,7 @@ Exit with_daemon(const Options& options, const std::string& verb) {
     const auto access = find_access(options);
     if (!access) {
         std::cerr << "error: " << access.error().message << "\n";
-        return Exit::usage;
+        return exit_code(access.error().code);
     }
     const auto client = Client::connect(*access);
     if (!client) {

@@ -348,6 +348,20 @@ class Start(RunCase):
         self.assertIn("started one", done.stderr)
         self.assertEqual(squatter.heard, [])
 
+    def test_no_verb_gives_a_token_to_whoever_has_taken_the_old_port(self):
+        self.assertEqual(self.lockstep("run", "--wait", "true").returncode, 0)
+        self.assertEqual(self.lockstep("jobs").returncode, 0)
+        for pid in self.daemons():
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not self.daemons(), 10, "lockstepd is gone")
+        squatter = Listener()
+        (self.data / "url").write_text(squatter.url + "\n")
+        for verb in (("jobs",), ("whoami",), ("show", "last"), ("cancel", "last"), ("rm", "last"), ("token", "list")):
+            done = self.lockstep(*verb)
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertIn("no lockstepd runs with the data directory", done.stderr)
+        self.assertEqual(squatter.heard, [])
+
     def test_one_that_cannot_start_says_why(self):
         done = self.lockstep("run", "true", env={**self.environment(), "LOCKSTEP_LOG_LEVEL": "loud"})
         self.assertEqual(done.returncode, 4, done.stderr)

@@ -2,9 +2,14 @@
 
 #include "job/cli/access.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -55,11 +60,57 @@ TEST_F(CliAccess, WithoutAnythingItIsThisMachine) {
     EXPECT_EQ(got->token, "");
 }
 
+// A process that holds a data directory as lockstepd does; ended at the end of the scope.
+class Holder {
+  public:
+    explicit Holder(const std::string& data) {
+        std::array<int, 2> said{};
+        EXPECT_EQ(::pipe(said.data()), 0);
+        child_ = ::fork();
+        if (child_ == 0) {
+            struct flock whole = {};
+            whole.l_type = F_WRLCK;
+            const int lock = ::open((data + "/lock").c_str(), O_RDWR | O_CREAT, 0600);
+            const char held = ::fcntl(lock, F_SETLK, &whole) == 0 ? 'y' : 'n';
+            if (::write(said[1], &held, 1) == 1) {
+                ::pause();
+            }
+            ::_exit(0);
+        }
+        char held = 'n';
+        EXPECT_EQ(::read(said[0], &held, 1), 1);
+        EXPECT_EQ(held, 'y');
+        ::close(said[0]);
+        ::close(said[1]);
+    }
+    Holder(const Holder&) = delete;
+    Holder& operator=(const Holder&) = delete;
+    ~Holder() {
+        ::kill(child_, SIGKILL);
+        ::waitpid(child_, nullptr, 0);
+    }
+
+  private:
+    pid_t child_ = -1;
+};
+
 TEST_F(CliAccess, TheLocalDaemonsUrlAndTokenAreFound) {
     write(".local/share/lockstep/url", "http://127.0.0.1:9000\n");
     write(".local/share/lockstep/token", "abc\n");
+    const Holder lockstepd{home_ + "/.local/share/lockstep"};
     EXPECT_EQ(access("")->url, "http://127.0.0.1:9000");
     EXPECT_EQ(access("")->token, "abc");
+}
+
+TEST_F(CliAccess, TheTokenOfADaemonThatIsGoneIsGivenToNobody) {
+    write(".local/share/lockstep/url", "http://127.0.0.1:9000\n");
+    write(".local/share/lockstep/token", "abc\n");
+    const auto got = access("");
+    ASSERT_FALSE(got.has_value());
+    EXPECT_EQ(got.error().code, Errc::unavailable);
+    EXPECT_EQ(access("--url http://127.0.0.1:9000")->token, "abc") << "somebody says so";
+    ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    EXPECT_EQ(access("")->token, "mine");
 }
 
 TEST_F(CliAccess, ALocalTokenIsNotShownToAnotherHost) {
