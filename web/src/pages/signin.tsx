@@ -16,6 +16,7 @@ export function SignIn(): JSX.Element {
   const token = useSignal('');
   const busy = useSignal(false);
   const error = useSignal('');
+  const code = place.value.path[0] === 'signin' ? place.value.query['code'] : undefined;
   const enter = async (secret: {token: string} | {code: string}) => {
     busy.value = true;
     error.value = '';
@@ -31,9 +32,8 @@ export function SignIn(): JSX.Element {
     busy.value = false;
   };
   useEffect(() => {
-    const code = place.peek().query['code'];
-    if (place.peek().path[0] === 'signin' && code) void enter({code});
-  }, []);
+    if (code) void enter({code});
+  }, [code]);
   return <main class="signin" id="main">
     <div class="signin-card">
       <Logo />

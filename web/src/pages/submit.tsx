@@ -189,7 +189,7 @@ export function Submit(): JSX.Element {
           {render.value ? <Preview render={render.value} warnings={render.value.warnings} />
             : fresh ? <p class="quiet">Say what to run; lockstepd answers here as you type.</p>
             : refused.value ? <p class="bad"><Safe text={refused.value} most={500} /></p>
-            : <ul class="plain" role="status">{problems.value.map((one) => <li key={one.pointer + one.message} class="bad"><code><Safe text={one.pointer} most={100} /></code> <Safe text={one.message} most={300} /></li>)}</ul>}</Card>
+            : <div role="status"><ul class="plain">{problems.value.map((one) => <li key={one.pointer + one.message} class="bad"><code><Safe text={one.pointer} most={100} /></code> <Safe text={one.message} most={300} /></li>)}</ul></div>}</Card>
         {original.value && parsed.value && <Card title="Different from the job it was"><Diff a={original.value} b={parsed.value} names={['then', 'now']} /></Card>}
       </div></div></div>;
 }

@@ -190,5 +190,5 @@ export function Grid({label, heads, rows, framed}: {label: string; heads: string
 }
 
 export function Code({text, label, most = 200_000}: {text: string; label: string; most?: number}): JSX.Element {
-  return <pre class="code" tabIndex={0} aria-label={label} role="region"><Safe text={text} most={most} /></pre>;
+  return <pre class="code" tabIndex={0} aria-label={`${label}, text`} role="region"><Safe text={text} most={most} /></pre>;
 }

@@ -289,7 +289,7 @@ export function Chart(props: ChartProps): JSX.Element {
   const names = [props.xKind === 'step' ? 'step' : 'time', ...shown.map((line) => line.label)];
   const summary = last >= 0 && shown[0] ? `${props.title}: ${props.x.length} points, last ${props.format(shown[0].values[last])} at ${formatX(props.xKind, props.x[last])}` : `${props.title}: no values yet`;
   return <figure class={`chart ${props.small ? 'chart-small' : ''}`} ref={nearRef as never} aria-label={summary}>
-    <figcaption class="chart-head"><h3>{props.title}</h3>
+    <figcaption class="chart-head"><h2>{props.title}</h2>
       <span class="readout" aria-hidden="true">
         {where >= 0 && <span class="readout-x">{formatX(props.xKind, props.x[where])}</span>}
         {readout.slice(0, 6).map(({line, value}) => <span key={line.label} class="readout-item">

@@ -95,8 +95,9 @@ function Palette(): JSX.Element | null {
   const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = all.filter((choice) => rank ? true : words.every((word) => `${choice.label} ${choice.note}`.toLowerCase().includes(word))).slice(0, 40);
   const choose = (choice: Choice | undefined) => {
+    if (!choice) return;  // the list may be on its way
     palette.value = false;
-    choice?.run();
+    choice.run();
   };
   return <Dialog open close={() => { palette.value = false; }} title="Go to">
     <input class="palette-input" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant={found.length ? `palette-${at.value}` : undefined} autofocus placeholder="A page, a job, rank 12" aria-label="A page, a job, rank 12"

@@ -1,0 +1,317 @@
+// The page as people use it: a real lockstepd with running ranks, Debian's Chromium. One daemon and one browser for all
+// tests, which run one after another; the jobs are started first and go on beside them.
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import path from 'node:path';
+import {after, before, test} from 'node:test';
+import {Browser, Daemon, has, here, signIn, source, until} from './support.mjs';
+
+const daemon = new Daemon();
+const browser = new Browser();
+const jobs = {};
+let page;
+
+before(async () => {
+  await Promise.all([daemon.start(), browser.start()]);
+  jobs.slow = await daemon.submit('slow-rank', 'straggler', {steps: 5000, pace: 0.03, nodes: 2, perNode: 4, labels: {team: 'vision'}});
+  jobs.crash = await daemon.submit('bad-labels', 'crash');
+  jobs.hostile = await daemon.submit('hostile-log', 'hostile', {steps: 3000, pace: 0.2, perNode: 1, labels: {note: '<b>bold</b> \u202egnp'}});
+  jobs.victim = await daemon.submit('victim', 'forever', {steps: 100_000, pace: 0.1, nodes: 2, perNode: 1});
+  jobs.done = await daemon.submit('all-well', 'good', {steps: 60, pace: 0.01});
+  page = await browser.tab();
+});
+after(async () => {
+  await browser.close();
+  await daemon.cleanUp();
+});
+
+const goTo = (where) => page.goto(daemon.url + where);
+const readout = (of) => page.locator('figure', {has: page.getByRole('heading', {name: of, exact: true})}).locator('.readout').first();
+const stepNow = async () => Number((await readout('Loss').innerText()).match(/step ([\d\u2009]+)/)?.[1].replace(/\u2009/g, '') ?? 0);
+
+test('signs in with a token, or a code that is spent and leaves the address', async () => {
+  await goTo('#/jobs');
+  await page.fill('#token', `lks_${'0'.repeat(64)}`);
+  await page.click('button[type=submit]');
+  await page.getByRole('alert').waitFor();
+  await signIn(page, daemon);
+  await has(page, 'slow-rank');
+  const {code} = await daemon.api('POST', 'v1/session/codes');
+  const other = await browser.tab();
+  await other.goto(`${daemon.url}#/signin?code=${code}&next=/jobs/${jobs.slow.id}`);
+  await other.getByRole('heading', {name: 'slow-rank'}).waitFor();
+  assert.ok(!other.url().includes(code));
+  // Signed out, the cookie is worth nothing.
+  await other.getByRole('button', {name: 'root'}).click();
+  await other.getByRole('menuitem', {name: 'Sign out'}).click();
+  await other.getByLabel('Or a token').waitFor();
+  await other.reload();
+  await other.getByLabel('Or a token').waitFor();
+  await other.goto(`${daemon.url}#/signin?code=${code}`);
+  await has(other, 'This link has been used');
+  await other.context().close();
+});
+
+test('a job is submitted by the form, and its loss is watched as it moves', async () => {
+  await goTo('#/submit');
+  await page.getByLabel('Name needed').fill('by hand');
+  await has(page, 'must match');
+  assert.equal(await page.getByRole('button', {name: 'Submit', exact: true}).isDisabled(), true);
+  await page.getByLabel('Name needed').fill('by-hand');
+  await page.getByLabel('Command').fill(`/usr/bin/python3 ${path.join(here, 'train.py')} good 4000 0.03`);
+  await page.getByLabel('Ranks per node').fill('3');
+  await page.getByLabel('Environment', {exact: true}).fill(`PYTHONPATH=${path.join(source, 'job/rank/python')}`);
+  await has(page, '3 ranks');
+  await has(page, 'good 4000 0.03');
+  await page.getByRole('button', {name: 'Submit', exact: true}).click();
+  await page.getByRole('heading', {name: 'by-hand'}).waitFor();
+  jobs.hand = {id: page.url().match(/ls-[0-9A-Z]{26}/)[0]};
+  const first = await until(stepNow, 'the loss is drawn');
+  await until(async () => (await stepNow()) > first + 5, 'the loss moves by itself');
+  const value = async () => Number((await readout('Loss').innerText()).match(/median ([\d.]+)/)[1]);
+  const before_ = await value();
+  await until(async () => (await value()) < before_, 'it falls');
+});
+
+test('a zoom is in the address, holds while steps come, and can be sent to somebody', async () => {
+  const plot = page.locator('.plot').first();
+  const box = await plot.boundingBox();
+  await page.mouse.move(box.x + box.width * 0.4, box.y + 120);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.7, box.y + 130, {steps: 4});
+  await page.mouse.up();
+  await page.getByRole('button', {name: 'Reset zoom'}).waitFor();
+  const zoomed = page.url();
+  assert.match(zoomed, /zoom=[\d.]+%7E[\d.]+/);
+  await page.getByRole('button', {name: 'log y'}).click();
+  await page.getByLabel('Smoothing').fill('0.5');
+  const link = page.url();
+  assert.match(link, /logy=1/);
+  assert.match(link, /smooth=0.5/);
+  const other = await page.context().newPage();
+  await other.goto(link);
+  await other.getByRole('button', {name: 'Reset zoom'}).waitFor();
+  assert.equal(await other.getByRole('button', {name: 'log y'}).getAttribute('aria-pressed'), 'true');
+  assert.equal(await other.getByLabel('Smoothing').inputValue(), '0.5');
+  assert.equal(other.url(), link);
+  await other.close();
+  await page.getByRole('button', {name: 'Reset zoom'}).click();
+  assert.doesNotMatch(page.url(), /zoom=/);
+  await plot.focus();
+  await page.keyboard.press('Home');
+  await until(async () => (await readout('Loss').innerText()).includes('step 1'), 'arrow keys read values');
+});
+
+test('of a failed job the culprit, its exception and traceback are seen at once', async () => {
+  await daemon.waitFor(jobs.crash.id, (job) => job.state === 'failed', 'it fails');
+  await goTo('#/jobs');
+  await has(page, "KeyError: 'labels'");
+  await goTo(`#/jobs/${jobs.crash.id}`);
+  const banner = page.getByRole('region', {name: 'What broke'});
+  await banner.getByRole('link', {name: 'Rank 1', exact: true}).waitFor();
+  assert.match(await banner.innerText(), /KeyError: 'labels'[\s\S]*return batch\["labels"\]/);
+  await banner.getByRole('button', {name: 'Whole traceback'}).click();
+  assert.match(await banner.innerText(), /Traceback \(most recent call last\)/);
+});
+
+test('a rank that is killed is named with its signal, in the open tab', async () => {
+  await daemon.waitFor(jobs.victim.id, (job) => (job.step ?? 0) > 3, 'it runs');
+  await goTo(`#/jobs/${jobs.victim.id}`);
+  await page.getByRole('heading', {name: 'victim'}).waitFor();
+  const {items} = await daemon.api('GET', `v1/jobs/${jobs.victim.id}/ranks`);
+  process.kill(items.find((rank) => rank.rank === 1).pid, 'SIGKILL');
+  const banner = page.getByRole('region', {name: 'What broke'});
+  await banner.getByRole('link', {name: 'Rank 1', exact: true}).waitFor();
+  assert.match(await banner.innerText(), /signal 9/);
+  await page.locator('.job-title').getByText('failed').waitFor();
+});
+
+test('logs come as they are printed; what they hold harms nothing', async () => {
+  await goTo(`#/jobs/${jobs.hostile.id}/logs`);
+  const log = page.getByRole('log');
+  await log.getByText('progress 100%').waitFor();
+  await until(async () => (await log.innerText()).includes('step 10/'), 'it is followed');
+  const text = await log.innerText();
+  assert.ok(text.includes('<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>'));
+  assert.ok(text.includes('‹U+202E›gnp.exe'));
+  assert.ok(text.includes('bell ␇ null ␀ escape red'));
+  assert.ok(!text.includes('progress 10%'));
+  assert.ok(text.length < 20_000, `100 kB in a line are not all in the page: ${text.length}`);
+  assert.equal(await log.locator('img, script, b').count(), 0);
+  assert.equal(await log.locator('.a-red').first().innerText(), 'red');
+  assert.equal(await page.evaluate(() => window.harmed), undefined);
+  // A label with markup and a direction override is text as well.
+  await page.locator('.job-facts').getByText('<b>bold</b> ‹U+202E›gnp').waitFor();
+  await page.getByLabel('Search the log').fill('step 1');
+  await until(async () => (await log.locator('mark').count()) > 0, 'what was found is marked');
+  await until(async () => !(await log.innerText()).includes('starts'), 'the rest is away');
+});
+
+test('a cancelled job is asked about once and says what happened', async () => {
+  await goTo(`#/jobs/${jobs.hand.id}`);
+  await page.getByRole('button', {name: 'Cancel', exact: true}).click();
+  await page.getByRole('button', {name: 'Leave it'}).click();
+  assert.equal((await daemon.job(jobs.hand.id)).cancel_requested_at, undefined);
+  await page.getByRole('button', {name: 'Cancel', exact: true}).click();
+  await page.getByRole('dialog').getByRole('button', {name: 'Cancel', exact: true}).click();
+  await has(page, 'The job is being ended');
+  await page.locator('.job-title').getByText('cancelled').waitFor();
+  await page.getByRole('button', {name: 'Cancel', exact: true}).waitFor({state: 'detached'});
+});
+
+test('a user sees own jobs only, a viewer acts on none', async () => {
+  const [ada, eve] = await Promise.all([['ada', 'user'], ['eve', 'viewer']].map(([user, role]) => daemon.api('POST', 'v1/tokens', {name: 'test', user, role})));
+  const own = await daemon.submit('of-ada', 'good', {steps: 2000, pace: 0.1, perNode: 1, token: ada.token});
+  const tab = await browser.tab();
+  await signIn(tab, daemon, ada.token);
+  await has(tab, 'of-ada');
+  assert.equal(await tab.getByText('slow-rank').count(), 0);
+  await tab.goto(`${daemon.url}#/jobs/${jobs.slow.id}`);
+  await has(tab, 'not yours to see');
+  await tab.goto(`${daemon.url}#/jobs/${own.id}`);
+  await tab.getByRole('button', {name: 'Cancel', exact: true}).waitFor();
+  await tab.context().close();
+  const watching = await browser.tab();
+  await signIn(watching, daemon, eve.token, `#/jobs/${own.id}`);
+  await watching.getByRole('heading', {name: 'of-ada'}).waitFor();
+  for (const name of ['Cancel', 'Restart', 'Checkpoint', 'Evidence']) assert.equal(await watching.getByRole('button', {name, exact: true}).count(), 0);
+  assert.equal(await watching.getByRole('link', {name: 'Submit', exact: true}).count(), 0);
+  await watching.context().close();
+});
+
+test('from the form to a rank without a mouse', async () => {
+  await goTo('#/jobs');
+  await has(page, 'slow-rank');
+  await page.keyboard.press('n');
+  await page.getByLabel('Name needed').focus();
+  await page.keyboard.type('by-keys');
+  for (let i = 0; i < 2; i++) await page.keyboard.press('Tab');
+  await page.keyboard.type(`/usr/bin/python3 ${path.join(here, 'train.py')} good 2000 0.05`);
+  await page.getByLabel('Environment', {exact: true}).focus();
+  await page.keyboard.type(`PYTHONPATH=${path.join(source, 'job/rank/python')}`);
+  await page.getByRole('button', {name: 'Submit', exact: true, disabled: false}).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: 'by-keys'}).waitFor();
+  await page.waitForSelector('.tiles');
+  await page.locator('main').focus();
+  await page.keyboard.press('r');
+  await page.locator('tr.goes .row-link').first().waitFor();
+  await page.keyboard.press('j');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: 'Rank 0', exact: true}).waitFor();
+  await page.keyboard.press('Control+k');
+  await page.keyboard.type('all-well');
+  await page.getByRole('option', {name: /all-well/}).waitFor();
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', {name: 'all-well'}).waitFor();
+});
+
+test('the slow rank is named on the first page and on its job', async () => {
+  await daemon.waitFor(jobs.slow.id, (job) => job.anomalies?.straggler, 'a straggler is seen', 60);
+  await goTo('#/jobs');
+  await page.getByRole('region', {name: 'Needs a look'}).getByRole('link', {name: 'rank 3'}).waitFor();
+  await goTo(`#/jobs/${jobs.slow.id}`);
+  const tile = page.getByRole('link', {name: /Who is slow\?/});
+  await until(async () => /rank 3\s*on/.test(await tile.innerText()), async () => tile.innerText());
+  await tile.click();
+  await page.getByRole('heading', {name: 'Rank 3', exact: true}).waitFor();
+  await has(page, /× the median of all/);
+  await goTo(`#/jobs/${jobs.slow.id}/ranks?order=worst`);
+  const heat = page.locator('.heat-canvas');
+  await heat.waitFor();
+  // The highest row is on top: it is rank 3's, and a click there opens it.
+  await heat.click({position: {x: 300, y: 5}});
+  await page.getByRole('heading', {name: 'Rank 3', exact: true}).waitFor();
+});
+
+const kPages = () => ({
+  jobs: '#/jobs', queue: '#/queue', nodes: '#/nodes', system: '#/system', submit: '#/submit', compare: `#/compare?jobs=${jobs.done.id},${jobs.slow.id}`, overview: `#/jobs/${jobs.slow.id}`,
+  failed: `#/jobs/${jobs.crash.id}`, ranks: `#/jobs/${jobs.slow.id}/ranks`, rank: `#/jobs/${jobs.slow.id}/ranks/3`, gpus: `#/jobs/${jobs.slow.id}/gpus`, rendezvous: `#/jobs/${jobs.slow.id}/rendezvous`, logs: `#/jobs/${jobs.hostile.id}/logs`,
+  events: `#/jobs/${jobs.slow.id}/events`, evidence: `#/jobs/${jobs.slow.id}/evidence`, config: `#/jobs/${jobs.slow.id}/config`, again: `#/submit?from=${jobs.slow.id}`,
+});
+
+/** The page stands: nothing is on its way any more. */
+const settled = async (tab) => {
+  await tab.waitForSelector('main h1, main h2');
+  await until(async () => (await tab.locator('.loading').count()) === 0, 'nothing loads any more');
+};
+
+test('axe finds nothing on any page, light and dark', async () => {
+  await daemon.api('POST', `v1/jobs/${jobs.slow.id}/evidence`);
+  await until(async () => (await daemon.api('GET', `v1/jobs/${jobs.slow.id}/evidence`)).items.length > 0, 'there is evidence');
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({colorScheme});
+    for (const [name, where] of Object.entries(kPages())) {
+      await goTo(where);
+      await settled(page);
+      await browser.axe(page, `${name}, ${colorScheme}`);
+    }
+  }
+  await page.emulateMedia({colorScheme: 'light'});
+  const tab = await browser.tab();
+  await tab.goto(daemon.url);
+  await tab.waitForSelector('#token');
+  await browser.axe(tab, 'sign in');
+  await tab.context().close();
+});
+
+test('on a phone nothing is wider than the screen', async () => {
+  await page.setViewportSize({width: 390, height: 844});
+  for (const [name, where] of Object.entries(kPages())) {
+    await goTo(where);
+    await settled(page);
+    const [wide, seen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(wide <= seen, `${name}: ${wide} of ${seen} px`);
+  }
+  await page.setViewportSize({width: 1440, height: 900});
+});
+
+test('every chart has a table in its place', async () => {
+  await goTo(`#/jobs/${jobs.done.id}`);
+  await page.getByRole('button', {name: 'Loss: table, files and commands'}).click();
+  await page.getByRole('menuitem', {name: 'Table'}).click();
+  const rows = page.getByRole('region', {name: 'Loss, values'}).locator('tbody tr');
+  await until(async () => (await rows.count()) === 60, async () => `${await rows.count()} rows of 60 steps`);
+  await page.getByRole('button', {name: 'Loss: table, files and commands'}).click();
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', {name: 'CSV'}).click()]);
+  const csv = fs.readFileSync(await file.path(), 'utf8').trim().split('\r\n');
+  assert.equal(csv.length, 61);
+  assert.match(csv[0], /^step,median/);
+});
+
+test('lockstepd goes and comes back under an open tab', async () => {
+  await goTo(`#/jobs/${jobs.slow.id}`);
+  const first = await until(stepNow, 'the loss is drawn');
+  await daemon.kill9();
+  await page.getByRole('alert').getByText('lockstepd does not answer').waitFor();
+  await daemon.start();
+  await page.getByRole('alert').getByText('lockstepd does not answer').waitFor({state: 'detached'});
+  await page.locator('.live-on').waitFor();
+  // The same sign-in, the same job, and no gap: its steps go on.
+  await until(async () => (await stepNow()) > first + 20, async () => `steps go on after ${first}: ${await readout('Loss').innerText()}`, 30);
+  assert.equal(await page.getByRole('heading', {name: 'slow-rank'}).count(), 1);
+});
+
+test('screenshots of every page', {skip: process.env.LOCKSTEP_WEB_SHOTS ? false : 'set LOCKSTEP_WEB_SHOTS=DIR to have them'}, async () => {
+  const folder = process.env.LOCKSTEP_WEB_SHOTS;
+  fs.mkdirSync(folder, {recursive: true});
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({colorScheme});
+    for (const width of [1440, 390]) {
+      for (const [name, where] of Object.entries(kPages())) {
+        await page.setViewportSize({width, height: 900});
+        await goTo(where);
+        await settled(page);
+        const height = await page.evaluate(() => document.documentElement.scrollHeight);
+        await page.setViewportSize({width, height: Math.max(900, Math.min(3000, height))});
+        await until(async () => (await page.locator('.plot').evaluateAll((all) => all.every((one) => one.querySelector('canvas, .plot-empty')))), 'charts are drawn');
+        await page.screenshot({path: path.join(folder, `${name}-${colorScheme}-${width}.png`)});
+      }
+    }
+  }
+});
+
+test('no page broke the content policy, asked another host or threw', () => {
+  assert.deepEqual(browser.violations, []);
+  assert.deepEqual(browser.errors, []);
+});
