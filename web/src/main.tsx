@@ -15,6 +15,7 @@ import {Logs} from './pages/logs';
 import {Events} from './pages/events';
 import {EvidenceView} from './pages/evidence';
 import {Config} from './pages/config';
+import {Gpus} from './pages/gpus';
 import {Rendezvous} from './pages/rendezvous';
 import {Nodes, Queue, System} from './pages/cluster';
 import {Compare} from './pages/compare';
@@ -24,6 +25,7 @@ import type {JobPageProps} from './pages/job';
 const kJobPages = {
   '': Overview,
   ranks: (props: JobPageProps) => (props.rest.length ? <RankView {...props} /> : <Ranks {...props} />),
+  gpus: Gpus,
   rendezvous: Rendezvous,
   logs: Logs,
   events: Events,

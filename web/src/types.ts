@@ -78,8 +78,8 @@ export interface Series {
 
 export interface StepsEvent {
   id: string; metric: string; attempt?: number; generation?: number; step: number; ranks: number; low: number; high: number;
-  cells: string; quantiles?: {min: number; p5: number; median: number; p95: number; max: number};
-  worst?: {rank: number; value: number}[]; time?: number;
+  cells: string; quantiles?: {min: Loose; p5: Loose; median: Loose; p95: Loose; max: Loose};
+  worst?: {rank: number; value: Loose}[]; time?: number;
 }
 
 export interface EvidenceRank {

@@ -83,6 +83,8 @@ export function append(heat: Heat, step: number, column: Float32Array, most: num
   return {...heat, columns, cells, firstStep: heat.firstStep + drop * heat.stepsPerColumn};
 }
 
+const kLeastSpan = 0.3;
+
 /** The low and high that colours are spread over: the 2nd and 99th percentile of a sample of the finite cells, so that one
  *  stalled step does not wash out the rest. */
 export function span(cells: Float32Array): {low: number; high: number} {
@@ -93,7 +95,8 @@ export function span(cells: Float32Array): {low: number; high: number} {
   sample.sort((a, b) => a - b);
   const low = sample[Math.floor(sample.length * 0.02)]!;
   const high = sample[Math.min(sample.length - 1, Math.floor(sample.length * 0.995))]!;
-  return high > low ? {low, high} : {low: low - Math.abs(low) * 0.05 - 1e-9, high: low + Math.abs(low) * 0.05 + 1e-9};
+  // Ranks that are alike look alike: a spread of some per cent is not stretched over all colours.
+  return {low, high: Math.max(high, low + Math.abs(low) * kLeastSpan, low + 1e-9)};
 }
 
 /** The rows' order with the highest mean of the last `last` columns first. */

@@ -1,5 +1,5 @@
 // History as columns a chart can draw.
-import type {Bands, Loose, Point, Series} from '../types';
+import type {Loose, Point} from '../types';
 import {loose} from './format';
 
 export type Column = (number | null)[];
@@ -56,33 +56,6 @@ export function zigzag(points: Point[]): {x: number[]; y: Column} {
     y.push(rising ? low : high, rising ? high : low);
   });
   return {x, y};
-}
-
-/** The quantiles over ranks of what lockstepd sent per rank; for answers without bands. */
-export function bandsOf(series: Series): Bands {
-  if (series.bands) return series.bands;
-  const at = new Map<number, number[]>();
-  for (const one of series.series) {
-    for (const [x, , , last] of one.points) {
-      if (last === null) continue;
-      const list = at.get(x);
-      if (list) list.push(last);
-      else at.set(x, [last]);
-    }
-  }
-  const x = [...at.keys()].sort((a, b) => a - b);
-  const out = {x, count: [] as number[], min: [] as number[], p5: [] as number[], median: [] as number[], p95: [] as number[], max: [] as number[]};
-  for (const key of x) {
-    const sorted = at.get(key)!.sort((a, b) => a - b);
-    const q = (p: number) => sorted[Math.min(sorted.length - 1, Math.floor(p * sorted.length))]!;
-    out.count.push(sorted.length);
-    out.min.push(sorted[0]!);
-    out.p5.push(q(0.05));
-    out.median.push(q(0.5));
-    out.p95.push(q(0.95));
-    out.max.push(sorted[sorted.length - 1]!);
-  }
-  return out;
 }
 
 /** The p1 and p99 of what is finite; undefined if there is nothing to leave out. */

@@ -2,12 +2,12 @@
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
-import {clock, count, dateTime, duration, kNone, loose, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
+import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {median, trend} from '../lib/series';
 import {ansi} from '../lib/text';
 import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, ranksOf} from '../lib/story';
-import type {Cause, Job, JobEvent, RankPage, Series} from '../types';
-import {get} from '../state/api';
+import type {Cause, Job, JobEvent, Series} from '../types';
+import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, useAsk, useWork} from '../state/data';
 import {pinned} from '../state/prefs';
@@ -72,28 +72,18 @@ function anomaliesOf(events: JobEvent[] | undefined): JobEvent[] {
   return [...last.values()].reverse();
 }
 
-interface SlowRank {rank: number; node?: string; ratio?: number; value?: number; median?: number; metric: string}
+interface SlowRank {rank: number; node?: string; ratio?: number; value?: number; median?: number}
 
-/** The rank that computes longest: of the last reports while it runs, of the whole history after. */
+/** The rank that computes longest: of the last steps while it runs, of the whole history after. */
 function useSlowest(job: Job, names: string[] | undefined): SlowRank | undefined {
-  const metric = names?.includes('busy_seconds') ? 'busy_seconds' : undefined;
-  const {state: now_} = useAsk<RankPage>(metric && !isOver(job) ? `v1/jobs/${job.id}/ranks?sort=-busy_seconds&limit=256` : undefined, 3);
-  const {state: past} = useWork<Series>(metric && isOver(job) ? `worst ${job.id}` : undefined,
-    (stop) => get<Series>(`v1/jobs/${job.id}/series?metric=busy_seconds&ranks=all&stat=median&worst=1&points=20`, stop));
-  if (!metric) return undefined;
-  if (!isOver(job)) {
-    const ranks = now_.value.value?.items ?? [];
-    const middle = median(ranks.map((one) => one.busy_seconds));
-    const top = ranks[0];
-    const value = loose(top?.busy_seconds);
-    if (!top || middle === undefined || value === undefined || ranks.length < 2) return undefined;
-    return {rank: top.rank, node: top.node, value, median: middle, ratio: value / middle, metric};
-  }
-  const worst = past.value.value?.worst?.[0];
+  const over = isOver(job);
+  const {state} = useWork<Series>(names?.includes('busy_seconds') ? `slowest ${job.id} ${over}` : undefined, (stop) =>
+    get<Series>(`v1/jobs/${job.id}/series${parameters({metric: 'busy_seconds', ranks: 'all', stat: 'median', worst: 1, points: 20, from: over ? undefined : Math.max(0, (job.step ?? 0) - 100)})}`, stop), over ? undefined : 3);
+  const worst = state.value.value?.worst?.[0];
   if (!worst) return undefined;
-  const middle = median(past.value.value?.bands?.median as number[] ?? []);
+  const middle = median((state.value.value?.bands?.median ?? []).map((v) => v ?? undefined));
   const value = median((worst.points ?? []).map((point) => point[3] ?? undefined));
-  return {rank: worst.rank, node: worst.node, median: middle, value, ratio: value !== undefined && middle ? value / middle : worst.score, metric};
+  return {rank: worst.rank, node: worst.node, median: middle, value, ratio: value !== undefined && middle ? value / middle : undefined};
 }
 
 function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; names: string[] | undefined}): JSX.Element {
@@ -122,7 +112,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
     <Tile label="Who is slow?" tone={isSlow ? 'warn' : undefined} href={slow ? jobHref(job.id, isSlow ? `ranks/${slow.rank}` : 'ranks') : jobHref(job.id, 'ranks')}
       value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi>{slow.node}</bdi></span>}</> : 'nobody'}
       note={slow === undefined ? (names?.includes('busy_seconds') ? 'no reports yet' : 'ranks do not report how long they wait') : isSlow
-        ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} : ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
+        ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
       value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
       note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}{anomalies.length > 1 && `, and ${anomalies.length - 1} more`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : 'no anomaly was seen'} />

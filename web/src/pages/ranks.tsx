@@ -4,7 +4,7 @@ import type {JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {count, duration, loose, metricTitle, metricValue, number, plural} from '../lib/format';
 import {append, decodeColumn, decodeHeat, type Heat} from '../lib/heat';
-import type {Rank, RankPage} from '../types';
+import type {Rank, RankPage, StepsEvent} from '../types';
 import {get, getBytes, parameters} from '../state/api';
 import {isOver, useAsk, useSteps, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
@@ -18,6 +18,7 @@ import type {JobPageProps} from './job';
 const kColumns = 600;
 const kRows = 1024;
 const kPage = 200;
+const kRemembered = 100;
 /** Steps of a slow rank stand out where waiting is taken out; without it only whole steps can be shown. */
 const kOrder = ['busy_seconds', 'step_seconds', 'comm_wait_seconds', 'data_wait_seconds', 'loss'];
 
@@ -25,25 +26,32 @@ export function useMetricNames(id: string, over: boolean): string[] | undefined 
   return useAsk<{items: string[]}>(`v1/jobs/${id}/metrics`, over ? undefined : 15).state.value.value?.items;
 }
 
+function withStep(heat: Heat, event: StepsEvent): Heat {
+  return heat.columns === 0 ? heat : append(heat, event.step, decodeColumn(event.cells, event.low, event.high, heat.rows, heat.ranksPerRow), kColumns);
+}
+
 function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: string; names: string[]}): JSX.Element {
   const over = isOver(job);
   const live = useSignal<Heat | undefined>(undefined);
+  const newest = useRef<StepsEvent[]>([]);
   const worst = query.value['order'] === 'worst';
   const {state, again} = useWork<Heat>(`heat ${job.id} ${metric} ${over}`, async (stop) => {
-    const heat = decodeHeat(await getBytes(`v1/jobs/${job.id}/heatmap${parameters({metric, columns: kColumns, rows: kRows})}`, stop));
+    let heat = decodeHeat(await getBytes(`v1/jobs/${job.id}/heatmap${parameters({metric, columns: kColumns, rows: kRows})}`, stop));
+    // Steps that came while it was on its way.
+    for (const event of newest.current) heat = withStep(heat, event);
     live.value = undefined;
     return heat;
   }, over ? undefined : 30);
   const frame = useRef(0);
-  const waiting = useRef<[number, Float32Array][]>([]);
+  const waiting = useRef<StepsEvent[]>([]);
+
   useSteps(job.id, [metric], (event) => {
-    const base = live.peek() ?? state.peek().value;
-    if (!base || base.columns === 0) return;
-    waiting.current.push([event.step, decodeColumn(event.cells, event.low, event.high, base.rows, base.ranksPerRow)]);
+    newest.current = [...newest.current.slice(1 - kRemembered), event];
+    waiting.current.push(event);
     frame.current ||= requestAnimationFrame(() => {
       frame.current = 0;
       let heat = live.peek() ?? state.peek().value;
-      for (const [step, column] of waiting.current.splice(0)) if (heat) heat = append(heat, step, column, kColumns);
+      for (const one of waiting.current.splice(0)) if (heat) heat = withStep(heat, one);
       live.value = heat;
     });
   }, again, !over);

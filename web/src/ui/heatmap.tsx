@@ -13,10 +13,11 @@ const kNotFinite = 0xff2f2fd0;  // red, as ABGR
 
 interface Hover {row: number; column: number; value: number}
 
-export function Heatmap({heat, metric, height = 320, worstFirst, nodeOf, open, label}: {
-  heat: Heat; metric: string; height?: number; worstFirst?: boolean; nodeOf?: (rank: number) => string | undefined;
+export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
+  heat: Heat; metric: string; worstFirst?: boolean; nodeOf?: (rank: number) => string | undefined;
   open: (rank: number) => void; label: string;
 }): JSX.Element {
+  const height = heat.rows > 200 ? 480 : 320;
   const {ref: box, width} = useWidth();
   const canvas = useRef<HTMLCanvasElement>(null);
   const hover = useSignal<Hover | null>(null);

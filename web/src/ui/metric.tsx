@@ -3,7 +3,7 @@
 import {useComputed, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
-import {metricTitle, metricValue, seconds} from '../lib/format';
+import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
 import {align, smooth, zigzag, type Column} from '../lib/series';
 import type {Job, Series, StepsEvent} from '../types';
@@ -57,10 +57,12 @@ export function ViewBar(): JSX.Element {
   </div>;
 }
 
-interface Live {x: number[]; min: Column; p5: Column; median: Column; p95: Column; max: Column}
-const nothing = (): Live => ({x: [], min: [], p5: [], median: [], p95: [], max: []});
+const kQuantiles = ['min', 'p5', 'median', 'p95', 'max'] as const;
+/** Steps that came since lockstepd was asked; `cells` has every rank's value of one. */
+interface Made {x: number; event: StepsEvent; cells: string}
 
-export interface Slow {rank: number; node?: string; score?: number}
+const kLive = 600;
+const kDraw = 90;
 
 /** The history of a metric with its quantiles, and what has come since. */
 export function useMetric(job: Job, metric: string, view: View, options: {points?: number; worst?: number; ranks?: number[]} = {}) {
@@ -73,44 +75,49 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined})}`;
   const chosen = options.ranks?.length ? `v1/jobs/${job.id}/series${parameters({metric, ranks: options.ranks.join(','), x: byTime ? 'time' : undefined, points: options.points ?? 600,
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
-  const live = useSignal<Live>(nothing());
+  const live = useSignal<Made[]>([]);
   const over = isOver(job);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
     const ask = async (from: string) => JSON.parse((await inTurn(() => getText(from, stop))).text) as Series;
     const [all, ranks] = await Promise.all([ask(path), chosen ? ask(chosen) : undefined]);
-    live.value = nothing();
+    // What came while the answer was on its way, or is newer than what is stored, stays.
+    const last = all.bands?.x[all.bands.x.length - 1] ?? -Infinity;
+    live.value = live.peek().filter((one) => one.x > last);
     return {all, ranks};
   }, over ? undefined : zoom ? 10 : 20);
   useSteps(job.id, [metric], (event) => take(event), again, !over && !zoom);
-  // Steps may come ten times a second; the picture changes four times at most.
+  // Steps may come ten times a second; a picture does not change more often.
   const pending = useMemo(() => ({list: [] as StepsEvent[], timer: undefined as ReturnType<typeof setTimeout> | undefined}), []);
   const take = (event: StepsEvent) => {
     pending.list.push(event);
     pending.timer ??= setTimeout(() => {
       pending.timer = undefined;
-      const before = live.peek();
-      const next: Live = {x: [...before.x], min: [...before.min], p5: [...before.p5], median: [...before.median], p95: [...before.p95], max: [...before.max]};
+      const next = [...live.peek()];
       const known = state.peek().value?.all.bands?.x ?? [];
-      for (const one of pending.list.splice(0)) {
-        const x = byTime ? (one.time ?? Date.now() / 1000) : one.step;
-        const lastX = next.x[next.x.length - 1] ?? known[known.length - 1] ?? -Infinity;
-        if (!one.quantiles || x <= lastX) continue;
-        next.x.push(x);
-        for (const name of ['min', 'p5', 'median', 'p95', 'max'] as const) next[name].push(one.quantiles[name]);
+      for (const event of pending.list.splice(0)) {
+        const x = byTime ? (event.time ?? Date.now() / 1000) : event.step;
+        // A restart makes steps again: the next answer of lockstepd has them.
+        if (event.quantiles && x > (next[next.length - 1]?.x ?? known[known.length - 1] ?? -Infinity)) next.push({x, event, cells: atob(event.cells)});
       }
-      if (next.x.length !== before.x.length) live.value = next;
-    }, 100);
+      live.value = next.slice(-kLive);
+    }, kDraw);
   };
   useEffect(() => () => clearTimeout(pending.timer), []);
   const bands = useComputed(() => {
     const answer = state.value.value?.all;
     const base = answer?.bands ?? {x: []};
     const more = live.value;
-    const join = (a: (number | null)[] | undefined, b: Column): Column => [...(a ?? []), ...b];
-    return {x: [...base.x, ...more.x], min: join(base.min, more.min), p5: join(base.p5, more.p5), median: join(base.median, more.median),
-      p95: join(base.p95, more.p95), max: join(base.max, more.max), count: base.count};
+    const out = {x: [...base.x, ...more.map((one) => one.x)]} as {x: number[]} & Record<(typeof kQuantiles)[number], Column>;
+    for (const name of kQuantiles) out[name] = [...(base[name] ?? []), ...more.map((one) => loose(one.event.quantiles![name]) ?? null)];
+    return out;
   });
-  return {state, bands, shift, again};
+  return {state, bands, shift, live};
+}
+
+/** What one rank reported in a step of the stream. */
+function valueOf({event, cells}: Made, rank: number): number | null {
+  const cell = cells.charCodeAt(rank);
+  return cell > 0 && cell < 255 ? event.low + ((cell - 1) / 253) * (event.high - event.low) : null;
 }
 
 const kDashes = [[6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3]];
@@ -120,14 +127,20 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
   small?: boolean; children?: ComponentChildren;
 }): JSX.Element {
   const view = useView();
-  const {state, bands, shift} = useMetric(job, metric, view, {worst, ranks});
+  const {state, bands, shift, live} = useMetric(job, metric, view, {worst, ranks});
+  const made = live.value;
   const b = bands.value;
   const answer = state.value.value;
   const built = useMemo(() => {
     const many = b.max.some((v, i) => v !== null && v !== b.min[i]) && (answer?.all.worst !== undefined || job.resources.nodes !== 1 || job.resources.ranks_per_node !== 1);
     const named = [...(answer?.ranks?.series.map((one) => ({rank: one.rank, points: one.points})) ?? []),
       ...(answer?.all.worst?.filter((one) => one.points?.length).map((one) => ({rank: one.rank, points: one.points!})) ?? [])];
-    const extra = named.map((one) => zigzag(one.points));
+    const extra = named.map((one) => {
+      const line = zigzag(one.points);
+      const last = line.x[line.x.length - 1] ?? -Infinity;
+      const more = made.filter((step) => step.x > last);
+      return {x: [...line.x, ...more.map((step) => step.x)], y: [...line.y, ...more.map((step) => valueOf(step, one.rank))]};
+    });
     const {x, columns} = extra.length ? align([{x: b.x, y: b.median}, {x: b.x, y: b.p5}, {x: b.x, y: b.p95}, {x: b.x, y: b.min}, {x: b.x, y: b.max}, ...extra])
       : {x: b.x, columns: [b.median, b.p5, b.p95, b.min, b.max]};
     const [medians, p5, p95, min, max, ...rest] = columns as [Column, Column, Column, Column, Column, ...Column[]];
