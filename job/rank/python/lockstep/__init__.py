@@ -97,7 +97,7 @@ _LATER = {
     **{name: "lockstep.daemon" for name in ("AsyncDaemon", "Daemon", "DaemonError", "Job", "JobFailed", "Series")},
     **{name: "lockstep.functions" for name in ("FunctionFailed", "FunctionJob", "submit")},
 }
-_MODULES = ("accelerate", "daemon", "functions", "jax", "keras", "lightning", "paddle", "transformers")
+_MODULES = ("accelerate", "daemon", "functions", "jax", "keras", "lightning", "paddle", "ray", "transformers")
 
 
 def __getattr__(name):

@@ -4,7 +4,8 @@
     accelerator.init_trackers("run")
     accelerator.log({"loss": loss}, step=step)
 
-Every rank reports what it logs. Without Lockstep it does nothing.
+Accelerate sets trackers up and calls them on the main process only. For every rank's own loss: lockstep.report(), or
+lockstep.auto(). Without Lockstep it does nothing.
 """
 
 from typing import Any, Dict, Optional
@@ -18,11 +19,11 @@ __all__ = ["LockstepTracker"]
 
 
 class LockstepTracker(GeneralTracker):
-    """Reports what accelerator.log() is given, on every rank; steps are Accelerate's plus one, as it counts from 0."""
+    """Reports what accelerator.log() is given; steps are Accelerate's plus one, as it counts from 0."""
 
     name = "lockstep"
     requires_logging_directory = False
-    main_process_only = False
+    main_process_only = True
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
