@@ -1,0 +1,139 @@
+"""What the tests of real frameworks share: the environments of deploy/install-frameworks, ordinary programs of each
+framework (programs/), and what every one of them is asked: does it train, is each rank's loss seen, who is named for
+an exception, does it go on after a rank is killed.
+
+A test says what it saw with self.saw(); tests/frameworks/run makes the table of it.
+"""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import signal
+
+import harness
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+ENVIRONMENTS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", harness.SOURCE / "build" / "frameworks"))
+MEASURED = {"LOCKSTEP_PYTHON_HOOKS": "measure"}
+SECONDS = 300  # for a job; most take 10 to 30 of them on two cores
+
+
+class Framework(harness.TestCase):
+    """Jobs of the programs of one environment."""
+
+    ENVIRONMENT = ""
+
+    @classmethod
+    def python(cls):
+        return ENVIRONMENTS / cls.ENVIRONMENT / "bin" / "python"
+
+    def setUp(self):
+        if not self.python().exists():
+            self.skipTest(f"{self.ENVIRONMENT} is not installed: deploy/install-frameworks {self.ENVIRONMENT}")
+        super().setUp()
+
+    @classmethod
+    def version(cls, *packages):
+        """'torch 2.15.0 lightning 2.6.6'"""
+        path = [str(folder) for folder in (ENVIRONMENTS / cls.ENVIRONMENT / "lib").glob("python3*/site-packages")]
+        found = []
+        for package in packages:
+            distribution = next(iter(importlib.metadata.distributions(name=package, path=path)))
+            found.append(f"{package} {distribution.version}")
+        return " ".join(found)
+
+    def saw(self, packages, mode, what):
+        """A row of the table: 'torch', 'DDP', '2 × 2 ranks: …'."""
+        table = os.environ.get("LOCKSTEP_FRAMEWORKS_TABLE")
+        if table:
+            with open(table, "a", encoding="utf-8") as file:
+                file.write(json.dumps([self.version(*packages.split()), mode, what]) + "\n")
+
+    def assert_callback(self, which, *arguments, ranks=2, steps=8, metrics=(), framework="command", **fields):
+        """programs/with_callbacks.py: every rank reports `steps` losses and these metrics."""
+        job = self.trains(framework, "with_callbacks.py", which, *arguments, ranks=ranks, **fields)
+        for metric in ("loss", *metrics):
+            series = self.daemon.series(job, metric)
+            self.assertEqual(sorted(series), list(range(ranks)), metric)
+            for points in series.values():
+                # Of the first step nobody knows when it began.
+                self.assertIn(len(points), (steps, steps - 1) if metric.endswith("_seconds") else (steps,), (metric, points))
+        return job
+
+    # --- jobs -------------------------------------------------------------------------------
+    def submit(self, framework, program, *arguments, nodes=1, ranks=2, **fields):
+        """A job of programs/<program>, or of a list of words for the environment's Python."""
+        words = [str(PROGRAMS / program)] if isinstance(program, str) else [str(word) for word in program]
+        return self.daemon.submit({
+            "name": "real", "framework": framework, "resources": {"nodes": nodes, "ranks_per_node": ranks},
+            "command": [str(self.python()), *words, *map(str, arguments)], **fields})["id"]
+
+    def ends(self, job, state="succeeded"):
+        done = self.daemon.wait_state(job, harness.FINAL, SECONDS)
+        self.assertEqual(done["state"], state, json.dumps(done.get("cause"), indent=1))
+        return done
+
+    def trains(self, framework, program, *arguments, **fields):
+        """The job's id once it has succeeded and no warning says that its ranks trained by themselves."""
+        job = self.submit(framework, program, *arguments, **fields)
+        done = self.ends(job)
+        self.assertEqual([text for text in done.get("warnings", []) if "share cores" not in text], [])
+        return job
+
+    def assert_run(self, program, ranks):
+        """`lockstep run -n 2 -- python program`, without a specification."""
+        self.daemon.cli("run", "-n", len(ranks), "--", self.python(), PROGRAMS / program, seconds=SECONDS)
+        job = self.daemon.get("/v1/jobs?limit=1")["items"][0]["id"]
+        self.ends(job)
+        self.assert_losses(job, ranks)
+
+    def assert_losses(self, job, ranks, least=2):
+        """These ranks, and no others, have a loss, and it falls."""
+        series = self.daemon.series(job)
+        self.assertEqual(sorted(series), list(ranks))
+        for rank, points in series.items():
+            self.assertGreaterEqual(len(points), least, (rank, points))
+            self.assertLess(points[-1][3], points[0][3], (rank, points))
+        return series
+
+    def assert_logs(self, job, *lines, ranks=2):
+        """Line number r is in the log of rank r."""
+        for rank, line in zip(range(ranks), lines):
+            self.assertIn(line, self.daemon.rank_log(job, rank))
+
+    def assert_culprit(self, framework, program, *arguments, rank=1, text="", **fields):
+        """An exception of one rank: that rank is the cause, with its words, whatever the others said."""
+        job = self.submit(framework, program, *arguments, **fields)
+        cause = self.ends(job, "failed")["cause"]
+        self.assertEqual(cause.get("rank"), rank, json.dumps(cause, indent=1))
+        self.assertIn(text, cause["message"])
+        return cause
+
+    def assert_goes_on(self, framework, program, *arguments, rank=1, after=8, checkpoint=None, **fields):
+        """Rank `rank` is killed once the job has a checkpoint: a second generation resumes and succeeds."""
+        job = self.submit(framework, program, *arguments, recovery={"max_restarts": 1}, **fields)
+
+        def is_on_its_way():
+            steps = max((points[-1][0] for points in self.daemon.series(job).values() if points), default=0)
+            return steps >= after and (checkpoint is None or checkpoint())
+
+        harness.wait_until(is_on_its_way, SECONDS, "the job is on its way")
+        self.kill_rank(job, rank)
+        return self.assert_restarted(job, rank)
+
+    def kill_rank(self, job, rank):
+        ranks = self.daemon.get(f"/v1/jobs/{job}/ranks")["items"]
+        os.kill(next(item["pid"] for item in ranks if item["rank"] == rank), signal.SIGKILL)
+
+    def assert_restarted(self, job, rank):
+        generations = self.ends(job)["attempts"][-1]["generations"]
+        self.assertEqual(len(generations), 2, generations)
+        cause = generations[0]["cause"]
+        self.assertEqual((cause["rank"], cause["signal"]), (rank, signal.SIGKILL), cause)
+        return job
+
+
+def main():
+    harness.main()

@@ -1,0 +1,45 @@
+"""Accelerate's loop: prepare() and backward(), state saved by save_state(). Prints on every rank."""
+
+import argparse
+import os
+
+import torch
+from accelerate import Accelerator
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=2)
+parser.add_argument("--folder", default="")
+parser.add_argument("--bad-data", type=int, default=-1)
+args = parser.parse_args()
+
+accelerator = Accelerator(gradient_accumulation_steps=2)
+torch.manual_seed(0)
+images = torch.randn(512, 64)
+data = torch.utils.data.TensorDataset(images, images[:, :10].argmax(1))
+model = torch.nn.Linear(64, 10)
+optimizer = torch.optim.SGD(model.parameters(), 0.5)
+loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+first = 0
+if args.folder and os.path.exists(os.path.join(args.folder, "epoch")):
+    accelerator.load_state(os.path.join(args.folder, "state"))
+    with open(os.path.join(args.folder, "epoch"), encoding="ascii") as file:
+        first = int(file.read()) + 1
+print(f"rank {accelerator.process_index} of {accelerator.num_processes}, {accelerator.distributed_type}", flush=True)
+for epoch in range(first, args.epochs):
+    for batch, (x, y) in enumerate(loader):
+        with accelerator.accumulate(model):
+            if accelerator.process_index == args.bad_data and batch == 2:
+                y = y + 17
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        print(f"epoch: {epoch}, batch: {batch}, loss is: [{loss.item():.5f}]", flush=True)
+    if args.folder:
+        accelerator.save_state(os.path.join(args.folder, "state"))
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            with open(os.path.join(args.folder, "epoch"), "w", encoding="ascii") as file:
+                file.write(str(epoch))
+accelerator.end_training()

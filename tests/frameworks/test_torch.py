@@ -1,0 +1,238 @@
+"""torch 2.x and what trains on it: DDP, Lightning, Accelerate, Hugging Face's Trainer, DeepSpeed, Keras."""
+
+import pathlib
+import subprocess
+import unittest
+
+import frameworks
+import harness
+
+SERVER = pathlib.Path(harness.BIN).parent / "tests" / "tcp_store_server"
+
+
+class Torch(frameworks.Framework):
+    ENVIRONMENT = "torch"
+
+    @unittest.skipUnless(SERVER.exists(), f"no {SERVER}")
+    def test_its_own_store_clients_at_our_store(self):
+        with subprocess.Popen([SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+            port = server.stdout.readline().strip()
+            clients = subprocess.run([self.python(), harness.FIXTURES / "tcp_store_clients.py", port],
+                                     capture_output=True, text=True, timeout=180, check=False)
+            said, _ = server.communicate(timeout=20)
+        self.assertEqual((clients.returncode, clients.stdout), (0, "good\n"), clients.stderr)
+        self.assertRegex(said, r"queries \d{3,} refused 0")
+        self.saw("torch", "TCPStore clients (libuv) at the agent's store", "every operation, 64 clients at once")
+
+    def test_ddp(self):
+        job = self.trains("pytorch", "torch_ddp.py", nodes=2)
+        self.assert_losses(job, range(4), 12)
+        checksums = {self.daemon.rank_log(job, rank).split("checksum")[1].strip() for rank in range(4)}
+        self.assertEqual(len(checksums), 1)
+        self.saw("torch", "DDP (gloo), the agent's store", "2 × 2 ranks; every loss of each; equal weights")
+
+    def test_nothing_but_lockstep_run(self):
+        self.assert_run("torch_ddp.py", [0, 1])
+        self.saw("torch", "lockstep run -n 2 -- python", "the framework is guessed; every loss of each")
+
+    def test_torchrun(self):
+        job = self.trains("pytorch", ["-m", "torch.distributed.run", frameworks.PROGRAMS / "torch_ddp.py"], nodes=2,
+                          launch="node")
+        self.assert_losses(job, range(4), 12)
+        self.saw("torch", "torchrun, launch node", "2 × 2 ranks; every loss of each")
+
+    def test_the_exception_of_a_rank(self):
+        self.assert_culprit("pytorch", "torch_ddp.py", "--bad-data", 1, text="is out of bounds")
+        self.saw("torch", "exception of a rank", "named")
+
+    def test_a_killed_rank(self):
+        state = self.root / "state.pt"
+        job = self.assert_goes_on("pytorch", "torch_ddp.py", "--epochs", 60, "--checkpoint", state,
+                                  checkpoint=state.exists)
+        self.assertIn("resumes at epoch", self.daemon.rank_log(job, 1))
+        self.saw("torch", "kill of a rank", "generation 2 resumes from the script's file")
+
+
+class Lightning(frameworks.Framework):
+    ENVIRONMENT = "torch"
+
+    def test_ddp_on_two_nodes(self):
+        job = self.trains("lightning", "lightning_tips.py", nodes=2)
+        self.assert_logs(job, *(f"TorchElasticEnvironment rank {rank} of 4" for rank in range(4)), ranks=4)
+        self.saw("torch lightning", "ddp, 2 nodes, accumulated gradients",
+                 "2 × 2 ranks; off a terminal Lightning prints a loss once, at the end, on rank 0")
+
+    def test_it_spawns_its_own_ranks(self):
+        for strategy in ("ddp", "ddp_spawn"):
+            job = self.trains("lightning", "lightning_tips.py", "--nodes", 1, "--strategy", strategy, launch="node")
+            self.assertIn("LightningEnvironment rank 0 of 2", self.daemon.rank_log(job, 0))
+        self.saw("torch lightning", "ddp and ddp_spawn, launch node", "2 ranks that Lightning starts itself")
+
+    def test_the_exception_of_a_rank(self):
+        self.assert_culprit("lightning", "lightning_tips.py", "--nodes", 1, "--bad-data", 1, text="is out of bounds")
+        self.saw("torch lightning", "exception of a rank", "named")
+
+    def test_a_killed_rank(self):
+        folder = self.root / "checkpoints"
+        job = self.submit("lightning", "lightning_tips.py", "--nodes", 1, "--epochs", 12, "--folder", folder,
+                          recovery={"max_restarts": 1})
+        harness.wait_until((folder / "last.ckpt").exists, frameworks.SECONDS, "a checkpoint")
+        self.kill_rank(job, 1)
+        self.assert_restarted(job, 1)
+        self.assertIn("Restored all states from the checkpoint", self.daemon.rank_log(job, 0))
+        self.saw("torch lightning", "kill of a rank", "generation 2 resumes from ModelCheckpoint's last")
+
+
+class Accelerate(frameworks.Framework):
+    ENVIRONMENT = "torch"
+
+    def test_ranks(self):
+        job = self.trains("accelerate", "accelerate_loop.py", nodes=2)
+        self.assert_logs(job, *(f"rank {rank} of 4" for rank in range(4)), ranks=4)
+        self.assert_losses(job, range(4), 16)
+        self.saw("torch accelerate", "prepare(), accumulate()", "2 × 2 ranks; 16 losses of each")
+
+    def test_its_own_launcher(self):
+        job = self.trains("accelerate", ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1",
+                                         "--num_processes", "{world_size}", "--main_process_port", "{master_port}",
+                                         frameworks.PROGRAMS / "accelerate_loop.py"],
+                          launch="node", environment={"ACCELERATE_USE_CPU": "true"})
+        self.assert_losses(job, range(2), 32)
+        self.saw("torch accelerate", "accelerate launch, launch node", "2 ranks; 32 losses of each")
+
+    def test_the_exception_of_a_rank(self):
+        self.assert_culprit("accelerate", "accelerate_loop.py", "--bad-data", 1, text="is out of bounds")
+        self.saw("torch accelerate", "exception of a rank", "named")
+
+
+class Trainer(frameworks.Framework):
+    """Hugging Face's."""
+    ENVIRONMENT = "torch"
+
+    def test_ranks(self):
+        job = self.trains("pytorch", "hf_trainer.py", "--folder", self.root / "trainer")
+        self.assert_logs(job, "rank 0 of 2 at step 12", "rank 1 of 2 at step 12")
+        self.assert_losses(job, [0], 12)
+        self.saw("torch transformers", "Trainer", "2 ranks; Trainer logs the mean of all on rank 0: 12 losses")
+
+    def test_the_exception_of_a_rank(self):
+        self.assert_culprit("pytorch", "hf_trainer.py", "--folder", self.root / "trainer", "--bad-data", 1,
+                            text="index out of range")
+        self.saw("torch transformers", "exception of a rank", "named")
+
+    def test_a_killed_rank(self):
+        folder = self.root / "trainer"
+        job = self.assert_goes_on("pytorch", "hf_trainer.py", "--folder", folder, "--steps", 400,
+                                  checkpoint=lambda: (folder / "checkpoint-8").exists())
+        self.assert_logs(job, "rank 0 of 2 at step 400", "rank 1 of 2 at step 400")
+        self.saw("torch transformers", "kill of a rank", "generation 2 resumes from Trainer's newest checkpoint")
+
+
+class DeepSpeed(frameworks.Framework):
+    ENVIRONMENT = "torch"
+
+    def test_zero_1(self):
+        job = self.trains("deepspeed", "deepspeed_loop.py")
+        self.assert_losses(job, range(2), 20)
+        self.saw("torch deepspeed", "ZeRO 1 over gloo",
+                 "2 ranks; 20 losses of each. The first run compiles DeepSpeed's shared-memory operator, 100 s")
+
+    def test_a_killed_rank(self):
+        folder = self.root / "state"
+        self.assert_goes_on("deepspeed", "deepspeed_loop.py", "--steps", 40, "--folder", folder,
+                            checkpoint=lambda: (folder / "latest").exists())
+        self.saw("torch deepspeed", "kill of a rank", "generation 2 resumes from DeepSpeed's checkpoint")
+
+    def test_the_exception_of_a_rank(self):
+        self.assert_culprit("deepspeed", "deepspeed_loop.py", "--bad-data", 1, text="is out of bounds")
+        self.saw("torch deepspeed", "exception of a rank", "named")
+
+
+class Keras(frameworks.Framework):
+    ENVIRONMENT = "torch"
+
+    def test_the_guide(self):
+        job = self.trains("keras", "keras_torch_guide.py", 2, launch="node", environment={"KERAS_BACKEND": "torch"})
+        self.assert_losses(job, range(2))
+        self.saw("torch keras", "Keras on torch: the guide's model, loop and start_processes(fork), launch node",
+                 "2 ranks; the loss of each")
+
+
+class Callbacks(frameworks.Framework):
+    """lockstep.lightning, .accelerate, .transformers, .keras under the real ones."""
+    ENVIRONMENT = "torch"
+
+    def test_lightning(self):
+        # 32 micro-batches a rank's half: 16, two for a step.
+        self.assert_callback("lightning", framework="lightning", metrics=("accuracy", "step_seconds", "data_wait_seconds"))
+        self.saw("torch lightning", "lockstep.lightning: callback and logger", "every optimizer step of each rank")
+
+    def test_accelerate(self):
+        job = self.trains("accelerate", "with_callbacks.py", "accelerate")
+        self.assertEqual([point[0] for point in self.assert_losses(job, [0])[0]], list(range(1, 9)))
+        self.saw("torch accelerate", "lockstep.accelerate.LockstepTracker", "every step, of rank 0: Accelerate calls trackers there")
+
+    def test_transformers(self):
+        self.assert_callback("transformers", self.root / "out", framework="pytorch", metrics=("step_seconds", "grad_norm"))
+        self.saw("torch transformers", "lockstep.transformers.LockstepCallback", "every step of each rank")
+
+    def test_keras(self):
+        self.assert_callback("keras", metrics=("step_seconds",), environment={"KERAS_BACKEND": "torch"})
+        self.saw("torch keras", "lockstep.keras.LockstepCallback", "every step of each rank")
+
+
+class Measured(frameworks.Framework):
+    """LOCKSTEP_PYTHON_HOOKS=measure: scripts that report nothing and print nothing."""
+    ENVIRONMENT = "torch"
+
+    def test_ddp_with_a_slow_rank(self):
+        job = self.trains("pytorch", "silent_ddp.py", "--compute-seconds", 0.05, "--slow-rank", 1,
+                          environment=frameworks.MEASURED)
+        for points in self.assert_losses(job, range(2), 12).values():
+            self.assertEqual(len(points), 12)
+
+        def median(metric, rank):
+            values = sorted(point[3] for point in self.daemon.series(job, metric)[rank])
+            return values[len(values) // 2]
+
+        # Rank 0 waits for rank 1, which is the busy one; their steps take the same time.
+        self.assertGreater(median("comm_wait_seconds", 0), 0.04)
+        self.assertLess(median("comm_wait_seconds", 1), 0.04)
+        self.assertGreater(median("busy_seconds", 1), median("busy_seconds", 0) + 0.03)
+        self.assertGreater(median("step_seconds", 0), 0.04)
+        self.saw("torch", "silent DDP script with LOCKSTEP_PYTHON_HOOKS=measure",
+                 "12 of 12 losses of each rank; the slow rank is the busy one, the other waits for it")
+
+    def test_ddp_whose_data_is_slow(self):
+        job = self.trains("pytorch", "silent_ddp.py", "--load-seconds", 0.05, environment=frameworks.MEASURED)
+        for points in self.daemon.series(job, "data_wait_seconds").values():
+            self.assertGreater(sorted(point[3] for point in points)[len(points) // 2], 0.04)
+
+    def test_lightning(self):
+        job = self.trains("lightning", "lightning_tips.py", nodes=2, environment=frameworks.MEASURED)
+        for points in self.assert_losses(job, range(4), 8).values():
+            self.assertEqual(len(points), 8)  # 1,024 images in 32s over 4 ranks, two batches a step, two epochs
+        self.saw("torch lightning", "ddp with LOCKSTEP_PYTHON_HOOKS=measure", "2 × 2 ranks; 8 of 8 optimizer steps of each")
+
+    def test_transformers(self):
+        job = self.trains("pytorch", "hf_trainer.py", "--folder", self.root / "trainer", environment=frameworks.MEASURED)
+        self.assert_losses(job, range(2), 12)
+        self.assertEqual(sorted(self.daemon.series(job, "step_seconds")), [0, 1])
+        self.saw("torch transformers", "Trainer with LOCKSTEP_PYTHON_HOOKS=measure", "12 of 12 steps of each rank")
+
+    def test_what_it_costs(self):
+        # One rank, so that nothing waits: the same 300 steps with and without.
+        def microseconds(**environment):
+            found = []
+            for _ in range(2):
+                job = self.trains("pytorch", "silent_ddp.py", "--steps", 300, "--time", ranks=1, environment=environment)
+                found.append(float(self.daemon.rank_log(job, 0).split(" us a step")[0].split()[-1]))
+            return min(found)
+
+        without, measured = microseconds(), microseconds(**frameworks.MEASURED)
+        self.assertLess(measured - without, 1000, "a step costs a millisecond more")
+        self.saw("torch", "cost of measuring a step of DDP, 4 parameters", f"{without:.0f} us without, {measured:.0f} us with")
+
+
+if __name__ == "__main__":
+    frameworks.main()
