@@ -8,7 +8,7 @@ import type {RankPage} from '../types';
 import {isOver, useAsk} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Segments, Show} from '../ui/basics';
-import {Sparkline} from '../ui/chart';
+import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
 type Gpu = NonNullable<RankPage['items'][number]['gpus']>[number];

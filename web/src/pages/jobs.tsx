@@ -12,7 +12,7 @@ import {listen} from '../state/live';
 import {jobHref, query, setQuery} from '../state/router';
 import {identity, maySubmit} from '../state/session';
 import {Empty, Safe, Segments, Show, State, useNear} from '../ui/basics';
-import {Sparkline} from '../ui/chart';
+import {Sparkline} from '../ui/sparkline';
 
 export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];

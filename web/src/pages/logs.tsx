@@ -142,8 +142,8 @@ export function LogView({job, rank, tail = 2000, height = 560, follow: wanted, f
     {instead.value && <p class="quiet">Rank {rank} has no log of its own; this is its launcher's, of rank {instead.value}.</p>}
     {dropped.value > 0 && <p class="quiet">The first {plural(dropped.value, 'line')} are not kept here; the file has them.</p>}
     {error.value && <p class="bad" role="alert"><Safe text={error.value.message} /></p>}
-    <div class="log" ref={box} style={{maxHeight: `${height}px`}} tabIndex={0} role="log" aria-label={`Log of rank ${rank}`} aria-live="off" onScroll={() => {
-      const element = box.current!;
+    <div class="log" ref={box} style={{maxHeight: `${height}px`}} tabIndex={0} role="log" aria-label={`Log of rank ${rank}`} aria-live="off" onScroll={(event) => {
+      const element = event.currentTarget;
       top.value = element.scrollTop;
       atEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 30;
     }}>

@@ -13,8 +13,9 @@ import {isOver, useAsk, useWork} from '../state/data';
 import {pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, CopyButton, Safe, Tile} from '../ui/basics';
-import {Sparkline, type Mark} from '../ui/chart';
+import type {Mark} from '../ui/chart';
 import {kFirstMetrics, MetricChart, useMetric, useView, ViewBar, type View} from '../ui/metric';
+import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
 /** Marks where the horizontal axis of the view has them. */
@@ -99,7 +100,8 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const left = eta(job, recent);
   const anomalies = anomaliesOf(events);
   const bad = job.cause && job.state !== 'cancelled' ? job.cause : undefined;
-  const broken = anomalies[0];
+  // Slowness has a tile of its own.
+  const broken = anomalies.find((event) => !/^(straggler|slow_node)$/.test(String(event.data?.['anomaly'])));
   const before = lastCause(job);
   const ratio = slow?.ratio;
   const isSlow = ratio !== undefined && ratio > 1.25;
@@ -115,7 +117,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
       value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
-      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}{anomalies.length > 1 && `, and ${anomalies.length - 1} more`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : 'no anomaly was seen'} />
+      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : 'no anomaly was seen'} />
   </div>;
 }
 

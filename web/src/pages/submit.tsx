@@ -27,7 +27,7 @@ interface FieldProps {
   path: string[]; schema: Schema; all: Schemas; value: unknown; set: (path: string[], value: unknown) => void; errors: Map<string, string>; required?: boolean;
 }
 
-const title = (name: string) => name.charAt(0).toUpperCase() + name.slice(1).replace(/_/g, ' ');
+const title = (name: string) => (name.charAt(0).toUpperCase() + name.slice(1).replace(/_/g, ' ')).replace(/\b[CG]pus?\b/i, (word) => word.slice(0, 3).toUpperCase() + word.slice(3)).replace(/ mb\b/, ' (MiB)');
 
 /** One field of the specification, by its type. */
 function Field({path, schema: raw, all, value, set, errors, required}: FieldProps): JSX.Element {

@@ -10,6 +10,7 @@ import {dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
 import {usual, type Column} from '../lib/series';
 import {dark} from '../state/prefs';
 import {say, useNear, useWidth} from './basics';
+import {Menu} from './menu';
 
 export interface Line {
   label: string;
@@ -209,7 +210,7 @@ function placeMarks(u: uPlot, marks: Mark[]): PlacedMark[] {
 const kTableRows = 100;
 
 function TableTwin({props, page, setPage}: {props: ChartProps; page: number; setPage: (page: number) => void}): JSX.Element {
-  const shown = props.lines.filter((line) => !line.faint);
+  const shown = props.lines;
   const pages = Math.max(1, Math.ceil(props.x.length / kTableRows));
   const from = page * kTableRows;
   return <div class="twin" tabIndex={0} role="region" aria-label={`${props.title}, values`}><table class="numbers"><caption class="away">{props.title}</caption>
@@ -286,7 +287,8 @@ export function Chart(props: ChartProps): JSX.Element {
     spoken.value = true;
     u.setCursor({left: u.valToPos(props.x[next]!, 'x'), top: u.bbox.height / devicePixelRatio / 2});
   };
-  const names = [props.xKind === 'step' ? 'step' : 'time', ...shown.map((line) => line.label)];
+  const names = [props.xKind === 'step' ? 'step' : 'time', ...props.lines.map((line) => line.label)];
+  const columns = props.lines.map((line) => line.values);
   const summary = last >= 0 && shown[0] ? `${props.title}: ${props.x.length} points, last ${props.format(shown[0].values[last])} at ${formatX(props.xKind, props.x[last])}` : `${props.title}: no values yet`;
   return <figure class={`chart ${props.small ? 'chart-small' : ''}`} ref={nearRef as never} aria-label={summary}>
     <figcaption class="chart-head"><h2>{props.title}</h2>
@@ -299,8 +301,8 @@ export function Chart(props: ChartProps): JSX.Element {
       <span class="menu-box"><button type="button" class="icon-button" aria-haspopup="true" aria-expanded={menu.value} aria-label={`${props.title}: table, files and commands`} title="Table, files, commands" onClick={() => { menu.value = !menu.value; }}>⋯</button>
         {menu.value && <Menu close={() => { menu.value = false; }} items={[
           {label: table.value ? 'Picture' : 'Table', act: () => { table.value = !table.value; }},
-          {label: 'CSV', act: () => download(`${fileName(props.name)}.csv`, csv(names, props.x, shown.map((line) => line.values)), 'text/csv')},
-          {label: 'JSON', act: () => download(`${fileName(props.name)}.json`, columnsJson(names, props.x, shown.map((line) => line.values)), 'application/json')},
+          {label: 'CSV', act: () => download(`${fileName(props.name)}.csv`, csv(names, props.x, columns), 'text/csv')},
+          {label: 'JSON', act: () => download(`${fileName(props.name)}.json`, columnsJson(names, props.x, columns), 'application/json')},
           {label: 'PNG', act: () => savePng(plot.current, props)},
           ...(props.command ? [{label: 'Copy command', act: () => tell(props.command!)}] : []),
           ...(props.promQl ? [{label: 'Copy PromQL', act: () => tell(props.promQl!)}] : []),
@@ -352,53 +354,4 @@ function savePng(u: uPlot | null, props: ChartProps): void {
   ctx.fillText(props.title, 8 * devicePixelRatio, 19 * devicePixelRatio);
   ctx.drawImage(source, 0, head);
   canvas.toBlob((blob) => blob && download(`${fileName(props.name)}.png`, blob), 'image/png');
-}
-
-export interface MenuItem {label: string; act?: () => void; href?: string}
-
-/** A list of choices below a button; goes with Escape, a choice, or a click elsewhere. */
-export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JSX.Element {
-  const ref = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    const first = ref.current?.querySelector<HTMLElement>('button, a');
-    first?.focus();
-    const before = ref.current?.parentElement?.querySelector<HTMLElement>('button');
-    const key = (event: KeyboardEvent) => {
-      if (event.key === 'Escape') {
-        event.stopPropagation();
-        close();
-        before?.focus();
-        return;
-      }
-      if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
-      event.preventDefault();
-      const all = [...(ref.current?.querySelectorAll<HTMLElement>('button, a') ?? [])];
-      const at = all.indexOf(document.activeElement as HTMLElement);
-      all[(at + (event.key === 'ArrowDown' ? 1 : all.length - 1)) % all.length]?.focus();
-    };
-    const click = (event: MouseEvent) => {
-      if (!ref.current?.parentElement?.contains(event.target as Node)) close();
-    };
-    document.addEventListener('keydown', key, true);
-    document.addEventListener('click', click, true);
-    return () => {
-      document.removeEventListener('keydown', key, true);
-      document.removeEventListener('click', click, true);
-    };
-  }, []);
-  return <div class="menu" role="menu" ref={ref}>{items.map((item) => item.href
-    ? <a key={item.label} role="menuitem" href={item.href} onClick={close}>{item.label}</a>
-    : <button key={item.label} type="button" role="menuitem" onClick={() => { close(); item.act?.(); }}>{item.label}</button>)}</div>;
-}
-
-/** A line without axes: how a value went. */
-export function Sparkline({values, label, width = 96, height = 22, most}: {values: Column; label: string; width?: number; height?: number; most?: number}): JSX.Element {
-  const finite = values.filter((v): v is number => v !== null && Number.isFinite(v));
-  if (finite.length < 2) return <span class="quiet" />;
-  // With `most` from 0 to that, so that pictures beside each other compare.
-  const low = most === undefined ? Math.min(...finite) : 0;
-  const high = most ?? Math.max(...finite);
-  const points = values.map((v, i) => (v === null || !Number.isFinite(v) ? null
-    : `${((i / (values.length - 1)) * (width - 2) + 1).toFixed(1)},${(height - 2 - ((v - low) / (high - low || 1)) * (height - 4)).toFixed(1)}`)).filter(Boolean);
-  return <svg class="spark" width={width} height={height} role="img" aria-label={label}><polyline points={points.join(' ')} /></svg>;
 }

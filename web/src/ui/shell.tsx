@@ -10,7 +10,7 @@ import {theme} from '../state/prefs';
 import {go, jobHref, place, query, setQuery} from '../state/router';
 import {identity, maySubmit, signOut} from '../state/session';
 import {Dialog, Notices} from './basics';
-import {Menu} from './chart';
+import {Menu} from './menu';
 
 export function Logo(): JSX.Element {
   return <svg class="logo" viewBox="0 0 32 32" width="26" height="26" aria-hidden="true"><rect width="32" height="32" rx="7" class="logo-ground" />

@@ -1,7 +1,7 @@
 // A table of any length: only the rows that are seen exist. Columns sort by a click or Enter.
 import {useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
+import {useEffect} from 'preact/hooks';
 
 export interface ColumnOf<T> {
   key: string;
@@ -34,7 +34,6 @@ interface Properties<T> {
 
 export function Table<T>(props: Properties<T>): JSX.Element {
   const {columns, total, height = 520, rowHeight = 34} = props;
-  const box = useRef<HTMLDivElement>(null);
   const top = useSignal(0);
   const from = Math.max(0, Math.floor(top.value / rowHeight) - 8);
   const to = Math.min(total, Math.ceil((top.value + height) / rowHeight) + 8);
@@ -52,7 +51,7 @@ export function Table<T>(props: Properties<T>): JSX.Element {
   }
   const sorted = props.sort?.replace(/^-/, '');
   const down = props.sort?.startsWith('-');
-  return <div class="table-box" ref={box} style={{maxHeight: `${height}px`}} tabIndex={0} role="region" aria-label={props.label} onScroll={() => { top.value = box.current?.scrollTop ?? 0; }}>
+  return <div class="table-box" style={{maxHeight: `${height}px`}} tabIndex={0} role="region" aria-label={props.label} onScroll={(event) => { top.value = event.currentTarget.scrollTop; }}>
     <table class="table" aria-rowcount={total + 1}><caption class="away">{props.label}</caption>
       <thead><tr>{columns.map((column) => <th key={column.key} scope="col" class={`${column.right ? 'right' : ''} ${column.wide ? 'only-wide' : ''} ${column.grow ? 'wide-column' : ''}`}
         aria-sort={sorted === column.key ? (down ? 'descending' : 'ascending') : undefined} title={column.hint}>

@@ -1,0 +1,39 @@
+import type {JSX} from 'preact';
+import {useEffect, useRef} from 'preact/hooks';
+
+export interface MenuItem {label: string; act?: () => void; href?: string}
+
+/** A list of choices below a button; goes with Escape, a choice, or a click elsewhere. */
+export function Menu({items, close}: {items: MenuItem[]; close: () => void}): JSX.Element {
+  const ref = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const first = ref.current?.querySelector<HTMLElement>('button, a');
+    first?.focus();
+    const before = ref.current?.parentElement?.querySelector<HTMLElement>('button');
+    const key = (event: KeyboardEvent) => {
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        close();
+        before?.focus();
+        return;
+      }
+      if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
+      event.preventDefault();
+      const all = [...(ref.current?.querySelectorAll<HTMLElement>('button, a') ?? [])];
+      const at = all.indexOf(document.activeElement as HTMLElement);
+      all[(at + (event.key === 'ArrowDown' ? 1 : all.length - 1)) % all.length]?.focus();
+    };
+    const click = (event: MouseEvent) => {
+      if (!ref.current?.parentElement?.contains(event.target as Node)) close();
+    };
+    document.addEventListener('keydown', key, true);
+    document.addEventListener('click', click, true);
+    return () => {
+      document.removeEventListener('keydown', key, true);
+      document.removeEventListener('click', click, true);
+    };
+  }, []);
+  return <div class="menu" role="menu" ref={ref}>{items.map((item) => item.href
+    ? <a key={item.label} role="menuitem" href={item.href} onClick={close}>{item.label}</a>
+    : <button key={item.label} type="button" role="menuitem" onClick={() => { close(); item.act?.(); }}>{item.label}</button>)}</div>;
+}
