@@ -47,7 +47,7 @@ def _install():
         _installed = True
 
 
-def checkpoint_requested():
+def checkpoint_requested() -> bool:
     """True once after each request for a checkpoint; requests between two calls count as one.
 
     A request is ``lockstep checkpoint ID`` or, with ``checkpoint.seconds_before_timeout``, the

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from typing import Any, Iterable, List, Mapping, Optional, Tuple, Union
 
 KEY_BYTES = 256
 VALUE_BYTES = 1 << 20
@@ -282,7 +283,8 @@ def _required():
 script_reports_loss = False  # then nothing else reports one for it (_auto.py)
 
 
-def report(step, *, epoch=None, kind=None, timestamp=None, **metrics):
+def report(step: int, *, epoch: Optional[int] = None, kind: Optional[str] = None, timestamp: Optional[float] = None,
+           **metrics: Any) -> bool:
     """Reports the metrics of a finished optimizer step of this rank; never blocks.
 
     step: finished optimizer steps, from 1. epoch: from 0. kind: "opt" (default), "micro" (one
@@ -298,7 +300,8 @@ def report(step, *, epoch=None, kind=None, timestamp=None, **metrics):
     return send_report(step, epoch=epoch, kind=kind, timestamp=timestamp, **metrics)
 
 
-def send_report(step, *, epoch=None, kind=None, timestamp=None, **metrics):
+def send_report(step: int, *, epoch: Optional[int] = None, kind: Optional[str] = None,
+                timestamp: Optional[float] = None, **metrics: Any) -> bool:
     """As report(), of who measures a script."""
     try:
         client = _connection()
@@ -309,25 +312,25 @@ def send_report(step, *, epoch=None, kind=None, timestamp=None, **metrics):
     return client.report(step, epoch=epoch, kind=kind, timestamp=timestamp, **metrics)
 
 
-def phase(name):
+def phase(name: str) -> bool:
     """Says what this rank does now: "init", "train", "eval" or "checkpoint". Never blocks."""
     client = _connection()
     return client is not None and client.send_now({"op": "phase", "phase": name})
 
 
-def checkpoint(step, path):
+def checkpoint(step: int, path: Union[str, "os.PathLike[str]"]) -> bool:
     """Says that the checkpoint of `step` at `path` is durable. Never blocks."""
     client = _connection()
     message = {"op": "checkpoint", "step": int(step), "path": os.fspath(path)}
     return client is not None and client.send_now(message)
 
 
-def dropped_reports():
+def dropped_reports() -> int:
     """How many one-way messages of this process were dropped."""
     return 0 if _client is None else _client.dropped
 
 
-def set(key, value, once=False):  # noqa: A001 - the protocol's verb
+def set(key: str, value: Union[bytes, str], once: bool = False) -> None:  # noqa: A001 - the protocol's verb
     """Publishes bytes (or text, as UTF-8; at most 1 MiB) to all ranks of this generation.
 
     once: the value may never become another one; agents answer further reads of it themselves. The
@@ -337,12 +340,12 @@ def set(key, value, once=False):  # noqa: A001 - the protocol's verb
     _required().set(key, value, once)
 
 
-def multi_set(values, once=False):
+def multi_set(values: Mapping[str, Union[bytes, str]], once: bool = False) -> None:
     """Sets all keys of the dictionary `values`, or none of them; see set()."""
     _required().multi_set(values, once)
 
 
-def cas(key, expected, value):
+def cas(key: str, expected: Union[bytes, str, None], value: Union[bytes, str]) -> Tuple[bool, Optional[bytes]]:
     """Sets `key` to `value` if its value is `expected`; None or b"": if there is no such key.
 
     Returns (swapped, now): whether it did, and the bytes that stand now (None: no such key). A key
@@ -351,31 +354,31 @@ def cas(key, expected, value):
     return _required().cas(key, expected, value)
 
 
-def delete(key):
+def delete(key: str) -> bool:
     """Deletes a key; False if there was none. One that was set once stays: Conflict."""
     return _required().delete(key)
 
 
-def get(key):
+def get(key: str) -> bytes:
     """The bytes some rank published under `key`; raises NotFound if there are none yet."""
     return _required().get(key)
 
 
-def multi_get(keys):
+def multi_get(keys: Iterable[str]) -> List[bytes]:
     """The values of several keys in their order; raises NotFound if one is missing."""
     return _required().multi_get(keys)
 
 
-def wait(keys, timeout=300.0):
+def wait(keys: Union[str, Iterable[str]], timeout: float = 300.0) -> None:
     """Returns when every key exists; raises TimedOut (naming a missing one) after seconds."""
     _required().wait(keys, timeout)
 
 
-def add(key, delta=1):
+def add(key: str, delta: int = 1) -> int:
     """Adds to a shared counter that starts at 0 and returns its new value."""
     return _required().add(key, delta)
 
 
-def barrier(name="barrier", timeout=300.0):
+def barrier(name: str = "barrier", timeout: float = 300.0) -> None:
     """Returns when every rank of the generation has called it with this name."""
     _required().barrier(name, timeout)

@@ -87,10 +87,10 @@ class Clock:
             self.data_wait += time.perf_counter() - self._since
             self._since = None
 
-    def step(self) -> Dict[str, float]:
+    def step(self) -> Dict[str, Any]:
         """The fields of a report: step_seconds (not of the first) and data_wait_seconds."""
         now = time.perf_counter()
-        fields: Dict[str, float] = {}
+        fields: Dict[str, Any] = {}
         if self._last is not None:
             fields["step_seconds"] = now - self._last
             fields["data_wait_seconds"] = self.data_wait

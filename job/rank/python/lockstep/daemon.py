@@ -213,7 +213,7 @@ class Daemon:
         connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
         connection.connect()
         if self.fingerprint:
-            shown = hashlib.sha256(connection.sock.getpeercert(binary_form=True)).hexdigest()
+            shown = hashlib.sha256(connection.sock.getpeercert(binary_form=True) or b"").hexdigest()
             wanted = self.fingerprint.lower().replace(":", "").replace("sha256", "").strip()
             if shown != wanted:
                 connection.close()

@@ -5,7 +5,7 @@
 """
 
 import os
-from typing import Any
+from typing import Any, Dict
 
 import jax
 
@@ -33,7 +33,7 @@ def report(step: int, **metrics: Any) -> bool:
 
     An array that is whole on every process, or whose part here is one number, is that number.
     """
-    found = {}
+    found: Dict[str, Any] = {}
     for name, value in metrics.items():
         shards = getattr(value, "addressable_shards", None)
         if shards and not getattr(value, "is_fully_addressable", True):

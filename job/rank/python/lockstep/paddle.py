@@ -41,8 +41,8 @@ class LockstepCallback(Callback):
         self._step += 1
         fields = self._clock.step()
         fields.pop("data_wait_seconds", None)
-        values = {name: _first(value) for name, value in (logs or {}).items() if name not in ("step", "batch_size")}
-        found = numbers(values)
-        if "batch_size" in (logs or {}):
-            found["samples"] = int(_first(logs["batch_size"]))
+        said = logs or {}
+        found = numbers({name: _first(value) for name, value in said.items() if name not in ("step", "batch_size")})
+        if "batch_size" in said:
+            found["samples"] = int(_first(said["batch_size"]))
         lockstep.report(self._step, epoch=self._epoch, **found, **fields)
