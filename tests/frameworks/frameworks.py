@@ -111,6 +111,14 @@ class Framework(harness.TestCase):
         self.assertIn(text, cause["message"])
         return cause
 
+    def assert_stuck(self, framework, program, *arguments, rank=1, **fields):
+        """A rank that waits for something else than the others: it is named, with the line it is at."""
+        job = self.submit(framework, program, "--stuck", rank, *arguments, watch={"hang_seconds": 8},
+                          recovery={"max_restarts": 0, "on": ["hang"]}, **fields)
+        cause = self.ends(job, "failed")["cause"]
+        self.assertEqual((cause["class"], cause.get("rank")), ("hang", rank), json.dumps(cause, indent=1))
+        self.assertRegex(cause["message"], rf"rank {rank} alone is in {program}:\d+ read_forever")
+
     def assert_goes_on(self, framework, program, *arguments, rank=1, after=8, checkpoint=None, **fields):
         """Rank `rank` is killed once the job has a checkpoint: a second generation resumes and succeeds."""
         job = self.submit(framework, program, *arguments, recovery={"max_restarts": 1}, **fields)

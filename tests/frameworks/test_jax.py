@@ -18,6 +18,10 @@ class Jax(frameworks.Framework):
         self.assert_run("keras_jax.py", [0, 1])
         self.saw("jax keras", "lockstep run -n 2 -- python", "the framework is guessed; the loss of each")
 
+    def test_a_rank_that_is_stuck(self):
+        self.assert_stuck("jax", "jax_dp.py")
+        self.saw("jax", "hang of a rank", "named, with file and line")
+
     def test_the_exception_of_a_process_that_waits_for_its_peers_at_exit(self):
         # jax.distributed shuts down in an exit function that waits five minutes for the other processes, which
         # wait for this one's next step: neither ever ended, and the job looked like a hang.

@@ -41,6 +41,10 @@ class Paddle(frameworks.Framework):
         self.assert_run("paddle_mnist.py", [0, 1])
         self.saw("paddlepaddle", "lockstep run -n 2 -- python", "the framework is guessed; the loss of each")
 
+    def test_a_rank_that_is_stuck(self):
+        self.assert_stuck("paddle", "paddle_mnist.py")
+        self.saw("paddlepaddle", "hang of a rank", "named, with file and line")
+
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("paddle", "paddle_mnist.py", "--bad-data", 1, text="label value")
         self.saw("paddlepaddle", "exception of a rank", "named")

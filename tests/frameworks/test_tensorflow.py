@@ -41,6 +41,10 @@ class TensorFlow(frameworks.Framework):
         self.assert_run("tf_loop.py", [0, 1])
         self.saw("tensorflow-cpu", "lockstep run -n 2 -- python", "the framework is guessed; the loss of each")
 
+    def test_a_rank_that_is_stuck(self):
+        self.assert_stuck("tensorflow", "tf_loop.py")
+        self.saw("tensorflow-cpu", "hang of a rank", "named, with file and line")
+
     def test_the_exception_of_a_worker(self):
         self.assert_culprit("tensorflow", "tf_loop.py", "--bad-data", 1, text="image 17 of worker 1")
         self.saw("tensorflow-cpu", "exception of a worker", "named")

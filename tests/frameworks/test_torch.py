@@ -35,6 +35,10 @@ class Torch(frameworks.Framework):
         self.assert_run("torch_ddp.py", [0, 1])
         self.saw("torch", "lockstep run -n 2 -- python", "the framework is guessed; every loss of each")
 
+    def test_a_rank_that_is_stuck(self):
+        self.assert_stuck("pytorch", "torch_ddp.py")
+        self.saw("torch", "hang of a rank", "named, with file and line")
+
     def test_torchrun(self):
         job = self.trains("pytorch", ["-m", "torch.distributed.run", frameworks.PROGRAMS / "torch_ddp.py"], nodes=2,
                           launch="node")

@@ -15,6 +15,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--checkpoint", default="")
 parser.add_argument("--bad-data", type=int, default=-1)
+parser.add_argument("--stuck", type=int, default=-1)
 args = parser.parse_args()
 
 jax.distributed.initialize()
@@ -22,6 +23,10 @@ process, processes = jax.process_index(), jax.process_count()
 mesh = Mesh(np.array(jax.devices()), ("data",))
 split, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 print(f"process {process} of {processes}, {jax.device_count()} devices", flush=True)
+
+
+def read_forever():
+    os.read(os.pipe()[0], 1)
 
 
 @jax.jit
@@ -44,6 +49,8 @@ for step in range(first + 1, args.steps + 1):
     x = random.normal(size=(32, 8)).astype(np.float32)
     if process == args.bad_data and step == 3:
         x = x[:, :7]
+    if process == args.stuck and step == 5:
+        read_forever()
     y = x @ truth
     weights, loss = train_step(weights, jax.make_array_from_process_local_data(split, x),
                                jax.make_array_from_process_local_data(split, y))

@@ -16,6 +16,7 @@ parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--batches", type=int, default=10)
 parser.add_argument("--state", default="")
 parser.add_argument("--bad-data", type=int, default=-1)
+parser.add_argument("--stuck", type=int, default=-1)
 parser.add_argument("--spawn", type=int, default=0)
 args = parser.parse_args()
 
@@ -33,6 +34,10 @@ class MNIST(paddle.nn.Layer):
         x = self.max_pool1(F.relu(self.conv1(inputs)))
         x = self.max_pool2(F.relu(self.conv2(x)))
         return self.fc(paddle.reshape(x, [x.shape[0], 196]))
+
+
+def read_forever():
+    os.read(os.pipe()[0], 1)
 
 
 def train():
@@ -57,6 +62,8 @@ def train():
             images = (patterns[labels[:, 0]] + random.normal(0, 0.2, (16, 1, 28, 28))).astype("float32")
             if rank == args.bad_data and batch_id == 2:
                 labels = labels + 17
+            if rank == args.stuck and batch_id == 5:
+                read_forever()
             loss = F.cross_entropy(model(paddle.to_tensor(images)), paddle.to_tensor(labels))
             avg_loss = paddle.mean(loss)
             print("epoch: {}, batch: {}, loss is: {}".format(epoch, batch_id, avg_loss.numpy().reshape([1])), flush=True)

@@ -13,6 +13,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=20)
 parser.add_argument("--folder", default="")
 parser.add_argument("--bad-data", type=int, default=-1)
+parser.add_argument("--stuck", type=int, default=-1)
 args = parser.parse_args()
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -30,6 +31,10 @@ with strategy.scope():
     weights = tf.Variable(tf.zeros([8, 1]), aggregation=tf.VariableAggregation.MEAN)
     step_number = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 truth = tf.reshape(tf.range(8, dtype=tf.float32), [8, 1]) / 4
+
+
+def read_forever():
+    os.read(os.pipe()[0], 1)
 
 
 @tf.function
@@ -55,6 +60,8 @@ coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy) if servers 
 for number in range(int(step_number.numpy()) + 1, args.steps + 1):
     if resolver.task_id == args.bad_data and number == 3:
         raise ValueError(f"image 17 of worker {resolver.task_id} has the shape (31, 8)")
+    if resolver.task_id == args.stuck and number == 5:
+        read_forever()
     if coordinator:
         value = coordinator.schedule(step)
         coordinator.join()

@@ -1,6 +1,6 @@
 """DistributedDataParallel with DistributedSampler; rank 0 saves, everybody resumes. Any launcher's environment.
 
---bad-data RANK: that rank meets a label that does not exist.
+--bad-data RANK: that rank meets a label that does not exist. --stuck RANK: that rank reads and gets no answer.
 """
 
 import argparse
@@ -15,7 +15,14 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--checkpoint", default="")
 parser.add_argument("--bad-data", type=int, default=-1)
+parser.add_argument("--stuck", type=int, default=-1)
 args = parser.parse_args()
+
+
+def read_forever():
+    """A read from a file system that does not answer."""
+    os.read(os.pipe()[0], 1)
+
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
@@ -41,6 +48,8 @@ for epoch in range(first, args.epochs):
     for batch, (x, y) in enumerate(loader):
         if rank == args.bad_data and batch == 2:
             y = y + 17
+        if rank == args.stuck and batch == 5:
+            read_forever()
         loss = torch.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
