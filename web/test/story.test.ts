@@ -36,6 +36,7 @@ suite('story', () => {
   });
   it('the cause is its exception, the traceback its end', () => {
     expect(causeLine({class: 'rank_exit', message: 'm', exception: {type: 'ValueError', message: 'no'}})).toBe('ValueError: no');
+    expect(causeLine({class: 'rank_signal', message: 'rank 1 on vm-n1 was ended by SIGKILL', rank: 1, node: 'vm-n1'})).toBe('was ended by SIGKILL');
     expect(lastFrames('a\nb\nc\n', 2)).toEqual({head: 'a', tail: 'b\nc'});
   });
 });

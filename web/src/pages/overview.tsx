@@ -130,8 +130,6 @@ function restarts(job: Job): number {
   return Math.max(0, (job.attempts ?? []).reduce((sum, attempt) => sum + attempt.generations.length, 0) - 1);
 }
 
-const kPhaseNames: Record<string, string> = {queue: 'queue', launch: 'launch', rendezvous: 'rendezvous', run: 'running', between: 'between'};
-
 /** Queue, launch, rendezvous, steps, restarts on one line of time, with what happened on it. */
 export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefined}): JSX.Element | null {
   const end = seconds(job.finished_at) ?? now.value;
@@ -147,7 +145,7 @@ export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefine
       {marks.map((mark, i) => <span key={`m${i}`} class={`tick tick-${mark.kind}`} style={{left: place(mark.time!)}} title={`${timeOfDay(mark.time)} ${mark.label}`} />)}</div>
     <div class="timeline-axis quiet"><span>{dateTime(start)}</span><span class="grow" /><span>{job.finished_at ? dateTime(end) : 'now'}</span></div>
     <details class="twin-details"><summary>Phases as a table</summary><table class="numbers"><caption class="away">Phases</caption><thead><tr><th scope="col">phase</th><th scope="col">from</th><th scope="col">for</th></tr></thead>
-      <tbody>{phases.map((phase, i) => <tr key={i}><th scope="row">{kPhaseNames[phase.kind]}{phase.generation ? ` ${phase.generation}` : ''}</th><td>{timeOfDay(phase.from)}</td><td>{duration(phase.to - phase.from)}</td></tr>)}</tbody></table></details>
+      <tbody>{phases.map((phase, i) => <tr key={i}><th scope="row">{phase.label}</th><td>{timeOfDay(phase.from)}</td><td>{duration(phase.to - phase.from)}</td></tr>)}</tbody></table></details>
   </div>;
 }
 

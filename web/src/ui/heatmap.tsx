@@ -24,7 +24,11 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
   const order = worstFirst ? byWorst(heat) : undefined;
   const held = useRef({heat, order});
   held.current = {heat, order};
-  const range = span(heat.cells);
+  // Colours are spread anew every tenth step, or for another picture: sorting a sample costs as much as drawing.
+  const end = heat.firstStep + heat.columns * heat.stepsPerColumn;
+  const ranged = useRef<{metric: string; end: number; rows: number; range: {low: number; high: number}}>(undefined as never);
+  if (!ranged.current || ranged.current.metric !== metric || ranged.current.rows !== heat.rows || Math.abs(end - ranged.current.end) >= 10 * heat.stepsPerColumn) ranged.current = {metric, end, rows: heat.rows, range: span(heat.cells)};
+  const {range} = ranged.current;
 
   useEffect(() => {
     const element = canvas.current;
