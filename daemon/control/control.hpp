@@ -58,7 +58,8 @@ struct JobQuery {
     std::string label_name, label_value;  // label=name:value; "" = any
     std::string sweep;                    // id of a sweep's first job; "" = any
     std::size_t limit = 50;
-    std::string cursor;  // opaque; "" = from the newest
+    std::string cursor;               // opaque; "" = from the newest
+    std::vector<std::string> fields;  // of each job only these; empty = all
 };
 
 // A place in a rank's log: where the bytes lie and whether more may come.
@@ -67,6 +68,7 @@ struct LogPlace {
     std::string instead{};           // launch node: where its output is if there is no such file
     std::int32_t instead_rank = -1;  // and whose log that is
     bool may_grow = false;           // the rank has not ended
+    std::int32_t ranks = 0;          // how many the job has
 };
 
 // One file of a rank's evidence (job/model/evidence.hpp).
@@ -119,7 +121,7 @@ struct StreamMessage {
     std::string topic;     // "job.<id>" (also matches "jobs"), "ranks.<id>", "steps.<id>.<metric>"
     std::string event;     // SSE event name: the event's kind, "ranks" or "steps"
     std::shared_ptr<const std::string> data;  // one line of JSON
-    std::string user;  // owner of the job: others than admins see only their own
+    std::string user;          // owner of the job: others than admins see only their own
     bool newest_wins = false;  // for a slow reader the oldest of its kind may be left out
 };
 
@@ -165,8 +167,8 @@ class Control {
     virtual Task<Result<std::string>> checkpoint(Caller caller, std::string id) = 0;
     // Every unfinished job of the sweep that the job is of: {"cancelled": n}. invalid: of none.
     virtual Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) = 0;
-    // A job that is over is none any more: {"removed": id, …}. Its files follow. conflict: it is not
-    // over, or somebody still needs it; unavailable: its agents are about to leave.
+    // A job that is over is none any more: {"removed": id, …}. Its files follow. conflict: it is
+    // not over, or somebody still needs it; unavailable: its agents are about to leave.
     virtual Task<Result<std::string>> remove(Caller caller, std::string id,
                                              bool keep_checkpoints) = 0;
     // What it takes on disk; bytes.
@@ -180,6 +182,8 @@ class Control {
     // {items, total, ranks_reporting, samples_per_second}; total: all ranks, however many are asked
     // for.
     virtual Task<Result<std::string>> ranks(Caller caller, std::string id, RanksQuery query) = 0;
+    // {items}: the job's nodes by node rank, each with its ranks together.
+    virtual Task<Result<std::string>> job_nodes(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) = 0;
     // Bytes as daemon/telemetry/heatmap.hpp says.
     virtual Task<Result<std::string>> heatmap(Caller caller, std::string id,

@@ -67,6 +67,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
                                      std::size_t limit) override;
     Task<Result<std::string>> ranks(Caller caller, std::string id, RanksQuery query) override;
+    Task<Result<std::string>> job_nodes(Caller caller, std::string id) override;
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;
     Task<Result<std::string>> heatmap(Caller caller, std::string id, HeatmapQuery query) override;
     Task<Result<std::string>> samples(Caller caller, std::string id, SamplesQuery query) override;

@@ -4,6 +4,7 @@
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/job_metrics.hpp"
+#include "daemon/control/json_members.hpp"
 #include "daemon/control/json_page.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
@@ -132,6 +133,14 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
             items.push_back(*alive.back());
         } else {
             items.push_back(row.view);
+        }
+    }
+    std::vector<std::string> parts;
+    if (!query.fields.empty()) {
+        parts.reserve(items.size());
+        for (std::string_view& item : items) {
+            parts.push_back(json_members(item, query.fields));
+            item = parts.back();
         }
     }
     const std::string next =
@@ -266,6 +275,7 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
                        wire::rank_log_name(out.instead_rank))
                           .string();
     }
+    out.ranks = job.spec.world_size();
     out.may_grow = !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
     co_return out;
 }

@@ -1,4 +1,5 @@
 // size: a small handler per route
+#include "daemon/http/content_coding.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/routes.hpp"
@@ -9,6 +10,8 @@
 #include "job/model/spec_environment.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -153,6 +156,50 @@ void read_label(QueryReader& in, JobQuery& query) {
     query.label_value = label.substr(at + 1);
 }
 
+// The members of a Job (openapi_schemas.cpp).
+constexpr std::array<std::string_view, 27> kJobFields{"id",
+                                                      "name",
+                                                      "user",
+                                                      "framework",
+                                                      "state",
+                                                      "labels",
+                                                      "resources",
+                                                      "submitted_at",
+                                                      "started_at",
+                                                      "finished_at",
+                                                      "step",
+                                                      "total_steps",
+                                                      "ettr",
+                                                      "checkpoint_step",
+                                                      "checkpoint_path",
+                                                      "spans",
+                                                      "anomalies",
+                                                      "lost_steps",
+                                                      "sweep",
+                                                      "after",
+                                                      "cause",
+                                                      "warnings",
+                                                      "attempts",
+                                                      "pending_reason",
+                                                      "expected_start",
+                                                      "hang",
+                                                      "cancel_requested_at"};
+
+void read_fields(QueryReader& in, JobQuery& query) {
+    std::string fields;
+    in.text("fields", fields, limits::kTextBytes * 4);
+    if (fields.empty()) {
+        return;
+    }
+    query.fields = split(fields, ',');
+    for (const std::string& field : query.fields) {
+        if (std::find(kJobFields.begin(), kJobFields.end(), field) == kJobFields.end()) {
+            in.error("fields", "a job has no member " + printable(field).substr(0, 64));
+            return;
+        }
+    }
+}
+
 Result<JobQuery> job_query(const HttpRequest& request) {
     QueryReader in{request.query};
     JobQuery query;
@@ -165,6 +212,7 @@ Result<JobQuery> job_query(const HttpRequest& request) {
     in.integer("limit", limit, 1, limits::kPage);
     in.text("cursor", query.cursor, kJobCursorBytes);
     read_label(in, query);
+    read_fields(in, query);
     if (!state.empty()) {
         query.state = parse_job_state(state);
         if (!query.state) {
@@ -190,7 +238,17 @@ Task<HttpResponse> list_jobs(Control& control, HttpRequest request) {
     if (!page) {
         co_return query_problem(page.error());
     }
-    co_return json_response(std::move(*page));
+    // Weak: the same page may go out as gzip.
+    const std::string tag = entity_tag(*page);
+    HttpResponse response = json_response(std::move(*page));
+    response.cache_control = "private, no-cache";
+    if (tag_matches(request.header("if-none-match"), tag)) {
+        response.status = 304;
+        response.body.clear();
+    }
+    response.headers.emplace_back("ETag", "W/" + tag);
+    response.headers.emplace_back("Vary", "Authorization, Cookie");
+    co_return response;
 }
 
 std::optional<HttpResponse> show_now(Control& control, const HttpRequest& request) {
@@ -308,8 +366,13 @@ void add_read_routes(Router& router, const RouteContext& context) {
                    {"label", "string", "Only jobs with this label, as name:value."},
                    {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
                    {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
-                   {"cursor", "string", "next_cursor of the answer before."}};
+                   {"cursor", "string", "next_cursor of the answer before."},
+                   {"fields", "string",
+                    "Of each job only these members, as id,name,state; all if not given."}};
+    route.headers = {
+        {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
     route.response_schema = "JobPage";
+    route.not_modified = true;
     router.add(std::move(route));
 
     route = Route{};

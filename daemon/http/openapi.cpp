@@ -3,8 +3,10 @@
 #include "daemon/http/problem.hpp"
 #include "job/base/check.hpp"
 #include "job/base/json.hpp"
+#include "job/base/text.hpp"
 #include "job/base/version.hpp"
 #include "job/model/spec_schema.hpp"
+#include "job/model/state.hpp"
 
 #include <set>
 #include <utility>
@@ -32,6 +34,63 @@ Json content(std::string_view type, Json schema) {
     return json;
 }
 
+// Bounds and default as the description has them for people: "1..4000; 800 if not given".
+void add_bounds(Json& schema, const ParameterDoc& doc) {
+    const std::string_view text = doc.description;
+    const bool number = doc.type == "integer" || doc.type == "number";
+    const auto dots = text.find("..");
+    if (number && dots != std::string_view::npos) {
+        const auto digits = [](char c) { return c >= '0' && c <= '9'; };
+        auto begin = dots;
+        while (begin > 0 && digits(text[begin - 1])) {
+            --begin;
+        }
+        auto end = dots + 2;
+        while (end < text.size() && digits(text[end])) {
+            ++end;
+        }
+        const auto low = to_int(text.substr(begin, dots - begin));
+        const auto high = to_int(text.substr(dots + 2, end - dots - 2));
+        if (low && high) {
+            schema["minimum"] = *low;
+            schema["maximum"] = *high;
+        }
+    }
+    constexpr std::string_view kFallback = " if not given";
+    const auto fallback = text.find(kFallback);
+    if (number && fallback != std::string_view::npos) {
+        const auto word = text.substr(0, fallback).rfind(' ');
+        if (const auto value = to_int(text.substr(word + 1, fallback - word - 1))) {
+            schema["default"] = *value;
+        }
+    }
+    if (!doc.values.empty()) {
+        schema["enum"] = doc.values;
+    }
+}
+
+// What a stream of server-sent events may bring: OpenAPI has no words for it.
+Json stream_events() {
+    Json out = Json::object();
+    const auto add = [&out](std::string name, std::string_view topic, std::string_view schema,
+                            std::string_view description) {
+        Json& event = out[std::move(name)];
+        event["topics"] = topic;
+        event["description"] = description;
+        event["data"] = reference(schema);
+    };
+    for (std::size_t kind = 0; kind < kEventKinds; ++kind) {
+        add(std::string{to_string(static_cast<EventKind>(kind))}, "jobs, job.<id>", "Event",
+            "Stored; its id resumes the stream.");
+    }
+    add("ranks", "ranks.<id>", "RanksSnapshot",
+        "The first 256 ranks as they are now, at most five times a second; without an id.");
+    add("steps", "steps.<id>.<metric>", "StepColumn",
+        "A step that all ranks have reported, at most ten a second and metric, the newest wins; "
+        "without an id. A slow reader misses the oldest.");
+    return out;
+}
+
 Json parameter(const ParameterDoc& doc, std::string_view where) {
     Json json = Json::object();
     json["name"] = doc.name;
@@ -41,6 +100,7 @@ Json parameter(const ParameterDoc& doc, std::string_view where) {
     }
     json["description"] = doc.description;
     json["schema"]["type"] = doc.type;
+    add_bounds(json["schema"], doc);
     return json;
 }
 
@@ -51,8 +111,10 @@ Json parameters(const Route& route) {
         const auto close = rest.find('}');
         const std::string name{rest.substr(open + 1, close - open - 1)};
         const bool token = route.path.starts_with("/v1/tokens/");
-        list.push_back(parameter(
-            {name, "string", token ? "The token's id, tk-…" : "The job's id, ls-…"}, "path"));
+        const std::string what = name != "id" ? "Its name."
+                                 : token      ? "The token's id, tk-…"
+                                              : "The job's id, ls-…";
+        list.push_back(parameter({name, "string", what}, "path"));
         rest.remove_prefix(close + 1);
     }
     for (const auto& doc : route.query) {
@@ -90,6 +152,9 @@ Json responses(const Route& route) {
         good["content"] = content(route.response_type, std::move(schema));
     }
     json[std::to_string(route.success)] = std::move(good);
+    if (route.not_modified) {
+        json["304"]["description"] = reason_phrase(304);
+    }
     for (const int status : failures_of(route)) {
         Json bad = Json::object();
         bad["description"] = reason_phrase(status);
@@ -117,6 +182,9 @@ Json operation(const Route& route) {
             content(content_type::kJson, reference(route.request_schema));
     }
     json["responses"] = responses(route);
+    if (route.response_type == content_type::kEvents) {
+        json["x-lockstep-events"] = stream_events();
+    }
     return json;
 }
 
@@ -129,7 +197,8 @@ std::string openapi_document(const std::vector<Route>& routes) {
     document["info"]["version"] = kVersion;
     document["info"]["summary"] = "Multi-node training jobs: submit, watch, stop.";
     document["servers"] = Json::array({Json::object({{"url", "/"}})});
-    document["security"] = Json::array({Json::object({{"bearer", Json::array()}})});
+    document["security"] = Json::array(
+        {Json::object({{"bearer", Json::array()}}), Json::object({{"session", Json::array()}})});
     document["paths"] = Json::object();
     for (const auto& route : routes) {
         document["paths"][route.path][lower_word(route.method)] = operation(route);
@@ -143,6 +212,14 @@ std::string openapi_document(const std::vector<Route>& routes) {
     Json& bearer = document["components"]["securitySchemes"]["bearer"];
     bearer["type"] = "http";
     bearer["scheme"] = "bearer";
+    Json& cookie = document["components"]["securitySchemes"]["session"];
+    cookie["type"] = "apiKey";
+    cookie["in"] = "cookie";
+    cookie["name"] = "lockstep_session";
+    cookie["description"] =
+        "The web page's, from POST /v1/session; its name ends in _ and the port of the Host "
+        "header, "
+        "if that has one. Every write with it needs the header X-Lockstep-Request: 1.";
     return dump_json(document);
 }
 

@@ -202,6 +202,52 @@ constexpr std::string_view kSchemas = R"json({
       "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}},
     "missing": {"type": "array", "items": {"type": "object", "required": ["what", "why"],
       "properties": {"what": {"type": "string"}, "why": {"type": "string"}}}}}},
+"RanksSnapshot": {"type": "object", "required": ["job", "ranks"], "properties": {
+    "job": {"type": "string"},
+    "ranks": {"type": "object", "required": ["items"], "properties": {
+      "items": {"type": "array", "items": {"$ref": "#/components/schemas/Rank"}}}}}},
+"StepColumn": {"type": "object", "description": "One step of a metric over all ranks.",
+  "required": ["id", "metric", "attempt", "generation", "step", "time", "ranks", "count", "nonfinite", "low", "high", "quantiles", "worst", "cells"],
+  "properties": {
+    "id": {"type": "string", "description": "The job's."}, "metric": {"type": "string"},
+    "attempt": {"type": "integer", "minimum": 1}, "generation": {"type": "integer", "minimum": 1},
+    "step": {"type": "integer", "minimum": 0},
+    "time": {"type": "number", "description": "Of the newest report of it, seconds since the epoch, the rank's clock."},
+    "ranks": {"type": "integer", "minimum": 1, "description": "How many the job has, and bytes in cells."},
+    "count": {"type": "integer", "minimum": 0, "description": "Ranks with a finite value."},
+    "nonfinite": {"type": "integer", "minimum": 0, "description": "Ranks with NaN or an infinite value."},
+    "low": {"type": "number", "description": "The lowest finite value."}, "high": {"type": "number", "description": "The highest."},
+    "quantiles": {"type": "object", "description": "Over the ranks with a finite value; empty without any.", "properties": {
+      "min": {"type": "number"}, "p5": {"type": "number"}, "median": {"type": "number"}, "p95": {"type": "number"}, "max": {"type": "number"}}},
+    "worst": {"type": "array", "maxItems": 8, "description": "Not finite first, then the highest, or for waits in collectives, rates and counts the lowest.",
+      "items": {"type": "object", "required": ["rank", "value"], "properties": {
+        "rank": {"type": "integer", "minimum": 0}, "value": {"$ref": "#/components/schemas/LooseNumber"}}}},
+    "cells": {"type": "string", "contentEncoding": "base64", "description": "A byte a rank: 0 nothing, 255 not finite, else low + (cell - 1) / 253 * (high - low)."}}},
+"JobNodes": {"type": "object", "required": ["items"], "properties": {"items": {"type": "array", "items": {
+  "type": "object", "required": ["node_rank", "ranks", "state", "ranks_running", "ranks_failed"], "properties": {
+    "node_rank": {"type": "integer", "minimum": 0}, "node": {"type": "string"}, "address": {"type": "string"},
+    "ranks": {"type": "string", "description": "Its ranks, as 0-7."},
+    "state": {"type": "string", "enum": ["waiting", "running", "silent", "lost", "failed", "succeeded", "stopped", "ended", "never_started"],
+      "description": "silent: its agent is not connected; failed: one of its ranks is; ended: the job is over and not all its ranks were heard to end well."},
+    "ranks_running": {"type": "integer", "minimum": 0}, "ranks_failed": {"type": "integer", "minimum": 0},
+    "step": {"type": "integer", "minimum": 0, "description": "The lowest of its ranks' newest steps."},
+    "agent_age_seconds": {"type": "number", "minimum": 0, "description": "Since its agent was heard."},
+    "report_age_seconds": {"type": "number", "minimum": 0, "description": "Since the report of the rank that has been silent longest."},
+    "clock_offset_seconds": {"type": "number", "description": "Its clock minus the daemon's."},
+    "gpus": {"type": "integer", "minimum": 0, "description": "GPUs that its agent sees."},
+    "gpu_utilization_ratio": {"type": "number", "minimum": 0, "maximum": 1, "description": "The mean of its GPUs."}}}}}},
+"LogFindings": {"type": "object", "required": ["items", "ranks", "searched_ranks", "searched_bytes", "truncated"], "properties": {
+    "items": {"type": "array", "description": "By rank, then by place.", "items": {"type": "object", "required": ["text", "count", "ranks", "first"], "properties": {
+      "text": {"type": "string", "description": "The first of the lines that differ only in numbers and addresses, at most 500 bytes."},
+      "count": {"type": "integer", "minimum": 1, "description": "How many lines."},
+      "ranks": {"type": "string", "description": "Who printed them, as 0-3,7."},
+      "first": {"type": "object", "required": ["rank", "offset"], "properties": {
+        "rank": {"type": "integer", "minimum": 0},
+        "offset": {"type": "integer", "minimum": 0, "description": "Byte of the rank's output, for GET …/logs?offset=."},
+        "time": {"type": "string", "format": "date-time", "description": "The node's clock."}}}}}},
+    "ranks": {"type": "integer", "description": "How many were asked for."},
+    "searched_ranks": {"type": "integer"}, "searched_bytes": {"type": "integer"},
+    "truncated": {"type": "boolean", "description": "Something was not looked at, or there are more items than limit."}}},
 "SeriesAnswer": {"anyOf": [{"$ref": "#/components/schemas/Series"}, {"type": "object", "required": ["items"],
     "description": "Of several metrics, in the order asked.",
     "properties": {"items": {"type": "array", "items": {"$ref": "#/components/schemas/Series"}}}}]},

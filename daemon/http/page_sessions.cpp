@@ -93,7 +93,7 @@ std::optional<Principal> PageSessions::authenticate(const std::string& secret_sh
 
 Result<PageSessions::Code> PageSessions::make_code(const Principal& who) {
     if (!tokens_.owner(who.token)) {
-        return fail(Errc::denied, "a code is made with a token");
+        return fail(Errc::conflict, "a code is made with a token");
     }
     const auto now = clock_.wall();
     std::erase_if(codes_, [now](const auto& one) { return one.second.expires_at <= now; });

@@ -52,7 +52,7 @@ class PageSessions {
 
     // Whose session the cookie with this hash is, if neither it nor its token has ended.
     std::optional<Principal> authenticate(const std::string& secret_sha256) const;
-    // A code for `who` to sign in with, once. Not durable. denied: `who` came without a token.
+    // A code for `who` to sign in with, once. Not durable. conflict: `who` came without a token.
     Result<Code> make_code(const Principal& who);
     // Signs in with a code or a token. denied: it is unknown, used or has ended; exhausted: the
     // disk.

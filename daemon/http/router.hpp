@@ -50,7 +50,8 @@ using Handler = std::variant<FastHandler, SlowHandler, TryHandler, AgentUpgrade>
 struct ParameterDoc {
     std::string name;
     std::string type = "string";  // string | integer | number | boolean
-    std::string description;
+    std::string description;  // "1..100; 50 if not given" is also the schema's bounds and default
+    std::vector<std::string> values{};  // all there are; empty: it is open
 };
 
 struct Route {
@@ -67,6 +68,7 @@ struct Route {
     std::string response_type{content_type::kJson};
     int success = 200;
     std::vector<int> failures{};  // statuses beyond those every route of its scope has
+    bool not_modified = false;    // answers 304 to an If-None-Match
     bool for_people = false;      // of the web page: not on a listener for Prometheus
     // Nothing: kBodyBytes with a request_schema; without one none for GET, kNoBodyBytes for others.
     std::optional<std::size_t> body_limit{};

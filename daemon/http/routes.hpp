@@ -47,6 +47,7 @@ void add_routes(Router& router, const RouteContext& context);
 void add_job_routes(Router& router, const RouteContext& context);     // submit, render, list, …
 void add_view_routes(Router& router, const RouteContext& context);    // logs, series, ranks, events
 void add_series_routes(Router& router, const RouteContext& context);  // charts of metrics
+void add_log_search_routes(Router& router, const RouteContext& context);
 void add_evidence_routes(Router& router, const RouteContext& context);  // of hangs
 void add_removal_routes(Router& router, const RouteContext& context);   // DELETE, disk use
 void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes

@@ -123,10 +123,32 @@ Task<HttpResponse> series(RouteContext context, HttpRequest request) {
     co_return json_response(std::move(body));
 }
 
+Task<HttpResponse> job_nodes(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.job_nodes(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(text));
+}
+
 }  // namespace
 
 void add_series_routes(Router& router, const RouteContext& context) {
     Route route;
+    route.path = "/v1/jobs/{id}/nodes";
+    route.scope = Scope::read;
+    route.handler = SlowHandler{
+        [context](HttpRequest request) { return job_nodes(context, std::move(request)); }};
+    route.operation = "getJobNodes";
+    route.summary =
+        "The job's nodes, by node rank: each with its ranks together, its agent and its GPUs.";
+    route.response_schema = "JobNodes";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
     route.path = "/v1/jobs/{id}/series";
     route.scope = Scope::read;
     route.handler =
@@ -144,7 +166,7 @@ void add_series_routes(Router& router, const RouteContext& context) {
         {"ranks", "string",
          "Which ranks, as 0-7,12, or all. Of single ranks at most 256, and the first 256 if not "
          "given; with stat or worst any number, and all if not given."},
-        {"x", "string", "step (default) or time, in seconds since the epoch."},
+        {"x", "string", "step (default) or time, in seconds since the epoch.", {"step", "time"}},
         {"from", "number", "Smallest x."},
         {"to", "number", "Largest x."},
         {"points", "integer", "Buckets per rank, or columns, 1..4000; 800 if not given."},
@@ -156,10 +178,12 @@ void add_series_routes(Router& router, const RouteContext& context) {
         {"worst", "integer",
          "The worst so many ranks with their points, 0..64: those with values that are not finite, "
          "then those farthest from the median of all."},
-        {"worse", "string",
+        {"worse",
+         "string",
          "high or low: which values are the worse. If not given, low for waits in collectives, "
          "rates "
-         "and counts of samples, else high."}};
+         "and counts of samples, else high.",
+         {"high", "low"}}};
     route.response_schema = "SeriesAnswer";
     route.failures = {404, 503};
     router.add(std::move(route));

@@ -9,6 +9,7 @@
 #include "daemon/http/router.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "job/async/asio.hpp"
+#include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
@@ -126,6 +127,8 @@ class HttpServer {
         return admissions_[static_cast<std::size_t>(surface)];
     }
     Handshakes& handshakes() { return handshakes_; }
+    // For bodies that take long to compress.
+    net::thread_pool& packers() { return packers_; }
     // Room for so many more bytes of bodies; false: there is none.
     bool charge_bodies(std::size_t bytes);
     void release_bodies(std::size_t bytes) { body_bytes_ -= bytes; }
@@ -158,6 +161,7 @@ class HttpServer {
     std::vector<char> waste_room_;
     std::array<ConnectionAdmission, 3> admissions_;  // by Surface
     Handshakes handshakes_;
+    net::thread_pool packers_{1};
     std::size_t body_bytes_ = 0;  // of requests, in memory
     unsigned sweeps_ = 0;
     net::steady_timer sweep_timer_;

@@ -1,5 +1,6 @@
 #include "daemon/http/session.hpp"
 
+#include "daemon/http/content_coding.hpp"
 #include "daemon/http/problem.hpp"
 #include "job/base/log.hpp"
 
@@ -209,6 +210,8 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         verdict.close = true;
     }
     const bool head_only = request_.head.method == Method::head;
+    // A handler that waits takes the request with it.
+    const bool takes_gzip = accepts_gzip(request_.header("accept-encoding"));
     bool keep = request_.head.keep_alive && !verdict.close;
     bool unread = false;
     if (verdict.refusal) {
@@ -244,6 +247,9 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         co_return false;
     }
     keep = keep && !server_.stopping();
+    if (takes_gzip && worth_packing(response)) {
+        co_await pack(response);
+    }
     bool good = false;
     if (response.make && request_.head.http_10) {
         collect_body(response);  // its end would be the connection's, as if it were cut off

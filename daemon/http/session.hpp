@@ -72,6 +72,9 @@ class Session {
     // Nothing when the handler has to wait.
     std::optional<HttpResponse> call_now(const Handler& handler);
     Task<HttpResponse> call(const SlowHandler& handler);
+    // JSON that is smaller as gzip, and worth the time.
+    static bool worth_packing(const HttpResponse& response);
+    Task<void> pack(HttpResponse& response);
     // Into out_.
     void build_head(const HttpResponse& response, bool keep, bool chunked);
     // out_ and the body: as much as the socket takes at once, then the rest.

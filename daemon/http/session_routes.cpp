@@ -122,7 +122,7 @@ void add_session_routes(Router& router, const RouteContext& context) {
         "that asks; the session ends with that token. What lockstep open uses.";
     route.response_schema = "SignInCode";
     route.success = 201;
-    route.failures = {503};
+    route.failures = {409, 503};
     router.add(std::move(route));
 
     route = Route{};

@@ -61,6 +61,7 @@ void add_routes(Router& router, const RouteContext& context) {
     add_job_routes(router, context);
     add_view_routes(router, context);
     add_series_routes(router, context);
+    add_log_search_routes(router, context);
     add_evidence_routes(router, context);
     add_removal_routes(router, context);
     add_cluster_routes(router, context);

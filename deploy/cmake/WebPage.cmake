@@ -41,7 +41,8 @@ function(lockstep_prepare_web source work reason)
   file(MAKE_DIRECTORY ${work})
   file(COPY ${source}/package.json ${source}/package-lock.json DESTINATION ${work})
   execute_process(
-    COMMAND ${LOCKSTEP_NPM} ci --omit=dev --no-audit --no-fund --prefer-offline --fetch-retries=1 --fetch-timeout=20000
+    COMMAND ${LOCKSTEP_NPM} ci --omit=dev --no-audit --no-fund --prefer-offline --fetch-retries=1
+            --fetch-retry-mintimeout=1000 --fetch-timeout=20000
     WORKING_DIRECTORY ${work} OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE status TIMEOUT 300)
   if(NOT status EQUAL 0)
     string(REGEX MATCH "npm (error|ERR!) [^\n]*" first "${said}")

@@ -244,6 +244,54 @@ class Charts(Web):
         self.assertAlmostEqual(step["quantiles"]["median"], 0.102, places=5)
         self.assert_problem(self.daemon.api("GET", f"/v1/events?topics=steps.{job}"), 400, "?topics")
 
+    def test_what_the_ranks_printed_is_found_and_folded(self):
+        job = self.start("talks")
+        self.gate.touch()
+        self.daemon.wait_state(job, "succeeded")
+        path = f"/v1/jobs/{job}/logs/search"
+        found = self.daemon.get(f"{path}?q=connected")
+        self.assertEqual(len(found["items"]), 1, found)
+        item = found["items"][0]
+        self.assertEqual((item["count"], item["ranks"], item["first"]["rank"]), (self.WORLD, f"0-{self.WORLD - 1}", 0))
+        self.assertEqual(item["first"]["offset"], 0)
+        self.assertIn("time", item["first"])
+        self.assertFalse(found["truncated"])
+        self.assertEqual(self.daemon.get(f"{path}?q=(?i)WARN.*slow%24&regex=true")["items"][0]["ranks"], str(self.SLOW))
+        self.assertEqual(self.daemon.get(f"{path}?q=slow&ranks=0-2")["items"], [])
+        self.assert_problem(self.daemon.api("GET", path), 400, "?q")
+        self.assert_problem(self.daemon.api("GET", f"{path}?q=(&regex=true"), 400, "?q")
+        self.assert_problem(self.daemon.api("GET", f"{path}?q=a&ranks=99"), 404)
+
+    def test_the_nodes_of_a_job(self):
+        job = self.start("nodes")
+        path = f"/v1/jobs/{job}/nodes"
+        harness.wait_until(lambda: [n.get("step") for n in self.daemon.get(path)["items"]] ==
+                           [self.STEPS // 2 - 1] * 2, 60, "both nodes are half way")
+        first, second = self.daemon.get(path)["items"]
+        self.assertEqual((first["ranks"], second["ranks"]), ("0-2", "3-5"))
+        self.assertEqual((first["state"], first["ranks_running"], second["node_rank"]), ("running", 3, 1))
+        self.assertEqual(first["node"], self.daemon.get(f"/v1/jobs/{job}/ranks")["items"][0]["node"])
+        self.assertLess(first["agent_age_seconds"], 10)
+        self.gate.touch()
+        self.daemon.wait_state(job, "succeeded")
+        self.assertEqual([n["state"] for n in self.daemon.get(path)["items"]], ["succeeded"] * 2)
+
+    def test_a_list_that_has_not_changed_is_not_sent_again(self):
+        job = self.start("listed")
+        self.gate.touch()
+        self.daemon.wait_state(job, "succeeded")
+        path = "/v1/jobs?fields=id,state,cause"
+        status, headers, body = self.daemon.request("GET", path)
+        self.assertEqual(json.loads(body), {"items": [{"id": job, "state": "succeeded"}]})
+        again = self.daemon.request("GET", path, headers={"If-None-Match": headers["ETag"]})
+        self.assertEqual((again[0], again[2]), (304, b""))
+        self.daemon.submit(harness.command_job("another", "true"))
+        self.assertEqual(self.daemon.request("GET", path, headers={"If-None-Match": headers["ETag"]})[0], 200)
+        self.assert_problem(self.daemon.api("GET", "/v1/jobs?fields=id,secret"), 400, "?fields")
+        packed = self.daemon.request("GET", "/openapi.json", headers={"Accept-Encoding": "gzip"})
+        self.assertEqual(packed[1]["Content-Encoding"], "gzip")
+        self.assertEqual(json.loads(gzip.decompress(packed[2])), self.daemon.get("/openapi.json"))
+
 
 if __name__ == "__main__":
     harness.main()

@@ -1,3 +1,4 @@
+// size: one fixture, a question or an accident per test
 // Telemetry through a real store: log, chunks, questions, restarts.
 #include "daemon/control/telemetry_log.hpp"
 #include "tests/unit/control/history_fixture.hpp"

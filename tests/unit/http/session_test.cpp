@@ -1,4 +1,5 @@
 // The listener against clients that no library would be: raw sockets and malformed requests.
+#include "daemon/http/content_coding.hpp"
 #include "tests/unit/http/session_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -217,6 +218,27 @@ TEST_F(SessionTest, ExpectContinueIsAnsweredOnceOrRefusedAtOnce) {
     large.send(head + "Content-Length: 2097152\r\n\r\n");
     EXPECT_EQ(status_in(large.read_until("}")), 413);
     EXPECT_EQ(status_in(post("Expect: magic\r\nContent-Length: 2\r\n", "{}")), 417);
+}
+
+TEST_F(SessionTest, JsonGoesOutAsGzipWhereThatIsTaken) {
+    for (const std::size_t size : {std::size_t{100}, std::size_t{50'000}, std::size_t{500'000}}) {
+        const std::string body = "[\"" + std::string(size, 'x') + "\"]";
+        add("GET", "/json" + std::to_string(size), Scope::open,
+            [body](const HttpRequest&) { return json_response(std::string{body}); });
+    }
+    start();
+    const std::string gzip = "Accept-Encoding: gzip\r\n";
+    EXPECT_EQ(get("/json100", gzip).find("Content-Encoding"), std::string::npos);
+    EXPECT_EQ(get("/json50000").find("Content-Encoding"), std::string::npos);
+    EXPECT_EQ(get("/large", gzip).find("Content-Encoding"), std::string::npos) << "no JSON";
+    for (const std::size_t size : {std::size_t{50'000}, std::size_t{500'000}}) {
+        const auto answer = get("/json" + std::to_string(size), gzip);
+        EXPECT_NE(answer.find("\r\nContent-Encoding: gzip\r\n"), std::string::npos);
+        EXPECT_NE(answer.find("\r\nVary: Accept-Encoding\r\n"), std::string::npos);
+        const auto body = gunzip_bytes(answer.substr(answer.find("\r\n\r\n") + 4), 1U << 20U);
+        ASSERT_TRUE(body);
+        EXPECT_EQ(body->size(), size + 4);
+    }
 }
 
 TEST_F(SessionTest, PipelinedRequestsAreAnsweredInOrder) {

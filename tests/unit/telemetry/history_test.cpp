@@ -499,7 +499,8 @@ TEST(Heatmap, KeepsTheHighestValueOfEveryCell) {
     EXPECT_EQ(cell(5, 0), 255);
     EXPECT_EQ(cell(5, 1), 0);
     ask.rows = 2;
-    const auto small = make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1, 2, 3, 4, 5}).rows());
+    const auto small =
+        make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1, 2, 3, 4, 5}).rows());
     ASSERT_TRUE(small);
     EXPECT_EQ(field<std::uint32_t>(*small, 8), 2U);
     EXPECT_EQ(field<std::uint32_t>(*small, 20), 3U);

@@ -107,8 +107,8 @@ class SampleScan : public testing::Test {
         }
     }
     SamplePage page(const SampleAsk& ask, std::size_t metric = 0) {
-        auto got =
-            read_samples(source_, ask, history_->tail(metric, ask.entities).rows(), source_.newest());
+        auto got = read_samples(source_, ask, history_->tail(metric, ask.entities).rows(),
+                                source_.newest());
         EXPECT_TRUE(got.has_value());
         return got ? std::move(*got) : SamplePage{};
     }
