@@ -147,6 +147,17 @@ test('logs come as they are printed; what they hold harms nothing', async () => 
   await until(async () => !(await log.innerText()).includes('starts'), 'the rest is away');
 });
 
+test('a search over all ranks folds what they all printed', async () => {
+  await goTo(`#/jobs/${jobs.slow.id}/logs?q=starts&all=1`);
+  const found = page.getByRole('region', {name: 'In the logs of all ranks'});
+  await found.getByText('rank 0-7').waitFor();
+  assert.match(await found.innerText(), /8 ×/);
+  await found.getByRole('link', {name: /rank 0 starts/}).click();
+  await page.getByRole('log', {name: 'Log of rank 0'}).locator('mark').first().waitFor();
+  await goTo(`#/jobs/${jobs.slow.id}/rendezvous`);
+  await page.getByRole('row', {name: /vm-n1 4-7/}).waitFor();
+});
+
 test('a cancelled job is asked about once and says what happened', async () => {
   await goTo(`#/jobs/${jobs.hand.id}`);
   await page.getByRole('button', {name: 'Cancel', exact: true}).click();

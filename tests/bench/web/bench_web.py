@@ -21,8 +21,9 @@ ROWS = {
     "step_cost": ("  main thread for a step: heatmap, band, table", "", False),
     "interaction": ("a click that draws every chart anew", 100, False),
     "heap": ("JavaScript heap after that", 200, False),
-    "tab": ("resident memory of the tab's process", "", False),
-    "tab_cpu": ("lockstepd for an open tab, of a core, mean of 100", "", False),
+    "tab": ("the tab's process, memory of its own", 200, False),
+    "alone": ("lockstepd without a tab", "", False),
+    "hundred": ("  with the streams of a hundred", "", False),
 }
 
 
