@@ -1,5 +1,5 @@
-"""Horovod's rendezvous, served by the agent of rank 0, under ranks that play Horovod's client. No Horovod is
-installed where these tests run: that one meets here is not shown."""
+"""Horovod's rendezvous, served by the agent of rank 0, under ranks that play Horovod's client. A real one meets in
+tests/frameworks."""
 
 import harness
 from harness import FIXTURES, PYTHON
