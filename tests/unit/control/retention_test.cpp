@@ -184,6 +184,34 @@ TEST_F(RetentionTest, JobsGoByTheirAgeButForThoseWithTheLabelKeep) {
     EXPECT_TRUE(fs::exists(runs(kept)));
 }
 
+// Of history, whose days are other ones; read as hours they would take all of it.
+TEST_F(RetentionTest, TelemetryGoesByDays) {
+    const std::string id = ended();
+    const double now = static_cast<double>(clock_.wall()) / 1000.0;
+    constexpr double kDay = 86'400;
+    ChunksWrite write;
+    write.job = JobId{id};
+    for (const double days : {31.0, 29.0}) {
+        ChunkRow chunk;
+        chunk.samples = 1;
+        chunk.time_high = now - days * kDay;
+        chunk.sections = {{"loss", 0, "x"}};
+        write.chunks.push_back(std::move(chunk));
+    }
+    ASSERT_TRUE(run(store_->add_chunks(std::move(write))).has_value());
+    shut_down();
+    boot();
+    const auto chunks = [&] {
+        const std::function<Result<HistorySize>(Database&)> read = [](Database& db) {
+            return db.history_size();
+        };
+        return run(store_->read<HistorySize>(read))->chunks;
+    };
+    until([&] { return chunks() < 2; }, "the older one goes");
+    EXPECT_EQ(chunks(), 1);
+    EXPECT_FALSE(show(id).is_null()) << "keep-days is off";
+}
+
 TEST_F(RetentionTest, OldJobsThatMustStayDoNotKeepTheOthersFromGoing) {
     std::vector<std::string> ids;
     for (int i = 0; i < 3; ++i) {
