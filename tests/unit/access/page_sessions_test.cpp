@@ -48,7 +48,7 @@ TEST_F(PageSessionsTest, ACodeSignsInOnceWithTheRightsOfItsToken) {
     ASSERT_TRUE(session);
     EXPECT_EQ(session->user, "vic");
     EXPECT_EQ(session->role, Role::viewer);
-    EXPECT_EQ(session->session, json(in)["session"]);
+    EXPECT_EQ(json(in)["session"], session->session);
     EXPECT_EQ(session->expires_at, clock_.wall() + kPageSessionSeconds * 1000);
     EXPECT_EQ(sign_in("code", code).status, 401) << "once";
     EXPECT_EQ(sign_in("code", "guess").status, 401);
