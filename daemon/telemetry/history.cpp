@@ -60,6 +60,7 @@ void History::add(Start start, std::uint32_t entity, std::int64_t step, double t
         rows.start = start;
     }
     rows.add(entity, step, time, values);
+    ++open_rows_;
     for (const double value : values) {
         open_samples_ += is_absent(value) ? 0 : 1;
     }
@@ -68,7 +69,8 @@ void History::add(Start start, std::uint32_t entity, std::int64_t step, double t
 
 bool History::due(double now) const {
     return !storing && !open_.empty() &&
-           (open_samples_ >= kOpenSamples || block_full_ || now - opened_ >= kOpenSeconds);
+           (open_samples_ >= kOpenSamples || open_rows_ >= kOpenRows || block_full_ ||
+            now - opened_ >= kOpenSeconds);
 }
 
 std::vector<std::shared_ptr<const HistoryRows>> History::seal() {
@@ -84,6 +86,7 @@ std::vector<std::shared_ptr<const HistoryRows>> History::seal() {
     }
     open_.clear();
     open_samples_ = 0;
+    open_rows_ = 0;
     block_full_ = false;
     return sealed_;
 }

@@ -78,6 +78,18 @@ Json worst_of(const StepColumn& column, std::string_view metric, std::size_t cou
 
 }  // namespace
 
+std::size_t StepColumns::reporting() const {
+    std::size_t out = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        out +=
+            std::any_of(held_.begin(), held_.end(),
+                        [rank](const StepColumn& one) { return one.values[rank] != kNoStepValue; })
+                ? 1
+                : 0;
+    }
+    return out;
+}
+
 void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double time,
                       double value) {
     if (start < start_ || rank >= ranks_) {
@@ -89,7 +101,7 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
         expected_ = 0;
         taken_ = -1;
     }
-    if (step <= taken_) {
+    if (step < taken_ || (step == taken_ && (held_.empty() || held_.front().step != step))) {
         return;
     }
     auto at = std::find_if(held_.begin(), held_.end(),
@@ -100,7 +112,7 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
             if (at == held_.begin()) {
                 return;  // older than all that is held
             }
-            expected_ = 0;  // the others do not come: what there is must do
+            expected_ = reporting();  // the others do not come: what there is must do
             made = std::move(held_.front());
             const auto place = at - held_.begin() - 1;
             held_.erase(held_.begin());
@@ -118,17 +130,13 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
     constexpr double kMost = std::numeric_limits<float>::max() / 2;
     at->values[rank] =
         static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
+    if (step == taken_) {
+        expected_ = std::max(expected_, at->count);  // it takes part after all
+    }
 }
 
 bool StepColumns::complete(const StepColumn& column) const {
-    if (column.count >= (expected_ == 0 ? ranks_ : expected_)) {
-        return true;
-    }
-    std::size_t beyond = 0;  // the most ranks of a step that is two further
-    for (const StepColumn& one : held_) {
-        beyond = std::max(beyond, one.step >= column.step + 2 ? one.count : 0);
-    }
-    return beyond * 2 > (expected_ == 0 ? column.count : expected_);
+    return column.count >= (expected_ == 0 ? ranks_ : expected_);
 }
 
 const StepColumn* StepColumns::take() {

@@ -14,8 +14,8 @@
 
 namespace lockstep::telemetry {
 
-// A step that is complete: every rank that takes part has reported it, or most of them have gone
-// two steps beyond. Who falls eight steps behind is not waited for.
+// A step that is complete: every rank that takes part has reported it. Reports come in batches, a
+// node's at a time; who falls kHeld steps behind does not take part any more.
 struct StepColumn {
     Start start;
     std::int64_t step = -1;
@@ -37,8 +37,9 @@ class StepColumns {
 
   private:
     bool complete(const StepColumn& column) const;
+    std::size_t reporting() const;  // ranks with a report of any step that is held
 
-    static constexpr std::size_t kHeld = 8;  // steps between the fastest and the slowest rank
+    static constexpr std::size_t kHeld = 32;  // steps between the fastest and the slowest rank
     std::size_t ranks_;
     std::size_t expected_ = 0;  // ranks that took part in the newest whole step; 0 = not known
     std::vector<StepColumn> held_;

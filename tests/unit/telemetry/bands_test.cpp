@@ -1,11 +1,14 @@
 #include "daemon/telemetry/bands.hpp"
 
+#include "daemon/telemetry/history.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <numeric>
 
 namespace lockstep::telemetry {
@@ -131,6 +134,20 @@ TEST(Bands, NobodyReportedAndEqualOnes) {
     EXPECT_EQ(out.worst[0].history.rank, 0) << "the lowest of equals";
     ask.entities = {1, 3};
     EXPECT_EQ(fold(ask, equal).bands.count, (std::vector<std::uint32_t>{2, 2}));
+}
+
+TEST(Bands, FewMetricsOfManyRanksBecomeChunksBeforeTheirCopyTakesLong) {
+    const auto history = std::make_shared<History>();
+    const std::vector<double> value{1.0};
+    std::int64_t step = 0;
+    for (; step < 100 && !history->due(1); ++step) {
+        for (std::uint32_t rank = 0; rank < 10'000; ++rank) {
+            history->add({1, 1}, rank, step, 1, value, 1);
+        }
+    }
+    EXPECT_EQ(step, 25);
+    EXPECT_EQ(history->seal().size(), 157U);
+    EXPECT_FALSE(history->due(1));
 }
 
 TEST(Bands, TenThousandRanksTakeAFractionOfASecond) {

@@ -51,21 +51,47 @@ TEST_F(StepColumnsTest, OfSeveralCompleteOnesTheNewestIsTaken) {
     EXPECT_EQ(taken(), 3);
 }
 
-TEST_F(StepColumnsTest, ARankThatReportsNothingHoldsNothingUp) {
-    step_of_all(1, 3);
-    step_of_all(2, 3);
+TEST_F(StepColumnsTest, ARankThatReportsNothingIsWaitedForAWhile) {
+    for (std::int64_t step = 1; step <= 32; ++step) {
+        step_of_all(step, 3);
+    }
     EXPECT_EQ(taken(), -1);
-    step_of_all(3, 3);
-    EXPECT_EQ(taken(), 1) << "most are two steps beyond";
-    EXPECT_EQ(taken(), 3) << "and now three are known to be all";
-    for (std::int64_t step = 4; step < 8; ++step) {
-        step_of_all(step, 1);  // one is ahead
+    step_of_all(33, 3);
+    EXPECT_EQ(taken(), 33) << "it does not take part";
+    step_of_all(34, 3);
+    EXPECT_EQ(taken(), 34);
+    columns_.add(kFirst, 3, 34, 0, 1);  // it does after all
+    step_of_all(35, 3);
+    EXPECT_EQ(taken(), -1);
+    columns_.add(kFirst, 3, 35, 0, 1);
+    EXPECT_EQ(taken(), 35);
+}
+
+TEST_F(StepColumnsTest, ABatchOfOneNodeIsNoStepOfAll) {
+    for (std::int64_t step = 1; step <= 20; ++step) {
+        step_of_all(step, 2);
     }
-    EXPECT_EQ(taken(), -1) << "the others are waited for";
-    for (std::int64_t step = 8; step < 40; ++step) {
-        step_of_all(step, 1);
+    EXPECT_EQ(taken(), -1) << "the other node's batch is under way";
+    for (std::int64_t step = 1; step <= 20; ++step) {
+        step_of_all(step);
     }
-    EXPECT_EQ(taken(), 37) << "for eight steps";
+    EXPECT_EQ(taken(), 20);
+}
+
+TEST_F(StepColumnsTest, NodesWhoseBatchesLieApartAreStillOneJob) {
+    // Watched since the first node had sent its beginning: of that there is the second's alone.
+    for (std::int64_t step = 1; step <= 20; ++step) {
+        columns_.add(kFirst, 2, step, 0, 1);
+        columns_.add(kFirst, 3, step, 0, 1);
+    }
+    for (std::int64_t step = 21; step <= 40; ++step) {
+        step_of_all(step, 2);
+    }
+    EXPECT_EQ(taken(), -1) << "both take part";
+    for (std::int64_t step = 21; step <= 40; ++step) {
+        step_of_all(step);
+    }
+    EXPECT_EQ(taken(), 40);
 }
 
 TEST_F(StepColumnsTest, ANewGenerationBeginsAnew) {
