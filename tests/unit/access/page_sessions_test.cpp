@@ -101,7 +101,8 @@ TEST_F(PageSessionsTest, TheSecretIsNeitherStoredNorABearerToken) {
         found = found || (is_page_session(row) && row.sha256 == sha256_hex(cookie));
     }
     EXPECT_TRUE(found);
-    for (const auto& item : json(call_as(root_, "GET /v1/tokens"))["items"]) {
+    const Json tokens = json(call_as(root_, "GET /v1/tokens"));
+    for (const auto& item : tokens["items"]) {
         EXPECT_TRUE(item["id"].get<std::string>().starts_with("tk-")) << item;
     }
 }
