@@ -132,6 +132,7 @@ class HttpServer {
     // Room for so many more bytes of bodies; false: there is none.
     bool charge_bodies(std::size_t bytes);
     void release_bodies(std::size_t bytes) { body_bytes_ -= bytes; }
+    std::size_t body_bytes() const { return body_bytes_; }
 
   private:
     struct Listener {
