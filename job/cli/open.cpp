@@ -83,8 +83,9 @@ Status show_in_browser(const Options& options, const std::string& url) {
         return fail(Errc::not_found, "no browser here");
     }
     std::vector<std::string> environment;
+    environment.reserve(caller.environment.size());
     for (const auto& [name, value] : caller.environment) {
-        environment.push_back(name + "=" + value);
+        environment.emplace_back(name).append("=").append(value);
     }
     const auto started = start_detached(argv, environment, "/dev/null");
     return started ? Status{} : Status{fail(started.error())};
