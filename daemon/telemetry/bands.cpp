@@ -17,8 +17,8 @@ float cell_of(double value) {
     if (!std::isfinite(value)) {
         return kOddCell;
     }
-    constexpr double kMost = std::numeric_limits<float>::max() / 2;
-    return static_cast<float>(std::clamp(value, -kMost, kMost));
+    constexpr double kFarthest = std::numeric_limits<float>::max() / 2;
+    return static_cast<float>(std::clamp(value, -kFarthest, kFarthest));
 }
 
 // Each rank's last value in every column. A column lies together: its quantiles are over ranks.

@@ -49,8 +49,8 @@ Json worst_of(const StepColumn& column, std::string_view metric, std::size_t cou
     const bool low = low_is_worse(metric);
     const auto badness = [&](std::uint32_t rank) {
         const float value = column.values[rank];
-        constexpr float kMost = std::numeric_limits<float>::infinity();
-        return !std::isfinite(value) ? kMost : low ? -value : value;
+        constexpr float kWorst = std::numeric_limits<float>::infinity();
+        return !std::isfinite(value) ? kWorst : low ? -value : value;
     };
     std::vector<std::uint32_t> ranks;
     ranks.reserve(column.count);
@@ -127,9 +127,9 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
     }
     at->count += at->values[rank] == kNoStepValue ? 1 : 0;
     at->time = std::max(at->time, time);
-    constexpr double kMost = std::numeric_limits<float>::max() / 2;
+    constexpr double kFarthest = std::numeric_limits<float>::max() / 2;
     at->values[rank] =
-        static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
+        static_cast<float>(std::isfinite(value) ? std::clamp(value, -kFarthest, kFarthest) : value);
     if (step == taken_) {
         expected_ = std::max(expected_, at->count);  // it takes part after all
     }
