@@ -276,12 +276,14 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void add_verdict(Draft& draft, const Observation& seen);
     void add_doubt(Draft& draft, const Observation& seen);
     std::optional<std::int32_t> longest_silent() const;
+    std::optional<std::chrono::steady_clock::time_point> last_sign(const std::string& node) const;
 
     // job_actor_results.cpp: agents that are not heard any more
     bool gone_for_good(std::int32_t slot) const;
     std::optional<std::chrono::steady_clock::time_point> heard(std::int32_t slot) const;
     void forgive_silence();
     std::int32_t spares_at_hand() const;
+    bool silent_before(const Job& job, std::chrono::steady_clock::time_point time) const;
     void note_lost_agents(Draft& draft);
     void lose(Draft& draft, std::int32_t slot, event::FaultSeen fault);
     void give_up(Draft& draft, std::int32_t slot);

@@ -86,6 +86,25 @@ std::int32_t JobActor::spares_at_hand() const {
     return count;
 }
 
+// Whether a node whose ranks are not done has been silent since before that time. Slurm ends all of
+// a job that lost a node: those that leave then are its victims, and the silent one, which says
+// nothing, is the node that was lost.
+bool JobActor::silent_before(const Job& job, std::chrono::steady_clock::time_point time) const {
+    const auto now = context_.clock.steady();
+    const Attempt& attempt = *job.attempt();
+    const Generation* live = job.live_generation();
+    for (const auto& [slot, claim] : attempt.claims) {
+        const auto last = heard(slot);
+        const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
+        if (last && *last <= time && now - *last >= limits::kAgentSilence &&
+            !left_.contains(slot) && !attempt.lost.contains(slot) && node >= 0 &&
+            (live == nullptr || !node_ended(job, node))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // A node whose agent has been silent for too long is lost, whatever the scheduler says. Soon, if
 // another one waits to take its place; else its connection may well come back.
 void JobActor::note_lost_agents(Draft& draft) {
@@ -111,9 +130,10 @@ void JobActor::note_lost_agents(Draft& draft) {
             continue;
         }
         if (const auto left = left_.find(slot); left != left_.end()) {
+            const auto gone = now - left->second.at;
             if (!draft.job().attempt()->lost.contains(slot) &&
-                now - left->second.at >=
-                    (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell})) {
+                gone >= (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell}) &&
+                (gone >= limits::kAgentLost || !silent_before(draft.job(), left->second.at))) {
                 silent.push_back(slot);
             }
             continue;

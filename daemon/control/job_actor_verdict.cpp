@@ -44,7 +44,15 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
     }
     const Generation& generation = *draft.job().generation();
     if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
-        return;  // it is taken already
+        // It is taken already. But of a node that was lost: Slurm ends the others with it, and one
+        // of those may have been noticed first.
+        const auto silent = seen.cause.kind == CauseClass::node_lost
+                                ? longest_silent()
+                                : std::optional<std::int32_t>{};
+        const auto sign = last_sign(generation.first_failure->node);
+        if (!silent || !sign || *heard(*silent) >= *sign) {
+            return;
+        }
     }
     event::FaultSeen fault;
     fault.attempt = draft.job().attempt()->number;
@@ -115,6 +123,18 @@ std::optional<std::int32_t> JobActor::longest_silent() const {
         }
     }
     return out;
+}
+
+// When the node was last heard, or said that it goes; nothing: not in this daemon's life.
+std::optional<std::chrono::steady_clock::time_point> JobActor::last_sign(
+    const std::string& node) const {
+    for (const auto& [slot, claim] : job_.attempt()->claims) {
+        if (claim.node == node) {
+            const auto left = left_.find(slot);
+            return left != left_.end() ? std::optional{left->second.at} : heard(slot);
+        }
+    }
+    return std::nullopt;
 }
 
 // True once it is known how the attempt ended, as far as it can be.

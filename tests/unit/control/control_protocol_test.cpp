@@ -299,5 +299,25 @@ TEST_F(ProtocolTest, WithoutASpareTheSchedulersWordIsWaitedForFirst) {
     EXPECT_THAT(last<wire::Stop>(1)->reason, HasSubstr("left: it was told to end"));
 }
 
+// Slurm, which gave the silent node up, tells the others to go, and squeue may take its time.
+TEST_F(ProtocolTest, ANodeThatIsToldToGoWhileAnotherIsSilentIsNotTheOneThatWasLost) {
+    const std::string id = submit_nodes(2);
+    call_in(2);
+    start_all(2);
+    until([&] { return state(id) == "running"; }, "running");
+    clock_.advance(std::chrono::seconds{8});
+    say(0, wire::Beat{});
+    say(0, wire::Bye{1, "it was told to end (SIGTERM)"});
+    until([&] { return last<wire::Ack>(0) != nullptr && last<wire::Ack>(0)->event == 1; }, "heard");
+    agents_[0].session->on_closed();
+    clock_.advance(std::chrono::seconds{50});
+    const int polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "it was looked at");
+    EXPECT_EQ(show(id)["attempts"][0].value("lost_nodes", Json::array()), Json::array());
+    clock_.advance(std::chrono::seconds{2});
+    until([&] { return show(id)["attempts"][0].contains("lost_nodes"); }, "a node is lost");
+    EXPECT_EQ(show(id)["attempts"][0]["lost_nodes"], Json::array({"n1"})) << "the silent one";
+}
+
 }  // namespace
 }  // namespace lockstep

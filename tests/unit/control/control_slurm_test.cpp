@@ -367,6 +367,22 @@ TEST_F(ControlSlurmTest, ALostNodeIsTheOneThatFellSilentAndNotTheFirstThatSlurmK
                 HasSubstr("Slurm job 17 lost a node: n1, its agent has not been heard for 2"));
 }
 
+// The job had ended for Slurm, and its word came after the first that it had told to go was missed.
+TEST_F(ControlSlurmTest, ALostNodeIsNotTheOneThatLeftBeforeSlurmsWordCame) {
+    std::vector<TestAgent> agents;
+    const std::string id = running(agents);
+    clock_.advance(std::chrono::seconds{20});
+    agents[0].say(wire::Beat{});
+    agents[0].session->on_closed();
+    ended(CauseClass::node_lost, "Slurm job 17 lost a node");
+    until([&] { return !kinds(id).empty() && kinds(id).back() == "fault"; }, "a fault is seen");
+    agents[1].session->on_closed();
+    clock_.advance(limits::kStopGrace * 2);
+    until([&] { return state(id) == "failed"; }, "failed");
+    EXPECT_EQ(show(id)["cause"]["class"], "node_lost");
+    EXPECT_EQ(show(id)["cause"]["node"], "n1") << show(id)["cause"];
+}
+
 TEST_F(ControlSlurmTest, ASigtermThatNobodyCanExplainAnyMoreIsNotTakenForTheRanksOwnFault) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
