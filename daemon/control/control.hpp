@@ -85,6 +85,13 @@ struct EvidencePlace {
     std::vector<std::string> folders;
 };
 
+// What a job takes on disk: its folder in the runs directory, which nobody has looked at, and bytes
+// of telemetry in the store.
+struct DiskPlace {
+    std::string directory;
+    std::int64_t history_bytes = 0;
+};
+
 struct SeriesQuery {
     std::string metric = "loss";
     std::vector<std::int32_t> ranks;  // empty = all, at most limits::kSeriesRanks
@@ -171,8 +178,8 @@ class Control {
     // not over, or somebody still needs it; unavailable: its agents are about to leave.
     virtual Task<Result<std::string>> remove(Caller caller, std::string id,
                                              bool keep_checkpoints) = 0;
-    // What it takes on disk; bytes.
-    virtual Task<Result<std::string>> disk(Caller caller, std::string id) = 0;
+    // Where its files lie, and what it takes elsewhere.
+    virtual Task<Result<DiskPlace>> disk(Caller caller, std::string id) = 0;
     virtual Task<Result<std::string>> spec(Caller caller, std::string id) = 0;
     // The batch script of the newest attempt as it was submitted. not_found: its scheduler uses
     // none; unavailable: not written yet.

@@ -330,7 +330,6 @@ Task<void> ControlService::stop() {
     tickets_.clear();
     context_.files.join();
     history_.stop();
-    retention_.stop();
 }
 
 Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt) {

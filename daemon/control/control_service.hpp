@@ -61,7 +61,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> cancel_sweep(Caller caller, std::string id) override;
     // removal.cpp
     Task<Result<std::string>> remove(Caller caller, std::string id, bool keep_checkpoints) override;
-    Task<Result<std::string>> disk(Caller caller, std::string id) override;
+    Task<Result<DiskPlace>> disk(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;
     Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,

@@ -1,30 +1,10 @@
-// Commands of ControlService that make a job none, and what a job takes on disk.
+// Commands of ControlService that make a job none, and where it lies.
 #include "daemon/control/control_service.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
 
 namespace lockstep {
-namespace {
-
-Json disk_json(const std::filesystem::path& directory, const DiskUse& use, std::int64_t history) {
-    Json out = Json::object();
-    out["directory"] = directory.string();
-    out["total_bytes"] = use.logs + use.evidence + use.checkpoints + use.other + history;
-    out["logs_bytes"] = use.logs;
-    out["evidence_bytes"] = use.evidence;
-    out["checkpoints_bytes"] = use.checkpoints;
-    out["other_bytes"] = use.other;
-    out["history_bytes"] = history;
-    out["files"] = use.files;
-    if (use.partly) {
-        out["partly"] = true;
-    }
-    return out;
-}
-
-}  // namespace
-
 // Why a job that is over has to stay for now.
 Status ControlService::may_go(const std::string& id) const {
     if (const auto nodes = context_.scheduler.leaving(JobId{id})) {
@@ -124,15 +104,10 @@ Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,
     co_return dump_json(out);
 }
 
-Task<Result<std::string>> ControlService::disk(Caller caller, std::string id) {
+Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
     const auto shown = co_await show(caller, id);
     if (!shown) {
         co_return fail(shown.error());
-    }
-    const std::filesystem::path directory = context_.settings.runs_dir / id;
-    const auto use = co_await retention_.look(directory);
-    if (!use) {
-        co_return fail(use.error());
     }
     const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
         return db.history_bytes(job);
@@ -141,7 +116,10 @@ Task<Result<std::string>> ControlService::disk(Caller caller, std::string id) {
     if (!history) {
         co_return fail(history.error());
     }
-    co_return dump_json(disk_json(directory, *use, *history));
+    DiskPlace out;
+    out.directory = (context_.settings.runs_dir / id).string();
+    out.history_bytes = *history;
+    co_return out;
 }
 
 }  // namespace lockstep

@@ -1,10 +1,9 @@
 #include "daemon/control/retention.hpp"
 
-#include "job/async/on_thread.hpp"
+#include "daemon/control/job_folder.hpp"
 #include "job/base/log.hpp"
 
-#include <sys/stat.h>
-
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,81 +18,10 @@ constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
 constexpr std::int64_t kDayMillis = 86'400'000;
 constexpr std::int64_t kRemembered = 90 * kDayMillis;  // what Slurm holds is known by it
-constexpr std::int64_t kFilesCounted = 200'000;
-constexpr const char* kCheckpoints = "checkpoints";
-
-// Where in a job's folder a file lies decides what it is.
-std::int64_t& part_of(DiskUse& use, const fs::path& below) {
-    auto part = below.begin();
-    if (part == below.end()) {
-        return use.other;
-    }
-    if (*part == kCheckpoints) {
-        return use.checkpoints;
-    }
-    if (++part == below.end()) {
-        return use.other;
-    }
-    if (*part == "evidence") {
-        return use.evidence;
-    }
-    const std::string name = part->string();
-    return name.starts_with("rank-") || name.ends_with(".log") ? use.logs : use.other;
-}
+// A folder that is not gone by then may never be: the others go on, and it is tried again.
+constexpr auto kFilesPatience = std::chrono::hours{1};
 
 }  // namespace
-
-DiskUse disk_use(const fs::path& job_directory, std::int64_t most) {
-    DiskUse use;
-    std::error_code ec;
-    fs::recursive_directory_iterator at{job_directory,
-                                        fs::directory_options::skip_permission_denied, ec};
-    while (!ec && at != fs::recursive_directory_iterator{}) {
-        if (use.files >= most) {
-            use.partly = true;
-            break;
-        }
-        struct stat about {};
-        if (::lstat(at->path().c_str(), &about) == 0) {
-            constexpr std::int64_t kBlock = 512;
-            part_of(use, at->path().lexically_relative(job_directory)) +=
-                std::int64_t{about.st_blocks} * kBlock;
-            use.files += S_ISDIR(about.st_mode) ? 0 : 1;
-        }
-        at.increment(ec);
-    }
-    return use;
-}
-
-Status remove_job_files(const fs::path& job_directory, bool with_checkpoints) {
-    std::error_code ec;
-    if (with_checkpoints) {
-        // From one moment to the next: half of a job's folder would look like a job's folder.
-        const fs::path gone =
-            job_directory.parent_path() / (".removed-" + job_directory.filename().string());
-        fs::rename(job_directory, gone, ec);
-        if (ec && ec != std::errc::no_such_file_or_directory) {
-            return fail(Errc::unavailable, job_directory.string() + ": " + ec.message());
-        }
-        fs::remove_all(gone, ec);
-        return ec ? Status{fail(Errc::unavailable, gone.string() + ": " + ec.message())} : Status{};
-    }
-    for (const fs::directory_entry& one : fs::directory_iterator{job_directory, ec}) {
-        if (one.path().filename() == kCheckpoints) {
-            continue;
-        }
-        std::error_code failed;
-        fs::remove_all(one.path(), failed);
-        if (failed) {
-            return fail(Errc::unavailable, one.path().string() + ": " + failed.message());
-        }
-    }
-    if (ec && ec != std::errc::no_such_file_or_directory) {
-        return fail(Errc::unavailable, job_directory.string() + ": " + ec.message());
-    }
-    fs::remove(job_directory, ec);  // if there were no checkpoints
-    return {};
-}
 
 Retention::Retention(ControlContext& context, Remove remove)
     : context_(context), remove_(std::move(remove)), wake_(context.io) {}
@@ -106,13 +34,6 @@ void Retention::begin() {
 void Retention::hurry() {
     waiting_ = true;
     wake_.cancel();
-}
-
-Task<Result<DiskUse>> Retention::look(fs::path job_directory) {
-    const std::function<DiskUse()> count = [job_directory = std::move(job_directory)] {
-        return disk_use(job_directory, kFilesCounted);
-    };
-    co_return co_await on_thread<DiskUse>(files_, count);
 }
 
 Task<void> Retention::tend() {
@@ -233,9 +154,16 @@ Task<Status> Retention::clear(RemovalRow removal) {
         return ec ? Status{fail(Errc::unavailable, snapshot.string() + ": " + ec.message())}
                   : Status{};
     };
-    const Status done = co_await on_thread<Status>(files_, remove);
+    const auto until = std::chrono::steady_clock::now() + kFilesPatience;
+    const std::optional<Status> done = co_await files_.run<Status>(remove, until);
+    if (!done && ending_) {
+        co_return Status{};  // the next start goes on
+    }
     if (!done) {
-        co_return done;
+        co_return fail(Errc::timed_out, directory.string() + ": its file system does not answer");
+    }
+    if (!*done) {
+        co_return *done;
     }
     JobId job = removal.job;  // moved: GCC 12 frees a copy made in the expression twice
     co_return co_await context_.store.removal_done(std::move(job));
@@ -244,10 +172,7 @@ Task<Status> Retention::clear(RemovalRow removal) {
 void Retention::halt() {
     ending_ = true;
     wake_.cancel();
-}
-
-void Retention::stop() {
-    files_.join();
+    files_.let_go();
 }
 
 }  // namespace lockstep

@@ -1,35 +1,15 @@
 // Removes what is left of jobs that were removed (chunks of history, files), and jobs that have
 // been over for longer than the settings keep them. What a kill interrupts is taken up by the next
-// start. Files go on a thread of their own: a checkpoint may be a terabyte. Control thread only.
+// start. Files go on threads of their own: a checkpoint may be a terabyte, a file system may hang,
+// and the daemon's end waits for neither. Control thread only.
 #pragma once
 
 #include "daemon/control/context.hpp"
+#include "job/async/side_thread.hpp"
 
-#include <atomic>
-#include <chrono>
-#include <cstdint>
 #include <functional>
-#include <string>
 
 namespace lockstep {
-
-// What a job takes on disk, in bytes as the file system counts them (st_blocks).
-struct DiskUse {
-    std::int64_t logs = 0;
-    std::int64_t evidence = 0;
-    std::int64_t checkpoints = 0;  // below the runs directory; a job's own folder is not looked at
-    std::int64_t other = 0;
-    std::int64_t files = 0;
-    bool partly = false;  // there was more than was counted
-};
-
-// Blocking. Links are counted, not followed; what cannot be read is left out, and so is what comes
-// after `most` files.
-DiskUse disk_use(const std::filesystem::path& job_directory, std::int64_t most);
-
-// Blocking. Removes a job's folder, or all of it but its checkpoints; nothing there is no error.
-// Links are removed, not followed: whoever ran the job could write there.
-Status remove_job_files(const std::filesystem::path& job_directory, bool with_checkpoints);
 
 class Retention {
   public:
@@ -41,10 +21,7 @@ class Retention {
     void begin();
     // A job has been removed: the rest of it, soon.
     void hurry();
-    Task<Result<DiskUse>> look(std::filesystem::path job_directory);
     void halt();
-    // Ends the thread; no call may be in flight.
-    void stop();
 
   private:
     Task<void> tend();
@@ -54,10 +31,10 @@ class Retention {
 
     ControlContext& context_;
     Remove remove_;
-    net::thread_pool files_{1};
+    SideThread files_{context_.io, 2};  // one that hangs does not hold up the other
     net::steady_timer wake_;
     bool waiting_ = false;  // removals since the last look
-    std::atomic<bool> ending_{false};
+    bool ending_ = false;
 };
 
 }  // namespace lockstep

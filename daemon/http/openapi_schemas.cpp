@@ -32,7 +32,7 @@ constexpr std::string_view kSchemas = R"json({
     "other_bytes": {"type": "integer", "minimum": 0, "description": "Scripts, claims, results."},
     "history_bytes": {"type": "integer", "minimum": 0, "description": "Telemetry in lockstepd's database."},
     "files": {"type": "integer", "minimum": 0},
-    "partly": {"type": "boolean", "description": "There is more: the count stops at 200,000 files."}}},
+    "partly": {"type": "boolean", "description": "There is more: the count stops at 200,000 files or after 5 s."}}},
 "SweepCancelled": {"type": "object", "required": ["cancelled"], "properties": {
     "cancelled": {"type": "integer", "description": "Jobs that were not over yet."}}},
 )json"

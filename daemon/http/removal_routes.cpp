@@ -1,4 +1,6 @@
 // Removing a job that is over, and what a job takes on disk.
+#include "daemon/control/job_folder.hpp"
+#include "daemon/http/folder_reads.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/routes.hpp"
@@ -8,6 +10,26 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::int64_t kFilesCounted = 200'000;
+constexpr auto kCountPatience = std::chrono::seconds{5};  // half of what a folder's answer may take
+
+Json disk_json(const DiskPlace& place, const DiskUse& use) {
+    Json out = Json::object();
+    out["directory"] = place.directory;
+    out["total_bytes"] =
+        use.logs + use.evidence + use.checkpoints + use.other + place.history_bytes;
+    out["logs_bytes"] = use.logs;
+    out["evidence_bytes"] = use.evidence;
+    out["checkpoints_bytes"] = use.checkpoints;
+    out["other_bytes"] = use.other;
+    out["history_bytes"] = place.history_bytes;
+    out["files"] = use.files;
+    if (use.partly) {
+        out["partly"] = true;
+    }
+    return out;
+}
 
 Task<HttpResponse> remove_job(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
@@ -31,8 +53,17 @@ Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {
         co_return problem(*error);
     }
     std::string id{request.param()};
-    auto use = co_await context.control.disk(caller_of(request), std::move(id));
-    co_return json_or_problem(std::move(use));
+    const auto place = co_await context.control.disk(caller_of(request), std::move(id));
+    if (!place) {
+        co_return problem(place.error());
+    }
+    const auto until = std::chrono::steady_clock::now() + kCountPatience;
+    const std::function<DiskUse()> count = [directory = place->directory, until] {
+        return disk_use(directory, kFilesCounted, until);
+    };
+    std::string folder = place->directory;
+    const auto use = co_await read_in_folder<DiskUse>(context, std::move(folder), count);
+    co_return use ? json_response(dump_json(disk_json(*place, *use))) : problem(use.error());
 }
 
 }  // namespace
@@ -65,7 +96,7 @@ void add_removal_routes(Router& router, const RouteContext& context) {
         "What the job takes on disk, counted now: its folder in lockstepd's runs directory and its "
         "telemetry. What it writes elsewhere is not looked at.";
     route.response_schema = "JobDisk";
-    route.failures = {404};
+    route.failures = {404, 503};
     router.add(std::move(route));
 }
 

@@ -8,6 +8,7 @@ import pty
 import sqlite3
 import subprocess
 import threading
+import time
 
 import harness
 from harness import BIN, FINAL, wait_until
@@ -61,6 +62,24 @@ class Remove(harness.TestCase):
         self.daemon.wait_for(job, lambda one: one["state"] == "cancelled")
         self.daemon.cli("rm", job)  # while its agent leaves, it may have to wait a moment
         self.gone(job)
+
+    def test_a_file_system_that_hangs_holds_up_neither_the_daemon_nor_its_end(self):
+        job, other = self.ended(), self.ended()
+        self.daemon.stop()
+        self.daemon.preload = BIN.parent / "tests" / "stuck_unlink.so"
+        self.daemon.start()
+        self.daemon.cli("rm", job)
+        renamed = self.daemon.data / "runs" / f".removed-{job}"
+        wait_until(renamed.exists, 20, "its folder is being removed")
+        self.daemon.cli("rm", other)
+        self.assertEqual(self.ids(), [])
+        begun = time.monotonic()
+        self.assertEqual(self.daemon.stop(), 0)
+        self.assertLess(time.monotonic() - begun, 10)
+        self.assertTrue(renamed.exists())
+        self.daemon.preload = None
+        self.daemon.start()
+        wait_until(lambda: not renamed.exists() and not self.runs(other).exists(), 20, "both go after all")
 
     def test_checkpoints_may_stay(self):
         job = self.ended()

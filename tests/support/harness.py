@@ -77,6 +77,7 @@ class Daemon:
         self.data = self.root / "data"
         self.log = self.root / "lockstepd.log"
         self.arguments = arguments
+        self.preload = None  # a library that the next start is given
         self.process = None
         self.url = None
         self.token = None
@@ -87,7 +88,8 @@ class Daemon:
                 *scheduler, *self.arguments]
 
     def environment(self):
-        return {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
+        preload = {"LD_PRELOAD": str(self.preload)} if self.preload else {}
+        return {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")} | preload
 
     # --- life -------------------------------------------------------------------------------
     def start(self, seconds=20):

@@ -1,6 +1,7 @@
 // Jobs that are removed, by a person or by their age, and what they take on disk.
 #include "daemon/control/retention.hpp"
 
+#include "daemon/control/job_folder.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <fstream>
@@ -262,18 +263,22 @@ TEST_F(RetentionTest, LinksAreRemovedNotFollowed) {
 
 TEST_F(RetentionTest, DiskUseSaysWhatIsWhere) {
     const std::string id = ended();
-    const auto disk = parse_json(*run(control_->disk(ada_, id)));
-    ASSERT_TRUE(disk.has_value());
-    EXPECT_GE((*disk)["logs_bytes"].get<int>(), 10'000);
-    EXPECT_LT((*disk)["logs_bytes"].get<int>(), 20'000);
-    EXPECT_GE((*disk)["evidence_bytes"].get<int>(), 10'000);
-    EXPECT_GE((*disk)["checkpoints_bytes"].get<int>(), 100'000);
-    EXPECT_EQ((*disk)["directory"], runs(id).string());
+    const auto place = run(control_->disk(ada_, id));
+    ASSERT_TRUE(place.has_value());
+    EXPECT_EQ(place->directory, runs(id).string());
     const Caller bob{"bob", false, true};
     EXPECT_EQ(run(control_->disk(bob, id)).error().code, Errc::not_found);
-    const DiskUse some = disk_use(runs(id), 1);
-    EXPECT_TRUE(some.partly);
-    EXPECT_EQ(disk_use(runs("ls-none"), 10).files, 0);
+    const auto never = std::chrono::steady_clock::time_point::max();
+    const DiskUse use = disk_use(place->directory, 1000, never);
+    EXPECT_GE(use.logs, 10'000);
+    EXPECT_LT(use.logs, 20'000);
+    EXPECT_GE(use.evidence, 10'000);
+    EXPECT_GE(use.checkpoints, 100'000);
+    EXPECT_GE(use.files, 3);
+    EXPECT_FALSE(use.partly);
+    EXPECT_TRUE(disk_use(runs(id), 1, never).partly);
+    EXPECT_TRUE(disk_use(runs(id), 1000, std::chrono::steady_clock::now()).partly);
+    EXPECT_EQ(disk_use(runs("ls-none"), 10, never).files, 0);
 }
 
 }  // namespace

@@ -81,9 +81,11 @@ class FakeControl final : public Control {
         co_return R"({"removed":")" + id + R"(","directory":"/runs","checkpoints_kept":)" +
             (keep ? "true}" : "false}");
     }
-    Answer<std::string> disk(Caller, std::string) override {
-        co_return std::string{
-            R"({"directory":"/runs","total_bytes":6,"logs_bytes":1,"evidence_bytes":1,"checkpoints_bytes":1,"other_bytes":1,"history_bytes":2,"files":4})"};
+    Answer<DiskPlace> disk(Caller, std::string) override {
+        DiskPlace out;
+        out.directory = "/there/is/none";
+        out.history_bytes = 2;
+        co_return out;
     }
     Answer<std::string> spec(Caller, std::string) override {
         co_return std::string{R"({"name":"a","framework":"command","command":["true"]})"};

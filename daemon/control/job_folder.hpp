@@ -1,0 +1,32 @@
+// A job's folder in the runs directory as a whole: what it takes, and its removal. Blocking: the
+// file system may hang, so neither is for the control thread. Any thread; nothing is kept.
+#pragma once
+
+#include "job/base/result.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+
+namespace lockstep {
+
+// What a job takes on disk, in bytes as the file system counts them (st_blocks).
+struct DiskUse {
+    std::int64_t logs = 0;
+    std::int64_t evidence = 0;
+    std::int64_t checkpoints = 0;  // below the runs directory; a job's own folder is not looked at
+    std::int64_t other = 0;
+    std::int64_t files = 0;
+    bool partly = false;  // there was more than was counted
+};
+
+// Links are counted, not followed; what cannot be read is left out, and so is what comes after
+// `most` files or after `until`.
+DiskUse disk_use(const std::filesystem::path& job_directory, std::int64_t most,
+                 std::chrono::steady_clock::time_point until);
+
+// Removes a job's folder, or all of it but its checkpoints; nothing there is no error. Links are
+// removed, not followed: whoever ran the job could write there. Half done it can be done again.
+Status remove_job_files(const std::filesystem::path& job_directory, bool with_checkpoints);
+
+}  // namespace lockstep
