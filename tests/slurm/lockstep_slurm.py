@@ -75,8 +75,11 @@ class SlurmTestCase(unittest.TestCase):
         self.daemon.start()
 
     def end_jobs(self):
-        self.cluster.run("scancel", "--user=root", check=False)
-        harness.wait_until(lambda: not self.cluster.run("squeue", "-h").stdout, 30, "no jobs")
+        """Again and again: what was being handed in comes after the first scancel."""
+        def none():
+            self.cluster.run("scancel", "--user=root", check=False)
+            return not self.cluster.run("squeue", "-h").stdout
+        harness.wait_until(none, 60, "no jobs")
 
     def show_logs(self):
         result = self._outcome.result

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 BRIDGE = "lsbr"
+PATIENCE = float(os.environ.get("LOCKSTEP_TEST_PATIENCE", "3"))
 NAMESPACES = Path("/run/netns")
 
 
@@ -66,7 +67,9 @@ def listens(pid, address):
 
 
 def until(question, seconds, what, pause=0.02):
-    """The first true answer; TimeoutError names `what` when there is none in time."""
+    """The first true answer; TimeoutError names `what` when there is none in time, which is as
+    much longer as the other tests' deadlines (harness.PATIENCE)."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while True:
         answer = question()

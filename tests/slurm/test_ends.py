@@ -30,6 +30,7 @@ class EndsCase(SlurmTestCase):
         self.cluster.cut(node)
         self.addCleanup(self.cluster.wait_node, node, "idle", seconds=90)
         self.addCleanup(self.end_jobs)  # what waited for the node has it now
+        self.addCleanup(self.daemon.stop)  # and hands in nothing more that could have it next
         self.addCleanup(self.cluster.start_slurmd, node)
         self.addCleanup(self.cluster.kill_slurmd, node)
         self.addCleanup(self.cluster.join, node)
