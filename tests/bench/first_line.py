@@ -5,6 +5,7 @@ torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own.
 """
 
 import contextlib
+import datetime
 import os
 import pathlib
 import statistics
@@ -34,15 +35,39 @@ def first_line(command, env, cwd):
     return took
 
 
-def in_turns(table, peers, rounds, env, cwd):
+def unix_seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def parts(service, began, took):
+    """Where the newest job's time went, in seconds by its own time stamps: {part: seconds}. What is
+    left of the launch is the scheduler's starting the agents."""
+    job = service.get("/v1/jobs?limit=1")["items"][0]
+    job = service.get(f"/v1/jobs/{job['id']}")
+    generation = job["attempts"][0]["generations"][0]
+    spans = job["spans"]
+    return {"Enter to accepted": unix_seconds(job["submitted_at"]) - began,
+            "in the queue": spans["queue_seconds"],
+            "agents are started and call in": spans["launch_seconds"],
+            "rendezvous": spans["rendezvous_seconds"],
+            "ranks run to the line on the terminal": began + took - unix_seconds(generation["running_at"])}
+
+
+def in_turns(table, peers, rounds, env, cwd, service):
     """`peers`: {name: command}; the first is Lockstep, of which the ratios are."""
     times = {name: [] for name in peers}
+    ours, *others = times
+    shares = []
     for _ in range(rounds):
         for name, command in peers.items():
+            began = time.time()
             times[name].append(first_line(command, env, cwd))
+            if name == ours:
+                shares.append(parts(service, began, times[name][-1]))
     for name, values in times.items():
         table.add(f"{name}: Enter to the first line", [1000 * value for value in values], "ms")
-    ours, *others = times
+    for part in shares[0]:
+        table.add(f"{ours}: {part}", [1000 * share[part] for share in shares], "ms")
     for name in others:
         ratio = statistics.median(times[ours]) / statistics.median(times[name])
         table.add(f"ratio of medians: {ours} / {name}", [ratio], "×")
@@ -80,7 +105,7 @@ def local(table, options, folder):
             peers["torchrun, this machine"] = [*launch, *COMMAND]
         else:
             table.note("torchrun: SKIPPED: no torch.distributed.run that works (LOCKSTEP_TORCH_PYTHON)")
-        in_turns(table, peers, options.rounds * 3, env, folder)
+        in_turns(table, peers, options.rounds * 3, env, folder, service)
     finally:
         service.clean_up()
 
@@ -102,7 +127,7 @@ def on_slurm(table, options):
         peers = {"lockstep run, Slurm, 2 hosts": [str(options.bin / "lockstep"), "run", "-N", "2", "--logs", "--",
                                                   *COMMAND],
                  "srun, 2 hosts": ["srun", "-N", "2", *COMMAND]}
-        in_turns(table, peers, options.rounds * 2, env, folder)
+        in_turns(table, peers, options.rounds * 2, env, folder, service)
 
 
 def measure(table, options):
