@@ -54,15 +54,27 @@ async function finish(result) {
   console.log(`web: ${wanted.size + 1} files, ${(total / 1000).toFixed(1)} kB gzip`);
 }
 
-// uPlot hangs its bars, steps, splines and its join on itself, so that no bundler can leave them out. The page draws
-// lines; without the names the functions go. A uPlot that does not read like this stops the build.
+// uPlot hangs its bars, steps, splines and its join on itself, so that no bundler can leave them out; and every chart could
+// have dates by template, asinh scales and times in milliseconds. The page draws lines and writes its own times; without the
+// names the functions go. A uPlot that does not read like this stops the build.
+const kNotUsed = [['uPlot.join = join;'], ['(paths.stepped = stepped);'], ['(paths.bars    = bars);'], ['(paths.spline  = monotoneCubic);'],
+  ['uPlot.fmtDate = fmtDate;'], ['uPlot.tzDate  = tzDate;'], ['const localTz = new Intl.DateTimeFormat().resolvedOptions().timeZone;'], ['genIncrs(2, -53, 53, [1]);'],
+  ['const _fmtDate = (opts.fmtDate || fmtDate);'], ['const _timeAxisVals   = timeAxisVals(_tzDate, timeAxisStamps((ms == 1 ? _timeAxisStampsMs : _timeAxisStampsS), _fmtDate));'],
+  ['const _timeSeriesVal  = timeSeriesVal(_tzDate, timeSeriesStamp(_timeSeriesStamp, _fmtDate));'],
+  ['isTime ? (isStr(sv) ? timeSeriesVal(_tzDate, timeSeriesStamp(sv, _fmtDate)) : sv || _timeSeriesVal) : sv', 'sv'],
+  ['timeAxisVals(_tzDate, timeAxisStamps(av, _fmtDate))', 'av'], ['timeAxisVal(_tzDate, av)', 'av'], ['av || _timeAxisVals', 'av'],
+  ['const [ timeIncrsMs, _timeAxisStampsMs, timeAxisSplitsMs ] = genTimeStuffs(1);'], ['\t\t_timeAxisStamps,\n'], ['_timeAxisStampsS,'],
+  ['(ms == 1 ? timeAxisSplitsMs(_tzDate) : timeAxisSplitsS(_tzDate))', 'timeAxisSplitsS(_tzDate)'], ['(ms == 1 ? timeIncrsMs : timeIncrsS)', 'timeIncrsS'],
+  ['uPlot.rangeAsinh = rangeAsinh;'], ['sc.distr == 4 ? asinhAxisSplits : '], ['sc.distr == 4   ? val => asinh(val, sc.asinh) :'], ['sc.distr == 4 ? snapAsinhX : '],
+  ['sc.distr == 4 ? snapAsinhY : '], ['_min, _max] = rangeAsinh(_min, _min, scaleX.log, false)', '_min, _max] = [_min, _max]'],
+  ['distr == 4 ? asinh(sc.min, sc.asinh) : '], ['distr == 4 ? asinh(sc.max, sc.asinh) : '], ['distr == 4 ? sinh(sv, sc.asinh) :']];
 const lineChartsOnly = {
   name: 'line-charts-only',
   setup: (b) => b.onLoad({filter: /uPlot\.esm\.js$/}, async ({path: file}) => {
     let contents = await readFile(file, 'utf8');
-    for (const name of ['uPlot.join = join;', '(paths.stepped = stepped);', '(paths.bars    = bars);', '(paths.spline  = monotoneCubic);']) {
-      if (!contents.includes(name)) throw new Error(`${file}: no ${name}`);
-      contents = contents.replace(name, '');
+    for (const [text, instead = ''] of kNotUsed) {
+      if (contents.split(text).length !== 2) throw new Error(`${file}: not once: ${text}`);
+      contents = contents.replace(text, instead);
     }
     return {contents, loader: 'js'};
   }),

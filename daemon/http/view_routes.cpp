@@ -429,9 +429,8 @@ void add_view_routes(Router& router, const RouteContext& context) {
         {"topics", "string",
          "Comma-separated, at most 64: jobs (default), job.<id>, ranks.<id> (snapshots of the "
          "first "
-         "256 ranks, not resumable), steps.<id>.<metric>[+<metric>…] (each step over all ranks "
-         "once "
-         "it is complete, 10 a second at most, not resumable)."},
+         "256 ranks, not resumable), steps.<id>.<metric>[+<metric>…] (the newest complete "
+         "step over all ranks, 10 a second at most: faster ones are left out; not resumable)."},
         {"last_event_id", "integer", "Resume after this event; the header Last-Event-ID wins."}};
     route.headers = {{"Last-Event-ID", "integer", "Resume after this event."}};
     route.response_type = content_type::kEvents;

@@ -42,7 +42,8 @@ test('signs in with a token, or a code that is spent and leaves the address', as
   await other.getByRole('heading', {name: 'slow-rank'}).waitFor();
   assert.ok(!other.url().includes(code));
   // Signed out, the cookie is worth nothing.
-  await other.getByRole('button', {name: 'root'}).click();
+  const {user} = await daemon.api('GET', 'v1/whoami');
+  await other.getByRole('button', {name: user, exact: true}).click();
   await other.getByRole('menuitem', {name: 'Sign out'}).click();
   await other.getByLabel('Or a token').waitFor();
   await other.reload();
@@ -155,7 +156,8 @@ test('a search over all ranks folds what they all printed', async () => {
   await found.getByRole('link', {name: /rank 0 starts/}).click();
   await page.getByRole('log', {name: 'Log of rank 0'}).locator('mark').first().waitFor();
   await goTo(`#/jobs/${jobs.slow.id}/rendezvous`);
-  await page.getByRole('row', {name: /vm-n1 4-7/}).waitFor();
+  const {items} = await daemon.api('GET', `v1/jobs/${jobs.slow.id}/ranks`);
+  await page.getByRole('row', {name: `${items[4].node} 4-7`}).waitFor();
 });
 
 test('a cancelled job is asked about once and says what happened', async () => {

@@ -25,14 +25,24 @@ describe('heatmap', () => {
     expect(() => decodeHeat(new ArrayBuffer(10))).toThrow('not a heatmap');
     expect(() => decodeHeat(packed(9, 9, [1]))).toThrow('cut off');
   });
-  it('appends steps, fills holes, forgets the oldest', () => {
+  it('appends steps, forgets the oldest', () => {
     let heat = decodeHeat(packed(1, 2, [1, 2]));
     heat = append(heat, 103, Float32Array.of(7), 4);
-    expect([...heat.cells]).toEqual([0, 1, NaN, 7]);
+    expect([...heat.cells]).toEqual([0, 1, -Infinity, 7]);
     heat = append(heat, 104, Float32Array.of(8), 4);
-    expect([heat.firstStep, ...heat.cells]).toEqual([101, 1, NaN, 7, 8]);
-    expect([...append(heat, 104, Float32Array.of(9), 4).cells]).toEqual([1, NaN, 7, 9]);
+    expect([heat.firstStep, ...heat.cells]).toEqual([101, 1, -Infinity, 7, 8]);
+    expect([...append(heat, 104, Float32Array.of(9), 4).cells]).toEqual([1, -Infinity, 7, 9]);
     expect(append(heat, 5, Float32Array.of(9), 4)).toBe(heat);
+  });
+  it('a step that the stream skipped is not said to be empty', () => {
+    let heat = decodeHeat(packed(2, 1, [2, 0]));
+    heat = append(heat, 103, Float32Array.of(7, NaN), 9);
+    const known = (c: number) => [...heat.cells.subarray(c * 2, c * 2 + 2)];
+    expect([known(0), known(1), known(2), known(3)]).toEqual([[1, NaN], [-Infinity, -Infinity], [-Infinity, -Infinity], [7, NaN]]);
+    // Once it comes, it is; also where a rank has reported nothing of it, and where steps share a column.
+    heat = append({...heat, stepsPerColumn: 2, firstStep: 100}, 102, Float32Array.of(5, NaN), 9);
+    expect(known(1)).toEqual([5, NaN]);
+    expect(span(Float32Array.of(-Infinity, 1, 2)).low).toBe(1);
   });
   it('a column of the stream keeps the highest of the ranks that share a row', () => {
     const base64 = btoa(String.fromCharCode(1, 254, 0, 128));

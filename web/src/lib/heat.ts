@@ -9,7 +9,7 @@ export interface Heat {
   ranksPerRow: number;
   firstStep: number;
   stepsPerColumn: number;
-  /** Values column by column (value of row r in column c: c × rows + r); NaN nothing, Infinity not finite. */
+  /** Values column by column (value of row r in column c: c × rows + r); NaN nothing, Infinity not finite, -Infinity not asked for yet. */
   cells: Float32Array;
 }
 
@@ -60,7 +60,8 @@ export function decodeColumn(base64: string, low: number, high: number, rows: nu
   return out;
 }
 
-/** The heatmap with one more column; the oldest goes once there are `most`. A step that is there already is replaced. */
+/** The heatmap with one more column; the oldest goes once there are `most`. A step that is there already is replaced; those
+ *  that were skipped are not known to be empty. */
 export function append(heat: Heat, step: number, column: Float32Array, most: number): Heat {
   const {rows} = heat;
   const index = Math.floor((step - heat.firstStep) / heat.stepsPerColumn);
@@ -70,14 +71,14 @@ export function append(heat: Heat, step: number, column: Float32Array, most: num
     for (let r = 0; r < rows; r++) {
       const before = heat.cells[at + r]!;
       const value = column[r]!;
-      if (Number.isNaN(before) || value > before || heat.stepsPerColumn === 1) heat.cells[at + r] = value;
+      if (!(before > -Infinity) || value > before || heat.stepsPerColumn === 1) heat.cells[at + r] = value;
     }
     return {...heat};
   }
   const drop = Math.max(0, index + 1 - most);
   if (drop > heat.columns) return heat;  // a hole longer than the picture: it is asked for anew
   const columns = index + 1 - drop;
-  const cells = new Float32Array(columns * rows).fill(NaN);
+  const cells = new Float32Array(columns * rows).fill(-Infinity);
   cells.set(heat.cells.subarray(drop * rows));
   cells.set(column, (index - drop) * rows);
   return {...heat, columns, cells, firstStep: heat.firstStep + drop * heat.stepsPerColumn};

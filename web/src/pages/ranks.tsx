@@ -6,7 +6,7 @@ import {count, duration, loose, metricTitle, metricValue, number, plural} from '
 import {append, decodeColumn, decodeHeat, type Heat} from '../lib/heat';
 import type {Rank, RankPage, StepsEvent} from '../types';
 import {get, getBytes, parameters} from '../state/api';
-import {isOver, useAsk, useSteps, useWork} from '../state/data';
+import {isOver, throttled, useAsk, useSteps, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Show, State} from '../ui/basics';
 import {Heatmap} from '../ui/heatmap';
@@ -19,6 +19,7 @@ const kColumns = 600;
 const kRows = 1024;
 const kPage = 200;
 const kRemembered = 100;
+const kRefill = 5000;  // milliseconds
 /** Steps of a slow rank stand out where waiting is taken out; without it only whole steps can be shown. */
 const kOrder = ['busy_seconds', 'step_seconds', 'comm_wait_seconds', 'data_wait_seconds', 'loss'];
 
@@ -38,20 +39,26 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
   const {state, again} = useWork<Heat>(`heat ${job.id} ${metric} ${over}`, async (stop) => {
     let heat = decodeHeat(await getBytes(`v1/jobs/${job.id}/heatmap${parameters({metric, columns: kColumns, rows: kRows})}`, stop));
     // Steps that came while it was on its way.
-    for (const event of newest.current) heat = withStep(heat, event);
+    for (const event of newest.current) if (event.metric === metric) heat = withStep(heat, event);
     live.value = undefined;
     return heat;
   }, over ? undefined : 30);
   const frame = useRef(0);
   const waiting = useRef<StepsEvent[]>([]);
 
+  // Of a fast job the stream has some steps only; the others are asked for.
+  const refill = useMemo(() => throttled(again, kRefill), []);
   useSteps(job.id, [metric], (event) => {
     newest.current = [...newest.current.slice(1 - kRemembered), event];
     waiting.current.push(event);
     frame.current ||= requestAnimationFrame(() => {
       frame.current = 0;
       let heat = live.peek() ?? state.peek().value;
-      for (const one of waiting.current.splice(0)) if (heat) heat = withStep(heat, one);
+      for (const one of waiting.current.splice(0)) {
+        if (!heat) continue;
+        if (one.step > heat.firstStep + heat.columns * heat.stepsPerColumn) refill();
+        heat = withStep(heat, one);
+      }
       live.value = heat;
     });
   }, again, !over);

@@ -70,6 +70,13 @@ export function formatX(kind: XKind, x: number | undefined): string {
   return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(x, 12)}` : number(x);
 }
 
+/** A tick's time of day, and its date where another day begins. */
+function clock(at: number, before: number | undefined, step: number): string {
+  const day = dateTime(at, 0).slice(0, -6);
+  const time = timeOfDay(at, step < 1);
+  return `${step < 86400 ? time.slice(0, step < 60 ? undefined : -3) : ''}${before === undefined || day !== dateTime(before, 0).slice(0, -6) ? `\n${day}` : ''}`.trim();
+}
+
 function cssColour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() || '#888';
 }
@@ -109,8 +116,7 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
     },
     axes: [
       {stroke: text, grid: {...grid, show: false}, ticks: {...grid, size: 4}, font, size: 30, gap: 4, space: 70,
-        values: props.xKind === 'rel' ? (_u, ticks) => ticks.map((v) => duration(v)) : props.xKind === 'time' ? undefined
-          : (_u, ticks) => ticks.map((v) => number(v, 9))},
+        values: (_u, ticks, _axis, _space, step) => ticks.map((v, i) => (props.xKind === 'rel' ? duration(v) : props.xKind === 'time' ? clock(v, ticks[i - 1], step) : number(v, 9)))},
       {stroke: text, grid, ticks: {show: false}, font, size: props.small ? 52 : 62, gap: 4, space: 34,
         values: (_u, ticks) => ticks.map((v) => (v === null ? '' : props.format(v)))},
     ],

@@ -53,7 +53,7 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
           const value = cells[base + (order ? order[r]! : r)]!;
           if (value > best || best !== best) best = value;
         }
-        out[y * columns + c] = best !== best ? none : best === Infinity ? kNotFinite
+        out[y * columns + c] = !(best > -Infinity) ? none : best === Infinity ? kNotFinite
           : kScale[Math.max(0, Math.min(255, Math.round((best - range.low) * scale)))]!;
       }
     }
@@ -98,7 +98,7 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
   const rankText = (row: number) => (heat.ranksPerRow === 1 ? `rank ${rankOf(row)}` : `ranks ${rankOf(row)}–${rankOf(row) + heat.ranksPerRow - 1}`);
   const node = h && nodeOf?.(rankOf(h.row));
   const text = h ? `${rankText(h.row)}${node ? ` on ${node}` : ''}, step ${count(heat.firstStep + h.column * heat.stepsPerColumn)}: ${
-    Number.isNaN(h.value) ? 'nothing reported' : h.value === Infinity ? 'not finite' : metricValue(metric, h.value)}` : '';
+    Number.isNaN(h.value) ? 'nothing reported' : h.value === -Infinity ? 'not fetched yet' : h.value === Infinity ? 'not finite' : metricValue(metric, h.value)}` : '';
   const lastStep = heat.firstStep + Math.max(0, heat.columns - 1) * heat.stepsPerColumn;
   return <div class="heat">
     <div class="heat-legend"><span>{metricValue(metric, range.low)}</span><span class="heat-scale" aria-hidden="true" /><span>{metricValue(metric, range.high)}</span>

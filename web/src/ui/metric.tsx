@@ -2,7 +2,7 @@
 // ranks by name. New steps are added as they are made.
 import {useComputed, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
-import {useEffect, useMemo} from 'preact/hooks';
+import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
 import {align, smooth, zigzag, type Column} from '../lib/series';
@@ -77,6 +77,12 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
   const live = useSignal<Made[]>([]);
   const over = isOver(job);
+  // Steps and seconds do not compare: what has come since starts anew with the axis.
+  const axis = useRef(byTime);
+  useEffect(() => {
+    axis.current = byTime;
+    live.value = [];
+  }, [byTime]);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
     const ask = async (from: string) => JSON.parse((await inTurn(() => getText(from, stop))).text) as Series;
     const [all, ranks] = await Promise.all([ask(path), chosen ? ask(chosen) : undefined]);
@@ -95,7 +101,7 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
       const next = [...live.peek()];
       const known = state.peek().value?.all.bands?.x ?? [];
       for (const event of pending.list.splice(0)) {
-        const x = byTime ? (event.time ?? Date.now() / 1000) : event.step;
+        const x = axis.current ? (event.time ?? Date.now() / 1000) : event.step;
         // A restart makes steps again: the next answer of lockstepd has them.
         if (event.quantiles && x > (next[next.length - 1]?.x ?? known[known.length - 1] ?? -Infinity)) next.push({x, event, cells: atob(event.cells)});
       }
