@@ -8,6 +8,7 @@
 #include "job/model/spec_schema.hpp"
 #include "job/model/state.hpp"
 
+#include <map>
 #include <set>
 #include <utility>
 
@@ -28,10 +29,80 @@ Json reference(std::string_view schema) {
     return json;
 }
 
-Json content(std::string_view type, Json schema) {
+// `example`: a name in openapi_examples(); none of it is no error, the lint of the document says
+// so.
+Json content(std::string_view type, Json schema, std::string_view example) {
+    static const Json kExamples = parse_json(openapi_examples()).value();
     Json json = Json::object();
-    json[std::string{type}]["schema"] = std::move(schema);
+    Json& body = json[std::string{type}];
+    body["schema"] = std::move(schema);
+    if (const auto found = kExamples.find(example); found != kExamples.end()) {
+        body["example"] = *found;
+    }
     return json;
+}
+
+// A specification is answered as it is kept, which is not what may be sent: nothing is refused
+// that a later version adds, and what has its default may be absent. Its schemas are those of a
+// request with this behind their names.
+constexpr std::string_view kAnswer = "Answer";
+
+std::string answered(const std::string& schema) {
+    return spec_schemas().contains(schema) ? schema + std::string{kAnswer} : schema;
+}
+
+// What is always there, beside what must be sent.
+const std::map<std::string, std::vector<std::string>>& always_answered() {
+    static const std::map<std::string, std::vector<std::string>> kMembers{
+        {"JobSpec", {"resources", "environment", "capture", "labels"}},
+        {"Resources", {"nodes", "ranks_per_node", "gpus_per_node", "cpus_per_rank"}}};
+    return kMembers;
+}
+
+Json answered_schema(const Json& sent) {
+    if (!sent.is_object()) {
+        return sent;
+    }
+    Json out = Json::object();
+    for (const auto& [key, value] : sent.items()) {
+        if (key == "$ref") {
+            out[key] = value.get<std::string>() + std::string{kAnswer};
+        } else if (key == "properties") {
+            for (const auto& [name, property] : value.items()) {
+                out[key][name] = answered_schema(property);
+            }
+        } else if (key == "items") {
+            out[key] = answered_schema(value);
+        } else if (key != "default" && (key != "additionalProperties" || value.is_object())) {
+            out[key] = value;
+        }
+    }
+    if (const auto fallback = sent.find("default"); fallback != sent.end()) {
+        out["description"] =
+            out.value("description", std::string{}) + " Absent: " + dump_json(*fallback) + ".";
+    }
+    return out;
+}
+
+void add_spec_schemas(Json& schemas) {
+    for (const auto& [name, schema] : spec_schemas().items()) {
+        schemas[name] = schema;
+    }
+    for (const auto& [name, schema] : spec_schemas().items()) {
+        Json answer = answered_schema(schema);
+        if (name == "JobSpec") {
+            answer["description"] =
+                "A specification as it is kept: a member that is absent has "
+                "its default, and each job of a sweep has its own.";
+            answer["properties"].erase("sweep");
+        }
+        if (const auto more = always_answered().find(name); more != always_answered().end()) {
+            for (const std::string& member : more->second) {
+                answer["required"].push_back(member);
+            }
+        }
+        schemas[name + std::string{kAnswer}] = std::move(answer);
+    }
 }
 
 // Bounds and default as the description has them for people: "1..4000; 800 if not given".
@@ -104,6 +175,12 @@ Json parameter(const ParameterDoc& doc, std::string_view where) {
     return json;
 }
 
+std::string_view example_name(const Route& route) {
+    return route.path.starts_with("/assets/")                   ? "app-0123ABCD.js"
+           : route.path.find("/evidence/") != std::string::npos ? "python.txt"
+                                                                : "n1";
+}
+
 Json parameters(const Route& route) {
     Json list = Json::array();
     std::string_view rest = route.path;
@@ -115,6 +192,9 @@ Json parameters(const Route& route) {
                                  : token      ? "The token's id, tk-…"
                                               : "The job's id, ls-…";
         list.push_back(parameter({name, "string", what}, "path"));
+        list.back()["example"] = name != "id" ? example_name(route)
+                                 : token      ? "tk-08a899ae30ff"
+                                              : "ls-01M7Y0TEBE6RGPKNAPWHDXZPKF";
         rest.remove_prefix(close + 1);
     }
     for (const auto& doc : route.query) {
@@ -145,11 +225,12 @@ Json responses(const Route& route) {
     good["description"] = route.success == 101 ? std::string{"Switching Protocols"}
                                                : std::string{reason_phrase(route.success)};
     if (!route.response_schema.empty()) {
-        good["content"] = content(route.response_type, reference(route.response_schema));
+        const std::string schema = answered(route.response_schema);
+        good["content"] = content(route.response_type, reference(schema), schema);
     } else if (!route.response_type.empty()) {
         Json schema = Json::object();
         schema["type"] = route.response_type == content_type::kJson ? "object" : "string";
-        good["content"] = content(route.response_type, std::move(schema));
+        good["content"] = content(route.response_type, std::move(schema), route.operation);
     }
     json[std::to_string(route.success)] = std::move(good);
     if (route.not_modified) {
@@ -158,7 +239,7 @@ Json responses(const Route& route) {
     for (const int status : failures_of(route)) {
         Json bad = Json::object();
         bad["description"] = reason_phrase(status);
-        bad["content"] = content(content_type::kProblem, reference("Problem"));
+        bad["content"] = content(content_type::kProblem, reference("Problem"), "");
         json[std::to_string(status)] = std::move(bad);
     }
     return json;
@@ -179,7 +260,7 @@ Json operation(const Route& route) {
     if (!route.request_schema.empty()) {
         json["requestBody"]["required"] = true;
         json["requestBody"]["content"] =
-            content(content_type::kJson, reference(route.request_schema));
+            content(content_type::kJson, reference(route.request_schema), route.request_schema);
     }
     json["responses"] = responses(route);
     if (route.response_type == content_type::kEvents) {
@@ -203,12 +284,15 @@ std::string openapi_document(const std::vector<Route>& routes) {
     for (const auto& route : routes) {
         document["paths"][route.path][lower_word(route.method)] = operation(route);
     }
-    auto schemas = parse_json(openapi_schemas());
+    auto schemas = parse_json("{" + std::string{openapi_schemas()} + "," +
+                              std::string{openapi_cluster_schemas()} + "}");
     LOCKSTEP_CHECK(schemas.has_value());
-    document["components"]["schemas"] = std::move(*schemas);
-    for (const auto& [name, schema] : spec_schemas().items()) {
-        document["components"]["schemas"][name] = schema;
+    add_spec_schemas(*schemas);
+    Json& kinds = (*schemas)["Event"]["properties"]["kind"]["enum"];
+    for (std::size_t kind = 0; kind < kEventKinds; ++kind) {
+        kinds.push_back(to_string(static_cast<EventKind>(kind)));
     }
+    document["components"]["schemas"] = std::move(*schemas);
     Json& bearer = document["components"]["securitySchemes"]["bearer"];
     bearer["type"] = "http";
     bearer["scheme"] = "bearer";

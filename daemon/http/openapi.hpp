@@ -10,7 +10,11 @@
 namespace lockstep {
 
 std::string openapi_document(const std::vector<Route>& routes);
-// The component schemas as JSON text, without the job specification (job/model/spec_schema.hpp).
-std::string_view openapi_schemas();
+// The component schemas as JSON text, members of an object without its braces; all but the job
+// specification (job/model/spec_schema.hpp).
+std::string_view openapi_schemas();          // of jobs and their telemetry
+std::string_view openapi_cluster_schemas();  // of the cluster, tokens, the daemon itself
+// A JSON object: an example by name of the schema it is of, or by operation that answers text.
+std::string_view openapi_examples();
 
 }  // namespace lockstep

@@ -167,8 +167,8 @@ void add_series_routes(Router& router, const RouteContext& context) {
          "Which ranks, as 0-7,12, or all. Of single ranks at most 256, and the first 256 if not "
          "given; with stat or worst any number, and all if not given."},
         {"x", "string", "step (default) or time, in seconds since the epoch.", {"step", "time"}},
-        {"from", "number", "Smallest x."},
-        {"to", "number", "Largest x."},
+        {"from", "number", "Smallest x: a step, or seconds since the epoch."},
+        {"to", "number", "Largest x, likewise a step or seconds."},
         {"points", "integer", "Buckets per rank, or columns, 1..4000; 800 if not given."},
         {"stat", "string",
          "Instead of single ranks, columns of these over all ranks: " + band_stat_words() +

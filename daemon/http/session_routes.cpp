@@ -152,7 +152,7 @@ void add_session_routes(Router& router, const RouteContext& context) {
         [context](HttpRequest request) { return sign_out(context, std::move(request)); }};
     route.operation = "signOut";
     route.summary = "End the session of the cookie; without one nothing is to be done.";
-    route.headers = {{"X-Lockstep-Request", "integer", "1: this is no other site's doing."}};
+    route.headers = {{"X-Lockstep-Request", "string", "This is no other site's doing.", {"1"}}};
     route.response_type = "";
     route.success = 204;
     route.failures = {403};

@@ -316,8 +316,8 @@ void add_rank_routes(Router& router, const RouteContext& context) {
                     "One of " + rank_keys() +
                         "; - in front: the highest first. Those without a value come last, NaN is "
                         "above everything."},
-                   {"offset", "integer", "Leave out so many of the first; 0 if not given."},
-                   {"limit", "integer", "At most so many; all if not given."}};
+                   {"offset", "integer", "Leave out so many ranks; 0 if not given."},
+                   {"limit", "integer", "At most so many ranks; all if not given."}};
     route.response_schema = "Ranks";
     route.failures = {404};
     router.add(std::move(route));

@@ -2,6 +2,10 @@
 
 Every $ref resolves, every path parameter is declared, every operation has a summary and a unique
 operationId, every 4xx and 5xx is problem+json, every parameter and schema property is well-formed.
+Every property has a description; that of a number says of what it is one: its unit, what is counted,
+or that it is a ratio, a number of something or the like. Every operation has an example of what it
+takes and of what it answers, unless there is nothing to show. What may be sent and what is answered
+is described apart.
 Ends 1 and names each mistake, otherwise 0.
 """
 
@@ -10,6 +14,13 @@ import re
 import sys
 
 METHODS = {"get", "head", "post", "put", "patch", "delete", "options", "trace"}
+# A number's description has one of these words: a unit, what is counted, or what it is without a unit.
+UNITS = re.compile(
+    r"\b(seconds?|days|bytes?|MiB|°C|watts|steps?|micro-steps?|ranks?|nodes?|GPUs?|CPUs?|threads?|"
+    r"processes|jobs?|samples?|images|lines?|files?|attempts?|allocations?|generations?|faults|"
+    r"parts|passes|items|events?|columns|rows|buckets|points|"
+    r"ratio|share|probability|step size|score|deviations|metric's|factor|seed|number of|"
+    r"how (many|often)|exit code|signal number|status|counts? of|id)\b", re.IGNORECASE)
 TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
 
 
@@ -62,6 +73,56 @@ def check_schema(schema, where, errors):
         check_schema(value, f"{where}/oneOf/{index}", errors)
 
 
+def kinds_of(schema):
+    kinds = schema.get("type", [])
+    return {kinds} if isinstance(kinds, str) else set(kinds)
+
+
+def numeric(schema):
+    """A number, or an array whose items are numbers."""
+    while "array" in kinds_of(schema) and isinstance(schema.get("items"), dict):
+        schema = schema["items"]
+    return bool(kinds_of(schema) & {"integer", "number"})
+
+
+def check_described(document, schema, where, errors):
+    """Properties, at any depth; what a $ref names is looked at where it is."""
+    for name, value in schema.get("properties", {}).items():
+        at = f"{where}/{name}"
+        text = value.get("description")
+        if not text and "$ref" in value:
+            text = (resolve(document, value["$ref"]) or {}).get("description")
+        if not text:
+            errors.append(f"{at}: has no description")
+        elif numeric(value) and not UNITS.search(text):
+            errors.append(f"{at}: a number, and its description has no unit: {text}")
+        check_described(document, value, at, errors)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            check_described(document, schema[key], where, errors)
+    for key in ("oneOf", "anyOf", "allOf"):
+        for value in schema.get(key, []):
+            check_described(document, value, where, errors)
+
+
+def shows(content):
+    return all("example" in body or "examples" in body for body in content.values())
+
+
+def check_examples(operation, where, errors):
+    body = operation.get("requestBody", {}).get("content", {})
+    if not shows(body):
+        errors.append(f"{where}: its body has no example")
+    for code, response in operation.get("responses", {}).items():
+        readable = {kind: one for kind, one in response.get("content", {}).items()
+                    if kind.startswith("text/") and "html" not in kind or kind == "application/json"}
+        if code[0] == "2" and not shows(readable):
+            errors.append(f"{where}: {code} has no example")
+    for parameter in operation.get("parameters", []):
+        if parameter.get("required") and "example" not in parameter:
+            errors.append(f"{where}: parameter {parameter.get('name')} has no example")
+
+
 def check_parameters(path, operation, where, errors):
     declared = []
     for parameter in operation.get("parameters", []):
@@ -75,6 +136,8 @@ def check_parameters(path, operation, where, errors):
             errors.append(f"{where}: path parameter {name} must be required")
         if not parameter.get("description"):
             errors.append(f"{where}: parameter {name} has no description")
+        elif numeric(parameter.get("schema", {})) and not UNITS.search(parameter["description"]):
+            errors.append(f"{where}: parameter {name} is a number, and its description has no unit")
         check_schema(parameter.get("schema"), f"{where}: parameter {name}", errors)
     in_path = set(re.findall(r"\{([^}]+)\}", path))
     listed = {name for name, place in declared if place == "path"}
@@ -95,6 +158,27 @@ def check_responses(operation, where, errors):
             errors.append(f"{where}: {code} is not problem+json")
         for kind, body in response.get("content", {}).items():
             check_schema(body.get("schema"), f"{where}: {code} {kind}", errors)
+
+
+def named_in(document, node, names):
+    if isinstance(node, dict):
+        name = str(node.get("$ref", "")).rpartition("/")[2]
+        if name and name not in names:
+            names.add(name)
+            named_in(document, resolve(document, node["$ref"]), names)
+        node = list(node.values())
+    if isinstance(node, list):
+        for value in node:
+            named_in(document, value, names)
+
+
+def reached(document, part):
+    """The schemas that the operations' bodies, or answers, are made of."""
+    names = set()
+    for item in document.get("paths", {}).values():
+        for operation in item.values():
+            named_in(document, operation.get(part), names)
+    return names
 
 
 def check(document):
@@ -122,16 +206,20 @@ def check(document):
             seen[name] = where
             check_parameters(path, operation, where, errors)
             check_responses(operation, where, errors)
+            check_examples(operation, where, errors)
             if method in {"get", "head", "delete"} and "requestBody" in operation:
                 errors.append(f"{where}: must not have a body")
             for kind, body in operation.get("requestBody", {}).get("content", {}).items():
                 check_schema(body.get("schema"), f"{where}: body {kind}", errors)
+    for name in sorted(reached(document, "requestBody") & reached(document, "responses")):
+        errors.append(f"schema {name}: is both what may be sent and what is answered")
     if not seen:
         errors.append("paths: are missing")
     schemas = document.get("components", {}).get("schemas", {})
     text = json.dumps(document)
     for name, schema in schemas.items():
         check_schema(schema, f"schema {name}", errors)
+        check_described(document, schema, f"schema {name}", errors)
         if f'"#/components/schemas/{name}"' not in text:
             errors.append(f"schema {name}: is never used")
     used = {name for s in document.get("security", []) for name in s}

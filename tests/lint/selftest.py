@@ -1,5 +1,6 @@
 """Each lint can fail: it must refuse its bad example with the words given, and pass the good one."""
 
+import copy
 import pathlib
 import subprocess
 import sys
@@ -118,6 +119,33 @@ class Lints(unittest.TestCase):
         self.refused("documents", "README.md", "As desi" + "gn §4 says.\n", "not in the repository")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
                     "`text.cpp`\n```sh\ndeploy/run; ls <data-dir>/tls deploy\n```\n")
+
+    def test_openapi(self):
+        import openapi
+        number = {"type": "integer", "description": "Seconds since then."}
+        answer = {"200": {"description": "OK", "content": {"application/json": {
+            "schema": {"$ref": "#/components/schemas/A"}, "example": {"age": 1}}}}}
+        good = {"openapi": "3.1.0", "info": {"title": "a", "version": "1"},
+                "paths": {"/a": {"get": {"operationId": "a", "summary": "A.", "responses": answer}}},
+                "components": {"schemas": {"A": {"type": "object", "properties": {"age": number}}}}}
+        self.assertEqual(openapi.check(good), [])
+
+        def refused(words, change):
+            document = copy.deepcopy(good)
+            change(document["paths"]["/a"]["get"], document["components"]["schemas"]["A"]["properties"])
+            errors = openapi.check(document)
+            self.assertTrue(any(words in error for error in errors), (words, errors))
+
+        refused("has no description", lambda operation, fields: fields.update(b={"type": "string"}))
+        refused("has no unit", lambda operation, fields: fields.update(
+            b={"type": "array", "items": {"type": "number"}, "description": "Some."}))
+        refused("200 has no example", lambda operation, fields: operation["responses"]["200"]["content"]
+                ["application/json"].pop("example"))
+        refused("its body has no example", lambda operation, fields: operation.update(
+            requestBody={"content": {"application/json": {"schema": {"type": "object"}}}}))
+        refused("both what may be sent and what is answered", lambda operation, fields: operation.update(
+            requestBody={"content": {"application/json": {
+                "schema": {"$ref": "#/components/schemas/A"}, "example": {}}}}))
 
     def test_an_empty_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -11,17 +11,18 @@ export const here = path.dirname(fileURLToPath(import.meta.url));
 export const source = path.resolve(here, '../..');
 const bin = process.env.LOCKSTEP_BIN ?? path.join(source, 'build/bin');
 /** Where node_modules and the built page are: tests/web/prepare puts them there. */
-const prepared = process.env.LOCKSTEP_WEB_PREPARED ?? path.join(source, 'web');
+export const prepared = process.env.LOCKSTEP_WEB_PREPARED ?? path.join(source, 'web');
 const require_ = createRequire(path.join(prepared, 'package.json'));
+export const packageOf = (name) => require_(name);
 const chromiumPath = process.env.LOCKSTEP_CHROMIUM ?? '/usr/bin/chromium';
 
-/** Asks until the answer is true; gives it. */
 /** Every deadline is that much longer: Chromium and up to 16 ranks may share two busy cores. */
 const kPatience = Number(process.env.LOCKSTEP_TEST_PATIENCE ?? 3);
 
+/** Asks until the answer is true; gives it. */
 export async function until(ask, what, seconds = 20) {
-  const deadline = Date.now() + seconds * 1000;
   seconds *= kPatience;
+  const deadline = Date.now() + seconds * 1000;
   for (;;) {
     const answer = await ask();
     if (answer) return answer;
