@@ -12,6 +12,7 @@ let page;
 before(async () => {
   await Promise.all([daemon.start(), browser.start()]);
   jobs.fast = await daemon.submit('fast', 'good', {steps: 1_000_000, pace: 0.02});
+  jobs.wordy = await daemon.submit('wordy', 'wordy', {steps: 1_000_000, pace: 0.1});
   page = await browser.tab();
   await signIn(page, daemon);
   await daemon.waitFor(jobs.fast.id, (job) => job.step > 150, 'it runs');
@@ -76,6 +77,75 @@ test('the heatmap of a fast job says of no step that nothing was reported', asyn
   assert.ok(cells.some((text) => /ms$|s$/.test(text)), `${cells}`);
   // Those that the stream has left out are asked for.
   await until(async () => !(await heatCells(1, 200)).some((text) => /not fetched/.test(text)), 'all are there soon');
+});
+
+const log = (rank) => page.getByRole('log', {name: `Log of rank ${rank}`});
+const linesOf = async (of) => (await of.innerText()).split('\n').filter(Boolean);
+
+test('a hit of the search over all ranks opens where it is', async () => {
+  await goTo(`#/jobs/${jobs.wordy.id}/logs?q=n.edle&all=1&regex=1`);
+  await page.getByRole('region', {name: 'In the logs of all ranks'}).getByRole('link', {name: /needle 1000 of rank 0/}).click();
+  await log(0).locator('mark').getByText('needle', {exact: true}).waitFor();
+  assert.match(page.url(), /regex=1/);
+  // Without the filter the lines around it are whole.
+  await page.getByLabel('Search the log').fill('');
+  await log(0).getByText('straw 999', {exact: true}).waitFor();
+  assert.match((await linesOf(log(0)))[0], /^straw \d+$/);
+  await page.getByRole('button', {name: 'Newest lines'}).click();
+  await log(0).getByText(/^step \d+0\//).first().waitFor();
+});
+
+test('Download saves all that a rank has printed', async () => {
+  await goTo(`#/jobs/${jobs.wordy.id}/logs?rank=1`);
+  await log(1).getByText('straw 5999', {exact: true}).or(log(1).getByText(/^step \d/)).first().waitFor();
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'Download'}).click()]);
+  const lines = fs.readFileSync(await file.path(), 'utf8').split('\n');
+  assert.match(lines[0], /^rank 1 starts/);
+  assert.equal(lines[1], 'straw 0');
+  assert.ok(lines.includes('needle 1000 of rank 1') && lines.includes('straw 5999'));
+  assert.equal(file.suggestedFilename(), 'wordy-rank-1.log');
+});
+
+test('what only the owner is shown is not submitted again as ***', async () => {
+  const {token} = await daemon.api('POST', 'v1/tokens', {name: 'test', user: 'ada', role: 'user'});
+  const theirs = await daemon.submit('theirs', 'good', {steps: 1, perNode: 1, token, environment: {WANDB_API_KEY: 'abc', DEPTH: '3'}, labels: {team: 'ada'}});
+  await goTo(`#/submit?from=${theirs.id}&as=text`);
+  await page.getByText('left out').waitFor();
+  await has(page, 'DEPTH, WANDB_API_KEY');
+  const text = await page.locator('#text').inputValue();
+  assert.ok(text.includes('"team": "ada"') && !text.includes('***'), text);
+  // Nor by anybody else's program.
+  const answer = await daemon.request('POST', 'v1/jobs/render', await daemon.api('GET', `v1/jobs/${theirs.id}/spec`));
+  assert.equal(answer.status, 422);
+  assert.match(await answer.text(), /give WANDB_API_KEY its value/);
+});
+
+test('a new job after one again with changes begins with nothing of that', async () => {
+  await goTo('#/submit?as=text');
+  await page.locator('#text').fill('{"name": "mine", "framework": "command", "command": ["true"]}');
+  await goTo(`#/submit?from=${jobs.wordy.id}&as=text`);
+  await page.getByRole('heading', {name: 'Again with changes'}).waitFor();
+  await until(async () => (await page.locator('#text').inputValue()).includes('"wordy"'), 'it is what the job was');
+  await has(page, 'Different from the job it was');
+  await goTo('#/submit?as=text');
+  await page.getByRole('heading', {name: 'Submit a job'}).waitFor();
+  // What was written before is there again.
+  assert.match(await page.locator('#text').inputValue(), /"mine"/);
+  assert.equal(await page.getByText('Different from the job it was').count(), 0);
+});
+
+test('what a rank has printed stays while lockstepd is away, and goes on without a gap', async () => {
+  await goTo(`#/jobs/${jobs.wordy.id}/logs?rank=1`);
+  const steps = async () => (await linesOf(log(1))).map((line) => Number(line.match(/^step (\d+)\//)?.[1])).filter(Boolean);
+  const last = await until(async () => (await steps()).at(-1), 'it is followed');
+  await daemon.kill9();
+  await page.getByRole('alert').getByText('lockstepd does not answer').first().waitFor();
+  assert.ok((await steps()).includes(last), await log(1).innerText());
+  await daemon.start();
+  await until(async () => (await steps()).at(-1) > last + 20, async () => `it goes on after ${last}: ${await log(1).innerText()}`);
+  assert.equal(await page.getByRole('alert').count(), 0);
+  const all = await steps();
+  assert.deepEqual(all, all.map((_, i) => all[0] + 10 * i));
 });
 
 test('no page broke the content policy, asked another host or threw', () => {

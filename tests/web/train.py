@@ -3,7 +3,7 @@
     train.py MODE STEPS SECONDS
 
 good; straggler: rank 3 computes three times as long; crash: rank 1 raises at step 20; forever: until it is ended;
-hostile: prints what should harm no page.
+hostile: prints what should harm no page; wordy: prints 6,000 lines first.
 """
 
 import math
@@ -31,6 +31,8 @@ def print_hostile():
 
 def main():
     print(f"rank {RANK} starts, \x1b[32mgreen\x1b[0m", flush=True)
+    if MODE == "wordy":
+        print("".join(f"needle {line} of rank {RANK}\n" if line == 1000 else f"straw {line}\n" for line in range(6000)), flush=True)
     if MODE == "hostile" and RANK == 0:
         print_hostile()
     for step in range(1, STEPS + 1):

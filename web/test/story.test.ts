@@ -1,6 +1,6 @@
 import {describe as suite, expect, it} from 'vitest';
 import {causeLine, describe, lastFrames, marksOf, phasesOf} from '../src/lib/story';
-import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue} from '../src/lib/spec';
+import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
 import {MessageReader} from '../src/lib/sse';
 import type {Job, JobEvent} from '../src/types';
 
@@ -53,7 +53,17 @@ suite('specifications', () => {
   });
   it('commands as a shell splits them', () => {
     expect(splitCommand(`python3 "my train.py" --x='a b' c\\ d ''`)).toEqual(['python3', 'my train.py', '--x=a b', 'c d', '']);
+    // python -c "print('a\\n')" became print('an').
+    expect(splitCommand(String.raw`python -c "print('a\n')" "\$HOME \"x\" \\ \w \`" '\n'`)).toEqual(['python', '-c', String.raw`print('a\n')`, String.raw`$HOME "x" \ \w ` + '`', '\\n']);
+    expect(splitCommand('"a\\\nb" \\\n "c\\')).toEqual(['ab', 'c\\']);
     for (const argv of [['a', "it's", ''], ['--lr', '0.1', 'x y']]) expect(splitCommand(joinCommand(argv))).toEqual(argv);
+  });
+  it('what another was not shown is left out and named, not submitted as ***', () => {
+    const spec = {name: 'x', environment: {KEY: '***', DEPTH: '3'}, inherit_environment: true, recorded_environment: {HOME: '***'}};
+    expect(withoutMasked(spec)).toEqual({spec: {name: 'x', environment: {DEPTH: '3'}}, masked: ['KEY', 'HOME']});
+    const own = {name: 'x', environment: {KEY: 'a'}, inherit_environment: true, recorded_environment: {HOME: '/'}};
+    expect(withoutMasked(own)).toEqual({spec: own, masked: []});
+    expect(withoutMasked({name: 'x'}).masked).toEqual([]);
   });
   it('comments are allowed, also beside URLs', () => {
     expect(parseDocument('{"a": "http://x", // why\n /* not */ "b": 1}')).toEqual({a: 'http://x', b: 1});

@@ -33,6 +33,22 @@ export function resolve(schema: Schema, all: Record<string, Schema>): Schema {
 
 type Tree = Record<string, unknown>;
 
+/** The specification without the values that only its owner is shown, and whose they are. */
+export function withoutMasked(spec: Tree): {spec: Tree; masked: string[]} {
+  const out = {...spec};
+  const masked: string[] = [];
+  for (const key of ['environment', 'recorded_environment']) {
+    const all = Object.entries(spec[key] ?? {});
+    const kept = all.filter(([, value]) => value !== '***');
+    if (kept.length === all.length) continue;
+    masked.push(...all.filter(([, value]) => value === '***').map(([name]) => name));
+    out[key] = Object.fromEntries(kept);
+    // A part of the caller's environment is nobody's.
+    if (key !== 'environment') delete out[key], delete out['inherit_environment'];
+  }
+  return {spec: out, masked};
+}
+
 /** A copy with the value at a path; undefined takes it away, and objects that are empty then with it. */
 export function withValue(root: Tree, path: string[], value: unknown): Tree {
   const [first, ...rest] = path;
@@ -58,13 +74,15 @@ export function splitCommand(line: string): string[] {
     const c = line[i]!;
     if (quote) {
       if (c === quote) quote = '';
-      else if (c === '\\' && quote === '"' && i + 1 < line.length) word += line[++i];
+      // POSIX: there a backslash is one but before what it would take the meaning from.
+      else if (c === '\\' && quote === '"' && '$`"\\\n'.includes(line[i + 1] ?? ' ')) word += line[++i] === '\n' ? '' : line[i];
       else word += c;
     } else if (c === '"' || c === "'") {
       quote = c;
       open = true;
     } else if (c === '\\' && i + 1 < line.length) {
-      word += line[++i];
+      if (line[++i] === '\n') continue;  // the command goes on in the next line
+      word += line[i];
       open = true;
     } else if (/\s/.test(c)) {
       if (open || word) out.push(word);

@@ -88,7 +88,7 @@ export function Nodes(): JSX.Element {
 const kLoops: [string, string][] = [['lockstep_event_loop_lag_seconds', 'Control thread is late by'], ['lockstep_store_fsync_duration_seconds', 'A write to disk takes'], ['lockstep_ingest_lag_seconds', 'Reports are this old when read'], ['lockstep_http_request_duration_seconds', 'An answer takes']];
 
 export function System(): JSX.Element {
-  const {state, again} = useWork<Sample[]>('metrics', async (stop) => parseMetrics((await getText('metrics?jobs=none', stop)).text), 5);
+  const {state, again} = useWork<Sample[]>('metrics', async (stop) => parseMetrics(await getText('metrics?jobs=none', stop)), 5);
   const {state: ready} = useAsk<{status: string; version?: string}>('healthz', 10);
   const origin = location.origin + location.pathname.replace(/\/$/, '');
   const scrape = useMemo(() => `scrape_configs:\n  - job_name: lockstep\n    authorization: {credentials_file: /etc/prometheus/lockstep.token}\n    http_sd_configs:\n      - url: ${origin}/v1/prometheus/targets\n        authorization: {credentials_file: /etc/prometheus/lockstep.token}\n`, []);

@@ -21,7 +21,7 @@ export function Diff({a, b, names}: {a: unknown; b: unknown; names: [string, str
 
 export function Config({job}: JobPageProps): JSX.Element {
   const {state: spec} = useAsk<Record<string, unknown>>(`v1/jobs/${job.id}/spec`);
-  const {state: script} = useWork<string>(`script ${job.id}`, async (stop) => (await getText(`v1/jobs/${job.id}/script`, stop)).text);
+  const {state: script} = useWork<string>(`script ${job.id}`, (stop) => getText(`v1/jobs/${job.id}/script`, stop));
   const {state: runs} = useAsk<Page<Job>>(`v1/jobs?name=${encodeURIComponent(job.name)}&limit=20&fields=id,name,state,submitted_at`);
   const earlier = (runs.value.value?.items ?? []).filter((one) => one.id !== job.id);
   const other = query.value['with'] ?? '';

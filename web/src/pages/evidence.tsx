@@ -26,7 +26,7 @@ export function groupStacks(ranks: EvidenceRank[]): Group[] {
 
 function File({id, look, rank, name}: {id: string; look: Evidence; rank: number; name: string}): JSX.Element {
   const {state, again} = useWork<string>(`${id} ${look.attempt} ${look.generation} ${rank} ${name}`,
-    async (stop) => (await getText(`v1/jobs/${id}/evidence/${encodeURIComponent(name)}${parameters({attempt: look.attempt, generation: look.generation, rank})}`, stop)).text);
+    (stop) => getText(`v1/jobs/${id}/evidence/${encodeURIComponent(name)}${parameters({attempt: look.attempt, generation: look.generation, rank})}`, stop));
   return <Show asked={state.value} what={name} again={again}>{(text) => <Code label={`${name} of rank ${rank}`} text={text} />}</Show>;
 }
 

@@ -6,15 +6,16 @@ import {bytes, count, plural} from '../lib/format';
 import {ansi, clipped, levelOf, LineReader} from '../lib/text';
 import {download, fileName} from '../lib/export';
 import type {Job} from '../types';
-import {ApiError, follow, get, getText, parameters} from '../state/api';
+import {ApiError, follow, get, good, parameters} from '../state/api';
 import {isOver, throttled, useWork} from '../state/data';
-import {query, setQuery} from '../state/router';
-import {Card, Empty, Safe, Segments, Show, Toggle} from '../ui/basics';
+import {formatPlace, query, setQuery} from '../state/router';
+import {Card, Empty, Safe, say, Segments, Show, Toggle} from '../ui/basics';
 import type {JobPageProps} from './job';
 
 const kKept = 20_000;
 const kShown = 2_000;  // characters of a line, until it is asked for whole
 const kRow = 19;
+const kBefore = 400;  // bytes before what was searched for
 
 interface Line {text: string; number: number}
 
@@ -49,9 +50,29 @@ export function searchPattern(text: string, regex: boolean): RegExp | undefined 
   }
 }
 
-/** The log of one rank. A log that grows is followed; scrolling up pauses, the end goes on. */
-export function LogView({job, rank, tail = 2000, height = 560, follow: wanted, find, level, wrap = false, onText}: {
-  job: Job; rank: number; tail?: number; height?: number; follow?: boolean; find?: RegExp; level?: string; wrap?: boolean; onText?: (lines: Line[], following: boolean) => void;
+/** A piece of a rank's log, and the bytes it begins at and the next one would. */
+async function slice(id: string, wanted: Record<string, number | undefined>, stop?: AbortSignal): Promise<{bytes: Uint8Array; offset: number; next: number; instead: string | null}> {
+  const response = await good(`v1/jobs/${id}/logs${parameters(wanted)}`, stop);
+  const header = (name: string) => response.headers.get(`Lockstep-Log-${name}`);
+  return {bytes: new Uint8Array(await response.arrayBuffer()), offset: Number(header('Offset')), next: Number(header('Next')), instead: header('Rank')};
+}
+
+/** All that a rank has printed. */
+async function whole(id: string, rank: number): Promise<Blob> {
+  const parts: Uint8Array[] = [];
+  for (let offset = 0; ;) {
+    const {bytes, next} = await slice(id, {rank, offset});
+    parts.push(bytes);
+    // A full slice is 1 MiB: behind a shorter one is only what has been printed meanwhile.
+    if (next - offset < 1 << 20) return new Blob(parts as BlobPart[]);
+    offset = next;
+  }
+}
+
+/** The log of one rank: its tail, or what is from the byte `begin` on. A log that grows is followed; scrolling up pauses,
+ *  the end goes on. */
+export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wanted, find, level, wrap = false}: {
+  job: Job; rank: number; tail?: number; begin?: number; height?: number; follow?: boolean; find?: RegExp; level?: string; wrap?: boolean;
 }): JSX.Element {
   const lines = useRef<Line[]>([]);
   const tick = useSignal(0);
@@ -62,13 +83,14 @@ export function LogView({job, rank, tail = 2000, height = 560, follow: wanted, f
   const box = useRef<HTMLDivElement>(null);
   const top = useSignal(0);
   const atEnd = useRef(true);
-  const over = isOver(job);
+  const live = wanted && !isOver(job);
   useEffect(() => {
     const stop = new AbortController();
     lines.current = [];
     dropped.value = 0;
     loaded.value = false;
     error.value = undefined;
+    atEnd.current = begin === undefined;
     let n = 0;
     const draw = throttled(() => { tick.value++; }, 100);
     const add = (texts: string[]) => {
@@ -80,58 +102,63 @@ export function LogView({job, rank, tail = 2000, height = 560, follow: wanted, f
       draw();
     };
     const run = async () => {
-      let next: string | undefined;
+      let at = begin;  // the byte that comes next
+      let cut = !!begin;  // the first line is a part of one
+      let reader = new LineReader();
       for (let failures = 0; !stop.signal.aborted;) {
-        const reader = new LineReader();
+        let pause = 5000;
         try {
-          if (over || !wanted) {
-            const {text, headers} = await getText(`v1/jobs/${job.id}/logs${parameters({rank, tail})}`, stop.signal);
-            instead.value = headers.get('Lockstep-Log-Rank');
-            add(text.replace(/\n$/, '').split('\n').filter((line, _, all) => all.length > 1 || line !== ''));
-            loaded.value = true;
-            return;
-          }
-          let at = next === undefined ? undefined : Number(next);
-          await follow(`v1/jobs/${job.id}/logs${parameters(next === undefined ? {rank, tail, follow: true} : {rank, offset: next, follow: true})}`, {}, stop.signal, (chunk) => {
-            if (at !== undefined) at += chunk.byteLength;
-            add(reader.push(chunk));
-            loaded.value = true;
-          }, (response) => {
-            instead.value = response.headers.get('Lockstep-Log-Rank');
-            const offset = response.headers.get('Lockstep-Log-Offset');
-            if (at === undefined && offset !== null) at = Number(offset);
-            loaded.value = true;
-            error.value = undefined;
-            failures = 0;
+          // Who has not begun yet has no log, but can be followed.
+          const there = await slice(job.id, {rank, ...(at === undefined ? {tail} : {offset: at})}, stop.signal).catch((failed: ApiError) => {
+            if (!live || failed.status !== 404) throw failed;
           });
+          error.value = undefined;
+          failures = 0;
+          if (there) {
+            instead.value = there.instead;
+            if (at !== undefined && there.offset < at) {
+              // It was longer: this is the log of another start.
+              at = undefined;
+              cut = false;
+              reader = new LineReader();
+              lines.current = [];
+              continue;
+            }
+            add(reader.push(there.bytes).slice(cut ? 1 : 0));
+            cut = false;
+          }
+          at = there?.next ?? at ?? 0;
+          loaded.value = true;
+          if (live) {
+            await follow(`v1/jobs/${job.id}/logs${parameters({rank, offset: at, follow: true})}`, {}, stop.signal, (chunk) => {
+              at = at! + chunk.byteLength;
+              add(reader.push(chunk));
+            });
+          }
           if (reader.open) add([reader.open]);
-          return;  // the rank has ended
+          reader = new LineReader();
+          if (!live) return;
         } catch (failed) {
+          const known = failed instanceof ApiError ? failed : new ApiError(0, undefined, 'lockstepd does not answer');
           if (stop.signal.aborted) return;
-          const known = failed instanceof ApiError ? failed : new ApiError(0, undefined, String(failed));
-          if (known.status === 404 || known.status === 403 || known.status === 401) {
-            error.value = known;
+          error.value = known;
+          if ([401, 403, 404].includes(known.status)) {
             loaded.value = true;
             return;
           }
-          // Without knowing how far it had come, the tail is taken anew rather than a line twice.
-          if (next === undefined) {
-            lines.current = [];
-            n = 0;
-          }
-          error.value = known;
-          await new Promise((resolve) => setTimeout(resolve, Math.min(5000, 500 * 2 ** failures++)));
+          pause = Math.min(pause, 500 * 2 ** failures++);
         }
+        // What is shown stays; what comes is read from the byte on that it had come to.
+        await new Promise((resolve) => setTimeout(resolve, pause));
       }
     };
     void run();
     return () => stop.abort();
-  }, [job.id, rank, tail, over, wanted]);
+  }, [job.id, rank, tail, begin, live]);
   const shown = useMemo(() => {
     if (!find && !level) return lines.current;
     return lines.current.filter((line) => (!level || levelOf(line.text) === level || (level === 'warning' && levelOf(line.text) === 'error')) && (!find || (find.lastIndex = 0, find.test(line.text))));
   }, [tick.value, find, level, lines.current]);
-  useEffect(() => onText?.(lines.current, !over), [tick.value]);
   useEffect(() => {
     if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [tick.value, shown.length, loaded.value]);
@@ -147,7 +174,7 @@ export function LogView({job, rank, tail = 2000, height = 560, follow: wanted, f
       top.value = element.scrollTop;
       atEnd.current = element.scrollHeight - element.scrollTop - element.clientHeight < 30;
     }}>
-      {!loaded.value ? <p class="quiet">Loading…</p> : shown.length === 0 ? <p class="quiet">{find || level ? 'No line is like that.' : 'It has printed nothing yet.'}</p> : <>
+      {!loaded.value ? <p class="quiet">Loading…</p> : shown.length === 0 ? <p class="quiet">{find || level ? 'No line is like that.' : error.value ? '' : 'It has printed nothing yet.'}</p> : <>
         <div style={{height: `${wrap ? 0 : from * kRow}px`}} />
         {shown.slice(from, to).map((line) => <LogLine key={line.number} line={line} wrap={wrap} found={find} />)}
         <div style={{height: `${wrap ? 0 : (shown.length - to) * kRow}px`}} /></>}
@@ -162,7 +189,7 @@ function SearchAll({job, text, regex}: {job: Job; text: string; regex: boolean})
   return <Card title="In the logs of all ranks" aside={<span class="quiet">{state.value.value?.searched_bytes !== undefined && `${bytes(state.value.value.searched_bytes)} searched`}{state.value.value?.truncated && ', not all'}</span>}>
     <Show asked={state.value} what="the search" again={again}>{(found) => (found.items.length === 0 ? <Empty title="No rank has printed that" />
       : <ul class="hits">{found.items.map((hit, i) => <li key={i}><span class="num quiet">{count(hit.count)} ×</span><span class="chip">rank {hit.ranks}</span>
-        <a href={`#/jobs/${job.id}/logs?rank=${hit.first?.rank ?? parseInt(hit.ranks, 10)}&q=${encodeURIComponent(text)}`}><code>{clipped(ansi(hit.text).map((span) => span.text).join(''), 300)}</code></a></li>)}</ul>)}</Show></Card>;
+        <a href={formatPlace(['jobs', job.id, 'logs'], {rank: hit.first?.rank ?? parseInt(hit.ranks, 10), at: hit.first?.offset, q: text, regex: regex ? 1 : undefined})}><code>{clipped(ansi(hit.text).map((span) => span.text).join(''), 300)}</code></a></li>)}</ul>)}</Show></Card>;
 }
 
 export function Logs({job}: JobPageProps): JSX.Element {
@@ -175,7 +202,17 @@ export function Logs({job}: JobPageProps): JSX.Element {
   const all = q['all'] === '1' && text.length > 1;
   const following = q['follow'] !== '0';
   const wrap = q['wrap'] === '1';
-  const kept = useRef<Line[]>([]);
+  const at = q['at'] === undefined ? undefined : Number(q['at']) || 0;
+  const busy = useSignal(false);
+  const save = async () => {
+    busy.value = true;
+    try {
+      download(`${fileName(job.name, `rank-${rank}`)}.log`, await whole(job.id, rank));
+    } catch (error) {
+      say((error as Error).message, true);
+    }
+    busy.value = false;
+  };
   useEffect(() => {
     const key = (event: KeyboardEvent) => {
       if (event.key === 'f' && !event.ctrlKey && !event.metaKey && !(event.target as Element).closest('input, textarea, select')) setQuery({follow: following ? 0 : undefined});
@@ -186,19 +223,19 @@ export function Logs({job}: JobPageProps): JSX.Element {
   const last = (job.resources.nodes ?? 1) * (job.resources.ranks_per_node ?? 1) - 1;
   return <>
     <div class="filters" role="search">
-      <label class="field-inline">Rank <input type="number" min="0" max={last} value={rank} onChange={(event) => setQuery({rank: event.currentTarget.value})} /></label>
+      <label class="field-inline">Rank <input type="number" min="0" max={last} value={rank} onChange={(event) => setQuery({rank: event.currentTarget.value, at: undefined})} /></label>
       <form class="row" onSubmit={(event) => { event.preventDefault(); setQuery({q: typed.value}); }}>
         <input type="search" placeholder="Search" aria-label="Search the log" value={typed.value} onInput={(event) => { typed.value = event.currentTarget.value; if (q['all'] !== '1') setQuery({q: typed.value}); }} /></form>
       <Toggle on={regex} set={(on) => setQuery({regex: on ? 1 : undefined})}>.*</Toggle>
       <Toggle on={q['all'] === '1'} set={(on) => setQuery({all: on ? 1 : undefined, q: typed.value})}>all ranks</Toggle>
       <Segments label="Level" value={q['level'] ?? ''} options={[['', 'all lines'], ['warning', 'warnings'], ['error', 'errors']]} set={(level) => setQuery({level})} />
       <Toggle on={wrap} set={(on) => setQuery({wrap: on ? 1 : undefined})}>wrap</Toggle>
-      {!isOver(job) && <Toggle on={following} set={(on) => setQuery({follow: on ? undefined : 0})}>follow</Toggle>}
-      <button type="button" class="button" onClick={() => download(`${fileName(job.name, `rank-${rank}`)}.log`, kept.current.map((line) => line.text).join('\n'))}>Download</button>
+      {!isOver(job) && at === undefined && <Toggle on={following} set={(on) => setQuery({follow: on ? undefined : 0})}>follow</Toggle>}
+      <button type="button" class="button" disabled={busy.value} onClick={save}>{busy.value ? 'Downloading…' : 'Download all'}</button>
     </div>
     {text && !find && <p class="bad">That is no regular expression yet.</p>}
     {all && <SearchAll job={job} text={text} regex={regex} />}
-    <Card title={`Rank ${rank}`}><LogView key={rank} job={job} rank={rank} follow={following} find={find} level={q['level']} wrap={wrap} onText={(lines) => { kept.current = lines; }} /></Card>
+    {at !== undefined && <p class="quiet">From byte {count(at)} on. <button type="button" class="link-button" onClick={() => setQuery({at: undefined})}>Newest lines</button></p>}
+    <Card title={`Rank ${rank}`}><LogView key={rank} job={job} rank={rank} begin={at && Math.max(0, at - kBefore)} follow={following && at === undefined} find={find} level={q['level']} wrap={wrap} /></Card>
   </>;
 }
-

@@ -87,17 +87,15 @@ export function forget(): void {
   kept.clear();
 }
 
-export async function getText(path: string, signal?: AbortSignal): Promise<{text: string; headers: Headers}> {
-  const response = await ask('GET', path, {signal});
+/** The answer whose status is good; throws ApiError. */
+export async function good(path: string, signal?: AbortSignal, headers?: Record<string, string>): Promise<Response> {
+  const response = await ask('GET', path, {signal, headers});
   if (!response.ok) throw await failure(response);
-  return {text: await response.text(), headers: response.headers};
+  return response;
 }
 
-export async function getBytes(path: string, signal?: AbortSignal): Promise<ArrayBuffer> {
-  const response = await ask('GET', path, {signal});
-  if (!response.ok) throw await failure(response);
-  return response.arrayBuffer();
-}
+export const getText = async (path: string, signal?: AbortSignal): Promise<string> => (await good(path, signal)).text();
+export const getBytes = async (path: string, signal?: AbortSignal): Promise<ArrayBuffer> => (await good(path, signal)).arrayBuffer();
 
 export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, body?: unknown,
                               headers: Record<string, string> = {}): Promise<T> {
@@ -114,12 +112,11 @@ export function parameters(values: Record<string, string | number | boolean | un
   return text ? `?${text}` : '';
 }
 
-/** A stream's chunks as they come; returns its headers once they are there. Aborted by the signal. */
+/** A stream's chunks as they come. Aborted by the signal. */
 export async function follow(path: string, headers: Record<string, string>, stop: AbortSignal,
-                             take: (chunk: Uint8Array) => void, opened?: (response: Response) => void): Promise<void> {
-  const response = await ask('GET', path, {headers, signal: stop});
-  if (!response.ok) throw await failure(response);
-  opened?.(response);
+                             take: (chunk: Uint8Array) => void, opened?: () => void): Promise<void> {
+  const response = await good(path, stop, headers);
+  opened?.();
   const reader = response.body!.getReader();
   for (;;) {
     const {done, value} = await reader.read();

@@ -7,7 +7,7 @@ import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
 import {align, smooth, zigzag, type Column} from '../lib/series';
 import type {Job, Series, StepsEvent} from '../types';
-import {getText, inTurn, parameters} from '../state/api';
+import {get, good, inTurn, parameters} from '../state/api';
 import {isOver, useSteps, useWork} from '../state/data';
 import {query, setQuery} from '../state/router';
 import {Segments, Toggle} from './basics';
@@ -84,7 +84,7 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     live.value = [];
   }, [byTime]);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
-    const ask = async (from: string) => JSON.parse((await inTurn(() => getText(from, stop))).text) as Series;
+    const ask = async (from: string) => (await inTurn(() => good(from, stop))).json() as Promise<Series>;
     const [all, ranks] = await Promise.all([ask(path), chosen ? ask(chosen) : undefined]);
     // What came while the answer was on its way, or is newer than what is stored, stays.
     const last = all.bands?.x[all.bands.x.length - 1] ?? -Infinity;
