@@ -29,6 +29,8 @@ function(lockstep_prepare_web source work reason)
     set(${reason} "Node.js ${version} is older than 18" PARENT_SCOPE)
     return()
   endif()
+  # A build folder that is there fetches what a new lock file names.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source}/package-lock.json)
   file(SHA256 ${source}/package-lock.json lock)
   set(stamp ${work}/packages.sha256)
   if(EXISTS ${stamp})
@@ -38,6 +40,8 @@ function(lockstep_prepare_web source work reason)
     endif()
   endif()
   message(STATUS "Web page: npm ci fetches its packages")
+  # npm ci takes the packages away before it fetches: until it is done there are none, whatever the stamp says.
+  file(REMOVE ${stamp})
   file(MAKE_DIRECTORY ${work})
   file(COPY ${source}/package.json ${source}/package-lock.json DESTINATION ${work})
   execute_process(
@@ -58,6 +62,8 @@ function(lockstep_web_page program)
   set(page ${folder}/built_in_page.cpp)
   set(reason "LOCKSTEP_WEB is OFF")
   if(LOCKSTEP_WEB)  # AUTO is true too
+    # Other packages are fetched by the next build, too.
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source}/package-lock.json)
     lockstep_prepare_web(${source} ${folder}/source reason)
   endif()
   if(reason)

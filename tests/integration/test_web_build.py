@@ -132,6 +132,19 @@ class WebBuild(unittest.TestCase):
         self.assertEqual(self.files(), {})
         self.assertNotEqual(self.configure("ON").returncode, 0)
 
+    def test_other_packages_are_fetched_by_the_build_and_those_that_went_away_again(self):
+        self.assertEqual(self.configure("AUTO").returncode, 0)
+        self.assertIn("index.html", self.files())
+        self.package(nothing="1.2.3")
+        built = self.cmake("--build", self.root / "build")
+        self.assertIn("Web page: none: npm ci cannot fetch its packages", built.stdout)
+        self.assertEqual(self.files(), {})
+        # npm ci has taken away what was there: the former packages are to be fetched, too.
+        self.package()
+        built = self.cmake("--build", self.root / "build")
+        self.assertIn("npm ci fetches its packages", built.stdout)
+        self.assertIn("index.html", self.files())
+
     def test_off_looks_for_nothing(self):
         self.assertIn("Web page: none: LOCKSTEP_WEB is OFF", self.configure("OFF").stdout)
         self.assertEqual(self.files(), {})
