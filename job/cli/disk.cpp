@@ -6,8 +6,6 @@
 #include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -146,6 +144,18 @@ std::vector<std::string> disk_table(const Terminal& terminal, const std::vector<
     return table.lines(terminal);
 }
 
+Json disk_json(const std::vector<Kept>& jobs) {
+    Json answer = Json::object();
+    answer["items"] = Json::array();
+    for (const Kept& one : jobs) {
+        Json item = Json::object();
+        item["id"] = text_at(one.job, "id");
+        item["disk"] = one.disk;
+        answer["items"].push_back(std::move(item));
+    }
+    return answer;
+}
+
 std::string total_line(const std::vector<Kept>& jobs) {
     std::int64_t bytes = 0;
     for (const Kept& one : jobs) {
@@ -155,11 +165,38 @@ std::string total_line(const std::vector<Kept>& jobs) {
            bytes_text(bytes);
 }
 
-bool said_yes(Context& context, const std::string& question) {
-    context.err << question << " [y/N] " << std::flush;
+Exit nothing_removed(Context& context, const std::string& why) {
+    context.err << why << "\n";
+    if (context.options.json) {
+        print_json(context, disk_json({}));
+    }
+    return Exit::ok;
+}
+
+// The table belongs to the question: what a program or a file gets has none.
+bool said_yes(Context& context, const std::vector<Kept>& kept) {
+    const bool apart = context.options.json || !context.terminal.interactive;
+    std::ostream& shown = apart ? context.err : context.out;
+    for (const std::string& line : disk_table(context.terminal, kept, context.clock.wall())) {
+        shown << line << "\n";
+    }
+    shown << std::flush;
+    context.err << "remove " << total_line(kept)
+                << (context.options.keep_checkpoints ? ", but for the checkpoints?" : "?")
+                << " [y/N] " << std::flush;
     std::string answer;
     std::getline(std::cin, answer);
     return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+Exit show_what_would_go(Context& context, const std::vector<Kept>& kept) {
+    if (context.options.json) {
+        print_json(context, disk_json(kept));
+        return Exit::ok;
+    }
+    print(context, disk_table(context.terminal, kept, context.clock.wall()));
+    context.err << total_line(kept) << "; nothing was removed\n";
+    return Exit::ok;
 }
 
 Result<Json> remove_one(Context& context, const std::string& id) {
@@ -233,15 +270,7 @@ Exit disk_use(Context& context) {
     }
     sort_stably(kept, [](const Kept& a, const Kept& b) { return a.bytes() > b.bytes(); });
     if (options.json) {
-        Json answer = Json::object();
-        answer["items"] = Json::array();
-        for (const Kept& one : kept) {
-            Json item = Json::object();
-            item["id"] = text_at(one.job, "id");
-            item["disk"] = one.disk;
-            answer["items"].push_back(std::move(item));
-        }
-        print_json(context, answer);
+        print_json(context, disk_json(kept));
     } else if (kept.empty()) {
         context.err << "no jobs\n";
     } else {
@@ -262,10 +291,9 @@ Exit remove_jobs(Context& context) {
         return report(context, jobs.error());
     }
     if (jobs->empty()) {
-        context.err << "no jobs like that\n";
-        return Exit::ok;
+        return nothing_removed(context, "no jobs like that");
     }
-    const bool asks = context.terminal.interactive && ::isatty(STDIN_FILENO) == 1 && !options.yes;
+    const bool asks = context.terminal.asks && !options.yes;
     const bool by_rule = !options.older_than.empty() || options.whole_sweep;
     if (asks || options.dry_run) {
         std::vector<Kept> kept;
@@ -273,16 +301,11 @@ Exit remove_jobs(Context& context) {
         for (const Json& job : *jobs) {
             kept.push_back(with_disk(context, job));
         }
-        print(context, disk_table(context.terminal, kept, context.clock.wall()));
         if (options.dry_run) {
-            context.err << total_line(kept) << "; nothing was removed\n";
-            return Exit::ok;
+            return show_what_would_go(context, kept);
         }
-        if (!said_yes(context,
-                      "remove " + total_line(kept) +
-                          (options.keep_checkpoints ? ", but for the checkpoints?" : "?"))) {
-            context.err << "nothing was removed\n";
-            return Exit::ok;
+        if (!said_yes(context, kept)) {
+            return nothing_removed(context, "nothing was removed");
         }
     } else if (by_rule && !options.yes) {
         context.err << "error: " << jobs->size()

@@ -119,7 +119,9 @@ Exit open_page(Context& context) {
     if (!options.print_url) {
         const Status shown = show_in_browser(options, url);
         if (shown) {
-            context.err << "opening " << context.client.where() << " in a browser\n";
+            context.err << "opening " << context.client.where()
+                        << " in a browser; nothing opened? lockstep open --print"
+                        << (options.id.empty() ? "" : " " + one_line(options.id)) << "\n";
             return Exit::ok;
         }
         context.err << one_line(shown.error().message)

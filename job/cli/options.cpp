@@ -147,14 +147,18 @@ void declare_disk(CLI::App& app, Options& options) {
     rm->add_option("ID", options.ids, "Ids, parts of them, names that one job has, @N, last")
         ->type_name("ID");
     rm->add_flag("--sweep", options.whole_sweep, "Every job of the sweeps they are of");
-    rm->add_option("--older-than", options.older_than,
-                   "Your jobs that ended so long ago (30d) or before a time "
-                   "(2026-11-22T08:30:00Z), but for those with a label named keep")
-        ->type_name("TIME");
+    CLI::Option* old =
+        rm->add_option("--older-than", options.older_than,
+                       "Your jobs that ended so long ago (30d) or before a time "
+                       "(2026-11-22T08:30:00Z), but for those with a label named keep")
+            ->type_name("TIME");
+    // Without it they would choose nothing: what is named is removed whatever its state.
     rm->add_option("--state", options.state, "--older-than: only those that ended so")
+        ->needs(old)
         ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}).description(""))
         ->type_name("succeeded|failed|cancelled");
     rm->add_option("--name", options.name, "--older-than: only those of this name")
+        ->needs(old)
         ->type_name("NAME");
     rm->add_flag("--keep-checkpoints", options.keep_checkpoints, "The checkpoints stay");
     CLI::Option* yes = rm->add_flag("-y,--yes", options.yes, "Do not ask");

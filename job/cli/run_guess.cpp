@@ -293,6 +293,15 @@ Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t no
             guess_accelerate(out, behind.next, nodes);
             return out;
         }
+        if (behind.module == "lockstep.ray") {
+            // Its head listens at the master port, which torch's variables would have the agent
+            // serve.
+            out.why = "Ray makes a cluster of its own";
+            out.ranks_per_node = 1;
+            const std::size_t script = script_of(out.command, behind.next);
+            out.name = script < out.command.size() ? job_name(out.command[script]) : "ray";
+            return out;
+        }
     }
     out.framework = "pytorch";
     out.why = "a Python program, which gets torchrun's variables";

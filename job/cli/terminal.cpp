@@ -119,6 +119,7 @@ Terminal Terminal::detect() {
     const std::string_view term = environment("TERM");
     const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
     terminal.interactive = is_terminal && !term.empty() && term != "dumb";
+    terminal.asks = ::isatty(STDIN_FILENO) == 1;
     terminal.colour = terminal.interactive && environment("NO_COLOR").empty();
     terminal.unicode = reads_utf8();
     terminal.measure();

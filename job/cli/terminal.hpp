@@ -14,12 +14,13 @@ namespace lockstep::cli {
 
 struct Terminal {
     bool interactive = false;  // stdout is a terminal that can move its cursor
+    bool asks = false;         // stdin is a terminal: somebody is there to answer
     bool colour = false;
     bool unicode = true;
     std::size_t width = 80;   // columns
     std::size_t height = 24;  // rows
 
-    // Looks at stdout, TERM, NO_COLOR (https://no-color.org), the locale and COLUMNS.
+    // Looks at stdin and stdout, TERM, NO_COLOR (https://no-color.org), the locale and COLUMNS.
     static Terminal detect();
     // Asks for the size again: after SIGWINCH.
     void measure();

@@ -2,6 +2,7 @@
 nothing else is."""
 
 import contextlib
+import json
 import os
 import pathlib
 import pty
@@ -104,6 +105,35 @@ class Remove(harness.TestCase):
     def test_a_name_that_several_have_is_not_guessed_at(self):
         first, second = self.ended("same"), self.ended("same")
         done = self.daemon.cli("rm", "same", check=False)
+    def test_a_filter_beside_an_id_is_refused_and_not_ignored(self):
+        job = self.ended("mine")
+        for words in (("--state", "failed"), ("--name", "other")):
+            refused = self.daemon.cli("rm", job, *words, check=False)
+            self.assertEqual(refused.returncode, 2, refused.stdout)
+            self.assertIn("--older-than", refused.stderr)
+        self.assertEqual(self.ids(), [job])
+        dry = json.loads(self.daemon.cli("rm", job, "--dry-run", "--json").stdout)["items"]
+        self.assertEqual([one["id"] for one in dry], [job])
+        self.assertGreater(dry[0]["disk"]["total_bytes"], 300_000)
+
+    def test_it_asks_whoever_sits_there_also_when_its_output_goes_into_a_pipe(self):
+        # `lockstep rm ID | tee log` removed without a word.
+        job = self.ended()
+        for answer, left in (("n", [job]), ("y", [])):
+            keyboard, terminal = pty.openpty()
+            done = subprocess.Popen([BIN / "lockstep", "rm", job], stdin=terminal, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True,
+                                    env={"LOCKSTEP_URL": self.daemon.url, "LOCKSTEP_TOKEN": self.daemon.token})
+            os.write(keyboard, answer.encode() + b"\n")
+            out, said = done.communicate(timeout=60 * harness.PATIENCE)
+            os.close(terminal)
+            os.close(keyboard)
+            self.assertEqual(done.returncode, 0, said)
+            self.assertIn("[y/N]", said)
+            self.assertIn(job, said)
+            self.assertEqual(out, "" if left else f"{job}  is removed\n")
+            self.assertEqual(self.ids(), left)
+
         self.assertEqual(done.returncode, 6, done.stdout)
         self.assertEqual(sorted(self.ids()), sorted([first, second]))
         self.daemon.cli("rm", first)

@@ -237,8 +237,9 @@ class Daemon:
     # --- command line -----------------------------------------------------------------------
     def cli(self, *arguments, stdin=None, seconds=60, check=True):
         environment = {**os.environ, "LOCKSTEP_URL": self.url, "LOCKSTEP_TOKEN": self.token}
-        done = subprocess.run([BIN / "lockstep", *map(str, arguments)], input=stdin, text=True,
-                              capture_output=True, timeout=seconds * PATIENCE, env=environment, check=False)
+        given = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}  # nobody is there to be asked
+        done = subprocess.run([BIN / "lockstep", *map(str, arguments)], **given, text=True, capture_output=True,
+                              timeout=seconds * PATIENCE, env=environment, check=False)
         if check and done.returncode != 0:
             raise AssertionError(f"lockstep {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iostream>
 
 namespace lockstep::cli {
 namespace {
@@ -16,6 +17,22 @@ std::string job_text(const std::string& id, const std::string& finished,
            finished + R"(","labels":{}})";
 }
 const std::string kOther = "ls-01JCXW3V5N8Q2R7T9ZABCDEFGJ";
+
+// What somebody types at the keyboard.
+class Typed {
+  public:
+    explicit Typed(const std::string& text) : text_(text), before_(std::cin.rdbuf(text_.rdbuf())) {}
+    ~Typed() {
+        std::cin.rdbuf(before_);
+        std::cin.clear();
+    }
+    Typed(const Typed&) = delete;
+    Typed& operator=(const Typed&) = delete;
+
+  private:
+    std::istringstream text_;
+    std::streambuf* before_;
+};
 
 std::vector<std::string> deleted(const FakeDaemon& daemon) {
     std::vector<std::string> out;
@@ -77,6 +94,48 @@ TEST(Remove, OneThatCannotGoDoesNotKeepTheOthers) {
     EXPECT_EQ(deleted(daemon).size(), 2U) << "each once";
     EXPECT_EQ(deleted(daemon)[1], std::string{"/v1/jobs/"} + kId + "?checkpoints=keep");
     EXPECT_NE(cli.err.str().find(kOther), std::string::npos);
+}
+
+TEST(Remove, ADryRunForAProgramIsJson) {
+    FakeDaemon daemon;
+    daemon.on(std::string{"GET /v1/jobs/"} + kId + "/disk", 200, R"({"total_bytes":1024})");
+    daemon.on("GET /v1/jobs/", 200, job_text(kId, "2025-11-21T00:00:00Z"));
+    Cli cli(daemon);
+    cli.options.ids = {kId};
+    cli.options.dry_run = true;
+    cli.options.json = true;
+    EXPECT_EQ(cli.verb("rm"), Exit::ok);
+    const Json answer = Json::parse(cli.out.str(), nullptr, false);
+    ASSERT_TRUE(answer.is_object()) << cli.out.str();
+    EXPECT_EQ(answer["items"][0]["id"], kId);
+    EXPECT_EQ(answer["items"][0]["disk"]["total_bytes"], 1024);
+    EXPECT_TRUE(deleted(daemon).empty());
+}
+
+TEST(Remove, AsksWhoeverIsThereAlsoWhenTheAnswerGoesElsewhere) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/jobs/", 200, job_text(kId, "2025-11-21T00:00:00Z"));
+    daemon.on("DELETE", 200, R"({"removed":"x"})");
+    for (const bool json : {false, true}) {
+        Cli cli(daemon);
+        cli.terminal.asks = true;
+        cli.options.ids = {kId};
+        cli.options.json = json;
+        const Typed no{"n\n"};
+        EXPECT_EQ(cli.verb("rm"), Exit::ok);
+        EXPECT_TRUE(deleted(daemon).empty());
+        EXPECT_NE(cli.err.str().find("CHECKPOINTS"), std::string::npos) << "the table is shown";
+        EXPECT_NE(cli.err.str().find("[y/N]"), std::string::npos);
+        EXPECT_EQ(cli.out.str().find("CHECKPOINTS"), std::string::npos);
+        EXPECT_EQ(Json::accept(cli.out.str()), json) << cli.out.str();
+    }
+    Cli cli(daemon);
+    cli.terminal.asks = true;
+    cli.options.ids = {kId};
+    const Typed yes{"y\n"};
+    EXPECT_EQ(cli.verb("rm"), Exit::ok);
+    EXPECT_EQ(deleted(daemon).size(), 1U);
+    EXPECT_EQ(cli.out.str(), std::string{kId} + "  is removed\n");
 }
 
 TEST(Remove, ByAgeTakesOnesOwnThatAreOverAndOldEnough) {

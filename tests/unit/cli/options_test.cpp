@@ -215,5 +215,20 @@ TEST(CliOptions, WhatMakesNoSenseIsRefused) {
     }
 }
 
+// They were ignored beside an id: `rm ID --state failed` removed a job that had succeeded.
+TEST(CliOptions, FiltersOfRmNeedTheAgeTheyNarrow) {
+    for (const char* line : {"rm ls-01 --state failed", "rm ls-01 --name other", "rm --name x"}) {
+        Options options;
+        CLI::App app;
+        declare(app, options);
+        EXPECT_THROW(app.parse(line), CLI::ParseError) << line;
+    }
+    Options options;
+    CLI::App app;
+    declare(app, options);
+    app.parse("rm --older-than 30d --state failed --name other");
+    EXPECT_EQ(options.state, "failed");
+}
+
 }  // namespace
 }  // namespace lockstep::cli

@@ -134,6 +134,16 @@ TEST_F(CliRun, LaunchersStartTheRanksOfTheirNode) {
     EXPECT_THAT(plan_run(options_, caller_)->warnings, ElementsAre(HasSubstr("--standalone")));
 }
 
+TEST_F(CliRun, ARayClusterIsACommandWithOneRankANode) {
+    options_.gpus_per_node = 8;
+    const Json spec = plan({"python", "-m", "lockstep.ray", "--num-cpus=2", "tune.py", "x.py"});
+    EXPECT_EQ(spec["framework"], "command") << "torch's store would listen at the head's port";
+    EXPECT_EQ(spec["resources"]["ranks_per_node"], 1);
+    EXPECT_EQ(spec["name"], "tune");
+    options_.framework = "pytorch";
+    EXPECT_EQ(plan({"python", "-m", "lockstep.ray", "tune.py"})["framework"], "pytorch");
+}
+
 TEST_F(CliRun, WhatCannotRunIsRefusedWithWhatToDo) {
     EXPECT_THAT(refused({}), HasSubstr("no command"));
     EXPECT_THAT(refused({"pyhton", "train.py"}), HasSubstr("command not found: pyhton"));

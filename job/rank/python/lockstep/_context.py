@@ -75,3 +75,11 @@ def context() -> RankContext:
         hosts=tuple(hosts.split(",")) if hosts else (),
         checkpoint_directory=os.environ.get("LOCKSTEP_CHECKPOINT_DIR") or None,
     )
+
+
+def master_port_is_served() -> bool:
+    """Whether something listens at MASTER_PORT where rank 0 is, by what this process was told: torch's store or
+    Horovod's rendezvous, of the agent or of the user's own launcher. Nothing else can listen there then."""
+    port = os.environ.get("MASTER_PORT", "")
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or (
+        port != "" and os.environ.get("HOROVOD_GLOO_RENDEZVOUS_PORT") == port)

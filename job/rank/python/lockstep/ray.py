@@ -22,6 +22,7 @@ from typing import List, Optional, Tuple
 
 import lockstep
 from lockstep._client import LockstepError, TimedOut
+from lockstep._context import master_port_is_served
 
 JOIN_SECONDS = 300.0
 _STOP_SECONDS = 10.0
@@ -112,6 +113,12 @@ def _wait_for_nodes(node: subprocess.Popen, address: str, count: int) -> None:
         ray.shutdown()
 
 
+def _needs_the_port() -> None:
+    if master_port_is_served():
+        raise SystemExit("lockstep.ray: at the port that the head needs the ranks of torch or Horovod meet, as the job's "
+                         "framework says: it must be command (lockstep run takes it by itself)")
+
+
 def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int:
     temporary = f"/tmp/lockstep-ray-{os.getuid()}-{place.job_id[-8:].lower()}-{place.generation}"
     host = place.address or "127.0.0.1"
@@ -155,6 +162,7 @@ def main(arguments: List[str]) -> int:
         return subprocess.run([sys.executable, *script], check=False).returncode  # ray.init() makes a cluster of its own
     if place.local_world_size > 1:
         raise SystemExit("lockstep.ray: one rank a node (ranks_per_node 1); Ray itself uses all of it")
+    _needs_the_port()
     # So that what is started is stopped as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     return _head(place, own, script) if place.rank == 0 else _worker(place, own)
