@@ -55,8 +55,8 @@ async function finish(result) {
 }
 
 // uPlot hangs its bars, steps, splines and its join on itself, so that no bundler can leave them out; and every chart could
-// have dates by template, asinh scales and times in milliseconds. The page draws lines and writes its own times; without the
-// names the functions go. A uPlot that does not read like this stops the build.
+// have dates by template, asinh scales, times in milliseconds, a legend or pairs of x and y. The page draws lines and writes
+// its own times and readouts; without the names the functions go. A uPlot that does not read like this stops the build.
 const kNotUsed = [['uPlot.join = join;'], ['(paths.stepped = stepped);'], ['(paths.bars    = bars);'], ['(paths.spline  = monotoneCubic);'],
   ['uPlot.fmtDate = fmtDate;'], ['uPlot.tzDate  = tzDate;'], ['const localTz = new Intl.DateTimeFormat().resolvedOptions().timeZone;'], ['genIncrs(2, -53, 53, [1]);'],
   ['const _fmtDate = (opts.fmtDate || fmtDate);'], ['const _timeAxisVals   = timeAxisVals(_tzDate, timeAxisStamps((ms == 1 ? _timeAxisStampsMs : _timeAxisStampsS), _fmtDate));'],
@@ -67,7 +67,9 @@ const kNotUsed = [['uPlot.join = join;'], ['(paths.stepped = stepped);'], ['(pat
   ['(ms == 1 ? timeAxisSplitsMs(_tzDate) : timeAxisSplitsS(_tzDate))', 'timeAxisSplitsS(_tzDate)'], ['(ms == 1 ? timeIncrsMs : timeIncrsS)', 'timeIncrsS'],
   ['uPlot.rangeAsinh = rangeAsinh;'], ['sc.distr == 4 ? asinhAxisSplits : '], ['sc.distr == 4   ? val => asinh(val, sc.asinh) :'], ['sc.distr == 4 ? snapAsinhX : '],
   ['sc.distr == 4 ? snapAsinhY : '], ['_min, _max] = rangeAsinh(_min, _min, scaleX.log, false)', '_min, _max] = [_min, _max]'],
-  ['distr == 4 ? asinh(sc.min, sc.asinh) : '], ['distr == 4 ? asinh(sc.max, sc.asinh) : '], ['distr == 4 ? sinh(sv, sc.asinh) :']];
+  ['const showLegend = legend.show;', 'const showLegend = false;'], ['if (legend.show && legend.live && shouldSetLegend)', 'if (showLegend)'],
+  ['mode: ifNull(opts.mode, 1),', 'mode: 1,'], ['\tconst mode = self.mode;', 'const mode = 1;'], ['const mode = u.mode;', 'const mode = 1;'], ['let mode = self.mode;', 'const mode = 1;'],
+  ['const ms = opts.ms || 1e-3;', 'const ms = 1e-3;'], ['distr == 4 ? asinh(sc.min, sc.asinh) : '], ['distr == 4 ? asinh(sc.max, sc.asinh) : '], ['distr == 4 ? sinh(sv, sc.asinh) :']];
 const lineChartsOnly = {
   name: 'line-charts-only',
   setup: (b) => b.onLoad({filter: /uPlot\.esm\.js$/}, async ({path: file}) => {
