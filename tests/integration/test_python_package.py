@@ -1,16 +1,21 @@
 """The Python package as people get it: wheel and sdist are built and installed in fresh environments without a
 network, and what is installed submits jobs to a real lockstepd."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
+import select
 import shutil
+import socket
+import socketserver
 import subprocess
 import sys
 import tarfile
 import tempfile
 import textwrap
+import threading
 import unittest
 import zipfile
 
@@ -56,14 +61,16 @@ class Package(harness.TestCase):
         if done.returncode != 0:
             raise AssertionError(f"pip {arguments}: {done.stdout}{done.stderr}")
 
-    def run_script(self, code, *arguments, check=True):
-        """With the installed package, from another folder than the sources'."""
+    def run_script(self, code, *arguments, check=True, **variables):
+        """With the installed package, from another folder than the sources'. variables: None leaves one out."""
         script = self.root / "script.py"
-        script.write_text(textwrap.dedent(code))
+        script.write_text(f"SECONDS = {60 * harness.PATIENCE}  # until what must come is given up\n" + textwrap.dedent(code))
         environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH",) and not k.startswith("LOCKSTEP_")}
         environment.update(LOCKSTEP_URL=self.daemon.url, LOCKSTEP_TOKEN=self.daemon.token)
+        environment.update(variables)
+        environment = {k: str(v) for k, v in environment.items() if v is not None}
         done = subprocess.run([self.python, script, *map(str, arguments)], cwd=self.root, env=environment,
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=120 * harness.PATIENCE, check=False)
         if check:
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done
@@ -77,6 +84,16 @@ class Package(harness.TestCase):
         again = next((self.root / "unpacked").iterdir())
         self.pip("wheel", "--no-deps", "--wheel-dir", self.root / "again", again)
         self.assertEqual(next((self.root / "again").iterdir()).read_bytes(), self.wheel.read_bytes())
+
+    def test_an_editable_installation_follows_its_folder(self):
+        source = self.root / "edited"
+        shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        self.addCleanup(self.pip, "install", "--force-reinstall", self.wheel)
+        self.pip("install", "--force-reinstall", "-e", source)
+        with open(source / "lockstep" / "__init__.py", "a") as file:
+            file.write("\nedited = 17\n")
+        said = self.run_script("import lockstep; print(lockstep.edited, lockstep.__file__)").stdout.split()
+        self.assertEqual(said, ["17", str(source / "lockstep" / "__init__.py")])
 
     def test_its_version_is_lockstep_s(self):
         said = subprocess.run([harness.BIN / "lockstepd", "--version"], capture_output=True, text=True, check=True).stdout
@@ -118,7 +135,7 @@ class Package(harness.TestCase):
             '''.replace("\\n            ", "\\n")
             job = lockstep.submit({"name": "api", "framework": "command", "command": [sys.executable, "-c", rank],
                                    "resources": {"ranks_per_node": 2}})
-            assert job.wait(60)["state"] == "succeeded" and job.done()
+            assert job.wait(SECONDS)["state"] == "succeeded" and job.done()
             series = job.series("loss")
             assert sorted(series) == [0, 1] and len(series[1]) == 10, series
             assert series[1].x == list(range(1, 11)) and series[1].values[3] == 0.25 and series[1].values[9] != series[1].values[9]
@@ -135,7 +152,7 @@ class Package(harness.TestCase):
             except TimeoutError as error:
                 assert waits.id in str(error)
             waits.cancel()
-            assert waits.wait(30, check=False)["state"] == "cancelled"
+            assert waits.wait(SECONDS, check=False)["state"] == "cancelled"
             try:
                 waits.wait()
             except lockstep.JobFailed as error:
@@ -156,7 +173,7 @@ class Package(harness.TestCase):
             async def main():
                 daemon = lockstep.AsyncDaemon()
                 jobs = [await daemon.submit({"name": f"a{n}", "framework": "command", "command": ["echo", str(n)]}) for n in range(3)]
-                ended = await asyncio.gather(*(daemon.wait(job.id, 60) for job in jobs))
+                ended = await asyncio.gather(*(daemon.wait(job.id, SECONDS) for job in jobs))
                 assert [one["state"] for one in ended] == ["succeeded"] * 3
                 assert [await daemon.logs(job.id) for job in jobs] == ["0\\n", "1\\n", "2\\n"]
                 assert len([job async for job in daemon.jobs()]) == 3
@@ -164,6 +181,52 @@ class Package(harness.TestCase):
             print("good")
             """)
         self.assertEqual(done.stdout, "good\n", done.stderr)
+
+    def test_what_is_awaited_is_what_there_is(self):
+        done = self.run_script("""
+            import inspect, lockstep
+            def names(kind):
+                return {name: inspect.signature(what) for name, what in inspect.getmembers(kind, callable)
+                        if not name.startswith("_")}
+            plain, awaited = names(lockstep.Daemon), names(lockstep.AsyncDaemon)
+            assert len(plain) > 12, plain
+            assert sorted(plain) == sorted(awaited), set(plain) ^ set(awaited)
+            for name, signature in plain.items():
+                assert list(signature.parameters) == list(awaited[name].parameters), name
+            """)
+        self.assertEqual(done.stdout, "")
+
+    def test_waiting_outlasts_a_restart_of_lockstepd(self):
+        way = Way(self.daemon)
+        self.addCleanup(way.close)
+        go = self.root / "go"
+        job = self.daemon.submit(harness.command_job("long", "sh", "-c", f"while [ ! -e {go} ]; do sleep 0.1; done"))["id"]
+        self.daemon.wait_state(job, "running")
+        script = self.root / "waits.py"
+        script.write_text(textwrap.dedent("""
+            import asyncio, sys, threading, lockstep
+            states = []
+            wait = lambda: states.append(lockstep.Daemon().wait(sys.argv[1])["state"])
+            thread = threading.Thread(target=wait)
+            thread.start()
+            states.append(asyncio.run(lockstep.AsyncDaemon().wait(sys.argv[1]))["state"])
+            thread.join()
+            print(states)
+            """))
+        environment = {"PATH": os.environ["PATH"], "LOCKSTEP_URL": way.url, "LOCKSTEP_TOKEN": self.daemon.token}
+        waiting = subprocess.Popen([self.python, script, job], env=environment, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(waiting.stdout.close)
+        self.addCleanup(waiting.stderr.close)
+        self.addCleanup(waiting.kill)
+        harness.wait_until(lambda: way.passed >= 4, 60, "both have looked")
+        self.daemon.kill9()
+        refused = way.refused
+        harness.wait_until(lambda: way.refused >= refused + 4 or waiting.poll() is not None, 60, "both have looked in vain")
+        self.daemon.start()
+        go.touch()
+        said, problem = waiting.communicate(timeout=60 * harness.PATIENCE)
+        self.assertEqual(said, "['succeeded', 'succeeded']\n", problem)
 
     def test_a_function(self):
         (self.root / "work.py").write_text(textwrap.dedent("""
@@ -182,13 +245,13 @@ class Package(harness.TestCase):
             import os, lockstep, work
             job = lockstep.submit(work.train, 0.5, kwargs={"epochs": 4}, ranks_per_node=2, environment={"SEED": "7"},
                                   labels={"of": "test"})
-            found = job.results(60)
+            found = job.results(SECONDS)
             assert found == [{"rank": rank, "rate": 2.0, "seed": "7", "where": os.getcwd()} for rank in range(2)], found
             assert job.result() == found[0] and job.exception() is None
             assert job.get()["labels"] == {"of": "test"}
             bad = lockstep.submit(work.train, -1, environment={"SEED": "7"})
             try:
-                bad.result(60)
+                bad.result(SECONDS)
             except lockstep.FunctionFailed as error:
                 assert isinstance(error.__cause__, work.Broken) and "a rate of -1" in str(error.__cause__), error.__cause__
                 assert error.cause["rank"] == 0 and "a rate of -1" in error.cause["message"], error.cause
@@ -222,6 +285,178 @@ class Package(harness.TestCase):
         self.assertEqual(done.stdout, "0 True\n")
 
 
+class Way:
+    """An address that stays while lockstepd's changes: what comes goes on to it, or is closed while it is away."""
+
+    def __init__(self, daemon):
+        self.passed = self.refused = 0
+        way = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                host, _, port = daemon.url.rpartition("/")[2].partition(":")
+                try:
+                    there = socket.create_connection((host, int(port)), timeout=60)
+                except OSError:
+                    way.refused += 1
+                    return
+                way.passed += 1
+                other = {self.request: there, there: self.request}
+                with there, contextlib.suppress(OSError):
+                    while True:
+                        for one in select.select([self.request, there], [], [])[0]:
+                            data = one.recv(65536)
+                            if not data:
+                                return
+                            other[one].sendall(data)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Found(harness.TestCase):
+    """Which daemon it speaks to, and who gets the token. Without an installation: quick to start."""
+
+    ASK = """
+        import lockstep
+        try:
+            print(lockstep.Daemon().whoami()["user"])
+        except lockstep.DaemonError as error:
+            print(error.status, error)
+        """
+
+    def ask(self, code=ASK, **environment):
+        plain = {"PATH": os.environ["PATH"], "PYTHONPATH": str(HERE), "HOME": str(self.root / "home"),
+                 "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**plain, **environment}, text=True,
+                              capture_output=True, timeout=60 * harness.PATIENCE, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def listener(self):
+        """Somebody else, who keeps what is sent and answers nothing."""
+        heard = []
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                heard.append(self.request.recv(65536))
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}", heard
+
+    def test_by_the_data_directory_that_the_command_line_takes(self):
+        user = self.daemon.get("/v1/whoami")["user"]
+        data = str(self.daemon.data)
+        self.assertEqual(self.ask(LOCKSTEP_DATA_DIR=data), user)
+        # As deploy/quickstart says: the token is found beside an address of this machine.
+        self.assertEqual(self.ask(LOCKSTEP_DATA_DIR=data, LOCKSTEP_URL=self.daemon.url), user)
+        self.assertEqual(self.ask(LOCKSTEP_DATA_DIR=data, LOCKSTEP_URL=self.daemon.url.removeprefix("http://")), user)
+        self.assertTrue(self.ask(LOCKSTEP_URL=self.daemon.url).startswith("401 "))
+
+    def test_the_token_goes_to_nobody_who_has_the_address_of_a_lockstepd_that_is_gone(self):
+        stranger, heard = self.listener()
+        (self.daemon.data / "url").write_text(stranger + "\n")
+        self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data))
+        self.assertIn(b"Bearer", heard.pop(), "lockstepd holds the directory: it says who it is")
+        self.daemon.kill9()
+        self.assertIn("0 no lockstepd runs with the data directory", self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data)))
+        self.assertEqual(heard, [])
+
+    def test_nor_does_it_once_lockstepd_is_gone_that_was_there_before(self):
+        reading, writing = os.pipe()
+        code = ("import lockstep\n"
+                "daemon = lockstep.Daemon()\n"
+                "print(daemon.whoami()['user'], flush=True)\n"
+                "input()\n"
+                "try:\n"
+                "    daemon.whoami()\n"
+                "except lockstep.DaemonError as error:\n"
+                "    print(error)\n")
+        with subprocess.Popen([sys.executable, "-c", code], text=True, stdin=reading, stdout=subprocess.PIPE, env={
+                "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1", "LOCKSTEP_DATA_DIR": str(self.daemon.data)}) as asks:
+            self.addCleanup(asks.kill)
+            os.close(reading)
+            self.assertTrue(asks.stdout.readline().strip())
+            self.daemon.kill9()
+            os.write(writing, b"\n")
+            os.close(writing)
+            self.assertIn("no lockstepd runs with the data directory", asks.stdout.read())
+
+    def test_a_proxys_path_stands_before_every_request_s(self):
+        url, heard = self.listener()
+        self.ask(LOCKSTEP_URL=url + "/cluster/", LOCKSTEP_TOKEN="t")
+        self.assertTrue(heard[0].startswith(b"GET /cluster/v1/whoami HTTP/1.1"), heard)
+
+    @unittest.skipUnless(harness.has_module("torch"), "torch is not installed")
+    def test_a_torch_that_is_too_old_to_be_measured_trains_all_the_same(self):
+        # With torch 1.13 auto() raised ImportError if torch had been imported before it.
+        for first, second in (("torch", "lockstep; lockstep.auto()"), ("lockstep; lockstep.auto()", "torch")):
+            code = f"import {first}\nimport {second}\nimport torch, lockstep\nprint(torch.__version__, lockstep.auto())\n"
+            job = self.daemon.submit(harness.command_job("old", harness.PYTHON, "-c", code))["id"]
+            self.assertEqual(self.daemon.wait_state(job, harness.FINAL)["state"], "succeeded", self.daemon.rank_log(job))
+            log = self.daemon.rank_log(job)
+            self.assertRegex(log, r"(?m)^\d\S* True$")
+            too_old = re.search(r"(?m)^[01]\.", log) is not None
+            self.assertEqual(log.count("is not measured, it takes torch 2.0 or newer"), int(too_old), log)
+
+    def test_hooks_that_are_off_do_not_take_what_auto_asks_for(self):
+        # They were asked to tell of the import of torch, and did nothing: auto() said True and measured nothing.
+        code = ("import sys, lockstep\n"
+                "from lockstep import _auto\n"
+                "_auto.WHEN_IMPORTED['wave'] = lambda module: print('imported', module.__name__, flush=True)\n"
+                "assert lockstep.auto()\n"
+                "import wave\n"
+                "print('_lockstep_hooks' in sys.modules)\n")
+        for setting in ("on", "off"):  # by a wrapper: the agent has put them on the path
+            job = self.daemon.submit(harness.command_job(
+                "off", "env", f"LOCKSTEP_PYTHON_HOOKS={setting}", sys.executable, "-c", code))["id"]
+            self.assertEqual(self.daemon.wait_state(job, harness.FINAL)["state"], "succeeded", self.daemon.rank_log(job))
+            self.assertEqual(self.daemon.rank_log(job), "imported wave\nTrue\n")
+
+    def test_a_job_of_many_ranks_has_a_series_of_each(self):
+        # The first 256 ranks were all that there was, without a word.
+        report = "import lockstep, os\n" \
+                 "for rank in range(300):\n" \
+                 "    child = os.fork()\n" \
+                 "    if child == 0:\n" \
+                 "        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='300')\n" \
+                 "        assert lockstep.report(1, loss=rank)\n" \
+                 "        lockstep.add('reported')\n" \
+                 "        os._exit(0)\n" \
+                 "    assert os.waitpid(child, 0)[1] == 0\n" \
+                 "assert lockstep.add('reported') == 301\n"
+        job = self.daemon.submit({"name": "many", "framework": "command", "launch": "node",
+                                  "command": [sys.executable, "-c", report], "resources": {"ranks_per_node": 300}})["id"]
+        self.assertEqual(self.daemon.wait_state(job, harness.FINAL)["state"], "succeeded", self.daemon.rank_log(job))
+        said = self.ask(f"""
+            import lockstep
+            from lockstep import daemon as module
+            job = lockstep.Daemon().job({job!r})
+            series = job.series()
+            print(sorted(series) == list(range(300)), series[299].values)
+            print(sorted(job.series(ranks="0-2,290-299")), sorted(job.series(ranks=[7])))
+            try:
+                job.series(ranks="0-9999")
+            except lockstep.DaemonError as error:
+                print(error.status)
+            whole = job.events()
+            module._EVENTS = 2
+            print(job.events() == whole, len(whole) > 2, job.events(after=whole[0]["seq"]) == whole[1:])
+            """, LOCKSTEP_DATA_DIR=str(self.daemon.data))
+        self.assertEqual(said.splitlines(), [
+            "True [299.0]", f"{[0, 1, 2, *range(290, 300)]} [7]", "400", "True True True"])
+
+
 class OverTls(harness.TestCase):
     DAEMON_ARGUMENTS = ("--tls", "always")
 
@@ -241,7 +476,8 @@ class OverTls(harness.TestCase):
         def ask(fingerprint):
             environment = {"PYTHONPATH": str(HERE), "HOME": str(self.root)}
             return subprocess.run([sys.executable, "-c", code, self.daemon.url, self.daemon.token, fingerprint],
-                                  env=environment, capture_output=True, text=True, timeout=30, check=True).stdout
+                                  env=environment, capture_output=True, text=True, timeout=30 * harness.PATIENCE,
+                                  check=True).stdout
 
         self.assertNotIn("refused", ask(self.daemon.fingerprint))
         self.assertEqual(ask("sha256:" + "0" * 64), "refused 0 True\n")

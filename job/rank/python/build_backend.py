@@ -1,4 +1,4 @@
-"""Builds the wheel and the sdist of the folder it is in (PEP 517), with nothing but the standard library.
+"""Builds wheel and sdist of the folder it is in (PEP 517, 660: also for pip install -e), with the standard library alone.
 
 Pure Python, no dependency, so a wheel is a zip of the package with three files of metadata (PEP 427, 621).
 Reproducible: every file has the same date.
@@ -43,15 +43,27 @@ def get_requires_for_build_wheel(config_settings=None):
     return []
 
 
+def get_requires_for_build_editable(config_settings=None):
+    return []
+
+
 def get_requires_for_build_sdist(config_settings=None):
     return []
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    return _wheel(wheel_directory, {path.relative_to(HERE).as_posix(): path.read_bytes() for path in _files()})
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """One whose only module is the way to this folder."""
+    return _wheel(wheel_directory, {"__editable__.lockstep.pth": f"{HERE}\n".encode()})
+
+
+def _wheel(wheel_directory, contents):
     project = _project()
     name = f"{project['name']}-{project['version']}"
     info = f"{name}.dist-info"
-    contents = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in _files()}
     contents[f"{info}/METADATA"] = _metadata(project).encode()
     contents[f"{info}/WHEEL"] = (b"Wheel-Version: 1.0\nGenerator: lockstep\nRoot-Is-Purelib: true\n"
                                  b"Tag: py3-none-any\n")

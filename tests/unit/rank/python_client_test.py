@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT / "job" / "rank" / "python"))
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import lockstep  # noqa: E402
+from lockstep import _client, _measure  # noqa: E402
 from rank_agent import RankAgent  # noqa: E402
 
 
@@ -178,15 +179,108 @@ class Module(WithAgent):
         with self.assertRaises(lockstep.LockstepError):
             lockstep.get("k")
 
+    def test_an_agent_that_is_gone_ends_no_training_at_its_checkpoint(self):
+        # phase() and checkpoint() raised where report() was silent: callbacks call them while they save.
+        done = in_process("""
+assert lockstep.report(1, loss=1) is False
+assert lockstep.phase("checkpoint") is False
+assert lockstep.checkpoint(1, "/c/step-1") is False
+try:
+    lockstep.get("k")
+except lockstep.LockstepError as error:
+    print(error.code)
+""", LOCKSTEP_SOCKET=os.path.join(self.folder.name, "gone.sock"))
+        self.assertEqual(done.stdout, "unavailable\n", done.stderr)
+
+    def test_a_child_forked_while_another_thread_connects_reports_all_the_same(self):
+        # The thread held a lock that nobody in the child would ever have given back.
+        done = in_process("""
+from lockstep import _client
+held, over = threading.Event(), threading.Event()
+class Slow(_client.Client):
+    def __init__(self, path):
+        if threading.current_thread() is not threading.main_thread():
+            held.set()
+            over.wait()
+        super().__init__(path)
+_client.Client = Slow
+thread = threading.Thread(target=lockstep.report, args=(1,))
+thread.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # of a child that hangs
+    os._exit(0 if lockstep.report(2, loss=1) else 1)
+status = os.waitpid(child, 0)[1]
+over.set()
+thread.join()
+print(status)
+""", LOCKSTEP_SOCKET=self.agent.paths[0])
+        self.assertEqual(done.stdout, "0\n", done.stderr)
+        self.assertEqual(sorted(message["step"] for _, message in self.received()), [1, 2])
+
+
+class Device:
+    """The event of a copy from a GPU, that arrives after so many looks; None: never, "fails": the GPU is broken."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    def query(self):
+        if self.looks == "fails":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        if self.looks is None:
+            return False
+        self.looks -= 1
+        return self.looks < 0
+
+
+class OnTheWay(WithAgent):
+    """Losses that were still on a device when the training ended."""
+
+    def setUp(self):
+        super().setUp()
+        os.environ["LOCKSTEP_SOCKET"] = self.agent.paths[0]
+        _client._client = None  # another test's
+        self.addCleanup(os.environ.pop, "LOCKSTEP_SOCKET", None)
+        self.later = _measure.Later()
+
+    def received(self):
+        lockstep.add("flush", 1)  # on the connection that they came by
+        return super().received()
+
+    def wait_for(self, *devices):
+        for step, looks in enumerate(devices, start=1):
+            self.later._waiting.append((Device(looks), step, step / 2, 5.0, {}))
+
+    def test_the_last_are_sent_at_the_end(self):
+        self.wait_for(0, 5, 3)
+        self.later.flush()
+        self.assertEqual([m["step"] for _, m in self.received()], [1])
+        self.later.flush(60)
+        self.assertEqual([(m["step"], m["loss"]) for _, m in self.received()], [(1, 0.5), (2, 1.0), (3, 1.5)])
+
+    def test_a_device_that_never_answers_or_has_failed_ends_the_wait(self):
+        self.wait_for(0, None, 0)
+        self.later.flush(0.05)
+        self.wait_for("fails")
+        self.later._waiting.rotate(1)
+        self.later.flush(60)
+        self.assertEqual([m["step"] for _, m in self.received()], [1])
+
+
+def in_process(text, **environment):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
+    return subprocess.run([sys.executable, "-c", "import os, signal, threading, lockstep\n" + text],
+                          env={**clean, "PYTHONPATH": str(ROOT / "job/rank/python"), **environment},
+                          capture_output=True, text=True, timeout=120, check=False)
+
 
 class CheckpointRequested(unittest.TestCase):
     """Each in a process of its own: a signal handler belongs to the whole process."""
 
     def in_process(self, text, **environment):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
-        done = subprocess.run([sys.executable, "-c", "import os, signal, threading, lockstep\n" + text],
-                              env={**clean, "PYTHONPATH": str(ROOT / "job/rank/python"), **environment},
-                              capture_output=True, text=True, timeout=30, check=False)
+        done = in_process(text, **environment)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_is_true_once_for_each_request_and_several_count_as_one(self):

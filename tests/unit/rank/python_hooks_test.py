@@ -82,6 +82,24 @@ class Hooks(unittest.TestCase):
         self.assertIn("in shut_down", done.stderr, "the stacks say where it waited")
         self.assertEqual([note["message"] for note in self.told()], ["label 17"])
 
+    def test_a_script_that_has_an_exception_printed_and_goes_on_may_take_its_time_at_the_end(self):
+        # Any call of sys.excepthook limited the exit functions, and ended a script that had succeeded with status 1.
+        prints = {"by itself": "    sys.excepthook(*sys.exc_info())\n",
+                  "by a thread": "    t = threading.Thread(target=sys.excepthook, args=sys.exc_info())\n"
+                                 "    t.start()\n    t.join()\n",
+                  # As libraries in C++ do with what a callback has raised: it looks like the end in all but one way.
+                  "in C": "    pass\nctypes.pythonapi.PyRun_SimpleString(b'1 / 0')\n"}
+        for how, code in prints.items():
+            with self.subTest(how):
+                done = self.run_script(
+                    "import atexit, ctypes, sys, threading, time, _lockstep_hooks\n"
+                    "_lockstep_hooks._EXIT_SECONDS = 0.3\n"
+                    "atexit.register(lambda: (time.sleep(1), print('all done')))\n"
+                    f"try:\n    1 / 0\nexcept ZeroDivisionError:\n{code}", 0, LOCKSTEP_WORLD_SIZE="2")
+                self.assertIn("ZeroDivisionError", done.stderr)
+                self.assertEqual(done.stdout, "all done\n")
+                self.assertFalse([note for note in self.told() if note["final"] and how != "in C"])
+
     def test_sys_exit_tells_the_exception_that_is_handled_or_the_place(self):
         self.run_script("import sys\ntry:\n    {}['w']\nexcept KeyError:\n    sys.exit(3)\n", 3)
         note = self.told_once()

@@ -18,6 +18,8 @@ No import but of what is compiled into the interpreter until there is something 
 process must not become slower.
 """
 
+# size: one file less to find and read at every start of a rank's Python
+
 import _signal
 import os
 import sys
@@ -164,11 +166,32 @@ def _hook_uncaught():
 
     def excepthook(kind, value, trace):
         if isinstance(value, BaseException):
-            note(value, True, trace)
-            _end_in_time()
+            final = _is_the_end(value)
+            note(value, final, trace)
+            if final:
+                _end_in_time()
         before(kind, value, trace)
 
     sys.excepthook = excepthook
+
+
+def _is_the_end(value):
+    """Whether the interpreter calls the hook because this exception ends the process: it has kept the exception then, and
+    no module's code runs any more. A script may call the hook to print one and go on; a library's C++ does likewise."""
+    try:
+        if value is not getattr(sys, "last_value", None):
+            return False
+        threading = sys.modules.get("threading")
+        if threading is not None and threading.current_thread() is not threading.main_thread():
+            return False
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_name == "<module>":
+                return False
+            frame = frame.f_back
+        return True
+    except Exception:
+        return False
 
 
 def _end_in_time():

@@ -17,6 +17,7 @@ A script that reports its own loss keeps doing so: then only times are added. Wi
 returns False.
 """
 
+import atexit
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ from typing import Any, Callable, Dict, List
 
 import lockstep
 from lockstep import _client
-from lockstep._measure import Later
+from lockstep._measure import END_SECONDS, Later
 
 __all__ = ["auto"]
 
@@ -43,7 +44,7 @@ def auto() -> bool:
     for name, act in WHEN_IMPORTED.items():
         module = sys.modules.get(name)
         if module is not None:
-            act(module)
+            _quietly(act, module)
         else:
             _after_import(name, act)
     return True
@@ -77,7 +78,7 @@ class _AfterImport:
 
 def _after_import(name: str, act: Callable[[Any], None]) -> None:
     hooks = sys.modules.get("_lockstep_hooks")
-    if hooks is not None and hasattr(hooks, "after_import"):
+    if hooks is not None and getattr(hooks, "_AfterImport", None) in sys.meta_path:  # it may be there, but off
         hooks.after_import(name, act)  # one finder is enough
         return
     if _AfterImport not in sys.meta_path:
@@ -215,6 +216,11 @@ class _Torch:
         self.has_comm = False
         self.process = os.getpid()
 
+    def ends(self) -> None:
+        """At the end of the process, also of one that an exception ends: what is still on its way from a device."""
+        if os.getpid() == self.process:
+            self.later.flush(END_SECONDS)
+
     def backward_ended(self) -> None:
         if self.gradient:
             self.comm_wait += time.perf_counter() - self.gradient
@@ -250,10 +256,16 @@ class _Torch:
 
 def _torch(module: Any) -> None:
     from torch.nn import parallel
-    from torch.optim.optimizer import register_optimizer_step_post_hook  # from torch 2.0
+    from torch.optim import optimizer as optimizers
     from torch.utils.data import dataloader
 
+    register_optimizer_step_post_hook = getattr(optimizers, "register_optimizer_step_post_hook", None)
+    if register_optimizer_step_post_hook is None:
+        sys.stderr.write(f"[lockstep: torch {module.__version__} is not measured, it takes torch 2.0 or newer; "
+                         "lockstep.report() works]\n")
+        return
     state, torch = _Torch(), module
+    atexit.register(_quietly, state.ends)
 
     def make_backward(backward: Any) -> Any:
         def measured(self: Any, *arguments: Any, **options: Any) -> Any:

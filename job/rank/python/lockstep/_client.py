@@ -225,6 +225,15 @@ _client = None
 _client_pid = None
 
 
+def _after_fork():
+    """A forked child has a connection of its own; another thread of the parent may have held the lock."""
+    global _connect_lock
+    _connect_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _identity():
     """Which rank this process is, as its framework or its launcher says; {} if nobody does."""
     distributed = sys.modules.get("torch.distributed")
@@ -303,25 +312,28 @@ def report(step: int, *, epoch: Optional[int] = None, kind: Optional[str] = None
 def send_report(step: int, *, epoch: Optional[int] = None, kind: Optional[str] = None,
                 timestamp: Optional[float] = None, **metrics: Any) -> bool:
     """As report(), of who measures a script."""
+    client = _telling()
+    return client is not None and client.report(step, epoch=epoch, kind=kind, timestamp=timestamp, **metrics)
+
+
+def _telling():
+    """The connection for what needs no answer; None if there is none: an agent that is gone ends no training."""
     try:
-        client = _connection()
+        return _connection()
     except LockstepError:
-        return False
-    if client is None:
-        return False
-    return client.report(step, epoch=epoch, kind=kind, timestamp=timestamp, **metrics)
+        return None
 
 
 def phase(name: str) -> bool:
-    """Says what this rank does now: "init", "train", "eval" or "checkpoint". Never blocks."""
-    client = _connection()
+    """Says what this rank does now: "init", "train", "eval" or "checkpoint". As report() never blocks or fails."""
+    client = _telling()
     return client is not None and client.send_now({"op": "phase", "phase": name})
 
 
 def checkpoint(step: int, path: Union[str, "os.PathLike[str]"]) -> bool:
-    """Says that the checkpoint of `step` at `path` is durable. Never blocks."""
-    client = _connection()
+    """Says that the checkpoint of `step` at `path` is durable. As report() never blocks or fails."""
     message = {"op": "checkpoint", "step": int(step), "path": os.fspath(path)}
+    client = _telling()
     return client is not None and client.send_now(message)
 
 

@@ -34,10 +34,15 @@ def numbers(values: Optional[Mapping[str, Any]]) -> Dict[str, Any]:
     return found
 
 
-class Later:
-    """Reports whose loss is on a device: sent once it has arrived, so that nothing ever waits for a GPU.
+# For what is still on its way from a device when a training ends. A device that waits for a rank that is gone never
+# answers: the process must end all the same.
+END_SECONDS = 2.0
 
-    At most 64 wait; more are dropped, the oldest first.
+
+class Later:
+    """Reports whose loss is on a device: sent once it has arrived, so that nothing waits for a GPU while it trains.
+
+    At most 64 wait; more are dropped, the oldest first. Who makes one calls flush(END_SECONDS) at the end.
     """
 
     def __init__(self) -> None:
@@ -58,17 +63,25 @@ class Later:
             if loss is not None:
                 fields["loss"] = _client._number("loss", loss.detach() if hasattr(loss, "detach") else loss)
             _client.send_report(step, **fields)
-        self.flush(False)
+        self.flush()
 
-    def flush(self, wait: bool) -> None:
+    def flush(self, seconds: float = 0.0) -> None:
+        """Sends what has arrived; waits at most so long for the rest. A device that has failed raises nothing here."""
+        deadline = time.monotonic() + seconds
         while self._waiting:
             event, step, copy, moment, fields = self._waiting[0]
-            if wait:
-                event.synchronize()
-            elif not event.query():
+            try:
+                arrived = event.query()
+            except RuntimeError:
+                self._waiting.clear()
                 return
-            self._waiting.popleft()
-            _client.send_report(step, timestamp=moment, loss=float(copy), **fields)
+            if arrived:
+                self._waiting.popleft()
+                _client.send_report(step, timestamp=moment, loss=float(copy), **fields)
+            elif time.monotonic() < deadline:
+                time.sleep(0.001)
+            else:
+                return
 
 
 class Clock:

@@ -8,6 +8,8 @@
 ``AsyncDaemon`` has the same functions to await. Any thread may use a Daemon: each request is a connection of its own.
 """
 
+# size: the functions of Daemon and the same to be awaited, side by side
+
 import asyncio
 import hashlib
 import http.client
@@ -18,12 +20,15 @@ import ssl
 import time
 import urllib.parse
 import uuid
-from dataclasses import dataclass, field
-from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from lockstep import _found
+from lockstep._series import Series, rank_sets, value_of
 
 FINAL = ("succeeded", "failed", "cancelled")
-DEFAULT_URL = "http://127.0.0.1:8470"
 _POLL_SECONDS = (0.05, 2.0)  # the first and the longest pause between two looks at a job
+_SILENT_SECONDS = 60.0  # so long may lockstepd be away while somebody waits for a job
+_EVENTS = 1000  # in one answer
 
 
 class DaemonError(Exception):
@@ -51,42 +56,6 @@ class JobFailed(Exception):
         self.cause = job.get("cause") or {}
         words = self.cause.get("message", "")
         super().__init__(f"{job.get('name', '')} ({job.get('id', '')}) {job.get('state', '')}: {words}")
-
-
-@dataclass
-class Series:
-    """One rank's values of one metric. ``x`` are steps, or Unix seconds where a series was asked for by time.
-
-    Where there are more values than points were asked for, each point stands for several: ``values`` are the last
-    of them, ``lowest`` and ``highest`` their bounds.
-    """
-
-    rank: int
-    metric: str
-    x: List[float] = field(default_factory=list)
-    values: List[float] = field(default_factory=list)
-    lowest: List[float] = field(default_factory=list)
-    highest: List[float] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def to_numpy(self) -> Any:
-        """An array of shape (n, 2): x and values. Needs NumPy."""
-        import numpy
-
-        return numpy.column_stack([numpy.asarray(self.x, float), numpy.asarray(self.values, float)])
-
-    def to_pandas(self) -> Any:
-        """A pandas.Series of the values over x. Needs pandas."""
-        import pandas
-
-        return pandas.Series(self.values, index=pandas.Index(self.x, name="step"), name=f"{self.metric} of {self.rank}")
-
-
-def _value(number: Any) -> float:
-    """JSON has no words for what is not finite: they are texts."""
-    return float("nan") if number is None else float(number)
 
 
 class Job:
@@ -133,67 +102,71 @@ class Job:
         return self.daemon.events(self.id, after)
 
 
-def _data_directory() -> pathlib.Path:
-    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return pathlib.Path(base) / "lockstep"
+class _Wait:
+    """What waiting for a job's end remembers between two looks, whoever looks."""
 
+    def __init__(self, id: str, timeout: Optional[float], check: bool):  # noqa: A002
+        self._id, self._timeout, self._check = id, timeout, check
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._pause = _POLL_SECONDS[0]
+        self._silent_since: Optional[float] = None
 
-def _config() -> Dict[str, str]:
-    """url, token-file and fingerprint of ~/.config/lockstep/config.toml, which `lockstep login` writes."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    path = pathlib.Path(base) / "lockstep" / "config.toml"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return {}
-    found = {}
-    for line in text.splitlines():
-        name, equals, value = line.partition("=")
-        if equals and not name.lstrip().startswith("#"):
-            found[name.strip()] = value.strip().strip("\"'")
-    return found
+    def is_over(self, job: dict) -> bool:
+        """JobFailed if it is, but has not succeeded."""
+        self._silent_since = None
+        if job["state"] not in FINAL:
+            return False
+        if self._check and job["state"] != "succeeded":
+            raise JobFailed(job)
+        return True
 
+    def no_answer(self, error: DaemonError) -> None:
+        """Raises it, unless lockstepd may be on its way back."""
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        if error.status not in (0, 503) or now - self._silent_since > _SILENT_SECONDS:
+            raise error
 
-def _read(path: Union[str, pathlib.Path]) -> str:
-    try:
-        return pathlib.Path(path).expanduser().read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
-def _is_loopback(url: str) -> bool:
-    host = urllib.parse.urlsplit(url).hostname or ""
-    return host == "localhost" or host == "::1" or (host.startswith("127.") and host.replace(".", "").isdigit())
+    def pause(self) -> float:
+        """Seconds until the next look; TimeoutError: there is none."""
+        left = None if self._deadline is None else self._deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError(f"{self._id}: not ended after {self._timeout} s")
+        pause, self._pause = self._pause, min(self._pause * 1.5, _POLL_SECONDS[1])
+        return pause if left is None else min(pause, left)
 
 
 class Daemon:
     """A lockstepd.
 
     Found as the command line finds it: the arguments, else LOCKSTEP_URL and LOCKSTEP_TOKEN, else what `lockstep
-    login` wrote, else this user's own on this machine. fingerprint: SHA-256 of the certificate, in hexadecimal, for
-    https:// (LOCKSTEP_FINGERPRINT); without one the system's authorities count. timeout: seconds for one request.
+    login` wrote, else this user's own on this machine, by its data directory (LOCKSTEP_DATA_DIR). fingerprint: SHA-256
+    of the certificate, in hexadecimal, for https:// (LOCKSTEP_FINGERPRINT); without one the system's authorities count.
+    timeout: seconds for one request. A path of the address stands before that of each request: a proxy's.
     """
 
     def __init__(self, url: str = "", token: str = "", fingerprint: str = "", timeout: float = 30.0):
-        config = _config()
-        data = _data_directory()
-        own = False
+        config = _found.config_file()
+        data = _found.data_directory()
         self.url = url or os.environ.get("LOCKSTEP_URL", "") or config.get("url", "")
-        if not self.url:
-            self.url = _read(data / "url") or DEFAULT_URL
-            own = True
-        self.url = self.url.rstrip("/")
-        if config.get("url", "").rstrip("/") not in ("", self.url):
+        guessed = not self.url
+        if guessed:
+            self.url = _found.read(data / "url") or _found.DEFAULT_URL
+        self.url = _found.with_scheme(self.url).rstrip("/")
+        if config.get("url", "") and not _found.same_daemon(config["url"], self.url):
             config = {}  # it speaks of another daemon
-        own = own or _is_loopback(self.url)
-        self.token = token or os.environ.get("LOCKSTEP_TOKEN", "")
-        if not self.token and config.get("token-file"):
-            self.token = _read(config["token-file"])
-        if not self.token and own:
-            self.token = _read(data / "token")
+        own = guessed or _found.is_loopback(self.url)
         self.fingerprint = fingerprint or os.environ.get("LOCKSTEP_FINGERPRINT", "") or config.get("fingerprint", "")
         if not self.fingerprint and own and self.url.startswith("https://"):
-            self.fingerprint = _read(data / "fingerprint")
+            self.fingerprint = _found.read(data / "fingerprint")
+        self._data: Optional[pathlib.Path] = None  # whose lockstepd alone may see the token
+        self.token = token or os.environ.get("LOCKSTEP_TOKEN", "")
+        if not self.token and config.get("token-file"):
+            self.token = _found.read(config["token-file"])
+        if not self.token and own:
+            self.token = _found.read(data / "token")
+            if guessed and not (self.fingerprint and self.url.startswith("https://")):
+                self._data = data
         self.timeout = timeout
 
     def __repr__(self) -> str:
@@ -201,16 +174,17 @@ class Daemon:
 
     # --- requests -------------------------------------------------------------------------------
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise DaemonError(f"{self.url}: not an address of a lockstepd")
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
+        try:
+            scheme, host, port = _found.place_of(self.url)
+        except ValueError as error:
+            raise DaemonError(str(error)) from None
+        if scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=timeout)
         context = ssl.create_default_context()
         if self.fingerprint:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # its certificate is compared instead, before anything is sent
-        connection = http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=context)
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
         connection.connect()
         if self.fingerprint:
             shown = hashlib.sha256(connection.sock.getpeercert(binary_form=True) or b"").hexdigest()
@@ -223,6 +197,10 @@ class Daemon:
     def request(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None,
                 timeout: Optional[float] = None) -> Tuple[int, bytes]:
         """(status, body) of one request; DaemonError if there is no answer."""
+        if self.token and self._data is not None and not _found.is_held(self._data):
+            # Whoever listens at its old address by now is somebody else. With TLS its certificate tells.
+            raise DaemonError(f"no lockstepd runs with the data directory {self._data}: start it with lockstepd; another "
+                              "one: lockstep.Daemon(url), LOCKSTEP_URL, lockstep login")
         sent = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         sent.update(headers or {})
         data = None
@@ -232,7 +210,7 @@ class Daemon:
         connection = None
         try:
             connection = self._connect(timeout or self.timeout)
-            connection.request(method, path, data, sent)
+            connection.request(method, urllib.parse.urlsplit(self.url).path + path, data, sent)
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
@@ -278,37 +256,29 @@ class Daemon:
 
     def jobs(self, **filters: Any) -> Iterator[dict]:
         """The documents of all jobs, the newest first. filters: state, user, name, label."""
-        cursor = ""
-        while True:
-            query = {name: value for name, value in filters.items() if value is not None}
-            if cursor:
-                query["cursor"] = cursor
-            page = self.call("GET", "/v1/jobs?" + urllib.parse.urlencode(query))
-            yield from page["items"]
-            cursor = page.get("next_cursor") or ""
-            if not cursor:
-                return
+        cursor: Optional[str] = ""
+        while cursor is not None:
+            items, cursor = self._jobs_page(filters, cursor)
+            yield from items
+
+    def _jobs_page(self, filters: Mapping[str, Any], cursor: str) -> Tuple[List[dict], Optional[str]]:
+        query = {name: value for name, value in filters.items() if value is not None}
+        if cursor:
+            query["cursor"] = cursor
+        page = self.call("GET", "/v1/jobs?" + urllib.parse.urlencode(query))
+        return page["items"], page.get("next_cursor") or None
 
     def wait(self, id: str, timeout: Optional[float] = None, check: bool = True) -> dict:  # noqa: A002
         """See Job.wait(). lockstepd may be restarted meanwhile: a minute without an answer is waited out."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause, silent_since = _POLL_SECONDS[0], None
+        waiting = _Wait(id, timeout, check)
         while True:
             try:
                 job = self.get(id)
-                silent_since = None
-                if job["state"] in FINAL:
-                    if check and job["state"] != "succeeded":
-                        raise JobFailed(job)
+                if waiting.is_over(job):
                     return job
             except DaemonError as error:
-                silent_since = silent_since or time.monotonic()
-                if error.status not in (0, 503) or time.monotonic() - silent_since > 60:
-                    raise
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{id}: not ended after {timeout} s")
-            time.sleep(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
-            pause = min(pause * 1.5, _POLL_SECONDS[1])
+                waiting.no_answer(error)
+            time.sleep(waiting.pause())
 
     def cancel(self, id: str) -> None:  # noqa: A002
         """Asks for the end; done already: nothing happens."""
@@ -328,25 +298,37 @@ class Daemon:
         return data.decode("utf-8", "replace")
 
     def series(self, id: str, metric: str = "loss", **parameters: Any) -> Dict[int, Series]:  # noqa: A002
-        """{rank: Series} of a metric. parameters: ranks="0-7", x="step" or "time", from_=, to=, points=800."""
+        """{rank: Series} of a metric, of every rank that has values. parameters: ranks="0-7" or [0, 7], x="step" or
+        "time", from_=, to=, points=800. Of thousands of ranks that is much: ask for fewer points, or fewer ranks."""
         query = {name.rstrip("_"): value for name, value in parameters.items()}
-        answer = self.call("GET", f"/v1/jobs/{id}/series?" + urllib.parse.urlencode({"metric": metric, **query}))
+        ranks = query.pop("ranks", "all")
+        if ranks == "all":
+            ranks = range(self.call("GET", f"/v1/jobs/{id}/ranks?limit=1")["total"])
         found = {}
-        for one in answer["series"]:
-            series = Series(one["rank"], metric)
-            for x, low, high, last in one["points"]:
-                series.x.append(_value(x))
-                series.lowest.append(_value(low))
-                series.highest.append(_value(high))
-                series.values.append(_value(last))
-            found[one["rank"]] = series
+        for some in rank_sets(ranks):
+            asked = urllib.parse.urlencode({"metric": metric, "ranks": some, **query})
+            for one in self.call("GET", f"/v1/jobs/{id}/series?{asked}")["series"]:
+                series = Series(one["rank"], metric)
+                for x, low, high, last in one["points"]:
+                    series.x.append(value_of(x))
+                    series.lowest.append(value_of(low))
+                    series.highest.append(value_of(high))
+                    series.values.append(value_of(last))
+                found[one["rank"]] = series
         return found
 
     def ranks(self, id: str) -> List[dict]:  # noqa: A002
         return self.call("GET", f"/v1/jobs/{id}/ranks")["items"]
 
     def events(self, id: str, after: int = 0) -> List[dict]:  # noqa: A002
-        return self.call("GET", f"/v1/jobs/{id}/events?after={int(after)}&limit=1000")["items"]
+        """What happened, the oldest first; after: only what has a higher `seq`."""
+        found: List[dict] = []
+        while True:
+            page = self.call("GET", f"/v1/jobs/{id}/events?after={int(after)}&limit={_EVENTS}")["items"]
+            found += page
+            if len(page) < _EVENTS:
+                return found
+            after = page[-1]["seq"]
 
     def whoami(self) -> dict:
         return self.call("GET", "/v1/whoami")
@@ -355,7 +337,8 @@ class Daemon:
 class AsyncDaemon:
     """Daemon for asyncio: the same functions, to be awaited; waiting holds no thread.
 
-    Each request runs in the loop's default executor.
+    Each request runs in the loop's default executor. The functions of a Job that it returns are not awaited: they
+    block. Ask here by its id.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -364,35 +347,60 @@ class AsyncDaemon:
     async def _run(self, function: Any, *arguments: Any, **options: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(None, lambda: function(*arguments, **options))
 
+    async def request(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None,
+                      timeout: Optional[float] = None) -> Tuple[int, bytes]:
+        return await self._run(self.daemon.request, method, path, body, headers, timeout)
+
+    async def call(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None) -> Any:
+        return await self._run(self.daemon.call, method, path, body, headers)
+
     async def submit(self, specification: Mapping[str, Any], key: Optional[str] = None) -> Job:
         return await self._run(self.daemon.submit, specification, key)
+
+    async def job(self, id: str) -> Job:  # noqa: A002
+        return await self._run(self.daemon.job, id)
 
     async def get(self, id: str) -> dict:  # noqa: A002
         return await self._run(self.daemon.get, id)
 
     async def jobs(self, **filters: Any) -> AsyncIterator[dict]:
-        for job in await self._run(lambda: list(self.daemon.jobs(**filters))):
-            yield job
+        cursor: Optional[str] = ""
+        while cursor is not None:
+            items, cursor = await self._run(self.daemon._jobs_page, filters, cursor)
+            for job in items:
+                yield job
 
     async def wait(self, id: str, timeout: Optional[float] = None, check: bool = True) -> dict:  # noqa: A002
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = _POLL_SECONDS[0]
+        waiting = _Wait(id, timeout, check)
         while True:
-            job = await self.get(id)
-            if job["state"] in FINAL:
-                if check and job["state"] != "succeeded":
-                    raise JobFailed(job)
-                return job
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"{id}: not ended after {timeout} s")
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _POLL_SECONDS[1])
+            try:
+                job = await self.get(id)
+                if waiting.is_over(job):
+                    return job
+            except DaemonError as error:
+                waiting.no_answer(error)
+            await asyncio.sleep(waiting.pause())
 
     async def cancel(self, id: str) -> None:  # noqa: A002
         await self._run(self.daemon.cancel, id)
+
+    async def restart(self, id: str) -> None:  # noqa: A002
+        await self._run(self.daemon.restart, id)
+
+    async def checkpoint(self, id: str) -> None:  # noqa: A002
+        await self._run(self.daemon.checkpoint, id)
 
     async def logs(self, id: str, rank: int = 0, tail: Optional[int] = None) -> str:  # noqa: A002
         return await self._run(self.daemon.logs, id, rank, tail)
 
     async def series(self, id: str, metric: str = "loss", **parameters: Any) -> Dict[int, Series]:  # noqa: A002
         return await self._run(self.daemon.series, id, metric, **parameters)
+
+    async def ranks(self, id: str) -> List[dict]:  # noqa: A002
+        return await self._run(self.daemon.ranks, id)
+
+    async def events(self, id: str, after: int = 0) -> List[dict]:  # noqa: A002
+        return await self._run(self.daemon.events, id, after)
+
+    async def whoami(self) -> dict:
+        return await self._run(self.daemon.whoami)

@@ -7,6 +7,10 @@
 The function and its arguments are pickled into a folder that the nodes must see (default: `.lockstep/jobs` where the
 caller is), with cloudpickle if that is installed: then also functions of a notebook and lambdas. Without it the
 function must be importable by its module's name. The job runs in the caller's directory, with its Python.
+
+The folder is its owner's alone (mode 0700): a pickle runs code of whoever wrote it. The ranks must therefore run as the
+caller. Where one account's lockstepd runs the jobs of several people they do not, and cannot read it: submit a
+specification there.
 """
 
 import os

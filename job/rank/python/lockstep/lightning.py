@@ -17,7 +17,7 @@ else:
     from lightning.pytorch.loggers.logger import Logger
 
 import lockstep
-from lockstep._measure import Clock, Later, numbers
+from lockstep._measure import END_SECONDS, Clock, Later, numbers
 
 __all__ = ["LockstepCallback", "LockstepLogger"]
 
@@ -71,7 +71,10 @@ class LockstepCallback(Callback):
         self._clock.batch_wanted()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._later.flush(True)
+        self._later.flush(END_SECONDS)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._later.flush(END_SECONDS)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Dict[str, Any]) -> None:
         lockstep.phase("checkpoint")

@@ -1,0 +1,80 @@
+"""Where the daemon is and whose token it gets, as the command line finds it (job/cli/access.cpp)."""
+
+import fcntl
+import os
+import pathlib
+import struct
+import urllib.parse
+from typing import Dict, Tuple, Union
+
+DEFAULT_URL = "http://127.0.0.1:8470"
+DEFAULT_PORT = 8470  # of an address without one
+
+
+def data_directory() -> pathlib.Path:
+    own = os.environ.get("LOCKSTEP_DATA_DIR", "")
+    if own:
+        return pathlib.Path(own)
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return pathlib.Path(base) / "lockstep"
+
+
+def config_file() -> Dict[str, str]:
+    """url, token-file and fingerprint of ~/.config/lockstep/config.toml, which `lockstep login` writes."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    path = pathlib.Path(base) / "lockstep" / "config.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    found = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not name.lstrip().startswith("#"):
+            found[name.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def read(path: Union[str, pathlib.Path]) -> str:
+    try:
+        return pathlib.Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def is_loopback(url: str) -> bool:
+    host = urllib.parse.urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or (host.startswith("127.") and host.replace(".", "").isdigit())
+
+
+def with_scheme(url: str) -> str:
+    return url if "://" in url or not url else "http://" + url
+
+
+def place_of(url: str) -> Tuple[str, str, int]:
+    """(scheme, host, port); ValueError: it is no address of a lockstepd."""
+    parts = urllib.parse.urlsplit(with_scheme(url))
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(f"{url}: not an address of a lockstepd")
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORT
+
+
+def same_daemon(one: str, other: str) -> bool:
+    try:
+        return place_of(one) == place_of(other)
+    except ValueError:
+        return False
+
+
+def is_held(data: pathlib.Path) -> bool:
+    """Whether a lockstepd runs with this data directory: it holds a lock in it."""
+    whole = "hhqqi4x"  # struct flock: type, whence, start, length, process
+    try:
+        lock = os.open(data / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            asked = struct.pack(whole, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            return struct.unpack(whole, fcntl.fcntl(lock, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK
+        finally:
+            os.close(lock)
+    except OSError:
+        return False
