@@ -134,6 +134,48 @@ test('a new job after one again with changes begins with nothing of that', async
   assert.equal(await page.getByText('Different from the job it was').count(), 0);
 });
 
+test('the PromQL of a chart has a name that is exported', async () => {
+  await goTo(`#/jobs/${jobs.fast.id}`);
+  await page.getByRole('button', {name: 'Step time: table, files and commands'}).click();
+  await page.getByRole('menuitem', {name: 'Copy PromQL'}).click();
+  const copied = await page.getByText('Copied: quantile').innerText();
+  const name = copied.match(/lockstep_\w+/)[0];
+  const exported = await (await daemon.request('GET', 'metrics')).text();
+  assert.ok(exported.includes(`\n${name}{job_id="${jobs.fast.id}"`), copied);
+});
+
+test('the median beside a rank is of all ranks', async () => {
+  const [asked] = await Promise.all([page.waitForRequest(/series\?.*stat=median/), goTo(`#/jobs/${jobs.fast.id}/ranks/1`)]);
+  assert.match(asked.url(), /ranks=all/);
+  await has(page, /median of all [\d.]+ .?s/);
+});
+
+test('runs that are compared go on', async () => {
+  await goTo(`#/compare?jobs=${jobs.fast.id},${jobs.wordy.id}`);
+  const steps = page.getByRole('region', {name: 'Runs'}).getByRole('row', {name: /^step/});
+  const first = await steps.innerText();
+  await until(async () => (await steps.innerText()) !== first, first);
+});
+
+test('every time is local', async () => {
+  const runs = [await daemon.submit('twice', 'good', {steps: 1, perNode: 1}), await daemon.submit('twice', 'good', {steps: 1, perNode: 1})];
+  for (const {id} of runs) await daemon.waitFor(id, (job) => job.state === 'succeeded', 'it ends');
+  const tab = await browser.tab({timezoneId: 'Asia/Kolkata'});
+  await signIn(tab, daemon, daemon.token, `#/jobs/${runs[1].id}/config`);
+  const local = new Intl.DateTimeFormat('en-GB', {timeZone: 'Asia/Kolkata', hour: '2-digit', minute: '2-digit'}).format(new Date(runs[0].submitted_at));
+  const select = tab.getByLabel('Another run of that name');
+  await until(async () => (await select.innerText()).includes(local), async () => `${local}: ${await select.innerText()}`);
+  await tab.goto(`${daemon.url}#/compare`);
+  await until(async () => (await tab.getByLabel('Add a run').innerText()).includes(`twice · succeeded · ${local}`), async () => `${local}: ${await tab.getByLabel('Add a run').innerText()}`);
+  await tab.context().close();
+});
+
+test('a link that is spent takes somebody who is signed in where it leads', async () => {
+  await goTo(`#/signin?code=spent&next=/jobs/${jobs.fast.id}`);
+  await page.getByRole('heading', {name: 'fast'}).waitFor();
+  await has(page, /This link has been used .*; you are signed in as/);
+});
+
 test('what a rank has printed stays while lockstepd is away, and goes on without a gap', async () => {
   await goTo(`#/jobs/${jobs.wordy.id}/logs?rank=1`);
   const steps = async () => (await linesOf(log(1))).map((line) => Number(line.match(/^step (\d+)\//)?.[1])).filter(Boolean);
@@ -143,9 +185,19 @@ test('what a rank has printed stays while lockstepd is away, and goes on without
   assert.ok((await steps()).includes(last), await log(1).innerText());
   await daemon.start();
   await until(async () => (await steps()).at(-1) > last + 20, async () => `it goes on after ${last}: ${await log(1).innerText()}`);
-  assert.equal(await page.getByRole('alert').count(), 0);
+  await page.getByRole('alert').first().waitFor({state: 'detached'});
   const all = await steps();
   assert.deepEqual(all, all.map((_, i) => all[0] + 10 * i));
+});
+
+test('a link is not said to be spent when lockstepd does not answer', async () => {
+  await goTo('#/jobs');
+  await has(page, 'wordy');
+  await daemon.kill9();
+  await goTo('#/signin?code=unasked&next=/queue');
+  await page.getByRole('alert').getByText('lockstepd does not answer').waitFor();
+  assert.equal(await page.getByText('This link has been used').count(), 0);
+  await daemon.start();
 });
 
 test('no page broke the content policy, asked another host or threw', () => {

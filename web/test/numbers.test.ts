@@ -63,3 +63,11 @@ it('a CSV reads back', () => {
   expect(csv(['step', 'a "b", c'], [1, 2], [[0.5, null]])).toBe('step,"a ""b"", c"\r\n1,0.5\r\n2,\r\n');
   expect(shellWord("it's")).toBe(`'it'\\''s'`);
 });
+
+it('PromQL has the names that are exported, or there is none', () => {
+  // step_seconds was lockstep_rank_step_seconds, which there is not.
+  expect(promQl('ls-1', 'step_seconds')).toBe('quantile(0.5, lockstep_rank_step_time_seconds{job_id="ls-1"})');
+  expect(promQl('ls-1', 'data_wait_seconds')).toBe('quantile(0.5, lockstep_rank_data_wait_seconds{job_id="ls-1"})');
+  expect(promQl('ls-1', 'tokens')).toBe('quantile(0.5, rate(lockstep_rank_tokens_total{job_id="ls-1"}[5m]))');
+  expect(promQl('ls-1', 'accuracy')).toBeUndefined();
+});

@@ -1,8 +1,8 @@
 import {describe as suite, expect, it} from 'vitest';
-import {causeLine, describe, lastFrames, marksOf, phasesOf} from '../src/lib/story';
+import {causeLine, describe, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf} from '../src/lib/story';
 import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
 import {MessageReader} from '../src/lib/sse';
-import type {Job, JobEvent} from '../src/types';
+import type {Job, JobEvent, Page} from '../src/types';
 
 const at = (s: number) => new Date(1.7e12 + s * 1000).toISOString();
 const job = {
@@ -33,6 +33,16 @@ suite('story', () => {
     expect(describe({seq: 1, time: at(1), kind: 'attempt_ended', attempt: 1, data: {cause: {class: 'none', message: ''}}})).toEqual({text: 'Attempt 1 is over', weight: 'plain'});
     expect(describe({seq: 1, time: at(1), kind: 'rank_exited', rank: 2, node: 'n1', data: {exit_code: 1, signal: 0, error_type: 'KeyError', error: "'x'"}}).text).toBe("rank 2 on n1 failed with exit code 1: KeyError: 'x'");
     expect(describe({seq: 1, time: at(1), kind: 'something_new', data: {message: 'hello'}}).text).toBe('something new: hello');
+  });
+  it('of more events than are kept the newest are there, the failure among them', async () => {
+    const last = kMostEvents + 2500;
+    const pages = async (after: string): Promise<Page<JobEvent>> => {
+      const items = Array.from({length: Math.min(1000, last - Number(after))}, (_, i): JobEvent => ({seq: Number(after) + 1 + i, time: at(0), kind: 'rank_exited'}));
+      const end = items[items.length - 1]!.seq;
+      return {items, next_cursor: end < last ? String(end) : undefined};
+    };
+    const all = await newestEvents(pages);
+    expect([all.length, all[0]!.seq, all[all.length - 1]!.seq]).toEqual([kMostEvents, 2501, last]);
   });
   it('the cause is its exception, the traceback its end', () => {
     expect(causeLine({class: 'rank_exit', message: 'm', exception: {type: 'ValueError', message: 'no'}})).toBe('ValueError: no');

@@ -25,9 +25,12 @@ export function seriesCommand(id: string, metric: string, ranks?: string): strin
   return `lockstep series ${id} ${shellWord(metric)}${ranks ? ` --ranks ${ranks}` : ''}`;
 }
 
-/** What Prometheus has of a metric that ranks report. */
-export function promQl(id: string, metric: string): string {
-  return `quantile(0.5, lockstep_rank_${metric}{job_id="${id}"})`;
+/** What Prometheus has of a metric that ranks report, if it has it. */
+export function promQl(id: string, metric: string): string | undefined {
+  const counter = /^(samples|tokens|checkpoint_seconds)$/.test(metric);
+  if (!counter && !/^(loss|grad_norm|learning_rate|(step|busy|comm_wait|data_wait)_seconds)$/.test(metric)) return undefined;
+  const all = `lockstep_rank_${metric.replace('step_', 'step_time_')}${counter ? '_total' : ''}{job_id="${id}"}`;
+  return `quantile(0.5, ${counter ? `rate(${all}[5m])` : all})`;
 }
 
 export function fileName(...parts: string[]): string {

@@ -1,5 +1,5 @@
 // What happened to a job, from its events and attempts: sentences, marks on a time axis, phases.
-import type {Cause, Job, JobEvent} from '../types';
+import type {Cause, Job, JobEvent, Page} from '../types';
 import {count, plural, seconds} from './format';
 
 export type Weight = 'bad' | 'warn' | 'good' | 'plain' | 'quiet';
@@ -179,3 +179,15 @@ export const sizeText = (job: Job): string => {
   const ranks = ranksOf(job);
   return ranks ? `${plural(ranks, 'rank')} on ${plural(job.resources.nodes ?? 1, 'node')}` : '';
 };
+
+export const kMostEvents = 20_000;
+/** Every event of a job, oldest first; of more than kMostEvents the newest, the last failure among them. */
+export async function newestEvents(ask: (after: string) => Promise<Page<JobEvent>>): Promise<JobEvent[]> {
+  let all: JobEvent[] = [];
+  for (let after: string | undefined = '0'; after !== undefined;) {
+    const page: Page<JobEvent> = await ask(after);
+    all = [...all, ...page.items].slice(-kMostEvents);
+    after = page.next_cursor;
+  }
+  return all;
+}

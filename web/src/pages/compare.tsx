@@ -2,7 +2,7 @@
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
-import {count, metricTitle, metricValue, seconds} from '../lib/format';
+import {count, dateTime, metricTitle, metricValue, seconds} from '../lib/format';
 import {diffJson} from '../lib/spec';
 import {align, nearestIndex, smooth} from '../lib/series';
 import type {Job, Page, Series} from '../types';
@@ -48,16 +48,18 @@ function near(line: Line, x: number[], step: number): number | undefined {
 export function Compare(): JSX.Element {
   const ids = (query.value['jobs'] ?? '').split(',').filter((id) => /^ls-/.test(id)).slice(0, kMost);
   const adding = useSignal('');
+  const over = useSignal(false);
   const {state: list} = useWork<Page<Job>>('compare list', (stop) => get(`v1/jobs?limit=100&fields=id,name,state,submitted_at,user,framework,labels,resources`, stop));
   const {state} = useWork<Run[]>(ids.length ? `compare ${ids}` : undefined, (stop) => Promise.all(ids.map(async (id): Promise<Run> => {
     const [job, spec, metrics] = await Promise.all([get<Job>(`v1/jobs/${id}`, stop), get<Record<string, unknown>>(`v1/jobs/${id}/spec`, stop), get<{items: string[]}>(`v1/jobs/${id}/metrics`, stop)]);
     return {job, spec, metrics: metrics.items};
-  })));
+  })), over.value ? undefined : 5);
+  over.value = !!state.value.value?.every((run) => isOver(run.job));
   const set = (next: string[]) => setQuery({jobs: next.join(',')});
   const others = (list.value.value?.items ?? []).filter((job) => !ids.includes(job.id) && `${job.name} ${job.id}`.includes(adding.value));
   return <div class="page"><h1 class="page-title">Compare</h1>
     <div class="filters"><input type="search" placeholder="Find a run" aria-label="Find a run" value={adding.value} onInput={(event) => { adding.value = event.currentTarget.value; }} />
-      <select aria-label="Add a run" value="" onChange={(event) => set([...ids, event.currentTarget.value].slice(-kMost))}><option value="">add a run ({others.length})</option>{others.slice(0, 100).map((job) => <option key={job.id} value={job.id}>{job.name} · {job.state} · {job.submitted_at.slice(5, 16).replace('T', ' ')}</option>)}</select></div>
+      <select aria-label="Add a run" value="" onChange={(event) => set([...ids, event.currentTarget.value].slice(-kMost))}><option value="">add a run ({others.length})</option>{others.slice(0, 100).map((job) => <option key={job.id} value={job.id}>{job.name} · {job.state} · {dateTime(seconds(job.submitted_at))}</option>)}</select></div>
     {ids.length === 0 ? <Empty title="Choose two runs or more">Add them above, or tick them in the list of <a href="#/jobs">jobs</a>.</Empty>
       : <Show asked={state.value} what="the runs">{(runs) => {
         const paths = runs.map((run) => diffJson(runs[0]!.spec, run.spec));

@@ -1,6 +1,7 @@
 // The specification, the batch script, and what is different from a run before.
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
+import {dateTime, seconds} from '../lib/format';
 import {diffJson} from '../lib/spec';
 import {download, fileName} from '../lib/export';
 import type {Job, Page} from '../types';
@@ -28,7 +29,7 @@ export function Config({job}: JobPageProps): JSX.Element {
   const {state: before} = useWork<Record<string, unknown>>(other ? `spec ${other}` : undefined, (stop) => get(`v1/jobs/${other}/spec`, stop));
   const text = JSON.stringify(spec.value.value, null, 2) ?? '';
   return <>
-    {earlier.length > 0 && <Card title="Different from" aside={<select aria-label="Another run of that name" value={other} onChange={(event) => setQuery({with: event.currentTarget.value})}><option value="">choose a run of that name</option>{earlier.map((one) => <option key={one.id} value={one.id}>{one.submitted_at.slice(0, 16).replace('T', ' ')} {one.state}</option>)}</select>}>
+    {earlier.length > 0 && <Card title="Different from" aside={<select aria-label="Another run of that name" value={other} onChange={(event) => setQuery({with: event.currentTarget.value})}><option value="">choose a run of that name</option>{earlier.map((one) => <option key={one.id} value={one.id}>{dateTime(seconds(one.submitted_at))} {one.state}</option>)}</select>}>
       {other && <Show asked={before.value} what="the other specification">{(old) => (spec.value.value ? <Diff a={old} b={spec.value.value} names={['then', 'now']} /> : null)}</Show>}</Card>}
     <Card title="Specification" aside={<><CopyButton text={text} label="Copy the specification">Copy</CopyButton><button type="button" class="link-button" onClick={() => download(`${fileName(job.name)}.json`, text, 'application/json')}>Download</button>{maySubmit.value && <a class="button" href={`#/submit?from=${job.id}`}>Again with changes</a>}</>}>
       <Show asked={spec.value} what="the specification">{() => <Code label="Specification" text={text} most={1e6} />}</Show></Card>

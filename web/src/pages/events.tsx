@@ -2,7 +2,7 @@
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {count, seconds, timeOfDay} from '../lib/format';
-import {describe, type Weight} from '../lib/story';
+import {describe, kMostEvents, type Weight} from '../lib/story';
 import {download, fileName} from '../lib/export';
 import type {JobEvent} from '../types';
 import {jobHref, query, setQuery} from '../state/router';
@@ -11,6 +11,7 @@ import type {JobPageProps} from './job';
 
 const kSigns: Record<Weight, string> = {bad: '✕', warn: '!', good: '✓', plain: '·', quiet: '·'};
 const kFold = 4;
+const kShown = 2000;
 
 interface Told {event: JobEvent; text: string; weight: Weight}
 
@@ -45,7 +46,8 @@ export function Events({job, events}: JobPageProps): JSX.Element {
       const shown = folded(all.map((event) => ({event, ...describe(event)})).filter(({event, text}) => (!q['kind'] || event.kind === q['kind']) && (!words || `${text} ${event.node ?? ''} ${event.rank !== undefined ? `rank ${event.rank}` : ''}`.toLowerCase().includes(words))).reverse());
       if (!shown.length) return <Empty title="No event is like that" />;
       let day = '';
-      return <Card><ol class="events" aria-label="Events, newest first">{shown.slice(0, 2000).map((run) => {
+      return <Card>{(all.length >= kMostEvents || shown.length > kShown) && <p class="quiet">{shown.length > kShown && `The newest ${count(kShown)} of ${count(shown.length)} lines: a filter finds the others. `}{all.length >= kMostEvents && `Events before the newest ${count(kMostEvents)} are not read here; the API has them.`}</p>}
+        <ol class="events" aria-label="Events, newest first">{shown.slice(0, kShown).map((run) => {
         const first = run[0]!;
         const date = new Date(first.event.time).toDateString();
         const head = date !== day && (day = date);

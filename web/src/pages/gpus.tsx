@@ -2,7 +2,7 @@
 // reported.
 import type {JSX} from 'preact';
 import {useRef} from 'preact/hooks';
-import {bytes, duration, kNone, percent, seconds, timeOfDay} from '../lib/format';
+import {bytes, count, duration, kNone, percent, seconds, timeOfDay} from '../lib/format';
 import {describe} from '../lib/story';
 import type {RankPage} from '../types';
 import {isOver, useAsk} from '../state/data';
@@ -46,7 +46,7 @@ export function Gpus({job, events}: JobPageProps): JSX.Element {
     const middle = values[values.length >> 1];
     const top = Math.max(what === 'use' || what === 'memory' ? 1 : 0, ...[...history.current.values()].flat().map((one) => of(one) ?? 0));
     const nodes = [...new Set(all.map((one) => one.node))];
-    return <Card title={title} aside={<><span class="quiet">{middle !== undefined && `median ${text(middle)}, from ${text(values[0]!)} to ${text(values[values.length - 1]!)}`}</span>
+    return <Card title={title} aside={<><span class="quiet">{middle !== undefined && `${(page.total ?? 0) > page.items.length ? `of the first ${count(page.items.length)} of ${count(page.total)} ranks: ` : ''}median ${text(middle)}, from ${text(values[0]!)} to ${text(values[values.length - 1]!)}`}</span>
       <Segments label="Show" value={what} options={Object.entries(kWhat).map(([key, one]): [What, string] => [key as What, one.title])} set={(show) => setQuery({show: show === 'use' ? undefined : show})} /></>}>
       {nodes.map((node) => <section key={node} class="gpu-node" aria-label={node}><h3><bdi>{node}</bdi></h3><ul class="gpu-grid">{all.filter((one) => one.node === node).slice(0, kShown).map(({key, rank, gpu}) => {
         const value = of(gpu);

@@ -1,11 +1,10 @@
 // One rank beside all: where its time goes, its curves against the median, what it printed, what happened to it.
 import type {JSX} from 'preact';
 import {bytes, count, duration, kNone, loose, metricValue, number, percent, seconds, timeOfDay} from '../lib/format';
-import {median} from '../lib/series';
 import {describe} from '../lib/story';
-import type {Rank, RankPage} from '../types';
-import {get} from '../state/api';
-import {isOver, useWork} from '../state/data';
+import type {Rank, RankPage, Series} from '../types';
+import {get, parameters} from '../state/api';
+import {isOver, useAsk, useWork} from '../state/data';
 import {jobHref} from '../state/router';
 import {Card, Empty, Safe, Show, State, Tile} from '../ui/basics';
 import {kFirstMetrics, MetricChart, useView, ViewBar} from '../ui/metric';
@@ -15,6 +14,8 @@ import {useMetricNames} from './ranks';
 import type {JobPageProps} from './job';
 
 const kParts: [keyof Rank & string, string, string][] = [['busy_seconds', 'Compute', 'productive'], ['comm_wait_seconds', 'Wait for other ranks', 'rendezvous'], ['data_wait_seconds', 'Wait for data', 'lost']];
+
+const kNewest = 30;  // steps
 
 function Split({one, label}: {one: Partial<Rank>; label: string}): JSX.Element | null {
   const parts = kParts.map(([key, title, look]) => ({title, look, value: loose(one[key] as number) ?? 0})).filter((part) => part.value > 0);
@@ -30,18 +31,19 @@ export function RankView({job, events, rest}: JobPageProps): JSX.Element {
   const view = useView();
   const marks = useMarks(job, events.value.value, view);
   const names = useMetricNames(job.id, over);
-  const {state, again} = useWork<{one?: Rank; all: RankPage}>(`rank ${job.id} ${rank}`, async (stop) => {
-    const [own, all] = await Promise.all([get<RankPage>(`v1/jobs/${job.id}/ranks?offset=${rank}&limit=1`, stop), get<RankPage>(`v1/jobs/${job.id}/ranks?limit=256`, stop)]);
-    return {one: own.items.find((each) => each.rank === rank), all};
-  }, over ? undefined : 2);
+  const {state, again} = useAsk<RankPage>(`v1/jobs/${job.id}/ranks?offset=${rank}&limit=1`, over ? undefined : 2);
+  // Of every rank's last value in the newest steps.
+  const {state: middles} = useWork<{items: Series[]}>(`medians ${job.id}`, (stop) => get(`v1/jobs/${job.id}/series${parameters({metric: [...kParts.map(([key]) => key), 'step_seconds'].join(),
+    ranks: 'all', stat: 'median', points: 1, from: job.step && job.step - kNewest})}`, stop), over ? undefined : 5);
   const charts = [...kFirstMetrics, ...(names ?? [])].filter((name, i, all) => names?.includes(name) && all.indexOf(name) === i).slice(0, 6);
   const own = (events.value.value ?? []).filter((event) => event.rank === rank || (event.kind === 'anomaly' && event.rank === rank)).slice(-12).reverse();
-  return <Show asked={state.value} what={`rank ${rank}`} again={again}>{({one, all}) => {
-    if (!one) return <Empty title={`This job has no rank ${rank}`}>{all.total !== undefined && <a href={jobHref(job.id, 'ranks')}>It has {count(all.total)}</a>}</Empty>;
-    const middle = (key: 'busy_seconds' | 'step_seconds' | 'comm_wait_seconds' | 'data_wait_seconds') => median(all.items.map((each) => each[key]));
+  return <Show asked={state.value} what={`rank ${rank}`} again={again}>{(page) => {
+    const one = page.items.find((each) => each.rank === rank);
+    if (!one) return <Empty title={`This job has no rank ${rank}`}>{page.total !== undefined && <a href={jobHref(job.id, 'ranks')}>It has {count(page.total)}</a>}</Empty>;
+    const middle = (key: 'busy_seconds' | 'step_seconds' | 'comm_wait_seconds' | 'data_wait_seconds') => middles.value.value?.items.find((each) => each.metric === key)?.bands?.median?.[0] ?? undefined;
     const busy = loose(one.busy_seconds);
     const ratio = busy !== undefined && middle('busy_seconds') ? busy / middle('busy_seconds')! : undefined;
-    const total = all.total ?? all.items.length;
+    const total = page.total ?? rank + 1;
     return <>
       <div class="rank-head"><h2>Rank {rank}</h2><State state={one.state} /><span class="quiet">{one.node && <>on <a href={`#/nodes?node=${encodeURIComponent(one.node)}`}><bdi>{one.node}</bdi></a>, </>}local rank {one.local_rank}{one.role ? `, ${one.role}` : ''}{one.pid !== undefined && `, pid ${one.pid}`}{one.exit_code !== undefined && `, exit code ${one.exit_code}`}{one.signal !== undefined && `, signal ${one.signal}`}</span>
         <span class="grow" />{rank > 0 && <a class="button" href={jobHref(job.id, `ranks/${rank - 1}`)}>← Rank {rank - 1}</a>}{rank + 1 < total && <a class="button" href={jobHref(job.id, `ranks/${rank + 1}`)}>Rank {rank + 1} →</a>}</div>

@@ -1,10 +1,11 @@
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect} from 'preact/hooks';
-import {Safe} from '../ui/basics';
+import {Safe, say} from '../ui/basics';
 import {Logo} from '../ui/shell';
+import type {ApiError} from '../state/api';
 import {place} from '../state/router';
-import {signIn} from '../state/session';
+import {identity, signIn, whoAmI} from '../state/session';
 
 /** Where to go once signed in: only within this page. */
 function next(): string {
@@ -21,13 +22,27 @@ export function SignIn(): JSX.Element {
     busy.value = true;
     error.value = '';
     const target = next();
-    try {
-      await signIn(secret);
+    const enterIn = () => {
       // The code is spent; it goes from the address and from the history.
       history.replaceState(null, '', target);
       dispatchEvent(new HashChangeEvent('hashchange'));
+    };
+    try {
+      await signIn(secret);
+      enterIn();
     } catch (failed) {
-      error.value = 'code' in secret ? 'This link has been used or is older than a minute. Run lockstep open again, or use a token.' : (failed as Error).message;
+      const {status, message} = failed as ApiError;
+      if ('code' in secret && status === 401) {
+        error.value = 'This link has been used or is older than a minute. Run lockstep open again, or use a token.';
+        // Somebody may be signed in all the same.
+        await whoAmI();
+        if (identity.value) {
+          say(`This link has been used or is older than a minute; you are signed in as ${identity.value.user}`);
+          enterIn();
+        }
+      } else {
+        error.value = message;
+      }
     }
     busy.value = false;
   };

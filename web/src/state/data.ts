@@ -1,6 +1,7 @@
 // Hooks that hold what the API answers.
 import {useSignal, type Signal} from '@preact/signals';
 import {useEffect, useRef} from 'preact/hooks';
+import {kMostEvents, newestEvents} from '../lib/story';
 import type {Job, JobEvent, Page, StepsEvent} from '../types';
 import {ApiError, get} from './api';
 import {listen} from './live';
@@ -113,25 +114,16 @@ export function useJob(id: string): {state: Signal<Asked<Job>>; again: () => voi
   return {state, again};
 }
 
-/** Every event of a job, oldest first; new ones are added as they come. */
+/** The events of a job, oldest first; new ones are added as they come. */
 export function useEvents(id: string): Signal<Asked<JobEvent[]>> {
-  const {state, again} = useWork<JobEvent[]>(`events ${id}`, async (stop) => {
-    const all: JobEvent[] = [];
-    let after: string | undefined = '0';
-    while (after !== undefined && all.length < 20_000) {
-      const page: Page<JobEvent> = await get<Page<JobEvent>>(`v1/jobs/${id}/events?limit=1000&after=${after}`, stop);
-      all.push(...page.items);
-      after = page.next_cursor;
-    }
-    return all;
-  });
+  const {state, again} = useWork<JobEvent[]>(`events ${id}`, (stop) => newestEvents((after) => get<Page<JobEvent>>(`v1/jobs/${id}/events?limit=1000&after=${after}`, stop)));
   useEffect(() => listen([`job.${id}`], (message) => {
     if (message.event === 'ranks' || message.event === 'steps') return;
     try {
       const event = JSON.parse(message.data) as JobEvent;
       const have = state.peek().value;
       if (event.job !== id || !have) return;
-      if (!have.some((one) => one.seq === event.seq)) state.value = {value: [...have, event], loading: false};
+      if (!have.some((one) => one.seq === event.seq)) state.value = {value: [...have, event].slice(-kMostEvents), loading: false};
     } catch {
       // no event of ours
     }
