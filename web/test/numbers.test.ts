@@ -2,7 +2,7 @@ import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
 import {align, smooth, trend, usual, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
-import {csv, shellWord} from '../src/lib/export';
+import {csv, promQl, shellWord} from '../src/lib/export';
 
 describe('format', () => {
   it('numbers', () => {
