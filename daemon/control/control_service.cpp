@@ -20,7 +20,9 @@ constexpr std::size_t kRecentJobs = 1000;  // looked at for ends that agents did
 ControlService::ControlService(ControlContext& context)
     : context_(context),
       history_(context),
-      retention_(context, [this](JobId job) { return remove_over(std::move(job), true); }),
+      retention_(
+          context, [this](JobId job) { return remove_over(std::move(job), true); },
+          [this](const std::string& snapshot) { return snapshot_in_use(snapshot); }),
       ingest_(context, [this](JobActor& actor) {
           if (is_final(actor.job().state)) {
               history_.finish(actor.job().id.value);

@@ -108,6 +108,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Status> remove_over(JobId job, bool checkpoints);
     // submission.cpp
     Status check_rendered(const SubmitRequest& request,
+    bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
                           const std::vector<std::string>& warnings) const;
     Result<std::vector<Event>> make_jobs(const Caller& caller, const SubmitRequest& request);
     struct OnNode {

@@ -56,32 +56,63 @@ DiskUse disk_use(const fs::path& job_directory, std::int64_t most,
     return use;
 }
 
-Status remove_job_files(const fs::path& job_directory, bool with_checkpoints) {
-    std::error_code ec;
-    if (with_checkpoints) {
-        // From one moment to the next: half of a job's folder would look like a job's folder.
-        const fs::path gone =
-            job_directory.parent_path() / (".removed-" + job_directory.filename().string());
-        fs::rename(job_directory, gone, ec);
-        if (ec && ec != std::errc::no_such_file_or_directory) {
-            return fail(Errc::unavailable, job_directory.string() + ": " + ec.message());
-        }
-        fs::remove_all(gone, ec);
-        return ec ? Status{fail(Errc::unavailable, gone.string() + ": " + ec.message())} : Status{};
+std::string folder_below(const fs::path& path, const fs::path& parent) {
+    if (path.empty() || parent.empty()) {
+        return "";
     }
-    for (const fs::directory_entry& one : fs::directory_iterator{job_directory, ec}) {
-        if (one.path().filename() == kCheckpoints) {
+    // "a/b/.." is a/, whose last part is empty.
+    const fs::path below = path.lexically_normal().lexically_relative(parent.lexically_normal());
+    const std::string first = below.empty() ? "" : below.begin()->string();
+    return first == "." || first == ".." ? "" : first;
+}
+
+namespace {
+
+// The first thing that went wrong is told, after all that can go has gone.
+Status remove_below(const fs::path& folder, const char* but) {
+    std::error_code ec;
+    Status out;
+    for (const fs::directory_entry& one : fs::directory_iterator{folder, ec}) {
+        if (but != nullptr && one.path().filename() == but) {
             continue;
         }
         std::error_code failed;
         fs::remove_all(one.path(), failed);
-        if (failed) {
-            return fail(Errc::unavailable, one.path().string() + ": " + failed.message());
+        if (failed && out) {
+            out = fail(Errc::unavailable, one.path().string() + ": " + failed.message());
         }
     }
-    if (ec && ec != std::errc::no_such_file_or_directory) {
-        return fail(Errc::unavailable, job_directory.string() + ": " + ec.message());
+    if (out && ec && ec != std::errc::no_such_file_or_directory) {
+        out = fail(Errc::unavailable, folder.string() + ": " + ec.message());
     }
+    return out;
+}
+
+}  // namespace
+
+Status remove_folder(const fs::path& folder) {
+    // From one moment to the next: half of a job's folder would look like a job's folder.
+    const fs::path gone = folder.parent_path() / (".removed-" + folder.filename().string());
+    std::error_code ec;
+    fs::rename(folder, gone, ec);
+    if (ec && ec != std::errc::no_such_file_or_directory) {
+        return fail(Errc::unavailable, folder.string() + ": " + ec.message());
+    }
+    if (Status done = remove_below(gone, nullptr); !done) {
+        return done;
+    }
+    fs::remove(gone, ec);
+    return ec ? Status{fail(Errc::unavailable, gone.string() + ": " + ec.message())} : Status{};
+}
+
+Status remove_job_files(const fs::path& job_directory, bool with_checkpoints) {
+    if (with_checkpoints) {
+        return remove_folder(job_directory);
+    }
+    if (Status done = remove_below(job_directory, kCheckpoints); !done) {
+        return done;
+    }
+    std::error_code ec;
     fs::remove(job_directory, ec);  // if there were no checkpoints
     return {};
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 namespace lockstep {
 
@@ -25,8 +26,15 @@ struct DiskUse {
 DiskUse disk_use(const std::filesystem::path& job_directory, std::int64_t most,
                  std::chrono::steady_clock::time_point until);
 
+// The folder directly below `parent` that `path` is in, by their names alone; "" = in none.
+std::string folder_below(const std::filesystem::path& path, const std::filesystem::path& parent);
+
 // Removes a job's folder, or all of it but its checkpoints; nothing there is no error. Links are
-// removed, not followed: whoever ran the job could write there. Half done it can be done again.
+// removed, not followed: whoever ran the job could write there. What may not be removed (a folder
+// that the job's user has closed) does not keep the rest. Half done it can be done again.
 Status remove_job_files(const std::filesystem::path& job_directory, bool with_checkpoints);
+
+// Removes a folder from one moment to the next, and then its files; none is no error.
+Status remove_folder(const std::filesystem::path& folder);
 
 }  // namespace lockstep

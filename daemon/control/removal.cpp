@@ -1,10 +1,19 @@
 // Commands of ControlService that make a job none, and where it lies.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_folder.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
 
 namespace lockstep {
+
+bool ControlService::snapshot_in_use(const std::string& snapshot) const {
+    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& one) {
+        return folder_below(one.second->job().spec.working_directory,
+                            context_.settings.snapshots_dir) == snapshot;
+    });
+}
+
 // Why a job that is over has to stay for now.
 Status ControlService::may_go(const std::string& id) const {
     if (const auto nodes = context_.scheduler.leaving(JobId{id})) {
@@ -13,7 +22,13 @@ Status ControlService::may_go(const std::string& id) const {
                                         "; when it has ended, try again");
     }
     for (const auto& [other, actor] : jobs_) {
-        const auto& after = actor->job().spec.after;
+        const JobSpec& spec = actor->job().spec;
+        for (const std::string* path : {&spec.working_directory, &spec.checkpoint.directory}) {
+            if (other != id && folder_below(*path, context_.settings.runs_dir) == id) {
+                return fail(Errc::conflict, other + ", which is not over, uses " + *path);
+            }
+        }
+        const auto& after = spec.after;
         if (!actor->started() && std::find(after.begin(), after.end(), id) != after.end()) {
             return fail(Errc::conflict, other + " waits for it: its specification has after");
         }
@@ -30,6 +45,19 @@ Task<Status> ControlService::remove_over(JobId job, bool checkpoints) {
     const std::string id = job.value;
     if (const Status may = may_go(id); !may) {
         co_return may;
+    }
+    if (checkpoints) {
+        const std::function<Result<std::string>(Database&)> ask = [job](Database& db) {
+            return db.user_of_folder(job);
+        };
+        const auto user = co_await context_.store.read<std::string>(ask);
+        if (!user) {
+            co_return fail(user.error());
+        }
+        if (!user->empty()) {
+            co_return fail(Errc::conflict, *user + " has files in its folder: remove that one " +
+                                               "first, or keep the checkpoints");
+        }
     }
     const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
         return db.job(job);

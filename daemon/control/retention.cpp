@@ -1,5 +1,6 @@
 #include "daemon/control/retention.hpp"
 
+#include "daemon/control/age_limit.hpp"
 #include "daemon/control/job_folder.hpp"
 #include "job/base/log.hpp"
 
@@ -16,15 +17,17 @@ namespace fs = std::filesystem;
 constexpr auto kLookEvery = std::chrono::hours{1};
 constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
-constexpr std::int64_t kDayMillis = 86'400'000;
-constexpr std::int64_t kRemembered = 90 * kDayMillis;  // what Slurm holds is known by it
-// A folder that is not gone by then may never be: the others go on, and it is tried again.
-constexpr auto kFilesPatience = std::chrono::hours{1};
+constexpr std::size_t kClearedAtOnce = 4;
+constexpr UnixMillis kRemembered = 90LL * 86'400'000;  // what Slurm holds is known by it
 
 }  // namespace
 
-Retention::Retention(ControlContext& context, Remove remove)
-    : context_(context), remove_(std::move(remove)), wake_(context.io) {}
+Retention::Retention(ControlContext& context, Remove remove, InUse in_use)
+    : context_(context),
+      remove_(std::move(remove)),
+      in_use_(std::move(in_use)),
+      files_(context.io, kClearedAtOnce),
+      wake_(context.io) {}
 
 void Retention::begin() {
     waiting_ = true;
@@ -41,7 +44,9 @@ Task<void> Retention::tend() {
     while (!ending_) {
         if (std::chrono::steady_clock::now() >= due) {
             due = std::chrono::steady_clock::now() + kLookEvery;
-            waiting_ = true;  // what could not be removed is tried again
+            waiting_ = true;
+            later_.clear();  // what could not be removed is tried again
+            tell_slow();
             co_await remove_old();
         }
         while (std::exchange(waiting_, false) && !ending_) {
@@ -64,30 +69,34 @@ Task<void> Retention::remove_old() {
     if (context_.settings.keep_days <= 0) {
         co_return;
     }
-    const UnixMillis before = now - context_.settings.keep_days * kDayMillis;
-    std::size_t skipped = 0;  // they stay in front: somebody still needs them
+    const auto before = co_await older_than(context_, context_.settings.keep_days);
+    if (!before) {
+        log::error("cannot tell how old jobs are", {{"what", before.error().message}});
+        co_return;
+    }
+    EndedJob after;  // those that somebody still needs are passed over
     std::size_t removed = 0;
-    while (!ending_) {
-        const std::size_t most = kJobsAtOnce + skipped;
-        const std::function<Result<std::vector<JobId>>(Database&)> read =
-            [before, most](Database& db) { return db.ended_before(before, most); };
-        const auto old = co_await context_.store.read<std::vector<JobId>>(read);
+    for (bool more = true; more && !ending_;) {
+        const std::function<Result<std::vector<EndedJob>>(Database&)> read = [limit = *before,
+                                                                              after](Database& db) {
+            return db.ended_before(limit, after, kJobsAtOnce);
+        };
+        const auto old = co_await context_.store.read<std::vector<EndedJob>>(read);
         if (!old) {
             log::error("cannot look for old jobs", {{"what", old.error().message}});
             co_return;
         }
-        std::size_t kept = 0;
-        for (const JobId& job : *old) {
-            auto removing = remove_(job);
+        for (const EndedJob& one : *old) {
+            JobId job = one.job;
+            auto removing = remove_(std::move(job));
             const Status done = co_await std::move(removing);
-            kept += done ? 0 : 1;
             removed += done ? 1 : 0;
         }
-        if (kept == old->size()) {
-            break;
+        more = old->size() == kJobsAtOnce;
+        if (more) {
+            after = old->back();
+            co_await clear_all();
         }
-        skipped = kept;
-        co_await clear_all();
     }
     if (removed > 0) {
         log::info("old jobs removed",
@@ -95,6 +104,19 @@ Task<void> Retention::remove_old() {
     }
 }
 
+void Retention::tell_slow() const {
+    const auto now = std::chrono::steady_clock::now();
+    for (const auto& [job, begun] : clearing_) {
+        if (now - begun >= kLookEvery / 2) {
+            log::warn(
+                "a removed job's files are still being removed: a slow file system, or one that "
+                "does not answer",
+                {{"job", job}});
+        }
+    }
+}
+
+// Begins with as many as there is room for; each that ends asks for the next.
 Task<void> Retention::clear_all() {
     JobId after;
     while (!ending_) {
@@ -107,13 +129,13 @@ Task<void> Retention::clear_all() {
         }
         for (const RemovalRow& row : *rows) {
             after = row.job;
-            if (ending_) {
+            if (ending_ || clearing_.size() >= kClearedAtOnce) {
                 co_return;
             }
-            auto clearing = clear(row);
-            if (const Status done = co_await std::move(clearing); !done) {
-                log::warn("something of a removed job stays for now",
-                          {{"job", row.job.value}, {"what", done.error().message}});
+            const auto now = std::chrono::steady_clock::now();
+            if (!later_.contains(row.job.value) &&
+                clearing_.try_emplace(row.job.value, now).second) {
+                context_.tasks.spawn("removal", clear(row));
             }
         }
         if (rows->size() < kJobsAtOnce) {
@@ -122,7 +144,36 @@ Task<void> Retention::clear_all() {
     }
 }
 
-Task<Status> Retention::clear(RemovalRow removal) {
+Task<void> Retention::clear(RemovalRow removal) {
+    const Status done = co_await clear_one(removal);
+    clearing_.erase(removal.job.value);
+    if (!done) {
+        later_.insert(removal.job.value);
+        log::warn("something of a removed job stays for now",
+                  {{"job", removal.job.value}, {"what", done.error().message}});
+    }
+    hurry();
+}
+
+// The snapshot that goes with its last job, asked now: a job may have come that runs in it. "" = it
+// stays.
+Task<Result<fs::path>> Retention::snapshot_to_remove(const std::string& name) {
+    const fs::path& all = context_.settings.snapshots_dir;
+    // One folder below the snapshots', whatever a label came to say.
+    if (name.empty() || all.empty() || folder_below(all / name, all) != name) {
+        co_return fs::path{};
+    }
+    const std::function<Result<bool>(Database&)> read = [name](Database& db) {
+        return db.snapshot_used(name);
+    };
+    const auto used = co_await context_.store.read<bool>(read);
+    if (!used) {
+        co_return fail(used.error());
+    }
+    co_return *used || in_use_(name) ? fs::path{} : all / name;
+}
+
+Task<Status> Retention::clear_one(const RemovalRow& removal) {
     for (;;) {
         JobId one = removal.job;
         const auto gone = co_await context_.store.remove_history(std::move(one), kChunksAtOnce);
@@ -137,36 +188,37 @@ Task<Status> Retention::clear(RemovalRow removal) {
         }
     }
     const fs::path directory = context_.settings.runs_dir / removal.job.value;
-    fs::path snapshot;
-    // One folder below the snapshots', whatever a label came to say.
-    if (fs::path{removal.snapshot}.filename() == removal.snapshot && removal.snapshot != "." &&
-        removal.snapshot != ".." && !removal.snapshot.empty() &&
-        !context_.settings.snapshots_dir.empty()) {
-        snapshot = context_.settings.snapshots_dir / removal.snapshot;
-    }
-    const std::function<Status()> remove = [directory, snapshot,
-                                            checkpoints = removal.checkpoints]() -> Status {
-        if (Status done = remove_job_files(directory, checkpoints); !done || snapshot.empty()) {
-            return done;
-        }
-        std::error_code ec;
-        fs::remove_all(snapshot, ec);
-        return ec ? Status{fail(Errc::unavailable, snapshot.string() + ": " + ec.message())}
-                  : Status{};
+    const std::function<Status()> files = [directory, checkpoints = removal.checkpoints] {
+        return remove_job_files(directory, checkpoints);
     };
-    const auto until = std::chrono::steady_clock::now() + kFilesPatience;
-    const std::optional<Status> done = co_await files_.run<Status>(remove, until);
-    if (!done && ending_) {
-        co_return Status{};  // the next start goes on
+    auto removing = remove_on_thread(files);
+    if (Status done = co_await std::move(removing); !done || ending_) {
+        co_return done;
     }
-    if (!done) {
-        co_return fail(Errc::timed_out, directory.string() + ": its file system does not answer");
+    const auto snapshot = co_await snapshot_to_remove(removal.snapshot);
+    if (!snapshot) {
+        co_return fail(snapshot.error());
     }
-    if (!*done) {
-        co_return *done;
+    if (!snapshot->empty()) {
+        const std::function<Status()> folder = [path = *snapshot] { return remove_folder(path); };
+        auto also = remove_on_thread(folder);
+        if (Status done = co_await std::move(also); !done || ending_) {
+            co_return done;
+        }
     }
     JobId job = removal.job;  // moved: GCC 12 frees a copy made in the expression twice
     co_return co_await context_.store.removal_done(std::move(job));
+}
+
+// As long as it takes: a file system that hangs may come back, and whoever tried again meanwhile
+// would hang there, too. Status{} without it being done: the daemon ends, the next start goes on.
+Task<Status> Retention::remove_on_thread(std::function<Status()> work) {
+    const std::optional<Status> done =
+        co_await files_.run<Status>(std::move(work), std::chrono::steady_clock::time_point::max());
+    if (!done) {
+        co_return ending_ ? Status{} : Status{fail(Errc::internal, "its files were not removed")};
+    }
+    co_return *done;
 }
 
 void Retention::halt() {

@@ -1,26 +1,19 @@
 // The writing half of ControlService: what is asked for is checked, stored as one transaction and
 // put in line.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_folder.hpp"
 #include "daemon/control/render.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-// The folder of the snapshots' that a job runs in; "" = in none.
-std::string snapshot_of(const JobSpec& spec, const std::filesystem::path& snapshots) {
-    const std::filesystem::path below =
-        std::filesystem::path{spec.working_directory}.lexically_relative(snapshots);
-    const bool inside = !snapshots.empty() && !spec.working_directory.empty() && !below.empty() &&
-                        *below.begin() != ".." && *below.begin() != ".";
-    return inside ? below.begin()->string() : "";
-}
-
-JobRow first_row(const Job& job, const std::string& view, const std::filesystem::path& snapshots) {
+JobRow first_row(const Job& job, const std::string& view, const ControlSettings& settings) {
     JobRow row;
     row.id = job.id;
     row.user = job.user;
@@ -33,8 +26,18 @@ JobRow first_row(const Job& job, const std::string& view, const std::filesystem:
     if (job.sweep) {
         row.labels.emplace_back(kSweepLabel, job.sweep->id);
     }
-    if (std::string snapshot = snapshot_of(job.spec, snapshots); !snapshot.empty()) {
+    if (std::string snapshot = folder_below(job.spec.working_directory, settings.snapshots_dir);
+        !snapshot.empty()) {
         row.labels.emplace_back(kSnapshotLabel, std::move(snapshot));
+    }
+    std::set<std::string> others;
+    for (const std::string* path : {&job.spec.working_directory, &job.spec.checkpoint.directory}) {
+        others.insert(folder_below(*path, settings.runs_dir));
+    }
+    for (const std::string& other : others) {
+        if (!other.empty() && other != job.id.value) {
+            row.labels.emplace_back(kFolderLabel, other);
+        }
     }
     return row;
 }
@@ -268,7 +271,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         auto text = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
         Append append;
         append.events.push_back(event);
-        append.row = first_row(*job, *text, context_.settings.snapshots_dir);
+        append.row = first_row(*job, *text, context_.settings);
         if (jobs.empty()) {
             write.append = std::move(append);
             view = std::move(text);

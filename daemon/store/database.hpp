@@ -113,6 +113,8 @@ struct BatchRow {
 // Under this name the store finds the jobs that run in a snapshot; no label of a user's can have
 // it.
 inline constexpr const char* kSnapshotLabel = "lockstep:snapshot";
+// Likewise the jobs that have files in another job's folder: its id is the value.
+inline constexpr const char* kFolderLabel = "lockstep:folder";
 
 // A job that was removed; see schema/0005_removals.sql.
 struct RemovalRow {
@@ -122,6 +124,19 @@ struct RemovalRow {
     UnixMillis removed_at = 0;
     bool checkpoints = true;  // those below the runs directory go, too
     std::string snapshot{};   // folder that no other job uses, given by the store; "" = none
+};
+
+// Time that nobody saw pass: lockstepd was away, or its clock was set. Milliseconds since the
+// epoch.
+struct ClockGap {
+    UnixMillis began = 0;  // the last look at the clock before it
+    UnixMillis ended = 0;  // the first one after it
+};
+
+// A job that is over, and when it ended: the place of one in the order of age.
+struct EndedJob {
+    UnixMillis finished_at = 0;
+    JobId job{};
 };
 
 struct RowQuery {
@@ -178,6 +193,9 @@ class Database {
     Result<HistorySize> remove_history(const JobId& job, std::size_t most);
     Status removal_done(const JobId& job);  // nothing is left of it
     Status forget_removals(UnixMillis before);
+    // The clock shows `now`. More than `most` since the last look, or since the newest job where
+    // there was none, is a gap; those that a clock set back shows to be none go. All, oldest first.
+    Result<std::vector<ClockGap>> look_at_clock(UnixMillis now, UnixMillis most);
     Status add_token(const TokenRow& token);
     Status use_token(const std::string& id, UnixMillis at);
     Status revoke_token(const std::string& id, UnixMillis at);
@@ -222,7 +240,13 @@ class Database {
     // Of which something may be left, in the order of their ids, beyond `after`.
     Result<std::vector<RemovalRow>> unfinished_removals(const JobId& after, std::size_t limit);
     // Jobs that were over before, without those labelled `keep`; the oldest first.
-    Result<std::vector<JobId>> ended_before(UnixMillis before, std::size_t limit);
+    // Jobs without the label keep that ended before a time, by age, after `after`.
+    Result<std::vector<EndedJob>> ended_before(UnixMillis before, const EndedJob& after,
+                                               std::size_t limit);
+    // Whether a job that is not removed runs in the snapshot.
+    Result<bool> snapshot_used(const std::string& snapshot);
+    // Another job that has files in this one's folder; "" = none.
+    Result<std::string> user_of_folder(const JobId& job);
     Result<std::int64_t> history_bytes(const JobId& job);  // of a job's chunks
     // Of the nodes with names from `first` to `last`, those of which anything is remembered.
     Result<std::map<std::string, NodeSummary>> node_summaries(const std::string& first,

@@ -149,19 +149,73 @@ Result<std::vector<RemovalRow>> Database::unfinished_removals(const JobId& after
     });
 }
 
-Result<std::vector<JobId>> Database::ended_before(UnixMillis before, std::size_t limit) {
-    return guarded("old jobs", [&] {
-        std::vector<JobId> out;
+Result<std::vector<ClockGap>> Database::look_at_clock(UnixMillis now, UnixMillis most) {
+    return guarded("clock", [&] {
         const auto find = impl_->statement(
-            "SELECT id FROM jobs WHERE final = 1 AND finished_at < ? AND id NOT IN (SELECT job "
-            "FROM "
-            "labels WHERE name = 'keep') ORDER BY finished_at LIMIT ?");
-        find->bind(1, before);
-        find->bind(2, static_cast<std::int64_t>(limit));
-        while (find->executeStep()) {
-            out.push_back(JobId{find->getColumn(0).getString()});
+            "SELECT coalesce((SELECT at FROM clock_look), "
+            "(SELECT max(max(submitted_at), max(finished_at)) FROM jobs), ?)");
+        find->bind(1, now);
+        find->executeStep();
+        const UnixMillis last = find->getColumn(0).getInt64();
+        const auto drop = impl_->statement("DELETE FROM clock_gaps WHERE ended > ?");
+        drop->bind(1, now);
+        drop->exec();
+        if (now - last > most) {
+            const auto insert =
+                impl_->statement("INSERT OR REPLACE INTO clock_gaps (began, ended) VALUES (?, ?)");
+            insert->bind(1, last);
+            insert->bind(2, now);
+            insert->exec();
+        }
+        const auto look =
+            impl_->statement("INSERT OR REPLACE INTO clock_look (id, at) VALUES (0, ?)");
+        look->bind(1, now);
+        look->exec();
+        std::vector<ClockGap> out;
+        const auto gaps = impl_->statement("SELECT began, ended FROM clock_gaps ORDER BY began");
+        while (gaps->executeStep()) {
+            out.push_back({gaps->getColumn(0).getInt64(), gaps->getColumn(1).getInt64()});
         }
         return out;
+    });
+}
+
+Result<std::vector<EndedJob>> Database::ended_before(UnixMillis before, const EndedJob& after,
+                                                     std::size_t limit) {
+    return guarded("old jobs", [&] {
+        std::vector<EndedJob> out;
+        const auto find = impl_->statement(
+            "SELECT finished_at, id FROM jobs WHERE final = 1 AND finished_at < ?1 AND "
+            "(finished_at, id) > (?2, ?3) AND id NOT IN (SELECT job FROM labels WHERE name = "
+            "'keep') ORDER BY finished_at, id LIMIT ?4");
+        find->bind(1, before);
+        find->bind(2, after.finished_at);
+        find->bindNoCopy(3, after.job.value);
+        find->bind(4, static_cast<std::int64_t>(limit));
+        while (find->executeStep()) {
+            out.push_back({find->getColumn(0).getInt64(), JobId{find->getColumn(1).getString()}});
+        }
+        return out;
+    });
+}
+
+Result<bool> Database::snapshot_used(const std::string& snapshot) {
+    return guarded("snapshot", [&] {
+        const auto find =
+            impl_->statement("SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1");
+        find->bind(1, kSnapshotLabel);
+        find->bindNoCopy(2, snapshot);
+        return find->executeStep();
+    });
+}
+
+Result<std::string> Database::user_of_folder(const JobId& job) {
+    return guarded("folder of a job", [&]() -> std::string {
+        const auto find = impl_->statement(
+            "SELECT job FROM labels WHERE name = ?1 AND value = ?2 AND job != ?2 LIMIT 1");
+        find->bind(1, kFolderLabel);
+        find->bindNoCopy(2, job.value);
+        return find->executeStep() ? find->getColumn(0).getString() : "";
     });
 }
 

@@ -254,6 +254,13 @@ Task<Status> Store::forget_removals(UnixMillis before) {
     co_return co_await write(std::move(work));
 }
 
+Task<Result<std::vector<ClockGap>>> Store::look_at_clock(UnixMillis now, UnixMillis most) {
+    const std::function<Result<std::vector<ClockGap>>(Database&)> work = [=](Database& db) {
+        return db.look_at_clock(now, most);
+    };
+    co_return co_await write_for<std::vector<ClockGap>>(work);
+}
+
 Task<Status> Store::add_token(TokenRow token, std::string instead_of) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
     std::function<Status(Database&)> work = [shared, old = std::move(instead_of)](Database& db) {

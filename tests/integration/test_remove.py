@@ -64,23 +64,26 @@ class Remove(harness.TestCase):
         self.daemon.cli("rm", job)  # while its agent leaves, it may have to wait a moment
         self.gone(job)
 
-    def test_a_file_system_that_hangs_holds_up_neither_the_daemon_nor_its_end(self):
+    def test_a_file_system_that_hangs_holds_up_neither_the_others_nor_the_daemons_end(self):
         job, other = self.ended(), self.ended()
         self.daemon.stop()
-        self.daemon.preload = BIN.parent / "tests" / "stuck_unlink.so"
+        self.daemon.preload = {"LD_PRELOAD": str(BIN.parent / "tests" / "stuck_unlink.so"),
+                               "STUCK_UNLINK": f".removed-{job}"}
         self.daemon.start()
         self.daemon.cli("rm", job)
         renamed = self.daemon.data / "runs" / f".removed-{job}"
         wait_until(renamed.exists, 20, "its folder is being removed")
         self.daemon.cli("rm", other)
         self.assertEqual(self.ids(), [])
+        wait_until(lambda: not self.runs(other).exists() and
+                   not (self.daemon.data / "runs" / f".removed-{other}").exists(), 20, "the other goes")
         begun = time.monotonic()
         self.assertEqual(self.daemon.stop(), 0)
         self.assertLess(time.monotonic() - begun, 10)
         self.assertTrue(renamed.exists())
-        self.daemon.preload = None
+        self.daemon.preload = {}
         self.daemon.start()
-        wait_until(lambda: not renamed.exists() and not self.runs(other).exists(), 20, "both go after all")
+        wait_until(lambda: not renamed.exists(), 20, "it goes after all")
 
     def test_checkpoints_may_stay(self):
         job = self.ended()
@@ -102,9 +105,6 @@ class Remove(harness.TestCase):
         self.assertEqual(self.ids(), [kept])
         self.assertEqual(self.daemon.cli("rm", check=False).returncode, 2)
 
-    def test_a_name_that_several_have_is_not_guessed_at(self):
-        first, second = self.ended("same"), self.ended("same")
-        done = self.daemon.cli("rm", "same", check=False)
     def test_a_filter_beside_an_id_is_refused_and_not_ignored(self):
         job = self.ended("mine")
         for words in (("--state", "failed"), ("--name", "other")):
@@ -134,6 +134,9 @@ class Remove(harness.TestCase):
             self.assertEqual(out, "" if left else f"{job}  is removed\n")
             self.assertEqual(self.ids(), left)
 
+    def test_a_name_that_several_have_is_not_guessed_at(self):
+        first, second = self.ended("same"), self.ended("same")
+        done = self.daemon.cli("rm", "same", check=False)
         self.assertEqual(done.returncode, 6, done.stdout)
         self.assertEqual(sorted(self.ids()), sorted([first, second]))
         self.daemon.cli("rm", first)

@@ -77,7 +77,7 @@ class Daemon:
         self.data = self.root / "data"
         self.log = self.root / "lockstepd.log"
         self.arguments = arguments
-        self.preload = None  # a library that the next start is given
+        self.preload = {}  # LD_PRELOAD and what the library reads, for the next start
         self.process = None
         self.url = None
         self.token = None
@@ -88,8 +88,7 @@ class Daemon:
                 *scheduler, *self.arguments]
 
     def environment(self):
-        preload = {"LD_PRELOAD": str(self.preload)} if self.preload else {}
-        return {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")} | preload
+        return {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")} | self.preload
 
     # --- life -------------------------------------------------------------------------------
     def start(self, seconds=20):

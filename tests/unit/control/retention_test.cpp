@@ -1,15 +1,20 @@
 // Jobs that are removed, by a person or by their age, and what they take on disk.
 #include "daemon/control/retention.hpp"
 
+#include "daemon/control/age_limit.hpp"
 #include "daemon/control/job_folder.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
+#include <gmock/gmock.h>
+
 #include <fstream>
+#include <limits>
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 class RetentionTest : public ControlTest {
   protected:
@@ -46,6 +51,12 @@ class RetentionTest : public ControlTest {
     static void write(const fs::path& file, std::size_t bytes) {
         fs::create_directories(file.parent_path());
         std::ofstream{file} << std::string(bytes, 'x');
+    }
+    // Hour by hour, as lockstepd sees them.
+    void days_pass(int days) {
+        clock_.advance(std::chrono::hours{24 * days});
+        constexpr UnixMillis kAnyTime = std::numeric_limits<UnixMillis>::max();
+        ASSERT_TRUE(run(store_->look_at_clock(clock_.wall(), kAnyTime)).has_value());
     }
     bool listed(const std::string& id) {
         return run(control_->list(ada_, JobQuery{}))->find(id) != std::string::npos;
@@ -173,9 +184,9 @@ TEST_F(RetentionTest, WhatCannotBeRemovedIsTriedAgainAndStopsNothing) {
 TEST_F(RetentionTest, JobsGoByTheirAgeButForThoseWithTheLabelKeep) {
     const std::string old = ended();
     const std::string kept = ended(R"(,"labels":{"keep":"paper"})");
-    clock_.advance(std::chrono::hours{24 * 20});
+    days_pass(20);
     const std::string young = ended();
-    clock_.advance(std::chrono::hours{24 * 20});
+    days_pass(20);
     keep_days_ = 30;
     shut_down();
     boot();
@@ -218,7 +229,7 @@ TEST_F(RetentionTest, OldJobsThatMustStayDoNotKeepTheOthersFromGoing) {
     for (int i = 0; i < 3; ++i) {
         ids.push_back(ended());
     }
-    clock_.advance(std::chrono::hours{24 * 40});
+    days_pass(40);
     keep_days_ = 30;
     scheduler_.left = "n1";
     shut_down();
@@ -233,6 +244,104 @@ TEST_F(RetentionTest, OldJobsThatMustStayDoNotKeepTheOthersFromGoing) {
     for (const std::string& id : ids) {
         until([&] { return show(id).is_null(); }, "all go");
     }
+}
+
+// A battery was empty, or no time server had answered yet.
+TEST_F(RetentionTest, AClockThatJumpsAheadMakesNoJobOld) {
+    const std::string id = ended();
+    keep_days_ = 30;
+    clock_.advance(std::chrono::hours{24 * 400});
+    shut_down();
+    boot();
+    for (int i = 0; i < 50; ++i) {
+        io_->run_one_for(std::chrono::milliseconds{10});
+    }
+    EXPECT_FALSE(show(id).is_null());
+    days_pass(31);
+    shut_down();
+    boot();
+    until([&] { return show(id).is_null(); }, "a month that was seen to pass does");
+}
+
+TEST_F(RetentionTest, TimeThatWasNotSeenDoesNotCount) {
+    constexpr UnixMillis kDay = kClockGap;
+    EXPECT_EQ(age_limit(100 * kDay, 30 * kDay, {}), 70 * kDay);
+    EXPECT_EQ(age_limit(100 * kDay, 30 * kDay, {{10 * kDay, 60 * kDay}}), 70 * kDay);
+    EXPECT_EQ(age_limit(100 * kDay, 30 * kDay, {{20 * kDay, 80 * kDay}}), 10 * kDay);
+    EXPECT_EQ(age_limit(100 * kDay, 30 * kDay, {{50 * kDay, 55 * kDay}, {65 * kDay, 80 * kDay}}),
+              55 * kDay);
+    EXPECT_EQ(age_limit(100 * kDay, 40 * kDay, {{50 * kDay, 55 * kDay}, {65 * kDay, 80 * kDay}}),
+              40 * kDay);
+}
+
+// More old ones in front than are looked at together.
+TEST_F(RetentionTest, AnyNumberOfJobsThatMustStayDoesNotKeepAnOldOneFromGoing) {
+    std::string last = ended();
+    const std::string first = last;
+    for (int i = 0; i < 33; ++i) {  // each has its files in the folder of the one before
+        last = ended(R"(,"checkpoint":{"directory":")" + (runs(last) / "checkpoints").string() +
+                     "\"}");
+    }
+    days_pass(40);
+    keep_days_ = 30;
+    shut_down();
+    boot();
+    until([&] { return show(last).is_null(); }, "nobody needs it");
+    EXPECT_FALSE(show(first).is_null());
+}
+
+TEST_F(RetentionTest, AJobStaysWhileAnotherHasItsFilesInItsFolder) {
+    const std::string first = ended();
+    const std::string where =
+        R"(,"checkpoint":{"directory":")" + (runs(first) / "checkpoints").string() + "\"}";
+    const std::string second = submitted(where);
+    EXPECT_THAT(remove(first).error().message, HasSubstr(second + ", which is not over, uses"));
+    EXPECT_EQ(remove(first, true).error().code, Errc::conflict);
+    EXPECT_TRUE(run(control_->cancel(ada_, second)).has_value());
+    until([&] { return state(second) == "cancelled"; }, "cancelled");
+    EXPECT_THAT(remove(first).error().message, HasSubstr(second + " has files in its folder"));
+    days_pass(40);
+    keep_days_ = 30;
+    shut_down();
+    boot();
+    until([&] { return show(second).is_null(); }, "the one that nobody needs goes");
+    EXPECT_TRUE(fs::exists(runs(first) / "checkpoints" / "step-10"));
+    ASSERT_TRUE(remove(first).has_value());
+    until([&] { return !fs::exists(runs(first)); }, "and then the other");
+}
+
+TEST_F(RetentionTest, ASnapshotStaysForAJobThatCameAfterTheLastOneWasRemoved) {
+    const fs::path snapshot = folder_ / "snapshots" / "0123-abc";
+    write(snapshot / "train.py", 10);
+    const std::string where = R"(,"working_directory":")" + snapshot.string() + "\"";
+    const std::string first = ended(where);
+    JobId job{first};
+    RemovalRow removal;
+    removal.job = job;
+    ASSERT_TRUE(*run(store_->remove_job(removal)));
+    shut_down();
+    boot();
+    const std::string second = submitted(where);
+    until([&] { return !fs::exists(runs(first)); }, "the first is gone");
+    EXPECT_FALSE(show(second).is_null());
+}
+
+TEST_F(RetentionTest, ASnapshotIsFoundWhateverThePathLooksLike) {
+    const fs::path victim = folder_ / "snapshots" / "victim";
+    const fs::path own = folder_ / "snapshots" / "own";
+    write(victim / "train.py", 10);
+    write(own / "train.py", 10);
+    const std::string id = ended(R"(,"working_directory":")" +
+                                 (folder_ / "snapshots" / "victim" / ".." / "own").string() + "\"");
+    ASSERT_TRUE(remove(id).has_value());
+    until([&] { return !fs::exists(own); }, "the one that it ran in");
+    EXPECT_TRUE(fs::exists(victim / "train.py"));
+    EXPECT_EQ(folder_below("/a/b/c", "/a"), "b");
+    EXPECT_EQ(folder_below("/a/b/../c/", "/a/"), "c");
+    EXPECT_EQ(folder_below("/a/..", "/a"), "");
+    EXPECT_EQ(folder_below("/a", "/a"), "");
+    EXPECT_EQ(folder_below("/b/a", "/a"), "");
+    EXPECT_EQ(folder_below("", "/a"), "");
 }
 
 TEST_F(RetentionTest, ASnapshotGoesWithItsLastJob) {

@@ -185,11 +185,66 @@ TEST_F(RemovalTest, OldJobsAreThoseThatEndedBeforeWithoutTheLabelKeep) {
     ended(3);
     ended(1);
     ended(2, {{"keep", "for the paper"}});
-    const auto old = *db_->ended_before(5003, 10);
+    const auto ended_before = [&](UnixMillis before, std::size_t limit, EndedJob after = {}) {
+        std::vector<JobId> out;
+        const auto found = *db_->ended_before(before, after, limit);
+        for (const EndedJob& one : found) {
+            out.push_back(one.job);
+        }
+        return out;
+    };
+    const auto old = ended_before(5003, 10);
     ASSERT_EQ(old.size(), 1U);
     EXPECT_EQ(old[0], id(1));
-    EXPECT_EQ(db_->ended_before(6000, 10)->front(), id(1)) << "the oldest first";
-    EXPECT_EQ(db_->ended_before(6000, 10)->size(), 2U);
+    EXPECT_EQ(ended_before(6000, 10).front(), id(1)) << "the oldest first";
+    EXPECT_EQ(ended_before(6000, 10).size(), 2U);
+    EXPECT_EQ(ended_before(6000, 10, {5001, id(1)}), std::vector{id(3)});
+}
+
+TEST_F(RemovalTest, ATimeThatNobodySawPassIsAGapUntilTheClockGoesBack) {
+    std::vector<ClockGap> gaps;
+    const auto look = [&](UnixMillis now) {
+        commit([&] { gaps = *db_->look_at_clock(now, 100); });
+    };
+    look(1000);
+    EXPECT_TRUE(gaps.empty()) << "the first look";
+    look(1100);
+    EXPECT_TRUE(gaps.empty());
+    look(9000);
+    look(9050);
+    look(9500);
+    ASSERT_EQ(gaps.size(), 2U);
+    EXPECT_EQ(gaps[0].began, 1100);
+    EXPECT_EQ(gaps[0].ended, 9000);
+    EXPECT_EQ(gaps[1].began, 9050);
+    look(1200);
+    EXPECT_TRUE(gaps.empty()) << "the clock had been ahead";
+    look(1250);
+    EXPECT_TRUE(gaps.empty());
+}
+
+TEST_F(RemovalTest, WithoutALookBeforeTheNewestJobSaysWhenTheClockWasRight) {
+    ended(1);
+    std::vector<ClockGap> gaps;
+    commit([&] { gaps = *db_->look_at_clock(8000, 100); });
+    ASSERT_EQ(gaps.size(), 1U);
+    EXPECT_EQ(gaps[0].began, 5001);
+}
+
+TEST_F(RemovalTest, AFolderAndASnapshotAreUsedAsLongAsAJobIsThere) {
+    ended(1);
+    ended(2, {{kFolderLabel, id(1).value}, {kSnapshotLabel, "abc"}});
+    EXPECT_EQ(*db_->user_of_folder(id(1)), id(2).value);
+    EXPECT_EQ(*db_->user_of_folder(id(2)), "");
+    EXPECT_TRUE(*db_->snapshot_used("abc"));
+    EXPECT_FALSE(*db_->snapshot_used("ab"));
+    commit([&] {
+        RemovalRow removal;
+        removal.job = id(2);
+        EXPECT_TRUE(*db_->remove_job(removal));
+    });
+    EXPECT_EQ(*db_->user_of_folder(id(1)), "");
+    EXPECT_FALSE(*db_->snapshot_used("abc"));
 }
 
 }  // namespace
