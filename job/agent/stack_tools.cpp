@@ -161,20 +161,22 @@ Task<Stacks> take_stacks(ProcessRunner& runner, const std::vector<ProcessLook>& 
                          bool have_python) {
     Stacks out;
     std::vector<const ProcessLook*> wanted;
+    const ProcessLook* last = nullptr;
     for (const ProcessLook& process : tree) {
+        if (process.state == "Z" || process.state == "X") {
+            continue;  // it has ended: the shell that is yet to notice is looked at instead
+        }
+        last = &process;
         if (!process.shell && wanted.size() < limits::kEvidenceStacks) {
             wanted.push_back(&process);
         }
     }
-    if (wanted.empty() && !tree.empty()) {
-        wanted.push_back(&tree.back());
+    if (wanted.empty() && last != nullptr) {
+        wanted.push_back(last);
     }
     for (const ProcessLook* process : wanted) {
         if (over) {
             break;
-        }
-        if (process->state == "Z" || process->state == "X") {
-            continue;
         }
         if (process->stuck) {
             add_gap(out, process->python ? "python" : "native",

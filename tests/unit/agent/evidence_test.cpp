@@ -117,6 +117,33 @@ TEST_F(EvidenceTest, ADebuggerThatHangsIsEndedAndTheRankGoesOn) {
     EXPECT_EQ(daemon.all<wire::Exited>().at(0).exit_code, 0);
 }
 
+// Its child was the only process that is no shell, and had just ended.
+TEST_F(EvidenceTest, AShellThatIsYetToNoticeThatItsChildEndedIsLookedAtItself) {
+    plain_gdb();
+    const auto shell = tools() / "dash";  // by its name
+    std::filesystem::copy_file("/bin/sleep", shell);
+    FakeDaemon daemon{job("true & exec " + shell.string() + " 600"), ranks(1)};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() > 0; });
+    const std::string pid = std::to_string(daemon.all<wire::Started>()[0].ranks.at(0).pid);
+    ASSERT_TRUE(daemon.run_until([&] {
+        std::error_code ec;
+        if (std::filesystem::read_symlink("/proc/" + pid + "/exe", ec) != shell) {
+            return false;
+        }
+        const std::string ended = ") Z " + pid + " ";  // proc(5): state and parent in stat
+        for (const auto& one : std::filesystem::directory_iterator{"/proc", ec}) {
+            if (text_of(one.path() / "stat").find(ended) != std::string::npos) {
+                return true;
+            }
+        }
+        return false;
+    }));
+    const auto saved = look(daemon);
+    ASSERT_THAT(saved.ranks, SizeIs(1));
+    EXPECT_EQ(saved.ranks[0].frame, "waiting_for_godot");
+    end(daemon, *agent);
+}
+
 TEST_F(EvidenceTest, AnAbortDoesNotWaitForADebugger) {
     tool("gdb", "touch " + (folder / "attached").string() + "; exec sleep 600");
     FakeDaemon daemon{job("exec sleep 600"), ranks(1)};
