@@ -52,6 +52,12 @@ class Jax(frameworks.Framework):
         self.assert_callback("keras", environment={"KERAS_BACKEND": "jax"}, metrics=("step_seconds",))
         self.saw("jax keras", "lockstep.jax, lockstep.keras.LockstepCallback", "every step of each rank")
 
+    def test_the_package_meets_where_the_agent_has_the_master_port(self):
+        # Torch's store and Horovod's rendezvous listen there: JAX's coordinator could not.
+        for framework in ("pytorch", "horovod"):
+            self.assert_callback("jax", framework=framework)
+        self.saw("jax", "lockstep.jax.initialize() under pytorch and horovod", "every step of each rank")
+
     def test_keras_measured_without_a_change(self):
         job = self.trains("keras", "keras_jax.py", environment=frameworks.MEASURED)
         for points in self.assert_losses(job, range(2), 16).values():

@@ -15,6 +15,14 @@ class Ray(frameworks.Framework):
         self.assert_losses(job, [0], 10)
         self.saw("ray", "python -m lockstep.ray: head and workers, actors", "2 × 1 ranks; the driver's loss")
 
+    def test_nothing_but_lockstep_run(self):
+        # It took framework pytorch, whose store has the port that the head needs.
+        self.daemon.cli("run", "-N", 2, "--", self.python(), *self.words(), seconds=frameworks.SECONDS)
+        job = self.daemon.get("/v1/jobs?limit=1")["items"][0]
+        self.assertEqual((job["framework"], job["name"]), ("command", "ray_actors"))
+        self.assertIn("2 nodes, ", self.daemon.rank_log(self.ends(job["id"])["id"], 0))
+        self.saw("ray", "lockstep run -N 2 -- python -m lockstep.ray", "framework command is guessed; 2 × 1 ranks")
+
     def test_two_clusters_on_one_machine(self):
         jobs = [self.submit("command", self.words(), nodes=1, ranks=1) for _ in range(2)]
         for job in jobs:

