@@ -122,6 +122,18 @@ class Found(harness.TestCase):
             self.assertEqual(self.daemon.wait_state(job, harness.FINAL)["state"], "succeeded", self.daemon.rank_log(job))
             self.assertEqual(self.daemon.rank_log(job), "imported wave\nTrue\n")
 
+    def test_a_long_log_is_there_to_its_end(self):
+        # An answer has a mebibyte of it: that was all, without a word.
+        job = self.daemon.submit(harness.command_job("long", "sh", "-c", "seq 400000"))["id"]
+        self.assertEqual(self.daemon.wait_state(job, harness.FINAL)["state"], "succeeded")
+        said = self.ask(f"""
+            import lockstep
+            job = lockstep.Daemon().job({job!r})
+            lines = job.logs().split()
+            print(len(lines), lines[-1], job.logs(tail=2).split())
+            """, LOCKSTEP_DATA_DIR=str(self.daemon.data))
+        self.assertEqual(said, "400000 400000 ['399999', '400000']")
+
     def test_a_job_of_many_ranks_has_a_series_of_each(self):
         # The first 256 ranks were all that there was, without a word.
         report = "import lockstep, os\n" \

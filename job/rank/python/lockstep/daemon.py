@@ -197,6 +197,11 @@ class Daemon:
     def request(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None,
                 timeout: Optional[float] = None) -> Tuple[int, bytes]:
         """(status, body) of one request; DaemonError if there is no answer."""
+        answer, data = self._exchange(method, path, body, headers, timeout)
+        return answer.status, data
+
+    def _exchange(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None,
+                  timeout: Optional[float] = None) -> Tuple[http.client.HTTPResponse, bytes]:
         if self.token and self._data is not None and not _found.is_held(self._data):
             # Whoever listens at its old address by now is somebody else. With TLS its certificate tells.
             raise DaemonError(f"no lockstepd runs with the data directory {self._data}: start it with lockstepd; another "
@@ -212,7 +217,7 @@ class Daemon:
             connection = self._connect(timeout or self.timeout)
             connection.request(method, urllib.parse.urlsplit(self.url).path + path, data, sent)
             answer = connection.getresponse()
-            return answer.status, answer.read()
+            return answer, answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise DaemonError(f"{method} {self.url}{path}: {error}") from error
         finally:
@@ -291,11 +296,18 @@ class Daemon:
         self.call("POST", f"/v1/jobs/{id}/checkpoint")
 
     def logs(self, id: str, rank: int = 0, tail: Optional[int] = None) -> str:  # noqa: A002
-        query = {"rank": rank, **({} if tail is None else {"tail": tail})}
-        status, data = self.request("GET", f"/v1/jobs/{id}/logs?" + urllib.parse.urlencode(query))
-        if status != 200:
-            raise DaemonError(f"logs of {id}: {status} {data[:200].decode('utf-8', 'replace')}", status)
-        return data.decode("utf-8", "replace")
+        """What a rank has printed so far; `tail`: its last lines only."""
+        query = {"rank": rank, **({"offset": 0} if tail is None else {"tail": tail})}
+        whole = b""
+        while True:
+            answer, data = self._exchange("GET", f"/v1/jobs/{id}/logs?" + urllib.parse.urlencode(query))
+            if answer.status != 200:
+                raise DaemonError(f"logs of {id}: {answer.status} {data[:200].decode('utf-8', 'replace')}", answer.status)
+            whole += data
+            following = answer.getheader("Lockstep-Log-Next")
+            if not data or following is None:
+                return whole.decode("utf-8", "replace")
+            query = {"rank": rank, "offset": following}
 
     def series(self, id: str, metric: str = "loss", **parameters: Any) -> Dict[int, Series]:  # noqa: A002
         """{rank: Series} of a metric, of every rank that has values. parameters: ranks="0-7" or [0, 7], x="step" or
