@@ -123,6 +123,7 @@ test('what only the owner is shown is not submitted again as ***', async () => {
 test('a new job after one again with changes begins with nothing of that', async () => {
   await goTo('#/submit?as=text');
   await page.locator('#text').fill('{"name": "mine", "framework": "command", "command": ["true"]}');
+  await page.getByText('1 rank', {exact: true}).waitFor();
   await goTo(`#/submit?from=${jobs.wordy.id}&as=text`);
   await page.getByRole('heading', {name: 'Again with changes'}).waitFor();
   await until(async () => (await page.locator('#text').inputValue()).includes('"wordy"'), 'it is what the job was');
@@ -130,7 +131,7 @@ test('a new job after one again with changes begins with nothing of that', async
   await goTo('#/submit?as=text');
   await page.getByRole('heading', {name: 'Submit a job'}).waitFor();
   // What was written before is there again.
-  assert.match(await page.locator('#text').inputValue(), /"mine"/);
+  await until(async () => /"mine"/.test(await page.locator('#text').inputValue()), async () => page.locator('#text').inputValue());
   assert.equal(await page.getByText('Different from the job it was').count(), 0);
 });
 

@@ -198,6 +198,8 @@ export function Logs({job}: JobPageProps): JSX.Element {
   const typed = useSignal(q['q'] ?? '');
   const regex = q['regex'] === '1';
   const text = q['q'] ?? '';
+  // Another address is another search.
+  useEffect(() => { typed.value = text; }, [text]);
   const find = useMemo(() => searchPattern(text, regex), [text, regex]);
   const all = q['all'] === '1' && text.length > 1;
   const following = q['follow'] !== '0';
@@ -235,7 +237,7 @@ export function Logs({job}: JobPageProps): JSX.Element {
     </div>
     {text && !find && <p class="bad">That is no regular expression yet.</p>}
     {all && <SearchAll job={job} text={text} regex={regex} />}
-    {at !== undefined && <p class="quiet">From byte {count(at)} on. <button type="button" class="link-button" onClick={() => setQuery({at: undefined})}>Newest lines</button></p>}
+    {at !== undefined && <p class="quiet">From byte {count(at)} on, 1 MiB at most. <button type="button" class="link-button" onClick={() => setQuery({at: undefined})}>Newest lines</button></p>}
     <Card title={`Rank ${rank}`}><LogView key={rank} job={job} rank={rank} begin={at && Math.max(0, at - kBefore)} follow={following && at === undefined} find={find} level={q['level']} wrap={wrap} /></Card>
   </>;
 }

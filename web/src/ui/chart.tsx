@@ -115,7 +115,7 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
         }},
     },
     axes: [
-      {stroke: text, grid: {...grid, show: false}, ticks: {...grid, size: 4}, font, size: 30, gap: 4, space: 70,
+      {stroke: text, grid: {...grid, show: false}, ticks: {...grid, size: 4}, font, size: props.xKind === 'time' ? 42 : 30, gap: 4, space: 70,
         values: (_u, ticks, _axis, _space, step) => ticks.map((v, i) => (props.xKind === 'rel' ? duration(v) : props.xKind === 'time' ? clock(v, ticks[i - 1], step) : number(v, 9)))},
       {stroke: text, grid, ticks: {show: false}, font, size: props.small ? 52 : 62, gap: 4, space: 34,
         values: (_u, ticks) => ticks.map((v) => (v === null ? '' : props.format(v)))},
