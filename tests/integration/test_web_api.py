@@ -168,6 +168,7 @@ class Sessions(Web):
         browser.chmod(0o755)
         done = self.lockstep_open(BROWSER=f"{browser} --new %s:other")
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        self.assertIn("nothing opened? lockstep open --print\n", done.stderr)  # it may not be able to read the file
         harness.wait_until(seen.exists, 20, "the browser is started")
         option, address = seen.read_text().split()
         self.assertEqual(option, "--new")
