@@ -25,16 +25,7 @@ Result<TopicSet> TopicSet::parse(std::string_view text) {
                                                "\" is no topic: use steps.<id>.<metric>, further "
                                                "metrics with a + before each");
             }
-            continue;
-        }
-        const auto dot = word.find('.');
-        const auto kind = std::string_view{word}.substr(0, dot);
-        if (word == "jobs") {
-            out.all_jobs_ = true;
-        } else if (dot != std::string::npos && (kind == "job" || kind == "ranks") &&
-                   is_job_id(std::string_view{word}.substr(dot + 1))) {
-            out.topics_.insert(std::move(word));
-        } else {
+        } else if (!out.add_plain(word)) {
             return fail(
                 Errc::invalid,
                 "\"" + printable(word).substr(0, 64) +
@@ -45,6 +36,21 @@ Result<TopicSet> TopicSet::parse(std::string_view text) {
         }
     }
     return out;
+}
+
+bool TopicSet::add_plain(const std::string& word) {
+    const auto dot = word.find('.');
+    const auto kind = std::string_view{word}.substr(0, dot);
+    if (word == "jobs") {
+        all_jobs_ = true;
+        return true;
+    }
+    if (dot == std::string::npos || (kind != "job" && kind != "ranks") ||
+        !is_job_id(std::string_view{word}.substr(dot + 1))) {
+        return false;
+    }
+    topics_.insert(word);
+    return true;
 }
 
 bool TopicSet::add_steps(std::string_view word) {

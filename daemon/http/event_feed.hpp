@@ -28,6 +28,7 @@ class TopicSet {
     std::vector<std::string> followed() const;
 
   private:
+    bool add_plain(const std::string& word);
     bool add_steps(std::string_view word);
 
     bool all_jobs_ = false;

@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kSessionPrefix = "ss-";
 constexpr std::size_t kSessionsOfUser = 50;
 constexpr std::size_t kCodes = 10'000;
+constexpr std::ptrdiff_t kCodesOfOne = 100;  // nobody's use keeps others from signing in
 constexpr std::int64_t kMillisPerSecond = 1000;
 
 Error not_signed_in() {
@@ -97,8 +98,10 @@ Result<PageSessions::Code> PageSessions::make_code(const Principal& who) {
     }
     const auto now = clock_.wall();
     std::erase_if(codes_, [now](const auto& one) { return one.second.expires_at <= now; });
-    if (codes_.size() >= kCodes) {
-        return fail(Errc::exhausted, "too many codes wait to be used");
+    const auto own = std::count_if(codes_.begin(), codes_.end(),
+                                   [&](const auto& one) { return one.second.token == who.token; });
+    if (own >= kCodesOfOne || codes_.size() >= kCodes) {
+        return fail(Errc::exhausted, "too many codes wait to be used; they end within a minute");
     }
     Code out{random_secret(), now + kSignInCodeSeconds * kMillisPerSecond};
     codes_[sha256_hex(out.code)] = Waiting{who.token, out.expires_at};

@@ -78,16 +78,13 @@ Json worst_of(const StepColumn& column, std::string_view metric, std::size_t cou
 
 }  // namespace
 
-std::size_t StepColumns::reporting() const {
-    std::size_t out = 0;
+// Counted as they come and go: a backlog drops a step with each that it adds, at 10,000 ranks.
+void StepColumns::forget(const StepColumn& column) {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        out +=
-            std::any_of(held_.begin(), held_.end(),
-                        [rank](const StepColumn& one) { return one.values[rank] != kNoStepValue; })
-                ? 1
-                : 0;
+        if (column.values[rank] != kNoStepValue && --reports_[rank] == 0) {
+            --reporting_;
+        }
     }
-    return out;
 }
 
 void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double time,
@@ -98,6 +95,8 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
     if (start > start_) {
         start_ = start;
         held_.clear();
+        reports_.assign(ranks_, 0);
+        reporting_ = 0;
         expected_ = 0;
         taken_ = -1;
     }
@@ -112,7 +111,8 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
             if (at == held_.begin()) {
                 return;  // older than all that is held
             }
-            expected_ = reporting();  // the others do not come: what there is must do
+            expected_ = reporting_;  // the others do not come: what there is must do
+            forget(held_.front());
             made = std::move(held_.front());
             const auto place = at - held_.begin() - 1;
             held_.erase(held_.begin());
@@ -125,7 +125,10 @@ void StepColumns::add(Start start, std::uint32_t rank, std::int64_t step, double
         made.values.assign(ranks_, kNoStepValue);
         at = held_.insert(at, std::move(made));
     }
-    at->count += at->values[rank] == kNoStepValue ? 1 : 0;
+    if (at->values[rank] == kNoStepValue) {
+        ++at->count;
+        reporting_ += reports_[rank]++ == 0 ? 1 : 0;
+    }
     at->time = std::max(at->time, time);
     constexpr double kFarthest = std::numeric_limits<float>::max() / 2;
     at->values[rank] =
@@ -144,7 +147,9 @@ const StepColumn* StepColumns::take() {
         if (one->step > taken_ && complete(*one)) {
             taken_ = one->step;
             expected_ = one->count;
-            held_.erase(held_.begin(), std::prev(one.base()));
+            const auto kept = std::prev(one.base());
+            std::for_each(held_.begin(), kept, [this](const StepColumn& old) { forget(old); });
+            held_.erase(held_.begin(), kept);
             return &held_.front();
         }
     }

@@ -27,7 +27,7 @@ inline constexpr float kNoStepValue = -3.402823466e+38F;
 
 class StepColumns {
   public:
-    explicit StepColumns(std::size_t ranks) : ranks_(ranks) {}
+    explicit StepColumns(std::size_t ranks) : ranks_(ranks), reports_(ranks) {}
 
     // A report of an accepted row; `step` ≥ 0. One of an earlier generation is left out.
     void add(Start start, std::uint32_t rank, std::int64_t step, double time, double value);
@@ -37,12 +37,14 @@ class StepColumns {
 
   private:
     bool complete(const StepColumn& column) const;
-    std::size_t reporting() const;  // ranks with a report of any step that is held
+    void forget(const StepColumn& column);  // it is about to be dropped
 
     static constexpr std::size_t kHeld = 32;  // steps between the fastest and the slowest rank
     std::size_t ranks_;
     std::size_t expected_ = 0;  // ranks that took part in the newest whole step; 0 = not known
     std::vector<StepColumn> held_;
+    std::vector<std::uint8_t> reports_;  // by rank: the steps that are held with a report of it
+    std::size_t reporting_ = 0;          // ranks with any
     Start start_;
     std::int64_t taken_ = -1;
 };

@@ -61,6 +61,16 @@ TEST_F(PageSessionsTest, ACodeIsGoodForAMinute) {
     EXPECT_EQ(sign_in("code", code).status, 401);
 }
 
+TEST_F(PageSessionsTest, WhoTakesAllCodesKeepsNobodyElseFromSigningIn) {
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_NE(code_of(uma_), "");
+    }
+    EXPECT_EQ(call(uma_, "POST /v1/session/codes").status, 503);
+    EXPECT_EQ(sign_in("code", code_of(vic_)).status, 200);
+    clock_.advance(std::chrono::seconds{kSignInCodeSeconds});
+    EXPECT_NE(code_of(uma_), "");
+}
+
 TEST_F(PageSessionsTest, ACodeOfARevokedTokenIsWorthNothing) {
     const std::string code = code_of(uma_);
     EXPECT_EQ(call_as(root_, "DELETE /v1/tokens/" + who(uma_).token).status, 204);

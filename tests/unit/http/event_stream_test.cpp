@@ -118,6 +118,16 @@ TEST(Topics, AreParsedStrictly) {
     }
 }
 
+TEST(Topics, MetricsOfStepsCountToo) {
+    std::string text = "steps." + std::string{kJob} + ".m0";
+    for (int i = 1; i < 64; ++i) {
+        text += "+m" + std::to_string(i);
+    }
+    EXPECT_TRUE(TopicSet::parse(text));
+    EXPECT_FALSE(TopicSet::parse(text + "+m64"));
+    EXPECT_FALSE(TopicSet::parse(text + ",jobs,ranks." + kJob));
+}
+
 class EventFeedTest : public testing::Test {
   protected:
     std::shared_ptr<EventFeed> start(std::optional<std::int64_t> after,
