@@ -37,6 +37,7 @@ async function finish(result) {
   const relative = (name) => path.relative(outdir, path.resolve(here, name)).split(path.sep).join('/');
   const page = (await readFile(path.join(here, 'src/index.html'), 'utf8'))
     .replace('{script}', relative(entry[0]))
+    .replace('{early}', entry[1].imports.filter((one) => one.kind === 'import-statement').map((one) => `<link rel="modulepreload" href="${relative(one.path)}">`).join(''))
     .replace('{style}', relative(entry[1].cssBundle))
     .replace('{icon}', `assets/${iconName}`);
   let total = await writeBoth(path.join(outdir, 'index.html'), Buffer.from(page));

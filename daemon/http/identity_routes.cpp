@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kSlurmTokenBytes = 8U << 10U;
 
-HttpResponse whoami(const Identities* identities, const HttpRequest& request) {
-    return json_response(whoami_text(identities, request.principal));
+HttpResponse whoami(const RouteContext& context, const HttpRequest& request) {
+    return json_response(whoami_text(context, request.principal));
 }
 
 Error acts_as_itself() {
@@ -21,7 +21,8 @@ Error acts_as_itself() {
             "with --scheduler slurmrestd"};
 }
 
-HttpResponse put_token(Identities* identities, const HttpRequest& request) {
+HttpResponse put_token(const RouteContext& context, const HttpRequest& request) {
+    Identities* const identities = context.identities;
     if (identities == nullptr) {
         return problem(acts_as_itself());
     }
@@ -48,7 +49,7 @@ HttpResponse put_token(Identities* identities, const HttpRequest& request) {
                            ? field_errors({{"/token", kept.error().message}})
                            : kept.error());
     }
-    return whoami(identities, request);
+    return whoami(context, request);
 }
 
 HttpResponse forget_token(Identities* identities, const HttpRequest& request) {
@@ -64,7 +65,8 @@ HttpResponse forget_token(Identities* identities, const HttpRequest& request) {
 
 }  // namespace
 
-std::string whoami_text(const Identities* identities, const Principal& who) {
+std::string whoami_text(const RouteContext& context, const Principal& who) {
+    const Identities* const identities = context.identities;
     Json json = Json::object();
     json["user"] = who.user;
     json["role"] = to_string(who.role);
@@ -91,6 +93,9 @@ std::string whoami_text(const Identities* identities, const Principal& who) {
         }
         json["slurm_token"] = std::move(slurm);
     }
+    if (!context.grafana_url.empty()) {
+        json["grafana_url"] = context.grafana_url;
+    }
     return dump_json(json);
 }
 
@@ -99,8 +104,8 @@ void add_identity_routes(Router& router, const RouteContext& context) {
     Route route;
     route.path = "/v1/whoami";
     route.scope = Scope::read;
-    route.handler = FastHandler{
-        [identities](const HttpRequest& request) { return whoami(identities, request); }};
+    route.handler =
+        FastHandler{[context](const HttpRequest& request) { return whoami(context, request); }};
     route.operation = "whoAmI";
     route.summary = "Whose token this is and what it may do.";
     route.response_schema = "Identity";
@@ -110,8 +115,8 @@ void add_identity_routes(Router& router, const RouteContext& context) {
     route.method = Method::put;
     route.path = "/v1/whoami/slurm-token";
     route.scope = Scope::write;
-    route.handler = FastHandler{
-        [identities](const HttpRequest& request) { return put_token(identities, request); }};
+    route.handler =
+        FastHandler{[context](const HttpRequest& request) { return put_token(context, request); }};
     route.operation = "putSlurmToken";
     route.summary =
         "Hand over one's own Slurm token, with which one's jobs are submitted, followed and ended "

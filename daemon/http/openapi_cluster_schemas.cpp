@@ -108,6 +108,8 @@ constexpr std::string_view kClusterSchemas = R"json(
   "token": {"type": "string", "description": "Its id."},
   "session": {"type": "string", "description": "Of the web page, when a cookie said who asks; its id."},
   "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."},
+  "grafana_url": {"type": "string",
+    "description": "Where the Grafana is that links may lead to (--grafana-url). Absent: none."},
   "slurm_token": {"type": "object", "description": "The Slurm token that lockstepd has of the user.",
     "properties": {
     "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."}}}}},

@@ -39,6 +39,7 @@ struct RouteContext {
     std::chrono::milliseconds read_patience{10'000};
     PageSessions* sessions = nullptr;  // nullptr: nobody signs in
     std::shared_ptr<const WebPage> page = std::make_shared<const WebPage>();
+    std::string grafana_url{};  // for the page's links; "" = none
 };
 
 // All of them, /openapi.json included.
@@ -62,7 +63,7 @@ Caller caller_of(const HttpRequest& request);
 // A problem document in which "name: message" about a query parameter also has its pointer.
 HttpResponse query_problem(const Error& error);
 // What GET /v1/whoami answers.
-std::string whoami_text(const Identities* identities, const Principal& who);
+std::string whoami_text(const RouteContext& context, const Principal& who);
 // JSON text or the problem.
 HttpResponse json_or_problem(Result<std::string> text);
 

@@ -82,7 +82,7 @@ Task<HttpResponse> sign_in(RouteContext context, HttpRequest request) {
         }
         co_return refused;
     }
-    HttpResponse response = json_response(whoami_text(context.identities, opened->principal));
+    HttpResponse response = json_response(whoami_text(context, opened->principal));
     response.headers.emplace_back("Set-Cookie",
                                   cookie_line(request, opened->secret, opened->seconds));
     co_return response;

@@ -118,6 +118,7 @@ class Daemon {
             built_in_page(), settings_.web_root.empty()
                                  ? std::filesystem::path{}
                                  : std::filesystem::absolute(settings_.web_root));
+        routes.grafana_url = settings_.grafana_url;
         add_routes(router_, routes);
         HttpSettings http;
         http.allowed_hosts = own_names(settings_);

@@ -10,6 +10,13 @@
 namespace lockstep {
 namespace {
 
+// Empty, or what is wrong: the page makes links of it, so that it must be nothing but an address.
+std::string web_address(const std::string& text) {
+    const bool web = text.starts_with("https://") || text.starts_with("http://");
+    const bool plain = text.find_first_of(" \t\r\n\"'<>?#") == std::string::npos;
+    return web && plain ? std::string{} : "must be an address with http:// or https://";
+}
+
 void declare_listeners(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--listen", settings.listen,
                    "Address and port of the HTTP API; port 0 takes a free one. Beyond loopback it "
@@ -167,6 +174,11 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "that was built in: for work on the page")
         ->envname("LOCKSTEP_WEB_ROOT")
         ->check(CLI::ExistingDirectory);
+    app.add_option("--grafana-url", settings.grafana_url,
+                   "Address of a Grafana with the dashboards of deploy/grafana, as browsers reach "
+                   "it: jobs, ranks and GPUs on the page get a link to it; default: none")
+        ->envname("LOCKSTEP_GRAFANA_URL")
+        ->check(web_address);
     app.add_option("--scheduler", settings.scheduler,
                    "Where jobs run: on this machine; in Slurm, as lockstepd's own user; in Slurm, "
                    "each as its own user, with the user's own Slurm token (lockstep slurm-token)")

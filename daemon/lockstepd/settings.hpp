@@ -22,6 +22,7 @@ struct DaemonSettings {
     std::string runs_dir;    // "" = <data-dir>/runs
     std::string agent_path;  // "" = lockstep-agent beside lockstepd
     std::string web_root;    // "" = the web page that was built in
+    std::string grafana_url;  // "" = the page has no links to it
     std::string scheduler = "local";
     std::vector<std::string> allowed_hosts;
     std::int64_t metrics_max_series_per_job = 300'000;

@@ -43,7 +43,7 @@ def main():
         now = time.monotonic()
         loss = 2.5 * math.exp(-step / 60) + 0.2 + 0.01 * RANK
         lockstep.report(step=step, loss=loss, step_seconds=now - began, comm_wait_seconds=now - computed,
-                        grad_norm=1.0 / step)
+                        grad_norm=1.0 / step, samples=32)
         if step % 10 == 0:
             print(f"step {step}/{STEPS} loss {loss:.4f}", flush=True)
         if MODE == "crash" and RANK == 1 and step == 20:

@@ -18,9 +18,11 @@ import {Config} from './pages/config';
 import {Gpus} from './pages/gpus';
 import {Rendezvous} from './pages/rendezvous';
 import {Nodes, Queue, System} from './pages/cluster';
-import {Compare} from './pages/compare';
-import {Submit} from './pages/submit';
 import type {JobPageProps} from './pages/job';
+import {Compare} from './pages/compare';
+import {later} from './ui/later';
+
+const Submit = later<{key?: string}>(() => import('./pages/submit').then((page) => page.Submit));
 
 const kJobPages = {
   '': Overview,
@@ -42,7 +44,7 @@ function Body(): JSX.Element {
     case 'nodes': return <Nodes />;
     case 'system': return <System />;
     case 'compare': return <Compare />;
-    case 'submit': return <Submit />;
+    case 'submit': return <Submit key={place.value.query['from']} />;
     default: return <div class="page"><p>There is no such page. <a href="#/jobs">Jobs</a></p></div>;
   }
 }

@@ -63,14 +63,18 @@ export type Point = [number, number | null, number | null, number | null];
 
 export interface Bands {
   x: number[]; count?: number[];
-  min?: (number | null)[]; p5?: (number | null)[]; median?: (number | null)[]; p95?: (number | null)[]; max?: (number | null)[];
+  min?: (number | null)[]; p5?: (number | null)[]; median?: (number | null)[]; p95?: (number | null)[]; max?: (number | null)[]; mean?: (number | null)[];
 }
 
-export interface RankSeries {
-  rank: number; gpu?: string; points: Point[]; nonfinite?: [number, string][]; nonfinite_total?: number;
+export interface RankSeries extends Partial<GpuId> {
+  rank: number; points: Point[]; nonfinite?: [number, string][]; nonfinite_total?: number;
 }
 
-export interface WorstRank {rank: number; node?: string; score?: number; points?: Point[]}
+/** A GPU of a job, as it is known after the job's end, too. */
+export interface GpuId {id: number; node: string; gpu: number; ranks: number[]}
+export interface GpuList {total: number; metrics: string[]; items: GpuId[]}
+
+export interface WorstRank extends Partial<GpuId> {rank: number; score?: number; points?: Point[]}
 
 export interface Series {
   metric: string; x: 'step' | 'time'; series: RankSeries[]; bands?: Bands; worst?: WorstRank[]; metrics?: string[];
@@ -113,7 +117,7 @@ export interface NodeInfo {
     message?: string}[];
 }
 
-export interface Identity {user: string; role: 'viewer' | 'user' | 'admin'; scopes: string[]; token?: string; expires_at?: string}
+export interface Identity {user: string; role: 'viewer' | 'user' | 'admin'; scopes: string[]; token?: string; expires_at?: string; grafana_url?: string}
 
 export interface Render {
   scheduler?: string; nodes?: number; ranks?: number; command: string[]; environment: Record<string, string>;

@@ -1,8 +1,8 @@
 import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
-import {align, smooth, trend, usual, zigzag} from '../src/lib/series';
+import {align, along, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
-import {csv, promQl, shellWord} from '../src/lib/export';
+import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
 
 describe('format', () => {
   it('numbers', () => {
@@ -24,6 +24,18 @@ describe('format', () => {
 });
 
 describe('series', () => {
+  it('steps are counted in samples, and back', () => {
+    // Two ranks of 64 each from step 1, one of 32 from step 11 on; columns have several steps, the second attempt made 15 again.
+    const ramp = totals({x: [5, 10, 20, 15], count: [2, 2, 1, 1], mean: [64, 64, 32, 32]});
+    expect(ramp).toEqual({x: [0, 5, 10, 20], y: [0, 640, 1280, 1600]});
+    expect([0, 1, 10, 15, 30].map((step) => along(ramp, step))).toEqual([0, 128, 1280, 1440, 1920]);
+    expect([128, 1440, 1920].map((amount) => along(ramp, amount, true))).toEqual([1, 15, 30]);
+    expect(along(totals(undefined), 3)).toBeNaN();
+  });
+  it('a dashboard of the time the job ran', () => {
+    const job = {id: 'ls-1', submitted_at: '2026-11-23T08:00:00Z', started_at: '2026-11-23T08:01:00Z'};
+    expect(grafanaLink('https://g.example/base/', 'rank', job, {'var-rank': '3'})).toBe('https://g.example/base/d/lockstep-rank?var-job_id=ls-1&var-rank=3&from=1795420860000&to=now');
+  });
   it('the average is debiased, and gaps stay gaps', () => {
     const out = smooth([1, 1, null, 1], 0.9);
     expect(out[2]).toBeNull();

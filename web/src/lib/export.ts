@@ -62,3 +62,9 @@ export async function copy(text: string): Promise<boolean> {
     return done;
   }
 }
+
+/** A dashboard of deploy/grafana while the job ran. */
+export function grafanaLink(base: string, dashboard: 'job' | 'rank', job: {id: string; started_at?: string; submitted_at: string; finished_at?: string}, more: Record<string, string> = {}): string {
+  const at = (time: string) => String(Date.parse(time));
+  return `${base.replace(/\/+$/, '')}/d/lockstep-${dashboard}?${new URLSearchParams({'var-job_id': job.id, ...more, from: at(job.started_at ?? job.submitted_at), to: job.finished_at ? at(job.finished_at) : 'now'})}`;
+}

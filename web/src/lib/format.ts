@@ -142,7 +142,10 @@ export function plural(n: number, one: string, many = `${one}s`): string {
 }
 
 /** What a metric's values are measured in, from its name: step_seconds → s. */
-export function unitOf(metric: string): 'seconds' | 'bytes' | 'ratio' | 'plain' {
+export function unitOf(metric: string): 'seconds' | 'bytes' | 'ratio' | 'W' | '°C' | 'MHz' | 'plain' {
+  if (/watts$/.test(metric)) return 'W';
+  if (/celsius$/.test(metric)) return '°C';
+  if (/hertz$/.test(metric)) return 'MHz';
   if (/seconds$/.test(metric)) return 'seconds';
   if (/bytes$/.test(metric)) return 'bytes';
   return /ratio$/.test(metric) ? 'ratio' : 'plain';
@@ -153,7 +156,7 @@ export function metricValue(metric: string, value: Loose | null | undefined): st
   if (v === undefined) return kNone;
   if (!Number.isFinite(v)) return number(v);
   const unit = unitOf(metric);
-  return unit === 'seconds' ? duration(v) : unit === 'bytes' ? bytes(v) : unit === 'ratio' ? percent(v, 1) : number(v);
+  return unit === 'seconds' ? duration(v) : unit === 'bytes' ? bytes(v) : unit === 'ratio' ? percent(v, 1) : unit === 'plain' ? number(v) : `${number(Math.round(unit === 'MHz' ? v / 1e6 : v))} ${unit}`;
 }
 
 /** step_seconds → Step time; grad_norm → Grad norm. */
@@ -161,7 +164,9 @@ export function metricTitle(metric: string): string {
   const known: Record<string, string> = {
     loss: 'Loss', step_seconds: 'Step time', busy_seconds: 'Compute time', comm_wait_seconds: 'Wait for other ranks',
     data_wait_seconds: 'Wait for data', grad_norm: 'Gradient norm', lr: 'Learning rate', samples: 'Samples per step',
-    tokens: 'Tokens per step',
+    tokens: 'Tokens per step', gpu_utilization_ratio: 'GPU utilization', gpu_memory_used_bytes: 'GPU memory in use', gpu_power_watts: 'GPU power',
+    gpu_temperature_core_celsius: 'GPU temperature', gpu_sm_active_ratio: 'SMs active', gpu_tensor_active_ratio: 'Tensor cores active', gpu_dram_active_ratio: 'DRAM active',
+    gpu_clock_sm_hertz: 'SM clock',
   };
   const words = metric.replace(/_/g, ' ');
   return known[metric] ?? words.charAt(0).toUpperCase() + words.slice(1);

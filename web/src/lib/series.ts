@@ -1,5 +1,5 @@
 // History as columns a chart can draw.
-import type {Loose, Point} from '../types';
+import type {Bands, Loose, Point} from '../types';
 import {loose} from './format';
 
 export type Column = (number | null)[];
@@ -56,6 +56,36 @@ export function zigzag(points: Point[]): {x: number[]; y: Column} {
     y.push(rising ? low : high, rising ? high : low);
   });
   return {x, y};
+}
+
+/** Ascending xs and what stands at each: a line of straight pieces that goes on beyond its ends. */
+export interface Ramp {x: number[]; y: number[]}
+
+/** How much there was of it in all ranks up to each step, of the mean rank's share of a step. A step that a restart makes
+ *  again counts once. */
+export function totals(bands: Bands | undefined): Ramp {
+  const out: Ramp = {x: [0], y: [0]};
+  bands?.x.forEach((step, i) => {
+    const before = out.x[out.x.length - 1]!;
+    if (step <= before) return;
+    out.x.push(step);
+    out.y.push(out.y[out.y.length - 1]! + (step - before) * (bands.mean?.[i] ?? 0) * (bands.count?.[i] ?? 0));
+  });
+  return out;
+}
+
+/** y at x, or the other way round; NaN of less than two points. */
+export function along({x, y}: Ramp, at: number, back = false): number {
+  const [from, to] = back ? [y, x] : [x, y];
+  let low = 0;
+  let high = from.length - 1;
+  if (high < 1) return NaN;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (from[middle]! <= at) low = middle;
+    else high = middle;
+  }
+  return to[low]! + (from[high]! > from[low]! ? ((at - from[low]!) / (from[high]! - from[low]!)) * (to[high]! - to[low]!) : 0);
 }
 
 /** The p1 and p99 of what is finite; undefined if there is nothing to leave out. */

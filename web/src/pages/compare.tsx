@@ -4,14 +4,14 @@ import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {count, dateTime, metricTitle, metricValue, seconds} from '../lib/format';
 import {diffJson} from '../lib/spec';
-import {align, nearestIndex, smooth} from '../lib/series';
+import {align, nearestIndex, smooth, along, type Ramp} from '../lib/series';
 import type {Job, Page, Series} from '../types';
 import {get, inTurn, parameters} from '../state/api';
 import {isOver, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Show, State} from '../ui/basics';
 import {Chart, type Line} from '../ui/chart';
-import {kFirstMetrics, setZoom, useView, ViewBar} from '../ui/metric';
+import {amountOf, kFirstMetrics, setZoom, useView, ViewBar} from '../ui/metric';
 
 const kMost = 10;
 const kDashes: (number[] | undefined)[] = [undefined, [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3]];
@@ -20,18 +20,18 @@ interface Run {job: Job; spec: Record<string, unknown>; metrics: string[]}
 
 function Overlay({runs, metric}: {runs: Run[]; metric: string}): JSX.Element {
   const view = useView();
-  const byTime = view.x !== 'step';
-  const {state} = useWork<Series[]>(`overlay ${metric} ${byTime} ${runs.map((run) => run.job.id)}`, (stop) => Promise.all(runs.map(({job}) => inTurn(() =>
-    get<Series>(`v1/jobs/${job.id}/series${parameters({metric, ranks: 'all', stat: 'median', points: 500, x: byTime ? 'time' : undefined})}`, stop)))), runs.every(({job}) => isOver(job)) ? undefined : 5);
+  const {byTime, amount} = view;
+  const {state} = useWork<[Series, Ramp?][]>(`overlay ${metric} ${byTime} ${amount} ${runs.map((run) => run.job.id)}`, (stop) => Promise.all(runs.map(async ({job}) => [await inTurn(() => get<Series>(`v1/jobs/${job.id}/series${parameters({metric, ranks: 'all', stat: 'median', points: 500, x: byTime ? 'time' : undefined})}`, stop)),
+    amount && await amountOf(job.id, amount)] as [Series, Ramp?])), runs.every(({job}) => isOver(job)) ? undefined : 5);
   const built = useMemo(() => {
     const all = state.value.value ?? [];
     // By time every run begins at 0: they did not run at the same time of day.
-    const {x, columns} = align(all.map((one, i) => ({x: (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : at)), y: one.bands?.median ?? []})));
+    const {x, columns} = align(all.map(([one, ramp], i) => ({x: (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : ramp ? along(ramp, at) : at)), y: one.bands?.median ?? []})));
     return {x, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
   }, [state.value, view.smooth]);
   const steps = built.x.length ? [0.1, 0.25, 0.5, 0.75, 1].map((share) => built.x[Math.min(built.x.length - 1, Math.round(share * (built.x.length - 1)))]!) : [];
-  return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : 'step'} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} sync="compare" />
-    {metric === 'loss' && !byTime && steps.length > 0 && <div class="twin" tabIndex={0} role="region" aria-label="At the same steps"><table class="numbers"><caption class="away">At the same steps</caption><thead><tr><th scope="col">run</th>{steps.map((step) => <th key={step} scope="col">step {count(step)}</th>)}</tr></thead>
+  return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : view.x} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} sync="compare" />
+    {metric === 'loss' && view.x === 'step' && steps.length > 0 && <div class="twin" tabIndex={0} role="region" aria-label="At the same steps"><table class="numbers"><caption class="away">At the same steps</caption><thead><tr><th scope="col">run</th>{steps.map((step) => <th key={step} scope="col">step {count(step)}</th>)}</tr></thead>
       <tbody>{built.lines.map((line) => <tr key={line.label}><th scope="row"><Safe text={line.label} /></th>{steps.map((step) => <td key={step}>{metricValue(metric, near(line, built.x, step))}</td>)}</tr>)}</tbody></table></div>}</Card>;
 }
 
@@ -69,6 +69,6 @@ export function Compare(): JSX.Element {
           <div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={run.job.name} most={40} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
             <tbody><tr><th scope="row">state</th>{runs.map((run) => <td key={run.job.id}><State state={run.job.state} /></td>)}</tr><tr><th scope="row">step</th>{runs.map((run) => <td key={run.job.id}>{count(run.job.step)}</td>)}</tr>
               {fields.slice(0, 60).map((path) => <tr key={path}><th scope="row"><code>{path}</code></th>{runs.map((run, i) => { const own = paths[i]!.find((one) => one.path === path); const base = paths.flat().find((one) => one.path === path)?.a; const value = own ? own.b : base; return <td key={run.job.id} class={own ? 'plus' : ''}>{value === undefined ? <span class="quiet">not there</span> : <code class="diff"><Safe text={value} most={200} /></code>}</td>; })}</tr>)}</tbody></table></div>
-          <ViewBar />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>;
+          <ViewBar names={['samples', 'tokens'].filter((name) => runs.every((run) => run.metrics.includes(name)))} />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>;
       }}</Show>}</div>;
 }

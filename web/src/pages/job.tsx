@@ -1,5 +1,6 @@
 // The frame around the pages of one job: its name, state and actions, and where else to look.
 import type {JSX} from 'preact';
+import {grafanaLink} from '../lib/export';
 import {clock, dateTime, seconds} from '../lib/format';
 import {sizeText} from '../lib/story';
 import type {Job} from '../types';
@@ -7,7 +8,7 @@ import {send} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, useEvents, useJob, type Asked} from '../state/data';
 import {jobHref, place} from '../state/router';
-import {mayAct, maySubmit} from '../state/session';
+import {identity, mayAct, maySubmit} from '../state/session';
 import type {JobEvent} from '../types';
 import type {Signal} from '@preact/signals';
 import {ActionButton, CopyButton, Loading, Safe, State, Trouble} from '../ui/basics';
@@ -29,7 +30,9 @@ function Actions({job, again}: {job: Job; again: () => void}): JSX.Element {
     again();
     return said;
   };
+  const grafana = identity.value?.grafana_url;
   return <span class="actions">
+    {grafana && job.started_at && <a class="button" href={grafanaLink(grafana, 'job', job)} target="_blank" rel="noopener">Open in Grafana</a>}
     {maySubmit.value && <a class="button" href={`#/submit?from=${job.id}`}>Again with changes</a>}
     {may && !isOver(job) && <>
       <ActionButton label="Checkpoint" question="Ask the ranks for a checkpoint?" detail="They get the signal at which they write one, and go on." disabled={!runs} why="Nothing runs" act={act('checkpoint', 'The ranks were asked for a checkpoint')} />

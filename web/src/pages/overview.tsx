@@ -3,32 +3,33 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
-import {median, trend} from '../lib/series';
+import {along, median, trend} from '../lib/series';
 import {ansi} from '../lib/text';
 import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, ranksOf} from '../lib/story';
 import type {Cause, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, useAsk, useWork} from '../state/data';
-import {pinned} from '../state/prefs';
+import {flip, pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, CopyButton, Safe, Tile} from '../ui/basics';
 import type {Mark} from '../ui/chart';
-import {kFirstMetrics, MetricChart, useMetric, useView, ViewBar, type View} from '../ui/metric';
+import {kFirstMetrics, MetricChart, useAmount, useMetric, useView, ViewBar, type View} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
 /** Marks where the horizontal axis of the view has them. */
 export function useMarks(job: Job, events: JobEvent[] | undefined, view: View): Mark[] {
+  const amount = useAmount(job, view);
   return useMemo(() => {
     const start = seconds(job.started_at) ?? 0;
     return marksOf(job, events ?? []).flatMap((mark) => {
-      const x = view.x === 'step' ? mark.step : mark.time === undefined ? undefined : view.x === 'rel' ? mark.time - start : mark.time;
+      const x = !view.byTime ? (view.amount && mark.step !== undefined ? amount && along(amount, mark.step) : mark.step) : mark.time === undefined ? undefined : view.x === 'rel' ? mark.time - start : mark.time;
       if (x === undefined) return [];
       const href = mark.rank !== undefined ? jobHref(job.id, `ranks/${mark.rank}`) : mark.kind === 'checkpoint' ? undefined : jobHref(job.id, 'events');
       return [{x, kind: mark.kind, label: mark.label, href}];
     });
-  }, [job, events, view.x]);
+  }, [job, events, view.x, amount]);
 }
 
 export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element {
@@ -88,7 +89,7 @@ function useSlowest(job: Job, names: string[] | undefined): SlowRank | undefined
 }
 
 function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; names: string[] | undefined}): JSX.Element {
-  const plain = useMemo((): View => ({x: 'step', smooth: 0, logY: false, logX: false, clip: false}), []);
+  const plain = useMemo((): View => ({x: 'step', byTime: false, smooth: 0, logY: false, logX: false, clip: false}), []);
   const loss = useMetric(job, 'loss', plain, {points: 200});
   const step = useMetric(job, 'step_seconds', plain, {points: 200});
   const slow = useSlowest(job, names);
@@ -191,11 +192,11 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
       {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi>{event.node}</bdi></span>}<span><Safe text={String(event.data?.['message'] ?? '')} most={200} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
     {job.started_at ? <>
-      <ViewBar />
+      <ViewBar names={names} />
       <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card>
       <Card title="Phases"><Timeline job={job} events={list} /><SpanBar job={job} /></Card>
       <div class="chart-grid">{charts.map((name) => <Card key={name} class="card-chart"><MetricChart job={job} metric={name} marks={marks} height={160} small worst={many && /seconds$/.test(name) ? 2 : 0}
-        aside={<button type="button" class="icon-button" aria-pressed={pinned.value.includes(name)} aria-label={`Pin ${metricTitle(name)}`} title="Keep in front" onClick={() => { pinned.value = pinned.value.includes(name) ? pinned.value.filter((one) => one !== name) : [...pinned.value, name]; }}>{pinned.value.includes(name) ? '★' : '☆'}</button>} /></Card>)}</div>
+        aside={<button type="button" class="icon-button" aria-pressed={pinned.value.includes(name)} aria-label={`Pin ${metricTitle(name)}`} title="Keep in front" onClick={() => flip(pinned, name)}>{pinned.value.includes(name) ? '★' : '☆'}</button>} /></Card>)}</div>
       {(names?.length ?? 0) > 6 && <p class="row"><label class="field-inline">Only metrics like <input type="search" value={filter} placeholder="regular expression" onInput={(event) => setQuery({metric: event.currentTarget.value})} /></label></p>}
     </> : <Card title="Phases"><Timeline job={job} events={list} /></Card>}
     {job.warnings && job.warnings.length > 0 && <Card title="Warnings"><ul class="plain">{job.warnings.map((text) => <li key={text}><Safe text={text} most={400} /></li>)}</ul></Card>}
@@ -205,11 +206,12 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
 /** Where ranks reported a loss that is no number. */
 function useNonfinite(job: Job, events: JobEvent[] | undefined, view: View): Mark[] {
   const ranks = [...new Set((events ?? []).filter((e) => e.kind === 'anomaly' && e.data?.['anomaly'] === 'nonfinite' && e.rank !== undefined).map((e) => e.rank!))].slice(0, 8);
-  const byTime = view.x !== 'step';
+  const {byTime} = view;
+  const amount = useAmount(job, view);
   const {state} = useWork<Series>(ranks.length ? `nonfinite ${job.id} ${ranks} ${byTime}` : undefined,
     (stop) => get<Series>(`v1/jobs/${job.id}/series?metric=loss&ranks=${ranks.join(',')}&points=1${byTime ? '&x=time' : ''}`, stop), isOver(job) ? undefined : 20);
   const shift = view.x === 'rel' ? seconds(job.started_at) ?? 0 : 0;
   return useMemo(() => (state.value.value?.series ?? []).flatMap((one) => (one.nonfinite ?? []).map(([x, what]): Mark =>
-    ({x: x - shift, kind: 'nonfinite', label: `rank ${one.rank}: loss is ${what}`, href: jobHref(job.id, `ranks/${one.rank}`)}))), [state.value, shift]);
+    ({x: view.amount ? (amount ? along(amount, x) : NaN) : x - shift, kind: 'nonfinite', label: `rank ${one.rank}: loss is ${what}`, href: jobHref(job.id, `ranks/${one.rank}`)}))), [state.value, shift, amount]);
 }
 

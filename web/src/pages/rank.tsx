@@ -1,13 +1,16 @@
 // One rank beside all: where its time goes, its curves against the median, what it printed, what happened to it.
 import type {JSX} from 'preact';
 import {bytes, count, duration, kNone, loose, metricValue, number, percent, seconds, timeOfDay} from '../lib/format';
+import {grafanaLink} from '../lib/export';
 import {describe} from '../lib/story';
 import type {Rank, RankPage, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {isOver, useAsk, useWork} from '../state/data';
 import {jobHref} from '../state/router';
+import {identity} from '../state/session';
 import {Card, Empty, Safe, Show, State, Tile} from '../ui/basics';
 import {kFirstMetrics, MetricChart, useView, ViewBar} from '../ui/metric';
+import {GpuHistory} from './gpus';
 import {LogView} from './logs';
 import {useMarks} from './overview';
 import {useMetricNames} from './ranks';
@@ -46,7 +49,7 @@ export function RankView({job, events, rest}: JobPageProps): JSX.Element {
     const total = page.total ?? rank + 1;
     return <>
       <div class="rank-head"><h2>Rank {rank}</h2><State state={one.state} /><span class="quiet">{one.node && <>on <a href={`#/nodes?node=${encodeURIComponent(one.node)}`}><bdi>{one.node}</bdi></a>, </>}local rank {one.local_rank}{one.role ? `, ${one.role}` : ''}{one.pid !== undefined && `, pid ${one.pid}`}{one.exit_code !== undefined && `, exit code ${one.exit_code}`}{one.signal !== undefined && `, signal ${one.signal}`}</span>
-        <span class="grow" />{rank > 0 && <a class="button" href={jobHref(job.id, `ranks/${rank - 1}`)}>← Rank {rank - 1}</a>}{rank + 1 < total && <a class="button" href={jobHref(job.id, `ranks/${rank + 1}`)}>Rank {rank + 1} →</a>}</div>
+        <span class="grow" />{identity.value?.grafana_url && job.started_at && <a class="button" href={grafanaLink(identity.value.grafana_url, 'rank', job, {'var-rank': String(rank), ...(one.node ? {'var-node': one.node} : {})})} target="_blank" rel="noopener">Rank {rank} in Grafana</a>}{rank > 0 && <a class="button" href={jobHref(job.id, `ranks/${rank - 1}`)}>← Rank {rank - 1}</a>}{rank + 1 < total && <a class="button" href={jobHref(job.id, `ranks/${rank + 1}`)}>Rank {rank + 1} →</a>}</div>
       <div class="tiles">
         <Tile label="Step" value={<span class="num">{count(one.step)}</span>} note={one.report_age_seconds !== undefined && !over ? `reported ${duration(one.report_age_seconds)} ago` : undefined} />
         <Tile label="Loss" value={<span class="num">{number(one.loss)}</span>} />
@@ -56,8 +59,9 @@ export function RankView({job, events, rest}: JobPageProps): JSX.Element {
       {busy !== undefined && <Card title="Where a step goes"><Split one={one} label={`rank ${rank}`} /><Split one={{busy_seconds: middle('busy_seconds'), comm_wait_seconds: middle('comm_wait_seconds'), data_wait_seconds: middle('data_wait_seconds')}} label="median" /></Card>}
       {one.gpus && one.gpus.length > 0 && <Card title="GPUs"><ul class="legend">{one.gpus.map((g) => <li key={g.gpu}><b>GPU {g.gpu}</b> {g.utilization_ratio !== undefined && percent(g.utilization_ratio)} {g.memory_bytes !== undefined && bytes(g.memory_bytes)}{g.memory_total_bytes !== undefined && ` of ${bytes(g.memory_total_bytes)}`} {g.power_watts !== undefined && `${Math.round(g.power_watts)} W`} {g.temperature_celsius !== undefined && `${g.temperature_celsius} °C`}</li>)}</ul></Card>}
       {own.length > 0 && <Card title="What happened to it"><ul class="plain">{own.map((event) => <li key={event.seq} class={`weight-${describe(event).weight}`}><span class="quiet num">{timeOfDay(seconds(event.time))}</span> <Safe text={describe(event).text} most={400} /></li>)}</ul></Card>}
-      <ViewBar />
+      <ViewBar names={names} />
       <div class="chart-grid">{charts.map((name) => <Card key={name} class="card-chart"><MetricChart job={job} metric={name} ranks={[rank]} marks={marks} height={160} small /></Card>)}</div>
+      <GpuHistory job={job} events={events.value.value} ranks={[rank]} />
       <Card title="Last lines" aside={<a href={jobHref(job.id, 'logs', {rank})}>whole log</a>}><LogView job={job} rank={rank} tail={200} height={300} follow /></Card>
     </>;
   }}</Show>;

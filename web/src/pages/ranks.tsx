@@ -129,7 +129,7 @@ export function Ranks({job, events}: JobPageProps): JSX.Element {
   if (!job.started_at) return <Empty title="No rank has been started yet">{job.pending_reason && <Safe text={job.pending_reason} most={300} />}</Empty>;
   return <>
     {metric && <HeatCard job={job} metric={metric} names={sorted} />}
-    {metric && <><ViewBar /><Card class="card-chart"><MetricChart key={metric} job={job} metric={metric} marks={marks} worst={4} title={`${metricTitle(metric)}: median, 5–95 %, extremes, highest ranks`} /></Card></>}
+    {metric && <><ViewBar names={names} /><Card class="card-chart"><MetricChart key={metric} job={job} metric={metric} marks={marks} worst={4} title={`${metricTitle(metric)}: median, 5–95 %, extremes, highest ranks`} /></Card></>}
     <RankTable job={job} />
   </>;
 }

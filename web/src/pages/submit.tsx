@@ -1,10 +1,10 @@
 // Submitting: a form made of the API's own schema and the same document as text. What lockstepd would say is said while it
 // is typed; what it would run is shown before it does.
-import {useSignal} from '@preact/signals';
+import {batch, useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
-import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withValue, type Schema} from '../lib/spec';
+import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
 import {clipped} from '../lib/text';
 import type {Job, Render} from '../types';
 import {ApiError, ask, get, send} from '../state/api';
@@ -21,7 +21,9 @@ const kFirst = ['name', 'framework', 'command', 'working_directory'];
 const kHidden = ['secrets', 'recorded_environment', 'resources', 'train'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
 /** What was written, until the tab is closed. */
-let draft: string | undefined;
+let draft: {text: string; yaml: boolean} | undefined;
+type Yaml = typeof import('../lib/yaml');
+let yaml: Yaml | undefined;
 
 interface FieldProps {
   path: string[]; schema: Schema; all: Schemas; value: unknown; set: (path: string[], value: unknown) => void; errors: Map<string, string>; required?: boolean;
@@ -85,7 +87,11 @@ function Preview({render, warnings}: {render: Render; warnings: string[]}): JSX.
 
 export function Submit(): JSX.Element {
   const {state: api} = useAsk<{components: {schemas: Schemas}}>('openapi.json');
-  const text = useSignal(draft ?? JSON.stringify(kStart, null, 2));
+  const from = query.value['from'];
+  const kept = from ? undefined : draft;
+  const text = useSignal(kept?.text ?? JSON.stringify(kStart, null, 2));
+  /** What the text is written in. */
+  const isYaml = useSignal(kept?.yaml ?? false);
   const original = useSignal<Document_ | undefined>(undefined);
   const render = useSignal<Render | undefined>(undefined);
   const problems = useSignal<{pointer: string; message: string}[]>([]);
@@ -93,25 +99,48 @@ export function Submit(): JSX.Element {
   const checking = useSignal(false);
   const busy = useSignal(false);
   const tried = useSignal(false);
-  const from = query.value['from'];
-  const asText = query.value['as'] === 'text';
+  const hidden = useSignal<string[]>([]);
+  const as = query.value['as'];
+  const asText = as === 'text' || as === 'yaml';
   useEffect(() => {
     if (!from) return;
-    get<Document_>(`v1/jobs/${from}/spec`).then((spec) => {
-      original.value = spec;
-      text.value = JSON.stringify(spec, null, 2);
+    get<Document_>(`v1/jobs/${from}/spec`).then((shown) => {
+      const {spec, masked} = withoutMasked(shown);
+      hidden.value = masked;
+      original.value = shown;
+      batch(() => {
+        text.value = JSON.stringify(spec, null, 2);
+        isYaml.value = false;
+      });
     }, (error: Error) => say(error.message, true));
   }, [from]);
   const parsed = useMemo((): {value?: Document_; error?: string} => {
     try {
-      const value = parseDocument(text.value);
+      const value = isYaml.value ? yaml!.parseYaml(text.value) : parseDocument(text.value);
       return value && typeof value === 'object' && !Array.isArray(value) ? {value: value as Document_} : {error: 'A specification is an object: { … }'};
     } catch (error) {
       return {error: (error as Error).message};
     }
-  }, [text.value]);
+  }, [text.value, isYaml.value]);
+  // The text is written anew in the other language; what cannot be read stays as it is until it can.
   useEffect(() => {
-    draft = from ? undefined : text.value;
+    const want = as === 'yaml';
+    if (want === isYaml.value || !parsed.value) return;
+    const write = (known?: Yaml) => batch(() => {
+      yaml ??= known;
+      text.value = want ? yaml!.formatYaml(parsed.value) : JSON.stringify(parsed.value, null, 2);
+      isYaml.value = want;
+    });
+    if (yaml || !want) {
+      write();
+      return;
+    }
+    let gone = false;
+    import('../lib/yaml').then((known) => { if (!gone) write(known); }, () => say('lockstepd did not send what reads YAML', true));
+    return () => { gone = true; };
+  }, [as, parsed]);
+  useEffect(() => {
+    if (!from) draft = {text: text.value, yaml: isYaml.value};
     if (!parsed.value) {
       render.value = undefined;
       problems.value = [];
@@ -140,7 +169,7 @@ export function Submit(): JSX.Element {
   const spec = parsed.value ?? {};
   const set = (path: string[], value: unknown) => { text.value = JSON.stringify(withValue(spec, path, value), null, 2); };
   // A form that nobody has touched is not full of errors.
-  const fresh = !tried.value && !from && text.value === JSON.stringify(kStart, null, 2);
+  const fresh = !tried.value && !from && JSON.stringify(spec) === JSON.stringify(kStart);
   const errors = new Map(fresh ? [] : problems.value.map((one) => [one.pointer, one.message]));
   const submit = async () => {
     tried.value = true;
@@ -149,7 +178,7 @@ export function Submit(): JSX.Element {
     try {
       const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
       const job = await send<Job>('POST', 'v1/jobs', parsed.value, {'Idempotency-Key': key, 'If-Match': `"${render.value.render_hash}"`});
-      draft = undefined;
+      if (!from) draft = undefined;
       say(`${job.name} was submitted`);
       location.hash = jobHref(job.id);
     } catch (error) {
@@ -169,10 +198,11 @@ export function Submit(): JSX.Element {
   const native = spec['framework'] === 'native';
   return <div class="page">
     <header class="job-head"><div class="job-title"><h1>{from ? 'Again with changes' : 'Submit a job'}</h1></div>
-      <Segments label="Written as" value={asText ? 'text' : ''} options={[['', 'Form'], ['text', 'JSON']]} set={(as) => setQuery({as})} /></header>
+      <Segments label="Written as" value={asText ? as : ''} options={[['', 'Form'], ['text', 'JSON'], ['yaml', 'YAML']]} set={(as) => setQuery({as})} /></header>
+    {hidden.value.length > 0 && <p class="weight-warn"><span class="chip chip-warn">left out</span><Safe text={hidden.value.join(', ')} most={400} />: values of its environment, which only its owner is shown</p>}
     <div class="submit-grid">
       <form class="card" aria-label="Specification" onSubmit={(event) => { event.preventDefault(); void submit(); }} noValidate>
-        {asText || parsed.error ? <div class="field"><label for="text">Specification, as <code>lockstep submit</code> reads it; comments are allowed</label>
+        {asText || parsed.error ? <div class="field"><label for="text">Specification, as <code>lockstep submit</code> reads it{!isYaml.value && '; comments are allowed'}</label>
           <textarea id="text" class="editor" spellcheck={false} rows={30} value={text.value} aria-invalid={parsed.error ? true : undefined} onInput={(event) => { text.value = event.currentTarget.value; }} />{parsed.error && <p class="bad" role="alert"><Safe text={parsed.error} /></p>}</div>
           : <Show asked={api.value} what="the form">{() => <>
             <div class="fields">{kFirst.filter((name) => name !== 'command' || !native).map((name) => field(name))}{['nodes', 'ranks_per_node', 'gpus_per_node', 'time_limit'].map((name) => field('resources', name))}</div>

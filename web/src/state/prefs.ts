@@ -33,6 +33,15 @@ system.addEventListener('change', () => {
   if (theme.value === 'auto') dark.value = system.matches;
 });
 
-/** Metrics that are pinned on the overview, by name. */
-export const pinned = signal<string[]>((stored('pinned') ?? '').split(',').filter(Boolean));
-effect(() => store('pinned', pinned.value.join(',')));
+/** A list of names that is kept. */
+function names(key: string) {
+  const list = signal<string[]>((stored(key) ?? '').split(',').filter(Boolean));
+  effect(() => store(key, list.value.join(',')));
+  return list;
+}
+/** Puts a name into a list, or takes it out. */
+export const flip = (list: {value: string[]}, name: string) => { list.value = list.value.includes(name) ? list.value.filter((one) => one !== name) : [...list.value, name]; };
+
+/** Metrics that are pinned on the overview, and whose charts are folded, by name. */
+export const pinned = names('pinned');
+export const folded = names('folded');

@@ -8,7 +8,7 @@ import uPlot from 'uplot';
 import {columnsJson, copy, csv, download, fileName} from '../lib/export';
 import {dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
 import {usual, type Column} from '../lib/series';
-import {dark} from '../state/prefs';
+import {dark, flip, folded} from '../state/prefs';
 import {say, useNear, useWidth} from './basics';
 import {Menu} from './menu';
 
@@ -33,7 +33,8 @@ export interface Mark {
   href?: string;
 }
 
-export type XKind = 'step' | 'time' | 'rel' | 'plain';
+export type XKind = 'step' | 'samples' | 'tokens' | 'time' | 'rel' | 'plain';
+const timed = (kind: XKind) => kind === 'time' || kind === 'rel';
 
 export interface ChartProps {
   title: string;
@@ -59,6 +60,8 @@ export interface ChartProps {
   empty?: string;
   zeroBased?: boolean;
   small?: boolean;
+  /** Under this name it is remembered to be folded. */
+  fold?: string;
 }
 
 const kMarkSigns: Record<Mark['kind'], string> = {restart: '↻', checkpoint: '◆', anomaly: '!', failure: '✕', nonfinite: 'NaN'};
@@ -67,7 +70,7 @@ const kGroupPixels = 18;
 export function formatX(kind: XKind, x: number | undefined): string {
   if (x === undefined) return kNone;
   if (kind === 'time') return `${dateTime(x).replace(/\d\d:\d\d$/, '')}${timeOfDay(x)}`;
-  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(x, 12)}` : number(x);
+  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(x, 12)}` : kind === 'plain' ? number(x) : `${number(Math.round(x), 15)} ${kind}`;
 }
 
 /** A tick's time of day, and its date where another day begins. */
@@ -98,7 +101,7 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
       }},
     },
     scales: {
-      x: {time: props.xKind === 'time', distr: props.logX && props.xKind === 'step' ? 3 : 1,
+      x: {time: props.xKind === 'time', distr: props.logX && !timed(props.xKind) ? 3 : 1,
         range: (_u, low, high) => {
           const {zoom} = props;
           if (zoom) return [zoom.min, zoom.max];
@@ -220,9 +223,9 @@ function TableTwin({props, page, setPage}: {props: ChartProps; page: number; set
   const pages = Math.max(1, Math.ceil(props.x.length / kTableRows));
   const from = page * kTableRows;
   return <div class="twin" tabIndex={0} role="region" aria-label={`${props.title}, values`}><table class="numbers"><caption class="away">{props.title}</caption>
-    <thead><tr><th scope="col">{props.xKind === 'step' ? 'step' : 'time'}</th>{shown.map((line) => <th key={line.label} scope="col">{line.label}</th>)}</tr></thead>
+    <thead><tr><th scope="col">{timed(props.xKind) ? 'time' : props.xKind}</th>{shown.map((line) => <th key={line.label} scope="col">{line.label}</th>)}</tr></thead>
     <tbody>{props.x.slice(from, from + kTableRows).map((x, i) => <tr key={x}>
-      <th scope="row">{formatX(props.xKind, x).replace('step ', '')}</th>{shown.map((line) => <td key={line.label}>{props.format(line.values[from + i])}</td>)}</tr>)}</tbody></table>
+      <th scope="row">{formatX(props.xKind, x).replace(/^step | (samples|tokens)$/, '')}</th>{shown.map((line) => <td key={line.label}>{props.format(line.values[from + i])}</td>)}</tr>)}</tbody></table>
     {pages > 1 && <p class="row"><button type="button" class="button" disabled={page === 0} onClick={() => setPage(page - 1)}>Earlier</button>
       <span class="quiet">{page + 1} of {pages}</span>
       <button type="button" class="button" disabled={page + 1 >= pages} onClick={() => setPage(page + 1)}>Later</button></p>}</div>;
@@ -241,6 +244,7 @@ export function Chart(props: ChartProps): JSX.Element {
   const spoken = useSignal(false);
   // uPlot reads props through this object, which stays while the picture does.
   const held = useRef<ChartProps>({...props});
+  const shut = props.fold !== undefined && folded.value.includes(props.fold);
   Object.assign(held.current, {zoom: undefined, promQl: undefined}, props);
   latest.current = props;
   const height = props.height ?? 220;
@@ -248,7 +252,7 @@ export function Chart(props: ChartProps): JSX.Element {
     props.clip, props.sync, height, props.zeroBased, props.x.length < 3, dark.value, width > 0, props.x.length > 0]);
 
   useEffect(() => {
-    if (!near || !boxRef.current || table.value || width === 0 || props.x.length === 0) return;
+    if (!near || !boxRef.current || table.value || shut || width === 0 || props.x.length === 0) return;
     const u = new uPlot(options(held.current, width, {
       cursor: (at) => { index.value = at; },
       drawn: (drawn) => {
@@ -261,7 +265,7 @@ export function Chart(props: ChartProps): JSX.Element {
       u.destroy();
       plot.current = null;
     };
-  }, [shape, near, table.value]);
+  }, [shape, near, table.value, shut]);
   useEffect(() => {
     plot.current?.setSize({width, height});
   }, [width, height]);
@@ -293,11 +297,11 @@ export function Chart(props: ChartProps): JSX.Element {
     spoken.value = true;
     u.setCursor({left: u.valToPos(props.x[next]!, 'x'), top: u.bbox.height / devicePixelRatio / 2});
   };
-  const names = [props.xKind === 'step' ? 'step' : 'time', ...props.lines.map((line) => line.label)];
+  const names = [timed(props.xKind) ? 'time' : props.xKind, ...props.lines.map((line) => line.label)];
   const columns = props.lines.map((line) => line.values);
   const summary = last >= 0 && shown[0] ? `${props.title}: ${props.x.length} points, last ${props.format(shown[0].values[last])} at ${formatX(props.xKind, props.x[last])}` : `${props.title}: no values yet`;
   return <figure class={`chart ${props.small ? 'chart-small' : ''}`} ref={nearRef as never} aria-label={summary}>
-    <figcaption class="chart-head"><h2>{props.title}</h2>
+    <figcaption class="chart-head">{props.fold && <button type="button" class="icon-button fold" aria-expanded={!shut} aria-label={`${shut ? 'Unfold' : 'Fold'} ${props.title}`} title={shut ? 'Unfold' : 'Fold'} onClick={() => flip(folded, props.fold!)}>{shut ? '▸' : '▾'}</button>}<h2>{props.title}</h2>
       <span class="readout" aria-hidden="true">
         {where >= 0 && <span class="readout-x">{formatX(props.xKind, props.x[where])}</span>}
         {readout.slice(0, 6).map(({line, value}) => <span key={line.label} class="readout-item">
@@ -314,8 +318,8 @@ export function Chart(props: ChartProps): JSX.Element {
           ...(props.promQl ? [{label: 'Copy PromQL', act: () => tell(props.promQl!)}] : []),
         ]} />}</span>
     </figcaption>
-    {table.value ? <TableTwin props={props} page={page.value} setPage={(p) => { page.value = p; }} />
-      : <div class="plot" style={{minHeight: `${height}px`}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
+    {table.value ? !shut && <TableTwin props={props} page={page.value} setPage={(p) => { page.value = p; }} />
+      : <div class="plot" hidden={shut} style={{minHeight: `${height}px`}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
         onBlur={() => { spoken.value = false; }}>
         {props.x.length === 0 && <p class="plot-empty quiet">{props.empty ?? 'Nothing was reported yet.'}</p>}
         {marks.value.map(({left, mark, more}) => <MarkSign key={`${mark.kind}${mark.x}`} left={left} mark={mark} more={more} />)}

@@ -5,8 +5,8 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
-import {align, smooth, zigzag, type Column} from '../lib/series';
-import type {Job, Series, StepsEvent} from '../types';
+import {align, along, smooth, totals, zigzag, type Column, type Ramp} from '../lib/series';
+import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
 import {get, good, inTurn, parameters} from '../state/api';
 import {isOver, useSteps, useWork} from '../state/data';
 import {query, setQuery} from '../state/router';
@@ -15,6 +15,9 @@ import {Chart, type Fill, type Line, type Mark, type XKind} from './chart';
 
 export interface View {
   x: XKind;
+  byTime: boolean;
+  /** Steps are counted in this metric of theirs. */
+  amount?: Amount;
   zoom?: {min: number; max: number};
   smooth: number;
   logY: boolean;
@@ -29,13 +32,36 @@ export function parseZoom(text: string | undefined): {min: number; max: number} 
   return min < max ? {min, max} : undefined;
 }
 
+type Amount = 'samples' | 'tokens';
+/** The last two need ranks that report how much of it a step is. */
+const kAxes: [XKind, string][] = [['step', 'Step'], ['time', 'Time of day'], ['rel', 'Since start'], ['samples', 'Samples'], ['tokens', 'Tokens']];
+
 export function useView(): View {
   const q = query.value;
-  const x = q.x === 'time' || q.x === 'rel' ? q.x : 'step';
+  const x = kAxes.find(([one]) => one === q.x)?.[0] ?? 'step';
+  const amount = x === 'samples' || x === 'tokens' ? x : undefined;
   const weight = Number(q.smooth);
   const zoomText = q.zoom;
   const zoom = useMemo(() => parseZoom(zoomText), [zoomText]);
-  return {x, zoom, smooth: weight > 0 && weight < 1 ? weight : 0, logY: q.logy === '1', logX: q.logx === '1', clip: q.clip === '1'};
+  return {x, byTime: x === 'time' || x === 'rel', amount, zoom, smooth: weight > 0 && weight < 1 ? weight : 0, logY: q.logy === '1', logX: q.logx === '1', clip: q.clip === '1'};
+}
+
+/** How many samples or tokens all ranks had taken in up to each step; undefined: not known yet, or not asked for. */
+export function useAmount(job: Job, {amount}: View): Ramp | undefined {
+  const {state} = useWork<Ramp>(amount && `amount ${job.id} ${amount}`, () => amountOf(job.id, amount!), isOver(job) ? undefined : 20);
+  const ramp = amount && state.value.value;
+  return ramp && ramp.x.length > 1 ? ramp : undefined;
+}
+
+let asked: {key: string; at: number; answer: Promise<Ramp>} | undefined;
+/** Every chart of a page asks; lockstepd is asked once. */
+export function amountOf(id: string, amount: Amount): Promise<Ramp> {
+  const key = `${id} ${amount}`;
+  if (asked?.key !== key || Date.now() - asked.at > 10_000) {
+    asked = {key, at: Date.now(), answer: inTurn(() => get<Series>(`v1/jobs/${id}/series?metric=${amount}&ranks=all&stat=mean&points=600`)).then((one) => totals(one.bands))};
+    asked.answer.catch(() => { asked = undefined; });
+  }
+  return asked.answer;
 }
 
 export function setZoom(zoom?: {min: number; max: number}): void {
@@ -44,10 +70,11 @@ export function setZoom(zoom?: {min: number; max: number}): void {
 }
 
 /** What is above every page with charts: x axis, smoothing, axes, zoom. */
-export function ViewBar(): JSX.Element {
+export function ViewBar({names}: {names?: string[]}): JSX.Element {
   const view = useView();
+  const axes = kAxes.filter(([one], i) => i < 3 || one === view.x || names?.includes(one));
   return <div class="view-bar" role="group" aria-label="How charts are drawn">
-    <Segments label="Horizontal axis" value={view.x} options={[['step', 'Step'], ['time', 'Time of day'], ['rel', 'Since start']]} set={(one) => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})} />
+    <Segments label="Horizontal axis" value={view.x} options={axes} set={(one) => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})} />
     <label class="slider"><span>Smoothing</span><input type="range" min="0" max="0.99" step="0.01" value={view.smooth}
       onInput={(event) => setQuery({smooth: Number(event.currentTarget.value) || undefined})} /><output>{view.smooth.toFixed(2)}</output></label>
     <Toggle on={view.logY} set={(on) => setQuery({logy: on ? 1 : undefined})}>log y</Toggle>
@@ -65,15 +92,17 @@ const kLive = 600;
 const kDraw = 90;
 
 /** The history of a metric with its quantiles, and what has come since. */
-export function useMetric(job: Job, metric: string, view: View, options: {points?: number; worst?: number; ranks?: number[]} = {}) {
-  const byTime = view.x !== 'step';
+export function useMetric(job: Job, metric: string, view: View, options: {points?: number; worst?: number; ranks?: number[]; amount?: Ramp; gpus?: boolean} = {}) {
+  const {byTime} = view;
   const start = seconds(job.started_at) ?? 0;
   const shift = view.x === 'rel' ? start : 0;
-  const zoom = view.zoom;
-  const path = `v1/jobs/${job.id}/series${parameters({metric, ranks: 'all', stat: 'min,p5,median,p95,max', worst: options.worst || undefined,
+  const {amount} = options;
+  const zoom = view.zoom && view.amount ? amount && {min: along(amount, view.zoom.min, true), max: along(amount, view.zoom.max, true)} : view.zoom;
+  const entity = options.gpus ? {entity: 'gpu'} : {};
+  const path = `v1/jobs/${job.id}/series${parameters({metric, ...(options.gpus ? {...entity, gpus: 'all'} : {ranks: 'all'}), stat: 'min,p5,median,p95,max', worst: options.worst || undefined,
     x: byTime ? 'time' : undefined, points: options.points ?? 600,
     from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined})}`;
-  const chosen = options.ranks?.length ? `v1/jobs/${job.id}/series${parameters({metric, ranks: options.ranks.join(','), x: byTime ? 'time' : undefined, points: options.points ?? 600,
+  const chosen = options.ranks?.length ? `v1/jobs/${job.id}/series${parameters({metric, ...entity, ranks: options.ranks.join(','), x: byTime ? 'time' : undefined, points: options.points ?? 600,
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
   const live = useSignal<Made[]>([]);
   const over = isOver(job);
@@ -90,8 +119,8 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     const last = all.bands?.x[all.bands.x.length - 1] ?? -Infinity;
     live.value = live.peek().filter((one) => one.x > last);
     return {all, ranks};
-  }, over ? undefined : zoom ? 10 : 20);
-  useSteps(job.id, [metric], (event) => take(event), again, !over && !zoom);
+  }, over ? undefined : options.gpus ? 5 : zoom ? 10 : 20);
+  useSteps(job.id, [metric], (event) => take(event), again, !over && !zoom && !options.gpus);
   // Steps may come ten times a second; a picture does not change more often.
   const pending = useMemo(() => ({list: [] as StepsEvent[], timer: undefined as ReturnType<typeof setTimeout> | undefined}), []);
   const take = (event: StepsEvent) => {
@@ -128,19 +157,23 @@ function valueOf({event, cells}: Made, rank: number): number | null {
 
 const kDashes = [[6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4], [1, 3]];
 
-export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside, title, sync = 'job', small, children}: {
+export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside, title, sync = 'job', small, gpus, children}: {
   job: Job; metric: string; marks?: Mark[]; height?: number; worst?: number; ranks?: number[]; aside?: ComponentChildren; title?: string; sync?: string;
   small?: boolean; children?: ComponentChildren;
+  /** Of the job's GPUs; ranks: of theirs. */
+  gpus?: boolean;
 }): JSX.Element {
   const view = useView();
-  const {state, bands, shift, live} = useMetric(job, metric, view, {worst, ranks});
+  const amount = useAmount(job, view);
+  const {state, bands, shift, live} = useMetric(job, metric, view, {worst, ranks, amount, gpus});
   const made = live.value;
   const b = bands.value;
   const answer = state.value.value;
   const built = useMemo(() => {
+    const called = (one: RankSeries | WorstRank) => (gpus ? `${one.node} GPU ${one.gpu}` : `rank ${one.rank}`);
     const many = b.max.some((v, i) => v !== null && v !== b.min[i]) && (answer?.all.worst !== undefined || job.resources.nodes !== 1 || job.resources.ranks_per_node !== 1);
-    const named = [...(answer?.ranks?.series.map((one) => ({rank: one.rank, points: one.points})) ?? []),
-      ...(answer?.all.worst?.filter((one) => one.points?.length).map((one) => ({rank: one.rank, points: one.points!})) ?? [])];
+    const named = [...(answer?.ranks?.series.map((one) => ({rank: one.rank, label: called(one), points: one.points})) ?? []),
+      ...(answer?.all.worst?.filter((one) => one.points?.length).map((one) => ({rank: one.rank, label: called(one), points: one.points!})) ?? [])];
     const extra = named.map((one) => {
       const line = zigzag(one.points);
       const last = line.x[line.x.length - 1] ?? -Infinity;
@@ -159,16 +192,16 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     }
     if (view.smooth) lines.push({label: 'raw', values: medians, colour: 'series-1', faint: true});
     rest.forEach((values, i) => {
-      const label = `rank ${named[i]!.rank}`;
+      const {label} = named[i]!;
       if (lines.some((line) => line.label === label)) return;
       lines.push({label, values: view.smooth ? smooth(values, view.smooth) : values, colour: `series-${(i % 6) + 2}`, dash: kDashes[i % kDashes.length]});
     });
-    return {x: shift ? x.map((at) => at - shift) : x, lines, fills};
-  }, [b, answer, view.smooth, shift]);
+    return {x: shift ? x.map((at) => at - shift) : view.amount ? (amount ? x.map((at) => along(amount, at)) : []) : x, lines, fills};
+  }, [b, answer, view.smooth, shift, view.amount, amount]);
   return <>
     <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={marks} xKind={view.x} height={height}
       zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} small={small}
-      command={seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside}
+      command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric}
       empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : 'Nothing was reported yet.'} />{children}</>;
 }
 

@@ -1,0 +1,120 @@
+// What a page shows in another way: specifications in YAML, steps counted in samples, folded charts, links to Grafana, the
+// GPUs' history.
+import assert from 'node:assert/strict';
+import {after, before, test} from 'node:test';
+import {Browser, Daemon, has, signIn, until} from './support.mjs';
+
+const daemon = new Daemon('--grafana-url', 'https://grafana.example/base');
+const browser = new Browser();
+let page;
+let job;
+
+before(async () => {
+  await daemon.start();
+  await browser.start();
+  job = await daemon.submit('counted', 'good', {steps: 100_000, pace: 0.05});
+  page = await browser.tab();
+  await signIn(page, daemon);
+});
+after(async () => {
+  await browser.close();
+  await daemon.cleanUp();
+});
+const figure = (of) => page.locator('figure', {has: page.getByRole('heading', {name: of, exact: true})});
+const shot = async (name) => process.env.LOCKSTEP_WEB_SHOTS && page.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/${name}.png`, fullPage: true});
+
+test('a specification is written in YAML, checked and submitted', async () => {
+  await page.goto(`${daemon.url}#/submit`);
+  await page.getByLabel('Name needed').fill('in-yaml');
+  await page.getByRole('button', {name: 'YAML', exact: true}).click();
+  const text = page.getByLabel(/^Specification, as/);
+  await until(async () => (await text.inputValue()).startsWith('name: in-yaml\n'), 'what was typed is there as YAML');
+  await text.fill('name: in-yaml\nframework: command\n# a number that is text\ncommand: [sleep, 1000]\nenvironment:\n  DEPTH: 3\nresources: {nodes: 1, time_limit: 01:00:00');
+  await page.getByRole('alert').waitFor();
+  assert.match(await page.getByRole('alert').innerText(), /line 7/);
+  await text.fill('name: in-yaml\nframework: command\n# a number that is text\ncommand: [sleep, 1000]\nenvironment:\n  DEPTH: 3\nresources: {nodes: 1, time_limit: 01:00:00}\n');
+  await has(page, 'sleep 1000');
+  await shot('submit-yaml');
+  await browser.axe(page, 'submit in YAML');
+  // The form and JSON say the same.
+  await page.getByRole('button', {name: 'Form', exact: true}).click();
+  assert.equal(await page.getByLabel('Time limit').inputValue(), '01:00:00');
+  await page.getByRole('button', {name: 'JSON', exact: true}).click();
+  assert.equal(JSON.parse(await text.inputValue()).environment.DEPTH, '3');
+  await page.getByRole('button', {name: 'YAML', exact: true}).click();
+  await until(async () => (await text.inputValue()).includes('DEPTH: "3"'), 'it is YAML again');
+  await page.getByRole('button', {name: 'Submit', exact: true}).click();
+  await page.getByRole('heading', {name: 'in-yaml'}).waitFor();
+  const id = page.url().match(/ls-[0-9A-Z]{26}/)[0];
+  assert.deepEqual((await daemon.api('GET', `v1/jobs/${id}/spec`)).command, ['sleep', '1000']);
+  await daemon.api('POST', `v1/jobs/${id}/cancel`);
+});
+
+test('steps are counted in samples', async () => {
+  await daemon.waitFor(job.id, (one) => (one.step ?? 0) > 20, 'it runs');
+  await page.goto(`${daemon.url}#/jobs/${job.id}`);
+  await page.getByRole('button', {name: 'Samples', exact: true}).click();
+  assert.match(page.url(), /x=samples/);
+  // Two ranks of 32 each: 64 a step.
+  const seen = async () => Number((await figure('Loss').locator('.readout-x').innerText()).match(/^([\d\u2009]+) samples$/)?.[1].replace(/\u2009/g, '') ?? 0);
+  const first = await until(seen, 'the axis has samples');
+  assert.equal(first % 64, 0);
+  await until(async () => (await seen()) > first, 'it goes on');
+  const box = await figure('Loss').locator('.plot').boundingBox();
+  await page.mouse.move(box.x + box.width * 0.4, box.y + 120);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.7, box.y + 130, {steps: 4});
+  await page.mouse.up();
+  await page.getByRole('button', {name: 'Reset zoom'}).waitFor();
+  const [low, high] = decodeURIComponent(page.url()).match(/zoom=([\d.]+)~([\d.]+)/).slice(1).map(Number);
+  await until(async () => {
+    await page.mouse.move(box.x + box.width * 0.5, box.y + 100);
+    await page.mouse.move(box.x + box.width * 0.5, box.y + 110);
+    const at = await seen();
+    return at >= low * 0.97 && at <= high * 1.03;
+  }, async () => `between the ends of the zoom: ${await figure('Loss').locator('.readout').innerText()}, ${page.url()}`);
+  await shot('samples');
+  await page.getByRole('button', {name: 'Reset zoom'}).click();
+  await page.getByRole('button', {name: 'Step', exact: true}).click();
+});
+
+test('a folded chart stays folded, and comes back', async () => {
+  await page.getByRole('button', {name: 'Fold Step time'}).click();
+  await until(() => figure('Step time').locator('.plot').isHidden(), 'it is folded');
+  await page.reload();
+  await page.getByRole('button', {name: 'Unfold Step time'}).waitFor();
+  assert.equal(await figure('Step time').locator('canvas').count(), 0);
+  await shot('folded');
+  await browser.axe(page, 'a folded chart');
+  await page.getByRole('button', {name: 'Unfold Step time'}).click();
+  await until(async () => (await figure('Step time').locator('canvas').boundingBox())?.width > 100, 'it is drawn');
+});
+
+test('jobs and ranks have their dashboards', async () => {
+  const link = (name) => page.getByRole('link', {name, exact: true});
+  assert.match(await link('Open in Grafana').getAttribute('href'), new RegExp(`^https://grafana\\.example/base/d/lockstep-job\\?var-job_id=${job.id}&from=\\d{13}&to=now$`));
+  await page.goto(`${daemon.url}#/jobs/${job.id}/ranks/1`);
+  await page.getByRole('heading', {name: 'Rank 1'}).waitFor();
+  assert.match(await link('Rank 1 in Grafana').getAttribute('href'), /lockstep-rank\?.*var-rank=1&var-node=/);
+});
+
+test('on a phone nothing is wider than the screen', async () => {
+  const phone = await browser.tab({viewport: {width: 390, height: 844}});
+  await signIn(phone, daemon);
+  for (const where of ['#/submit?as=yaml', `#/jobs/${job.id}?x=samples`]) {
+    await phone.goto(daemon.url + where);
+    await phone.getByRole('heading').first().waitFor();
+    await until(() => phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${where} fits`);
+  }
+  if (process.env.LOCKSTEP_WEB_SHOTS) {
+    await phone.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/phone-samples.png`});
+    await phone.goto(`${daemon.url}#/submit?as=yaml`);
+    await phone.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/phone-yaml.png`});
+  }
+  await phone.context().close();
+});
+
+test('no page broke a rule', () => {
+  assert.deepEqual(browser.violations, []);
+  assert.deepEqual(browser.errors, []);
+});
