@@ -21,12 +21,14 @@ bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
 }  // namespace
 
 AgentLink::AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
-                     std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch)
+                     std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch,
+                     OnGpus on_gpus)
     : actor_(std::move(actor)),
       attempt_(attempt),
       peer_(std::move(peer)),
       remote_(std::move(remote)),
-      on_batch_(std::move(on_batch)) {}
+      on_batch_(std::move(on_batch)),
+      on_gpus_(std::move(on_gpus)) {}
 
 void AgentLink::refuse(std::string_view what, std::string_view why) {
     log::warn("agent sent something unusable",
@@ -74,7 +76,7 @@ void AgentLink::on_beat(const wire::Beat& beat) {
     }
 }
 
-// The newest of a node is kept, nothing is stored or acknowledged.
+// The newest of a node is what /metrics shows; history has its part. Nothing is acknowledged.
 void AgentLink::on_gpus(std::string_view bytes) {
     auto batch = decode_gpu_batch(bytes);
     if (!batch) {
@@ -84,6 +86,7 @@ void AgentLink::on_gpus(std::string_view bytes) {
     }
     if (accepted && batch->node_rank == static_cast<std::uint32_t>(node_rank)) {
         last_heard = actor_->context().clock.steady();
+        on_gpus_(shared_from_this(), *batch);
         actor_->context().gpus.take({actor_->job().id.value, node_rank}, node, std::move(*batch),
                                     actor_->context().now_seconds());
     }

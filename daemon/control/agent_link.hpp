@@ -4,6 +4,7 @@
 
 #include "daemon/control/agent_gate.hpp"
 #include "job/model/batch.hpp"
+#include "job/model/gpu_batch.hpp"
 #include "job/model/wire.hpp"
 
 #include <chrono>
@@ -21,8 +22,10 @@ class JobActor;
 class AgentLink final : public AgentSession, public std::enable_shared_from_this<AgentLink> {
   public:
     using OnBatch = std::function<void(std::shared_ptr<AgentLink>, Batch, std::string)>;
+    using OnGpus = std::function<void(std::shared_ptr<AgentLink>, const GpuBatch&)>;
     AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
-              std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch);
+              std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch,
+              OnGpus on_gpus);
 
     void on_text(std::string_view bytes) override;
     void on_binary(std::string_view bytes) override;
@@ -76,6 +79,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     std::shared_ptr<AgentPeer> peer_;
     std::string remote_;
     OnBatch on_batch_;
+    OnGpus on_gpus_;
     std::uint64_t acked_event_ = 0;
     bool ack_due_ = false;  // since heard()
     std::uint64_t acked_batch_ = 0;

@@ -92,12 +92,20 @@ struct DiskPlace {
     std::int64_t history_bytes = 0;
 };
 
-struct SeriesQuery {
+// Which entities a question about history is about: ranks, or the job's GPUs, those with these
+// numbers or those that `ranks` of the question use.
+struct EntityQuery {
+    bool of_gpus = false;
+    std::vector<std::int32_t> gpus;  // ascending; empty = by `ranks`, and without those all
+};
+
+struct SeriesQuery : EntityQuery {
     std::string metric = "loss";
     std::vector<std::int32_t> ranks;  // empty = all, at most limits::kSeriesRanks
     bool by_time = false;             // x = time (seconds since the epoch) or step
     std::optional<double> from, to;
     std::size_t points = 800;
+    std::size_t metrics = 1;  // that one answer has: many lines have fewer points each
     // With one of these two there are no series of single ranks, but what all of `ranks` (any
     // number) are like, and the worst so many of them.
     std::vector<telemetry::BandStat> stats;
@@ -105,15 +113,16 @@ struct SeriesQuery {
     std::optional<bool> low_is_worse;  // nothing: as the metric is
 };
 
-struct HeatmapQuery {
+struct HeatmapQuery : EntityQuery {
     std::string metric = "busy_seconds";
     std::vector<std::int32_t> ranks;  // the lowest to the highest of them; empty = all
-    std::optional<double> from, to;   // steps
+    bool by_time = false;             // columns of time instead of steps
+    std::optional<double> from, to;   // steps or seconds since the epoch
     std::size_t columns = 400;
     std::size_t rows = 0;  // 0 = one per rank where that fits
 };
 
-struct SamplesQuery {
+struct SamplesQuery : EntityQuery {
     std::string metric = "loss";
     std::vector<std::int32_t> ranks;       // empty = all; at most limits::kSeriesRanks
     std::optional<std::int64_t> from, to;  // steps
@@ -200,6 +209,9 @@ class Control {
                                               SamplesQuery query) = 0;
     // {ranks, items}: how many ranks the job has, the names of the metrics that any has reported.
     virtual Task<Result<std::string>> metric_names(Caller caller, std::string id) = 0;
+    // {total, metrics, items}: the GPUs the job has had, by number.
+    virtual Task<Result<std::string>> gpus(Caller caller, std::string id, std::size_t offset,
+                                           std::size_t limit) = 0;
     // not_found: no such job or rank; unavailable: the rank has not started, there is no log yet.
     virtual Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) = 0;
     // {items}, the newest look of each of the newest `limit` generations that were looked at,

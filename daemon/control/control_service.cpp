@@ -506,8 +506,11 @@ Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ti
     const auto on_batch = [this](std::shared_ptr<AgentLink> link, Batch batch, std::string bytes) {
         ingest_.add(std::move(link), std::move(batch), std::move(bytes));
     };
+    const auto on_gpus = [this](std::shared_ptr<AgentLink> link, const GpuBatch& look) {
+        ingest_.add(std::move(link), look);
+    };
     return std::make_shared<AgentLink>(found->second.first, found->second.second, std::move(peer),
-                                       std::move(remote), on_batch);
+                                       std::move(remote), on_batch, on_gpus);
 }
 
 }  // namespace lockstep

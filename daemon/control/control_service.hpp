@@ -72,6 +72,9 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::string>> heatmap(Caller caller, std::string id, HeatmapQuery query) override;
     Task<Result<std::string>> samples(Caller caller, std::string id, SamplesQuery query) override;
     Task<Result<std::string>> metric_names(Caller caller, std::string id) override;
+    // gpu_queries.cpp
+    Task<Result<std::string>> gpus(Caller caller, std::string id, std::size_t offset,
+                                   std::size_t limit) override;
     Task<Result<LogPlace>> log_place(Caller caller, std::string id, std::int32_t rank) override;
     Json cluster() override;
     // node_queries.cpp
@@ -105,10 +108,10 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::shared_ptr<JobActor>>> commanded(Caller caller, std::string id);
     using ActorPtr = std::shared_ptr<JobActor>;
     Status may_go(const std::string& id) const;
+    bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
     Task<Status> remove_over(JobId job, bool checkpoints);
     // submission.cpp
     Status check_rendered(const SubmitRequest& request,
-    bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
                           const std::vector<std::string>& warnings) const;
     Result<std::vector<Event>> make_jobs(const Caller& caller, const SubmitRequest& request);
     struct OnNode {
@@ -164,6 +167,11 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
     // series_bands.cpp: the series question with stats or worst, when history is ready.
     Task<Result<std::string>> bands(std::shared_ptr<const Job> job, SeriesQuery query);
+    // gpu_queries.cpp: the questions of GPUs, when history is ready.
+    Task<Result<std::string>> gpu_series(std::string id, SeriesQuery query);
+    Task<Result<std::string>> gpu_heatmap(std::string id, HeatmapQuery query);
+    Task<Result<std::string>> gpu_samples(std::string id, telemetry::SampleAsk ask,
+                                          SamplesQuery query);
     // Whether chunks alone answer questions about the job; if not, its series are in memory now, as
     // far as there are any.
     Task<Result<bool>> ready_history(const Job& job);

@@ -1,6 +1,7 @@
 // size: one seam with its cases: memory and store over failures, upgrades and ends of jobs
 #include "daemon/control/history_keeper.hpp"
 
+#include "daemon/control/age_limit.hpp"
 #include "daemon/control/history_restore.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -29,11 +30,13 @@ constexpr auto kKeepEvery = std::chrono::hours{1};
 Result<ChunksWrite> pack(const JobId& job,
                          const std::vector<std::shared_ptr<const HistoryRows>>& sealed,
                          const std::vector<std::string>& names) {
+    const auto& of_gpus = telemetry::gpu_history_metrics();
     ChunksWrite write;
     write.job = job;
     telemetry::ColumnCodec codec;
     for (const auto& rows : sealed) {
-        auto encoded = telemetry::encode_chunk(*rows, names, codec);
+        auto encoded = telemetry::encode_chunk(
+            *rows, rows->kind == telemetry::EntityKind::gpu ? of_gpus : names, codec);
         if (!encoded) {
             return fail(encoded.error());
         }
@@ -401,10 +404,17 @@ void HistoryKeeper::expire() {
 }
 
 Task<void> HistoryKeeper::remove_old() {
-    const double before = context_.settings.history_days > 0
-                              ? context_.now_seconds() -
-                                    86'400.0 * static_cast<double>(context_.settings.history_days)
-                              : -std::numeric_limits<double>::infinity();
+    if (context_.settings.history_days > 0 &&
+        (!old_ || SteadyClock::now() - old_at_ >= kKeepEvery / 2)) {
+        const auto limit = co_await older_than(context_, context_.settings.history_days);
+        if (limit) {
+            old_ = static_cast<double>(*limit) / 1000.0;
+            old_at_ = SteadyClock::now();
+        } else {
+            log::error("cannot tell how old history is", {{"what", limit.error().message}});
+        }
+    }
+    const double before = old_.value_or(-std::numeric_limits<double>::infinity());
     const std::int64_t bytes = context_.settings.history_mb << 20U;
     while (!ending_) {
         const auto gone = co_await context_.store.expire_history(bytes, before, kExpireChunks);

@@ -27,6 +27,24 @@
 
 namespace lockstep {
 
+// Which GPUs of a job a question is about: those that these ranks use, or those with these ids, or
+// all; ascending both. Of these the first `most`.
+struct GpuChoice {
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> ranks;
+    std::size_t most = telemetry::kGpusOfJob;
+};
+// What a question about GPUs is answered from; on the reading thread.
+struct GpuView {
+    telemetry::HistorySource& source;
+    const telemetry::GpuDirectory& gpus;
+    std::vector<std::uint32_t> ids;         // the chosen ones
+    std::vector<telemetry::TailRows> tail;  // of these and the metric, what no chunk has
+    std::int64_t newest = 0;                // chunk that `tail` goes on after
+    std::vector<std::string> metrics;       // that memory knows to have been reported
+};
+using AnswerGpus = std::function<Result<std::string>(const GpuView&)>;
+
 class HistoryKeeper {
   public:
     explicit HistoryKeeper(ControlContext& context) : context_(context), wake_(context.io) {}
@@ -62,6 +80,9 @@ class HistoryKeeper {
     // ascending, as a JSON array.
     Task<Result<std::string>> samples(std::string job, telemetry::SampleAsk ask);
     Task<Result<std::string>> metrics(std::string job);
+    // A question about GPUs. invalid: there are no such GPUs.
+    Task<Result<std::string>> gpus(std::string job, GpuChoice choice, std::string metric,
+                                   AnswerGpus answer);
     // Questions under way end soon, with unavailable; nothing new begins by itself.
     void halt();
     // Ends the threads; no call may be in flight.
@@ -85,7 +106,8 @@ class HistoryKeeper {
     Task<void> forget_states();
     template <class T>
     Task<Result<T>> read(std::string job, std::int64_t newest,
-                         std::function<Result<T>(telemetry::HistorySource&)> work);
+                         std::function<Result<T>(telemetry::HistorySource&)> work,
+                         telemetry::EntityKind kind = telemetry::EntityKind::rank);
 
     // Two: one that is read, one whose rows are ready.
     static constexpr std::size_t kQuestions = 2;
@@ -98,6 +120,8 @@ class HistoryKeeper {
     std::shared_ptr<Database> reader_;  // the reading thread's; made by the first question
     std::atomic<bool> ending_{false};   // both threads look at it
     bool expiring_ = false;
+    std::optional<double> old_;  // what ended before this goes, by its age; found out at old_at_
+    std::chrono::steady_clock::time_point old_at_;
 
     std::map<std::string, std::size_t> open_;  // values in no chunk, of the jobs that have any
     std::size_t open_of_all_ = 0;

@@ -1,6 +1,7 @@
 // What is asked of history: series, heatmap, every sample, and which metrics there are. Chunks are
 // read on the reading thread; what is in none is copied first, of the same moment.
 #include "daemon/control/history_keeper.hpp"
+#include "daemon/control/history_restore.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 
@@ -22,12 +23,16 @@ constexpr std::int64_t kEveryChunk = std::numeric_limits<std::int64_t>::max();
 class StoreSource final : public telemetry::HistorySource {
   public:
     // `ending`: whoever asked is not going to wait any more.
-    StoreSource(Database& db, JobId job, std::int64_t newest, const std::atomic<bool>& ending)
-        : db_(db), job_(std::move(job)), newest_(newest), ending_(ending) {}
+    StoreSource(Database& db, JobId job, telemetry::EntityKind kind, std::int64_t newest,
+                const std::atomic<bool>& ending)
+        : db_(db),
+          job_(std::move(job)),
+          kind_(static_cast<std::int32_t>(kind)),
+          newest_(newest),
+          ending_(ending) {}
     Result<std::vector<telemetry::ChunkMeta>> chunks(std::uint32_t low,
                                                      std::uint32_t high) override {
-        const auto rows = db_.chunks(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
-                                     low, high, newest_);
+        const auto rows = db_.chunks(job_, kind_, low, high, newest_);
         if (!rows) {
             return fail(rows.error());
         }
@@ -53,9 +58,9 @@ class StoreSource final : public telemetry::HistorySource {
         return db_.section(chunk, name, level);
     }
     Result<bool> packed() override { return db_.packed(job_); }
+    Result<std::string> state() override { return db_.history_state(job_); }
     Result<std::vector<std::string>> metrics() override {
-        auto names = db_.section_names(job_, static_cast<std::int32_t>(telemetry::EntityKind::rank),
-                                       newest_);
+        auto names = db_.section_names(job_, kind_, newest_);
         if (names) {
             std::erase_if(*names, [](const std::string& name) { return name.starts_with('@'); });
         }
@@ -65,6 +70,7 @@ class StoreSource final : public telemetry::HistorySource {
   private:
     Database& db_;
     JobId job_;
+    std::int32_t kind_;
     std::int64_t newest_;
     const std::atomic<bool>& ending_;
 };
@@ -98,7 +104,8 @@ bool HistoryKeeper::in_memory(const JobSeries& series, const std::vector<std::in
 
 template <class T>
 Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
-                                    std::function<Result<T>(telemetry::HistorySource&)> work) {
+                                    std::function<Result<T>(telemetry::HistorySource&)> work,
+                                    telemetry::EntityKind kind) {
     if (!reader_) {
         const std::function<Result<std::shared_ptr<Database>>(Database&)> open =
             [](Database& db) -> Result<std::shared_ptr<Database>> {
@@ -117,8 +124,8 @@ Task<Result<T>> HistoryKeeper::read(std::string job, std::int64_t newest,
         }
     }
     const std::function<Result<T>()> call = [db = reader_, job = JobId{std::move(job)}, newest,
-                                             work = std::move(work), this] {
-        StoreSource source{*db, job, newest, ending_};
+                                             work = std::move(work), kind, this] {
+        StoreSource source{*db, job, kind, newest, ending_};
         return work(source);
     };
     co_return co_await on_thread<Result<T>>(reading_, call);
@@ -201,6 +208,71 @@ Task<Result<std::string>> HistoryKeeper::samples(std::string job, telemetry::Sam
         return telemetry::to_json_text(ask, *page);
     };
     co_return co_await read<std::string>(job, newest, work);
+}
+
+namespace {
+
+// Ascending ids. invalid: there is no such GPU.
+Result<std::vector<std::uint32_t>> chosen_gpus(const GpuChoice& choice,
+                                               const telemetry::GpuDirectory& gpus) {
+    std::vector<std::uint32_t> out;
+    if (!choice.ranks.empty()) {
+        out = gpus.used_by(choice.ranks);
+    } else if (!choice.ids.empty()) {
+        out.assign(choice.ids.begin(), choice.ids.end());
+        if (out.back() >= gpus.size()) {
+            return fail(Errc::invalid, gpus.size() == 0 ? "gpus: the job has had none"
+                                                        : "gpus: the job has 0-" +
+                                                              std::to_string(gpus.size() - 1));
+        }
+    } else {
+        out.resize(gpus.size());
+        std::iota(out.begin(), out.end(), 0U);
+    }
+    out.resize(std::min(out.size(), choice.most));
+    return out;
+}
+
+}  // namespace
+
+Task<Result<std::string>> HistoryKeeper::gpus(std::string job, GpuChoice choice, std::string metric,
+                                              AnswerGpus answer) {
+    const JobSeries* series = context_.series.find(job);
+    std::shared_ptr<const telemetry::GpuDirectory> known;
+    const auto tail = std::make_shared<telemetry::HistoryTail>();
+    std::int64_t newest = kEveryChunk;
+    std::vector<std::string> metrics;
+    if (series != nullptr && series->history() != nullptr) {
+        metrics = series->gpus().metrics();
+        known = series->gpus().snapshot();
+        const auto ids = chosen_gpus(choice, *known);
+        if (!ids) {
+            co_return fail(ids.error());
+        }
+        const auto& names = telemetry::gpu_history_metrics();
+        const auto at = std::find(names.begin(), names.end(), metric);
+        *tail = series->history()->tail(static_cast<std::size_t>(at - names.begin()), *ids,
+                                        telemetry::EntityKind::gpu);
+        newest = series->history()->newest_chunk;
+    }
+    const std::function<Result<std::string>(telemetry::HistorySource&)> work =
+        [known = std::move(known), choice = std::move(choice), tail, newest, metrics,
+         answer = std::move(answer)](telemetry::HistorySource& source) -> Result<std::string> {
+        std::shared_ptr<const telemetry::GpuDirectory> gpus = known;
+        if (!gpus) {
+            const auto state = source.state();
+            if (!state) {
+                return fail(state.error());
+            }
+            gpus = std::make_shared<const telemetry::GpuDirectory>(read_gpus(*state));
+        }
+        auto ids = chosen_gpus(choice, *gpus);
+        if (!ids) {
+            return fail(ids.error());
+        }
+        return answer({source, *gpus, std::move(*ids), tail->rows(), newest, metrics});
+    };
+    co_return co_await read<std::string>(std::move(job), newest, work, telemetry::EntityKind::gpu);
 }
 
 Task<Result<std::string>> HistoryKeeper::metrics(std::string job) {

@@ -17,6 +17,8 @@ namespace {
 
 using telemetry::JobSeries;
 
+constexpr std::string_view kGpuLines = "gpus ";
+
 const std::string* find_section(const ChunkRow& chunk, std::string_view name) {
     const auto found = std::find_if(chunk.sections.begin(), chunk.sections.end(),
                                     [&](const SectionRow& one) { return one.name == name; });
@@ -97,6 +99,9 @@ bool take_number(std::string_view& line, T& value) {
 bool restore_line(std::string_view line, JobSeries& series) {
     constexpr std::string_view kSeen = "seen";
     constexpr std::string_view kGeneration = "generation";
+    if (line.starts_with(kGpuLines)) {
+        return series.gpus().restore_line(line);
+    }
     if (line.starts_with(kSeen)) {
         line.remove_prefix(kSeen.size());
         std::int32_t attempt = 0;
@@ -150,6 +155,23 @@ bool restore_json(std::string_view text, JobSeries& series) {
     return text.ends_with('}');
 }
 
+Status restore_logged(const LoggedBatch& one, JobSeries& series) {
+    if (telemetry::is_gpu_rows(one.bytes)) {
+        const auto rows = telemetry::decode_gpu_rows(one.bytes);
+        if (!rows) {
+            return fail(rows.error());
+        }
+        series.ingest(*rows, one.attempt, 0);
+        return {};
+    }
+    const auto batch = decode_batch(one.bytes);
+    if (!batch) {
+        return fail(batch.error());
+    }
+    series.ingest(*batch, one.attempt, 0);
+    return {};
+}
+
 }  // namespace
 
 std::vector<StoredChunk> choose_chunks(std::vector<ChunkRow> chunks, std::int64_t budget) {
@@ -183,16 +205,18 @@ Result<StoredHistory> read_stored(Database& db, const JobId& job, std::int64_t b
     auto log = db.log_rows(job);
     auto chunks = db.chunks(job, static_cast<std::int32_t>(telemetry::EntityKind::rank), 0,
                             limits::kRanks, std::numeric_limits<std::int64_t>::max());
-    if (!state || !batches || !log || !chunks) {
+    const auto newest = db.newest_chunk(job);
+    if (!state || !batches || !log || !chunks || !newest) {
         return fail(!state     ? state.error()
                     : !batches ? batches.error()
                     : !log     ? log.error()
-                               : chunks.error());
+                    : !chunks  ? chunks.error()
+                               : newest.error());
     }
     out.state = std::move(*state);
     out.batches = std::move(*batches);
     out.log = std::move(*log);
-    out.newest_chunk = chunks->empty() ? 0 : chunks->back().id;
+    out.newest_chunk = *newest;
     const std::size_t all = chunks->size();
     out.chunks = choose_chunks(std::move(*chunks), budget);
     out.complete = out.chunks.size() == all;
@@ -246,11 +270,9 @@ void restore_log(const JobId& job, const LogRow& row, JobSeries& series) {
         return;
     }
     for (const LoggedBatch& one : *logged) {
-        if (const auto batch = decode_batch(one.bytes)) {
-            series.ingest(*batch, one.attempt, 0);
-        } else {
+        if (const Status taken = restore_logged(one, series); !taken) {
             log::warn("a stored batch does not read back",
-                      {{"job", job.value}, {"row", row.id}, {"what", batch.error().message}});
+                      {{"job", job.value}, {"row", row.id}, {"what", taken.error().message}});
         }
     }
 }
@@ -278,6 +300,18 @@ std::string encode_state(const JobSeries& series) {
         put_number(out, one.last_at);
         put_number(out, one.checkpoint_seconds);
         out += '\n';
+    }
+    // Last: a version that does not know them reads what is above.
+    return out + series.gpus().directory().text();
+}
+
+telemetry::GpuDirectory read_gpus(std::string_view text) {
+    telemetry::GpuDirectory out;
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+        if (const std::string_view line = text.substr(0, end); line.starts_with(kGpuLines)) {
+            out.take_line(line);
+        }
+        text.remove_prefix(end + 1);
     }
     return out;
 }

@@ -1,10 +1,11 @@
 // What the store has of a job's telemetry, back into its series: chunks, the log, and what neither
-// says (the state). Whatever is damaged is left out and logged; nothing of it ends the daemon.
-// read_stored() where its Database belongs, the rest pure.
+// says (the state). Chunks of GPUs stay where they are. Whatever is damaged is left out and logged;
+// nothing of it ends the daemon. read_stored() where its Database belongs, the rest pure.
 //
 // The state is text, a line each:
 //   seen ATTEMPT NODE SEQ               the newest batch of a node, of the two newest attempts
 //   generation ATTEMPT NUMBER FIRST-STEP LAST-STEP FIRST-AT LAST-AT CHECKPOINT-SECONDS
+//   gpus ID:GPU:RANK+RANK,… NODE        numbers of a node's GPUs, and who used them last
 // The first databases of version 3 have the same numbers as JSON, which is read too.
 #pragma once
 
@@ -32,8 +33,8 @@ struct StoredHistory {
     std::vector<BatchRow> batches;  // the first of them
     std::vector<LogRow> log;
     std::vector<StoredChunk> chunks;  // oldest first
-    std::int64_t newest_chunk = 0;    // 0 = the job has none
-    bool complete = true;             // these chunks have every row that chunks have
+    std::int64_t newest_chunk = 0;    // of ranks or GPUs; 0 = the job has none
+    bool complete = true;             // these chunks have every row that chunks have of ranks
 
     bool empty() const { return newest_chunk == 0 && batches.empty() && log.empty(); }
 };
@@ -50,6 +51,8 @@ void restore_log(const JobId& job, const LogRow& row, telemetry::JobSeries& seri
 void restore_batches(const std::vector<BatchRow>& batches, telemetry::JobSeries& series);
 
 std::string encode_state(const telemetry::JobSeries& series);
+// The GPUs that the state names, as far as it reads back.
+telemetry::GpuDirectory read_gpus(std::string_view text);
 // corrupt: not such text; what came before the bad part holds.
 Status restore_state(std::string_view text, telemetry::JobSeries& series);
 

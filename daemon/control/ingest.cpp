@@ -40,9 +40,42 @@ void Ingest::add(std::shared_ptr<AgentLink> link, Batch batch, std::string bytes
         link->close("the daemon cannot store telemetry fast enough");
         return;
     }
-    bytes_ += bytes.size();
     context_.metrics.ingest_bytes.Increment(static_cast<double>(bytes.size()));
-    items_.push_back({std::move(link), std::move(batch), std::move(bytes)});
+    enqueue({std::move(link), std::move(batch), std::move(bytes)});
+}
+
+void Ingest::add(std::shared_ptr<AgentLink> link, const GpuBatch& look) {
+    const Job& job = link->actor()->job();
+    if (stopping_ || is_final(job.state) || look.gpus.empty()) {
+        return;
+    }
+    telemetry::JobSeries* series = context_.series.at(job.id.value);
+    if (series != nullptr && !series->gpus().take_turn(link->node, context_.now_seconds())) {
+        return;
+    }
+    if (bytes_ > limits::kIngestBytes / 2) {
+        context_.metrics.ingest_dropped(telemetry::DropReason::queue_full, look.gpus.size());
+        return;
+    }
+    telemetry::Start start{link->attempt(), 0};
+    const Attempt* attempt = job.attempt();
+    if (attempt != nullptr && attempt->number == link->attempt() && job.generation() != nullptr) {
+        start.generation = static_cast<std::uint32_t>(job.generation()->number);
+    }
+    auto rows = telemetry::make_gpu_rows(
+        link->node, look, start.generation, [&](const std::vector<std::uint32_t>& ranks) {
+            return series == nullptr ? -1 : series->step_in(start, ranks);
+        });
+    if (!rows) {
+        return;
+    }
+    std::string bytes = telemetry::encode_gpu_rows(*rows);
+    enqueue({std::move(link), std::move(*rows), std::move(bytes)});
+}
+
+void Ingest::enqueue(Item item) {
+    bytes_ += item.bytes.size();
+    items_.push_back(std::move(item));
     ++added_;
     context_.metrics.ingest_queue_depth.Set(static_cast<double>(items_.size()));
     if (!running_) {
@@ -59,7 +92,7 @@ Task<void> Ingest::run() {
         std::size_t taken = 0;
         for (const Item& item : items) {
             append_logged((*logs)[item.link->actor()->job().id.value], item.link->attempt(),
-                          item.batch.node_rank, item.bytes);
+                          item.node_rank(), item.bytes);
             taken += item.bytes.size();
         }
         std::map<std::string, std::int64_t> logged;
@@ -112,32 +145,42 @@ void Ingest::take(const std::vector<Item>& items,
         // What comes after a job's end, when its series are not here any more, stays in the log:
         // whoever asks for the job next reads it from there, and series of these few rows would
         // hide all the others.
+        jobs.insert(actor);
+        const Batch* batch = std::get_if<Batch>(&item.what);
         if (context_.series.find(id) == nullptr && is_final(actor->job().state)) {
-            item.link->acknowledge_batch(item.batch.seq);
-            jobs.insert(actor);
+            if (batch != nullptr) {
+                item.link->acknowledge_batch(batch->seq);
+            }
             continue;
         }
         auto& series =
             context_.series.job(id, static_cast<std::size_t>(actor->job().spec.world_size()));
         series.keep_history().newest_log = logged.at(id);
-        const auto added = series.ingest(item.batch, item.link->attempt(), now);
-        context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
-        if (added.late_rows > 0) {
-            context_.metrics.ingest_dropped(telemetry::DropReason::late, added.late_rows);
+        if (batch != nullptr) {
+            take(*item.link, *batch, series, now);
+        } else {
+            series.ingest(std::get<telemetry::GpuRows>(item.what), item.link->attempt(), now);
         }
-        if (added.bad_rows + added.dropped_values > 0) {
-            context_.metrics.ingest_dropped(telemetry::DropReason::bad_frame,
-                                            added.bad_rows + added.dropped_values);
-        }
-        for (const double time : item.batch.times) {
-            context_.metrics.ingest_lag.Observe(std::max(0.0, now - time));
-        }
-        item.link->acknowledge_batch(item.batch.seq);
-        jobs.insert(actor);
     }
     for (const auto& actor : jobs) {
         on_job_(*actor);
     }
+}
+
+void Ingest::take(AgentLink& link, const Batch& batch, telemetry::JobSeries& series, double now) {
+    const auto added = series.ingest(batch, link.attempt(), now);
+    context_.metrics.ingest_samples.Increment(static_cast<double>(added.samples));
+    if (added.late_rows > 0) {
+        context_.metrics.ingest_dropped(telemetry::DropReason::late, added.late_rows);
+    }
+    if (added.bad_rows + added.dropped_values > 0) {
+        context_.metrics.ingest_dropped(telemetry::DropReason::bad_frame,
+                                        added.bad_rows + added.dropped_values);
+    }
+    for (const double time : batch.times) {
+        context_.metrics.ingest_lag.Observe(std::max(0.0, now - time));
+    }
+    link.acknowledge_batch(batch.seq);
 }
 
 Task<void> Ingest::flush() {

@@ -1,7 +1,7 @@
 // Telemetry on its way in: batches of all agents are logged together (one fsync for many, one row
 // per job, packed on a thread of its own), then put into the series, then acknowledged. Bounded:
 // what does not fit is refused, and the agent, which still has it, sends it again after the next
-// connect. Control thread only.
+// connect. Looks at GPUs take the same way, but for the acknowledgement. Control thread only.
 #pragma once
 
 #include "daemon/control/agent_link.hpp"
@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -24,6 +25,9 @@ class Ingest {
     Ingest(ControlContext& context, std::function<void(JobActor&)> on_job);
 
     void add(std::shared_ptr<AgentLink> link, Batch batch, std::string bytes);
+    // What a look at a node's GPUs leaves for history, if it is its turn. Nobody waits for it or
+    // sends it again: it is left out when half of the room for telemetry is taken.
+    void add(std::shared_ptr<AgentLink> link, const GpuBatch& look);
     // Until every batch that was added before the call has been stored; later ones do not delay it.
     Task<void> flush();
     void stop();
@@ -31,14 +35,22 @@ class Ingest {
   private:
     struct Item {
         std::shared_ptr<AgentLink> link;
-        Batch batch;
+        std::variant<Batch, telemetry::GpuRows> what;
         std::string bytes;
+
+        std::uint32_t node_rank() const {
+            const Batch* batch = std::get_if<Batch>(&what);
+            return batch != nullptr ? batch->node_rank
+                                    : std::get<telemetry::GpuRows>(what).batch.node_rank;
+        }
     };
+    void enqueue(Item item);
     Task<void> run();
     // One row a job, by job; the rows' ids in that order.
     Task<Result<std::vector<std::int64_t>>> store(
         std::shared_ptr<const std::map<std::string, std::string>> logs);
     void take(const std::vector<Item>& items, const std::map<std::string, std::int64_t>& logged);
+    void take(AgentLink& link, const Batch& batch, telemetry::JobSeries& series, double now);
 
     ControlContext& context_;
     std::function<void(JobActor&)> on_job_;

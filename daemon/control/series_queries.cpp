@@ -1,3 +1,4 @@
+// size: what is asked of ranks, one function a question
 // What the API shows of ranks: their newest values, their series and the heat map.
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/json_page.hpp"
@@ -12,6 +13,9 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::size_t kPointsOfMetric = 65'536;   // 3 MB, 30 ms
+constexpr std::size_t kPointsTogether = 262'144;  // in one answer
 
 void put_number(Json& out, const char* key, std::optional<double> value) {
     if (!value) {
@@ -217,6 +221,23 @@ bool is_empty(const std::vector<telemetry::RankHistory>& found) {
 
 }  // namespace
 
+namespace {
+
+// An answer of a million points is 50 MB and holds up this thread for half a second: fewer of each
+// line where there are many lines.
+std::size_t most_points(const SeriesQuery& query, std::int32_t world) {
+    const bool together = !query.stats.empty() || query.worst > 0;
+    const std::size_t all = std::min(static_cast<std::size_t>(world), limits::kSeriesRanks);
+    const std::size_t asked = query.ranks.empty() ? all : query.ranks.size();
+    const std::size_t lines = std::max<std::size_t>(together ? query.worst : asked, 1);
+    return std::max<std::size_t>(
+        std::min(kPointsOfMetric, kPointsTogether / std::max<std::size_t>(query.metrics, 1)) /
+            lines,
+        1);
+}
+
+}  // namespace
+
 Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
     const auto job = co_await load(caller, id);
     if (!job) {
@@ -228,6 +249,7 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
                                               std::to_string((*job)->spec.world_size() - 1));
         }
     }
+    query.points = std::min(query.points, most_points(query, (*job)->spec.world_size()));
     const auto turn = co_await history_.turn(caller.user);
     if (!turn) {
         co_return fail(turn.error());
@@ -235,6 +257,9 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     const auto packed = co_await ready_history(**job);
     if (!packed) {
         co_return fail(packed.error());
+    }
+    if (query.of_gpus) {
+        co_return co_await gpu_series(std::move(id), std::move(query));
     }
     if (!query.stats.empty() || query.worst > 0) {
         std::shared_ptr<const Job> of = *job;
@@ -314,12 +339,16 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
     ask.to = query.to.value_or(ask.to);
     ask.columns = query.columns;
     ask.rows = query.rows;
+    ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;
     const auto turn = co_await history_.turn(caller.user);
     if (!turn) {
         co_return fail(turn.error());
     }
     if (const auto ready = co_await ready_history(**job); !ready) {
         co_return fail(ready.error());
+    }
+    if (query.of_gpus) {
+        co_return co_await gpu_heatmap(std::move(id), std::move(query));
     }
     co_return co_await history_.heatmap(id, std::move(ask));
 }
@@ -331,7 +360,7 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
         co_return fail(job.error());
     }
     const std::int32_t world = (*job)->spec.world_size();
-    if (query.ranks.empty()) {
+    if (query.ranks.empty() && !query.of_gpus) {
         if (world > static_cast<std::int32_t>(limits::kSeriesRanks)) {
             co_return fail(Errc::invalid, "ranks: the job has " + std::to_string(world) +
                                               "; name at most " +
@@ -340,7 +369,8 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
         query.ranks.resize(static_cast<std::size_t>(world));
         std::iota(query.ranks.begin(), query.ranks.end(), 0);
     }
-    if (*std::max_element(query.ranks.begin(), query.ranks.end()) >= world) {
+    if (std::any_of(query.ranks.begin(), query.ranks.end(),
+                    [world](std::int32_t rank) { return rank >= world; })) {
         co_return fail(Errc::invalid, "ranks: the job has ranks 0-" + std::to_string(world - 1));
     }
     telemetry::SampleAsk ask;
@@ -366,6 +396,9 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
     }
     if (const auto ready = co_await ready_history(**job); !ready) {
         co_return fail(ready.error());
+    }
+    if (query.of_gpus) {
+        co_return co_await gpu_samples(std::move(id), std::move(ask), std::move(query));
     }
     co_return co_await history_.samples(id, std::move(ask));
 }

@@ -284,8 +284,9 @@ std::string openapi_document(const std::vector<Route>& routes) {
     for (const auto& route : routes) {
         document["paths"][route.path][lower_word(route.method)] = operation(route);
     }
-    auto schemas = parse_json("{" + std::string{openapi_schemas()} + "," +
-                              std::string{openapi_cluster_schemas()} + "}");
+    auto schemas =
+        parse_json("{" + std::string{openapi_schemas()} + "," + std::string{openapi_gpu_schemas()} +
+                   "," + std::string{openapi_cluster_schemas()} + "}");
     LOCKSTEP_CHECK(schemas.has_value());
     add_spec_schemas(*schemas);
     Json& kinds = (*schemas)["Event"]["properties"]["kind"]["enum"];

@@ -398,6 +398,12 @@ constexpr std::string_view kSchemas = R"json(
   "searched_bytes": {"type": "integer", "minimum": 0, "description": "Bytes that were looked at."},
   "truncated": {"type": "boolean", "description": "Something was not looked at, or there are more items than limit."}}},
 "SeriesAnswer": {"anyOf": [{"$ref": "#/components/schemas/Series"},
+    {"$ref": "#/components/schemas/GpuSeries"},
+    {"type": "object", "required": ["items"],
+      "description": "Of several metrics of GPUs, in the order asked.",
+      "properties": {
+      "items": {"type": "array", "items": {"$ref": "#/components/schemas/GpuSeries"},
+        "description": "One for each metric."}}},
     {"type": "object", "required": ["items"],
       "description": "Of several metrics, in the order asked.",
       "properties": {

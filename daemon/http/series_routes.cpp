@@ -1,4 +1,5 @@
 // Charts: the history of metrics, of single ranks or of all of them together.
+#include "daemon/http/entity_query.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/routes.hpp"
@@ -60,11 +61,9 @@ Result<std::vector<SeriesQuery>> series_queries(const HttpRequest& request) {
     QueryReader in{request.query};
     SeriesQuery query;
     std::string metrics = query.metric;
-    std::string which;
     std::string axis = "step";
     std::int64_t points = static_cast<std::int64_t>(query.points);
     in.text("metric", metrics, limits::kTextBytes * kMetricsAsked);
-    in.text("ranks", which, limits::kTextBytes * 8);
     in.text("x", axis, limits::kTextBytes);
     in.number("from", query.from);
     in.number("to", query.to);
@@ -72,14 +71,8 @@ Result<std::vector<SeriesQuery>> series_queries(const HttpRequest& request) {
     take_stats(in, query);
     take_worst(in, query);
     const bool together = !query.stats.empty() || query.worst > 0;
-    if (!which.empty() && which != "all") {
-        auto set = parse_rank_set(which, together ? limits::kRanks : limits::kSeriesRanks);
-        if (set) {
-            query.ranks = std::move(*set);
-        } else {
-            in.error("ranks", set.error().message);
-        }
-    }
+    take_entities(in, query, query.ranks, together ? limits::kRanks : limits::kSeriesRanks,
+                  metrics);
     if (axis != "step" && axis != "time") {
         in.error("x", "must be step or time");
     }
@@ -109,6 +102,7 @@ Task<HttpResponse> series(RouteContext context, HttpRequest request) {
     std::string body = "{\"items\":[";
     for (std::size_t i = 0; i < queries->size(); ++i) {
         SeriesQuery query = (*queries)[i];
+        query.metrics = queries->size();
         auto text = co_await context.control.series(caller, id, std::move(query));
         if (!text) {
             co_return query_problem(text.error());
@@ -121,6 +115,22 @@ Task<HttpResponse> series(RouteContext context, HttpRequest request) {
     }
     body += "]}";
     co_return json_response(std::move(body));
+}
+
+Task<HttpResponse> job_gpus(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::int64_t offset = 0;
+    std::int64_t limit = limits::kPage;
+    in.integer("offset", offset, 0, limits::kRanks);
+    in.integer("limit", limit, 1, limits::kPage);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.gpus(caller_of(request), std::move(id),
+                                              static_cast<std::size_t>(offset),
+                                              static_cast<std::size_t>(limit));
+    co_return json_or_problem(std::move(text));
 }
 
 Task<HttpResponse> job_nodes(RouteContext context, HttpRequest request) {
@@ -149,6 +159,20 @@ void add_series_routes(Router& router, const RouteContext& context) {
     router.add(std::move(route));
 
     route = Route{};
+    route.path = "/v1/jobs/{id}/gpus";
+    route.scope = Scope::read;
+    route.handler = SlowHandler{
+        [context](HttpRequest request) { return job_gpus(context, std::move(request)); }};
+    route.operation = "getJobGpus";
+    route.summary =
+        "The GPUs the job has had, also once it is over, and the metrics there are of them.";
+    route.query = {{"offset", "integer", "Leave out so many GPUs; 0 if not given."},
+                   {"limit", "integer", "Items in one answer, 1..1000; 1000 if not given."}};
+    route.response_schema = "JobGpus";
+    route.failures = {404, 503};
+    router.add(std::move(route));
+
+    route = Route{};
     route.path = "/v1/jobs/{id}/series";
     route.scope = Scope::read;
     route.handler =
@@ -161,15 +185,24 @@ void add_series_routes(Router& router, const RouteContext& context) {
         "user's in turn.";
     route.query = {
         {"metric", "string",
-         "Name of the metric; loss if not given. Several, as loss,busy_seconds, at most 16: the "
-         "answer is {items: […]} in this order."},
+         "Name of the metric; loss if not given, of GPUs gpu_utilization_ratio. Several, as "
+         "loss,busy_seconds, at most 16: the answer is {items: […]} in this order."},
+        entity_parameter(),
+        gpus_parameter(),
         {"ranks", "string",
          "Which ranks, as 0-7,12, or all. Of single ranks at most 256, and the first 256 if not "
          "given; with stat or worst any number, and all if not given."},
-        {"x", "string", "step (default) or time, in seconds since the epoch.", {"step", "time"}},
+        {"x",
+         "string",
+         "step (default) or time, in seconds since the epoch. Of a GPU step is the newest that a "
+         "rank on it, or else any rank, had reported when it was looked at; by time it has what "
+         "a restart did again, too.",
+         {"step", "time"}},
         {"from", "number", "Smallest x: a step, or seconds since the epoch."},
         {"to", "number", "Largest x, likewise a step or seconds."},
-        {"points", "integer", "Buckets per rank, or columns, 1..4000; 800 if not given."},
+        {"points", "integer",
+         "Buckets per rank, or columns, 1..4000; 800 if not given. Fewer where there are many "
+         "lines: 65,536 in all of a metric, 262,144 of an answer."},
         {"stat", "string",
          "Instead of single ranks, columns of these over all ranks: " + band_stat_words() +
              ". min and max are of every value; the others are over ranks, of each one's last "
@@ -181,8 +214,7 @@ void add_series_routes(Router& router, const RouteContext& context) {
         {"worse",
          "string",
          "high or low: which values are the worse. If not given, low for waits in collectives, "
-         "rates "
-         "and counts of samples, else high.",
+         "rates and counts of samples, and for a GPU's use, clocks, power and traffic; else high.",
          {"high", "low"}}};
     route.response_schema = "SeriesAnswer";
     route.failures = {404, 503};

@@ -1,4 +1,5 @@
 // size: a small function per view and its entry in the route table
+#include "daemon/http/entity_query.hpp"
 #include "daemon/http/event_feed.hpp"
 #include "daemon/http/folder_reads.hpp"
 #include "daemon/http/log_follower.hpp"
@@ -34,19 +35,6 @@ std::string rank_keys() {
 }
 
 // `text`: of the parameter ranks; "" leaves them as they are.
-void take_ranks(QueryReader& in, const std::string& text, std::size_t most,
-                std::vector<std::int32_t>& ranks) {
-    if (text.empty()) {
-        return;
-    }
-    auto set = parse_rank_set(text, most);
-    if (set) {
-        ranks = std::move(*set);
-    } else {
-        in.error("ranks", set.error().message);
-    }
-}
-
 Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
     RanksQuery query;
@@ -87,16 +75,20 @@ Task<HttpResponse> job_events(RouteContext context, HttpRequest request) {
 Result<HeatmapQuery> heatmap_query(const HttpRequest& request) {
     QueryReader in{request.query};
     HeatmapQuery query;
-    std::string which;
+    std::string axis = "step";
     std::int64_t columns = static_cast<std::int64_t>(query.columns);
     std::int64_t rows = 0;
     in.text("metric", query.metric, limits::kTextBytes);
-    in.text("ranks", which, limits::kTextBytes);
+    in.text("x", axis, limits::kTextBytes);
     in.number("from", query.from);
     in.number("to", query.to);
     in.integer("columns", columns, 1, limits::kSeriesPoints);
     in.integer("rows", rows, 1, limits::kRanks);
-    take_ranks(in, which, limits::kRanks, query.ranks);
+    take_entities(in, query, query.ranks, limits::kRanks, query.metric);
+    if (axis != "step" && axis != "time") {
+        in.error("x", "must be step or time");
+    }
+    query.by_time = axis == "time";
     query.columns = static_cast<std::size_t>(columns);
     query.rows = static_cast<std::size_t>(rows);
     if (auto error = in.finish()) {
@@ -125,7 +117,6 @@ Task<HttpResponse> heatmap(RouteContext context, HttpRequest request) {
 Result<SamplesQuery> samples_query(const HttpRequest& request) {
     QueryReader in{request.query};
     SamplesQuery query;
-    std::string which;
     auto limit = static_cast<std::int64_t>(query.limit);
     const auto optional = [&in](std::string_view name, auto& target, std::int64_t most) {
         std::int64_t value = 0;
@@ -135,14 +126,13 @@ Result<SamplesQuery> samples_query(const HttpRequest& request) {
         }
     };
     in.text("metric", query.metric, limits::kTextBytes);
-    in.text("ranks", which, limits::kTextBytes * 8);
     optional("from", query.from, kAnyOffset);
     optional("to", query.to, kAnyOffset);
     optional("attempt", query.attempt, std::numeric_limits<std::int32_t>::max());
     optional("generation", query.generation, std::numeric_limits<std::int32_t>::max());
     in.integer("limit", limit, 1, telemetry::kSamplesPage);
     in.text("cursor", query.cursor, limits::kTextBytes);
-    take_ranks(in, which, limits::kSeriesRanks, query.ranks);
+    take_entities(in, query, query.ranks, limits::kSeriesRanks, query.metric);
     query.limit = static_cast<std::size_t>(limit);
     if (auto error = in.finish()) {
         return fail(std::move(*error));
@@ -353,12 +343,17 @@ void add_rank_routes(Router& router, const RouteContext& context) {
         "Ranks × steps of one metric, one byte a cell, the highest value of each. Little-endian: "
         "'LSH1', u16 version 1, u16 0, u32 rows, u32 columns, u32 first rank, u32 ranks per row, "
         "i64 first step, i64 steps per column, f64 low, f64 high, then the cells row by row: 0 "
-        "nothing, 255 nothing finite, else low + (cell - 1) / 253 * (high - low).";
+        "nothing, 255 nothing finite, else low + (cell - 1) / 253 * (high - low). Of GPUs the "
+        "ranks are the chosen ids. By time the two i64 are in microseconds since the epoch.";
     route.query = {
-        {"metric", "string", "Name of the metric; busy_seconds if not given."},
+        {"metric", "string",
+         "Name of the metric; busy_seconds if not given, of GPUs gpu_utilization_ratio."},
+        entity_parameter(),
+        gpus_parameter(),
         {"ranks", "string", "The lowest to the highest of these, as 0-99; all if not given."},
-        {"from", "number", "Smallest step."},
-        {"to", "number", "Largest step."},
+        {"x", "string", "step (default) or time, in seconds since the epoch.", {"step", "time"}},
+        {"from", "number", "Smallest step, or time."},
+        {"to", "number", "Largest step, or time."},
         {"columns", "integer", "Most columns, 1..4000; 400 if not given."},
         {"rows", "integer", "Most rows; one per rank, as far as 8 Mi cells go, if not given."}};
     route.response_type = content_type::kBinary;
@@ -386,7 +381,10 @@ void add_sample_routes(Router& router, const RouteContext& context) {
         "Every stored sample of one metric, page by page, steps that a restart made again with "
         "each of their generations; of one rank in the order of arrival.";
     route.query = {
-        {"metric", "string", "Name of the metric; loss if not given."},
+        {"metric", "string",
+         "Name of the metric; loss if not given, of GPUs gpu_utilization_ratio."},
+        entity_parameter(),
+        gpus_parameter(),
         {"ranks", "string", "Which ranks, as 0-7,12, at most 256; all if not given."},
         {"from", "integer", "Smallest step."},
         {"to", "integer", "Largest step."},
@@ -396,7 +394,7 @@ void add_sample_routes(Router& router, const RouteContext& context) {
          "Samples in one answer, 1..65536; 10000 if not given. Of ranks that report now the newest "
          "come whole, rank by rank, and may be more."},
         {"cursor", "string", "next_cursor of the answer before."}};
-    route.response_schema = "Samples";
+    route.response_schema = "SamplesAnswer";
     route.failures = {404};
     router.add(std::move(route));
 }

@@ -232,6 +232,8 @@ class Database {
     // Names of the sections of level 0 that a job's chunks have, up to chunk `newest`.
     Result<std::vector<std::string>> section_names(const JobId& job, std::int32_t kind,
                                                    std::int64_t newest);
+    // The highest id of any chunk of a job; 0 = it has none.
+    Result<std::int64_t> newest_chunk(const JobId& job);
     Result<HistorySize> history_size();  // counted once, then kept up to date
     // A second connection that only reads, for another thread.
     Result<std::unique_ptr<Database>> reader();

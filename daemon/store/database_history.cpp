@@ -354,6 +354,16 @@ Result<std::vector<std::string>> Database::section_names(const JobId& job, std::
     });
 }
 
+Result<std::int64_t> Database::newest_chunk(const JobId& job) {
+    return guarded("newest chunk", [&]() -> std::int64_t {
+        const auto query =
+            impl_->statement("SELECT coalesce(max(id), 0) FROM history_chunks WHERE job = ?");
+        query->bindNoCopy(1, job.value);
+        query->executeStep();
+        return query->getColumn(0).getInt64();
+    });
+}
+
 Result<HistorySize> Database::history_size() {
     return guarded("history size", [&]() -> HistorySize {
         if (impl_->history) {

@@ -218,6 +218,7 @@ Result<BandsAnswer> fold_bands(HistorySource& source, const BandsAsk& ask,
     scan.x = ask.x;
     scan.from = ask.from;
     scan.to = ask.to;
+    scan.every_generation = ask.every_generation;
     scan.columns = std::clamp<std::size_t>(kBandCells / ask.entities.size(), 1, ask.columns);
     BandsSink sink{ask.entities.size()};
     if (const Status done = scan_history(source, scan, tail, sink); !done) {

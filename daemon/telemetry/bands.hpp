@@ -37,6 +37,7 @@ struct BandsAsk {
     std::vector<BandStat> stats{};
     std::size_t worst = 0;  // so many ranks by name
     bool low_is_worse = false;
+    bool every_generation = false;  // as in HistoryAsk
 };
 
 // A row per column that has values; `values` by place in BandsAsk::stats.

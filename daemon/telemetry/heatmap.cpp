@@ -39,7 +39,10 @@ class Cells final : public HistorySink {
     }
     void nonfinite(std::size_t, std::uint64_t, const std::vector<Nonfinite>&) override {}
 
-    std::string take(std::uint32_t first_rank) const {
+    std::string take(std::uint32_t first_rank, Axis x) const {
+        // Microseconds: JavaScript's numbers hold them, and of 4,000 columns the last is off by
+        // 2 ms at most.
+        const double unit = x == Axis::time ? 1e6 : 1;
         double low = std::numeric_limits<double>::infinity();
         double high = -low;
         for (const float cell : cells_) {
@@ -60,8 +63,8 @@ class Cells final : public HistorySink {
         put(out, static_cast<std::uint32_t>(columns_.count));
         put(out, first_rank);
         put(out, static_cast<std::uint32_t>(ranks_per_row_));
-        put(out, static_cast<std::int64_t>(columns_.origin));
-        put(out, static_cast<std::int64_t>(columns_.width));
+        put(out, static_cast<std::int64_t>(std::llround(columns_.origin * unit)));
+        put(out, static_cast<std::int64_t>(std::llround(columns_.width * unit)));
         put(out, low);
         put(out, high);
         const double scale = high > low ? kShades / (high - low) : 0;
@@ -88,21 +91,30 @@ class Cells final : public HistorySink {
 
 }  // namespace
 
+std::string empty_heatmap() {
+    return Cells{1, 1}.take(0, Axis::step);
+}
+
 Result<std::string> make_heatmap(HistorySource& source, const HeatmapAsk& ask,
                                  const std::vector<TailRows>& tail) {
     HistoryAsk scan;
     scan.metric = ask.metric;
-    scan.entities.resize(std::size_t{ask.rank_high} - ask.rank_low + 1);
-    std::iota(scan.entities.begin(), scan.entities.end(), ask.rank_low);
+    scan.entities = ask.entities;
+    if (scan.entities.empty()) {
+        scan.entities.resize(std::size_t{ask.rank_high} - ask.rank_low + 1);
+        std::iota(scan.entities.begin(), scan.entities.end(), ask.rank_low);
+    }
     scan.from = ask.from;
     scan.to = ask.to;
+    scan.x = ask.x;
+    scan.every_generation = ask.every_generation;
     scan.columns = std::max<std::size_t>(ask.columns, 1);
     const std::size_t room = std::max<std::size_t>(kHeatmapCells / scan.columns, 1);
     Cells cells{scan.entities.size(), ask.rows > 0 ? std::min(ask.rows, room) : room};
     if (const Status done = scan_history(source, scan, tail, cells); !done) {
         return fail(done.error());
     }
-    return cells.take(ask.rank_low);
+    return cells.take(scan.entities.front(), ask.x);
 }
 
 }  // namespace lockstep::telemetry

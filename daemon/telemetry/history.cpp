@@ -7,9 +7,9 @@
 namespace lockstep::telemetry {
 namespace {
 
-void add_tail(const HistoryRows& rows, std::size_t metric,
+void add_tail(const HistoryRows& rows, EntityKind kind, std::size_t metric,
               const std::vector<std::uint32_t>& entities, std::vector<TailRows>& out) {
-    if (entities.empty() || rows.block < entities.front() / kBlockEntities ||
+    if (entities.empty() || rows.kind != kind || rows.block < entities.front() / kBlockEntities ||
         rows.block > entities.back() / kBlockEntities) {
         return;
     }
@@ -48,14 +48,14 @@ void add_tail(const HistoryRows& rows, std::size_t metric,
 }  // namespace
 
 void History::add(Start start, std::uint32_t entity, std::int64_t step, double time,
-                  const std::vector<double>& values, double now) {
+                  const std::vector<double>& values, double now, EntityKind kind) {
     if (open_.empty()) {
         opened_ = now;
     }
     const std::uint32_t block = entity / kBlockEntities;
-    HistoryRows& rows = open_[{block, start}];
+    HistoryRows& rows = open_[{kind, block, start}];
     if (rows.rows() == 0) {
-        rows.kind = kind_;
+        rows.kind = kind;
         rows.block = block;
         rows.start = start;
     }
@@ -77,7 +77,7 @@ std::vector<std::shared_ptr<const HistoryRows>> History::seal() {
     std::vector<std::pair<Start, std::shared_ptr<const HistoryRows>>> closed;
     closed.reserve(open_.size());
     for (auto& [key, rows] : open_) {
-        closed.emplace_back(key.second, std::make_shared<const HistoryRows>(std::move(rows)));
+        closed.emplace_back(key.start, std::make_shared<const HistoryRows>(std::move(rows)));
     }
     // Chunks are read in the order they were written: an earlier generation's come first.
     sort_stably(closed, [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -99,14 +99,16 @@ void History::stored(std::size_t count, std::int64_t newest) {
 std::vector<TailRows> HistoryTail::rows() const {
     std::vector<TailRows> out;
     for (const auto& rows : sealed_) {
-        add_tail(*rows, metric_, entities_, out);
+        add_tail(*rows, kind_, metric_, entities_, out);
     }
     out.insert(out.end(), open_.begin(), open_.end());
     return out;
 }
 
-HistoryTail History::tail(std::size_t metric, std::vector<std::uint32_t> entities) const {
+HistoryTail History::tail(std::size_t metric, std::vector<std::uint32_t> entities,
+                          EntityKind kind) const {
     HistoryTail out;
+    out.kind_ = kind;
     out.metric_ = metric;
     out.entities_ = std::move(entities);
     out.sealed_ = sealed_;
@@ -118,7 +120,7 @@ HistoryTail History::tail(std::size_t metric, std::vector<std::uint32_t> entitie
     sort_stably(open,
                 [](const HistoryRows* a, const HistoryRows* b) { return a->start < b->start; });
     for (const HistoryRows* rows : open) {
-        add_tail(*rows, metric, out.entities_, out.open_);
+        add_tail(*rows, kind, metric, out.entities_, out.open_);
     }
     return out;
 }

@@ -1,6 +1,6 @@
 // The newest rows of a job's history: those that are in no chunk on disk yet. They are safe in the
 // telemetry log of the store until a chunk holds them (daemon/README.md), and every question about
-// history sees them too.
+// history sees them too. Ranks and GPUs share the bounds, the chunks' numbers and the log.
 // Owns its rows. Control thread only; what seal() hands out is read by others and never changes.
 #pragma once
 
@@ -34,6 +34,7 @@ class HistoryTail {
 
   private:
     friend class History;
+    EntityKind kind_ = EntityKind::rank;
     std::size_t metric_ = 0;
     std::vector<std::uint32_t> entities_;
     std::vector<std::shared_ptr<const HistoryRows>> sealed_;
@@ -42,11 +43,10 @@ class HistoryTail {
 
 class History : public std::enable_shared_from_this<History> {
   public:
-    explicit History(EntityKind kind = EntityKind::rank) : kind_(kind) {}
-
-    // `values` by metric id, kAbsent = none; `step` -1 = not given; `now`: the daemon's clock.
+    // `values` by metric id of that kind of entity, kAbsent = none; `step` -1 = not given; `now`:
+    // the daemon's clock.
     void add(Start start, std::uint32_t entity, std::int64_t step, double time,
-             const std::vector<double>& values, double now);
+             const std::vector<double>& values, double now, EntityKind kind = EntityKind::rank);
     bool due(double now) const;
     bool empty() const { return open_.empty() && sealed_.empty(); }
     // Closes what is open. All that no chunk holds yet, oldest first.
@@ -55,7 +55,8 @@ class History : public std::enable_shared_from_this<History> {
     void stored(std::size_t count, std::int64_t newest_chunk);
 
     // One metric of some entities (ascending), for a question.
-    HistoryTail tail(std::size_t metric, std::vector<std::uint32_t> entities) const;
+    HistoryTail tail(std::size_t metric, std::vector<std::uint32_t> entities,
+                     EntityKind kind = EntityKind::rank) const;
     std::size_t bytes() const;
     std::size_t open_samples() const { return open_samples_; }  // values that seal() would close
 
@@ -70,8 +71,13 @@ class History : public std::enable_shared_from_this<History> {
     bool complete = true;         // the series in memory have every row that history has
 
   private:
-    EntityKind kind_;
-    std::map<std::pair<std::uint32_t, Start>, HistoryRows> open_;
+    struct Block {
+        EntityKind kind = EntityKind::rank;
+        std::uint32_t block = 0;
+        Start start;
+        friend auto operator<=>(const Block&, const Block&) = default;
+    };
+    std::map<Block, HistoryRows> open_;
     std::vector<std::shared_ptr<const HistoryRows>> sealed_;
     std::size_t open_samples_ = 0;
     std::size_t open_rows_ = 0;

@@ -88,6 +88,9 @@ class Scan {
 
     // The first step of every entity in every generation but a block's first.
     Status learn_starts(const std::vector<ChunkMeta>& metas) {
+        if (ask_.every_generation) {
+            return {};
+        }
         std::set<Start> starts;
         for (const ChunkMeta& meta : metas) {
             starts.insert(meta.start);

@@ -43,6 +43,8 @@ class HistorySource {
     virtual Result<bool> packed() { return true; }
     // Names of the metrics that any chunk has values of, in any order.
     virtual Result<std::vector<std::string>> metrics() { return std::vector<std::string>{}; }
+    // What chunks do not say, as text (daemon/control/history_restore.hpp).
+    virtual Result<std::string> state() { return std::string{}; }
 };
 
 struct HistoryAsk {
@@ -52,6 +54,8 @@ struct HistoryAsk {
     double from = -std::numeric_limits<double>::infinity();  // both ends included
     double to = std::numeric_limits<double>::infinity();
     std::size_t columns = 800;
+    // Also what a later generation made again: what happened, and not what came of it.
+    bool every_generation = false;
 };
 
 // How the axis is cut. Columns of steps are whole multiples of `width`, so that a longer run moves

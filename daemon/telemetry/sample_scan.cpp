@@ -243,11 +243,11 @@ Result<SamplePage> read_samples(HistorySource& source, const SampleAsk& ask,
     return Pager{source, ask}.run(tail, newest);
 }
 
-std::string to_json_text(const SampleAsk& ask, const SamplePage& page) {
+std::string to_json_text(const SampleAsk& ask, const SamplePage& page, const NameEntity& name) {
     std::string out = "{\"metric\":" + dump_json(Json(ask.metric)) + ",\"runs\":[";
     for (const SampleRun& run : page.runs) {
         out += &run == page.runs.data() ? "" : ",";
-        out += "{\"rank\":" + std::to_string(run.entity) +
+        out += "{" + (name ? name(run.entity) : "\"rank\":" + std::to_string(run.entity)) +
                ",\"attempt\":" + std::to_string(run.start.attempt) +
                ",\"generation\":" + std::to_string(run.start.generation);
         put_column(out, "steps", run.steps,

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -72,7 +73,9 @@ Result<SamplePage> read_samples(HistorySource& source, const SampleAsk& ask,
                                 const std::vector<TailRows>& tail, std::int64_t newest);
 
 // {metric, runs: [{rank, attempt, generation, steps, times, values}], next_cursor, damaged_chunks}.
-// A step that was not given is null, a value that is not finite "nan", "inf" or "-inf".
-std::string to_json_text(const SampleAsk& ask, const SamplePage& page);
+// A step that was not given is null, a value that is not finite "nan", "inf" or "-inf". `name`: the
+// members that say whose a run is, as `"rank":3`; that if not given.
+using NameEntity = std::function<std::string(std::uint32_t entity)>;
+std::string to_json_text(const SampleAsk& ask, const SamplePage& page, const NameEntity& name = {});
 
 }  // namespace lockstep::telemetry

@@ -259,6 +259,29 @@ Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double rece
     return result;
 }
 
+std::size_t JobSeries::ingest(const GpuRows& rows, std::int32_t attempt, double received) {
+    const double now = received > 0               ? received
+                       : rows.batch.times.empty() ? 0
+                                                  : rows.batch.times.front();
+    return gpus_.add(rows, attempt, now, keep_history());
+}
+
+// By their generation: until it has reported in a new one, a rank's newest step is of the one
+// before, which went further.
+std::int64_t JobSeries::step_in(Start start, const std::vector<std::uint32_t>& ranks) const {
+    std::int64_t step = -1;
+    for (const std::uint32_t rank : ranks) {
+        if (rank < ranks_.size() && ranks_[rank].start == start) {
+            step = std::max(step, ranks_[rank].series.last_step());
+        }
+    }
+    if (step >= 0) {
+        return step;
+    }
+    const auto* report = report_of(start.attempt, static_cast<std::int32_t>(start.generation));
+    return report == nullptr ? -1 : report->last_step;
+}
+
 std::optional<double> JobSeries::report_age(std::size_t rank, double now) const {
     const RankSeries& series = ranks_[rank].series;
     if (series.empty()) {
@@ -268,7 +291,7 @@ std::optional<double> JobSeries::report_age(std::size_t rank, double now) const 
 }
 
 std::size_t JobSeries::bytes() const {
-    return sizeof *this + rank_bytes_ + newest_.bytes() + recent_.bytes() +
+    return sizeof *this + rank_bytes_ + newest_.bytes() + recent_.bytes() + gpus_.bytes() +
            (history_ ? history_->bytes() : 0);
 }
 

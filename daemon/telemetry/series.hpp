@@ -6,6 +6,7 @@
 // Owns all series; control thread only. A JobSeries lives until SeriesStore::erase().
 #pragma once
 
+#include "daemon/telemetry/gpu_history.hpp"
 #include "daemon/telemetry/history.hpp"
 #include "daemon/telemetry/newest_reports.hpp"
 #include "daemon/telemetry/rank_series.hpp"
@@ -55,6 +56,14 @@ class JobSeries {
     // `received`: the daemon's clock in seconds since the Unix epoch; 0 when restoring, the
     // reports' own time is used then.
     Ingested ingest(const Batch& batch, std::int32_t attempt, double received);
+
+    // Adds what was kept of a look at a node's GPUs, to history() only; how many rows. `received`
+    // as above.
+    std::size_t ingest(const GpuRows& rows, std::int32_t attempt, double received);
+    GpuHistory& gpus() { return gpus_; }
+    const GpuHistory& gpus() const { return gpus_; }
+    // The newest step that a rank has reported in that generation; -1 = none. Any rank: all.
+    std::int64_t step_in(Start start, const std::vector<std::uint32_t>& ranks) const;
 
     // From now on accepted rows go into history() too.
     History& keep_history();
@@ -127,6 +136,7 @@ class JobSeries {
     std::vector<GenerationReport> generations_;  // a batch is mostly of the last
     std::map<std::pair<std::int32_t, std::uint32_t>, std::uint64_t> seen_;  // attempt, node → seq
     std::shared_ptr<History> history_;
+    GpuHistory gpus_;
     std::map<std::string, StepColumns> watched_;  // by metric
 };
 

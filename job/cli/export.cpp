@@ -123,14 +123,17 @@ Result<ExportCount> export_lines(const Context& context, SampleReader& reader,
         for (const std::string& metric : plan.metrics) {
             const auto use = [&](const Sample& sample) -> Status {
                 if (count.samples++ == 0 && csv) {
-                    if (const Status begun = lines->write(kCsvHeader); !begun) {
+                    if (const Status begun =
+                            lines->write(plan.of_gpus ? kGpuCsvHeader : kCsvHeader);
+                        !begun) {
                         return begun;
                     }
                 }
                 ranks.insert(sample.rank);
                 return lines->write(csv ? csv_line(sample, metric) : json_line(sample, metric));
             };
-            if (const Status read = reader.each({metric, block, std::nullopt}, use); !read) {
+            if (const Status read = reader.each({metric, block, std::nullopt, plan.of_gpus}, use);
+                !read) {
                 return fail(read.error());
             }
         }
@@ -152,7 +155,86 @@ std::string listed(const std::vector<std::string>& names) {
     return out;
 }
 
+// Only what was asked for by name.
+Status choose_metrics(const Context& context, ExportPlan& plan) {
+    std::vector<std::string> chosen;
+    for (const std::string& name : context.options.metrics) {
+        if (std::find(plan.metrics.begin(), plan.metrics.end(), name) == plan.metrics.end()) {
+            return fail(Errc::not_found, "nothing was reported as " + one_line(name) +
+                                             "; there is " + listed(plan.metrics));
+        }
+        if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) {
+            chosen.push_back(name);
+        }
+    }
+    if (!chosen.empty()) {
+        plan.metrics = std::move(chosen);
+    }
+    return {};
+}
+
+void add_to_blocks(ExportPlan& plan, std::int32_t number) {
+    if (plan.blocks.empty() || plan.blocks.back().front() / kBlock != number / kBlock) {
+        plan.blocks.emplace_back();
+    }
+    plan.blocks.back().push_back(number);
+}
+
+bool uses(const Json& gpu, const std::vector<std::int32_t>& ranks) {
+    const Json& users = items_at(gpu, "ranks");
+    return std::any_of(users.begin(), users.end(), [&](const Json& rank) {
+        return rank.is_number_integer() &&
+               std::find(ranks.begin(), ranks.end(), rank.get<std::int32_t>()) != ranks.end();
+    });
+}
+
+Result<ExportPlan> plan_of_gpus(const Context& context, const std::string& id) {
+    ExportPlan plan;
+    plan.of_gpus = true;
+    std::vector<std::int32_t> ranks;
+    if (!context.options.ranks.empty()) {
+        auto set = parse_rank_set(context.options.ranks, limits::kRanks);
+        if (!set) {
+            return fail(set.error().in("--rank"));
+        }
+        ranks = std::move(*set);
+    }
+    std::int64_t total = 1;
+    for (std::int64_t offset = 0; offset < total; offset += limits::kPage) {
+        const auto answer = context.client.get_json("/v1/jobs/" + id +
+                                                    "/gpus?limit=" + std::to_string(limits::kPage) +
+                                                    "&offset=" + std::to_string(offset));
+        if (!answer) {
+            return fail(answer.error());
+        }
+        total = integer_at(*answer, "total").value_or(0);
+        plan.metrics.clear();
+        for (const Json& name : items_at(*answer, "metrics")) {
+            if (name.is_string()) {
+                plan.metrics.push_back(one_line(name.get_ref<const std::string&>()));
+            }
+        }
+        for (const Json& gpu : items_at(*answer, "items")) {
+            const auto number = integer_at(gpu, "id");
+            if (number && (context.options.ranks.empty() || uses(gpu, ranks))) {
+                add_to_blocks(plan, static_cast<std::int32_t>(*number));
+            }
+        }
+    }
+    if (plan.metrics.empty() || plan.blocks.empty()) {
+        return fail(Errc::not_found,
+                    plan.metrics.empty() ? "no GPU was seen" : "none of these ranks used a GPU");
+    }
+    if (const Status chosen = choose_metrics(context, plan); !chosen) {
+        return fail(chosen.error());
+    }
+    return plan;
+}
+
 Result<ExportPlan> plan_of(const Context& context, const std::string& id) {
+    if (context.options.of_gpus) {
+        return plan_of_gpus(context, id);
+    }
     const auto answer = context.client.get_json("/v1/jobs/" + id + "/metrics");
     if (!answer) {
         return fail(answer.error());
@@ -181,23 +263,10 @@ Result<ExportPlan> plan_of(const Context& context, const std::string& id) {
         ranks = std::move(*set);
     }
     for (const std::int32_t rank : ranks) {
-        if (plan.blocks.empty() || plan.blocks.back().front() / kBlock != rank / kBlock) {
-            plan.blocks.emplace_back();
-        }
-        plan.blocks.back().push_back(rank);
+        add_to_blocks(plan, rank);
     }
-    if (!context.options.metrics.empty()) {
-        std::vector<std::string> chosen;
-        for (const std::string& name : context.options.metrics) {
-            if (std::find(plan.metrics.begin(), plan.metrics.end(), name) == plan.metrics.end()) {
-                return fail(Errc::not_found, "nothing was reported as " + one_line(name) +
-                                                 "; there is " + listed(plan.metrics));
-            }
-            if (std::find(chosen.begin(), chosen.end(), name) == chosen.end()) {
-                chosen.push_back(name);
-            }
-        }
-        plan.metrics = std::move(chosen);
+    if (const Status chosen = choose_metrics(context, plan); !chosen) {
+        return fail(chosen.error());
     }
     return plan;
 }
@@ -210,8 +279,17 @@ Exit ended(Context& context, const Error& error) {
 }  // namespace
 
 std::string csv_line(const Sample& sample, std::string_view metric) {
-    std::string line = std::to_string(sample.rank) + "," + std::to_string(sample.attempt) + "," +
-                       std::to_string(sample.generation) + ",";
+    std::string line;
+    if (sample.gpu == nullptr) {
+        line = std::to_string(sample.rank);
+    } else {
+        // A node's name has no comma and no quote: lockstepd keeps no other host's.
+        line = sample.gpu->node + "," + std::to_string(sample.gpu->gpu) + ",";
+        for (std::size_t i = 0; i < sample.gpu->ranks.size(); ++i) {
+            line += (i > 0 ? "+" : "") + std::to_string(sample.gpu->ranks[i]);
+        }
+    }
+    line += "," + std::to_string(sample.attempt) + "," + std::to_string(sample.generation) + ",";
     line += sample.step < 0 ? "" : std::to_string(sample.step);
     line += ',';
     if (std::isfinite(sample.time)) {
@@ -228,11 +306,17 @@ std::string csv_line(const Sample& sample, std::string_view metric) {
 }
 
 std::string json_line(const Sample& sample, std::string_view metric) {
-    std::string line = "{\"rank\":" + std::to_string(sample.rank) +
-                       ",\"attempt\":" + std::to_string(sample.attempt) +
-                       ",\"generation\":" + std::to_string(sample.generation) +
-                       ",\"step\":" + (sample.step < 0 ? "null" : std::to_string(sample.step)) +
-                       ",\"time\":";
+    std::string line = "{";
+    if (sample.gpu == nullptr) {
+        line += "\"rank\":" + std::to_string(sample.rank);
+    } else {
+        line += "\"node\":" + dump_json(Json(sample.gpu->node)) +
+                ",\"gpu\":" + std::to_string(sample.gpu->gpu) +
+                ",\"ranks\":" + dump_json(Json(sample.gpu->ranks));
+    }
+    line += ",\"attempt\":" + std::to_string(sample.attempt) +
+            ",\"generation\":" + std::to_string(sample.generation) +
+            ",\"step\":" + (sample.step < 0 ? "null" : std::to_string(sample.step)) + ",\"time\":";
     if (std::isfinite(sample.time)) {
         append_decimal(line, sample.time);
     } else {
@@ -280,12 +364,15 @@ Exit export_samples(Context& context, const std::string& id) {
                     << " samples have no step and are not in TensorBoard's files\n";
     }
     if (written == 0) {
-        return report(context, {Errc::not_found, "no samples of " + listed(plan->metrics) +
-                                                     " of these ranks; nothing was written"});
+        return report(context,
+                      {Errc::not_found, "no samples of " + listed(plan->metrics) +
+                                            (plan->of_gpus ? " of these GPUs" : " of these ranks") +
+                                            "; nothing was written"});
     }
     if (target != "-") {
         context.out << written << " samples of " << count->ranks
-                    << (count->ranks == 1 ? " rank in " : " ranks in ") << one_line(target) << "\n";
+                    << (plan->of_gpus ? " GPU" : " rank") << (count->ranks == 1 ? " in " : "s in ")
+                    << one_line(target) << "\n";
     }
     return Exit::ok;
 }

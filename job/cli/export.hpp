@@ -16,6 +16,7 @@ struct ExportPlan {
     std::vector<std::string> metrics;
     // At most 64 each, as the daemon stores them: what one question is about.
     std::vector<std::vector<std::int32_t>> blocks;
+    bool of_gpus = false;  // blocks are of GPUs' ids
 };
 
 struct ExportCount {
@@ -26,6 +27,9 @@ struct ExportCount {
 
 // One line of CSV (RFC 4180: it ends with CRLF) or of JSON.
 inline constexpr std::string_view kCsvHeader = "rank,attempt,generation,step,time,metric,value\r\n";
+// Of GPUs; `ranks` as 0+1, empty: none has used it.
+inline constexpr std::string_view kGpuCsvHeader =
+    "node,gpu,ranks,attempt,generation,step,time,metric,value\r\n";
 std::string csv_line(const Sample& sample, std::string_view metric);
 std::string json_line(const Sample& sample, std::string_view metric);
 

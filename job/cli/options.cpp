@@ -229,6 +229,10 @@ void declare_export(CLI::App& app, Options& options) {
                             ->type_name("FILE");
     csv->excludes(tensorboard)->excludes(json);
     json->excludes(tensorboard);
+    verb->add_flag("--gpus", options.of_gpus,
+                   "Of the job's GPUs instead of its ranks, with node,gpu,ranks for rank; --rank: "
+                   "of those that these ranks use")
+        ->excludes(tensorboard);
     verb->add_option("--metric", options.metrics, "Only these, as in loss,grad_norm (default: all)")
         ->type_name("NAME,...")
         ->expected(1)

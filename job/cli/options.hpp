@@ -131,6 +131,7 @@ struct Options {
     bool cpu_test = false;          // nodes check
     bool pair_test = false;         // nodes check
     bool overwrite = false;         // export
+    bool of_gpus = false;           // export
     bool environment = false;       // show
     bool print_url = false;         // open
     bool yes = false;               // rm

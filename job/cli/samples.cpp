@@ -1,5 +1,6 @@
 #include "job/cli/samples.hpp"
 
+#include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
 
 #include <algorithm>
@@ -44,7 +45,17 @@ Status each_of(const Json& run, const std::function<Status(const Sample&)>& use)
     const Json& times = items_at(run, "times");
     const Json& values = items_at(run, "values");
     Sample sample;
-    sample.rank = static_cast<std::int32_t>(integer_at(run, "rank").value_or(-1));
+    SampleGpu gpu;
+    if (run.contains("id")) {
+        gpu.node = one_line(text_at(run, "node"));
+        gpu.gpu = integer_at(run, "gpu").value_or(-1);
+        for (const Json& rank : items_at(run, "ranks")) {
+            gpu.ranks.push_back(rank.is_number_integer() ? rank.get<std::int64_t>() : -1);
+        }
+        sample.gpu = &gpu;
+    }
+    const char* number = sample.gpu == nullptr ? "rank" : "id";
+    sample.rank = static_cast<std::int32_t>(integer_at(run, number).value_or(-1));
     sample.attempt = integer_at(run, "attempt").value_or(0);
     sample.generation = integer_at(run, "generation").value_or(0);
     if (sample.rank < 0 || steps.size() != values.size() || times.size() != values.size()) {
@@ -82,7 +93,8 @@ Result<Json> SampleReader::page(const std::string& target) {
 Status SampleReader::each(const SampleQuery& query,
                           const std::function<Status(const Sample&)>& use) {
     std::string target = "/v1/jobs/" + id_ + "/samples?metric=" + query_encode(query.metric) +
-                         "&ranks=" + set_of(query.ranks) + "&limit=" + std::to_string(kPage);
+                         (query.of_gpus ? "&entity=gpu&gpus=" : "&ranks=") + set_of(query.ranks) +
+                         "&limit=" + std::to_string(kPage);
     if (query.part) {
         target += "&attempt=" + std::to_string(query.part->attempt) +
                   "&generation=" + std::to_string(query.part->generation) +

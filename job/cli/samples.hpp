@@ -12,8 +12,16 @@
 
 namespace lockstep::cli {
 
+// Whose a sample is, if it is no rank's.
+struct SampleGpu {
+    std::string node;
+    std::int64_t gpu = 0;
+    std::vector<std::int64_t> ranks;  // that use it, or used it last
+};
+
 struct Sample {
-    std::int32_t rank = 0;
+    std::int32_t rank = 0;           // or the GPU's id
+    const SampleGpu* gpu = nullptr;  // good until the next sample; nullptr = a rank's
     std::int64_t attempt = 0;
     std::int64_t generation = 0;
     std::int64_t step = -1;  // -1 = reported without one
@@ -31,6 +39,7 @@ struct SampleQuery {
     std::string metric;
     std::vector<std::int32_t> ranks;  // ascending; neighbours, so that the query stays short
     std::optional<GenerationSteps> part;
+    bool of_gpus = false;  // `ranks` are ids of GPUs
 };
 
 class SampleReader {

@@ -1,7 +1,7 @@
 // What a node's GPUs do, agent → daemon: one binary WebSocket frame of one flat columnar layout,
 // once a second at most. The newest replaces all before it: such frames are neither numbered nor
-// acknowledged nor stored. No nesting: a decoder for untrusted bytes must not recurse. Pure; any
-// thread.
+// acknowledged, and the daemon stores a part (daemon/telemetry/gpu_history.hpp). No nesting: a
+// decoder for untrusted bytes must not recurse. Pure; any thread.
 //
 // Layout, little-endian, no padding:
 //   u32 magic 0x3147534C ("LSG1")      u16 version = 1        u16 columns

@@ -42,7 +42,8 @@ class History(harness.TestCase):
         self.assertEqual(self._check(job_id), before)
         (folder / "go").touch()
         self.assertEqual(self.daemon.wait_state(job_id, harness.FINAL, 60)["state"], "succeeded")
-        harness.wait_until(lambda: self._metric('lockstep_store_samples{tier="disk"}') == 2 * STEPS, 30,
+        # More where the machine has GPUs.
+        harness.wait_until(lambda: self._metric('lockstep_store_samples{tier="disk"}') >= 2 * STEPS, 30,
                            "all of a finished job is in chunks")
         self.daemon.restart()
         self.assertEqual(self._check(job_id), before)

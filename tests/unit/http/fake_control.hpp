@@ -117,6 +117,9 @@ class FakeControl final : public Control {
         co_return text(id);
     }
     Answer<std::string> metric_names(Caller, std::string id) override { co_return text(id); }
+    Answer<std::string> gpus(Caller, std::string id, std::size_t, std::size_t) override {
+        co_return text(id);
+    }
     Answer<std::string> job_nodes(Caller, std::string id) override { co_return text(id); }
     Answer<std::string> series(Caller, std::string id, SeriesQuery query) override {
         series_queries.push_back(query);

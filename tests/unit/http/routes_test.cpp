@@ -350,6 +350,16 @@ TEST_F(RoutesTest, EventsAndSeriesPassTheirParametersOn) {
     EXPECT_EQ(pointers(bad), (std::vector<std::string>{"?from", "?points", "?ranks", "?x"}));
 }
 
+TEST_F(RoutesTest, GpusAreAskedForByTheirNumbersOrByRanks) {
+    EXPECT_EQ(get(of_job("/series?entity=gpu&gpus=3,0-1")).status, 200);
+    const auto& query = control_.series_queries.at(0);
+    EXPECT_EQ(query.metric, "gpu_utilization_ratio");
+    EXPECT_EQ(query.gpus, (std::vector<std::int32_t>{0, 1, 3}));
+    for (const char* wrong : {"/series?gpus=1", "/samples?entity=gpu&gpus=1&ranks=1"}) {
+        EXPECT_EQ(pointers(get(of_job(wrong))), std::vector<std::string>{"?gpus"});
+    }
+}
+
 TEST_F(RoutesTest, ANodeIsAskedForByItsName) {
     EXPECT_EQ(get("/v1/nodes/n1").body, "{\"asked\":\"n1\"}");
     EXPECT_EQ(get("/v1/nodes/n2").status, 404);
