@@ -1,3 +1,4 @@
+// size: one fixture, a test for each way in which a look at ranks goes
 // What an agent finds out about its ranks when they are to be looked at: real processes, debuggers
 // played by scripts in the ranks' PATH.
 #include "job/model/evidence.hpp"
