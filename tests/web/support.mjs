@@ -9,7 +9,7 @@ import {fileURLToPath} from 'node:url';
 
 export const here = path.dirname(fileURLToPath(import.meta.url));
 export const source = path.resolve(here, '../..');
-const bin = process.env.LOCKSTEP_BIN ?? path.join(source, 'build/bin');
+export const bin = process.env.LOCKSTEP_BIN ?? path.join(source, 'build/bin');
 /** Where node_modules and the built page are: tests/web/prepare puts them there. */
 export const prepared = process.env.LOCKSTEP_WEB_PREPARED ?? path.join(source, 'web');
 const require_ = createRequire(path.join(prepared, 'package.json'));

@@ -1,8 +1,19 @@
 // What a page shows in another way: specifications in YAML, steps counted in samples, folded charts, links to Grafana, the
 // GPUs' history.
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
 import {after, before, test} from 'node:test';
-import {Browser, Daemon, has, signIn, until} from './support.mjs';
+import {bin, Browser, Daemon, has, signIn, until} from './support.mjs';
+
+// The agents open this for NVIDIA's library: FAKE_NVML names a script of what the driver says.
+const nvml = path.join(bin, '../tests/fake_nvml/new');
+const script = path.join(os.tmpdir(), `fake-nvml-${process.pid}`);
+const drive = (...lines) => {
+  fs.writeFileSync(`${script}.new`, `${['gpu * utilization 50', ...lines].join('\n')}\n`);
+  fs.renameSync(`${script}.new`, script);
+};
 
 const daemon = new Daemon('--grafana-url', 'https://grafana.example/base');
 const browser = new Browser();
@@ -10,7 +21,10 @@ let page;
 let job;
 
 before(async () => {
+  drive();
+  Object.assign(process.env, {LD_LIBRARY_PATH: nvml, FAKE_NVML: script});
   await daemon.start();
+  delete process.env.LD_LIBRARY_PATH;
   await browser.start();
   job = await daemon.submit('counted', 'good', {steps: 100_000, pace: 0.05});
   page = await browser.tab();
@@ -19,6 +33,7 @@ before(async () => {
 after(async () => {
   await browser.close();
   await daemon.cleanUp();
+  fs.rmSync(script, {force: true});
 });
 const figure = (of) => page.locator('figure', {has: page.getByRole('heading', {name: of, exact: true})});
 const shot = async (name) => process.env.LOCKSTEP_WEB_SHOTS && page.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/${name}.png`, fullPage: true});
@@ -98,10 +113,44 @@ test('jobs and ranks have their dashboards', async () => {
   assert.match(await link('Rank 1 in Grafana').getAttribute('href'), /lockstep-rank\?.*var-rank=1&var-node=/);
 });
 
+test('what the GPUs did is drawn while the job runs and after its end', async (t) => {
+  if (!fs.existsSync(path.join(nvml, 'libnvidia-ml.so.1'))) {
+    t.skip('the fake driver is not built: target fake_nvml_new');
+    return;
+  }
+  const ranks = await until(async () => {
+    const {items} = await daemon.api('GET', `v1/jobs/${job.id}/ranks`);
+    return items.every((one) => one.pid) && items;
+  }, 'ranks have processes');
+  const processes = ranks.map((one) => `gpu ${one.rank} process ${one.pid} 1000`);
+  drive(...processes);
+  await until(async () => (await daemon.api('GET', `v1/jobs/${job.id}/gpus`)).items.filter((one) => one.ranks.length).length === 2, 'the GPUs of both ranks are known');
+  await page.goto(`${daemon.url}#/jobs/${job.id}/gpus`);
+  await page.getByRole('button', {name: 'Since start'}).click();
+  const use = figure('GPU utilization').locator('.readout');
+  await until(async () => /GPU 0 50\.0 %/.test(await use.innerText()), async () => `the history: ${await use.innerText()}`);
+  drive(...processes, 'gpu 1 utilization 7');
+  // The lowest is the worst, and named.
+  await until(async () => /GPU 1 7\.0 %/.test(await use.innerText()), async () => `the idle GPU is named: ${await use.innerText()}`);
+  await shot('gpus');
+  await browser.axe(page, 'GPUs');
+  await page.goto(`${daemon.url}#/jobs/${job.id}/ranks/1`);
+  await until(async () => /GPU 1 7\.0 %/.test(await use.innerText()), 'the GPU of rank 1 beside all');
+  await shot('rank-gpus');
+  await daemon.api('POST', `v1/jobs/${job.id}/cancel`);
+  await daemon.waitFor(job.id, (one) => one.state === 'cancelled', 'it is over');
+  await page.goto(`${daemon.url}#/jobs/${job.id}/gpus?x=time`);
+  await page.reload();
+  await has(page, 'cancelled');
+  await until(async () => /GPU 1 7\.0 %/.test(await use.innerText()), async () => `the history stays: ${await use.innerText()}`);
+  await page.emulateMedia({colorScheme: 'dark'});
+  await shot('gpus-over-dark');
+});
+
 test('on a phone nothing is wider than the screen', async () => {
   const phone = await browser.tab({viewport: {width: 390, height: 844}});
   await signIn(phone, daemon);
-  for (const where of ['#/submit?as=yaml', `#/jobs/${job.id}?x=samples`]) {
+  for (const where of ['#/submit?as=yaml', `#/jobs/${job.id}/gpus`, `#/jobs/${job.id}?x=samples`]) {
     await phone.goto(daemon.url + where);
     await phone.getByRole('heading').first().waitFor();
     await until(() => phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${where} fits`);

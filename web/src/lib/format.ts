@@ -142,10 +142,10 @@ export function plural(n: number, one: string, many = `${one}s`): string {
 }
 
 /** What a metric's values are measured in, from its name: step_seconds → s. */
-export function unitOf(metric: string): 'seconds' | 'bytes' | 'ratio' | 'W' | '°C' | 'MHz' | 'plain' {
+export function unitOf(metric: string): 'seconds' | 'bytes' | 'ratio' | 'W' | '°C' | 'GHz' | 'plain' {
   if (/watts$/.test(metric)) return 'W';
   if (/celsius$/.test(metric)) return '°C';
-  if (/hertz$/.test(metric)) return 'MHz';
+  if (/hertz$/.test(metric)) return 'GHz';
   if (/seconds$/.test(metric)) return 'seconds';
   if (/bytes$/.test(metric)) return 'bytes';
   return /ratio$/.test(metric) ? 'ratio' : 'plain';
@@ -156,7 +156,7 @@ export function metricValue(metric: string, value: Loose | null | undefined): st
   if (v === undefined) return kNone;
   if (!Number.isFinite(v)) return number(v);
   const unit = unitOf(metric);
-  return unit === 'seconds' ? duration(v) : unit === 'bytes' ? bytes(v) : unit === 'ratio' ? percent(v, 1) : unit === 'plain' ? number(v) : `${number(Math.round(unit === 'MHz' ? v / 1e6 : v))} ${unit}`;
+  return unit === 'seconds' ? duration(v) : unit === 'bytes' ? bytes(v) : unit === 'ratio' ? percent(v, 1) : unit === 'plain' ? number(v) : `${number(unit === 'GHz' ? v / 1e9 : Math.round(v), 3)} ${unit}`;
 }
 
 /** step_seconds → Step time; grad_norm → Grad norm. */

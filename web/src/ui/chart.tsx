@@ -113,7 +113,8 @@ function options(props: ChartProps, width: number, hooks: {cursor: (index: numbe
           if (low === null || high === null) return [0, 1];
           const from = props.zeroBased ? 0 : bounds ? Math.max(low, bounds.low) : low;
           const to = bounds ? Math.min(high, bounds.high) : high;
-          const space = (to - from) * 0.06 || Math.abs(to) * 0.1 || 1;
+          // One value in other roundings is one value.
+          const space = to - from > Math.abs(to) * 1e-5 ? (to - from) * 0.06 : Math.abs(to) * 0.1 || 1;
           return [props.zeroBased ? 0 : from - space, to + space];
         }},
     },
