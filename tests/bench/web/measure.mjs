@@ -64,7 +64,8 @@ function relay() {
 }
 
 const dist = path.join(prepared, 'dist');
-const packed = [path.join(dist, 'index.html.gz'), ...fs.readdirSync(path.join(dist, 'assets')).filter((name) => name.endsWith('.gz')).map((name) => path.join(dist, 'assets', name))];
+// What index.html names; the rest is fetched when it is used.
+const packed = ['index.html', ...[...fs.readFileSync(path.join(dist, 'index.html'), 'utf8').matchAll(/(?:src|href)="([^"]*)"/g)].map((match) => match[1])].map((name) => path.join(dist, `${name}.gz`));
 print('bundle', packed.reduce((sum, file) => sum + fs.statSync(file).size, 0) / 1000, 'kB');
 
 const base = url.replace(/\/?$/, '/');
