@@ -8,11 +8,11 @@ namespace {
 
 constexpr std::string_view kExamples = R"json({
 "JobSpec": {"name": "mnist-ddp", "framework": "pytorch", "command": ["python3", "train.py", "--lr", "0.1"],
-  "working_directory": "/home/ada/run", "resources": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8, "time_limit": "04:00:00"},
+  "working_directory": "/home/me/run", "resources": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8, "time_limit": "04:00:00"},
   "recovery": {"max_restarts": 2}, "labels": {"team": "vision"}},
 "JobSpecAnswer": {"name": "mnist-ddp", "framework": "pytorch", "command": ["python3", "train.py", "--lr", "0.1"],
   "resources": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8, "cpus_per_rank": 1, "time_limit": "04:00:00"},
-  "environment": {}, "working_directory": "/home/ada/run", "capture": {"preset": "auto"}, "labels": {"team": "vision"}},
+  "environment": {}, "working_directory": "/home/me/run", "capture": {"preset": "auto"}, "labels": {"team": "vision"}},
 "Job": {"id": "ls-01M7Y0TEBE6RGPKNAPWHDXZPKF", "name": "mnist-ddp", "user": "ada", "framework": "pytorch", "state": "failed",
   "labels": {"team": "vision"}, "resources": {"nodes": 2, "ranks_per_node": 8, "gpus_per_node": 8, "cpus_per_rank": 1, "time_limit": "04:00:00"},
   "submitted_at": "2026-11-23T08:03:50.503Z", "started_at": "2026-11-23T08:04:12.520Z", "finished_at": "2026-11-23T09:11:40.575Z", "step": 8124,

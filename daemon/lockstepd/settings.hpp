@@ -18,10 +18,10 @@ struct DaemonSettings {
     std::string tls = "auto";     // or always: on loopback too
     std::string tls_certificate;  // "" = one of lockstepd's own
     std::string tls_key;
-    std::string data_dir;    // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
-    std::string runs_dir;    // "" = <data-dir>/runs
-    std::string agent_path;  // "" = lockstep-agent beside lockstepd
-    std::string web_root;    // "" = the web page that was built in
+    std::string data_dir;     // "" = $XDG_DATA_HOME/lockstep or ~/.local/share/lockstep
+    std::string runs_dir;     // "" = <data-dir>/runs
+    std::string agent_path;   // "" = lockstep-agent beside lockstepd
+    std::string web_root;     // "" = the web page that was built in
     std::string grafana_url;  // "" = the page has no links to it
     std::string scheduler = "local";
     std::vector<std::string> allowed_hosts;
