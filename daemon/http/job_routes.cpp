@@ -26,10 +26,11 @@ Result<SubmitRequest> asked_of(const HttpRequest& request) {
     if (!json) {
         return fail(std::move(json.error()));
     }
-    std::vector<FieldError> dollars;
-    read_dollars(*json, dollars);
-    if (!dollars.empty()) {
-        return fail(field_errors(std::move(dollars)));
+    std::vector<FieldError> values;
+    read_dollars(*json, values);
+    refuse_masked(*json, values);
+    if (!values.empty()) {
+        return fail(field_errors(std::move(values)));
     }
     SubmitRequest out;
     if (has_sweep(*json)) {

@@ -316,6 +316,30 @@ void read_dollars(Json& document, std::vector<FieldError>& errors) {
     }
 }
 
+void refuse_masked(const Json& document, std::vector<FieldError>& errors) {
+    if (!document.is_object()) {
+        return;
+    }
+    for (const char* key : {"environment", "recorded_environment"}) {
+        const auto map = document.find(key);
+        if (map == document.end() || !map->is_object()) {
+            continue;
+        }
+        for (const auto& [name, value] : map->items()) {
+            if (!value.is_string() || value.get_ref<const std::string&>() != kMaskedValue) {
+                continue;
+            }
+            if (errors.size() >= kMaskedNamed) {
+                return;
+            }
+            errors.push_back({std::string{"/"} + key + "/" + pointer_token(name),
+                              "*** stands for a value that only the job's owner is shown: give " +
+                                  name.substr(0, limits::kTextBytes) +
+                                  " its value, or leave it out"});
+        }
+    }
+}
+
 std::string dollars_doubled(std::string_view value) {
     std::string out;
     for (const char c : value) {

@@ -6,6 +6,7 @@
 
 #include "job/model/spec.hpp"
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>
@@ -47,6 +48,11 @@ std::map<std::string, std::string> base_environment(
 // refused, because nothing expands them on the nodes (the command line does before it sends).
 // Replaces the former; of a sweep also the values of parameters environment.*.
 void read_dollars(Json& document, std::vector<FieldError>& errors);
+// In a document as it is sent, environment and recorded_environment with kMaskedValue for a value:
+// it comes from what somebody else than the owner is shown, and the ranks would run with it. Names
+// the variables, the first kMaskedNamed of them.
+void refuse_masked(const Json& document, std::vector<FieldError>& errors);
+inline constexpr std::size_t kMaskedNamed = 16;
 // The way back: a value as it is sent.
 std::string dollars_doubled(std::string_view value);
 

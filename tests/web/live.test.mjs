@@ -10,7 +10,8 @@ const jobs = {};
 let page;
 
 before(async () => {
-  await Promise.all([daemon.start(), browser.start()]);
+  await browser.start();  // first: whichever fails, after() ends both
+  await daemon.start();
   jobs.fast = await daemon.submit('fast', 'good', {steps: 1_000_000, pace: 0.02});
   jobs.wordy = await daemon.submit('wordy', 'wordy', {steps: 1_000_000, pace: 0.1});
   page = await browser.tab();
@@ -116,7 +117,7 @@ test('what only the owner is shown is not submitted again as ***', async () => {
   assert.ok(text.includes('"team": "ada"') && !text.includes('***'), text);
   // Nor by anybody else's program.
   const answer = await daemon.request('POST', 'v1/jobs/render', await daemon.api('GET', `v1/jobs/${theirs.id}/spec`));
-  assert.equal(answer.status, 422);
+  assert.equal(answer.status, 400);
   assert.match(await answer.text(), /give WANDB_API_KEY its value/);
 });
 

@@ -12,7 +12,8 @@ const jobs = {};
 let page;
 
 before(async () => {
-  await Promise.all([daemon.start(), browser.start()]);
+  await browser.start();  // first: whichever fails, after() ends both
+  await daemon.start();
   jobs.slow = await daemon.submit('slow-rank', 'straggler', {steps: 5000, pace: 0.03, nodes: 2, perNode: 4, labels: {team: 'vision'}});
   jobs.crash = await daemon.submit('bad-labels', 'crash');
   jobs.hostile = await daemon.submit('hostile-log', 'hostile', {steps: 3000, pace: 0.2, perNode: 1, labels: {note: '<b>bold</b> \u202egnp'}});

@@ -48,7 +48,7 @@ export class Daemon {
       '--web-root', path.join(prepared, 'dist'), ...this.settings], {stdio: ['ignore', log, log], env: environment});
     fs.closeSync(log);
     this.url = (await until(() => {
-      assert.equal(this.process.exitCode, null, () => this.log());
+      assert.equal(this.process.exitCode, null, this.log());
       return fs.existsSync(file) && fs.readFileSync(file, 'utf8').trim();
     }, 'lockstepd listens')).replace(/\/?$/, '/');
     this.port = Number(new URL(this.url).port);

@@ -181,6 +181,32 @@ TEST(SpecEnvironment, DollarsAreRefusedWhereNobodyWouldExpandThem) {
     EXPECT_EQ(dollars_doubled("a$b$$"), "a$$b$$$$");
 }
 
+// An administrator who submitted again what GET /spec had answered ran it with the mask.
+TEST(SpecEnvironment, WhatStandsForAHiddenValueIsNoValue) {
+    JobSpec spec;
+    spec.name = "theirs";
+    spec.environment = {{"API_KEY", "abc"}, {"DEPTH", "3"}};
+    spec.inherit_environment = true;
+    spec.recorded_environment = {{"WANDB/x", "y"}};
+    Json shown = to_json(spec);
+    std::vector<FieldError> errors;
+    refuse_masked(shown, errors);
+    EXPECT_TRUE(errors.empty());
+    mask_environment(shown);
+    shown["environment"]["DEPTH"] = "**";
+    refuse_masked(shown, errors);
+    ASSERT_EQ(errors.size(), 2U);
+    EXPECT_EQ(errors[0].pointer, "/environment/API_KEY");
+    EXPECT_THAT(errors[0].message, HasSubstr("give API_KEY its value, or leave it out"));
+    EXPECT_EQ(errors[1].pointer, "/recorded_environment/WANDB~1x");
+    for (int i = 0; i < 40; ++i) {
+        shown["environment"]["V" + std::to_string(i)] = kMaskedValue;
+    }
+    errors.clear();
+    refuse_masked(shown, errors);
+    EXPECT_EQ(errors.size(), kMaskedNamed);
+}
+
 // It was followed by "/command: has no effect with framework native".
 TEST(SpecEnvironment, AFrameworkThatIsNoneIsTheOnlyMistake) {
     const auto json =
