@@ -8,7 +8,7 @@ const kBudget = 80_000;
 
 describe('what is built', () => {
   const out = mkdtempSync(path.join(tmpdir(), 'lockstep-web-'));
-  beforeAll(() => execFileSync('node', ['build.mjs', '--outdir', out], {cwd: path.resolve(__dirname, '..')}), 60_000);
+  beforeAll(() => execFileSync('node', ['build.mjs', '--outdir', out], {cwd: path.resolve(__dirname, '..')}), 240_000);
   afterAll(() => rmSync(out, {recursive: true}));
   const assets = () => readdirSync(path.join(out, 'assets'));
   const size = (files: string[]) => files.reduce((sum, file) => sum + statSync(path.join(out, `${file}.gz`)).size, 0);
