@@ -93,6 +93,7 @@ bool take_char(std::string_view& in, char expected) {
 const std::vector<std::string>& gpu_history_metrics() {
     static const std::vector<std::string> kNames = [] {
         std::vector<std::string> names;
+        names.reserve(kGpuKept.size());
         for (const GpuMetric metric : kGpuKept) {
             names.push_back(std::string{kGpuPrefix}.append(kGpuMetricKeys[index(metric)]));
         }

@@ -20,13 +20,13 @@ struct SampleGpu {
 };
 
 struct Sample {
-    std::int32_t rank = 0;           // or the GPU's id
-    const SampleGpu* gpu = nullptr;  // good until the next sample; nullptr = a rank's
+    std::int32_t rank = 0;  // or the GPU's id
     std::int64_t attempt = 0;
     std::int64_t generation = 0;
     std::int64_t step = -1;  // -1 = reported without one
     double time = 0;         // seconds since the Unix epoch, the rank's clock; NaN = not known
     double value = 0;
+    const SampleGpu* gpu = nullptr;  // good until the next sample; nullptr = a rank's
 };
 
 struct GenerationSteps {
