@@ -110,6 +110,7 @@ const std::map<std::string, Scope>& expected_scopes() {
                                                      {"getJobDisk", Scope::read},
                                                      {"getPage", Scope::open},
                                                      {"getJobNodes", Scope::read},
+                                                     {"getJobGpus", Scope::read},
                                                      {"searchJobLogs", Scope::read},
                                                      {"getPageAsset", Scope::open},
                                                      {"createSignInCode", Scope::read},
