@@ -55,6 +55,9 @@ class NodeChildren {
         std::function<void(std::int32_t rank, std::string message)> warn;
         // The ranks of this node have been told to end.
         std::function<bool()> stopping;
+        // Reads what the ranks have sent so far: who they are comes by a socket, what they print by
+        // a pipe, and neither waits for the other.
+        std::function<void()> catch_up;
     };
 
     NodeChildren(TaskGroup& tasks, Handlers handlers);

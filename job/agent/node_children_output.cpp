@@ -205,6 +205,9 @@ void NodeChildren::printed(std::string_view bytes) {
 
 // Losses without a mark: of the node's only rank, or of a launcher that has started none.
 void NodeChildren::unmarked(std::vector<RankReport> reports) {
+    if (!reports.empty() && known_count() == 0) {
+        handlers_.catch_up();
+    }
     const bool alone = setup_->count == 1 && !crowded_;
     // One that has started nobody: no rank is known, none was marked, no process lives below it.
     const bool single = !reports.empty() && known_count() == 0 && marked_.empty() &&

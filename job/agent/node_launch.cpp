@@ -22,6 +22,11 @@ NodeChildren::Handlers Node::child_handlers() {
         give_warning(rank, std::move(message));
     };
     out.stopping = [this] { return group_.stopping(); };
+    out.catch_up = [this] {
+        if (!ranks_.empty() && ranks_.front().socket) {
+            ranks_.front().socket->drain();
+        }
+    };
     return out;
 }
 

@@ -107,6 +107,18 @@ TEST_F(ChildrenTest, UnmarkedLossesOfSeveralRanksAreInNoSeries) {
                 ElementsAre(Pair(0, ElementsAre(0.25)), Pair(1, ElementsAre(0.25))));
 }
 
+// The line was read before the reports that said who had printed it, and was rank 0's.
+TEST_F(ChildrenTest, UnmarkedLossesAreInNoSeriesAlsoIfTheAgentReadsThemFirst) {
+    JobSpec spec = launcher("report(1, 0.25)",
+                            "print('step: 1, loss: 3.5', flush=True)\n"
+                            "os.kill(os.getppid(), 18)\n");
+    spec.command.back().insert(0, "import os\nos.kill(os.getppid(), 19)\n");  // stop, go on
+    FakeDaemon daemon{spec, ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon),
+                ElementsAre(Pair(0, ElementsAre(0.25)), Pair(1, ElementsAre(0.25))));
+}
+
 TEST_F(ChildrenTest, AnOutputThatIsHandedOverHasALogAndASeriesOfItsOwn) {
     FakeDaemon daemon{
         launcher("import array\n"
