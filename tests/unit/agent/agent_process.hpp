@@ -13,11 +13,13 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::test {
 
-// Runs `lockstep-agent run` with its stderr in <folder>/agent.log.
+// Runs `lockstep-agent run` with its stderr in <folder>/agent.log. Its home is the folder: what a
+// setup's login shell reads there must not depend on who runs the tests.
 class AgentProcess {
   public:
     explicit AgentProcess(const std::filesystem::path& folder, int node = 0,
@@ -38,8 +40,19 @@ class AgentProcess {
         ::posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND,
                                            0600);
         ::posix_spawn_file_actions_adddup2(&actions, 1, 2);
-        const int failed =
-            ::posix_spawn(&pid_, LOCKSTEP_AGENT, &actions, nullptr, argv.data(), environ);
+        std::vector<std::string> variables{"HOME=" + folder.string()};
+        for (char** one = environ; *one != nullptr; ++one) {
+            if (std::string_view{*one}.substr(0, 5) != "HOME=") {
+                variables.emplace_back(*one);
+            }
+        }
+        std::vector<char*> environment;
+        for (auto& variable : variables) {
+            environment.push_back(variable.data());
+        }
+        environment.push_back(nullptr);
+        const int failed = ::posix_spawn(&pid_, LOCKSTEP_AGENT, &actions, nullptr, argv.data(),
+                                         environment.data());
         ::posix_spawn_file_actions_destroy(&actions);
         if (failed != 0) {
             throw std::runtime_error("cannot start lockstep-agent");
