@@ -24,7 +24,11 @@ if [ "$mode" = refuse-connection ]; then
     exit 1
 fi
 if [ "$mode" = lost ] || [ "$mode" = late ]; then
-    [ "$mode" = lost ] || setsid --fork sh -c 'sleep 4; exec {real} "$@"' sh "$@" > /dev/null 2>&1
+    if [ "$mode" = late ]; then
+        # Whoever is still of this process group when sbatch has ended is ended with it.
+        setsid --fork sh -c 'echo away > "$0"; sleep 4; exec {real} "$@"' "$folder/away" "$@" > /dev/null 2>&1
+        until [ -s "$folder/away" ]; do sleep 0.05; done
+    fi
     echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
     exit 1
 fi
