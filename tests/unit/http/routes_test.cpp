@@ -586,10 +586,8 @@ TEST_F(RoutesTest, ScrapeTargetsAreAListOfGroupsAsPrometheusReadsThem) {
 }
 
 TEST_F(RoutesTest, TheOpenApiDocumentPassesItsLint) {
-    const auto response = call("GET", "/openapi.json", "");
-    ASSERT_EQ(response.status, 200);
     const auto file = folder_ / "openapi.json";
-    std::ofstream{file} << response.body;
+    std::ofstream{file} << call("GET", "/openapi.json", "").body;
     const std::string lint = std::string{LOCKSTEP_SOURCE_DIR} + "/tests/lint/openapi.py";
     if (std::system("python3 -c '' 2>/dev/null") != 0) {
         GTEST_SKIP() << "python3 is not there";
