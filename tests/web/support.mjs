@@ -42,6 +42,7 @@ export class Daemon {
     const file = path.join(this.data, 'url');
     fs.rmSync(file, {force: true});
     const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('LOCKSTEP_')));
+    environment.HOME = this.root;  // a setup's login shell reads nothing of whoever runs the tests
     const log = fs.openSync(path.join(this.root, 'lockstepd.log'), 'a');
     // More cores than there are: the jobs of the tests sleep.
     this.process = spawn(path.join(bin, 'lockstepd'), ['--listen', `127.0.0.1:${this.port}`, '--data-dir', this.data, '--scheduler', 'local', '--local-cores', '64',
