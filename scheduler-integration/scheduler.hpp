@@ -55,6 +55,14 @@ struct Admission {
     std::vector<std::string> warnings;  // the job will run, but the user should know
 };
 
+// When the scheduler would start a job that is not submitted, as it says at the moment.
+struct StartEstimate {
+    UnixMillis start = 0;  // 0: it would refuse the job
+    std::string nodes{};   // it would start on, as the scheduler writes a list of them
+    std::string partition{};
+    std::string refusal{};  // why it would refuse it, in the scheduler's words
+};
+
 // What became of handing an attempt over.
 struct Handover {
     enum class Kind {
@@ -142,6 +150,12 @@ class Scheduler {
     virtual Result<std::optional<std::string>> script(const AttemptRequest& request) const {
         static_cast<void>(request);
         return std::optional<std::string>{};
+    }
+    // Asks when it would start this; nothing is submitted. Empty: it cannot tell. unavailable: no
+    // answer now. exhausted: too many are asked for already.
+    virtual Task<Result<std::optional<StartEstimate>>> estimate(AttemptRequest request) {
+        static_cast<void>(request);
+        co_return std::optional<StartEstimate>{};
     }
 };
 

@@ -165,6 +165,12 @@ class Control {
     virtual Task<Result<Submitted>> submit(Caller caller, SubmitRequest request) = 0;
     // {command, environment, warnings, script, render_hash, …}; nothing is stored.
     virtual Result<Json> render(const Caller& caller, const JobSpec& spec) = 0;
+    // When the scheduler would start it, as it says now: {start, nodes, partition}, or {message}
+    // where it would refuse it or does not answer. null: it cannot tell.
+    virtual Task<Json> start_estimate(JobSpec spec) {
+        static_cast<void>(spec);
+        co_return Json();
+    }
 
     // The job's JSON if it is in memory: the fast path of GET /v1/jobs/{id}. nullptr: ask show().
     // not_found also for a job the caller may not see.

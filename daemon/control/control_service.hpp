@@ -46,6 +46,7 @@ class ControlService final : public Control, public AgentGate {
 
     Task<Result<Submitted>> submit(Caller caller, SubmitRequest request) override;
     Result<Json> render(const Caller& caller, const JobSpec& spec) override;
+    Task<Json> start_estimate(JobSpec spec) override;
     Result<std::shared_ptr<const std::string>> show_now(const Caller& caller,
                                                         std::string_view id) override;
     Task<Result<std::shared_ptr<const std::string>>> show(Caller caller, std::string id) override;

@@ -1,10 +1,12 @@
 // The writing half of ControlService: what is asked for is checked, stored as one transaction and
 // put in line.
+#include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/job_folder.hpp"
 #include "daemon/control/render.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/base/text.hpp"
 
 #include <algorithm>
 #include <set>
@@ -349,6 +351,27 @@ Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
         return fail(admission.error());
     }
     return render_json(spec, context_.scheduler, context_.settings.runs_dir, admission->warnings);
+}
+
+Task<Json> ControlService::start_estimate(JobSpec spec) {
+    const JobId job{std::string{kTemplateJob}};
+    AttemptRequest request = attempt_request(
+        job, 1, spec, attempt_directory(context_.settings.runs_dir, job, 1).string());
+    const auto estimate = co_await context_.scheduler.estimate(std::move(request));
+    if (estimate && !*estimate) {
+        co_return Json();
+    }
+    Json out = Json::object();
+    if (!estimate || (*estimate)->start == 0) {
+        out["message"] = printable(estimate ? (*estimate)->refusal : estimate.error().message);
+        co_return out;
+    }
+    out["start"] = to_rfc3339((*estimate)->start);
+    out["nodes"] = (*estimate)->nodes;
+    if (!(*estimate)->partition.empty()) {
+        out["partition"] = (*estimate)->partition;
+    }
+    co_return out;
 }
 
 }  // namespace lockstep

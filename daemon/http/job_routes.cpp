@@ -119,14 +119,26 @@ Task<HttpResponse> submit(Control& control, HttpRequest request) {
     co_return response;
 }
 
-HttpResponse render(Control& control, const HttpRequest& request) {
+Task<HttpResponse> render(Control& control, HttpRequest request) {
+    bool estimate = false;
+    QueryReader in{request.query};
+    in.boolean("estimate", estimate);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
     const auto asked = asked_of(request);
     if (!asked) {
-        return problem(asked.error());
+        co_return problem(asked.error());
     }
     auto rendered = control.render(caller_of(request), asked->spec);
     if (!rendered) {
-        return problem(rendered.error());
+        co_return problem(rendered.error());
+    }
+    if (estimate) {
+        Json start = co_await control.start_estimate(asked->spec);
+        if (!start.is_null()) {
+            (*rendered)["start_estimate"] = std::move(start);
+        }
     }
     if (asked->sweep) {
         Json sweep = Json::object();
@@ -139,7 +151,7 @@ HttpResponse render(Control& control, const HttpRequest& request) {
     if (const auto hash = rendered->find("render_hash"); hash != rendered->end()) {
         response.headers.emplace_back("ETag", "\"" + hash->get<std::string>() + "\"");
     }
-    return response;
+    co_return response;
 }
 
 void read_label(QueryReader& in, JobQuery& query) {
@@ -344,10 +356,12 @@ void add_submit_routes(Router& router, const RouteContext& context) {
     route.method = Method::post;
     route.path = "/v1/jobs/render";
     route.scope = Scope::write;
-    route.handler =
-        FastHandler{[&control](const HttpRequest& request) { return render(control, request); }};
+    route.handler = waiting_for_job(control, render);
     route.operation = "renderJob";
     route.summary = "Show what a job would run, without submitting it.";
+    route.query = {{"estimate", "boolean",
+                    "Also asks the scheduler when it would start: start_estimate. false if not "
+                    "given, because each question costs the scheduler a plan."}};
     route.request_schema = "JobSpec";
     route.response_schema = "Render";
     router.add(std::move(route));

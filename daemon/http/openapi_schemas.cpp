@@ -215,6 +215,13 @@ constexpr std::string_view kSchemas = R"json(
     "description": "With Slurm: what will be submitted, byte for byte, but for the job's id, which is 26 zeros here."},
   "warnings": {"type": "array", "description": "What may not be meant; nothing is refused because of them.",
     "items": {"type": "string"}},
+  "start_estimate": {"type": "object",
+    "description": "With estimate=true and Slurm's own programs: when Slurm would start it (sbatch --test-only). A guess: jobs that end early or are submitted meanwhile change it.",
+    "properties": {
+    "start": {"type": "string", "format": "date-time", "description": "When; absent if Slurm would refuse the job or did not answer."},
+    "nodes": {"type": "string", "examples": ["n[1-2]"], "description": "Where, as Slurm writes a list of nodes."},
+    "partition": {"type": "string", "description": "In which partition."},
+    "message": {"type": "string", "description": "Why there is no time, in Slurm's words."}}},
   "render_hash": {"type": "string", "description": "For If-Match of the submission."}}},
 "Event": {"type": "object", "required": ["seq", "time", "kind"],
   "properties": {

@@ -56,6 +56,7 @@ telemetry::SlurmValues values_of(const SlurmCounters& counters) {
     out.leftovers = counters.leftovers;
     out.leftovers_cancelled = counters.leftovers_cancelled;
     out.reachable = counters.reachable;
+    out.pending_reasons = counters.pending_reasons;
     return out;
 }
 
@@ -68,7 +69,8 @@ std::string home_of(const std::string& user) {
     return found == nullptr ? "" : found->pw_dir;
 }
 
-SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::string agent) {
+SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::string agent,
+                                      telemetry::SlurmMetrics& metrics) {
     SlurmScheduler::Options options;
     options.agent_path = std::move(agent);
     options.slurm_bin = settings.slurm_bin_dir;
@@ -80,6 +82,9 @@ SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::strin
     options.gpus_as_gres = settings.slurm_gres;
     options.over_patience = std::chrono::seconds{settings.slurm_leave_seconds};
     options.doubt_ends = settings.on_external_cancel == "fail";
+    options.waited = [&metrics](const std::string& partition, double seconds) {
+        metrics.waited(partition, seconds);
+    };
     return options;
 }
 
@@ -101,8 +106,8 @@ std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
         io, std::move(cli), [&metrics](std::string_view program, bool good, double seconds) {
             metrics.called(program, good, seconds);
         });
-    auto scheduler = std::make_unique<SlurmScheduler>(io, clock, std::move(backend),
-                                                      slurm_options(settings, std::move(agent)));
+    auto scheduler = std::make_unique<SlurmScheduler>(
+        io, clock, std::move(backend), slurm_options(settings, std::move(agent), metrics));
     metrics.follow([slurm = scheduler.get()] { return values_of(slurm->counters()); });
     return scheduler;
 }
@@ -141,9 +146,9 @@ Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const C
                 metrics.called(what, good, seconds);
             });
     };
-    auto scheduler = std::make_unique<SlurmUsers>(io, clock, make_backend,
-                                                  slurm_options(settings, std::move(agent)),
-                                                  data_directory / "slurm-tokens");
+    auto scheduler = std::make_unique<SlurmUsers>(
+        io, clock, make_backend, slurm_options(settings, std::move(agent), metrics),
+        data_directory / "slurm-tokens");
     metrics.follow([slurm = scheduler.get()] { return values_of(slurm->counters()); });
     return scheduler;
 }

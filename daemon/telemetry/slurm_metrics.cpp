@@ -16,6 +16,10 @@ using prometheus::Registry;
 const Histogram::BucketBoundaries kCallBuckets{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
                                                1,     2.5,  5,     10,   30,  120};
 
+// From a free node to a week.
+const Histogram::BucketBoundaries kWaitBuckets{1,     5,     15,     60,     300,     900,
+                                               3'600, 7'200, 21'600, 86'400, 259'200, 604'800};
+
 Counter& slurm_counter(Registry& registry, const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
 }
@@ -35,6 +39,15 @@ struct SlurmMetrics::Families {
                         .Name("lockstep_slurm_call_duration_seconds")
                         .Help("How long Slurm's programs took.")
                         .Register(registry)),
+          waits(prometheus::BuildHistogram()
+                    .Name("lockstep_slurm_queue_wait_seconds")
+                    .Help("From a job's submission to Slurm to its start, of jobs that started "
+                          "while lockstepd ran.")
+                    .Register(registry)),
+          pending(prometheus::BuildGauge()
+                      .Name("lockstep_slurm_pending_reason_jobs")
+                      .Help("Jobs that wait in Slurm now, by Slurm's word for why.")
+                      .Register(registry)),
           submitted(slurm_counter(registry, "lockstep_slurm_submitted_total",
                                   "Attempts that Slurm acknowledged.")),
           refused(slurm_counter(registry, "lockstep_slurm_refused_total",
@@ -63,6 +76,9 @@ struct SlurmMetrics::Families {
 
     prometheus::Family<Counter>& calls;
     prometheus::Family<Histogram>& durations;
+    prometheus::Family<Histogram>& waits;
+    prometheus::Family<Gauge>& pending;
+    std::map<std::string, Gauge*> reasons;  // of `pending`
     Counter& submitted;
     Counter& refused;
     Counter& unclear;
@@ -85,6 +101,12 @@ void SlurmMetrics::called(std::string_view program, bool good, double seconds) {
     const std::string name{program};
     families_->calls.Add({{"program", name}, {"result", good ? "ok" : "failed"}}).Increment();
     families_->durations.Add({{"program", name}}, kCallBuckets).Observe(seconds);
+}
+
+void SlurmMetrics::waited(const std::string& partition, double seconds) {
+    if (families_) {
+        families_->waits.Add({{"partition", partition}}, kWaitBuckets).Observe(seconds);
+    }
 }
 
 void SlurmMetrics::follow(std::function<SlurmValues()> source) {
@@ -114,6 +136,22 @@ void SlurmMetrics::refresh() {
     add(families_->leftovers_cancelled, now.leftovers_cancelled, last_.leftovers_cancelled);
     families_->reachable.Set(now.reachable ? 1 : 0);
     families_->last_success.Set(now.last_success);
+    auto& reasons = families_->reasons;
+    for (auto one = reasons.begin(); one != reasons.end();) {
+        if (now.pending_reasons.count(one->first) == 0) {
+            families_->pending.Remove(one->second);
+            one = reasons.erase(one);
+        } else {
+            ++one;
+        }
+    }
+    for (const auto& [reason, jobs] : now.pending_reasons) {
+        Gauge*& gauge = reasons[reason];
+        if (gauge == nullptr) {
+            gauge = &families_->pending.Add({{"reason", reason}});
+        }
+        gauge->Set(static_cast<double>(jobs));
+    }
 }
 
 }  // namespace lockstep::telemetry

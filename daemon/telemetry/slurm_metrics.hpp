@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace lockstep::telemetry {
@@ -26,7 +28,8 @@ struct SlurmValues {
     std::uint64_t leftovers = 0;
     std::uint64_t leftovers_cancelled = 0;
     bool reachable = false;
-    double last_success = 0;  // Unix seconds; 0 = not yet
+    double last_success = 0;                                 // Unix seconds; 0 = not yet
+    std::map<std::string, std::uint64_t> pending_reasons{};  // jobs that wait, by Slurm's word
 };
 
 class SlurmMetrics {
@@ -35,6 +38,8 @@ class SlurmMetrics {
 
     // One of Slurm's programs was run. Before follow() it counts nothing.
     void called(std::string_view program, bool good, double seconds);
+    // Slurm has started a job that it had let wait so long. Before follow() it counts nothing.
+    void waited(const std::string& partition, double seconds);
     void follow(std::function<SlurmValues()> source);
     // Takes the values over; before each scrape, or often enough.
     void refresh();

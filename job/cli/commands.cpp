@@ -302,12 +302,13 @@ Exit spec(Context& context, const std::string& id) {
 }
 
 // Otherwise what was wrong has been printed.
-tl::expected<Json, Exit> rendered(Context& context, const std::string& file) {
+tl::expected<Json, Exit> rendered(Context& context, const std::string& file,
+                                  const std::string& query = "") {
     const auto document = load_spec(context, file);
     if (!document) {
         return tl::unexpected(Exit::usage);
     }
-    auto answer = context.client.post_json("/v1/jobs/render", dump_json(document->json));
+    auto answer = context.client.post_json("/v1/jobs/render" + query, dump_json(document->json));
     if (!answer) {
         return tl::unexpected(report_mistakes(context, *document, answer.error()));
     }
@@ -325,7 +326,7 @@ std::string argument_text(const Json& value) {
 }
 
 Exit render(Context& context) {
-    const auto answer = rendered(context, context.options.file);
+    const auto answer = rendered(context, context.options.file, "?estimate=true");
     if (!answer) {
         return answer.error();
     }

@@ -69,6 +69,37 @@ Result<std::optional<std::string>> SlurmScheduler::script(const AttemptRequest& 
     return std::optional<std::string>{std::move(made->text)};
 }
 
+Task<Result<std::optional<StartEstimate>>> SlurmScheduler::estimate(AttemptRequest request) {
+    auto made = slurm::make_batch_script(request, site(request.slurm));
+    if (!made) {
+        co_return fail(made.error());
+    }
+    if (estimates_ >= options_.estimates_at_once) {
+        co_return fail(Errc::exhausted, "Slurm is asked for others at the moment; ask again");
+    }
+    ++estimates_;
+    auto reply = co_await backend_->estimate(std::move(made->text));
+    --estimates_;
+    if (!reply) {
+        co_return fail(reply.error());
+    }
+    if (!*reply) {
+        co_return std::optional<StartEstimate>{};
+    }
+    StartEstimate out;
+    if (!(*reply)->accepted) {
+        out.refusal = std::move((*reply)->message);
+    } else if ((*reply)->start > 0) {
+        out.start = (*reply)->start * 1000;
+        out.nodes = std::move((*reply)->nodes);
+        out.partition = std::move((*reply)->partition);
+    } else {
+        co_return fail(Errc::unavailable, "Slurm gives the start as " + (*reply)->start_text +
+                                              ", without its time zone");
+    }
+    co_return std::optional<StartEstimate>{std::move(out)};
+}
+
 // What no node of the partitions could ever give, as far as the nodes are known.
 void SlurmScheduler::check_node(const Resources& resources, const std::vector<std::string>& names,
                                 const std::string& where, std::vector<FieldError>& errors) const {

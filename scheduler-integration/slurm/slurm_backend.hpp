@@ -43,6 +43,11 @@ class SlurmBackend {
     virtual Task<Status> cancel(std::int64_t id, std::string name) = 0;
     // What the answers of jobs() leave out. not_found: Slurm has no such job of this name.
     virtual Task<Result<SlurmJobDetail>> detail(std::int64_t id, std::string name) = 0;
+    // What would become of this script if it were handed in; empty: there is no way to ask.
+    virtual Task<Result<std::optional<TestOnlyReply>>> estimate(std::string script) {
+        static_cast<void>(script);
+        co_return std::optional<TestOnlyReply>{};
+    }
     virtual Task<Status> ping() = 0;
     virtual Task<Result<NodeTable>> nodes() = 0;
     // Ends what is in flight: an order that was on its way may or may not have arrived.

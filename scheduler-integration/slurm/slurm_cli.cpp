@@ -73,13 +73,14 @@ Status SlurmCli::find_programs() {
     return {};
 }
 
-std::vector<std::string> SlurmCli::environment(std::string_view program) const {
+// `of_a_job`: what sbatch has, the job may get.
+std::vector<std::string> SlurmCli::environment(bool of_a_job) const {
     std::vector<std::string> out{"PATH=/usr/bin:/bin", "HOME=" + options_.home,
                                  "USER=" + options_.user, "LOGNAME=" + options_.user};
     if (!options_.slurm_conf.empty()) {
         out.push_back("SLURM_CONF=" + options_.slurm_conf);
     }
-    if (program != "sbatch") {  // what sbatch has, the job may get
+    if (!of_a_job) {
         for (const std::string_view entry : kSlurmTextEnvironment) {
             out.emplace_back(entry);
         }
@@ -93,12 +94,16 @@ Task<Result<ProcessResult>> SlurmCli::call(std::string program, std::vector<std:
     command.argv.push_back(bin_ + "/" + program);
     command.argv.insert(command.argv.end(), std::make_move_iterator(arguments.begin()),
                         std::make_move_iterator(arguments.end()));
-    command.environment = environment(program);
+    command.environment = environment(program == "sbatch");
     command.timeout = timeout;
+    co_return co_await run(std::move(command), std::move(program));
+}
+
+Task<Result<ProcessResult>> SlurmCli::run(ProcessCommand command, std::string name) {
     auto result = co_await runner_.run(std::move(command));
     if (called_) {
         const bool good = result && !result->timed_out && result->exit_status == 0;
-        called_(program, good, result ? std::chrono::duration<double>(result->took).count() : 0.0);
+        called_(name, good, result ? std::chrono::duration<double>(result->took).count() : 0.0);
     }
     co_return result;
 }
@@ -208,6 +213,23 @@ Task<Result<SlurmJobDetail>> SlurmCli::detail(std::int64_t id, std::string name)
         co_return fail(result.error());
     }
     co_return parse_show_job(output_of(*result), name);
+}
+
+Task<Result<std::optional<TestOnlyReply>>> SlurmCli::estimate(std::string script) {
+    ProcessCommand command;
+    command.argv = {bin_ + "/sbatch", "--test-only"};
+    command.environment = environment(false);
+    command.input = std::move(script);
+    command.timeout = options_.estimate_timeout;
+    const auto result = co_await run(std::move(command), "sbatch --test-only");
+    if (!result) {
+        co_return fail(result.error());
+    }
+    auto reply = parse_test_only(output_of(*result));
+    if (!reply) {
+        co_return fail(reply.error());
+    }
+    co_return std::optional<TestOnlyReply>{std::move(*reply)};
 }
 
 Task<Status> SlurmCli::ping() {

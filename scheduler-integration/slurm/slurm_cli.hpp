@@ -26,6 +26,8 @@ class SlurmCli final : public SlurmBackend {
         // sooner makes duplicates.
         std::chrono::milliseconds submit_timeout{180'000};
         std::chrono::milliseconds query_timeout{60'000};
+        // Of an estimate: a person waits for it, and slurmctld plans a whole start for it.
+        std::chrono::milliseconds estimate_timeout{20'000};
         // Each question of probe(): the daemon's start must not wait for a Slurm that hangs.
         std::chrono::milliseconds probe_timeout{5'000};
     };
@@ -41,6 +43,7 @@ class SlurmCli final : public SlurmBackend {
     Task<Result<JobTable>> history(std::string job_name, std::int64_t since) override;
     Task<Status> cancel(std::int64_t id, std::string name) override;
     Task<Result<SlurmJobDetail>> detail(std::int64_t id, std::string name) override;
+    Task<Result<std::optional<TestOnlyReply>>> estimate(std::string script) override;
     Task<Status> ping() override;
     Task<Result<NodeTable>> nodes() override;
     void stop() override { runner_.kill_all(); }
@@ -52,7 +55,9 @@ class SlurmCli final : public SlurmBackend {
     // The error is only of the start; how the program ended is in the result.
     Task<Result<ProcessResult>> call(std::string program, std::vector<std::string> arguments,
                                      std::chrono::milliseconds timeout);
-    std::vector<std::string> environment(std::string_view program) const;
+    // The same with a standard input; `name` is what it is counted as.
+    Task<Result<ProcessResult>> run(ProcessCommand command, std::string name);
+    std::vector<std::string> environment(bool of_a_job) const;
 
     Options options_;
     Called called_;

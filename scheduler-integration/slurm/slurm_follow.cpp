@@ -226,6 +226,7 @@ Task<void> SlurmScheduler::query() {
         log::info("Slurm answers again");
     }
     take_answer(*table, asked);
+    measure_waits();
     co_await audit(*table);
     free_turns();
     // A copy: what is settled may be forgotten meanwhile.
@@ -289,6 +290,39 @@ void SlurmScheduler::take_answer(const JobTable& table, SteadyTime asked) {
             ++counters_.adopted;
             log::info("found in Slurm and taken up",
                       {{"name", tracked->attempt.name}, {"slurm_job", tracked->attempt.id}});
+        }
+    }
+}
+
+// What has started since this daemon has, and why what waits does.
+void SlurmScheduler::measure_waits() {
+    counters_.pending_reasons.clear();
+    for (const auto& [key, tracked] : tracked_) {
+        const SlurmAttempt& attempt = tracked->attempt;
+        if (attempt.stage != SlurmAttempt::Stage::known || !attempt.seen) {
+            continue;
+        }
+        const SlurmJob& job = *attempt.seen;
+        const SlurmPhase phase = job.verdict().phase;
+        const bool waits = phase == SlurmPhase::queued || phase == SlurmPhase::held ||
+                           phase == SlurmPhase::blocked;
+        if (waits) {
+            std::string reason = reason_code(job.reason);
+            auto& reasons = counters_.pending_reasons;
+            if (reasons.size() >= SlurmCounters::kMostReasons && reasons.count(reason) == 0) {
+                reason = "other";
+            }
+            ++reasons[reason];
+        }
+        // What is cancelled while it waits has a start, too, but never a node.
+        const bool started = !waits && phase != SlurmPhase::requeueing && !job.nodes.empty() &&
+                             job.submitted_at > 0 && job.started_at >= job.submitted_at;
+        if (started && tracked->wait_told != attempt.id && job.started_at * 1000 >= begun_) {
+            tracked->wait_told = attempt.id;
+            if (options_.waited) {
+                options_.waited(job.partition,
+                                static_cast<double>(job.started_at - job.submitted_at));
+            }
         }
     }
 }

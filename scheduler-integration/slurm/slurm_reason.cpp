@@ -263,6 +263,21 @@ ReasonClass classify_reason(std::string_view reason) {
     return plain(inner(reason)).reason_class;
 }
 
+std::string reason_code(std::string_view reason) {
+    constexpr std::size_t kMostBytes = 64;
+    const std::string_view all = inner(reason);
+    const std::string_view word = trim(all.substr(0, all.find_first_of(",:")));
+    if (word.empty()) {
+        return "None";
+    }
+    const bool is_word =
+        word.size() <= kMostBytes && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                   c == '_';
+        });
+    return is_word ? std::string{word} : "other";
+}
+
 Explanation explain_reason(std::string_view reason, const SlurmJob& job) {
     const std::string_view word = inner(reason);
     Explanation out = plain(word);

@@ -29,6 +29,9 @@ struct Explanation {
 // follow the code after a comma, "(ReqNodeNotAvail, UnavailableNodes:n[1-2])". Unknown: waiting.
 ReasonClass classify_reason(std::string_view reason);
 
+// Slurm's word alone, "ReqNodeNotAvail"; "None" if it gives none, "other" for a whole sentence.
+std::string reason_code(std::string_view reason);
+
 // The same with words; `job` adds its partition and restarts. Unknown: the raw word, waiting.
 Explanation explain_reason(std::string_view reason, const SlurmJob& job);
 

@@ -45,6 +45,7 @@ SlurmScheduler::SlurmScheduler(net::io_context& io, const Clock& clock,
 SlurmScheduler::~SlurmScheduler() = default;
 
 Task<Status> SlurmScheduler::begin() {
+    begun_ = clock_.wall();
     auto facts = co_await backend_->probe();
     if (facts) {
         facts_ = std::move(*facts);

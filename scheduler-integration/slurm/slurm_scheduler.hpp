@@ -42,6 +42,9 @@ struct SlurmCounters {
     bool reachable = false;
     double last_poll_seconds = 0;  // how long the last query took
     UnixMillis last_success = 0;   // of a query; 0 = none yet
+    // Of what waits now, by Slurm's word for why; at most kMostReasons and "other".
+    std::map<std::string, std::uint64_t> pending_reasons{};
+    static constexpr std::size_t kMostReasons = 32;
 };
 
 class SlurmScheduler final : public Scheduler {
@@ -64,6 +67,9 @@ class SlurmScheduler final : public Scheduler {
         // ends; else it is handed in again.
         bool doubt_ends = false;
         bool gpus_as_gres = false;
+        std::size_t estimates_at_once = 2;  // each is a process, and work for slurmctld
+        // An attempt was started: how long Slurm had let it wait. Once for each allocation.
+        std::function<void(const std::string& partition, double seconds)> waited{};
     };
     SlurmScheduler(net::io_context& io, const Clock& clock, std::unique_ptr<SlurmBackend> backend,
                    Options options);
@@ -86,6 +92,7 @@ class SlurmScheduler final : public Scheduler {
     Task<Status> ping() override;
     Cluster cluster() override;
     Result<std::optional<std::string>> script(const AttemptRequest& request) const override;
+    Task<Result<std::optional<StartEstimate>>> estimate(AttemptRequest request) override;
 
     void on_change(Changed changed) override { changed_ = std::move(changed); }
     void know_ends(EndOf end_of) override;
@@ -103,6 +110,7 @@ class SlurmScheduler final : public Scheduler {
         std::string key;                 // in tracked_
         std::string told;                // what was last announced
         std::size_t stillborn_told = 0;  // of attempt.stillborn, in the log
+        std::int64_t wait_told = 0;      // of which allocation, by options_.waited
     };
     using TrackedPointer = std::shared_ptr<Tracked>;
 
@@ -136,6 +144,7 @@ class SlurmScheduler final : public Scheduler {
     Task<std::string> last_batch_words(const SlurmAttempt& attempt);
     Task<void> end(TrackedPointer tracked, std::int64_t id);
     void take_answer(const JobTable& table, SteadyTime asked);
+    void measure_waits();
     Task<void> audit(const JobTable& table);
     bool leftover_waits() const;
     void free_turns();
@@ -171,6 +180,8 @@ class SlurmScheduler final : public Scheduler {
     SteadyTime last_query_;
     SteadyTime last_change_;
     SlurmCounters counters_;
+    std::size_t estimates_ = 0;  // in flight
+    UnixMillis begun_ = 0;       // this daemon's
     bool stopped_ = false;
     bool hurried_ = false;
     net::thread_pool files_;  // writes batch scripts

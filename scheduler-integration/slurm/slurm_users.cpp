@@ -284,6 +284,11 @@ SlurmCounters SlurmUsers::counters() {
         out.sending += one.sending;
         out.leftovers += one.leftovers;
         out.leftovers_cancelled += one.leftovers_cancelled;
+        for (const auto& [reason, jobs] : one.pending_reasons) {
+            const bool room = out.pending_reasons.size() < SlurmCounters::kMostReasons ||
+                              out.pending_reasons.count(reason) > 0;
+            out.pending_reasons[room ? reason : "other"] += jobs;
+        }
         out.reachable = out.reachable || one.reachable;
         out.last_poll_seconds = std::max(out.last_poll_seconds, one.last_poll_seconds);
         out.last_success = std::max(out.last_success, one.last_success);

@@ -1,6 +1,7 @@
 """What a site refuses, and what nobody knows whether it was taken: told at once, in the site's words, and
 cancelled at once. With a real job_submit/lua plugin, as most sites have one."""
 
+import datetime
 import time
 
 from harness import wait_until
@@ -72,6 +73,43 @@ class Site(StateCase):
         self.assertIn("#SBATCH --gpus-per-node=h100:2\n", self.daemon.text(f"/v1/jobs/{job}/script"))
         number = self.daemon.job(job)["attempts"][0]["scheduler_id"]
         self.assertEqual(self.cluster.job(number)["TresPerNode"], "gres:gpu:h100:2")
+
+    def estimate(self, **more):
+        spec = command_spec("true", 2, **more)
+        status, rendered = self.daemon.api("POST", "/v1/jobs/render?estimate=true", spec)
+        self.assertEqual(status, 200, rendered)
+        self.assertNotIn("start_estimate", self.daemon.api("POST", "/v1/jobs/render", spec)[1])
+        return rendered["start_estimate"]
+
+    def seconds_to(self, estimate):
+        start = datetime.datetime.fromisoformat(estimate["start"].replace("Z", "+00:00"))
+        return (start - datetime.datetime.now(datetime.timezone.utc)).total_seconds()
+
+    def test_when_it_would_start_is_told_before_anything_is_submitted(self):
+        free = self.estimate()
+        self.assertEqual((free["nodes"], free["partition"]), ("n[1-2]", "main"))
+        self.assertLess(abs(self.seconds_to(free)), 600)
+        self.block("--time=60")
+        taken = self.estimate()
+        self.assertGreater(self.seconds_to(taken), 1800)
+        self.assertEqual(self.cluster.run("squeue", "-h", "-o", "%i").stdout.split(), [str(self.blocker)])
+        refused = self.estimate(slurm={"directives": {"comment": "refused"}})
+        self.assertNotIn("start", refused)
+        self.assertIn("You have no allocation on this cluster", refused["message"])
+        status, problem = self.daemon.api("POST", "/v1/jobs/render?estimate=perhaps", command_spec("true"))
+        self.assertEqual((status, problem["errors"][0]["pointer"]), (400, "?estimate"))
+
+    def test_why_jobs_wait_and_how_long_they_did_is_measured(self):
+        self.block()
+        job = self.accepted()
+        reasons = 'lockstep_slurm_pending_reason_jobs{reason="'
+        wait_until(lambda: any(reasons + why + '"} 1' in self.daemon.text("/metrics") for why in ("Resources", "Priority")),
+                   60, "why it waits is in /metrics")
+        self.end_block()
+        self.daemon.wait_state(job, "succeeded")
+        waited = 'lockstep_slurm_queue_wait_seconds_count{partition="main"} 1'
+        wait_until(lambda: waited in self.daemon.text("/metrics"), 60, "the wait is in /metrics")
+        wait_until(lambda: reasons not in self.daemon.text("/metrics"), 60, "nothing waits any more")
 
     def test_a_type_of_gpus_that_is_not_there_is_refused_at_the_field(self):
         self.refused("/resources/gpu_type", "has GPUs of this type; there are h100",

@@ -86,6 +86,14 @@ class Run(unittest.TestCase):
         self.assertEqual(self.lockstep("logs", job, "--rank", "1").stdout, "cuda/12 on n2, carried\n")
         self.assertNotIn("module", self.lockstep("script", job).stdout)
 
+    def test_render_says_when_it_would_start(self):
+        (self.work / "job.yaml").write_text("name: later\nframework: command\ncommand: [\"true\"]\n"
+                                            "resources: {nodes: 4, time_limit: 10}\n")
+        self.assertEqual(self.lockstep("run", "--wait", "true").returncode, 0)
+        shown = self.lockstep("render", "job.yaml")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertRegex(shown.stdout, r"start_estimate\n  start=\d{4}-\d\d-\d\dT[\d:.]+Z\n  nodes=\"n\[1-4\]\"\n")
+
 
 if __name__ == "__main__":
     main()

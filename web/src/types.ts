@@ -121,7 +121,7 @@ export interface Identity {user: string; role: 'viewer' | 'user' | 'admin'; scop
 
 export interface Render {
   scheduler?: string; nodes?: number; ranks?: number; command: string[]; environment: Record<string, string>;
-  script?: string; warnings: string[]; render_hash: string; start_estimate?: unknown;
+  script?: string; warnings: string[]; render_hash: string; start_estimate?: {start?: string; nodes?: string; partition?: string; message?: string};
 }
 
 export interface Problem {

@@ -70,6 +70,8 @@ class FakeSlurm final : public SlurmBackend {
             row.name = slurm::batch_job_name("t", JobId{job}, 1);
             row.state = parse_slurm_state(state);
             row.reason = "Resources";
+            row.partition = "main";
+            row.submitted_at = submitted_at;
             row.nodes = "n1";
             row.started_at = started_at;
             row.ended_at = ended_at;
@@ -99,6 +101,15 @@ class FakeSlurm final : public SlurmBackend {
         out.exit_code = exit_code;
         co_return out;
     }
+    Task<Result<std::optional<TestOnlyReply>>> estimate(std::string script) override {
+        estimated = std::move(script);
+        ++estimates;
+        net::steady_timer pause{io_};
+        do {
+            co_await sleep_on(pause, std::chrono::milliseconds{1});
+        } while (hangs && !stopped);
+        co_return test_only;
+    }
     Task<Status> ping() override { co_return Status{}; }
     Task<Result<NodeTable>> nodes() override {
         ++node_queries;
@@ -122,12 +133,16 @@ class FakeSlurm final : public SlurmBackend {
     int queries = 0;
     int node_queries = 0;
     int details = 0;
-    int exit_code = 0;            // of every job that has failed
-    std::int64_t started_at = 0;  // of every job
+    int exit_code = 0;              // of every job that has failed
+    std::int64_t submitted_at = 0;  // of every job
+    std::int64_t started_at = 0;
     std::int64_t ended_at = 0;
     bool accounting = false;
     bool accounting_answers = true;
     int histories = 0;
+    std::string estimated;  // the script that was asked about last
+    int estimates = 0;
+    std::optional<TestOnlyReply> test_only;
     std::int64_t min_job_age = 300;
     std::optional<SubmitReply> says;  // instead of taking what is handed in
     bool hangs = false;               // what is handed in from now on stays on its way

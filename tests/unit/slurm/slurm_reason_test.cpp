@@ -141,5 +141,15 @@ TEST(SlurmReason, TheJobAddsWhatItKnows) {
     EXPECT_EQ(to_string(never), "never");
 }
 
+TEST(SlurmReason, ACodeIsOneWordOfAFewWhateverSlurmPrints) {
+    EXPECT_EQ(reason_code(""), "None");
+    EXPECT_EQ(reason_code("Resources"), "Resources");
+    EXPECT_EQ(reason_code("(ReqNodeNotAvail, UnavailableNodes:n[1-2])"), "ReqNodeNotAvail");
+    EXPECT_EQ(reason_code("ReqNodeNotAvail,_Reserved_for_maintenance"), "ReqNodeNotAvail");
+    EXPECT_EQ(reason_code("launch failed requeued held"), "other");
+    EXPECT_EQ(reason_code("a\"b"), "other");
+    EXPECT_EQ(reason_code(std::string(65, 'a')), "other");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -214,5 +214,93 @@ TEST_F(SlurmSchedulerTest, WithNothingToFollowSlurmIsAskedLessAndLess) {
     EXPECT_GE(slurm_->queries, 2);
 }
 
+TEST_F(SlurmSchedulerTest, AnEstimateIsTheStartOrTheRefusalAndSubmitsNothing) {
+    start();
+    AttemptRequest job = request(job_name(41));
+    auto none = wait(scheduler_->estimate(job));
+    ASSERT_TRUE(none);
+    EXPECT_FALSE(*none) << "there is no way to ask";
+    slurm_->test_only = TestOnlyReply{};
+    slurm_->test_only->accepted = true;
+    slurm_->test_only->start = 1'795'237'809;
+    slurm_->test_only->nodes = "n[1-2]";
+    slurm_->test_only->partition = "main";
+    const auto start = wait(scheduler_->estimate(job));
+    ASSERT_TRUE(start && *start);
+    EXPECT_EQ((*start)->start, 1'795'237'809'000);
+    EXPECT_EQ((*start)->nodes, "n[1-2]");
+    EXPECT_EQ((*start)->refusal, "");
+    EXPECT_EQ(slurm_->estimated, scheduler_->script(job).value().value());
+    slurm_->test_only = TestOnlyReply{};
+    slurm_->test_only->message = "Requested node configuration is not available";
+    const auto refused = wait(scheduler_->estimate(job));
+    ASSERT_TRUE(refused && *refused);
+    EXPECT_EQ((*refused)->start, 0);
+    EXPECT_EQ((*refused)->refusal, "Requested node configuration is not available");
+    EXPECT_EQ(slurm_->submissions, 0);
+}
+
+TEST_F(SlurmSchedulerTest, EstimatesThatHangAreFewAndHoldUpNothing) {
+    start();
+    slurm_->hangs = true;
+    const AttemptRequest job = request(job_name(42));
+    int over = 0;
+    const auto ask = [&]() -> Task<void> {
+        AttemptRequest copy = job;
+        co_await scheduler_->estimate(std::move(copy));
+        ++over;
+    };
+    net::co_spawn(io_, ask(), net::detached);
+    net::co_spawn(io_, ask(), net::detached);
+    until([&] { return slurm_->estimates == 2; });
+    const auto third = wait(scheduler_->estimate(job));
+    ASSERT_FALSE(third);
+    EXPECT_EQ(third.error().code, Errc::exhausted);
+    const int before = slurm_->queries;
+    AttemptRequest tracked = request(job_name(43));
+    slurm_->hangs = false;
+    until([&] { return over == 2 && hand_over(tracked); });
+    until([&] { return slurm_->queries > before; });
+}
+
+TEST_F(SlurmSchedulerTest, HowLongSlurmLetsWaitAndWhyIsMeasuredOnceForEachStart) {
+    std::vector<std::pair<std::string, double>> waits;
+    SlurmScheduler::Options options;
+    options.waited = [&](const std::string& partition, double seconds) {
+        waits.emplace_back(partition, seconds);
+    };
+    start(options);
+    AttemptRequest job = request(job_name(44));
+    until([&] { return hand_over(job); });
+    const std::map<std::string, std::uint64_t> one{{"Resources", 1}};
+    until([&] { return scheduler_->counters().pending_reasons == one; });
+    const std::int64_t now = clock_.wall() / 1000 + 1;
+    slurm_->submitted_at = now - 90;
+    slurm_->started_at = now;
+    slurm_->state = "RUNNING";
+    until([&] { return !waits.empty(); });
+    const int after = slurm_->queries;
+    until([&] { return slurm_->queries > after + 1; });
+    EXPECT_EQ(waits, (std::vector<std::pair<std::string, double>>{{"main", 90}}));
+    EXPECT_TRUE(scheduler_->counters().pending_reasons.empty());
+}
+
+TEST_F(SlurmSchedulerTest, AStartOfBeforeThisDaemonIsNotCountedAgain) {
+    int waits = 0;
+    SlurmScheduler::Options options;
+    options.waited = [&](const std::string&, double) { ++waits; };
+    prepare_ = [this](FakeSlurm& slurm) {
+        slurm.state = "RUNNING";
+        slurm.submitted_at = clock_.wall() / 1000 - 100;
+        slurm.started_at = clock_.wall() / 1000 - 10;
+    };
+    start(options);
+    AttemptRequest job = request(job_name(45));
+    until([&] { return hand_over(job); });
+    const int after = slurm_->queries;
+    until([&] { return slurm_->queries > after + 2; });
+    EXPECT_EQ(waits, 0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -74,11 +74,11 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
     {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 260)}</p></div>;
 }
 
-function Preview({render, warnings}: {render: Render; warnings: string[]}): JSX.Element {
-  const start = render.start_estimate as {start?: string; at?: string; time?: string; message?: string} | string | undefined;
-  const at = typeof start === 'string' ? start : start?.start ?? start?.at ?? start?.time;
+function Preview({render, warnings, estimate}: {render: Render; warnings: string[]; estimate: Render['start_estimate']}): JSX.Element {
+  const {start, nodes, message} = estimate ?? {};
   return <>
-    <p><b>{render.ranks !== undefined && plural(render.ranks, 'rank')}</b>{render.nodes !== undefined && ` on ${plural(render.nodes, 'node')}`}{at && <> · would start about <b>{dateTime(seconds(at))}</b></>}</p>
+    <p><b>{render.ranks !== undefined && plural(render.ranks, 'rank')}</b>{render.nodes !== undefined && ` on ${plural(render.nodes, 'node')}`}{start && <> · would start about <b>{dateTime(seconds(start))}</b>{nodes && <> on <Safe text={nodes} most={60} /></>}</>}</p>
+    {message && <p class="weight-warn"><span class="chip chip-warn">start</span><Safe text={message} most={400} /></p>}
     {warnings.map((text) => <p key={text} class="weight-warn"><span class="chip chip-warn">warning</span><Safe text={text} most={400} /></p>)}
     <h3>Each rank runs</h3><Code label="Command" text={joinCommand(render.command)} />
     {render.script && <><h3>Batch script</h3><Code label="Batch script" text={render.script} /></>}
@@ -94,6 +94,7 @@ export function Submit(): JSX.Element {
   const isYaml = useSignal(kept?.yaml ?? false);
   const original = useSignal<Document_ | undefined>(undefined);
   const render = useSignal<Render | undefined>(undefined);
+  const estimate = useSignal<Render['start_estimate']>(undefined);
   const problems = useSignal<{pointer: string; message: string}[]>([]);
   const refused = useSignal('');
   const checking = useSignal(false);
@@ -148,6 +149,17 @@ export function Submit(): JSX.Element {
     }
     const stop = new AbortController();
     checking.value = true;
+    estimate.value = undefined;
+    // The scheduler plans a start for it: asked only once the typing has stopped.
+    const later = setTimeout(() => void (async () => {
+      if (render.value?.scheduler !== 'slurm') return;  // no other can tell
+      try {
+        const response = await ask('POST', 'v1/jobs/render?estimate=true', {body: parsed.value, signal: stop.signal});
+        if (response.ok && !stop.signal.aborted) estimate.value = (await response.json() as Render).start_estimate;
+      } catch {
+        // without it
+      }
+    })(), 1500);
     const timer = setTimeout(() => void (async () => {
       try {
         const response = await ask('POST', 'v1/jobs/render', {body: parsed.value, signal: stop.signal});
@@ -162,6 +174,7 @@ export function Submit(): JSX.Element {
     })(), 250);
     return () => {
       clearTimeout(timer);
+      clearTimeout(later);
       stop.abort();
     };
   }, [parsed]);
@@ -216,7 +229,7 @@ export function Submit(): JSX.Element {
       </form>
       <div>
         <Card title="What would run" aside={<span class="quiet" role="status">{checking.value ? 'asking lockstepd…' : ''}</span>}>
-          {render.value ? <Preview render={render.value} warnings={render.value.warnings} />
+          {render.value ? <Preview render={render.value} warnings={render.value.warnings} estimate={estimate.value} />
             : fresh ? <p class="quiet">Say what to run; lockstepd answers here as you type.</p>
             : refused.value ? <p class="bad"><Safe text={refused.value} most={500} /></p>
             : <div role="status"><ul class="plain">{problems.value.map((one) => <li key={one.pointer + one.message} class="bad"><code><Safe text={one.pointer} most={100} /></code> <Safe text={one.message} most={300} /></li>)}</ul></div>}</Card>
