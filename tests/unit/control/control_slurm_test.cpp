@@ -37,6 +37,16 @@ class ControlSlurmTest : public ControlTest {
         const auto all = kinds(id);
         return std::find(all.begin(), all.end(), kind) != all.end();
     }
+    // Whether an event has these words.
+    bool told(const std::string& id, const std::string& words) {
+        std::string page;
+        auto run = [&]() -> Task<void> {
+            const auto events = co_await control_->events(ada_, id, 0, 100);
+            page = events.value();
+        };
+        wait(run());
+        return page.find(words) != std::string::npos;
+    }
     // What the newest attempt shows as its number in the scheduler; "" before there is one.
     std::string scheduler_id(const std::string& id) {
         const Json job = show(id);
@@ -379,7 +389,7 @@ TEST_F(ControlSlurmTest, ALostNodeIsNotTheOneThatLeftBeforeSlurmsWordCame) {
     agents[0].say(wire::Beat{});
     agents[0].session->on_closed();
     ended(CauseClass::node_lost, "Slurm job 17 lost a node");
-    until([&] { return happened(id, "fault"); }, "a fault is seen");
+    until([&] { return told(id, "Slurm job 17 lost a node"); }, "Slurm's word is taken");
     agents[1].session->on_closed();
     clock_.advance(limits::kStopGrace * 2);
     until([&] { return state(id) == "failed"; }, "failed");
