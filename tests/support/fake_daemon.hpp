@@ -36,7 +36,7 @@ class FakeDaemon {
     void write_attempt_file(const std::filesystem::path& directory) const;
     // Runs until `done` holds; false if that takes longer than `patience`.
     bool run_until(const std::function<bool()>& done,
-                   std::chrono::milliseconds patience = std::chrono::seconds{30});
+                   std::chrono::milliseconds patience = std::chrono::seconds{90});
 
     // The daemon dies: its connections break, nobody listens. restart(): another one, with another
     // identity, at another port, that knows what was acknowledged.
