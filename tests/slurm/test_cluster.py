@@ -142,9 +142,7 @@ class FourNodes(unittest.TestCase):
         job = self.cluster.sbatch(f"#!/bin/sh\nuntil [ -e {go_on} ]; do sleep 0.1; done\n",
                                   "-w", "n1", "-J", "survivor")
         self.cluster.wait_job(job, "RUNNING")
-        state = self.cluster.folder / "state/job_state"
-        # slurmctld writes it every 5 s; before that a kill loses the job.
-        until(lambda: state.exists() and b"survivor" in state.read_bytes(), 20, "saved job")
+        self.cluster.until_saved(b"survivor")
         self.cluster.kill_slurmctld()
         self.cluster.kill_slurmd("n1")
         self.assertNotEqual(self.cluster.run("squeue", check=False).returncode, 0)

@@ -79,8 +79,7 @@ class Faults(SlurmTestCase):
         # Long enough that none has started: what runs is another matter, its agents are claimed.
         blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
         self.cluster.wait_job(blocker, "RUNNING")
-        wait_until(lambda: "sbatch" in (self.cluster.folder / "state" / "job_state").read_bytes()
-                   .decode(errors="replace"), 20, "the blocker is saved")
+        self.cluster.until_saved(b"sbatch")  # the blocker's name
         jobs = {f"j{number}": self.accept(f"j{number}") for number in range(10)}
         for job in jobs.values():
             self.slurm_id(job)
@@ -121,8 +120,7 @@ class NumbersGivenAgain(SlurmTestCase):
     def test_a_cancel_never_ends_somebody_elses_job_that_got_the_same_number(self):
         blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N1", "--exclusive")
         self.cluster.wait_job(blocker, "RUNNING")
-        wait_until(lambda: "sbatch" in (self.cluster.folder / "state" / "job_state").read_bytes()
-                   .decode(errors="replace"), 20, "the blocker is saved")
+        self.cluster.until_saved(b"sbatch")  # the blocker's name
         job = self.daemon.submit(command_spec("true"))["id"]
         number = int(self.slurm_id(job))
         self.cluster.kill_slurmctld()
