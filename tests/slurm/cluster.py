@@ -35,12 +35,13 @@ from slurm_conf import CONTROLLER, SLURMCTLD_PORT, SLURMDBD_PORT, Settings
 from slurm_hosts import (Network, Unavailable, bridges, kill, listens, reap, signal_process,
                          start_time, until)
 from slurm_machine import USERS, add_users, check_programs, clients_of, remove_users_if_last
+from slurm_state import SavedState
 
 FOLDERS = ("etc", "log", "shared", "run", "state", "spool", "keys", "dev", "mysql")
 KEPT = 3  # these stay after stop
 
 
-class SlurmCluster(Clients):
+class SlurmCluster(Clients, SavedState):
     """One cluster; the options are slurm_conf.Settings'. Without a folder it makes one in /tmp and
     removes it at stop. Not thread-safe."""
 
@@ -299,38 +300,6 @@ class SlurmCluster(Clients):
 
     def cont_slurmctld(self):
         self.signal_daemon("slurmctld", signal.SIGCONT)
-
-    def until_saved(self, text, seconds=20):
-        """slurmctld writes what has changed every 5 s; a kill before that loses it."""
-        saved = self.folder / "state" / "job_state"
-
-        def found():
-            try:
-                return text in saved.read_bytes()
-            except FileNotFoundError:  # slurmctld removes it before it links the new one in its place
-                return False
-        until(found, seconds, f"{text!r} in {saved}")
-
-    def copy_state(self, to):
-        """A copy of slurmctld's state between two of its saves, in a folder that it makes anew."""
-        state = self.folder / "state"
-
-        def writing():
-            return list(state.glob("*.new"))
-
-        def copied():
-            shutil.rmtree(to, ignore_errors=True)
-            self.stop_slurmctld()
-            try:
-                if writing():  # what it had before is half unlinked
-                    return False
-                shutil.copytree(state, to)
-                return not writing()
-            except shutil.Error:  # its last thread had not stopped yet
-                return False
-            finally:
-                self.cont_slurmctld()
-        until(copied, 20, "a moment without a save")
 
     def start_slurmd(self, node):
         self.daemon(f"slurmd-{node}", ["slurmd", "-D", "-N", node, "-f", str(self.conf)], node)
