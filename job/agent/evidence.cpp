@@ -28,7 +28,7 @@ constexpr unsigned kFolderMode = 0770;
 constexpr auto kDumpPoll = std::chrono::milliseconds{50};
 constexpr auto kDumpRead = std::chrono::seconds{2};
 // The folders of a PATH are looked through in milliseconds, or one of them hangs.
-constexpr auto kToolSearch = std::chrono::seconds{1};
+constexpr auto kToolSearch = std::chrono::seconds{3};
 constexpr const char* kSystemPath = "/usr/local/bin:/usr/bin:/bin";
 constexpr const char* kNoFiles = "the file system did not answer in time";
 

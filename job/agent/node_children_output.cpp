@@ -190,6 +190,12 @@ void NodeChildren::printed(std::string_view bytes) {
         partial_.clear();
     }
     for (const auto& [local, text] : marked) {
+        if (const ChildPointer& child = children_[static_cast<std::size_t>(local)];
+            child && loss_from_[static_cast<std::size_t>(local)] == LossFrom::nowhere) {
+            // A launcher that copies a rank's file may copy half a line, and another rank's behind
+            // it: what the file itself says is believed first.
+            read_files(*child);
+        }
         auto reader = marked_.find(local);
         if (reader == marked_.end()) {
             reader = marked_.emplace(local, std::move(*make_reader())).first;

@@ -32,7 +32,9 @@ constexpr std::size_t kStatusBytes = 16U << 10U;
 constexpr std::size_t kDescriptors = 4096;  // of a process, looked through
 constexpr std::size_t kStackBytes = 256U << 10U;
 constexpr auto kStackPoll = std::chrono::milliseconds{2};
-constexpr auto kQuiet = std::chrono::milliseconds{12};  // nothing more was written: that is all
+// Looks in a row at which nothing more had been written: that is all. Counted, not timed: a machine
+// that stands still for a moment is one look.
+constexpr int kQuietLooks = 12;
 
 // One process that may be asked.
 struct Asked {
@@ -42,7 +44,7 @@ struct Asked {
     std::pair<dev_t, ino_t> identity;
     off_t from = 0;  // where its answer begins
     off_t size = 0;
-    StackClock::time_point moved;
+    int quiet = 0;  // looks since it grew
     enum class State : std::uint8_t { waits, asked, done } state = State::waits;
 };
 
@@ -104,11 +106,16 @@ std::string answer_of(const Asked& one) {
     return out;
 }
 
+// faulthandler writes word by word; the main thread's stack comes last.
+bool is_whole(const Asked& one) {
+    const std::string text = answer_of(one);
+    return text.ends_with('\n') && !main_python_stack(text).empty();
+}
+
 // Sends the signal to whoever's file nobody else is writing into; true while somebody is waited
 // for.
 bool go_on(std::vector<Asked>& all) {
     std::map<std::pair<dev_t, ino_t>, bool> busy;
-    const auto now = StackClock::now();
     for (Asked& one : all) {
         if (one.state != Asked::State::asked) {
             continue;
@@ -116,8 +123,8 @@ bool go_on(std::vector<Asked>& all) {
         const off_t size = size_of(one);
         if (size != one.size) {
             one.size = size;
-            one.moved = now;
-        } else if (size > one.from && now - one.moved >= kQuiet) {
+            one.quiet = 0;
+        } else if (size > one.from && ++one.quiet >= kQuietLooks && is_whole(one)) {
             one.state = Asked::State::done;
             continue;
         }
@@ -131,7 +138,6 @@ bool go_on(std::vector<Asked>& all) {
         busy[one.identity] = true;
         one.from = size_of(one);
         one.size = one.from;
-        one.moved = now;
         const bool sent = ::kill(one.process->pid, kStackSignal) == 0;
         one.state = sent ? Asked::State::asked : Asked::State::done;
         waits = waits || sent;

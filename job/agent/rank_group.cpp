@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,6 +42,8 @@ struct RankGroup::Rank {
     net::posix::stream_descriptor output;
     net::posix::stream_descriptor process;  // the pidfd; of a task the socket to it
     std::optional<task_wire::Reader> task;  // srun's: not a child of this process
+    UniqueFd task_rank;                     // … and the pidfd of the rank that the task started
+    bool orphan = false;                    // its task has gone without a word: `process` is that
     bool launcher = false;
     bool stopped = false;       // told to stop before it ended
     UnixMillis stopped_at = 0;  // when; 0: it was not
@@ -160,6 +163,7 @@ bool RankGroup::adopt(TaskGate::Started task) {
     ::fcntl(task.output.get(), F_SETFL, O_NONBLOCK);
     rank->pid = static_cast<pid_t>(task.pid);
     rank->task = std::move(task.reader);
+    rank->task_rank = UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, rank->pid, 0))};
     rank->output.assign(task.output.release());
     rank->process.assign(task.socket.release());
     tasks_.spawn("rank output", read_output(rank));
@@ -243,8 +247,36 @@ std::optional<wire::Exited> RankGroup::end_of_child(Rank& rank) {
     return exited;
 }
 
-// The task says how its rank ended; one that has gone without a word was killed, and its rank too.
+// The task was killed. Its rank gets SIGKILL with it, but later than its socket closes: until then
+// it holds the GPUs and ports of the next generation. Nothing while it lives.
+std::optional<wire::Exited> RankGroup::end_of_orphan(Rank& rank) {
+    wire::Exited exited;
+    exited.signal = SIGKILL;
+    const auto lives = [&rank](int fd) {
+        pollfd ended{fd, POLLIN, 0};
+        return fd >= 0 && ::poll(&ended, 1, 0) == 0;
+    };
+    if (rank.orphan) {
+        return lives(rank.process.native_handle()) ? std::nullopt : std::optional{exited};
+    }
+    if (!lives(rank.task_rank.get())) {
+        return exited;
+    }
+    ::kill(-rank.pid, SIGKILL);
+    log::warn("a task has gone without a word, ending its rank", {{"rank", rank.rank}});
+    rank.orphan = true;
+    ErrorCode ec;
+    rank.process.close(ec);
+    rank.process.assign(rank.task_rank.release());
+    note_failure(true);  // also if it does not end
+    return std::nullopt;
+}
+
+// The task says how its rank ended; one that has gone without a word was killed.
 std::optional<wire::Exited> RankGroup::end_of_task(Rank& rank) {
+    if (rank.orphan) {
+        return end_of_orphan(rank);
+    }
     UniqueFd none;
     bool gone = false;
     for (;;) {
@@ -257,9 +289,7 @@ std::optional<wire::Exited> RankGroup::end_of_task(Rank& rank) {
             return exited;
         }
         if (gone || !whole) {
-            wire::Exited exited;
-            exited.signal = SIGKILL;
-            return exited;
+            return end_of_orphan(rank);
         }
         const auto bytes = task_wire::receive(rank.process.native_handle(), none);
         if (bytes && bytes->empty()) {
@@ -384,7 +414,7 @@ void RankGroup::stop(std::chrono::milliseconds grace) {
         tasks_.spawn("missing ranks", end_missing(generation_));
     }
     for (const auto& rank : ranks_) {
-        if (!rank->stopped && !rank->ended) {
+        if (!rank->stopped && !rank->ended && !rank->orphan) {
             rank->stopped = true;
             rank->stopped_at = SystemClock{}.wall();
         }

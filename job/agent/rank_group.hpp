@@ -101,6 +101,7 @@ class RankGroup {
     LastWords last_words(const Rank& rank) const;
     bool read_some(Rank& rank);
     std::optional<wire::Exited> end_of_child(Rank& rank);
+    std::optional<wire::Exited> end_of_orphan(Rank& rank);
     std::optional<wire::Exited> end_of_task(Rank& rank);
     void on_exit(Rank& rank);
     void finish(Rank& rank, wire::Exited exited);

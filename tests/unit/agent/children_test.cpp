@@ -119,6 +119,35 @@ TEST_F(ChildrenTest, UnmarkedLossesAreInNoSeriesAlsoIfTheAgentReadsThemFirst) {
                 ElementsAre(Pair(0, ElementsAre(0.25)), Pair(1, ElementsAre(0.25))));
 }
 
+// torchrun --tee copies a rank's file; of a line that is written in two pieces it may copy the
+// first, and then another rank's line behind it: one rank's loss was lost, the other's stood for
+// both.
+TEST_F(ChildrenTest, ALauncherThatJoinsTwoRanksLinesLosesNoLossOfAFileOfTheRanksOwn) {
+    FakeDaemon daemon{
+        launcher("shared = os.dup(1)\n"
+                 "os.dup2(os.open('out-%d' % rank, os.O_CREAT | os.O_WRONLY), 1)\n"
+                 "agent = int(open('/proc/%d/stat' % os.getppid()).read().split()[3])\n"
+                 "def touch(name): open(name, 'w').close()\n"
+                 "def wait(name):\n"
+                 "    while not os.path.exists(name): time.sleep(0.01)\n"
+                 "hello()\n"
+                 "if rank == 1:\n"
+                 "    touch('known'); wait('stopped')\n"
+                 "    os.write(1, b'step: 3, loss: 1.25%cstep: 4, loss: 1.5%c' % (10, 10))\n"
+                 "    touch('written')\n"
+                 "else:\n"
+                 "    wait('known'); os.kill(agent, 19); touch('stopped'); wait('written')\n"
+                 "    os.write(1, b'step: 3, loss: 0.25%cstep: 4, loss: 0.5%c' % (10, 10))\n"
+                 "    os.write(shared, b'[default1]:step: 3, loss: 1.25%c' % 10 +\n"
+                 "                     b'[default0]:step: 4, loss: 0.5'\n"
+                 "                     b'[default1]:step: 4, loss: 1.5%c' % 10)\n"
+                 "    os.kill(agent, 18)"),
+        ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon),
+                ElementsAre(Pair(0, ElementsAre(0.25, 0.5)), Pair(1, ElementsAre(1.25, 1.5))));
+}
+
 TEST_F(ChildrenTest, AnOutputThatIsHandedOverHasALogAndASeriesOfItsOwn) {
     FakeDaemon daemon{
         launcher("import array\n"

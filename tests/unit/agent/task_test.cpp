@@ -133,7 +133,25 @@ TEST_F(TaskTest, ATaskThatIsKilledTakesItsRankAlong) {
     ::kill(std::stoi(text_of(folder / "task.pid")), SIGKILL);
     EXPECT_EQ(code_of(daemon, *agent), 0);
     EXPECT_EQ(daemon.all<wire::Exited>()[0].signal, SIGKILL);
+    EXPECT_TRUE(daemon.run_until([&] { return gone(pid_of(daemon, 0)); }));
+}
+
+// PR_SET_PDEATHSIG is gone after a setuid exec, and comes after the task's socket has closed.
+TEST_F(TaskTest, ARankThatWouldOutliveItsTaskIsEndedBeforeItsEndIsTold) {
+    FakeDaemon daemon{task("echo $PPID > task.pid; exec python3 -c \"import ctypes, time; "
+                           "ctypes.CDLL(None).prctl(1, 0, 0, 0, 0); open('free', 'w'); "
+                           "time.sleep(600)\"",
+                           1),
+                      ranks(1)};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    ASSERT_TRUE(daemon.run_until([&] { return std::filesystem::exists(folder / "free"); }));
+    ::kill(std::stoi(text_of(folder / "task.pid")), SIGKILL);
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Exited>() == 1; }));
     EXPECT_TRUE(gone(pid_of(daemon, 0)));
+    const auto exited = daemon.all<wire::Exited>()[0];
+    EXPECT_EQ(exited.signal, SIGKILL);
+    EXPECT_FALSE(exited.stopped);
+    EXPECT_EQ(code_of(daemon, *agent), 0);
 }
 
 // What comes in at the gate is looked at before it is believed.

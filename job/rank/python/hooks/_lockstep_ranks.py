@@ -18,7 +18,7 @@ is then noticed.
 import os
 import sys
 
-_PATIENCE = 0.5  # seconds, for an agent that does not answer
+_PATIENCE = 3.0  # seconds, for an agent that does not answer: one that is gone refuses at once
 _NAMES = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
     ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE", "PADDLE_TRAINERS_NUM"),
