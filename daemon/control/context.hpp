@@ -14,6 +14,7 @@
 #include "job/base/clock.hpp"
 #include "scheduler-integration/scheduler.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -39,6 +40,11 @@ struct ControlSettings {
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.
     std::size_t open_samples = 2 * telemetry::kOpenSamples;
+    // A job's tick that comes so late was not the job's: the daemon, or its machine, stood still,
+    // and all patience with silent agents starts anew.
+    std::chrono::milliseconds stalled{2'000};
+    // The same, if nobody's silence was looked at for so long: it could not know who was silent.
+    std::chrono::milliseconds deaf{3'000};
 };
 
 struct ControlContext {

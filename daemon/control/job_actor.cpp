@@ -25,8 +25,6 @@ constexpr auto kGatherMost = std::chrono::microseconds{100'000};
 // How soon the nodes of a large job are looked at again for who is not heard any more.
 constexpr auto kLookAtNodes = std::chrono::milliseconds{100};
 constexpr std::int32_t kLargeJob = 512;
-// A tick that comes so late was not this job's: the daemon, or its machine, stood still.
-constexpr auto kStalled = std::chrono::seconds{2};
 
 // Adds what passes while it lives.
 class RoundTime {
@@ -164,7 +162,7 @@ Task<void> JobActor::wait_for_input() {
         const auto pause = skipped ? kLookAtNodes : std::chrono::milliseconds{kTick};
         const auto until = std::chrono::steady_clock::now() + pause;
         co_await sleep_on(wake_, pause);
-        if (std::chrono::steady_clock::now() - until >= kStalled) {
+        if (std::chrono::steady_clock::now() - until >= context_.settings.stalled) {
             forgive_silence();
         }
     }

@@ -11,8 +11,6 @@
 namespace lockstep {
 namespace {
 
-// Not called for so long, it could not know who was silent.
-constexpr auto kDeaf = std::chrono::seconds{3};
 // After BYE: with a spare at hand, and without. Agents of an allocation that ends say it one after
 // another, and the scheduler's word on that is worth waiting for.
 constexpr auto kFarewellSoon = std::chrono::milliseconds{500};
@@ -110,7 +108,7 @@ bool JobActor::silent_before(const Job& job, std::chrono::steady_clock::time_poi
 void JobActor::note_lost_agents(Draft& draft) {
     // The timer's own clock: whether this daemon could hear anything.
     const auto looked = std::exchange(looked_, std::chrono::steady_clock::now());
-    if (looked && *looked_ - *looked >= kDeaf) {
+    if (looked && *looked_ - *looked >= context_.settings.deaf) {
         forgive_silence();
         return;
     }

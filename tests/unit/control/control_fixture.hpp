@@ -157,6 +157,10 @@ class ControlTest : public ::testing::Test {
         settings.open_samples = open_samples_;
         settings.keep_days = keep_days_;
         settings.snapshots_dir = folder_ / "snapshots";
+        // They go by the real clock: a machine that stands still for seconds after the test has
+        // moved its own must not start the patience anew.
+        settings.stalled = std::chrono::hours{1};
+        settings.deaf = std::chrono::hours{1};
         context_ = std::make_unique<ControlContext>(*io_, clock_, *store_, scheduler_, *metrics_,
                                                     settings);
         control_ = std::make_unique<ControlService>(*context_);
