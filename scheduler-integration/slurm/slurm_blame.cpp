@@ -46,6 +46,11 @@ Blame blame_of_failure(const SlurmJob& job, const SlurmJobDetail* detail) {
     return accident ? Blame::slurm : Blame::others;
 }
 
+bool ended_soon(const SlurmJob& job) {
+    return job.started_at > 0 && job.ended_at >= job.started_at &&
+           job.ended_at - job.started_at <= kStillbornAge;
+}
+
 // A slurmctld that was killed gives numbers out again; a node that still has the old job of the
 // number refuses the new one, and slurmd cancels it as root. squeue does not say who it was: then
 // it was Slurm if no person had the time to, or if Slurm had started the job twice.
@@ -56,10 +61,8 @@ Blame blame_of_cancel(const SlurmJob& job, const SlurmJobDetail* detail) {
         // The jobs' own user: a person, or lockstepd before it was restarted.
         return started && by == job.uid && detail == nullptr ? Blame::unclear : Blame::others;
     }
-    const bool soon =
-        started && job.ended_at >= job.started_at && job.ended_at - job.started_at <= kStillbornAge;
     const bool by_root = by && job.uid != 0;  // where root hands in the jobs it is a person, too
-    if (soon || (started && by_root) || job.restarts > 0 ||
+    if (ended_soon(job) || (started && by_root) || job.restarts > 0 ||
         (detail != nullptr && detail->restarts > 0)) {
         return Blame::slurm;
     }
@@ -77,8 +80,11 @@ Blame blame(const SlurmJob& job, const SlurmJobDetail* detail) {
             return blame_of_failure(job, detail);
         case SlurmEnd::cancelled:
             return blame_of_cancel(job, detail);
-        case SlurmEnd::none:
         case SlurmEnd::ok:
+            // An agent that has not called in never ends with 0. But the node of an earlier job of
+            // the number still tells a slurmctld that was killed how that one ended.
+            return ended_soon(job) ? Blame::slurm : Blame::others;
+        case SlurmEnd::none:
         case SlurmEnd::oom:
         case SlurmEnd::time_limit:
         case SlurmEnd::deadline:

@@ -222,11 +222,21 @@ TEST(SlurmStillborn, AScriptThatNeverStartedOrWasKilledIsHandedInAgain) {
 }
 
 TEST(SlurmStillborn, ItsTimeItsMemoryAndPreemptionAreEnds) {
-    for (const char* state : {"TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "PREEMPTED", "COMPLETED"}) {
+    for (const char* state : {"TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "PREEMPTED"}) {
         const SlurmAttempt one = after(row(17, state));
         EXPECT_TRUE(one.ended()) << state;
         EXPECT_FALSE(is_handed_in_again(one)) << state;
     }
+}
+
+// Read in slurmctld 22.05: killed before it had saved a job, it gives the number to another one,
+// and believes the first one's node, which still repeats that it has ended well.
+TEST(SlurmStillborn, AnEndWithZeroBeforeAnyAgentCalledInIsThatOfAnEarlierJobOfItsNumber) {
+    SlurmJob soon = ended_at_its_start(17, "COMPLETED");
+    soon.exit_code = 0;
+    EXPECT_TRUE(is_handed_in_again(after(soon)));
+    soon.ended_at = soon.started_at + 31;
+    EXPECT_FALSE(is_handed_in_again(after(soon))) << "Slurm's repetitions have long ended";
 }
 
 // Seen: slurmd found a job on its node that Slurm had put back into the queue meanwhile, and
