@@ -18,8 +18,10 @@ class HeldPort {
   public:
     // Binds the port on every address of the family of `address`: servers of frameworks bind the
     // wildcard, so it must be free there too.
-    // `number` 0: a port of the kernel's choice. Otherwise that port again, after a generation that
-    // used it; connections that linger in TIME_WAIT do not keep it.
+    // `number` 0: a free port, if possible below the kernel's ip_local_port_range: whoever binds
+    // port 0 or connects could be given one of that between release() and the rank's bind().
+    // Otherwise that port again, after a generation that used it; connections that linger in
+    // TIME_WAIT do not keep it.
     static Result<HeldPort> hold(const std::string& address, std::int32_t number = 0);
     std::int32_t number() const { return number_; }
     void release() { fd_.reset(); }
@@ -27,6 +29,7 @@ class HeldPort {
     int fd() const { return fd_.get(); }  // the bound socket; it stays this object's
 
   private:
+    static Result<HeldPort> bind(const std::string& address, std::int32_t number, bool again);
     HeldPort(UniqueFd fd, std::int32_t number) : fd_(std::move(fd)), number_(number) {}
     UniqueFd fd_;
     std::int32_t number_ = 0;

@@ -92,6 +92,9 @@ void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
     farewell_ = std::move(farewell);
     next_world_.reset();
     awaiting_.reset();
+    if (setup_running_) {
+        runner_.terminate_all();  // settle() waits for it
+    }
     if (group_.running()) {
         group_.stop(grace);
         return;
@@ -120,7 +123,8 @@ Task<void> Node::settle() {
     }
     wake();
     const auto until = std::chrono::steady_clock::now() + config_.settle;
-    while (!finished_once_ && !outbox_.settled() && std::chrono::steady_clock::now() < until) {
+    while (!finished_once_ && (!outbox_.settled() || setup_running_) &&
+           std::chrono::steady_clock::now() < until) {
         ErrorCode ec;
         settle_timer_.expires_at(until);
         co_await settle_timer_.async_wait(into(ec));

@@ -181,6 +181,10 @@ Task<void> Node::run_setup() {
 // A world that came meanwhile is prepared now.
 void Node::end_setup() {
     setup_running_ = false;
+    if (stopping_) {
+        settle_timer_.cancel();
+        return;
+    }
     if (!setup_problem_.empty()) {
         log::error("setup has failed", {{"why", setup_problem_}});
     }

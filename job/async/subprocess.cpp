@@ -271,6 +271,12 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
     co_return result;
 }
 
+void ProcessRunner::terminate_all() {
+    for (const pid_t group : groups_) {
+        ::kill(-group, SIGTERM);
+    }
+}
+
 void ProcessRunner::kill_all() {
     for (const pid_t group : groups_) {
         ::kill(-group, SIGKILL);

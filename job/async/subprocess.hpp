@@ -48,6 +48,8 @@ class ProcessRunner {
 
     // not_found, denied or internal: it could not be started at all.
     Task<Result<ProcessResult>> run(ProcessCommand command);
+    // SIGTERM to what runs: shell code of a user's may have locks of its own to give back.
+    void terminate_all();
     // Kills what runs; every run() in flight then returns with the signal.
     void kill_all();
     std::size_t running() const { return groups_.size(); }
