@@ -1,5 +1,5 @@
 import {describe, expect, it} from 'vitest';
-import {append, byWorst, decodeColumn, decodeHeat, kScale, span} from '../src/lib/heat';
+import {append, byWorst, decodeColumn, decodeHeat, kScale, leaveOpen, span} from '../src/lib/heat';
 
 function packed(rows: number, columns: number, cells: number[], low = 0, high = 253, step = 100, width = 1, perRow = 1): ArrayBuffer {
   const buffer = new ArrayBuffer(56 + cells.length);
@@ -43,6 +43,13 @@ describe('heatmap', () => {
     heat = append({...heat, stepsPerColumn: 2, firstStep: 100}, 102, Float32Array.of(5, NaN), 9);
     expect(known(1)).toEqual([5, NaN]);
     expect(span(Float32Array.of(-Infinity, 1, 2)).low).toBe(1);
+  });
+  it('the newest steps of a rank that was heard a moment ago are not said to be empty', () => {
+    // Rank 0 has all, rank 1 all but the newest, rank 2 never reported, rank 3 not for 33 steps.
+    const row = (none: number) => Array.from({length: 40}, (_, c) => (c < 40 - none ? 5 : 0));
+    const heat = leaveOpen(decodeHeat(packed(4, 40, [row(0), row(1), row(40), row(33)].flat())));
+    const last = (c: number) => [...heat.cells.subarray(c * 4, c * 4 + 4)];
+    expect([last(38), last(39)]).toEqual([[4, 4, NaN, NaN], [4, -Infinity, NaN, NaN]]);
   });
   it('a column of the stream keeps the highest of the ranks that share a row', () => {
     const base64 = btoa(String.fromCharCode(1, 254, 0, 128));

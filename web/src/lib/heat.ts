@@ -36,6 +36,19 @@ export function decodeHeat(buffer: ArrayBuffer): Heat {
     firstStep: Number(view.getBigInt64(24, true)), stepsPerColumn: Math.max(1, Number(view.getBigInt64(32, true))), cells};
 }
 
+const kOnTheWay = 32;  // columns: what a fast rank does between two of its agent's messages
+
+/** Ranks of different nodes are heard at different times: of one that has reported until a moment ago the newest steps are
+ *  not known to be empty. Changes the heatmap and returns it. */
+export function leaveOpen(heat: Heat): Heat {
+  for (let r = 0; r < heat.rows; r++) {
+    let c = heat.columns;
+    while (c > 0 && Number.isNaN(heat.cells[(c - 1) * heat.rows + r]!)) c--;
+    if (c > 0 && heat.columns - c <= kOnTheWay) for (; c < heat.columns; c++) heat.cells[c * heat.rows + r] = -Infinity;
+  }
+  return heat;
+}
+
 /** What each of the 256 bytes stands for. */
 function values(low: number, high: number): Float32Array {
   const table = new Float32Array(256);

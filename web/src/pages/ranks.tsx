@@ -3,7 +3,7 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {count, duration, loose, metricTitle, metricValue, number, plural} from '../lib/format';
-import {append, decodeColumn, decodeHeat, type Heat} from '../lib/heat';
+import {append, decodeColumn, decodeHeat, leaveOpen, type Heat} from '../lib/heat';
 import type {Rank, RankPage, StepsEvent} from '../types';
 import {get, getBytes, parameters} from '../state/api';
 import {isOver, throttled, useAsk, useSteps, useWork} from '../state/data';
@@ -38,6 +38,7 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
   const worst = query.value['order'] === 'worst';
   const {state, again} = useWork<Heat>(`heat ${job.id} ${metric} ${over}`, async (stop) => {
     let heat = decodeHeat(await getBytes(`v1/jobs/${job.id}/heatmap${parameters({metric, columns: kColumns, rows: kRows})}`, stop));
+    if (!over) leaveOpen(heat);
     // Steps that came while it was on its way.
     for (const event of newest.current) if (event.metric === metric) heat = withStep(heat, event);
     live.value = undefined;

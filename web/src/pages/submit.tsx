@@ -2,7 +2,7 @@
 // is typed; what it would run is shown before it does.
 import {batch, useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
-import {useEffect, useMemo} from 'preact/hooks';
+import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
 import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
 import {clipped} from '../lib/text';
@@ -98,6 +98,7 @@ export function Submit(): JSX.Element {
   const problems = useSignal<{pointer: string; message: string}[]>([]);
   const refused = useSignal('');
   const checking = useSignal(false);
+  const rendered = useRef<unknown>(undefined);  // the text that `render` is of
   const busy = useSignal(false);
   const tried = useSignal(false);
   const hidden = useSignal<string[]>([]);
@@ -164,6 +165,7 @@ export function Submit(): JSX.Element {
       try {
         const response = await ask('POST', 'v1/jobs/render', {body: parsed.value, signal: stop.signal});
         const body = await response.json() as Render & {errors?: {pointer: string; message: string}[]; detail?: string};
+        rendered.current = parsed;
         render.value = response.ok ? body : undefined;
         problems.value = response.ok ? [] : body.errors ?? [];
         refused.value = response.ok || body.errors?.length ? '' : body.detail ?? '';
@@ -184,13 +186,15 @@ export function Submit(): JSX.Element {
   // A form that nobody has touched is not full of errors.
   const fresh = !tried.value && !from && JSON.stringify(spec) === JSON.stringify(kStart);
   const errors = new Map(fresh ? [] : problems.value.map((one) => [one.pointer, one.message]));
+  // What is sent is what was shown: not while the answer is of an older text.
+  const current = rendered.current === parsed ? render.value : undefined;
   const submit = async () => {
     tried.value = true;
-    if (!render.value || !parsed.value) return;
+    if (!current || !parsed.value) return;
     busy.value = true;
     try {
       const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, '0')).join('');
-      const job = await send<Job>('POST', 'v1/jobs', parsed.value, {'Idempotency-Key': key, 'If-Match': `"${render.value.render_hash}"`});
+      const job = await send<Job>('POST', 'v1/jobs', parsed.value, {'Idempotency-Key': key, 'If-Match': `"${current.render_hash}"`});
       if (!from) draft = undefined;
       say(`${job.name} was submitted`);
       location.hash = jobHref(job.id);
@@ -225,7 +229,7 @@ export function Submit(): JSX.Element {
             {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
             <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}
         <div class="row end submit-row">{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'thing')} to mend</span>}
-          <button type="submit" class="button solid" disabled={busy.value || !render.value}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
+          <button type="submit" class="button solid" disabled={busy.value || !current}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
       </form>
       <div>
         <Card title="What would run" aside={<span class="quiet" role="status">{checking.value ? 'asking lockstepd…' : ''}</span>}>
