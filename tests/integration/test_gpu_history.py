@@ -149,6 +149,8 @@ class GpuHistory(test_gpus.GpuCase):
         # Its end, and long after.
         (self.root / "go").touch()
         self.assertEqual(self.daemon.wait_state(job_id, harness.FINAL, 60)["state"], "succeeded")
+        harness.wait_until(lambda: "\nlockstep_ingest_queue_depth 0\n" in self.daemon.text("/metrics"), 60,
+                           "a look that came while the end was written is stored too")
         over = self._all(job_id)
         self.assertEqual({gpu["id"]: gpu["ranks"] for gpu in over[0]["items"] if gpu["ranks"]},
                          {gpu["id"]: [rank] for rank, gpu in of_rank.items()}, "whose it was is still known")

@@ -12,7 +12,10 @@ SHOW = 'echo "sees [${CUDA_VISIBLE_DEVICES-unset}]"; until [ -e "$0" ]; do sleep
 
 class GpuDaemon(harness.Daemon):
     def environment(self):
-        return {**super().environment(), "CUDA_VISIBLE_DEVICES": NAMES, "LOCKSTEP_LOCAL_CORES": "8"}
+        # Of whoever runs the tests neither ~/.nccl.conf nor an interface.
+        inherited = {name: value for name, value in super().environment().items()
+                     if not name.startswith(("NCCL_", "GLOO_"))}
+        return {**inherited, "HOME": str(self.root), "CUDA_VISIBLE_DEVICES": NAMES, "LOCKSTEP_LOCAL_CORES": "8"}
 
 
 class LocalGpus(harness.TestCase):

@@ -46,7 +46,7 @@ class Logs(harness.TestCase):
         # Rank 1 writes after it has seen rank 0's line, rank 0 again after it has seen rank 1's.
         turn = self.root / "turn"
         script = (f'if [ $RANK = 0 ]; then echo first; touch {turn}-1; while [ ! -e {turn}-2 ]; do sleep 0.05; done;'
-                  f' echo third; else while [ ! -e {turn}-1 ]; do sleep 0.05; done; echo second; sleep 0.05; touch {turn}-2; fi')
+                  f' echo third; else while [ ! -e {turn}-1 ]; do sleep 0.05; done; echo second; sleep 1; touch {turn}-2; fi')
         job = harness.command_job("turns", "/bin/sh", "-c", script)
         job["resources"] = {"nodes": 1, "ranks_per_node": 2}
         job_id = self.daemon.submit(job)["id"]

@@ -9,13 +9,13 @@ import harness
 
 class SubmitRun(harness.TestCase):
     def test_a_native_job_on_two_nodes_with_two_ranks_each_learns_and_succeeds(self):
-        job = self.daemon.submit(harness.small_native_job("digits", 2, 2, learning_rate=0.003))
+        job = self.daemon.submit(harness.small_native_job("digits", 2, 2, learning_rate=0.003, epochs=8))
         self.assertRegex(job["id"], r"^ls-[0-9A-HJKMNP-TV-Z]{26}$")
         self.daemon.wait_for(job["id"], lambda j: j.get("step", 0) >= 3, what="steps are reported")
         self._check_metrics(job["id"])
         done = self.daemon.wait_state(job["id"], harness.FINAL, 180)
         self.assertEqual(done["state"], "succeeded", done)
-        self.assertEqual(done["step"], 40)
+        self.assertEqual(done["step"], 160)
         self.assertEqual(len(done["attempts"]), 1)
         self.assertEqual(len(done["attempts"][0]["generations"]), 1)
         self.assertEqual(len(done["attempts"][0]["nodes"]), 2)
@@ -31,7 +31,7 @@ class SubmitRun(harness.TestCase):
         losses = self.daemon.series(job_id)
         self.assertEqual(sorted(losses), [0, 1, 2, 3])
         for rank, points in losses.items():
-            self.assertEqual([p[0] for p in points], list(range(1, 41)), f"rank {rank}: a step is missing")
+            self.assertEqual([p[0] for p in points], list(range(1, 161)), f"rank {rank}: a step is missing")
             values = [p[3] for p in points]
             self.assertLess(sum(values[-5:]), 0.7 * sum(values[:5]), f"rank {rank} did not learn")
             self.assertTrue(all(p[1] == p[2] == p[3] for p in points))
@@ -44,7 +44,7 @@ class SubmitRun(harness.TestCase):
             self.assertEqual(max(p[2] for p in points), max(p[2] for p in losses[rank]))
             self.assertEqual(min(p[1] for p in points), min(p[1] for p in losses[rank]))
         by_time = self.daemon.series(job_id, x="time", ranks="0")[0]
-        self.assertEqual(len(by_time), 40)
+        self.assertEqual(len(by_time), 160)
         self.assertAlmostEqual(by_time[-1][0], time.time(), delta=600)
 
     def _check_ranks(self, job_id):
@@ -55,18 +55,21 @@ class SubmitRun(harness.TestCase):
         for rank in ranks:
             self.assertEqual(rank["state"], "succeeded")
             self.assertEqual(rank["exit_code"], 0)
-            self.assertEqual(rank["step"], 40)
+            self.assertEqual(rank["step"], 160)
             self.assertGreater(rank["step_seconds"], 0)
             self.assertGreater(rank["loss"], 0)
 
     def _check_metrics(self, job_id):
-        text = self.daemon.text("/metrics")
+        def all_there():
+            text = self.daemon.text("/metrics")
+            return text if (text.count(f'lockstep_rank_loss{{job_id="{job_id}"') == 4 and
+                            f'lockstep_job_ranks_reporting{{job_id="{job_id}"}} 4\n' in text) else None
+        text = harness.wait_until(all_there, 30, "all ranks are in /metrics")
         for rank in range(4):
             found = re.search(rf'^lockstep_rank_loss{{job_id="{job_id}",rank="{rank}"}} (\S+)$', text, re.M)
             self.assertTrue(found, f"no loss of rank {rank} in /metrics")
             self.assertGreater(float(found.group(1)), 0)
         self.assertIn(f'lockstep_job_state{{job_id="{job_id}",state="running"}} 1\n', text)
-        self.assertIn(f'lockstep_job_ranks_reporting{{job_id="{job_id}"}} 4\n', text)
         self.assertIn("lockstep_jobs_submitted_total 1\n", text)
         self.assertRegex(text, r'lockstep_ingest_samples_total [1-9]')
         status, headers, body = self.daemon.request(

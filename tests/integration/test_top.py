@@ -13,7 +13,7 @@ import termios
 import threading
 
 import harness
-from harness import wait_until
+from harness import PATIENCE, wait_until
 
 # Each rank is busy for (rank + 1) ms; rank 1's loss is NaN from step 5 on. Ends when the file is there.
 SCRIPT = """
@@ -165,7 +165,7 @@ class Terminal:
         self.set_size(columns, rows)
 
     def ended(self, seconds=15):
-        return self.process.wait(seconds)
+        return self.process.wait(seconds * (PATIENCE if seconds > 3 else 1))  # three are a promise
 
     def is_restored(self):
         with self.lock:
@@ -351,7 +351,10 @@ class Top(OnATerminal):
             return self.daemon.get(f"/v1/jobs/{self.job}/ranks?sort=-busy_seconds&offset=1&limit=2")
 
         # What is counted over all ranks is a quarter of a second old at most.
-        answer = wait_until(lambda: page()["ranks_reporting"] == 4 and page(), 10, "all are counted")
+        def counted():
+            one = page()
+            return one if one["ranks_reporting"] == 4 and "samples_per_second" in one else None
+        answer = wait_until(counted, 10, "all are counted")
         self.assertEqual([rank["rank"] for rank in answer["items"]], [2, 1])
         self.assertEqual(answer["total"], 4)
         self.assertGreater(answer["samples_per_second"], 0)

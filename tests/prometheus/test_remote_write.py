@@ -141,9 +141,7 @@ class Prometheus:
         self.folder = folder
         folder.mkdir()
         (folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{harness.quiet_port()}"
         self.process = None
 
     def start(self):
@@ -262,7 +260,7 @@ class ToPrometheus(Base):
         within = [stamp for stamp in times if down < stamp < up]
         # One every 0.3 s, but for what a busy machine makes of it.
         self.assertGreaterEqual(len(within), (up - down) / 0.3 / 3)
-        self.assertLess(max(b - a for a, b in zip(within, within[1:])), 3)
+        self.assertLess(max(b - a for a, b in zip(within, within[1:])), 3 * harness.PATIENCE)
         self.assertEqual(self.counter('dropped_total{reason="queue_full"}'), 0)
         self.assertEqual(self.counter('dropped_total{reason="refused"}'), 0)
 
@@ -348,21 +346,24 @@ class ToReceivers(Base):
             begun = time.monotonic()
             self.assertEqual(self.daemon.request("GET", "/healthz")[0], 200)
             slowest = max(slowest, time.monotonic() - begun)
-        self.assertLess(slowest, 1)
+        self.assertLess(slowest, harness.PATIENCE)
         self.assertEqual(len(receiver.requests), 1)
         begun = time.monotonic()
         self.assertEqual(self.daemon.stop(), 0)
         took = time.monotonic() - begun
         print(f"stopped within {took:.2f} s of SIGTERM")
         self.assertGreater(took, 1.5)  # it did wait for the receiver
-        self.assertLess(took, 4)
+        self.assertLess(took, 4 * harness.PATIENCE)
         self.assertIn("not sent in time", self.daemon.log_tail())
 
     @unittest.skipIf(os.geteuid(), "only root may give lockstepd another /etc/resolv.conf")
     def test_a_name_server_that_is_silent_does_not_hold_up_the_end(self):
         """It ended when the name server's half minute was over: systemd kills after a quarter."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-            silent.bind(("127.0.0.99", 53))
+            try:
+                silent.bind(("127.0.0.99", 53))
+            except OSError as error:
+                self.skipTest(f"a name server of this machine has port 53 of all addresses: {error}")
             silent.settimeout(30)
             (self.root / "resolv.conf").write_text("nameserver 127.0.0.99\noptions timeout:30 attempts:2\n")
             self.daemon.command = lambda plain=self.daemon.command: [
@@ -374,7 +375,7 @@ class ToReceivers(Base):
 
     def test_too_long_an_answer_is_a_failure_and_tried_again(self):
         receiver = self.receiver(lambda number: None if number == 1 else (204, {}))
-        self.start_with(receiver.url, "--remote-write-timeout", "0.5")
+        self.start_with(receiver.url, "--remote-write-timeout", "3")
         wait_until(lambda: len(receiver.requests) >= 3, 30, "it is tried again")
         bodies = [body for _, _, body in receiver.requests]
         self.assertEqual(bodies[0], bodies[1])
@@ -387,7 +388,7 @@ class ToReceivers(Base):
         self.daemon.submit(harness.command_job("held", "sleep", "60"))
         begun = time.monotonic()
         self.assertEqual(self.daemon.stop(), 0)
-        self.assertLess(time.monotonic() - begun, 4)
+        self.assertLess(time.monotonic() - begun, 4 * harness.PATIENCE)
         last = {dict(labels)["__name__"]: value for labels, value, _, _ in read_request(receiver.requests[-1][2])}
         self.assertEqual(last["lockstep_jobs_submitted_total"], 1)
         # A restart is not the end of a job: its series go on.

@@ -369,9 +369,8 @@ class SlurmCluster(Clients, SavedState):
         nobody = pwd.getpwnam("nobody")
         os.chown(self.folder / "run/rest", nobody.pw_uid, nobody.pw_gid)
         self.rest_socket.unlink(missing_ok=True)
-        if not self.rest_port:
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                self.rest_port = probe.getsockname()[1]
+        # Not one of the kernel's choice: whoever asks for any port may be given it before slurmrestd.
+        self.rest_port = self.rest_port or 24000 + self.network.index
         # Without slurmdbd it ends at once unless its OpenAPI plugins for that are left out.
         plugins = [] if self.settings.accounting else ["-s", "v0.0.36,v0.0.37,v0.0.38"]
         self.daemon("slurmrestd", ["slurmrestd", "-f", str(self.conf), "-a", "rest_auth/jwt",

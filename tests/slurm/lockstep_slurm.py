@@ -67,6 +67,7 @@ class SlurmTestCase(unittest.TestCase):
         cls.addClassCleanup(cls.cluster.stop)
 
     def setUp(self):
+        self.cluster.wait_until_idle()
         root = pathlib.Path(tempfile.mkdtemp(prefix="ls-", dir=self.cluster.shared))
         self.daemon = SlurmDaemon(root, self.cluster, *self.arguments)
         self.addCleanup(self.end_jobs)

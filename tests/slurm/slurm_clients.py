@@ -42,6 +42,8 @@ class Clients:
     def job(self, job_id):
         """A job as `scontrol show job` has it: {"JobState": "RUNNING", …}; {} once purged."""
         shown = self.run("scontrol", "--oneliner", "show", "job", str(job_id), check=False)
+        if shown.returncode != 0 and "Invalid job id" not in shown.stderr:
+            return {"JobState": f"unknown: {shown.stderr.strip()}"}  # not purged: nobody knows
         words = shown.stdout.split() if shown.returncode == 0 else []
         return dict(word.split("=", 1) for word in words if "=" in word)
 

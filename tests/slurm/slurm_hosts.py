@@ -28,12 +28,15 @@ class Unavailable(Exception):
 
 
 def start_time(pid):
-    """When a process began, in clock ticks since boot; None if it has ended (zombies have)."""
+    """When a process began, in clock ticks since boot; None if it has ended. A zombie has, unless it
+    has threads: the leader of a killed process is one while another thread is still in an fsync, and
+    its sockets are open until that has ended too."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    ended = fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
+    return None if ended else int(fields[19])
 
 
 def signal_process(pid, number):

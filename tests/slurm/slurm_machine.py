@@ -64,7 +64,8 @@ def clients_of(folder):
         try:
             if (entry.name.isdecimal() and (entry / "comm").read_text().strip() in CLIENTS
                     and ours in (entry / "environ").read_bytes().split(b"\0")):
-                found[int(entry.name)] = start_time(entry.name)
+                if (begun := start_time(entry.name)) is not None:
+                    found[int(entry.name)] = begun
         except OSError:
             continue
     return found

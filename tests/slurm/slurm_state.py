@@ -1,5 +1,6 @@
 """What slurmctld of a SlurmCluster (cluster.py) has saved: what it would find after a power failure."""
 
+import secrets
 import shutil
 
 from slurm_hosts import until
@@ -8,16 +9,20 @@ from slurm_hosts import until
 class SavedState:
     """The part of SlurmCluster that looks into the folder in which slurmctld keeps its state."""
 
-    def until_saved(self, text, seconds=20):
-        """slurmctld writes what has changed every 5 s; a kill before that loses it."""
+    def until_saved_as_it_is(self, job):
+        """Until a save that knows the job, and all others, as they are now. slurmctld writes what has
+        changed every 5 s; a kill before that loses it. A save may be under way that began earlier,
+        so it is one that knows a mark of now."""
+        mark = f"saved-{secrets.token_hex(8)}"
+        self.run("scontrol", "update", f"JobId={job}", f"Comment={mark}")
         saved = self.folder / "state" / "job_state"
 
         def found():
             try:
-                return text in saved.read_bytes()
+                return mark.encode() in saved.read_bytes()
             except FileNotFoundError:  # slurmctld removes it before it links the new one in its place
                 return False
-        until(found, seconds, f"{text!r} in {saved}")
+        until(found, 20, f"{mark} in {saved}")
 
     def copy_state(self, to):
         """A copy of slurmctld's state between two of its saves, in a folder that it makes anew."""

@@ -79,7 +79,7 @@ class Faults(SlurmTestCase):
         # Long enough that none has started: what runs is another matter, its agents are claimed.
         blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
         self.cluster.wait_job(blocker, "RUNNING")
-        self.cluster.until_saved(b"sbatch")  # the blocker's name
+        self.cluster.until_saved_as_it_is(blocker)
         jobs = {f"j{number}": self.accept(f"j{number}") for number in range(10)}
         for job in jobs.values():
             self.slurm_id(job)
@@ -100,12 +100,15 @@ class Faults(SlurmTestCase):
             self.assertEqual(len(self.slurm_states(job)), 1, name)
 
     def test_a_controller_that_is_down_ends_nothing(self):
-        job = self.daemon.submit({**command_spec(f"echo run >> {self.starts}; sleep 12"),
-                                  "name": "run"})["id"]
+        gate = self.daemon.root / "gate"
+        script = f"echo run >> {self.starts}; until [ -e {gate} ]; do sleep 0.1; done"
+        job = self.daemon.submit({**command_spec(script), "name": "run"})["id"]
         self.daemon.wait_state(job, "running")
+        self.cluster.until_saved_as_it_is(self.slurm_id(job))
         self.cluster.kill_slurmctld()
         waiting = self.accept("later")
         self.daemon.wait_pending(waiting, "does not answer")
+        gate.touch()
         self.daemon.wait_state(job, "succeeded", 40)
         self.assertEqual(self.daemon.api("GET", "/readyz")[0], 503)
         self.cluster.start_slurmctld()
@@ -120,7 +123,7 @@ class NumbersGivenAgain(SlurmTestCase):
     def test_a_cancel_never_ends_somebody_elses_job_that_got_the_same_number(self):
         blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N1", "--exclusive")
         self.cluster.wait_job(blocker, "RUNNING")
-        self.cluster.until_saved(b"sbatch")  # the blocker's name
+        self.cluster.until_saved_as_it_is(blocker)
         job = self.daemon.submit(command_spec("true"))["id"]
         number = int(self.slurm_id(job))
         self.cluster.kill_slurmctld()

@@ -143,6 +143,8 @@ class Ends(SlurmTestCase):
 
     def test_an_admins_requeue_of_a_running_job_starts_no_rank_twice(self):
         job, number = self.running("echo started >> \"$LOCKSTEP_CHECKPOINT_DIR/../starts\"; sleep 600")
+        starts = self.daemon.data / "runs" / job / "starts"
+        wait_until(lambda: starts.exists() and starts.read_text() == "started\n" * 2, 30, "both have said so")
         self.cluster.run("scontrol", "update", f"JobId={number}", "Requeue=1")
         self.cluster.run("scontrol", "requeue", number)
         done = self.daemon.wait_state(job, "failed", 60)

@@ -124,10 +124,12 @@ class Suspended(StateCase):
         seen = []
         # slurmctld says SUSPENDED before the nodes have stopped anything.
         def stands_still():
-            seen.append(self.daemon.rank_log(job, 1))
-            return len(seen) >= 30 and len(set(seen[-30:])) == 1
-        wait_until(stands_still, 20, "the ranks stand still")
-        before = seen[-1]
+            text = self.daemon.rank_log(job, 1)
+            if not seen or seen[-1][1] != text:
+                seen.append((time.monotonic(), text))
+            return time.monotonic() - seen[-1][0] > 4
+        wait_until(stands_still, 30, "the ranks stand still")
+        before = seen[-1][1]
         # Slurm has been asked since, twice.
         wait_until(lambda: self.polls() >= polls + 2, 150, "two looks at the queue")
         self.assertEqual(self.daemon.job(job)["state"], "running")
@@ -395,8 +397,8 @@ class Quota(StateCase):
         first = self.accepted("sleep 600")
         self.daemon.wait_state(first, "running")
         second = self.accepted()
-        self.daemon.wait_pending(second, "limit of submitted jobs")
-        self.assertIn("AssocMaxSubmitJobLimit", self.daemon.job(second)["pending_reason"])
+        waiting = self.daemon.wait_pending(second, "limit of submitted jobs")
+        self.assertIn("AssocMaxSubmitJobLimit", waiting["pending_reason"])
         self.daemon.api("POST", f"/v1/jobs/{first}/cancel")
         self.daemon.wait_state(second, "succeeded")
 

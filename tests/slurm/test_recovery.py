@@ -114,13 +114,15 @@ class InTheSameAllocation(RecoveryCase):
             done = self.ended(job)
         finally:
             self.cluster.join(lost)
+            self.cluster.kill_slurmd(lost)  # one that is DOWN is asked only every 40 s
+            self.cluster.start_slurmd(lost)
         self.assertEqual(self.causes(done), [["node_lost", None]])
         self.assertEqual(done["attempts"][0]["lost_nodes"], [lost])
         self.say("cable of a node pulled, a spare waits",
                  done["attempts"][0]["generations"][0]["cause"]["message"], again - fault)
 
     def test_a_stopped_rank_is_a_hang(self):
-        job = self.submit("stop", nodes=2, watch={"hang_seconds": 3})
+        job = self.submit("stop", nodes=2, watch={"hang_seconds": 10})
         again = self.running_again(job, 2)
         fault = float((self.folder / "accidents").read_text())
         done = self.ended(job)
@@ -128,7 +130,7 @@ class InTheSameAllocation(RecoveryCase):
         cause = done["attempts"][0]["generations"][0]["cause"]
         self.assertEqual((cause["rank"], cause["node"]), (1, "n1"))
         self.assertIn("its process is stopped", cause["message"])
-        self.say("SIGSTOP of a rank, hang_seconds 3", cause["message"], again - fault)
+        self.say("SIGSTOP of a rank, hang_seconds 10", cause["message"], again - fault)
         item, = self.daemon.get(f"/v1/jobs/{job}/evidence")["items"]
         self.assertEqual([item["ranks"][0][key] for key in ("rank", "node", "state")], [1, "n1", "T"])
         self.assertIn("state T", self.daemon.cli("evidence", job, "--rank", "1", "--what", "state").stdout)
@@ -158,7 +160,7 @@ class Preempted(RecoveryCase):
     settings = {"nodes": 1, "preemption": True, "cred_expire": 30}  # its copy may start after 30 s, not 120
 
     def test_a_preempted_job_goes_on_from_its_checkpoint(self):
-        job = self.submit("exit", nodes=1, times=0, steps=400, slurm={"partition": "low"},
+        job = self.submit("exit", nodes=1, times=0, steps=1500, slurm={"partition": "low"},
                           resources={"cpus_per_rank": 4})
         self.wait_step(job, 12)
         other = self.daemon.submit({

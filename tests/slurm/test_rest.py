@@ -46,9 +46,12 @@ class Rest(unittest.TestCase):
         self.addCleanup(self.end_jobs)
 
     def end_jobs(self):
-        for user in USERS:
-            self.cluster.run("scancel", f"--user={user}", check=False)
-        until(lambda: not self.cluster.run("squeue", "-h").stdout, 30, "end of all jobs")
+        """Again and again: what slurmctld was busy with comes after the first scancel."""
+        def none():
+            for user in USERS:
+                self.cluster.run("scancel", f"--user={user}", check=False)
+            return not self.cluster.run("squeue", "-h").stdout
+        until(none, 60, "end of all jobs")
 
     def resume(self, nodes):
         self.cluster.run("scontrol", "update", f"nodename={nodes}", "state=resume")

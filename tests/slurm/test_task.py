@@ -50,7 +50,7 @@ class Task(SlurmTestCase):
 
     def test_a_signal_and_a_report_reach_the_agent_and_a_cancel_the_ranks(self):
         job = self.daemon.submit(command_spec(
-            '$LOCKSTEP_AGENT report step=1 loss=0.5; trap "echo told; exit 0" TERM; '
+            'trap "echo told; exit 0" TERM; $LOCKSTEP_AGENT report step=1 loss=0.5; '
             'while :; do sleep 0.1; done', 2, 2, launch="task"))
         self.daemon.wait_state(job["id"], "running")
         harness.wait_until(lambda: len(self.daemon.series(job["id"])) == 4, 30, "four losses")

@@ -87,6 +87,7 @@ class Unclaimed(SlurmTestCase):
         starts = self.daemon.root / "starts"
         job = self.daemon.submit(command_spec(f"echo started >> {starts}", nodes=2))["id"]
         wait_until(lambda: "agent_claimed" in self.daemon.kinds(job), 30, "node 0 has called in")
+        number = self.slurm_id(job)
         self.cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
 
         def usable():
@@ -96,6 +97,7 @@ class Unclaimed(SlurmTestCase):
             return "DOWN" not in self.cluster.run("scontrol", "show", "node", "n1").stdout
 
         wait_until(usable, 30, "n1 is back")
+        self.cluster.wait_job(number, "NODE_FAIL")  # and node 1's shell has ended with it
         gate.touch()
         job = self.daemon.wait_state(job, "succeeded", 120)
         self.assertEqual(starts.read_text(), "started\n" * 2)

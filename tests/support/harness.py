@@ -18,8 +18,10 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -56,6 +58,17 @@ def wait_until(ask, seconds, what, patience=PATIENCE):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def quiet_port():
+    """A port for a server that is started a little later, or twice: below those that the kernel gives to
+    whoever asks for any."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, low)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def processes_with(text):
@@ -125,7 +138,7 @@ class Daemon:
     def stop(self, seconds=15):
         """SIGTERM; returns the exit code."""
         self.process.terminate()
-        return self.process.wait(seconds)
+        return self.process.wait(seconds * PATIENCE)
 
     def clean_up(self):
         if self.process and self.process.poll() is None:
@@ -257,7 +270,7 @@ class Daemon:
 class TlsDaemon(Daemon):
     """One whose API is spoken to over TLS, its own certificate trusted and nothing else."""
 
-    def connect(self, timeout=20):
+    def connect(self, timeout=20 * PATIENCE):
         address = urllib.parse.urlsplit(self.url)
         context = ssl.create_default_context(cafile=self.data / "tls" / "certificate.pem")
         return http.client.HTTPSConnection(address.hostname, address.port, timeout=timeout, context=context)

@@ -5,7 +5,7 @@ import {spawnSync} from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
-import {Daemon, here, packageOf, prepared, source} from './support.mjs';
+import {Daemon, here, packageOf, prepared, source, until} from './support.mjs';
 
 const daemon = new Daemon();
 // Below what has been prepared, so that the packages are found.
@@ -140,6 +140,8 @@ test('what lockstepd answers is what the schemas say, and all of it is described
   for (const route of ['/v1/tokens', '/v1/whoami', '/healthz', '/readyz', '/v1/prometheus/targets']) await look('get', route);
   const {code} = await look('post', '/v1/session/codes');
   await look('post', '/v1/session', {body: {code}});
+  const noAgent = async () => /^lockstep_agents_connected 0$/m.test(await (await daemon.request('GET', 'metrics')).text());
+  await until(noAgent, 'its agents have left');
   await look('delete', '/v1/jobs/{id}', id(''));
   assert.ok(asked.size >= 22, [...asked].join(' '));
 });

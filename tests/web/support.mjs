@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
 import fs from 'node:fs';
 import {createRequire} from 'node:module';
+import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import {fileURLToPath} from 'node:url';
@@ -31,6 +32,19 @@ export async function until(ask, what, seconds = 20) {
   }
 }
 
+/** A port that is the same again after a restart: below those that the kernel gives to whoever asks for any. */
+async function quietPort() {
+  const low = Number(fs.readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s/)[0]);
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * (low - 10_000));
+    const probe = net.createServer();
+    const free = await new Promise((resolve) => probe.once('error', () => resolve(false)).listen(port, '127.0.0.1', () => resolve(true)));
+    if (!free) continue;
+    await new Promise((resolve) => probe.close(resolve));
+    return port;
+  }
+}
+
 export class Daemon {
   constructor(...settings) {
     this.root = fs.mkdtempSync(path.join(os.tmpdir(), 'lockstep-web-'));
@@ -39,6 +53,7 @@ export class Daemon {
     this.port = 0;
   }
   async start() {
+    this.port ||= await quietPort();
     const file = path.join(this.data, 'url');
     fs.rmSync(file, {force: true});
     const environment = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('LOCKSTEP_')));
@@ -104,7 +119,7 @@ export class Daemon {
       }
       return left === 0;
     }, 'agents and ranks are gone', 10);
-    fs.rmSync(this.root, {recursive: true, force: true});
+    fs.rmSync(this.root, {recursive: true, force: true, maxRetries: 5, retryDelay: 100});
   }
 }
 
@@ -112,15 +127,15 @@ export class Daemon {
 export class Browser {
   async start() {
     const {chromium} = require_('playwright-core');
-    this.browser = await chromium.launch({executablePath: chromiumPath, args: ['--no-sandbox', '--disable-dev-shm-usage']});
+    this.browser = await chromium.launch({executablePath: chromiumPath, args: ['--no-sandbox', '--disable-dev-shm-usage'], timeout: 30_000 * kPatience});
     this.violations = [];
     this.errors = [];
     return this;
   }
   async tab(options = {}) {
     const context = await this.browser.newContext({viewport: {width: 1440, height: 900}, reducedMotion: 'reduce', ...options});
+    context.setDefaultTimeout(20_000 * kPatience);  // of its other pages too
     const page = await context.newPage();
-    page.setDefaultTimeout(20_000 * kPatience);
     await page.exposeFunction('reportViolation', (text) => this.violations.push(text));
     await page.addInitScript(() => {
       document.addEventListener('securitypolicyviolation', (event) => window.reportViolation(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber} ${event.sample}`));
