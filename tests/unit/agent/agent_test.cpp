@@ -107,15 +107,16 @@ TEST_F(SessionTest, AnAgentThatGathersJoinsARestartedDaemonAgain) {
 
 TEST_F(SessionTest, TheUnauthorizedIsRetriedBecauseTheDaemonMayBeStarting) {
     FakeDaemon daemon{shell("true"), {}};
-    daemon.options.refuse_upgrades = 3;
+    daemon.options.refuse_upgrades = 1;  // it tries for some seconds only
     EXPECT_EQ(run(daemon), 0);
-    EXPECT_EQ(daemon.tickets.size(), 4U);
+    EXPECT_GE(daemon.tickets.size(), 2U);
     EXPECT_EQ(daemon.count<wire::Exited>(), 1U);
 }
 
 TEST_F(SessionTest, AFencedAgentKillsItsRanksAndEndsWithItsOwnCode) {
     FakeDaemon daemon{shell("trap '' TERM; echo ready; while :; do sleep 0.1; done"), {}};
-    const auto agent = start_until(daemon, [&] { return rank_log(0) == "ready\n"; });
+    const auto agent = start_until(
+        daemon, [&] { return rank_log(0) == "ready\n" && daemon.count<wire::Started>() == 1; });
     const auto pid = static_cast<pid_t>(daemon.all<wire::Started>()[0].ranks[0].pid);
     daemon.send(0, wire::Fenced{1, "superseded"});
     ASSERT_EQ(code_of(daemon, *agent), 4);
@@ -125,12 +126,15 @@ TEST_F(SessionTest, AFencedAgentKillsItsRanksAndEndsWithItsOwnCode) {
 TEST_F(SessionTest, AnAgentThatHasSaidAllLeavesWhenTheDaemonTakesNoMore) {
     FakeDaemon::Options options;
     options.acknowledge = false;
+    options.stop_when_done = false;
     FakeDaemon daemon{shell("true"), options};
     const auto agent = start_until(daemon, [&] { return daemon.count<wire::Done>() == 1; });
-    const auto before = std::chrono::steady_clock::now();
+    // Together: it waits a while for the acknowledgements once it is to stop.
+    daemon.send(0, wire::Stop{"the job is over", 0});
     daemon.send(0, wire::Fenced{1, "the attempt is over"});
     ASSERT_EQ(code_of(daemon, *agent), 0) << "its result is written, nothing runs";
-    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds{4});
+    EXPECT_THAT(agent->log(),
+                testing::Not(HasSubstr("leaving with messages that were not acknowledged")));
 }
 
 TEST_F(SessionTest, TermStopsTheRanksAndReportsThem) {

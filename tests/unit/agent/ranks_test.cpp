@@ -111,6 +111,22 @@ TEST_F(RanksTest, WhatSetupExportsIsTheRanksAndItRunsOncePerAttempt) {
     EXPECT_EQ(text_of(folder / "setup-00000.log"), "once\n");
 }
 
+// pyenv and conda take locks while a login shell runs: one that was killed there left them, and
+// each later login shell of that user waited a minute.
+TEST_F(RanksTest, SetupThatIsNotOverHasTimeToCleanUpWhenItsJobEnds) {
+    JobSpec spec = shell("true");
+    spec.setup = "trap 'sleep 0.3; echo gone > lock' EXIT\necho held > lock\nsleep 600\n";
+    FakeDaemon::Options options;
+    options.start = false;
+    options.stop_when_done = false;
+    FakeDaemon daemon{spec, options};
+    const auto agent =
+        start_until(daemon, [&] { return text_of(folder / "lock").starts_with("held"); });
+    daemon.send(0, wire::Stop{"a test", 1000});
+    EXPECT_EQ(code_of(daemon, *agent), 0);
+    EXPECT_EQ(text_of(folder / "lock"), "gone\n") << agent->log();
+}
+
 TEST_F(RanksTest, ASetupThatFailsIsAFaultWithItsLineAndItsOutput) {
     JobSpec spec = shell("true");
     spec.setup = "echo before\nfalse\necho after";
@@ -184,8 +200,12 @@ TEST_F(RanksTest, GrandchildrenOfARankDoNotOutliveIt) {
     EXPECT_EQ(run(daemon), 0);
     const pid_t child = std::stoi(text_of(folder / "child"));
     // Killed, and (reparented) reaped or about to be: not running either way.
-    const std::string state = text_of("/proc/" + std::to_string(child) + "/stat");
-    EXPECT_TRUE(state.empty() || state.find(") Z") != std::string::npos) << state;
+    // A signal that was sent is not yet a death.
+    std::string state;
+    EXPECT_TRUE(daemon.run_until([&] {
+        state = text_of("/proc/" + std::to_string(child) + "/stat");
+        return state.empty() || state.find(") Z") != std::string::npos;
+    })) << state;
 }
 
 TEST_F(RanksTest, TheNativeTrainerFindsItsConfigurationAndACheckpointFolder) {

@@ -134,6 +134,7 @@ TEST(Gloo, APeerThatLeavesFailsTheOperationOfTheOthers) {
             options.size = 2;
             Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
             ASSERT_TRUE(made.has_value());
+            ASSERT_TRUE((*made)->barrier().has_value());  // everybody has met; now one may leave
             if (rank == 0) {
                 std::vector<float> values(10'000, 1.0F);
                 results[0] = (*made)->all_reduce_sum(values);

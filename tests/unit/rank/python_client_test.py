@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -217,6 +218,10 @@ thread.join()
 print(status)
 """, LOCKSTEP_SOCKET=self.agent.paths[0])
         self.assertEqual(done.stdout, "0\n", done.stderr)
+        # They came on connections of their own: a request on another one does not wait for them.
+        deadline = time.monotonic() + 60
+        while len(self.received()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
         self.assertEqual(sorted(message["step"] for _, message in self.received()), [1, 2])
 
 

@@ -24,6 +24,7 @@ inline void as_ranks(std::int32_t size, const std::function<void(Communicator&)>
             options.size = size;
             Result<std::unique_ptr<Communicator>> made = make_gloo(options, store);
             ASSERT_TRUE(made.has_value()) << made.error().text();
+            ASSERT_TRUE((*made)->barrier().has_value());  // everybody has met; now one may leave
             body(**made);
         });
     }
