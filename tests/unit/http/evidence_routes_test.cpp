@@ -22,8 +22,9 @@ using namespace std::chrono_literals;
 
 class EvidenceRoutesTest : public testing::Test {
   protected:
-    EvidenceRoutesTest() : context_{io_, control_, metrics_, tokens_} {
-        context_.read_patience = 2s;
+    explicit EvidenceRoutesTest(std::chrono::milliseconds read_patience = 60s)
+        : context_{io_, control_, metrics_, tokens_} {
+        context_.read_patience = read_patience;
         add_evidence_routes(router_, context_);
         add_view_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
@@ -42,7 +43,7 @@ class EvidenceRoutesTest : public testing::Test {
         for (int i = 0; i < reads; ++i) {
             net::post(io_, [this] { net::co_spawn(io_, stand_still(), net::detached); });
         }
-        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        const auto deadline = std::chrono::steady_clock::now() + 60s;
         while (*began_ < wanted && std::chrono::steady_clock::now() < deadline) {
             std::this_thread::yield();
         }
@@ -86,9 +87,24 @@ class EvidenceRoutesTest : public testing::Test {
     std::unique_ptr<TestServer> server_;
 };
 
-TEST_F(EvidenceRoutesTest, AFileSystemThatHangsStopsNeitherTheDaemonNorOtherReads) {
+// Where reads are given up within the patience of the test's client.
+class HangingFilesTest : public EvidenceRoutesTest {
+  protected:
+    HangingFilesTest() : EvidenceRoutesTest{2s} {}
+    // An answer, asked for anew if the machine stood still for all the time that a read has.
+    template <class Ask>
+    static std::string good(const Ask& ask) {
+        auto answer = ask();
+        for (int again = 0; again < 5 && answer.status == 503; ++again) {
+            answer = ask();
+        }
+        return answer.body;
+    }
+};
+
+TEST_F(HangingFilesTest, AFileSystemThatHangsStopsNeitherTheDaemonNorOtherReads) {
     hang(7);
-    EXPECT_EQ(get("/state.txt").body, "asleep");
+    EXPECT_EQ(good([this] { return get("/state.txt"); }), "asleep");
     hang(1);
     const auto none = get("/state.txt");
     EXPECT_EQ(none.status, 503) << none.body;
@@ -97,15 +113,18 @@ TEST_F(EvidenceRoutesTest, AFileSystemThatHangsStopsNeitherTheDaemonNorOtherRead
 }
 
 // The log of a job on a dead file server was read on the control thread: everybody waited.
-TEST_F(EvidenceRoutesTest, ALogOnAFileSystemThatHangsStopsNobody) {
+TEST_F(HangingFilesTest, ALogOnAFileSystemThatHangsStopsNobody) {
     const auto log = [this] {
-        return server_->call("GET", "/v1/jobs/" + std::string{kJob} + "/logs?rank=0", "user-token");
+        const auto response =
+            server_->call("GET", "/v1/jobs/" + std::string{kJob} + "/logs?rank=0", "user-token");
+        EXPECT_TRUE(response);
+        return response ? *response : ClientResponse{};
     };
     control_.place.path = (folder_ / "rank.log").string();
     std::ofstream{folder_ / "rank.log"} << "says";
-    EXPECT_EQ(log()->body, "says");
+    EXPECT_EQ(good(log), "says");
     hang(8);
-    EXPECT_EQ(log()->status, 503);
+    EXPECT_EQ(log().status, 503);
     EXPECT_EQ(get("").status, 200);
 }
 
@@ -144,20 +163,21 @@ TEST_F(EvidenceRoutesTest, ManyWhoReadOneFolderAllGetTheirAnswer) {
 }
 
 // Four reads of one dead file system took the files of every job from everybody.
-TEST_F(EvidenceRoutesTest, AFolderWhoseReadsDoNotReturnHasNoMoreOfThem) {
+TEST_F(HangingFilesTest, AFolderWhoseReadsDoNotReturnHasNoMoreOfThem) {
+    const auto state = [this] { return get("/state.txt"); };
     std::vector<std::shared_ptr<void>> held;
     for (int i = 0; i < 4; ++i) {
         held.push_back(std::make_shared<bool>());
         (*context_.reads)[folder_.path().string()].push_back(held.back());
     }
-    EXPECT_EQ(get("/state.txt").status, 503);
+    EXPECT_EQ(state().status, 503);
     control_.evidence_at.directory = (folder_ / "other").string();
     std::filesystem::create_directories(folder_ / "other/evidence");
     std::ofstream{folder_ / "other/evidence/state.txt"} << "another job's";
-    EXPECT_EQ(get("/state.txt").body, "another job's");
+    EXPECT_EQ(good(state), "another job's");
     control_.evidence_at.directory = folder_.path().string();
     held.pop_back();
-    EXPECT_EQ(get("/state.txt").body, "asleep");
+    EXPECT_EQ(good(state), "asleep");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,7 +42,10 @@ class RawClient {
     // One read; "" at the end or when nothing came in time (timed_out() tells).
     std::string read_some() {
         std::string out(64U << 10U, '\0');
-        const auto got = ::recv(fd_.get(), out.data(), out.size(), 0);
+        ssize_t got = 0;
+        do {  // with a time limit, being stopped and continued interrupts it
+            got = ::recv(fd_.get(), out.data(), out.size(), 0);
+        } while (got < 0 && errno == EINTR);
         timed_out_ = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
         out.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
         return out;

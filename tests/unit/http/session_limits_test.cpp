@@ -32,8 +32,14 @@ TEST_F(SessionTest, SilenceIsEndedWhateverItInterrupts) {
                                      std::string{"GET /open HTTP/1.1\r\nHost: loc"}, post}) {
         EXPECT_EQ(exchange(begin), "") << begin;
     }
-    EXPECT_EQ(status_in(exchange("GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n")), 200);
-    EXPECT_EQ(server_->on_thread([this] { return server_->server().counters().timed_out; }), 5U);
+    // A machine that stands still makes this one late too. Each ends once it is silent.
+    std::uint64_t ended = 4;
+    int status = 0;
+    for (int tries = 0; tries < 20 && status != 200; ++tries, ++ended) {
+        status = status_in(exchange("GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    }
+    EXPECT_EQ(status, 200);
+    EXPECT_EQ(server_->on_thread([this] { return server_->server().counters().timed_out; }), ended);
 }
 
 TEST_F(SessionTest, AHeaderMayNotTrickleInForever) {
@@ -67,6 +73,7 @@ TEST_F(SessionTest, AReaderThatStopsReadingIsEvicted) {
 TEST_F(SessionTest, ConnectionsOverTheCapAreTurnedAway) {
     HttpSettings settings;
     settings.limits.connections = 2;
+    settings.limits.stranger_patience = 1h;  // they are slow if the machine stands still
     start(settings);
     RawClient one{server_->port()};
     RawClient two{server_->port()};
