@@ -2,6 +2,7 @@
 
 #include "job/async/sleep.hpp"
 #include "job/base/start_limits.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,10 +83,17 @@ TEST_F(Subprocess, WhatCannotBeStartedIsAnErrorAndNotAResult) {
 
 TEST_F(Subprocess, AtItsDeadlineItAndItsChildrenAreKilled) {
     ProcessCommand command = shell("sleep 1000 & echo $!; wait");
-    command.timeout = std::chrono::milliseconds{300};
-    const auto result = run(command);
-    ASSERT_TRUE(result.has_value());
-    EXPECT_TRUE(result->timed_out);
+    Result<ProcessResult> result = fail(Errc::internal, "not run");
+    // The shell must have begun by then.
+    for (const int timeout : {300, 3'000, 20'000}) {
+        command.timeout = std::chrono::milliseconds{timeout};
+        result = run(command);
+        ASSERT_TRUE(result.has_value());
+        EXPECT_TRUE(result->timed_out);
+        if (!result->out.empty()) {
+            break;
+        }
+    }
     EXPECT_EQ(result->signal, SIGKILL);
     const pid_t child = std::stoi(result->out);
     // Killed with its group; init has it, so it may still be a zombie of somebody else's. A signal
@@ -152,8 +160,11 @@ TEST_F(Subprocess, OutputOfSeveralMebibytesComesWhole) {
 
 // It is out of reach of the kill: neither may it hold up the answer.
 TEST_F(Subprocess, WhatIsLeftInASessionOfItsOwnHoldsNothingUp) {
+    const test::TemporaryFolder folder;
+    const std::string left = (folder / "left").string();
     ProcessCommand command =
-        shell("setsid sh -c 'echo $$ >&2; exec sleep 1000' & echo here; sleep 0.2");
+        shell("setsid sh -c 'echo $$ >&2; : > " + left +
+              "; exec sleep 1000' & echo here; until [ -e " + left + " ]; do sleep 0.01; done");
     const auto begun = std::chrono::steady_clock::now();
     const auto result = run(command);
     ASSERT_TRUE(result.has_value());

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+
 namespace lockstep {
 namespace {
 
@@ -63,10 +65,21 @@ TEST_F(StoreTest, SharesOneCommitBetweenWritesThatWait) {
             store_->stop();
         }
     };
+    // The store's thread is held until all of them wait: else it may be as quick as they come.
+    std::promise<void> all_wait;
+    auto hold = [&]() -> Task<void> {
+        const std::function<Result<bool>(Database&)> wait = [&all_wait](Database&) -> Result<bool> {
+            all_wait.get_future().wait();
+            return true;
+        };
+        EXPECT_TRUE((co_await store_->read<bool>(wait)).has_value());
+    };
     TaskGroup tasks{io_};
+    tasks.spawn("hold", hold());
     for (std::size_t i = 0; i < kWrites; ++i) {
         tasks.spawn("write", one(store_->next_seq()));
     }
+    net::post(io_, [&all_wait] { all_wait.set_value(); });
     io_.run();
     EXPECT_EQ(stored, kWrites);
     EXPECT_LT(commits_, kWrites / 4);
