@@ -81,7 +81,7 @@ class LocalSchedulerTest : public testing::Test {
         LocalScheduler::Options options;
         options.agent_program = (folder / "agent").string();
         options.capacity = Machine{2, 1000, 0};
-        options.kill_after = std::chrono::milliseconds{200};
+        options.kill_after = kill_after;
         scheduler = std::make_unique<LocalScheduler>(io, options);
         scheduler->on_change([this](const JobId& job, std::int32_t attempt) {
             changes.push_back(job.value + "/" + std::to_string(attempt));
@@ -165,6 +165,7 @@ class LocalSchedulerTest : public testing::Test {
     EndAgents end_agents{&directories};
     net::io_context io{1};
     std::vector<std::string> changes;
+    std::chrono::milliseconds kill_after{60'000};  // from the next make() on
     std::unique_ptr<LocalScheduler> scheduler;
 };
 
@@ -237,6 +238,9 @@ TEST_F(LocalSchedulerTest, CancelTakesAWaitingJobOutOfTheQueue) {
 }
 
 TEST_F(LocalSchedulerTest, AnAgentThatIgnoresTermIsKilled) {
+    forget();
+    kill_after = std::chrono::milliseconds{200};
+    make();
     const auto one = request("j");
     tell("j", "stubborn");
     submit(one);

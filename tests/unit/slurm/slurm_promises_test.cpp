@@ -11,10 +11,10 @@ using testing::IsEmpty;
 
 class SlurmPromises : public SlurmSchedulerTest {
   protected:
-    void begin() {
+    void begin(std::chrono::seconds quarantine = 1s) {
         SlurmScheduler::Options options;
         options.reads_per_second = 1000;
-        options.quarantine = 1s;
+        options.quarantine = quarantine;
         start(options);
     }
     Observation look(const AttemptRequest& job) {
@@ -101,7 +101,7 @@ TEST_F(SlurmPromises, FinishedJobsAreLookedAtBeforeTheyArePurged) {
     const int before = slurm_->queries;
     const auto begun = std::chrono::steady_clock::now();
     until([&] { return slurm_->queries >= before + 2; });
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, 6s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, 20s);
 }
 
 // --- refusals in a site's own words
@@ -167,7 +167,7 @@ TEST_F(SlurmPromises, ASitesRefusalIsToldWithinAQuery) {
 // --- the end of what is in doubt
 
 TEST_F(SlurmPromises, WhatIsInDoubtIsCancelledAtOnceAndEndedWhenItAppears) {
-    begin();
+    begin(60s);  // it appears before it is given up, also if the machine stands still
     slurm_->says = no(SubmitReply::Kind::ambiguous, "Socket timed out");
     AttemptRequest job = request(job_name(1));
     until([&] {

@@ -207,8 +207,9 @@ TEST_F(SlurmRestTest, ATornAnswerIsInDoubt) {
 }
 
 TEST_F(SlurmRestTest, ASlowAnswerIsInDoubt) {
-    options_.submit_timeout = 150ms;
-    options_.query_timeout = 150ms;
+    // The connection must stand by then.
+    options_.submit_timeout = 2s;
+    options_.query_timeout = 2s;
     serve(restd(silent));
     const SubmitReply reply = submit();
     EXPECT_EQ(reply.kind, Kind::ambiguous);
@@ -218,7 +219,7 @@ TEST_F(SlurmRestTest, ASlowAnswerIsInDoubt) {
 }
 
 TEST_F(SlurmRestTest, ASlowSearchForTheVersionSubmitsNothing) {
-    options_.probe_timeout = 100ms;
+    options_.probe_timeout = 2s;
     serve(silent);
     EXPECT_EQ(submit().kind, Kind::not_submitted);
     EXPECT_EQ(run(rest().probe()).error().code, Errc::timed_out);
