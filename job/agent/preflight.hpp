@@ -40,7 +40,7 @@ class Preflight {
         std::chrono::milliseconds gpu_patience{4'000};
         // For NVML: a driver that nothing keeps awake takes about a second for every GPU.
         std::chrono::milliseconds health_patience{8'000};
-        std::chrono::milliseconds patience{700};  // for another path, the resolver, …
+        std::chrono::milliseconds patience{2'000};  // for another path, the resolver, …
     };
     // What the daemon has told about the job, and what was measured with it.
     struct Start {

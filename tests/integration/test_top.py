@@ -347,14 +347,11 @@ class Top(OnATerminal):
         self.assertEqual(self.daemon.cli("top", self.job, "--interval", "0", check=False).returncode, 2)
 
     def test_the_api_sorts_and_pages(self):
-        def page():
-            return self.daemon.get(f"/v1/jobs/{self.job}/ranks?sort=-busy_seconds&offset=1&limit=2")
-
         # What is counted over all ranks is a quarter of a second old at most.
-        def counted():
-            one = page()
+        def page():
+            one = self.daemon.get(f"/v1/jobs/{self.job}/ranks?sort=-busy_seconds&offset=1&limit=2")
             return one if one["ranks_reporting"] == 4 and "samples_per_second" in one else None
-        answer = wait_until(counted, 10, "all are counted")
+        answer = wait_until(page, 10, "all are counted")
         self.assertEqual([rank["rank"] for rank in answer["items"]], [2, 1])
         self.assertEqual(answer["total"], 4)
         self.assertGreater(answer["samples_per_second"], 0)
