@@ -252,7 +252,7 @@ std::optional<wire::Exited> RankGroup::end_of_child(Rank& rank) {
 std::optional<wire::Exited> RankGroup::end_of_orphan(Rank& rank) {
     wire::Exited exited;
     exited.signal = SIGKILL;
-    const auto lives = [&rank](int fd) {
+    const auto lives = [](int fd) {
         pollfd ended{fd, POLLIN, 0};
         return fd >= 0 && ::poll(&ended, 1, 0) == 0;
     };
