@@ -132,7 +132,7 @@ class Handshakes(harness.TestCase):
                 print(f"group {group:#x} {rate}/s: p50 {statistics.median(attacked):.1f} ms, "
                       f"p99 {percentile(attacked, 0.99):.1f} ms; quiet {statistics.median(quiet):.1f}, "
                       f"{percentile(quiet, 0.99):.1f}")
-                self.assertLess(percentile(attacked, 0.95), bound)  # of ~130: a few are the machine's
+                self.assertLess(percentile(attacked, 0.99), bound)
                 begun = time.monotonic()
                 self.assertTrue(self.daemon.reachable("/healthz"))  # a handshake of its own
                 self.assertLess(time.monotonic() - begun, 2)

@@ -21,7 +21,8 @@ class Roles(harness.TestCase):
         self.assertEqual([(r["role"], r["state"]) for r in ranks],
                          [("ps", "stopped")] + [("worker", "succeeded")] * 3)
         self.assertEqual(self.daemon.rank_log(job["id"], 0), "ps 0 serves\n")
-        self.assertRegex(self.daemon.rank_log(job["id"], 3), r"worker 2 of 3 ends with [2-4]\.\d{3}")
+        self.assertRegex(self.daemon.rank_log(job["id"], 3), r"worker 2 of 3 ends with (2\.[5-9]|3\.[0-6])",
+                         "a gradient of another worker that comes late moves it by 0.6 at most")
         losses = self.daemon.series(job["id"])
         self.assertEqual(sorted(losses), [1, 2, 3])
         self.assertEqual(self.daemon.get(f"/v1/jobs/{job['id']}/spec")["roles"],

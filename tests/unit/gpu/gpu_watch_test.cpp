@@ -50,6 +50,15 @@ class Heard {
     std::condition_variable changed_;
 };
 
+// Handlers that hold the token until the watch's thread has let go of them.
+GpuWatch::Handlers holding(Heard& heard, const std::shared_ptr<int>& token) {
+    GpuWatch::Handlers out = heard.handlers();
+    out.sampled = [token, inner = std::move(out.sampled)](GpuBatch batch) {
+        inner(std::move(batch));
+    };
+    return out;
+}
+
 template <class Condition>
 bool until(const Condition& condition) {
     const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -118,12 +127,7 @@ TEST(GpuWatch, EndsPromptly) {
     const GpuScript script{"gpus 8\n"};
     Heard heard;
     const auto token = std::make_shared<int>(0);
-    GpuWatch::Handlers handlers = heard.handlers();
-    handlers.sampled = [token, inner = std::move(handlers.sampled)](GpuBatch batch) {
-        inner(std::move(batch));
-    };
-    auto watch = std::make_unique<GpuWatch>(std::move(handlers), 1h, FAKE_NVML_NEW);
-    handlers = {};
+    auto watch = std::make_unique<GpuWatch>(holding(heard, token), 1h, FAKE_NVML_NEW);
     EXPECT_TRUE(heard.wait([](const auto& batches, const auto&) { return !batches.empty(); }));
     watch.reset();
     EXPECT_TRUE(until([&] { return token.use_count() == 1; })) << "long before its next look";
@@ -134,12 +138,7 @@ TEST(GpuWatch, ADriverThatDoesNotReturnIsLeftBehind) {
     const GpuScript script{"gpus 2\n"};
     Heard heard;
     const auto token = std::make_shared<int>(0);
-    GpuWatch::Handlers handlers = heard.handlers();
-    handlers.sampled = [token, inner = std::move(handlers.sampled)](GpuBatch batch) {
-        inner(std::move(batch));
-    };
-    auto watch = std::make_unique<GpuWatch>(std::move(handlers), 10ms, FAKE_NVML_NEW);
-    handlers = {};
+    auto watch = std::make_unique<GpuWatch>(holding(heard, token), 10ms, FAKE_NVML_NEW);
     EXPECT_TRUE(heard.wait([](const auto& batches, const auto&) { return !batches.empty(); }));
     script.write("gpus 2\nhang\n");
     ASSERT_TRUE(until([&] { return script.hangs(); }));
