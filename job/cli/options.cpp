@@ -105,7 +105,9 @@ void declare_submit(CLI::App& app, Options& options) {
                      "Name of this submission: the same key never makes a second job (default: "
                      "random)")
         ->type_name("KEY");
-    CLI::App* render = verb(app, "render", "Show what a submission would run, without running it");
+    CLI::App* render =
+        verb(app, "render",
+             "Show what a submission would run, and when Slurm would start it, without running it");
     render->add_option("FILE", options.file, "Specification, YAML or JSON; - reads standard input")
         ->required()
         ->type_name("FILE");
