@@ -1,5 +1,6 @@
 """From Enter to the first line that rank 0 prints: `lockstep run --logs`, beside torchrun (if a torch is
-there whose launcher works) and `srun` (as root, on a Slurm of its own). Taken in turns, one of each at
+there whose launcher works), `srun` and `sbatch` (as root, on a Slurm of its own; a batch job's line is looked for in
+its output file every 10 ms). Taken in turns, one of each at
 a time, so that they meet the same machine; the command is the same shell line for all. The Python of
 torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own.
 """
@@ -110,6 +111,15 @@ def local(table, options, folder):
         service.clean_up()
 
 
+# A batch job waits for slurmctld's next turn, which an interactive srun does not: the peer of what is submitted.
+BATCH = """
+out=$(mktemp -p "$1")
+sbatch -Q -N 2 -o "$out" --wrap "srun sh -c 'echo here'" >"$out.id" || exit
+until grep -q here "$out"; do sleep 0.01; done
+cat "$out"
+"""
+
+
 def on_slurm(table, options):
     from cluster import SlurmCluster, Unavailable
     from lockstep_slurm import SlurmDaemon
@@ -126,7 +136,8 @@ def on_slurm(table, options):
         env = {**os.environ, **cluster.env(), "LOCKSTEP_URL": service.url, "LOCKSTEP_TOKEN": service.token}
         peers = {"lockstep run, Slurm, 2 hosts": [str(options.bin / "lockstep"), "run", "-N", "2", "--logs", "--",
                                                   *COMMAND],
-                 "srun, 2 hosts": ["srun", "-N", "2", *COMMAND]}
+                 "srun, 2 hosts": ["srun", "-N", "2", *COMMAND],
+                 "sbatch of srun, 2 hosts": ["sh", "-c", BATCH, "batch", str(folder)]}
         in_turns(table, peers, options.rounds * 2, env, folder, service)
 
 

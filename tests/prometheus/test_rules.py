@@ -49,6 +49,13 @@ CASES = {
         15, [("lockstep_slurm_leftovers", "2x60")], {},
         # Cancelled, and gone after two minutes.
         [("lockstep_slurm_leftovers", "0x5 2x2 0x50")]),
+    "LockstepSlurmJobsHeld": (
+        20, [('lockstep_slurm_pending_reason_jobs{reason="JobHeldAdmin"}', "2x60")], {"reason": "JobHeldAdmin"},
+        # What only takes its time, and a partition that was down for five minutes.
+        [('lockstep_slurm_pending_reason_jobs{reason="Resources"}', "40x60"),
+         ('lockstep_slurm_pending_reason_jobs{reason="Priority"}', "9x60"),
+         ('lockstep_slurm_pending_reason_jobs{reason="JobHeldUser"}', "1x60"),
+         ('lockstep_slurm_pending_reason_jobs{reason="PartitionDown"}', "3x5 0x50")]),
     "LockstepIngestDrops": (
         15, [('lockstep_ingest_dropped_samples_total{reason="late"}', rising(60))], {"reason": "late"},
         [('lockstep_ingest_dropped_samples_total{reason="late"}', "5000x60")]),
