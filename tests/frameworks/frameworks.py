@@ -2,14 +2,20 @@
 framework (programs/), and what every one of them is asked: does it train, is each rank's loss seen, who is named for
 an exception, does it go on after a rank is killed.
 
-A test says what it saw with self.saw(); tests/frameworks/run makes the table of it.
+A test says what it saw with self.saw(); tests/frameworks/run makes the table of it. With LOCKSTEP_FRAMEWORKS_SLURM=1
+those marked with @on_slurm, the framework's main ways, are asked on a real Slurm of two hosts (tests/slurm) instead of
+the local scheduler: what would be two ranks on one node is one on each there.
 """
 
+import atexit
 import importlib.metadata
 import json
 import os
 import pathlib
 import signal
+import sys
+import tempfile
+import unittest
 
 import harness
 
@@ -18,12 +24,33 @@ PROGRAMS = HERE / "programs"
 ENVIRONMENTS = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", harness.SOURCE / "build" / "frameworks"))
 MEASURED = {"LOCKSTEP_PYTHON_HOOKS": "measure"}
 SECONDS = 300  # for a job; most take 10 to 30 of them on two cores
+SLURM = os.environ.get("LOCKSTEP_FRAMEWORKS_SLURM") == "1"
+HOSTS = 2
+
+
+def on_slurm(test):
+    """Marks one of a framework's main ways: it is asked on a real Slurm as well."""
+    test.on_slurm = True
+    return test
+
+
+def start_cluster():
+    """One for all tests of the process; SystemExit 77 where there is no Slurm."""
+    from cluster import SlurmCluster, Unavailable  # tests/slurm, which is on the path of this run alone
+    try:
+        cluster = SlurmCluster(nodes=HOSTS).start()
+    except Unavailable as why:
+        print(f"SKIPPED: no Slurm here: {why}", file=sys.stderr)
+        sys.exit(77)
+    atexit.register(cluster.stop)
+    return cluster
 
 
 class Framework(harness.TestCase):
     """Jobs of the programs of one environment."""
 
     ENVIRONMENT = ""
+    cluster = None
 
     @classmethod
     def python(cls):
@@ -32,7 +59,24 @@ class Framework(harness.TestCase):
     def setUp(self):
         if not self.python().exists():
             self.skipTest(f"{self.ENVIRONMENT} is not installed: deploy/install-frameworks {self.ENVIRONMENT}")
-        super().setUp()
+        if not SLURM:
+            super().setUp()
+            return
+        from lockstep_slurm import SlurmDaemon
+        if Framework.cluster is None:
+            Framework.cluster = start_cluster()
+        self.cluster.wait_until_idle()
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="ls-", dir=self.cluster.shared))
+        self.daemon = SlurmDaemon(self.root, self.cluster)
+        self.addCleanup(self.end_slurm_jobs)
+        self.addCleanup(self._finish)
+        self.daemon.start()
+
+    def end_slurm_jobs(self):
+        def none():
+            self.cluster.run("scancel", "--user=root", check=False)
+            return not self.cluster.run("squeue", "-h").stdout
+        harness.wait_until(none, 60, "no jobs")
 
     @classmethod
     def version(cls, *packages):
@@ -49,7 +93,7 @@ class Framework(harness.TestCase):
         table = os.environ.get("LOCKSTEP_FRAMEWORKS_TABLE")
         if table:
             with open(table, "a", encoding="utf-8") as file:
-                file.write(json.dumps([self.version(*packages.split()), mode, what]) + "\n")
+                file.write(json.dumps([self.version(*packages.split()), mode, SLURM, what]) + "\n")
 
     def assert_callback(self, which, *arguments, ranks=2, steps=8, metrics=(), framework="command", **fields):
         """programs/with_callbacks.py: every rank reports `steps` losses and these metrics."""
@@ -65,10 +109,20 @@ class Framework(harness.TestCase):
     # --- jobs -------------------------------------------------------------------------------
     def submit(self, framework, program, *arguments, nodes=1, ranks=2, **fields):
         """A job of programs/<program>, or of a list of words for the environment's Python."""
+        resources = {"nodes": nodes, "ranks_per_node": ranks}
+        if SLURM:
+            resources = {**self.shape(nodes, ranks), "time_limit": "00:20:00"}
         words = [str(PROGRAMS / program)] if isinstance(program, str) else [str(word) for word in program]
         return self.daemon.submit({
-            "name": "real", "framework": framework, "resources": {"nodes": nodes, "ranks_per_node": ranks},
+            "name": "real", "framework": framework, "resources": resources,
             "command": [str(self.python()), *words, *map(str, arguments)], **fields})["id"]
+
+    @staticmethod
+    def shape(nodes, ranks):
+        """The nodes and ranks a node of a job that has `nodes` × `ranks` without Slurm."""
+        if SLURM and nodes == 1 and ranks % HOSTS == 0:
+            nodes, ranks = HOSTS, ranks // HOSTS
+        return {"nodes": nodes, "ranks_per_node": ranks}
 
     def ends(self, job, state="succeeded"):
         done = self.daemon.wait_state(job, harness.FINAL, SECONDS)
@@ -143,5 +197,21 @@ class Framework(harness.TestCase):
         return job
 
 
+class OnSlurm(unittest.TestLoader):
+    """Only what is marked; a test that is named is run in any case."""
+
+    def getTestCaseNames(self, testCaseClass):
+        return [name for name in super().getTestCaseNames(testCaseClass)
+                if hasattr(getattr(testCaseClass, name), "on_slurm")]
+
+
 def main():
-    harness.main()
+    """77, which ctest shows as skipped, where none of the file's environments is installed."""
+    wanted = {one.ENVIRONMENT: one for one in vars(sys.modules["__main__"]).values()
+              if isinstance(one, type) and issubclass(one, Framework) and one.ENVIRONMENT}
+    missing = [name for name, one in wanted.items() if not one.python().exists()]
+    if missing:
+        print(f"SKIPPED: not installed (deploy/install-frameworks {' '.join(missing)})", file=sys.stderr)
+    if len(missing) == len(wanted):
+        sys.exit(77)
+    unittest.main(verbosity=2, testLoader=OnSlurm() if SLURM else unittest.defaultTestLoader)

@@ -6,6 +6,7 @@ import frameworks
 class Horovod(frameworks.Framework):
     ENVIRONMENT = "horovod"
 
+    @frameworks.on_slurm
     def test_four_ranks_on_two_nodes(self):
         job = self.trains("horovod", "horovod_loop.py", nodes=2)
         self.assert_logs(job, *(f"rank {rank} of 4, local {rank % 2} of 2" for rank in range(4)), ranks=4)
@@ -16,10 +17,12 @@ class Horovod(frameworks.Framework):
         self.assert_run("horovod_loop.py", [0, 1])
         self.saw("horovod", "lockstep run -n 2 -- python", "the framework is guessed; the loss of each")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("horovod", "horovod_loop.py", "--bad-data", 1, text="is out of bounds")
         self.saw("horovod", "exception of a rank", "named")
 
+    @frameworks.on_slurm
     def test_a_killed_rank(self):
         state = self.root / "state.pt"
         job = self.assert_goes_on("horovod", "horovod_loop.py", "--steps", 2000, "--checkpoint", state,

@@ -6,6 +6,7 @@ import frameworks
 class Jax(frameworks.Framework):
     ENVIRONMENT = "jax"
 
+    @frameworks.on_slurm
     def test_four_processes_are_one_mesh(self):
         job = self.trains("jax", "jax_dp.py", nodes=2)
         self.assert_logs(job, *(f"process {n} of 4, 4 devices" for n in range(4)), ranks=4)
@@ -22,6 +23,7 @@ class Jax(frameworks.Framework):
         self.assert_stuck("jax", "jax_dp.py")
         self.saw("jax", "hang of a rank", "named, with file and line")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_process_that_waits_for_its_peers_at_exit(self):
         # jax.distributed shuts down in an exit function that waits five minutes for the other processes, which
         # wait for this one's next step: neither ever ended, and the job looked like a hang.
@@ -29,12 +31,14 @@ class Jax(frameworks.Framework):
         self.assertIn("matmul: Input operand 1 has a mismatch", cause["message"])
         self.saw("jax", "exception of one process", "named; ended 30 s after it, jax itself waits 300 s")
 
+    @frameworks.on_slurm
     def test_a_killed_process(self):
         state = self.root / "weights.npz"
         job = self.assert_goes_on("jax", "jax_dp.py", "--steps", 3000, "--checkpoint", state, checkpoint=state.exists)
         self.assertIn("resumes after step", self.daemon.rank_log(job, 1))
         self.saw("jax", "kill of a process", "generation 2 resumes from the script's file")
 
+    @frameworks.on_slurm
     def test_keras_on_jax(self):
         job = self.trains("keras", "keras_jax.py", environment={"KERAS_BACKEND": "jax"})
         self.assert_logs(job, "process 0 of 2, 2 devices", "process 1 of 2, 2 devices")

@@ -6,12 +6,14 @@ import frameworks
 class Paddle(frameworks.Framework):
     ENVIRONMENT = "paddle"
 
+    @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("paddle", "paddle_mnist.py", nodes=2)
         self.assert_logs(job, *(f"rank {rank} of 4 on cpu" for rank in range(4)), ranks=4)
         self.assert_losses(job, range(4), 20)
         self.saw("paddlepaddle", "init_parallel_env, DataParallel (gloo)", "2 × 2 ranks; 20 losses of each")
 
+    @frameworks.on_slurm
     def test_its_own_launcher(self):
         job = self.trains("paddle", ["-m", "paddle.distributed.launch", frameworks.PROGRAMS / "paddle_mnist.py"],
                           launch="node")
@@ -45,10 +47,12 @@ class Paddle(frameworks.Framework):
         self.assert_stuck("paddle", "paddle_mnist.py")
         self.saw("paddlepaddle", "hang of a rank", "named, with file and line")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("paddle", "paddle_mnist.py", "--bad-data", 1, text="label value")
         self.saw("paddlepaddle", "exception of a rank", "named")
 
+    @frameworks.on_slurm
     def test_a_killed_rank(self):
         state = self.root / "mnist.pdparams"
         job = self.assert_goes_on("paddle", "paddle_mnist.py", "--epochs", 12, "--state", state, checkpoint=state.exists)

@@ -9,6 +9,7 @@ class Ray(frameworks.Framework):
     def words(self, *arguments):
         return ["-m", "lockstep.ray", frameworks.PROGRAMS / "ray_actors.py", *arguments]
 
+    @frameworks.on_slurm
     def test_head_and_worker(self):
         job = self.trains("command", self.words(), nodes=2, ranks=1)
         self.assertIn("2 nodes, ", self.daemon.rank_log(job, 0))
@@ -30,12 +31,14 @@ class Ray(frameworks.Framework):
             self.assertIn("1 nodes, ", self.daemon.rank_log(job, 0))
         self.saw("ray", "two jobs on one machine", "a cluster each, no port in common")
 
+    @frameworks.on_slurm
     def test_the_exception_of_an_actor(self):
         cause = self.assert_culprit("command", self.words("--bad-data", 1), nodes=2, ranks=1, rank=0,
                                     text="RayTaskError(ValueError)")
         self.assertIn("image 17 of worker 1 is broken", cause["exception"]["traceback"])
         self.saw("ray", "exception of an actor", "the driver's rank, with the actor's words")
 
+    @frameworks.on_slurm
     def test_a_killed_node(self):
         job = self.assert_goes_on("command", self.words("--steps", 60), nodes=2, ranks=1, after=2)
         self.assert_losses(job, [0])

@@ -8,12 +8,14 @@ SERVERS = [{"name": "chief", "count": 1}, {"name": "ps", "count": 1}, {"name": "
 class TensorFlow(frameworks.Framework):
     ENVIRONMENT = "tensorflow"
 
+    @frameworks.on_slurm
     def test_workers_with_a_loop_of_their_own(self):
         job = self.trains("tensorflow", "tf_loop.py", nodes=2, ranks=1)
         self.assert_logs(job, "worker 0: 2 replicas", "worker 1: 2 replicas")
         self.assert_losses(job, range(2), 20)
         self.saw("tensorflow-cpu", "MultiWorkerMirroredStrategy, own loop", "2 × 1 ranks; 20 losses of each")
 
+    @frameworks.on_slurm
     def test_workers_with_fit(self):
         job = self.trains("tensorflow", "tf_fit.py", "--strategy", "multiworker")
         self.assert_logs(job, "Number of devices: 2", "Number of devices: 2")
@@ -29,6 +31,7 @@ class TensorFlow(frameworks.Framework):
         self.saw("tensorflow-cpu keras", "MirroredStrategy, CentralStorageStrategy, model.fit()",
                  "1 process, launch node; loss from the progress bar")
 
+    @frameworks.on_slurm
     def test_chief_servers_and_workers(self):
         job = self.trains("tensorflow", "tf_loop.py", ranks=4, roles=SERVERS)
         self.assert_losses(job, [0], 20)
@@ -45,10 +48,12 @@ class TensorFlow(frameworks.Framework):
         self.assert_stuck("tensorflow", "tf_loop.py")
         self.saw("tensorflow-cpu", "hang of a rank", "named, with file and line")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_worker(self):
         self.assert_culprit("tensorflow", "tf_loop.py", "--bad-data", 1, text="image 17 of worker 1")
         self.saw("tensorflow-cpu", "exception of a worker", "named")
 
+    @frameworks.on_slurm
     def test_a_killed_worker(self):
         folder = self.root / "state"
         job = self.assert_goes_on("tensorflow", "tf_loop.py", "--steps", 1500, "--folder", folder,
@@ -56,6 +61,7 @@ class TensorFlow(frameworks.Framework):
         self.assertIn("restored step", self.daemon.rank_log(job, 1))
         self.saw("tensorflow-cpu", "kill of a worker", "generation 2 restores tf.train.Checkpoint")
 
+    @frameworks.on_slurm
     def test_a_killed_chief(self):
         folder = self.root / "state"
         job = self.assert_goes_on("tensorflow", "tf_loop.py", "--steps", 600, "--folder", folder, rank=0, ranks=4,

@@ -24,6 +24,7 @@ class Torch(frameworks.Framework):
         self.assertRegex(said, r"queries \d{3,} refused 0")
         self.saw("torch", "TCPStore clients (libuv) at the agent's store", "every operation, 64 clients at once")
 
+    @frameworks.on_slurm
     def test_ddp(self):
         job = self.trains("pytorch", "torch_ddp.py", nodes=2)
         self.assert_losses(job, range(4), 12)
@@ -35,20 +36,24 @@ class Torch(frameworks.Framework):
         self.assert_run("torch_ddp.py", [0, 1])
         self.saw("torch", "lockstep run -n 2 -- python", "the framework is guessed; every loss of each")
 
+    @frameworks.on_slurm
     def test_a_rank_that_is_stuck(self):
         self.assert_stuck("pytorch", "torch_ddp.py")
         self.saw("torch", "hang of a rank", "named, with file and line")
 
+    @frameworks.on_slurm
     def test_torchrun(self):
         job = self.trains("pytorch", ["-m", "torch.distributed.run", frameworks.PROGRAMS / "torch_ddp.py"], nodes=2,
                           launch="node")
         self.assert_losses(job, range(4), 12)
         self.saw("torch", "torchrun, launch node", "2 × 2 ranks; every loss of each")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("pytorch", "torch_ddp.py", "--bad-data", 1, text="is out of bounds")
         self.saw("torch", "exception of a rank", "named")
 
+    @frameworks.on_slurm
     def test_a_killed_rank(self):
         state = self.root / "state.pt"
         job = self.assert_goes_on("pytorch", "torch_ddp.py", "--epochs", 60, "--checkpoint", state,
@@ -60,11 +65,32 @@ class Torch(frameworks.Framework):
 class Lightning(frameworks.Framework):
     ENVIRONMENT = "torch"
 
+    def two_ranks(self):
+        """Lightning wants the job's shape in the script's own arguments."""
+        shape = self.shape(1, 2)
+        return "--nodes", shape["nodes"], "--devices", shape["ranks_per_node"]
+
+    @frameworks.on_slurm
     def test_ddp_on_two_nodes(self):
         job = self.trains("lightning", "lightning_tips.py", nodes=2)
         self.assert_logs(job, *(f"TorchElasticEnvironment rank {rank} of 4" for rank in range(4)), ranks=4)
         self.saw("torch lightning", "ddp, 2 nodes, accumulated gradients",
                  "2 × 2 ranks; off a terminal Lightning prints a loss once, at the end, on rank 0")
+
+    @frameworks.on_slurm
+    def test_each_way_to_know_its_ranks(self):
+        # Whichever of its environments Lightning, or the script, takes: each says the same ranks.
+        for kind in ("slurm", "lightning") if frameworks.SLURM else ("lightning",):
+            job = self.trains("lightning", "lightning_tips.py", "--environment", kind, nodes=2)
+            name = {"slurm": "SLURMEnvironment", "lightning": "LightningEnvironment"}[kind]
+            self.assert_logs(job, *(f"{name} rank {rank} of 4" for rank in range(4)), ranks=4)
+            self.saw("torch lightning", f"{name}, chosen by the script", "2 × 2 ranks, each its own number")
+
+    @frameworks.on_slurm
+    def test_it_starts_the_ranks_of_each_node(self):
+        job = self.trains("lightning", "lightning_tips.py", nodes=2, launch="node")
+        self.assertIn("LightningEnvironment rank 0 of 4", self.daemon.rank_log(job, 0))
+        self.saw("torch lightning", "ddp over 2 nodes, launch node", "2 × 2 ranks, of which Lightning starts one a node itself")
 
     def test_it_spawns_its_own_ranks(self):
         for strategy in ("ddp", "ddp_spawn"):
@@ -72,13 +98,15 @@ class Lightning(frameworks.Framework):
             self.assertIn("LightningEnvironment rank 0 of 2", self.daemon.rank_log(job, 0))
         self.saw("torch lightning", "ddp and ddp_spawn, launch node", "2 ranks that Lightning starts itself")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
-        self.assert_culprit("lightning", "lightning_tips.py", "--nodes", 1, "--bad-data", 1, text="is out of bounds")
+        self.assert_culprit("lightning", "lightning_tips.py", *self.two_ranks(), "--bad-data", 1, text="is out of bounds")
         self.saw("torch lightning", "exception of a rank", "named")
 
+    @frameworks.on_slurm
     def test_a_killed_rank(self):
         folder = self.root / "checkpoints"
-        job = self.submit("lightning", "lightning_tips.py", "--nodes", 1, "--epochs", 12, "--folder", folder,
+        job = self.submit("lightning", "lightning_tips.py", *self.two_ranks(), "--epochs", 12, "--folder", folder,
                           recovery={"max_restarts": 1})
         harness.wait_until((folder / "last.ckpt").exists, frameworks.SECONDS, "a checkpoint")
         self.kill_rank(job, 1)
@@ -90,6 +118,7 @@ class Lightning(frameworks.Framework):
 class Accelerate(frameworks.Framework):
     ENVIRONMENT = "torch"
 
+    @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("accelerate", "accelerate_loop.py", nodes=2)
         self.assert_logs(job, *(f"rank {rank} of 4" for rank in range(4)), ranks=4)
@@ -104,6 +133,7 @@ class Accelerate(frameworks.Framework):
         self.assert_losses(job, range(2), 32)
         self.saw("torch accelerate", "accelerate launch, launch node", "2 ranks; 32 losses of each")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("accelerate", "accelerate_loop.py", "--bad-data", 1, text="is out of bounds")
         self.saw("torch accelerate", "exception of a rank", "named")
@@ -113,17 +143,20 @@ class Trainer(frameworks.Framework):
     """Hugging Face's."""
     ENVIRONMENT = "torch"
 
+    @frameworks.on_slurm
     def test_ranks(self):
         job = self.trains("pytorch", "hf_trainer.py", "--folder", self.root / "trainer")
         self.assert_logs(job, "rank 0 of 2 at step 12", "rank 1 of 2 at step 12")
         self.assert_losses(job, [0], 12)
         self.saw("torch transformers", "Trainer", "2 ranks; Trainer logs the mean of all on rank 0: 12 losses")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("pytorch", "hf_trainer.py", "--folder", self.root / "trainer", "--bad-data", 1,
                             text="index out of range")
         self.saw("torch transformers", "exception of a rank", "named")
 
+    @frameworks.on_slurm
     def test_a_killed_rank(self):
         folder = self.root / "trainer"
         job = self.assert_goes_on("pytorch", "hf_trainer.py", "--folder", folder, "--steps", 400,
@@ -135,18 +168,21 @@ class Trainer(frameworks.Framework):
 class DeepSpeed(frameworks.Framework):
     ENVIRONMENT = "torch"
 
+    @frameworks.on_slurm
     def test_zero_1(self):
         job = self.trains("deepspeed", "deepspeed_loop.py")
         self.assert_losses(job, range(2), 20)
         self.saw("torch deepspeed", "ZeRO 1 over gloo",
                  "2 ranks; 20 losses of each. The first run compiles DeepSpeed's shared-memory operator, 100 s")
 
+    @frameworks.on_slurm
     def test_a_killed_rank(self):
         folder = self.root / "state"
         self.assert_goes_on("deepspeed", "deepspeed_loop.py", "--steps", 40, "--folder", folder,
                             checkpoint=lambda: (folder / "latest").exists())
         self.saw("torch deepspeed", "kill of a rank", "generation 2 resumes from DeepSpeed's checkpoint")
 
+    @frameworks.on_slurm
     def test_the_exception_of_a_rank(self):
         self.assert_culprit("deepspeed", "deepspeed_loop.py", "--bad-data", 1, text="is out of bounds")
         self.saw("torch deepspeed", "exception of a rank", "named")
@@ -211,12 +247,14 @@ class Measured(frameworks.Framework):
         for points in self.daemon.series(job, "data_wait_seconds").values():
             self.assertGreater(sorted(point[3] for point in points)[len(points) // 2], 0.04)
 
+    @frameworks.on_slurm
     def test_lightning(self):
         job = self.trains("lightning", "lightning_tips.py", nodes=2, environment=frameworks.MEASURED)
         for points in self.assert_losses(job, range(4), 8).values():
             self.assertEqual(len(points), 8)  # 1,024 images in 32s over 4 ranks, two batches a step, two epochs
         self.saw("torch lightning", "ddp with LOCKSTEP_PYTHON_HOOKS=measure", "2 × 2 ranks; 8 of 8 optimizer steps of each")
 
+    @frameworks.on_slurm
     def test_transformers(self):
         job = self.trains("pytorch", "hf_trainer.py", "--folder", self.root / "trainer", environment=frameworks.MEASURED)
         self.assert_losses(job, range(2), 12)

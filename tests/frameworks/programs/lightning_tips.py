@@ -7,6 +7,7 @@ import argparse
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.environments import LightningEnvironment, SLURMEnvironment
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
@@ -16,6 +17,7 @@ parser.add_argument("--strategy", default="ddp")
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--folder", default="")
 parser.add_argument("--bad-data", type=int, default=-1)
+parser.add_argument("--environment", default="", help="slurm or lightning: not the one that Lightning finds")
 
 
 class Classifier(pl.LightningModule):
@@ -42,7 +44,9 @@ def main():
     images = torch.randn(1024, 64)
     data = TensorDataset(images, images[:, :10].argmax(1))
     checkpoints = pl.callbacks.ModelCheckpoint(dirpath=args.folder, save_last=True) if args.folder else None
-    trainer = pl.Trainer(accelerator="cpu", devices=args.devices, num_nodes=args.nodes, strategy=args.strategy,
+    environments = {"slurm": SLURMEnvironment, "lightning": LightningEnvironment}
+    plugins = [environments[args.environment]()] if args.environment else None
+    trainer = pl.Trainer(accelerator="cpu", devices=args.devices, num_nodes=args.nodes, strategy=args.strategy, plugins=plugins,
                          max_epochs=args.epochs, accumulate_grad_batches=2, logger=False, log_every_n_steps=1,
                          callbacks=[checkpoints] if checkpoints else None, enable_checkpointing=bool(args.folder))
     # ckpt_path "last": the newest if there is one.
