@@ -1,26 +1,30 @@
 #include "job/collective/gloo.hpp"
 
+#include "job/collective/call.hpp"
+#include "job/collective/reduction.hpp"
+
+#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+#include <gloo/types.h>
 #include <signal.h>
 
 #include <csignal>
+#include <cstring>
 #include <exception>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace {
-
-// Operations carry a tag so that two of them never mix; they run one at a time here, so one tag
-// per kind is enough.
-constexpr std::uint32_t kReduceTag = 1;
-constexpr std::uint32_t kBroadcastTag = 2;
-constexpr std::uint32_t kBarrierTag = 3;
 
 // Carries an Error through Gloo's code, which knows only exceptions; caught in guarded().
 class StoreFailed final : public std::exception {
@@ -33,18 +37,20 @@ class StoreFailed final : public std::exception {
     Error error_;
 };
 
-// Runs Gloo code, whose failures are exceptions.
+// Runs Gloo code, whose failures are exceptions. `what`: in front of the message, if any.
 template <class Function>
-Status guarded(const char* what, Function&& function) {
+Status guarded(std::string_view what, Function&& function) {
     try {
         std::forward<Function>(function)();
         return {};
     } catch (const StoreFailed& failed) {
-        return fail(failed.error().in(what));
+        return fail(what.empty() ? failed.error() : failed.error().in(what));
     } catch (const std::exception& failed) {
-        const std::string text = failed.what();
-        const bool late = text.find("imed out") != std::string::npos;
-        return fail(late ? Errc::timed_out : Errc::unavailable, std::string{what} + ": " + text);
+        Error error{Errc::unavailable, failed.what()};
+        if (error.message.find("imed out") != std::string::npos) {
+            error.code = Errc::timed_out;
+        }
+        return fail(what.empty() ? std::move(error) : std::move(error).in(what));
     }
 }
 
@@ -83,6 +89,13 @@ class StoreAdapter final : public gloo::rendezvous::Store {
     std::chrono::milliseconds timeout_;
 };
 
+// A call has another tag (CollectiveCall::tag).
+constexpr std::uint32_t kAgreeTag = 0;
+// Slots of our own operations beside those of Gloo's (gloo/types.h).
+constexpr std::uint8_t kSendSlot = 0x40;
+constexpr std::uint8_t kReduceScatterSlot = 0x41;
+constexpr std::size_t kKnownCalls = 4096;
+
 class GlooCommunicator final : public Communicator {
   public:
     GlooCommunicator(std::shared_ptr<gloo::rendezvous::Context> context,
@@ -91,53 +104,201 @@ class GlooCommunicator final : public Communicator {
 
     std::int32_t rank() const override { return context_->rank; }
     std::int32_t size() const override { return context_->size; }
+    Device device() const override { return Device::cpu; }
 
-    Status all_reduce_sum(std::span<float> values) override {
-        if (values.empty()) {
-            return {};
-        }
-        return guarded("all-reduce", [&] {
+  private:
+    using Kind = CollectiveCall::Kind;
+
+    Status do_all_reduce(Buffer values, ReduceOp op, Stream /*stream*/) override {
+        return agreed(Kind::all_reduce, values, op, 0, [&](std::uint32_t tag) {
             gloo::AllreduceOptions options{context_};
-            options.setOutput(values.data(), values.size());
+            with_type(values, [&](auto* data) { options.setOutput(data, values.count); });
             options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-            options.setTag(kReduceTag);
-            options.setReduceFunction([](void* out, const void* a, const void* b, std::size_t n) {
-                auto* sum = static_cast<float*>(out);
-                const auto* left = static_cast<const float*>(a);
-                const auto* right = static_cast<const float*>(b);
-                for (std::size_t i = 0; i < n; ++i) {
-                    sum[i] = left[i] + right[i];
-                }
-            });
+            options.setTag(tag);
+            options.setReduceFunction(reduce_function(values.type, op));
             gloo::allreduce(options);
+            if (op == ReduceOp::average) {
+                divide(values.data, values.count, values.type, size());
+            }
         });
     }
 
-    Status broadcast(std::span<std::byte> bytes, std::int32_t root) override {
-        if (bytes.empty()) {
-            return {};
-        }
-        return guarded("broadcast", [&] {
-            gloo::BroadcastOptions options{context_};
-            options.setOutput(reinterpret_cast<char*>(bytes.data()), bytes.size());
+    Status do_reduce(Buffer values, std::int32_t root, ReduceOp op, Stream /*stream*/) override {
+        return agreed(Kind::reduce, values, op, root, [&](std::uint32_t tag) {
+            // The others' result is a place to work in.
+            std::vector<std::byte> scratch(root == rank() ? 0 : values.bytes());
+            gloo::ReduceOptions options{context_};
+            with_type(values, [&](auto* data) {
+                options.setInput(data, values.count);
+                options.setOutput(
+                    scratch.empty() ? data : reinterpret_cast<decltype(data)>(scratch.data()),
+                    values.count);
+            });
             options.setRoot(root);
-            options.setTag(kBroadcastTag);
+            options.setTag(tag);
+            options.setReduceFunction(reduce_function(values.type, op));
+            gloo::reduce(options);
+            if (op == ReduceOp::average && root == rank()) {
+                divide(values.data, values.count, values.type, size());
+            }
+        });
+    }
+
+    Status do_broadcast(Buffer values, std::int32_t root, Stream /*stream*/) override {
+        return agreed(Kind::broadcast, values, ReduceOp::sum, root, [&](std::uint32_t tag) {
+            gloo::BroadcastOptions options{context_};
+            options.setOutput(static_cast<char*>(values.data), values.bytes());
+            options.setRoot(root);
+            options.setTag(tag);
             gloo::broadcast(options);
         });
     }
 
-    Status barrier() override {
-        return guarded("barrier", [&] {
+    Status do_all_gather(ConstBuffer mine, Buffer all, Stream /*stream*/) override {
+        return agreed(Kind::all_gather, mine, ReduceOp::sum, 0, [&](std::uint32_t tag) {
+            auto* place =
+                static_cast<char*>(all.data) + static_cast<std::size_t>(rank()) * mine.bytes();
+            std::memmove(place, mine.data, mine.bytes());
+            gather(static_cast<char*>(all.data), mine.bytes(), tag);
+        });
+    }
+
+    // Around the ring: the share that ends here began at the rank to the right, and everybody that
+    // it passes adds its own.
+    Status do_reduce_scatter(ConstBuffer all, Buffer mine, ReduceOp op,
+                             Stream /*stream*/) override {
+        return agreed(Kind::reduce_scatter, mine, op, 0, [&](std::uint32_t tag) {
+            const std::int32_t ranks = size();
+            const auto share = [&](std::int32_t of) {
+                return static_cast<const std::byte*>(all.data) +
+                       static_cast<std::size_t>((of + 2 * ranks) % ranks) * mine.bytes();
+            };
+            const ReduceFunction add = reduce_function(mine.type, op);
+            const auto slot = gloo::Slot::build(kReduceScatterSlot, tag);
+            std::vector<std::byte> passing(share(rank() - 1), share(rank() - 1) + mine.bytes());
+            auto out = context_->createUnboundBuffer(passing.data(), passing.size());
+            auto in = context_->createUnboundBuffer(mine.data, mine.bytes());
+            for (std::int32_t step = 0; step + 1 < ranks; ++step) {
+                in->recv((rank() + ranks - 1) % ranks, slot);
+                out->send((rank() + 1) % ranks, slot);
+                in->waitRecv();
+                out->waitSend();
+                add(mine.data, mine.data, share(rank() - step - 2), mine.count);
+                if (step + 2 < ranks) {
+                    std::memcpy(passing.data(), mine.data, mine.bytes());
+                }
+            }
+            if (op == ReduceOp::average) {
+                divide(mine.data, mine.count, mine.type, ranks);
+            }
+        });
+    }
+
+    // Two ranks cannot ask all others: a send that is awaited with another size meets nobody, and
+    // both are told that the other one was silent.
+    Status do_send(ConstBuffer values, std::int32_t to, Stream /*stream*/) override {
+        return guarded("", [&] {
+            // Gloo's buffers are for both directions; a send only reads.
+            auto buffer =
+                context_->createUnboundBuffer(const_cast<void*>(values.data), values.bytes());
+            buffer->send(to, pair_slot(values));
+            buffer->waitSend();
+        });
+    }
+    Status do_recv(Buffer values, std::int32_t from, Stream /*stream*/) override {
+        return guarded("", [&] {
+            auto buffer = context_->createUnboundBuffer(values.data, values.bytes());
+            buffer->recv(from, pair_slot(values));
+            buffer->waitRecv();
+        });
+    }
+
+    Status do_barrier(Stream /*stream*/) override {
+        return agreed(Kind::barrier, {}, ReduceOp::sum, 0, [&](std::uint32_t tag) {
             gloo::BarrierOptions options{context_};
-            options.setTag(kBarrierTag);
+            options.setTag(tag);
             gloo::barrier(options);
         });
     }
 
-  private:
+    // Gloo's one way to end the operations of other threads: a wait that is too long closes every
+    // connection of the context and tells all who wait.
+    void do_abort() override {
+        std::byte nothing{};
+        static_cast<void>(guarded("", [&] {
+            auto buffer = context_->createUnboundBuffer(&nothing, sizeof nothing);
+            buffer->waitRecv(std::chrono::milliseconds{1});
+        }));
+    }
+
+    static std::uint64_t pair_slot(ConstBuffer values) {
+        CollectiveCall call;
+        call.kind = static_cast<std::uint64_t>(Kind::send);
+        call.type = static_cast<std::uint64_t>(values.type);
+        call.count = values.count;
+        return gloo::Slot::build(kSendSlot, call.tag());
+    }
+
+    // Gloo wants the size of a value, by its type.
+    template <class Function>
+    static void with_type(Buffer values, Function&& function) {
+        switch (size_of(values.type)) {
+            case 1:
+                return function(static_cast<std::uint8_t*>(values.data));
+            case 2:
+                return function(static_cast<std::uint16_t*>(values.data));
+            case 4:
+                return function(static_cast<std::uint32_t*>(values.data));
+            default:
+                return function(static_cast<std::uint64_t*>(values.data));
+        }
+    }
+
+    // `all` has this rank's part in its place already.
+    void gather(char* all, std::size_t bytes, std::uint32_t tag) {
+        gloo::AllgatherOptions options{context_};
+        options.setOutput(all, bytes * static_cast<std::size_t>(size()));
+        options.setTag(tag);
+        gloo::allgather(options);
+    }
+
+    // The first time that this rank makes such a call, it asks what call the others make: a
+    // training that differs from rank to rank is found at its first step, by name, and the steps
+    // after that do not pay for it.
+    template <class Function>
+    Status agreed(Kind kind, ConstBuffer values, ReduceOp op, std::int32_t root,
+                  Function&& function) {
+        const CollectiveCall call{
+            static_cast<std::uint64_t>(kind), static_cast<std::uint64_t>(values.type),
+            static_cast<std::uint64_t>(op), values.count, static_cast<std::uint64_t>(root)};
+        if (!known_.contains(call)) {
+            std::vector<CollectiveCall> calls(static_cast<std::size_t>(size()));
+            calls[static_cast<std::size_t>(rank())] = call;
+            const Status asked = guarded("", [&] {
+                gather(reinterpret_cast<char*>(calls.data()), sizeof(CollectiveCall), kAgreeTag);
+            });
+            if (!asked) {
+                return asked;
+            }
+            for (std::size_t other = 0; other < calls.size(); ++other) {
+                if (calls[other] != call) {
+                    return fail(Errc::conflict,
+                                "rank " + std::to_string(rank()) + " calls " + call.text() +
+                                    ", rank " + std::to_string(other) + " " + calls[other].text());
+                }
+            }
+            if (known_.size() >= kKnownCalls) {
+                known_.clear();  // on every rank at the same call
+            }
+            known_.insert(call);
+        }
+        return guarded("", [&] { function(call.tag()); });
+    }
+
     // The context's connections end before the device whose thread serves them.
     std::shared_ptr<gloo::transport::Device> device_;
     std::shared_ptr<gloo::rendezvous::Context> context_;
+    std::set<CollectiveCall> known_;  // that all ranks have made alike
 };
 
 // Gloo writes without MSG_NOSIGNAL: the first write after a peer has left would kill this process
@@ -150,15 +311,31 @@ void outlive_lost_peers() {
     }
 }
 
-// One rank: every operation is already done. Gloo's connectFullMesh would wait for keys that
-// nobody needs.
+// One rank: every operation is already done, or a copy. Gloo's connectFullMesh would wait for keys
+// that nobody needs.
 class AloneCommunicator final : public Communicator {
   public:
     std::int32_t rank() const override { return 0; }
     std::int32_t size() const override { return 1; }
-    Status all_reduce_sum(std::span<float>) override { return {}; }
-    Status broadcast(std::span<std::byte>, std::int32_t) override { return {}; }
-    Status barrier() override { return {}; }
+    Device device() const override { return Device::cpu; }
+
+  private:
+    Status do_all_reduce(Buffer, ReduceOp, Stream) override { return {}; }
+    Status do_reduce(Buffer, std::int32_t, ReduceOp, Stream) override { return {}; }
+    Status do_broadcast(Buffer, std::int32_t, Stream) override { return {}; }
+    Status do_all_gather(ConstBuffer mine, Buffer all, Stream) override {
+        std::memmove(all.data, mine.data, mine.bytes());
+        return {};
+    }
+    Status do_reduce_scatter(ConstBuffer all, Buffer mine, ReduceOp, Stream) override {
+        std::memmove(mine.data, all.data, all.bytes());
+        return {};
+    }
+    // Refused before: a rank cannot send to itself.
+    Status do_send(ConstBuffer, std::int32_t, Stream) override { return {}; }
+    Status do_recv(Buffer, std::int32_t, Stream) override { return {}; }
+    Status do_barrier(Stream) override { return {}; }
+    void do_abort() override {}
 };
 
 }  // namespace
