@@ -70,6 +70,7 @@ class Site(StateCase):
     def test_gpus_of_a_type(self):
         job = self.accepted("echo $CUDA_VISIBLE_DEVICES", resources={"gpus_per_node": 2, "gpu_type": "h100"})
         self.daemon.wait_state(job, "succeeded")
+        self.assertEqual(self.daemon.rank_log(job, 0), "0,1\n")
         self.assertIn("#SBATCH --gpus-per-node=h100:2\n", self.daemon.text(f"/v1/jobs/{job}/script"))
         number = self.daemon.job(job)["attempts"][0]["scheduler_id"]
         self.assertEqual(self.cluster.job(number)["TresPerNode"], "gres:gpu:h100:2")
