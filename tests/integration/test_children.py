@@ -1,6 +1,7 @@
 """Launch node: every process that a launcher starts is a rank of its own. Real launchers, unmodified
 scripts; what is not installed is skipped aloud."""
 
+import re
 import subprocess
 import sys
 import unittest
@@ -89,12 +90,19 @@ class Children(harness.TestCase):
     def test_mp_spawn_2x2(self):
         done = self.end({"name": "spawn", "framework": "pytorch", "launch": "node",
                          "resources": {"nodes": 2, "ranks_per_node": 2},
-                         "command": [PYTHON, str(FIXTURES / "spawn_digits.py"), "2", "all"]})
+                         "command": [PYTHON, str(FIXTURES / "spawn_digits.py"), "2"]})
         series = self.daemon.series(done["id"])
         self.assertEqual(sorted(series), [0, 1, 2, 3])
         for points in series.values():
             self.assertEqual(len(points), 20)
             self.assertLess(points[-1][3], points[0][3])
+        # Of the ranks that have a log of their own, and of their launchers.
+        attempt = self.daemon.data / "runs" / done["id"] / "a1"
+        text = "".join(path.read_text() for path in sorted(attempt.glob("rank-*.log")))
+        found = re.findall(r"rank (\d) of 4 on node (\d): checksum (\S+)", text)
+        self.assertEqual(sorted((rank, node) for rank, node, _ in found),
+                         [("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")])
+        self.assertEqual(len({checksum for _, _, checksum in found}), 1, "they have not trained together")
 
     @unittest.skipUnless(TORCH, NO_TORCH)
     def test_the_rank_that_raised_is_the_cause_and_not_the_launcher(self):

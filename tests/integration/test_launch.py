@@ -1,10 +1,6 @@
 """Launch node: one process per node, which starts the node's ranks itself."""
 
-import re
-import unittest
-
 import harness
-from harness import FIXTURES, PYTHON
 
 TWO_BY_TWO = {"nodes": 2, "ranks_per_node": 2}
 
@@ -15,11 +11,6 @@ class NodeLaunch(harness.TestCase):
         done = self.daemon.wait_state(job["id"], harness.FINAL, seconds)
         self.assertEqual(done["state"], "succeeded", done)
         return job["id"]
-
-    def every_log(self, job):
-        """Of the ranks that have one of their own, and of their launchers."""
-        attempt = self.daemon.data / "runs" / job / "a1"
-        return "".join(path.read_text() for path in sorted(attempt.glob("rank-*.log")))
 
     def test_there_is_one_process_per_node_and_no_rank_in_its_environment(self):
         job = self.run_to_end(harness.command_job(
@@ -35,36 +26,6 @@ class NodeLaunch(harness.TestCase):
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PADDLE_TRAINER_ID",
                      "LOCKSTEP_RANK", "LOCKSTEP_LOCAL_RANK"):
             self.assertNotIn(name, told)
-
-    @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
-    def test_mp_spawn_trains_on_two_nodes(self):
-        job = self.run_to_end({
-            "name": "spawn", "framework": "pytorch", "launch": "node", "resources": TWO_BY_TWO,
-            "command": [PYTHON, str(FIXTURES / "spawn_digits.py"), "2"]})
-        text = self.every_log(job)
-        found = re.findall(r"rank (\d) of 4 on node (\d): checksum (\S+)", text)
-        self.assertEqual(sorted((r, n) for r, n, _ in found),
-                         [("0", "0"), ("1", "0"), ("2", "1"), ("3", "1")])
-        self.assertEqual(len({checksum for _, _, checksum in found}), 1, found)
-        losses = self.daemon.series(job)
-        self.assertEqual(sorted(losses), [0, 2])  # those with local rank 0 print
-        for points in losses.values():
-            self.assertEqual(len(points), 20)
-            self.assertLess(points[-1][3], points[0][3])
-
-    @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
-    def test_torchrun_as_the_user_s_command(self):
-        # Debian's torch 1.13 under Python 3.11: Std.from_str() finds neither 0 nor 3 any more, since
-        # iterating over a flag leaves out what is no single bit. With 1 torchrun works.
-        job = self.run_to_end({
-            "name": "torchrun", "framework": "pytorch", "launch": "node", "resources": TWO_BY_TWO,
-            "command": [PYTHON, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1",
-                        str(FIXTURES / "ddp_digits.py")]})
-        text = self.every_log(job)
-        # --tee: in the file of the rank, and marked among the lines of the launcher.
-        self.assertEqual(sorted(set(re.findall(r"rank (\d) of 4, local (\d)", text))),
-                         [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")])
-        self.assertEqual(sorted(self.daemon.series(job)), [0, 1, 2, 3])
 
     def test_a_failure_of_the_launcher_is_the_cause(self):
         job = self.daemon.submit(harness.command_job(
