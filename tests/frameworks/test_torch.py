@@ -62,6 +62,15 @@ class Torch(frameworks.Framework):
         self.saw("torch", "kill of a rank", "generation 2 resumes from the script's file")
 
 
+    @frameworks.on_slurm
+    def test_sharded(self):
+        for kind, name in (("fsdp1", "FullyShardedDataParallel"), ("fsdp2", "fully_shard")):
+            job = self.trains("pytorch", "torch_fsdp.py", kind)
+            self.assert_losses(job, range(2), 12)
+            self.assert_logs(job, *(f"rank {rank} of 2 holds 2405 parameters" for rank in range(2)))  # of 4810
+            self.saw("torch", f"{name} on the CPU (gloo)", "2 ranks, each with half of the parameters; 12 losses of each")
+
+
 class Lightning(frameworks.Framework):
     ENVIRONMENT = "torch"
 

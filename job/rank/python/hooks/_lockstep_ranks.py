@@ -136,9 +136,52 @@ def _hook_paddle(module):
     module.init_parallel_env = init_parallel_env
 
 
+def _accelerate_starts(args, alone):
+    """What `accelerate launch` is about to do, said where that is not the job: its configuration file counts where the
+    command line says nothing, and knows nothing of Lockstep."""
+    try:
+        if "LOCKSTEP_RANKS_PER_NODE" not in os.environ:
+            return
+        job = int(os.environ["LOCKSTEP_WORLD_SIZE"])
+        asked = int(getattr(args, "num_processes", 0) or 0)
+        one = alone and job > 1 and not getattr(args, "mpirun_hostfile", None)
+        if not one and asked in (0, job):
+            return
+        config = getattr(args, "config_file", None) or os.path.join(
+            os.environ.get("HF_HOME", os.path.expanduser("~/.cache/huggingface")), "accelerate", "default_config.yaml")
+        source = f" (its configuration: {config})" if os.path.isfile(config) else ""
+        starts = "starts one process, not a group of them" if one else f"is for {asked} processes"
+        print(f"lockstep: accelerate launch {starts}{source}; the job has {job}: --multi_gpu --num_machines, "
+              "--num_processes {world_size} and --machine_rank {node_rank} of its command count before any "
+              "configuration", file=sys.stderr, flush=True)
+        _hello({"world_size": 1 if one else asked}, [])
+    except Exception:
+        pass
+
+
+def _hook_accelerate(module):
+    def wrap(name, alone):
+        prepare = getattr(module, name, None)
+        if prepare is None:
+            return
+
+        def prepared(args, *more, **named):
+            _accelerate_starts(args, alone)
+            return prepare(args, *more, **named)
+
+        for attribute in ("__doc__", "__module__", "__name__", "__qualname__"):
+            setattr(prepared, attribute, getattr(prepare, attribute))
+        prepared.__wrapped__ = prepare
+        setattr(module, name, prepared)
+
+    wrap("prepare_simple_launcher_cmd_env", True)
+    wrap("prepare_multi_gpu_env", False)
+
+
 def install(after_import):
     """Once per process. after_import(name, act): call act(module) once that module is there."""
     if "LOCKSTEP_RANKS_PER_NODE" in os.environ:
         tell(_environment())
     after_import("torch.distributed.distributed_c10d", _hook_torch)
     after_import("paddle.distributed.parallel", _hook_paddle)
+    after_import("accelerate.utils.launch", _hook_accelerate)
