@@ -10,7 +10,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kTopics = 64;
+constexpr std::size_t kTopics = 256;  // one stream for all tabs of a browser
 constexpr std::size_t kReplayPage = 500;
 // What the browser waits before it comes back, milliseconds.
 constexpr std::string_view kRetry = "retry: 2000\n";
@@ -32,7 +32,7 @@ Result<TopicSet> TopicSet::parse(std::string_view text) {
                     "\" is no topic: use jobs, job.<id>, ranks.<id> or steps.<id>.<metric>");
         }
         if (out.topics_.size() > kTopics) {
-            return fail(Errc::invalid, "more than 64 topics");
+            return fail(Errc::invalid, "more than " + std::to_string(kTopics) + " topics");
         }
     }
     return out;

@@ -425,7 +425,7 @@ void add_view_routes(Router& router, const RouteContext& context) {
     route.summary = "Server-sent events of all topics asked for, on one connection.";
     route.query = {
         {"topics", "string",
-         "Comma-separated, at most 64: jobs (default), job.<id>, ranks.<id> (snapshots of the "
+         "Comma-separated, at most 256: jobs (default), job.<id>, ranks.<id> (snapshots of the "
          "first "
          "256 ranks, not resumable), steps.<id>.<metric>[+<metric>…] (the newest complete "
          "step over all ranks, 10 a second at most: faster ones are left out; not resumable)."},

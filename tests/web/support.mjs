@@ -135,7 +135,13 @@ export class Browser {
   async tab(options = {}) {
     const context = await this.browser.newContext({viewport: {width: 1440, height: 900}, reducedMotion: 'reduce', ...options});
     context.setDefaultTimeout(20_000 * kPatience);  // of its other pages too
-    const page = await context.newPage();
+    return this.watched(await context.newPage());
+  }
+  /** Another tab of the same person. */
+  async beside(page) {
+    return this.watched(await page.context().newPage());
+  }
+  async watched(page) {
     await page.exposeFunction('reportViolation', (text) => this.violations.push(text));
     await page.addInitScript(() => {
       document.addEventListener('securitypolicyviolation', (event) => window.reportViolation(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber} ${event.sample}`));

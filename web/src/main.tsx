@@ -19,10 +19,10 @@ import {Gpus} from './pages/gpus';
 import {Rendezvous} from './pages/rendezvous';
 import {Nodes, Queue, System} from './pages/cluster';
 import type {JobPageProps} from './pages/job';
-import {Compare} from './pages/compare';
 import {later} from './ui/later';
 
-const Submit = later<{key?: string}>(() => import('./pages/submit').then((page) => page.Submit));
+const Compare = later<object>(() => import('./pages/seldom').then((pages) => pages.Compare));
+const Submit = later<{key?: string}>(() => import('./pages/seldom').then((pages) => pages.Submit));
 
 const kJobPages = {
   '': Overview,

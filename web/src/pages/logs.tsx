@@ -8,6 +8,7 @@ import {download, fileName} from '../lib/export';
 import type {Job} from '../types';
 import {ApiError, follow, get, good, parameters} from '../state/api';
 import {isOver, throttled, useWork} from '../state/data';
+import {inPlace} from '../state/live';
 import {formatPlace, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, say, Segments, Show, Toggle} from '../ui/basics';
 import type {JobPageProps} from './job';
@@ -129,11 +130,12 @@ export function LogView({job, rank, tail = 2000, begin, height = 560, follow: wa
           }
           at = there?.next ?? at ?? 0;
           loaded.value = true;
-          if (live) {
-            await follow(`v1/jobs/${job.id}/logs${parameters({rank, offset: at, follow: true})}`, {}, stop.signal, (chunk) => {
-              at = at! + chunk.byteLength;
-              add(reader.push(chunk));
-            });
+          if (live && !await inPlace(() => follow(`v1/jobs/${job.id}/logs${parameters({rank, offset: at, follow: true})}`, {}, stop.signal, (chunk) => {
+            at = at! + chunk.byteLength;
+            add(reader.push(chunk));
+          }))) {
+            await new Promise((resolve) => setTimeout(resolve, 1000));
+            continue;  // other tabs follow logs: this one asks
           }
           if (reader.open) add([reader.open]);
           reader = new LineReader();

@@ -1,117 +1,298 @@
-// One stream of events for the whole tab. Whoever wants topics says so; the stream is opened anew with all of them and
-// goes on after the last event it has seen, also after lockstepd or the network was away. A tab that is not seen has none:
-// browsers open at most six connections to one server.
+// One stream of events for all tabs that look at this lockstepd: browsers open at most six connections to one server. The tab
+// that holds a lock has it, with what every tab wants, and passes on what comes; when that tab goes, the lock goes to another,
+// which goes on after the last event. (A shared worker would need a Trusted Types policy, and the page has none.) Where a
+// browser has no locks, and where tabs want more than one stream carries, a tab has a stream of its own. Tabs that are not seen
+// want nothing after 30 s.
 import {signal} from '@preact/signals';
 import {MessageReader, type Message} from '../lib/sse';
 import {ApiError, follow, reach, signedOut} from './api';
 
 export type LiveState = 'idle' | 'connecting' | 'live' | 'waiting';
 export const live = signal<LiveState>('idle');
+/** Counts how often another tab has signed in or out. */
+export const signedElsewhere = signal(0);
 
 interface Subscriber {
   topics: string[];
   take: (message: Message) => void;
   /** The stream was away and is back: what is not resumed (snapshots, steps) is to be asked for again. */
   back?: () => void;
+  /** The stream brings all of it. */
+  has?: boolean;
 }
 
+/** What tabs say to each other. Tabs of two versions of the page may be open: what is unknown is passed over. */
+interface Word {
+  /** To the tab that has the stream. */
+  from?: string;
+  wants?: string[];
+  /** From it: who wants what? What comes; what became of the stream; a tab whose topics it has no room for. */
+  ask?: boolean;
+  messages?: Message[];
+  state?: LiveState;
+  topics?: string[];
+  lastId?: string;
+  full?: string;
+  /** To everybody: signed in or out. */
+  signed?: boolean;
+}
+
+/** Longer than two heartbeats of lockstepd: a connection that is silent for that long is dead. */
+const kSilence = 45_000;
+/** One stream carries 256, and an address of 8 KiB. */
+const kTopics = 160;
+
+const name = `lockstep ${location.pathname}`;
+const locks = navigator.locks as LockManager | undefined;
+const bus = locks && new BroadcastChannel(name);
+const me = bus ? crypto.randomUUID() : '';
 const subscribers = new Set<Subscriber>();
+/** In the tab that has the stream: what the others want. */
+const others = new Map<string, string[]>();
+/** Messages that have been passed on: two streams overlap while topics change. */
+const seen = new Set<string>();
+let alone = !bus;
+let turn: AbortController | undefined;  // the lock is held or waited for
+let leads = false;
+let asleep = document.hidden;
+let told: string | undefined;
 let open: AbortController | undefined;
 let wanted = '';
 let lastId: string | undefined;
 let wasLive = false;
 let failures = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
-/** Longer than two heartbeats of lockstepd: a connection that is silent for that long is dead. */
-const kSilence = 45_000;
+let nap: ReturnType<typeof setTimeout> | undefined;
+let watch: ReturnType<typeof setTimeout> | undefined;
 
-function topicsNow(): string {
-  const all = new Set<string>();
-  const steps = new Map<string, Set<string>>();
-  for (const one of subscribers) {
-    for (const topic of one.topics) {
-      // steps.<id>.<metric>: the metrics of one job go into one topic.
-      const match = /^(steps\.[^.]+)\.(.+)$/.exec(topic);
-      if (!match) {
-        all.add(topic);
-        continue;
-      }
-      const set = steps.get(match[1]!) ?? new Set<string>();
-      match[2]!.split('+').forEach((metric) => set.add(metric));
-      steps.set(match[1]!, set);
-    }
-  }
-  for (const [prefix, metrics] of steps) all.add(`${prefix}.${[...metrics].sort().join('+')}`);
-  return [...all].sort().join(',');
-}
+const say = (word: Word) => bus?.postMessage(word);
 
 function later(milliseconds: number): void {
   clearTimeout(timer);
   timer = setTimeout(refresh, milliseconds);
 }
 
-function refresh(): void {
-  clearTimeout(timer);
-  const topics = document.hidden ? '' : topicsNow();
-  if (open && topics === wanted) return;
-  open?.abort();
-  open = undefined;
-  wanted = topics;
-  if (!topics) {
-    live.value = 'idle';
-    return;
+/** What has become of the stream, here or in the tab that has it. */
+function became(state: LiveState, topics: string[] = []): void {
+  live.value = state;
+  for (const one of [...subscribers]) {
+    const has = state === 'live' && one.topics.every((topic) => topics.includes(topic));
+    if (has && !one.has && wasLive) one.back?.();
+    one.has = has;
   }
-  void run(topics);
+  wasLive ||= state === 'live';
 }
 
-async function run(topics: string): Promise<void> {
+function tell(state: LiveState, topics?: string[]): void {
+  became(state, topics);
+  if (leads) say({state, topics, lastId});
+}
+
+function deliver(messages: Message[], id: string | undefined): void {
+  lastId = id ?? lastId;
+  for (const message of messages) {
+    if (message.id) {
+      if (seen.has(message.id)) continue;
+      if (seen.size > 20_000) seen.clear();
+      seen.add(message.id);
+    }
+    for (const one of [...subscribers]) one.take(message);
+  }
+}
+
+function hangUp(): void {
+  open?.abort();
+  open = undefined;
+  wanted = '';
+}
+
+/** Gives the lock back, or waits for it no longer. */
+function resign(): void {
+  turn?.abort();
+  turn = undefined;
+  leads = false;
+  told = undefined;
+  others.clear();
+  hangUp();
+  became('idle');
+}
+
+function standForLead(steal: boolean): void {
+  const mine = new AbortController();
+  turn = mine;
+  became('connecting');
+  locks!.request(name, steal ? {steal} : {signal: mine.signal}, () => new Promise<void>((resolve) => {
+    if (mine.signal.aborted) return resolve();
+    mine.signal.addEventListener('abort', () => resolve());
+    leads = true;
+    clearTimeout(watch);
+    tell('connecting');
+    say({ask: true});
+    later(20);
+  })).catch(() => undefined).finally(() => {
+    if (turn !== mine) return;
+    resign();  // another tab has taken it
+    later(0);
+  });
+}
+
+/** The tab that has the stream is heard; one that the browser has frozen is not, and loses it. */
+function leaderLives(): void {
+  clearTimeout(watch);
+  if (!asleep && !leads) {
+    watch = setTimeout(() => {
+      if (leads || !turn) return;
+      resign();
+      standForLead(true);
+    }, kSilence + 15_000);
+  }
+}
+
+function allTopics(own: Iterable<string>): string[] {
+  let all = new Set(own);
+  for (const [tab, wants] of others) {
+    const more = new Set([...all, ...wants]);
+    if (more.size > kTopics) {
+      others.delete(tab);
+      say({full: tab});
+    } else all = more;
+  }
+  return [...all].sort();
+}
+
+function refresh(): void {
+  clearTimeout(timer);
+  const own = asleep ? [] : [...new Set([...subscribers].flatMap((one) => one.topics))].sort();
+  if (!alone) {
+    if (!own.length && turn) resign();
+    if (own.length && !turn) {
+      standForLead(false);
+      leaderLives();
+    }
+    if (!leads) {
+      if (told !== own.join()) say({from: me, wants: own});
+      told = own.join();
+      return;
+    }
+  }
+  const topics = allTopics(own);
+  if (!topics.length) {
+    hangUp();
+    tell('idle');
+  } else if (!open || topics.join() !== wanted) void run(topics, open);
+  else if (live.peek() === 'live') tell('live', topics);  // somebody has asked
+}
+
+/** steps.<id>.<metric>: the metrics of one job go into one topic. */
+function address(topics: string[]): string {
+  const all = new Map<string, string>();
+  for (const topic of topics) {
+    const [, job = topic, metric] = /^(steps\.[^.]+)\.(.+)$/.exec(topic) ?? [];
+    all.set(job, metric ? (all.has(job) ? `${all.get(job)}+${metric}` : topic) : topic);
+  }
+  return `v1/events?topics=${encodeURIComponent([...all.values()].join())}`;
+}
+
+/** A stream; the one before, with other topics, ends when this one has begun: nobody misses anything. */
+async function run(topics: string[], before?: AbortController): Promise<void> {
   const stop = new AbortController();
   open = stop;
-  live.value = 'connecting';
+  wanted = topics.join();
+  if (!before) tell('connecting');
   const reader = new MessageReader();
   const decoder = new TextDecoder();
   let silence: ReturnType<typeof setTimeout> | undefined;
-  let silent = false;
   const heard = () => {
     clearTimeout(silence);
-    silence = setTimeout(() => {
-      silent = true;
-      stop.abort();
-    }, kSilence);
+    silence = setTimeout(() => stop.abort(), kSilence);
   };
   try {
     heard();
-    await follow(`v1/events?topics=${encodeURIComponent(topics)}`, lastId === undefined ? {} : {'Last-Event-ID': lastId}, stop.signal,
+    await follow(address(topics), lastId === undefined ? {} : {'Last-Event-ID': lastId}, stop.signal,
       (chunk) => {
         heard();
         const messages = reader.push(decoder.decode(chunk, {stream: true}));
-        lastId = reader.lastId ?? lastId;
-        for (const message of messages) for (const one of [...subscribers]) one.take(message);
+        deliver(messages, reader.lastId);
+        if (others.size) say({messages, lastId});
       },
       () => {
-        live.value = 'live';
+        before?.abort();
         failures = 0;
-        if (wasLive) for (const one of [...subscribers]) one.back?.();
-        wasLive = true;
+        if (open === stop) tell('live', topics);
       });
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
-      clearTimeout(silence);
-      if (open === stop) open = undefined;
-      live.value = 'idle';
-      return;
-    }
-    if (error instanceof ApiError && error.status >= 400 && error.status < 500) failures += 3;
+      if (open === stop) hangUp();
+      tell('idle');
+    } else if (error instanceof ApiError && error.status >= 400 && error.status < 500) failures += 3;
   }
   clearTimeout(silence);
-  if (open !== stop && !silent) return;  // another one has taken over
+  before?.abort();
+  if (open !== stop) {
+    if (open && !stop.signal.aborted) tell('connecting');  // it ended before the next one had begun
+    return;
+  }
   open = undefined;
   failures++;
-  live.value = 'waiting';
+  tell('waiting');
   later(Math.min(10_000, 250 * 2 ** failures) * (0.75 + Math.random() / 2));
 }
 
-document.addEventListener('visibilitychange', () => later(document.hidden ? 30_000 : 0));
+/** Nothing of the stream before counts. */
+function anew(): void {
+  lastId = undefined;
+  wasLive = false;
+  failures = 0;
+  told = undefined;
+  seen.clear();
+  hangUp();
+  later(0);
+}
+
+if (bus) {
+  // Held as long as this tab lives: whoever is given it knows that the tab is gone.
+  void locks!.request(me, () => new Promise(() => undefined));
+  bus.onmessage = ({data: word}: MessageEvent<Word>) => {
+    if (word.signed) {
+      anew();
+      signedElsewhere.value++;
+    }
+    const {from, wants} = word;
+    if (leads) {
+      if (!from || !wants) return;
+      if (!others.has(from)) {
+        void locks!.request(from, () => {
+          others.delete(from);
+          later(0);
+        });
+      }
+      others.set(from, wants);
+      later(20);
+    } else if (!from) {
+      leaderLives();
+      if (word.ask) {
+        told = undefined;
+        later(0);
+      }
+      if (word.full === me) {
+        resign();
+        alone = true;
+        later(0);
+      }
+      if (asleep || alone) return;
+      deliver(word.messages ?? [], word.lastId);
+      if (word.state) became(word.state, word.topics);
+    }
+  };
+}
+
+document.addEventListener('visibilitychange', () => {
+  clearTimeout(nap);
+  nap = setTimeout(() => {
+    asleep = document.hidden;
+    later(0);
+  }, document.hidden ? 30_000 : 0);
+});
 addEventListener('online', () => later(0));
 reach.subscribe(({ok}) => {
   if (ok && live.peek() === 'waiting') later(0);
@@ -119,7 +300,9 @@ reach.subscribe(({ok}) => {
 
 /** Wants topics until the returned function is called. */
 export function listen(topics: string[], take: (message: Message) => void, back?: () => void): () => void {
-  const one: Subscriber = {topics, take, back};
+  // Every metric of steps.<id>.<metric>+<metric> is a topic.
+  const single = topics.flatMap((topic) => topic.split('+').map((metric, i) => (i ? topic.replace(/[^.]*$/, metric) : metric)));
+  const one: Subscriber = {topics: single, take, back};
   subscribers.add(one);
   later(20);
   return () => {
@@ -128,15 +311,18 @@ export function listen(topics: string[], take: (message: Message) => void, back?
   };
 }
 
-/** Signed out, or in as somebody else: nothing of the stream before counts. */
+/** Signed out, or in as somebody else. */
 export function restartStream(): void {
-  lastId = undefined;
-  wasLive = false;
-  failures = 0;
-  wanted = '';
-  later(0);
+  anew();
+  say({signed: true});
 }
-signedOut.subscribe(() => {
-  open?.abort();
-  open = undefined;
-});
+signedOut.subscribe(hangUp);
+
+/** Works while one of three places of all tabs is free; false: none was. Each log that is followed is a connection, too. */
+export async function inPlace(work: () => Promise<void>): Promise<boolean> {
+  if (!locks) return work().then(() => true);
+  for (let i = 0; i < 3; i++) {
+    if (await locks.request(`${name} ${i}`, {ifAvailable: true}, async (place) => place && work().then(() => true))) return true;
+  }
+  return false;
+}

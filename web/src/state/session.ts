@@ -2,7 +2,7 @@
 import {computed, effect, signal} from '@preact/signals';
 import type {Identity} from '../types';
 import {ApiError, forget, get, send, signedOut} from './api';
-import {restartStream} from './live';
+import {restartStream, signedElsewhere} from './live';
 
 export const identity = signal<Identity | null | undefined>(undefined);
 
@@ -43,9 +43,21 @@ export async function signOut(): Promise<void> {
   } finally {
     forget();
     identity.value = null;
+    restartStream();
   }
 }
 
 effect(() => {
   if (signedOut.value > 0 && identity.peek()) identity.value = null;
+});
+
+// One cookie is every tab's: who signs in or out in one does so in all of them.
+signedElsewhere.subscribe((times) => {
+  if (!times) return;
+  forget();
+  const before = identity.peek()?.user;
+  void whoAmI().then(() => {
+    // What is on the page is another person's.
+    if (before && identity.peek() && identity.peek()!.user !== before) location.reload();
+  });
 });
