@@ -1,8 +1,8 @@
 // Which files were synced, in what order with renames and links: this header replaces fsync(2),
-// rename(2) and link(2) of the program that includes it (once, in one source file) by functions
-// that write down what they were called for and then do it. What a file system without a sync may
-// lose is so proven without a power cut: the file's bytes before its name, its name before the call
-// returns.
+// fdatasync(2), rename(2) and link(2) of the program that includes it (once, in one source file) by
+// functions that write down what they were called for and then do it. What a file system without a
+// sync may lose is so proven without a power cut: the file's bytes before its name, its name before
+// the call returns.
 #pragma once
 
 #include <fcntl.h>
@@ -34,6 +34,10 @@ inline std::string path_of_descriptor(int fd) {
 extern "C" inline __attribute__((used)) int fsync(int fd) {
     lockstep::test::sync_log().push_back("sync " + lockstep::test::path_of_descriptor(fd));
     return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+extern "C" inline __attribute__((used)) int fdatasync(int fd) {
+    lockstep::test::sync_log().push_back("sync " + lockstep::test::path_of_descriptor(fd));
+    return static_cast<int>(::syscall(SYS_fdatasync, fd));
 }
 extern "C" inline __attribute__((used)) int rename(const char* from, const char* to) noexcept {
     lockstep::test::sync_log().push_back(std::string{"rename "} + to);

@@ -75,6 +75,10 @@ TEST_F(DatabaseTest, AnIdempotencyKeyGivesTheFirstJobAgain) {
     EXPECT_EQ(again.id, submission(1).append.row.id);
     EXPECT_TRUE(submit(submission(3, "key", "other")).other_body);
     EXPECT_EQ(db_->unfinished()->size(), 1U);
+    SubmitWrite bobs = submission(4, "key");
+    bobs.append.row.user = "bob";
+    EXPECT_FALSE(submit(bobs).repeated) << "each user's keys are the user's own";
+    EXPECT_EQ(db_->unfinished()->size(), 2U);
 }
 
 TEST_F(DatabaseTest, ListsNewestFirstWithFiltersAndAPlaceToGoOn) {
@@ -263,6 +267,17 @@ TEST_F(DatabaseTest, HistoryOfExactlyItsSizeStaysAndOneByteLessCostsOneChunk) {
     EXPECT_EQ(expire(0, 1), 1) << "at most so many at a time";
     EXPECT_EQ(expire(0, 100), 1);
     EXPECT_EQ(db_->history_size()->bytes, 0);
+}
+
+TEST_F(DatabaseTest, AtMostSoManyChunksGoAtATimeForWhateverReasons) {
+    ASSERT_TRUE(db_->begin().has_value());
+    ASSERT_TRUE(
+        db_->add_chunks({JobId{"ls-gone"}, {some_chunk(1, 1000), some_chunk(2, 1000)}, 0, ""})
+            .has_value());
+    const auto gone = db_->expire_history(0, 1.6, 1);  // one is too old, both are too much
+    ASSERT_TRUE(db_->commit().has_value());
+    EXPECT_EQ(gone->chunks, 1);
+    EXPECT_EQ(db_->history_size()->chunks, 1);
 }
 
 TEST_F(DatabaseTest, EventsAfterOneAreThoseBehindIt) {
@@ -470,6 +485,18 @@ TEST_F(DatabaseTest, EndedTokensAreForgottenAfterAWhile) {
         left.insert(row.id);
     }
     EXPECT_EQ(left, (std::set<std::string>{"endless", "expired", "revoked"}));
+}
+
+TEST_F(DatabaseTest, ATokenThatIsRevokedTwiceWasRevokedTheFirstTime) {
+    TokenRow row;
+    row.id = "one";
+    row.sha256 = "h";
+    ASSERT_TRUE(db_->add_token(row).has_value());
+    ASSERT_TRUE(db_->revoke_token("one", 5).has_value());
+    ASSERT_TRUE(db_->revoke_token("one", 9).has_value());
+    const auto rows = db_->tokens();
+    ASSERT_EQ(rows->size(), 1U);
+    EXPECT_EQ(rows->front().revoked_at, 5);
 }
 
 TEST_F(DatabaseTest, AFullDiskIsExhaustedAndHeals) {

@@ -130,6 +130,40 @@ TEST_F(StoreTest, AFullDiskFailsTheWholeGroupAndHealsWithoutARestart) {
     EXPECT_EQ(fatal_, 0);
 }
 
+TEST_F(StoreTest, OneWriteThatFailsFailsAllThatShareItsTransaction) {
+    std::promise<void> all_wait;
+    auto hold = [&]() -> Task<void> {
+        const std::function<Result<bool>(Database&)> wait = [&all_wait](Database&) -> Result<bool> {
+            all_wait.get_future().wait();
+            return true;
+        };
+        EXPECT_TRUE((co_await store_->read<bool>(wait)).has_value());
+    };
+    int refused = 0;
+    int answered = 0;
+    auto one = [&](Seq seq) -> Task<void> {
+        SubmitWrite write = submission(seq);
+        const auto done = co_await store_->submit(std::move(write));
+        refused += done ? 0 : 1;
+        if (++answered == 3) {
+            store_->stop();
+        }
+    };
+    TaskGroup tasks{io_};
+    tasks.spawn("hold", hold());
+    for (const Seq seq : {1, 1, 2}) {  // the second cannot be: the number is taken
+        tasks.spawn("write", one(seq));
+    }
+    net::post(io_, [&all_wait] { all_wait.set_value(); });
+    io_.run();
+    EXPECT_EQ(largest_, 3U);
+    EXPECT_EQ(refused, 3);
+    EXPECT_EQ(fatal_, 1);
+    store_.reset();
+    const auto database = std::move(Database::open(folder_ / "db").value());
+    EXPECT_TRUE(database->events_after(0, 10)->empty());
+}
+
 // What the disk has is not known after an error of SQLite's own: nothing of the transaction stays,
 // no other one is begun, and whoever runs the daemon hears of it once.
 TEST_F(StoreTest, AfterAnErrorOfTheDatabaseNothingIsWrittenAnyMore) {
