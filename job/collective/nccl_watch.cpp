@@ -1,0 +1,104 @@
+#include "job/collective/nccl_watch.hpp"
+
+#include "job/base/text.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kNamedRanks = 8;
+
+// "rank 3", "ranks 3, 5 and 9 others".
+std::string named(const std::vector<std::size_t>& ranks) {
+    std::string out = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedRanks); ++i) {
+        out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    if (ranks.size() > kNamedRanks) {
+        out += " and " + std::to_string(ranks.size() - kNamedRanks) + " others";
+    }
+    return out;
+}
+
+std::string are(const std::vector<std::size_t>& ranks) {
+    return ranks.size() == 1 ? " is " : " are ";
+}
+
+}  // namespace
+
+std::string NcclPosition::encode() const {
+    return std::to_string(called) + " " + std::to_string(done) + " " + std::to_string(error) + " " +
+           (remote ? "1" : "0") + " " + text;
+}
+
+std::optional<NcclPosition> NcclPosition::decode(std::string_view text) {
+    std::int64_t numbers[4] = {};
+    for (std::int64_t& number : numbers) {
+        const auto space = text.find(' ');
+        if (space == std::string_view::npos) {
+            return std::nullopt;
+        }
+        const auto value = to_int(text.substr(0, space));
+        if (!value) {
+            return std::nullopt;
+        }
+        number = *value;
+        text.remove_prefix(space + 1);
+    }
+    return NcclPosition{numbers[0], numbers[1], static_cast<std::int32_t>(numbers[2]),
+                        numbers[3] != 0, std::string{text}};
+}
+
+std::string verdict(const std::vector<std::optional<NcclPosition>>& ranks, std::string_view alarm) {
+    std::vector<std::size_t> silent;
+    std::int64_t most = 0;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (!ranks[rank]) {
+            silent.push_back(rank);
+            continue;
+        }
+        most = std::max(most, ranks[rank]->called);
+        if (ranks[rank]->error != 0 && !ranks[rank]->remote) {
+            return "rank " + std::to_string(rank) + ": " + ranks[rank]->text;
+        }
+    }
+    const std::string noticed = alarm.empty() ? "" : "; " + std::string{alarm};
+    if (!silent.empty()) {
+        return named(silent) + (silent.size() == 1 ? " does" : " do") +
+               " not answer: ended, stopped or cut off" + noticed;
+    }
+    std::vector<std::size_t> behind;
+    std::map<std::string, std::vector<std::size_t>> calls;  // of those that have called most
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank]->called < most) {
+            behind.push_back(rank);
+        } else {
+            calls[ranks[rank]->error == 0 ? ranks[rank]->text : std::string{}].push_back(rank);
+        }
+    }
+    if (!behind.empty()) {
+        return named(behind) + are(behind) + "behind: operation " + std::to_string(most) +
+               " was not called there (" + std::to_string(ranks[behind.front()]->called) +
+               " were)" + noticed;
+    }
+    calls.erase(std::string{});
+    if (calls.size() > 1) {
+        const auto odd = std::min_element(
+            calls.begin(), calls.end(),
+            [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+        const auto other = odd == calls.begin() ? std::next(odd) : calls.begin();
+        return named(odd->second) + " called " + odd->first + " as operation " +
+               std::to_string(most) + ", " + named(other->second) + " " + other->first;
+    }
+    if (most == 0) {
+        return "every rank is there and waits: the network between them" + noticed;
+    }
+    return "every rank waits in operation " + std::to_string(most) +
+           ": a GPU or the network between them" + noticed;
+}
+
+}  // namespace lockstep

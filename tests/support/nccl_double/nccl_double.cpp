@@ -1,0 +1,432 @@
+// A DOUBLE of NCCL and of the CUDA driver for machines without a GPU: the functions that Lockstep
+// calls, over sockets and host memory. What passes with it proves the order of Lockstep's calls and
+// what it does when they fail, and nothing of NCCL itself.
+//
+// Operations are done by a thread of the communicator, in their order; streams and events only say
+// how far it has come. LOCKSTEP_NCCL_DOUBLE, words separated by spaces, makes things go wrong:
+//   version=21000       what ncclGetVersion says
+//   no-init:R           ncclCommInitRank… of rank R never begins to connect
+//   error:R:N:C         operation N (from 1) of rank R ends in the asynchronous error C
+//   stuck:R:N           operation N of rank R is never sent
+//   gpus=N              how many GPUs there are (default 8); driver=C: what cuInit answers
+#include "job/collective/communicator.hpp"
+#include "job/collective/nccl_abi.hpp"
+#include "tests/support/nccl_double/hub.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <thread>
+
+namespace {
+
+using namespace nccl_double;
+using lockstep::Dtype;
+using lockstep::ReduceOp;
+namespace nccl = lockstep::nccl;
+namespace cuda = lockstep::cuda;
+
+// The word's numbers after `name` and each ':' or '='; nothing if there is no such word, or the
+// first of several numbers is not `first`.
+std::vector<long> directive(const std::string& name, long first = -1) {
+    const char* all = std::getenv("LOCKSTEP_NCCL_DOUBLE");
+    std::istringstream words{all == nullptr ? "" : all};
+    for (std::string word; words >> word;) {
+        if (!word.starts_with(name) || word.size() <= name.size() ||
+            (word[name.size()] != ':' && word[name.size()] != '=')) {
+            continue;
+        }
+        std::vector<long> out;
+        std::istringstream numbers{word.substr(name.size() + 1)};
+        for (std::string number; std::getline(numbers, number, ':');) {
+            out.push_back(std::atol(number.c_str()));
+        }
+        if (first < 0 || (!out.empty() && out[0] == first)) {
+            return out;
+        }
+    }
+    return {};
+}
+
+struct Id {
+    char nonce[32];
+    std::uint16_t port;
+};
+
+struct Done {
+    std::atomic<bool> done{false};
+};
+std::mutex streams_mutex;
+std::map<void*, std::shared_ptr<Done>> streams;  // the newest operation on each
+
+struct Operation {
+    Header header;
+    std::vector<char> data;
+    void* out = nullptr;
+    std::shared_ptr<Done> done;
+};
+
+}  // namespace
+
+namespace lockstep::nccl {
+// The name is declared in nccl_abi.hpp.
+struct OpaqueComm {
+    Id id{};
+    std::string group;
+    int rank = 0;
+    int ranks = 0;
+    int ids = 1;
+    int fd = -1;
+    std::mutex mutex;  // guards the rest
+    std::condition_variable changed;
+    std::deque<Operation> queue;
+    long sent = 0;
+    bool stop = false;
+    std::atomic<int> state{kInProgress};
+    std::thread worker;
+};
+}  // namespace lockstep::nccl
+
+namespace {
+
+void connect_comm(nccl::OpaqueComm& comm) {
+    comm.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(comm.id.port);
+    Hello hello;
+    std::memcpy(hello.nonce, comm.id.nonce, sizeof hello.nonce);
+    std::snprintf(hello.group, sizeof hello.group, "%s", comm.group.c_str());
+    hello.rank = comm.rank;
+    hello.ranks = comm.ranks;
+    hello.ids = comm.ids;
+    Header ready;
+    if (::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+        !write_exactly(comm.fd, &hello, sizeof hello) ||
+        !read_exactly(comm.fd, &ready, sizeof ready)) {
+        comm.state = nccl::kRemoteError;
+        return;
+    }
+    comm.state = nccl::kSuccess;
+}
+
+void work(nccl::OpaqueComm& comm) {
+    if (directive("no-init", comm.rank).empty()) {
+        connect_comm(comm);
+    }
+    std::unique_lock lock{comm.mutex};
+    for (;;) {
+        comm.changed.wait(lock, [&] { return comm.stop || !comm.queue.empty(); });
+        if (comm.stop) {
+            return;
+        }
+        Operation operation = std::move(comm.queue.front());
+        comm.queue.pop_front();
+        const long number = ++comm.sent;
+        lock.unlock();
+        const auto error = directive("error", comm.rank);
+        const auto stuck = directive("stuck", comm.rank);
+        bool good = true;
+        if (error.size() == 3 && error[1] == number) {
+            comm.state = static_cast<int>(error[2]);
+            good = false;
+        } else if (stuck.size() == 2 && stuck[1] == number) {
+            good = false;
+        } else if (comm.state == nccl::kSuccess) {
+            Header header = operation.header;
+            good = write_exactly(comm.fd, &header, sizeof header) &&
+                   write_exactly(comm.fd, operation.data.data(), operation.data.size()) &&
+                   read_exactly(comm.fd, &header, sizeof header) &&
+                   header.kind != static_cast<Kind>(kLost) &&
+                   read_exactly(comm.fd, operation.out, header.bytes);
+            if (!good) {
+                comm.state = nccl::kRemoteError;
+            }
+        }
+        lock.lock();
+        if (good) {
+            operation.done->done = true;
+        } else {
+            comm.changed.wait(lock, [&] { return comm.stop; });
+        }
+    }
+}
+
+nccl::Result begin(nccl::Comm* out, Id id, std::string group, int rank, int ranks, int ids) {
+    auto comm = std::make_unique<nccl::OpaqueComm>();
+    comm->id = id;
+    comm->group = std::move(group);
+    comm->rank = rank;
+    comm->ranks = ranks;
+    comm->ids = ids;
+    comm->worker = std::thread{[at = comm.get()] { work(*at); }};
+    *out = comm.release();
+    return nccl::kInProgress;
+}
+
+nccl::Result end(nccl::Comm comm) {
+    {
+        const std::lock_guard lock{comm->mutex};
+        comm->stop = true;
+    }
+    comm->changed.notify_all();
+    ::shutdown(comm->fd, SHUT_RDWR);
+    comm->worker.join();
+    ::close(comm->fd);
+    delete comm;
+    return nccl::kSuccess;
+}
+
+Dtype dtype(nccl::Type type) {
+    switch (type) {
+        case nccl::kU8:
+            return Dtype::u8;
+        case nccl::kI32:
+            return Dtype::i32;
+        case nccl::kI64:
+            return Dtype::i64;
+        case nccl::kF16:
+            return Dtype::f16;
+        case nccl::kF32:
+            return Dtype::f32;
+        case nccl::kF64:
+            return Dtype::f64;
+        case nccl::kBf16:
+            return Dtype::bf16;
+    }
+    return Dtype::u8;
+}
+ReduceOp reduce_op(nccl::Op op) {
+    constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::product, ReduceOp::max, ReduceOp::min,
+                                 ReduceOp::average};
+    return kOps[static_cast<std::size_t>(op)];
+}
+
+nccl::Result put(nccl::Comm comm, void* stream, Kind kind, const void* in, std::size_t in_count,
+                 void* out, std::size_t count, nccl::Type type, nccl::Op op, int peer) {
+    Operation operation;
+    operation.header.kind = kind;
+    operation.header.type = static_cast<std::int32_t>(dtype(type));
+    operation.header.op = static_cast<std::int32_t>(reduce_op(op));
+    operation.header.peer = peer;
+    operation.header.count = count;
+    const auto* bytes = static_cast<const char*>(in);
+    operation.data.assign(bytes, bytes + in_count * lockstep::size_of(dtype(type)));
+    operation.header.bytes = operation.data.size();
+    operation.out = out;
+    operation.done = std::make_shared<Done>();
+    {
+        const std::lock_guard lock{streams_mutex};
+        streams[stream] = operation.done;
+    }
+    {
+        const std::lock_guard lock{comm->mutex};
+        comm->queue.push_back(std::move(operation));
+    }
+    comm->changed.notify_all();
+    return nccl::kSuccess;
+}
+
+}  // namespace
+
+namespace lockstep::cuda {
+struct OpaqueEvent {
+    std::shared_ptr<Done> after;
+};
+}  // namespace lockstep::cuda
+
+#define DOUBLE extern "C" __attribute__((visibility("default")))
+
+DOUBLE nccl::Result ncclGetVersion(int* version) {
+    const auto said = directive("version");
+    *version = said.empty() ? 23203 : static_cast<int>(said[0]);
+    return nccl::kSuccess;
+}
+DOUBLE nccl::Result ncclGetUniqueId(nccl::UniqueId* out) {
+    Id id{};
+    std::random_device random;
+    std::snprintf(id.nonce, sizeof id.nonce, "%08x%08x%08x", random(), random(), random());
+    id.port = start_hub(id.nonce);
+    std::memset(out->internal, 0, sizeof out->internal);
+    std::memcpy(out->internal, &id, sizeof id);
+    return id.port == 0 ? nccl::kSystemError : nccl::kSuccess;
+}
+DOUBLE nccl::Result ncclCommInitRankConfig(nccl::Comm* comm, int ranks, nccl::UniqueId id, int rank,
+                                           nccl::Config* config) {
+    Id mine{};
+    std::memcpy(&mine, id.internal, sizeof mine);
+    return config->blocking != 0 || config->magic != 0xcafebeef
+               ? nccl::kInvalidArgument
+               : begin(comm, mine, "", rank, ranks, 1);
+}
+DOUBLE nccl::Result ncclCommInitRankScalable(nccl::Comm* comm, int ranks, int rank, int count,
+                                             nccl::UniqueId* ids, nccl::Config* /*config*/) {
+    Id mine{};
+    std::memcpy(&mine, ids[0].internal, sizeof mine);
+    return begin(comm, mine, "", rank, ranks, count);
+}
+DOUBLE nccl::Result ncclCommShrink(nccl::Comm comm, int* gone, int count, nccl::Comm* out,
+                                   nccl::Config* /*config*/, int /*flags*/) {
+    std::string group = comm->group + "-";
+    for (int i = 0; i < count; ++i) {
+        group += std::to_string(gone[i]) + ".";
+    }
+    const auto before =
+        std::count_if(gone, gone + count, [&](int rank) { return rank < comm->rank; });
+    return begin(out, comm->id, group, comm->rank - static_cast<int>(before), comm->ranks - count,
+                 1);
+}
+DOUBLE nccl::Result ncclCommRevoke(nccl::Comm comm, int /*flags*/) {
+    ::shutdown(comm->fd, SHUT_RDWR);
+    return nccl::kSuccess;
+}
+DOUBLE nccl::Result ncclCommFinalize(nccl::Comm comm) {
+    const std::lock_guard lock{comm->mutex};
+    return comm->queue.empty() ? nccl::kSuccess : nccl::kInProgress;
+}
+DOUBLE nccl::Result ncclCommDestroy(nccl::Comm comm) {
+    return end(comm);
+}
+DOUBLE nccl::Result ncclCommAbort(nccl::Comm comm) {
+    return end(comm);
+}
+DOUBLE nccl::Result ncclCommGetAsyncError(nccl::Comm comm, nccl::Result* state) {
+    *state = static_cast<nccl::Result>(comm->state.load());
+    return nccl::kSuccess;
+}
+DOUBLE const char* ncclGetErrorString(nccl::Result code) {
+    constexpr const char* kNames[] = {"no error",
+                                      "unhandled cuda error",
+                                      "unhandled system error",
+                                      "internal error",
+                                      "invalid argument",
+                                      "invalid usage",
+                                      "remote process exited or there was a network error",
+                                      "NCCL operation in progress"};
+    return kNames[static_cast<std::size_t>(code)];
+}
+DOUBLE const char* ncclGetLastError(nccl::Comm /*comm*/) {
+    return "said by the NCCL double";
+}
+
+DOUBLE nccl::Result ncclAllReduce(const void* in, void* out, std::size_t count, nccl::Type type,
+                                  nccl::Op op, nccl::Comm comm, void* stream) {
+    return put(comm, stream, Kind::all_reduce, in, count, out, count, type, op, 0);
+}
+DOUBLE nccl::Result ncclReduce(const void* in, void* out, std::size_t count, nccl::Type type,
+                               nccl::Op op, int root, nccl::Comm comm, void* stream) {
+    return put(comm, stream, Kind::reduce, in, count, out, count, type, op, root);
+}
+DOUBLE nccl::Result ncclBroadcast(const void* in, void* out, std::size_t count, nccl::Type type,
+                                  int root, nccl::Comm comm, void* stream) {
+    return put(comm, stream, Kind::broadcast, in, count, out, count, type, nccl::kSum, root);
+}
+DOUBLE nccl::Result ncclAllGather(const void* in, void* out, std::size_t count, nccl::Type type,
+                                  nccl::Comm comm, void* stream) {
+    return put(comm, stream, Kind::all_gather, in, count, out, count, type, nccl::kSum, 0);
+}
+DOUBLE nccl::Result ncclReduceScatter(const void* in, void* out, std::size_t count, nccl::Type type,
+                                      nccl::Op op, nccl::Comm comm, void* stream) {
+    const auto ranks = static_cast<std::size_t>(comm->ranks);
+    return put(comm, stream, Kind::reduce_scatter, in, count * ranks, out, count, type, op, 0);
+}
+DOUBLE nccl::Result ncclSend(const void* in, std::size_t count, nccl::Type type, int peer,
+                             nccl::Comm comm, void* stream) {
+    return put(comm, stream, Kind::send, in, count, nullptr, count, type, nccl::kSum, peer);
+}
+DOUBLE nccl::Result ncclRecv(void* out, std::size_t count, nccl::Type type, int peer,
+                             nccl::Comm comm, void* stream) {
+    return put(comm, stream, Kind::recv, nullptr, 0, out, count, type, nccl::kSum, peer);
+}
+
+DOUBLE cuda::Result cuInit(unsigned /*flags*/) {
+    const auto said = directive("driver");
+    return said.empty() ? cuda::kSuccess : static_cast<cuda::Result>(said[0]);
+}
+DOUBLE cuda::Result cuDriverGetVersion(int* version) {
+    *version = 13000;
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuGetErrorString(cuda::Result code, const char** text) {
+    *text =
+        code == cuda::kNoDevice ? "no CUDA-capable device is detected" : "an error of the double";
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuDeviceGetCount(int* count) {
+    const auto said = directive("gpus");
+    *count = said.empty() ? 8 : static_cast<int>(said[0]);
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuDeviceGet(cuda::Device* device, int index) {
+    *device = index;
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuDevicePrimaryCtxRetain(cuda::Context* context, cuda::Device device) {
+    *context = reinterpret_cast<cuda::Context>(static_cast<std::uintptr_t>(device) + 1);
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device /*device*/) {
+    return cuda::kSuccess;
+}
+namespace {
+thread_local cuda::Context current = nullptr;
+}
+DOUBLE cuda::Result cuCtxGetCurrent(cuda::Context* context) {
+    *context = current;
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuCtxSetCurrent(cuda::Context context) {
+    current = context;
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuMemAlloc_v2(cuda::Pointer* out, std::size_t size) {
+    *out = reinterpret_cast<std::uintptr_t>(std::calloc(size, 1));
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuMemFree_v2(cuda::Pointer pointer) {
+    std::free(reinterpret_cast<void*>(pointer));
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuMemcpyHtoD_v2(cuda::Pointer to, const void* from, std::size_t size) {
+    std::memcpy(reinterpret_cast<void*>(to), from, size);
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuMemcpyDtoH_v2(void* to, cuda::Pointer from, std::size_t size) {
+    std::memcpy(to, reinterpret_cast<const void*>(from), size);
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuEventCreate(cuda::Event* event, unsigned /*flags*/) {
+    *event = new cuda::OpaqueEvent;
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuEventDestroy_v2(cuda::Event event) {
+    delete event;
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuEventRecord(cuda::Event event, void* stream) {
+    const std::lock_guard lock{streams_mutex};
+    event->after = streams[stream];
+    return cuda::kSuccess;
+}
+DOUBLE cuda::Result cuEventQuery(cuda::Event event) {
+    return event->after == nullptr || event->after->done ? cuda::kSuccess : cuda::kNotReady;
+}
+DOUBLE cuda::Result cuStreamIsCapturing(void* /*stream*/, int* status) {
+    *status = 0;
+    return cuda::kSuccess;
+}
