@@ -12,6 +12,7 @@
 #include "job/collective/communicator.hpp"
 #include "job/collective/nccl_abi.hpp"
 #include "tests/support/nccl_double/hub.hpp"
+#include "tests/support/nccl_double/state.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -22,14 +23,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <thread>
 
 namespace {
@@ -38,40 +36,11 @@ using namespace nccl_double;
 using lockstep::Dtype;
 using lockstep::ReduceOp;
 namespace nccl = lockstep::nccl;
-namespace cuda = lockstep::cuda;
-
-// The word's numbers after `name` and each ':' or '='; nothing if there is no such word, or the
-// first of several numbers is not `first`.
-std::vector<long> directive(const std::string& name, long first = -1) {
-    const char* all = std::getenv("LOCKSTEP_NCCL_DOUBLE");
-    std::istringstream words{all == nullptr ? "" : all};
-    for (std::string word; words >> word;) {
-        if (!word.starts_with(name) || word.size() <= name.size() ||
-            (word[name.size()] != ':' && word[name.size()] != '=')) {
-            continue;
-        }
-        std::vector<long> out;
-        std::istringstream numbers{word.substr(name.size() + 1)};
-        for (std::string number; std::getline(numbers, number, ':');) {
-            out.push_back(std::atol(number.c_str()));
-        }
-        if (first < 0 || (!out.empty() && out[0] == first)) {
-            return out;
-        }
-    }
-    return {};
-}
 
 struct Id {
     char nonce[32];
     std::uint16_t port;
 };
-
-struct Done {
-    std::atomic<bool> done{false};
-};
-std::mutex streams_mutex;
-std::map<void*, std::shared_ptr<Done>> streams;  // the newest operation on each
 
 struct Operation {
     Header header;
@@ -230,10 +199,7 @@ nccl::Result put(nccl::Comm comm, void* stream, Kind kind, const void* in, std::
     operation.header.bytes = operation.data.size();
     operation.out = out;
     operation.done = std::make_shared<Done>();
-    {
-        const std::lock_guard lock{streams_mutex};
-        streams[stream] = operation.done;
-    }
+    set_newest(stream, operation.done);
     {
         const std::lock_guard lock{comm->mutex};
         comm->queue.push_back(std::move(operation));
@@ -243,14 +209,6 @@ nccl::Result put(nccl::Comm comm, void* stream, Kind kind, const void* in, std::
 }
 
 }  // namespace
-
-namespace lockstep::cuda {
-struct OpaqueEvent {
-    std::shared_ptr<Done> after;
-};
-}  // namespace lockstep::cuda
-
-#define DOUBLE extern "C" __attribute__((visibility("default")))
 
 DOUBLE nccl::Result ncclGetVersion(int* version) {
     const auto said = directive("version");
@@ -352,81 +310,4 @@ DOUBLE nccl::Result ncclSend(const void* in, std::size_t count, nccl::Type type,
 DOUBLE nccl::Result ncclRecv(void* out, std::size_t count, nccl::Type type, int peer,
                              nccl::Comm comm, void* stream) {
     return put(comm, stream, Kind::recv, nullptr, 0, out, count, type, nccl::kSum, peer);
-}
-
-DOUBLE cuda::Result cuInit(unsigned /*flags*/) {
-    const auto said = directive("driver");
-    return said.empty() ? cuda::kSuccess : static_cast<cuda::Result>(said[0]);
-}
-DOUBLE cuda::Result cuDriverGetVersion(int* version) {
-    *version = 13000;
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuGetErrorString(cuda::Result code, const char** text) {
-    *text =
-        code == cuda::kNoDevice ? "no CUDA-capable device is detected" : "an error of the double";
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuDeviceGetCount(int* count) {
-    const auto said = directive("gpus");
-    *count = said.empty() ? 8 : static_cast<int>(said[0]);
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuDeviceGet(cuda::Device* device, int index) {
-    *device = index;
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuDevicePrimaryCtxRetain(cuda::Context* context, cuda::Device device) {
-    *context = reinterpret_cast<cuda::Context>(static_cast<std::uintptr_t>(device) + 1);
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device /*device*/) {
-    return cuda::kSuccess;
-}
-namespace {
-thread_local cuda::Context current = nullptr;
-}
-DOUBLE cuda::Result cuCtxGetCurrent(cuda::Context* context) {
-    *context = current;
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuCtxSetCurrent(cuda::Context context) {
-    current = context;
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuMemAlloc_v2(cuda::Pointer* out, std::size_t size) {
-    *out = reinterpret_cast<std::uintptr_t>(std::calloc(size, 1));
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuMemFree_v2(cuda::Pointer pointer) {
-    std::free(reinterpret_cast<void*>(pointer));
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuMemcpyHtoD_v2(cuda::Pointer to, const void* from, std::size_t size) {
-    std::memcpy(reinterpret_cast<void*>(to), from, size);
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuMemcpyDtoH_v2(void* to, cuda::Pointer from, std::size_t size) {
-    std::memcpy(to, reinterpret_cast<const void*>(from), size);
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuEventCreate(cuda::Event* event, unsigned /*flags*/) {
-    *event = new cuda::OpaqueEvent;
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuEventDestroy_v2(cuda::Event event) {
-    delete event;
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuEventRecord(cuda::Event event, void* stream) {
-    const std::lock_guard lock{streams_mutex};
-    event->after = streams[stream];
-    return cuda::kSuccess;
-}
-DOUBLE cuda::Result cuEventQuery(cuda::Event event) {
-    return event->after == nullptr || event->after->done ? cuda::kSuccess : cuda::kNotReady;
-}
-DOUBLE cuda::Result cuStreamIsCapturing(void* /*stream*/, int* status) {
-    *status = 0;
-    return cuda::kSuccess;
 }

@@ -153,7 +153,7 @@ TEST_F(NcclWithDouble, EveryOperationReachesTheRightFunctionWithTheRightArgument
         ASSERT_FALSE(host.has_value());
         EXPECT_THAT(host.error().message, HasSubstr("the memory of the host"));
     });
-    EXPECT_THAT(errors, testing::Each(std::nullopt));
+    EXPECT_FALSE(errors[0] || errors[1] || errors[2]);
 }
 
 TEST_F(NcclWithDouble, EveryTypeHasNcclsNumber) {
