@@ -129,7 +129,10 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         return std::nullopt;  // an agent's ticket is checked by the gate
     }
     const auto token = bearer_token(authorization);
-    if (route.scope == Scope::metrics && server_.settings().metrics_open && near_ &&
+    // Who a proxy on this machine speaks for may be anywhere.
+    const bool forwarded =
+        !request_.header("x-forwarded-for").empty() || !request_.header("forwarded").empty();
+    if (route.scope == Scope::metrics && server_.settings().metrics_open && near_ && !forwarded &&
         authorization.empty()) {
         return std::nullopt;  // Prometheus without credentials; a wrong token is still refused
     }

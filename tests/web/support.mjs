@@ -33,7 +33,7 @@ export async function until(ask, what, seconds = 20) {
 }
 
 /** A port that is the same again after a restart: below those that the kernel gives to whoever asks for any. */
-async function quietPort() {
+export async function quietPort() {
   const low = Number(fs.readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s/)[0]);
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * (low - 10_000));
