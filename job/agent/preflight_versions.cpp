@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 
 namespace lockstep {
@@ -97,32 +98,57 @@ std::vector<fs::path> package_folders(const fs::path& program) {
     return out;
 }
 
-// "torch-2.1.0.dist-info", "torch-1.13.1.egg-info" → "2.1.0"; the names of a package's own
-// description.
-std::string package_version(const std::vector<fs::path>& folders, std::string_view package) {
+// What training frameworks are called in pip's lists, and here.
+struct Package {
+    std::string_view name;
+    std::string_view key;
+};
+constexpr std::array<Package, 18> kPackages{{{"torch", "torch"},
+                                             {"tensorflow", "tensorflow"},
+                                             {"tensorflow_cpu", "tensorflow"},
+                                             {"jax", "jax"},
+                                             {"jaxlib", "jaxlib"},
+                                             {"paddlepaddle", "paddle"},
+                                             {"paddlepaddle_gpu", "paddle"},
+                                             {"keras", "keras"},
+                                             {"lightning", "lightning"},
+                                             {"pytorch_lightning", "lightning"},
+                                             {"accelerate", "accelerate"},
+                                             {"transformers", "transformers"},
+                                             {"deepspeed", "deepspeed"},
+                                             {"horovod", "horovod"},
+                                             {"ray", "ray"},
+                                             {"nvidia_nccl_cu11", "nccl"},
+                                             {"nvidia_nccl_cu12", "nccl"},
+                                             {"nvidia_nccl_cu13", "nccl"}}};
+
+// "torch-2.1.0.dist-info", "torch-1.13.1.egg-info" → torch 2.1.0; the names of a package's own
+// description. Every folder is read once: it may be a file server's. The first folder counts.
+std::map<std::string, std::string> package_versions(const std::vector<fs::path>& folders) {
+    std::map<std::string, std::string> out;
     for (const fs::path& folder : folders) {
         std::error_code ec;
         for (fs::directory_iterator at{folder, ec}, last; !ec && at != last; at.increment(ec)) {
             const std::string name = at->path().filename().string();
             const auto dash = name.find('-');
             const auto end = std::min(name.find(".dist-info"), name.find(".egg-info"));
-            if (dash != std::string::npos && end != std::string::npos && end > dash &&
-                std::string_view{name}.substr(0, dash) == package) {
-                return name.substr(dash + 1, end - dash - 1);
+            if (dash == std::string::npos || end == std::string::npos || end <= dash) {
+                continue;
+            }
+            const auto package =
+                std::find_if(kPackages.begin(), kPackages.end(), [&](const Package& one) {
+                    return one.name == std::string_view{name}.substr(0, dash);
+                });
+            if (package != kPackages.end()) {
+                out.try_emplace(std::string{package->key}, name.substr(dash + 1, end - dash - 1));
             }
         }
     }
-    return "";
+    return out;
 }
 
 // What libnccl.so.2 leads to: libnccl.so.2.18.3.
-std::string nccl_version(const fs::path& root, const std::vector<fs::path>& packages,
-                         const std::string& search) {
-    for (const char* name : {"nvidia_nccl_cu12", "nvidia_nccl_cu13", "nvidia_nccl_cu11"}) {
-        if (std::string version = package_version(packages, name); !version.empty()) {
-            return version;
-        }
-    }
+std::string nccl_version(const fs::path& root, const std::string& search) {
     std::vector<fs::path> folders;
     for (const std::string& folder : split(search, ':')) {
         if (!folder.empty()) {
@@ -197,12 +223,11 @@ std::string look_at_versions(const std::filesystem::path& root, const JobSpec& s
     found["cuda"] = cuda_version(root);
     const bool own = spec.container.runtime == ContainerRuntime::apptainer;
     // In the container there are others.
-    const auto packages =
-        own ? std::vector<fs::path>{} : package_folders(program_of(spec, environment));
     if (!own) {
-        found["torch"] = package_version(packages, "torch");
-        found["nccl"] =
-            nccl_version(root, packages, variable(spec, environment, "LD_LIBRARY_PATH"));
+        found.merge(package_versions(package_folders(program_of(spec, environment))));
+        if (found.count("nccl") == 0) {
+            found["nccl"] = nccl_version(root, variable(spec, environment, "LD_LIBRARY_PATH"));
+        }
     } else if (spec.container.image.starts_with('/')) {
         found["container"] = image_digest(spec.container.image);
     }

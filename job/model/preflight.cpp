@@ -219,6 +219,17 @@ std::string title(std::string_view key) {
                              : std::string{key};
 }
 
+// Its ranks meet by what they are made with; of another framework in the same environment they may
+// know nothing.
+bool must_agree(const JobSpec& spec, std::string_view key) {
+    const bool jax = spec.framework == Framework::jax;
+    const bool keras = spec.framework == Framework::keras;
+    return std::find(kMustAgree.begin(), kMustAgree.end(), key) != kMustAgree.end() ||
+           key == to_string(spec.framework) || (keras && key == keras_backend(spec)) ||
+           (key == "jaxlib" && (jax || (keras && keras_backend(spec) == "jax"))) ||
+           (key == "ray" && spec.framework == Framework::command);
+}
+
 void compare_version(const std::vector<PreflightNode>& nodes, const std::string& key,
                      const JobSpec& spec, std::vector<PreflightFinding>& out) {
     std::vector<std::string> values;
@@ -228,8 +239,7 @@ void compare_version(const std::vector<PreflightNode>& nodes, const std::string&
     }
     std::size_t votes = 0;
     const std::string usual = majority(values, votes);
-    const bool must = spec.preflight.require_same_versions &&
-                      std::find(kMustAgree.begin(), kMustAgree.end(), key) != kMustAgree.end();
+    const bool must = spec.preflight.require_same_versions && must_agree(spec, key);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         if (values[i] == usual) {
             continue;

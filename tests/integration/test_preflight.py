@@ -108,6 +108,21 @@ class Preflight(PreflightCase):
         self.assertTrue(found[0]["node"].endswith("-n1"))
         self.assertIn("as 2 of 3 nodes have", found[0]["expected"])
 
+    def test_another_version_of_the_jobs_framework_on_a_node_fails_by_name(self):
+        # Two environments, found by each node's own PATH as after an upgrade that missed one.
+        for name, version in (("new", "2.60.0"), ("old", "2.9.0")):
+            environment = self.tree(name, {f"lib/python3.11/site-packages/ray-{version}.dist-info/METADATA": "",
+                                           "bin/train": "#!/bin/sh\n"})
+            (environment / "bin/train").chmod(0o755)
+        self.spoil("-n1", before=f"export PATH={self.root}/old/bin:$PATH;")
+        self.daemon.stop()
+        self.daemon.preload = {"PATH": f"{self.root}/new/bin:{os.environ['PATH']}"}
+        self.daemon.start()
+        spec = self.job_of(3, recovery={"max_restarts": 0})
+        cause = self.daemon.wait_state(self.daemon.submit({**spec, "command": ["train"]})["id"], "failed")["cause"]
+        self.assertIn("its ray is 2.9.0; expected 2.60.0, as 2 of 3 nodes have", cause["message"])
+        self.assertTrue(cause["node"].endswith("-n1"), cause)
+
     def test_a_bad_nccl_on_one_of_three_nodes_fails_by_name(self):
         good = self.tree("good", {"usr/lib/libnccl.so.2.19.3": ""})
         bad = self.tree("bad", {"usr/lib/libnccl.so.2.18.1": ""})

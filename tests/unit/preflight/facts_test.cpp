@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 
 class FactsTest : public testing::Test {
   protected:
@@ -64,6 +65,24 @@ TEST_F(FactsTest, VersionsAreFoundWithoutLoadingAnything) {
     EXPECT_EQ(versions(spec)["nccl"], "2.19.3") << "torch brings its own";
     write("run/code/.git/refs/heads/main", "3333333333333333333333333333333333333333\n");
     EXPECT_EQ(versions(spec)["code"], "3333333333333333333333333333333333333333");
+}
+
+TEST_F(FactsTest, EachFrameworksVersionIsFoundWhateverItsPackageIsCalled) {
+    write("venv/bin/python", "#!/bin/sh\n");
+    ::chmod((root() / "venv/bin/python").c_str(), 0755);
+    for (const char* name :
+         {"tensorflow_cpu-2.21.0.dist-info", "tensorflow_estimator-2.15.0.dist-info",
+          "jaxlib-0.10.2.dist-info", "paddlepaddle_gpu-3.3.1.dist-info", "keras-3.15.1.dist-info",
+          "ray-2.60.0.dist-info", "raycluster-9.9.dist-info", "numpy-2.1.0.dist-info"}) {
+        write(fs::path{"venv/lib/python3.11/site-packages"} / name / "METADATA", "");
+    }
+    JobSpec spec;
+    spec.command = {"python", "train.py"};
+    auto found = versions(spec);
+    found.erase("lockstep");
+    EXPECT_THAT(found, ElementsAre(Pair("jaxlib", "0.10.2"), Pair("keras", "3.15.1"),
+                                   Pair("paddle", "3.3.1"), Pair("ray", "2.60.0"),
+                                   Pair("tensorflow", "2.21.0")));
 }
 
 TEST_F(FactsTest, WhatIsNotThereIsLeftOut) {

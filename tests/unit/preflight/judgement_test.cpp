@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <limits>
+#include <tuple>
 
 namespace lockstep::test {
 namespace {
@@ -43,6 +44,32 @@ TEST(PreflightJudgement, OnlyWarnsOfVersionsIfTheJobSaysSo) {
     spec.preflight.require_same_versions = false;
     EXPECT_THAT(lines(compare_nodes(nodes, spec)),
                 ElementsAre("n1 versions warn: its NCCL is 2.18.1"));
+}
+
+TEST(PreflightJudgement, TheJobsOwnFrameworkMustBeTheSameAndAnothersIsWarnedOf) {
+    auto nodes = good_nodes(3);
+    for (auto& node : nodes) {
+        node.facts.versions["tensorflow"] = "2.21.0";
+        node.facts.versions["jaxlib"] = "0.10.2";
+    }
+    nodes[1].facts.versions["tensorflow"] = "2.20.0";
+    nodes[2].facts.versions["jaxlib"] = "0.9.0";
+    auto spec = spec_of(3);
+    for (const auto& [framework, tensorflow, jax] :
+         {std::tuple{Framework::tensorflow, "fail", "warn"},
+          std::tuple{Framework::jax, "warn", "fail"}, std::tuple{Framework::keras, "fail", "warn"},
+          std::tuple{Framework::pytorch, "warn", "warn"}}) {
+        spec.framework = framework;
+        EXPECT_THAT(lines(compare_nodes(nodes, spec)),
+                    testing::UnorderedElementsAre(
+                        std::string{"n1 versions "} + tensorflow + ": its tensorflow is 2.20.0",
+                        std::string{"n2 versions "} + jax + ": its jaxlib is 0.9.0"));
+    }
+    spec.framework = Framework::keras;
+    spec.environment["KERAS_BACKEND"] = "jax";
+    EXPECT_THAT(lines(compare_nodes(nodes, spec)),
+                testing::UnorderedElementsAre("n1 versions warn: its tensorflow is 2.20.0",
+                                              "n2 versions fail: its jaxlib is 0.9.0"));
 }
 
 TEST(PreflightJudgement, OnlyWarnsOfAVersionThatIsNotThere) {
