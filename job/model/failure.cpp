@@ -134,6 +134,12 @@ const ExceptionNote* earlier(const ExceptionNote* known, const ExceptionNote& ot
     return key(other) < key(*known) ? &other : known;
 }
 
+// sys.exit(1): not why.
+bool is_number_of_exit(const ExceptionNote& note) {
+    return note.type == "SystemExit" &&
+           note.message.find_first_not_of("-0123456789") == std::string::npos;
+}
+
 // The exception that ended the rank, of all that its processes have told.
 const ExceptionNote* choose(const FailureFacts& facts) {
     const ExceptionNote* own = nullptr;     // of the rank's own process
@@ -159,7 +165,11 @@ const ExceptionNote* choose(const FailureFacts& facts) {
     if (own == nullptr) {
         return others;
     }
-    return others != nullptr && is_any(own->type, kWrappers) ? others : own;
+    if (others == nullptr || !is_any(own->type, kWrappers)) {
+        return own;
+    }
+    const bool has_words = own->type == "SystemExit" && !is_number_of_exit(*own);
+    return has_words && is_number_of_exit(*others) ? own : others;
 }
 
 // What it printed last, without the traceback of a note.

@@ -101,6 +101,7 @@ Cause cause_of(const event::RankExited& exit) {
     const std::string who = exit.launcher
                                 ? "the process that starts the ranks of " + exit.node
                                 : "rank " + std::to_string(exit.rank) + " on " + exit.node;
+    const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
     // SIGTERM: it was told to end while it was on its way out.
     const bool raised = !exit.error_type.empty() && exit.error_type != "SystemExit" &&
                         (exit.signal == 0 || exit.signal == SIGTERM);
@@ -109,7 +110,6 @@ Cause cause_of(const event::RankExited& exit) {
         cause.signal = exit.signal;
         cause.kind = CauseClass::rank_exit;
         cause.message = who + " raised " + exit.error_type;
-        const std::string line = exit.error.substr(0, std::min(exit.error.find('\n'), kErrorLine));
         cause.message += line.empty() ? "" : ": " + line;
     } else if (exit.signal != 0) {
         cause.signal = exit.signal;
@@ -120,6 +120,10 @@ Cause cause_of(const event::RankExited& exit) {
         cause.exit_code = exit.exit_code;
         cause.kind = CauseClass::rank_exit;
         cause.message = who + " exited with code " + std::to_string(exit.exit_code);
+        // sys.exit("no data in …"): the words are why; a number is the code itself.
+        const bool words = exit.error_type == "SystemExit" &&
+                           line.find_first_not_of("-0123456789") != std::string::npos;
+        cause.message += words ? ": " + line : "";
     }
     return cause;
 }

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace lockstep {
 namespace {
 
@@ -33,6 +35,21 @@ TEST(Blame, AnEchoNeverWinsAgainstAFailureOfItsOwn) {
     EXPECT_EQ(others[0]["rank"], 0) << "by the moment they failed";
     EXPECT_EQ(others[1]["failure"], "echo");
     EXPECT_EQ(others[1]["error"], "RuntimeError: Connection closed by peer");
+}
+
+TEST(Blame, TheWordsOfSysExitAreTheCausesAndItsNumberIsTheCode) {
+    for (const auto& [said, words] :
+         {std::pair{"no data in /scratch\nmore", ": no data in /scratch"}, std::pair{"1", ""},
+          std::pair{"-1", ""}, std::pair{"", ""}}) {
+        History h;
+        h.running();
+        auto exit = h.exit(2, 1, 4500);
+        exit.error_type = "SystemExit";
+        exit.error = said;
+        h.must(exit);
+        EXPECT_EQ(due(h.job, h.now).cause.message,
+                  std::string{"rank 2 on n1 exited with code 1"} + words);
+    }
 }
 
 TEST(Blame, TheMomentOfTheFailureCountsNotTheOneOfTheExit) {

@@ -154,6 +154,21 @@ TEST(FailureJudgement, SysExitAfterAThreadDiedIsTheThreads) {
     EXPECT_EQ(failure.at, 1'500);
 }
 
+TEST(FailureJudgement, TheWordsOfSysExitSayMoreThanTheNumberOfAChilds) {
+    // python -m lockstep.ray says who has not joined and stops `ray start`, which exits with 1.
+    ExceptionNote child = note_of("SystemExit", "1", 1'700);
+    child.pid = 8;
+    ExceptionNote own = note_of("SystemExit", "1 of 2 nodes have not joined", 1'600);
+    own.final = child.final = false;
+    EXPECT_EQ(judge_failure(facts_of({own, child})).message, "1 of 2 nodes have not joined");
+    own.message = "1";
+    EXPECT_EQ(judge_failure(facts_of({own, child})).at, 1'700) << "neither says more: the child's";
+    child.type = "ValueError";
+    child.message = "bad batch";
+    own.message = "training failed";
+    EXPECT_EQ(judge_failure(facts_of({own, child})).type, "ValueError");
+}
+
 TEST(FailureJudgement, ARankThatWasFailingWhenItWasStoppedFailedByItself) {
     FailureFacts facts = facts_of({note_of("ValueError", "label 17", 1'000)});
     facts.exit_code = -1;
