@@ -86,6 +86,8 @@ struct Api {
     Result (*ctx_set_current)(Context) = nullptr;
     Result (*mem_alloc)(Pointer*, std::size_t) = nullptr;
     Result (*mem_free)(Pointer) = nullptr;
+    Result (*memcpy_to_gpu)(Pointer, const void*, std::size_t) = nullptr;
+    Result (*memcpy_from_gpu)(void*, Pointer, std::size_t) = nullptr;
     Result (*event_create)(Event*, unsigned) = nullptr;
     Result (*event_destroy)(Event) = nullptr;
     Result (*event_record)(Event, void*) = nullptr;

@@ -120,7 +120,8 @@ Result<CudaDriver> load_cuda(const std::string& path) {
          wanted("cuDevicePrimaryCtxRelease_v2", api.primary_ctx_release),
          wanted("cuCtxGetCurrent", api.ctx_get_current),
          wanted("cuCtxSetCurrent", api.ctx_set_current), wanted("cuMemAlloc_v2", api.mem_alloc),
-         wanted("cuMemFree_v2", api.mem_free), wanted("cuEventCreate", api.event_create),
+         wanted("cuMemFree_v2", api.mem_free), wanted("cuMemcpyHtoD_v2", api.memcpy_to_gpu),
+         wanted("cuMemcpyDtoH_v2", api.memcpy_from_gpu), wanted("cuEventCreate", api.event_create),
          wanted("cuEventDestroy_v2", api.event_destroy), wanted("cuEventRecord", api.event_record),
          wanted("cuEventQuery", api.event_query),
          wanted("cuStreamIsCapturing", api.stream_is_capturing)});

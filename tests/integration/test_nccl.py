@@ -1,0 +1,113 @@
+"""Ranks of real jobs that NCCL joins, its ids over the keys of their generation: with the double of NCCL and of the
+CUDA driver (tests/support/nccl_double), which proves Lockstep's half, and with the real ones where there is a GPU:
+
+    ctest --test-dir build -R integration.nccl --verbose
+
+On one GPU all ranks share it (NCCL_MULTI_RANK_GPU_ENABLE, NCCL 2.30). LOCKSTEP_NCCL_LIBRARY: another libnccl.so.2."""
+
+import ctypes
+import os
+
+import harness
+
+TESTS = harness.BIN.parent / "tests"
+PROGRAM = TESTS / "nccl_rank"
+DOUBLE = TESTS / "nccl_double" / "libnccl.so.2"
+
+
+class Case(harness.TestCase):
+    def setUp(self):
+        if not PROGRAM.exists():
+            self.skipTest("nccl_rank is not built: no Gloo")
+        super().setUp()
+
+    def submit(self, *arguments, ranks=4, **fields):
+        job = harness.command_job("nccl", PROGRAM, *arguments,
+                                  resources={"nodes": 2, "ranks_per_node": ranks // 2}, **fields)
+        return self.daemon.submit(job)["id"]
+
+    def logs(self, job_id, ranks=4):
+        return {rank: self.daemon.rank_log(job_id, rank) for rank in range(ranks)}
+
+    def check_results(self, job_id, ranks=4, steps=10):
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        logs = self.logs(job_id, ranks)
+        self.assertEqual(done["state"], "succeeded", f"{done}\n{logs}")
+        for rank, log in logs.items():
+            self.assertIn("every result was right", log, f"rank {rank}")
+        series = self.daemon.series(job_id)
+        for rank in range(ranks):
+            self.assertEqual([point[0] for point in series[rank]], list(range(1, steps + 1)), f"rank {rank}")
+        return done
+
+
+class WithTheDouble(Case):
+    LIBRARIES = ("--nccl", DOUBLE, "--cuda", DOUBLE)
+
+    def test_four_ranks_meet_over_the_keys_of_their_agents(self):
+        job_id = self.submit(*self.LIBRARIES)
+        self.check_results(job_id)
+
+    def test_a_killed_rank_is_a_new_generation_with_ids_of_its_own(self):
+        job_id = self.submit(*self.LIBRARIES, "--die", "2", "5", recovery={})
+        done = self.check_results(job_id)
+        first, second = done["attempts"][0]["generations"]
+        self.assertEqual((first["cause"]["class"], first["cause"]["rank"]), ("rank_signal", 2), done)
+        self.assertNotIn("cause", second)
+
+    def test_a_rank_killed_while_the_others_initialise_is_the_cause_and_nobody_hangs(self):
+        job_id = self.submit(*self.LIBRARIES, "--die", "1", "0")
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertEqual((done["cause"]["class"], done["cause"]["rank"]), ("rank_signal", 1), done)
+
+    def test_a_library_that_does_not_load_is_said_by_name(self):
+        job_id = self.submit("--nccl", "/no/such/libnccl.so.2", "--cuda", DOUBLE)
+        done = self.daemon.wait_state(job_id, harness.FINAL, 120)
+        self.assertEqual(done["state"], "failed", done)
+        self.assertIn("cannot load /no/such/libnccl.so.2", self.daemon.rank_log(job_id, done["cause"]["rank"]))
+
+
+def real_nccl():
+    """Where the real library is, or None."""
+    named = os.environ.get("LOCKSTEP_NCCL_LIBRARY")
+    wheel = harness.BIN.parent / "cuda" / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    for path in filter(None, (named, wheel, "libnccl.so.2")):
+        try:
+            ctypes.CDLL(str(path))
+            return path
+        except OSError:
+            continue
+    return None
+
+
+class WithARealGpu(Case):
+    def setUp(self):
+        try:
+            driver = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            self.skipTest(f"no GPU: {error}")
+        code = driver.cuInit(0)
+        if code != 0:
+            self.skipTest(f"no GPU: cuInit says {code}")
+        self.library = real_nccl()
+        if self.library is None:
+            self.skipTest("a GPU, but no libnccl.so.2: deploy/install-deps --cuda, or LOCKSTEP_NCCL_LIBRARY")
+        super().setUp()
+
+    def arguments(self):
+        return ("--nccl", self.library, "--floats", "1048576")
+
+    def test_four_ranks_train_on_and_a_killed_one_is_a_new_generation(self):
+        environment = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_DEBUG": "WARN"}
+        job_id = self.submit(*self.arguments(), environment=environment)
+        self.check_results(job_id)
+        print("\n".join(self.logs(job_id).values()))
+        job_id = self.submit(*self.arguments(), "--die", "2", "5", environment=environment, recovery={})
+        done = self.check_results(job_id)
+        self.assertEqual(done["attempts"][0]["generations"][0]["cause"]["rank"], 2)
+        print("\n".join(self.logs(job_id).values()))
+
+
+if __name__ == "__main__":
+    harness.main()
