@@ -162,9 +162,9 @@ void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
     if (const Json* train = in.raw("train")) {
         read_train_config(*train, in.pointer("train"), *spec.train, errors);
     }
-    if (spec.train->strategy == TrainStrategy::single && spec.resources.world_size() > 1) {
-        errors.push_back({in.pointer("train") + "/strategy",
-                          "single is one process: ask for 1 node × 1 rank, or use data_parallel"});
+    if (std::string wrong = check_train_ranks(*spec.train, spec.resources.world_size());
+        !wrong.empty()) {
+        errors.push_back({in.pointer("train") + "/strategy", std::move(wrong)});
     }
 }
 

@@ -48,6 +48,13 @@ std::string words_of(const List& list) {
     return out;
 }
 
+// The native trainer with parameter servers.
+bool has_native_servers(const JobSpec& spec) {
+    return spec.train && spec.train->strategy == TrainStrategy::parameter_server;
+}
+constexpr std::string_view kServersNeeded =
+    "strategy parameter_server needs a role ps and a role worker, the servers and those who train";
+
 // Empty: any name.
 std::vector<std::string_view> role_names(const JobSpec& spec) {
     if (spec.framework == Framework::command) {
@@ -56,7 +63,7 @@ std::vector<std::string_view> role_names(const JobSpec& spec) {
     if (runs_tensorflow(spec)) {
         return {"chief", "worker", "ps", "evaluator"};
     }
-    if (spec.framework == Framework::paddle) {
+    if (spec.framework == Framework::paddle || has_native_servers(spec)) {
         return {"worker", "ps"};
     }
     return {"worker"};
@@ -157,6 +164,10 @@ struct RolesReader {
         if (!runs_tensorflow(spec)) {
             if (spec.framework == Framework::paddle && find(spec.roles, "worker") == nullptr) {
                 errors.push_back({"/roles", "paddle needs at least one worker"});
+            }
+            if (has_native_servers(spec) &&
+                (find(spec.roles, "worker") == nullptr || find(spec.roles, "ps") == nullptr)) {
+                errors.push_back({"/roles", std::string{kServersNeeded}});
             }
             return;
         }
@@ -341,6 +352,9 @@ void read_roles(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
     const std::size_t faults = errors.size();
     read_role_list(in, spec, errors);
     if (errors.size() == faults) {
+        if (has_native_servers(spec) && spec.roles.empty()) {
+            errors.push_back({"/roles", std::string{kServersNeeded}});
+        }
         check_sizes(spec, errors);
     }
 }

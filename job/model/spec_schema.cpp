@@ -1,6 +1,7 @@
 #include "job/model/spec_schema.hpp"
 
 #include "job/base/check.hpp"
+#include "job/model/train_choices.hpp"
 
 #include <algorithm>
 
@@ -73,6 +74,7 @@ void add_spec_fields(const Json& object, const std::string& prefix, std::vector<
 Json parsed_schemas() {
     auto json = parse_json("{" + std::string{spec_schema_text()} + "}");
     LOCKSTEP_CHECK(json.has_value());
+    describe_train_choices((*json)["TrainConfig"]["properties"]);
     return std::move(*json);
 }
 

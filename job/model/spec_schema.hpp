@@ -24,7 +24,8 @@ struct SpecField {
 };
 
 // The schemas by name, as text of a JSON object's members without the braces: JobSpec and what it
-// refers to by #/components/schemas/<name>.
+// refers to by #/components/schemas/<name>. The choices of the trainer are not in it: their rows
+// are in train_choices.hpp.
 std::string_view spec_schema_text();
 // The same, parsed; built once.
 const Json& spec_schemas();

@@ -13,10 +13,22 @@
 
 namespace lockstep {
 
-enum class TrainModel { mnist_convnet, mlp };
-enum class TrainDataset { digits, mnist };
-enum class TrainStrategy { single, data_parallel };
-enum class TrainOptimizer { adam, sgd };
+// The order of the rows in train_choices.cpp.
+enum class TrainModel { mnist_convnet, mlp, alexnet_split, mobilenet_v2, seq2seq, gpt };
+enum class TrainDataset { digits, mnist, cifar10, text };
+enum class TrainStrategy {
+    single,
+    data_parallel,
+    replicated,
+    central_storage,
+    parameter_server,
+    pipeline
+};
+enum class TrainAllReduce { ring, hierarchical, reduce_to_one };
+enum class TrainUpdate { sync, async };
+enum class TrainOptimizer { adam, sgd, adamw, lamb };
+enum class TrainPrecision { fp32, fp16, bf16 };
+enum class TrainSchedule { constant, cosine, linear };
 // train: batch statistics, moving averages updated. eval: the moving averages are used as they
 // are and stay constant, which makes a step independent of how a batch is split over ranks.
 enum class NormMode { train, eval };
@@ -24,19 +36,30 @@ enum class NormMode { train, eval };
 struct TrainConfig {
     TrainModel model = TrainModel::mnist_convnet;
     TrainDataset dataset = TrainDataset::digits;
-    // Folder of the IDX files. mnist: required. digits: where to keep the generated files; empty =
-    // a cache folder beside the checkpoints.
+    // Folder of the files, or the file (text). digits: where to keep the generated files; empty =
+    // a cache folder beside the checkpoints. Required by all others.
     std::string dataset_path;
+    std::int32_t context = 64;            // text only: bytes of a sample
     std::int32_t train_samples = 30'000;  // digits only
     std::int32_t test_samples = 2'000;    // digits only
     TrainStrategy strategy = TrainStrategy::data_parallel;
+    TrainAllReduce all_reduce = TrainAllReduce::ring;  // data_parallel only
+    TrainUpdate update = TrainUpdate::sync;            // parameter_server only
+    std::int32_t stages = 0;         // pipeline only: ranks a model is split over; 0 = all
+    std::int32_t micro_batches = 4;  // pipeline only: parts of a batch
+    std::int32_t replicas = 1;       // of `devices`: "cpu:0,1" are two
     std::int32_t epochs = 2;
     std::int64_t max_steps = 0;    // optimizer steps over all epochs; 0 = no limit but `epochs`
     std::int32_t batch_size = 64;  // samples per rank and micro-step
     double learning_rate = 0.001;
     bool scale_learning_rate = false;  // multiply learning_rate by the number of ranks
     TrainOptimizer optimizer = TrainOptimizer::adam;
-    double momentum = 0.9;  // sgd only
+    double momentum = 0.9;       // sgd only
+    double weight_decay = 0.0;   // adam, sgd: added to the gradient; adamw, lamb: decoupled
+    double gradient_clip = 0.0;  // largest norm of the mean gradient; 0 = no limit
+    TrainSchedule schedule = TrainSchedule::constant;
+    std::int32_t warmup_steps = 0;  // steps over which the rate grows from 0 to learning_rate
+    TrainPrecision precision = TrainPrecision::fp32;
     std::int64_t seed = 0;
     std::int32_t accumulate = 1;  // micro-steps per optimizer step
     double dropout = 0.5;
@@ -52,7 +75,11 @@ struct TrainConfig {
 std::string_view to_string(TrainModel value);
 std::string_view to_string(TrainDataset value);
 std::string_view to_string(TrainStrategy value);
+std::string_view to_string(TrainAllReduce value);
+std::string_view to_string(TrainUpdate value);
 std::string_view to_string(TrainOptimizer value);
+std::string_view to_string(TrainPrecision value);
+std::string_view to_string(TrainSchedule value);
 std::string_view to_string(NormMode value);
 
 // Reads the object at `pointer` (RFC 6901) into `config`; absent fields keep their values. Every
@@ -60,6 +87,10 @@ std::string_view to_string(NormMode value);
 // "not available yet", and fields that would have no effect with the others as they are.
 void read_train_config(const Json& object, const std::string& pointer, TrainConfig& config,
                        std::vector<FieldError>& errors);
+
+// What is wrong with this strategy for a job of so many ranks; empty: nothing. The roles of servers
+// and workers are checked with the roles.
+std::string check_train_ranks(const TrainConfig& config, std::int32_t ranks);
 
 // The whole configuration, defaults filled in, without the fields that have no effect;
 // read_train_config() of it gives the same value.

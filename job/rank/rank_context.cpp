@@ -23,6 +23,12 @@ Status read_number(const Environment& environment, const std::string& name, std:
     return {};
 }
 
+// torchrun and its likes set all four.
+bool is_launched(const Environment& environment) {
+    return environment("RANK") && environment("WORLD_SIZE") && environment("MASTER_ADDR") &&
+           environment("MASTER_PORT");
+}
+
 }  // namespace
 
 std::optional<std::string> process_environment(const std::string& name) {
@@ -40,15 +46,19 @@ Result<RankContext> read_rank_context(const Environment& environment) {
     context.checkpoint_directory = environment("LOCKSTEP_CHECKPOINT_DIR").value_or("");
     context.address = environment("LOCKSTEP_ADDRESS").value_or("");
     context.job_id = environment("LOCKSTEP_JOB_ID").value_or("");
-    if (!context.managed()) {
+    context.role = environment("LOCKSTEP_ROLE").value_or("");
+    if (!context.managed() && !is_launched(environment)) {
         return context;
     }
+    context.master_address = environment("MASTER_ADDR").value_or("");
+    context.store_elsewhere = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
     struct Number {
         const char* name;
         std::int64_t min;
         std::int64_t max;
         std::int32_t* target;
     };
+    std::int32_t restarts = 0;
     const Number numbers[] = {
         {"WORLD_SIZE", 1, limits::kRanks, &context.world_size},
         {"RANK", 0, limits::kRanks - 1, &context.rank},
@@ -56,7 +66,9 @@ Result<RankContext> read_rank_context(const Environment& environment) {
         {"LOCAL_RANK", 0, limits::kRanksPerNode - 1, &context.local_rank},
         {"NODE_RANK", 0, limits::kNodes - 1, &context.node_rank},
         {"LOCKSTEP_ATTEMPT", 1, INT32_MAX, &context.attempt},
+        {"TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, &restarts},
         {"LOCKSTEP_GENERATION", 1, INT32_MAX, &context.generation},
+        {"MASTER_PORT", 1, 65'535, &context.master_port},
     };
     for (const Number& number : numbers) {
         const Status read =
@@ -64,6 +76,9 @@ Result<RankContext> read_rank_context(const Environment& environment) {
         if (!read) {
             return fail(read.error());
         }
+    }
+    if (!context.managed()) {
+        context.generation = restarts + 1;
     }
     if (context.rank >= context.world_size) {
         return fail(Errc::invalid, "RANK " + std::to_string(context.rank) +

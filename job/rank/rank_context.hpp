@@ -24,6 +24,11 @@ struct RankContext {
     std::string train_config;          // path of the JSON file that holds `train`
     std::string checkpoint_directory;  // shared by all ranks and attempts; empty = none
     std::string address;               // of this node, proven by the agent; empty = loopback
+    std::string role;                  // of this rank in its job: worker, ps, …
+    // Without an agent, of several ranks: where they meet.
+    std::string master_address;
+    std::int32_t master_port = 0;
+    bool store_elsewhere = false;  // torchrun's agent keeps the store there, not rank 0
 
     bool managed() const { return !socket.empty(); }
 };
@@ -33,9 +38,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 // The process's own environment. Not while another thread calls setenv().
 std::optional<std::string> process_environment(const std::string& name);
 
-// Reads RANK, WORLD_SIZE, …, LOCKSTEP_*. Without LOCKSTEP_SOCKET it is one rank alone and the rank
-// variables are not looked at (they may belong to another launcher). invalid: a number that is
-// none, or a rank outside its world.
+// Reads RANK, WORLD_SIZE, …, LOCKSTEP_*. Without LOCKSTEP_SOCKET it is a rank as torchrun starts
+// one if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are all there, and one rank alone otherwise.
+// invalid: a number that is none, or a rank outside its world.
 Result<RankContext> read_rank_context(const Environment& environment = process_environment);
 
 }  // namespace lockstep

@@ -1,69 +1,48 @@
 #include "job/trainer/dataset.hpp"
 
-#include "job/trainer/digits.hpp"
-#include "job/trainer/idx_file.hpp"
-
-#include <algorithm>
-#include <string>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 namespace lockstep {
 
-Result<ImageSet> load_images(const std::filesystem::path& folder, const std::string& prefix) {
-    Result<IdxFile> images = read_idx(folder / (prefix + "-images-idx3-ubyte"), 3);
-    if (!images) {
-        return fail(std::move(images).error());
-    }
-    const std::filesystem::path labels_path = folder / (prefix + "-labels-idx1-ubyte");
-    Result<IdxFile> labels = read_idx(labels_path, 1);
-    if (!labels) {
-        return fail(std::move(labels).error());
-    }
-    if (labels->sizes[0] != images->sizes[0]) {
-        return fail(Errc::invalid, labels_path.string() + ": " + std::to_string(labels->sizes[0]) +
-                                       " labels for " + std::to_string(images->sizes[0]) +
-                                       " images");
-    }
-    const auto highest = *std::max_element(labels->values.begin(), labels->values.end());
-    if (highest >= kClasses) {
-        return fail(Errc::invalid,
-                    labels_path.string() + ": label " + std::to_string(highest) + ", must be 0..9");
-    }
-    ImageSet set;
-    set.count = images->sizes[0];
-    set.rows = images->sizes[1];
-    set.columns = images->sizes[2];
-    set.pixels = std::move(images->values);
-    set.labels = std::move(labels->values);
+std::size_t Column::elements() const {
+    return static_cast<std::size_t>(
+        std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{}));
+}
+
+SampleSet image_samples(std::vector<std::int64_t> shape, std::vector<std::uint8_t> pixels,
+                        std::vector<std::uint8_t> labels) {
+    using Bytes = const std::vector<std::uint8_t>;
+    SampleSet set;
+    set.count = static_cast<std::uint32_t>(labels.size());
+    set.input.type = ColumnType::scaled;
+    set.input.shape = std::move(shape);
+    set.input.bytes = std::make_shared<Bytes>(std::move(pixels));
+    set.input.stride = set.input.elements();
+    set.target.type = ColumnType::index;
+    set.target.bytes = std::make_shared<Bytes>(std::move(labels));
+    set.target.stride = 1;
     return set;
 }
 
 Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::path& cache) {
-    std::filesystem::path folder = config.dataset_path;
-    if (config.dataset == TrainDataset::digits) {
-        if (folder.empty()) {
-            // The sizes are in the name: jobs with different sizes share a cache.
-            folder = cache / ("digits-" + std::to_string(config.train_samples) + "-" +
-                              std::to_string(config.test_samples));
+    const auto load = [&]() -> Result<Dataset> {
+        switch (config.dataset) {
+            case TrainDataset::digits:
+                return load_digits(config, cache);
+            case TrainDataset::mnist:
+                return load_mnist(config);
+            case TrainDataset::cifar10:
+                return load_cifar10(config);
+            case TrainDataset::text:
+                return load_text(config);
         }
-        const Status made = make_digits(folder, static_cast<std::uint32_t>(config.train_samples),
-                                        static_cast<std::uint32_t>(config.test_samples));
-        if (!made) {
-            return fail(made.error().in("digits"));
-        }
-    }
-    Dataset data;
-    for (const auto& [prefix, set] : {std::pair{"train", &data.train}, {"t10k", &data.test}}) {
-        Result<ImageSet> loaded = load_images(folder, prefix);
-        if (!loaded) {
-            return fail(std::move(loaded).error().in(to_string(config.dataset)));
-        }
-        if (loaded->rows != kDigitSide || loaded->columns != kDigitSide) {
-            return fail(Errc::invalid, folder.string() + ": images of " +
-                                           std::to_string(loaded->rows) + " × " +
-                                           std::to_string(loaded->columns) + ", must be 28 × 28");
-        }
-        *set = std::move(*loaded);
+        return fail(Errc::internal, "no such data set");
+    };
+    Result<Dataset> data = load();
+    if (!data) {
+        return fail(std::move(data).error().in(to_string(config.dataset)));
     }
     return data;
 }

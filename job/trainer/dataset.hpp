@@ -1,39 +1,71 @@
-// The images a training run uses, whole in memory. Plain values; read-only after loading, so any
-// thread may read.
+// The samples a training run uses, whole in memory, as two typed columns: what the model reads and
+// what it is to answer. Plain values; read-only after loading, so any thread may read.
 #pragma once
 
 #include "job/base/result.hpp"
 #include "job/model/train_config.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep {
 
-struct ImageSet {
-    std::uint32_t count = 0;
-    std::uint32_t rows = 0;
-    std::uint32_t columns = 0;
-    std::vector<std::uint8_t> pixels;  // [count][rows][columns], 0..255
-    std::vector<std::uint8_t> labels;  // [count], 0..9
+// What the stored bytes of a column become in a batch.
+enum class ColumnType {
+    scaled,  // byte / 255 as a float
+    index,   // the byte as a 64-bit integer: a class, a token
+};
 
-    std::size_t image_size() const { return std::size_t{rows} * columns; }
+// One value of `shape` for each sample; sample i begins at byte offset + i · stride. Columns may
+// share their bytes and samples may overlap.
+struct Column {
+    ColumnType type = ColumnType::scaled;
+    // Of one sample. Images: height, width, channels. Text: length. A class: nothing.
+    std::vector<std::int64_t> shape;
+    std::shared_ptr<const std::vector<std::uint8_t>> bytes;
+    std::size_t offset = 0;
+    std::size_t stride = 0;
+
+    // Elements of one sample.
+    std::size_t elements() const;
+    const std::uint8_t* sample(std::size_t index) const {
+        return bytes->data() + offset + index * stride;
+    }
+};
+
+struct SampleSet {
+    std::uint32_t count = 0;
+    Column input;
+    Column target;
 };
 
 struct Dataset {
-    ImageSet train;
-    ImageSet test;
+    SampleSet train;
+    SampleSet test;
+    std::int64_t classes = 10;  // targets are 0..classes − 1
 };
 
-inline constexpr std::int64_t kClasses = 10;
-
-// The two IDX files "<prefix>-images-idx3-ubyte" and "<prefix>-labels-idx1-ubyte" of `folder`.
-// invalid: as read_idx(), or different counts, or a label beyond 9.
-Result<ImageSet> load_images(const std::filesystem::path& folder, const std::string& prefix);
+// `count` images and their classes, both packed.
+SampleSet image_samples(std::vector<std::int64_t> shape, std::vector<std::uint8_t> pixels,
+                        std::vector<std::uint8_t> labels);
 
 // What `config` names; digits are made first if they are not there. `cache` is the folder for
-// generated data when the configuration names none. invalid: also images that are not 28 × 28.
+// generated data when the configuration names none. not_found, invalid: a file is missing,
+// truncated or something else than it should be; the message names it.
 Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::path& cache);
+
+// One file in data/ for each.
+Result<Dataset> load_digits(const TrainConfig& config, const std::filesystem::path& cache);
+Result<Dataset> load_mnist(const TrainConfig& config);
+Result<Dataset> load_cifar10(const TrainConfig& config);
+Result<Dataset> load_text(const TrainConfig& config);
+
+// MNIST's files in `folder`: "<prefix>-images-idx3-ubyte" and "<prefix>-labels-idx1-ubyte", or the
+// same with ".gz". invalid: as read_idx(), or different counts, or a label beyond 9.
+Result<SampleSet> load_idx_images(const std::filesystem::path& folder, const std::string& prefix);
 
 }  // namespace lockstep

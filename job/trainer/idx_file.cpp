@@ -2,7 +2,10 @@
 
 #include "job/base/files.hpp"
 
+#include <zlib.h>
+
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -26,10 +29,42 @@ void append_big_endian(std::string& bytes, std::uint32_t value) {
     }
 }
 
+struct CloseGzip {
+    void operator()(gzFile file) const { gzclose(file); }
+};
+
+// What gzip packed into the file.
+Result<std::string> read_gzip(const std::filesystem::path& path) {
+    const std::unique_ptr<gzFile_s, CloseGzip> file{gzopen(path.c_str(), "rb")};
+    if (!file) {
+        return fail(Errc::not_found, path.string() + ": cannot be opened");
+    }
+    std::string bytes;
+    std::string block(1U << 20U, '\0');
+    for (;;) {
+        const int count = gzread(file.get(), block.data(), static_cast<unsigned>(block.size()));
+        int code = Z_OK;
+        const char* reason = gzerror(file.get(), &code);
+        if (count < 0 || (code != Z_OK && code != Z_STREAM_END)) {
+            return fail(Errc::invalid,
+                        path.string() + ": gzip: " + (code == Z_BUF_ERROR ? "truncated" : reason));
+        }
+        if (count == 0) {
+            return bytes;
+        }
+        if (bytes.size() + static_cast<std::size_t>(count) > kIdxBytesMax) {
+            return fail(Errc::invalid, path.string() + ": unpacks to more than " +
+                                           std::to_string(kIdxBytesMax) + " bytes");
+        }
+        bytes.append(block, 0, static_cast<std::size_t>(count));
+    }
+}
+
 }  // namespace
 
 Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimensions) {
-    const Result<std::string> bytes = read_file(path, kIdxBytesMax);
+    const Result<std::string> bytes =
+        path.extension() == ".gz" ? read_gzip(path) : read_file(path, kIdxBytesMax);
     if (!bytes) {
         return fail(bytes.error());
     }
@@ -44,7 +79,8 @@ Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimens
     if (magic != want) {
         const bool packed = (magic >> 16U) == 0x1F8BU;
         return wrong("magic number is " + std::to_string(magic) + ", must be " +
-                     std::to_string(want) + (packed ? " (compressed: gunzip it first)" : ""));
+                     std::to_string(want) +
+                     (packed ? " (compressed: its name must end in .gz)" : ""));
     }
     IdxFile file;
     std::size_t expected = 1;

@@ -16,8 +16,9 @@ struct IdxFile {
     std::vector<std::uint8_t> values;  // row-major
 };
 
-// Reads a file of exactly `dimensions` dimensions. invalid: not IDX, another type or number of
-// dimensions, more or fewer bytes than its sizes say; messages name the file and both numbers.
+// A name that ends in ".gz" is unpacked first. Reads a file of exactly `dimensions` dimensions.
+// invalid: not IDX, another type or number of dimensions, more or fewer bytes than its sizes say;
+// messages name the file and both numbers.
 Result<IdxFile> read_idx(const std::filesystem::path& path, std::uint32_t dimensions);
 // Replaces the file atomically.
 Status write_idx(const std::filesystem::path& path, const IdxFile& file);

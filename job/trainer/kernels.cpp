@@ -161,21 +161,47 @@ void adam(float* __restrict parameter, const float* __restrict gradient, float* 
           float* __restrict second, std::size_t count, const AdamStep& step) {
     const AdamStep s = step;
     for (std::size_t i = 0; i < count; ++i) {
+        const float g = gradient[i] * s.gradient_scale + s.decay * parameter[i];
+        const float m = first[i] + (1.0F - s.beta1) * (g - first[i]);
+        const float v = s.beta2 * second[i] + (1.0F - s.beta2) * g * g;
+        first[i] = m;
+        second[i] = v;
+        parameter[i] = parameter[i] * s.keep -
+                       s.step_size * m / (std::sqrt(v) * s.inverse_root_second + s.epsilon);
+    }
+}
+
+LOCKSTEP_CLONES
+void adam_direction(const float* __restrict parameter, const float* __restrict gradient,
+                    float* __restrict first, float* __restrict second, float* __restrict direction,
+                    std::size_t count, const AdamStep& step) {
+    const AdamStep s = step;
+    for (std::size_t i = 0; i < count; ++i) {
         const float g = gradient[i] * s.gradient_scale;
         const float m = first[i] + (1.0F - s.beta1) * (g - first[i]);
         const float v = s.beta2 * second[i] + (1.0F - s.beta2) * g * g;
         first[i] = m;
         second[i] = v;
-        parameter[i] -= s.step_size * m / (std::sqrt(v) * s.inverse_root_second + s.epsilon);
+        direction[i] = s.step_size * m / (std::sqrt(v) * s.inverse_root_second + s.epsilon) +
+                       s.decay * parameter[i];
+    }
+}
+
+LOCKSTEP_CLONES
+void add_scaled(float* __restrict y, const float* __restrict x, std::size_t count, float factor) {
+    for (std::size_t i = 0; i < count; ++i) {
+        y[i] += factor * x[i];
     }
 }
 
 LOCKSTEP_CLONES
 void sgd(float* __restrict parameter, const float* __restrict gradient, float* __restrict velocity,
-         std::size_t count, float gradient_scale, float momentum, float rate) {
+         std::size_t count, const SgdStep& step) {
+    const SgdStep s = step;
     for (std::size_t i = 0; i < count; ++i) {
-        velocity[i] = momentum * velocity[i] + gradient[i] * gradient_scale;
-        parameter[i] -= rate * velocity[i];
+        velocity[i] =
+            s.momentum * velocity[i] + gradient[i] * s.gradient_scale + s.decay * parameter[i];
+        parameter[i] -= s.rate * velocity[i];
     }
 }
 

@@ -38,6 +38,8 @@ void relu_gradient(const float* x, const float* gradient, float* out, std::size_
 // Fused Adam over all parameters at once. gradient is multiplied by `gradient_scale` first.
 // Source: Kingma, Ba: Adam, 2015, algorithm 1, with PyTorch's placement of epsilon:
 // parameter −= rate / (1 − β1^t) · m / (√v / √(1 − β2^t) + ε).
+// Weight decay is added to the gradient (decay, PyTorch's Adam) or taken off the parameter first
+// (keep = 1 − rate · decay: Loshchilov, Hutter: Decoupled weight decay, 2019); 0 and 1: none.
 struct AdamStep {
     float gradient_scale;
     float beta1;
@@ -45,12 +47,27 @@ struct AdamStep {
     float step_size;            // rate / (1 − β1^t)
     float inverse_root_second;  // 1 / √(1 − β2^t)
     float epsilon;
+    float decay;
+    float keep;
 };
 void adam(float* parameter, const float* gradient, float* first, float* second, std::size_t count,
           const AdamStep& step);
-// velocity = momentum · velocity + gradient · gradient_scale; parameter −= rate · velocity.
+// The same moments, but what would be subtracted goes to `direction`, with decay · parameter added:
+// step_size here is without the rate, and LAMB chooses how far to go.
+void adam_direction(const float* parameter, const float* gradient, float* first, float* second,
+                    float* direction, std::size_t count, const AdamStep& step);
+// y += factor · x.
+void add_scaled(float* y, const float* x, std::size_t count, float factor);
+// velocity = momentum · velocity + gradient · gradient_scale + decay · parameter;
+// parameter −= rate · velocity.
+struct SgdStep {
+    float gradient_scale;
+    float momentum;
+    float rate;
+    float decay;
+};
 void sgd(float* parameter, const float* gradient, float* velocity, std::size_t count,
-         float gradient_scale, float momentum, float rate);
+         const SgdStep& step);
 // Σ x².
 double sum_of_squares(const float* x, std::size_t count);
 

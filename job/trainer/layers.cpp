@@ -170,7 +170,7 @@ struct NormRelu : torch::autograd::Function<NormRelu> {
 
 at::Tensor norm_relu(const at::Tensor& x, const at::Tensor& beta, const at::Tensor& moments,
                      bool training) {
-    return NormRelu::apply(x, beta, moments, training);
+    return NormRelu::apply(x.to(at::kFloat), beta, moments, training);
 }
 
 at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -191,7 +191,7 @@ at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Te
 }
 
 at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
-    at::Tensor mask = at::empty(x.sizes(), x.options().requires_grad(false));
+    at::Tensor mask = at::empty(x.sizes(), at::kFloat);
     kernels::dropout_mask(mask.data_ptr<float>(), static_cast<std::size_t>(x.numel()), key,
                           static_cast<float>(rate));
     return x * mask;

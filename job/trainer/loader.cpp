@@ -12,27 +12,48 @@ namespace {
 
 constexpr std::uintptr_t kAlignment = 64;  // one cache line, one AVX-512 register
 
-float* aligned(std::vector<float>& storage) {
+std::byte* aligned_in(std::vector<std::byte>& storage) {
     const auto address = reinterpret_cast<std::uintptr_t>(storage.data());
-    const std::uintptr_t shift = (kAlignment - address % kAlignment) % kAlignment;
-    return storage.data() + shift / sizeof(float);
+    return storage.data() + (kAlignment - address % kAlignment) % kAlignment;
+}
+
+std::size_t element_bytes(ColumnType type) {
+    return type == ColumnType::scaled ? sizeof(float) : sizeof(std::int64_t);
+}
+
+// Sample number `sample` of the column to place `place` of the batch.
+void convert(const Column& column, std::size_t sample, std::byte* batch, std::size_t place) {
+    const std::size_t elements = column.elements();
+    const std::uint8_t* from = column.sample(sample);
+    if (column.type == ColumnType::scaled) {
+        kernels::rescale(from, reinterpret_cast<float*>(batch) + place * elements, elements);
+    } else {
+        std::copy_n(from, elements, reinterpret_cast<std::int64_t*>(batch) + place * elements);
+    }
 }
 
 }  // namespace
 
-Loader::Loader(const ImageSet& images, std::int64_t batch_size, std::int32_t workers)
-    : images_(images), batch_size_(batch_size) {
+Loader::Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers)
+    : samples_(samples), batch_size_(batch_size) {
     // One batch in use, one ready, and one in the hands of each worker.
     slots_.resize(workers == 0 ? 1 : static_cast<std::size_t>(workers) + 2);
-    const auto samples = static_cast<std::size_t>(batch_size);
+    const Column* columns[] = {&samples.input, &samples.target};
     for (Slot& each : slots_) {
-        each.pixels.resize(samples * images.image_size() + kAlignment / sizeof(float));
-        each.aligned = aligned(each.pixels);
-        each.labels.resize(samples);
+        for (std::size_t i = 0; i < 2; ++i) {
+            each.storage[i].resize(static_cast<std::size_t>(batch_size) * columns[i]->elements() *
+                                       element_bytes(columns[i]->type) +
+                                   kAlignment);
+            each.aligned[i] = aligned_in(each.storage[i]);
+        }
     }
     for (std::int32_t i = 0; i < workers; ++i) {
         workers_.emplace_back([this] { work(); });
     }
+}
+
+Batch Loader::batch_of(const Slot& slot) const {
+    return {slot.size, {&samples_.input, slot.aligned[0]}, {&samples_.target, slot.aligned[1]}};
 }
 
 Loader::~Loader() {
@@ -62,12 +83,10 @@ void Loader::fill(std::int64_t number) {
     const auto first = static_cast<std::size_t>(number * batch_size_);
     const std::size_t last =
         std::min(first + static_cast<std::size_t>(batch_size_), indices_.size());
-    const std::size_t image = images_.image_size();
     for (std::size_t i = first; i < last; ++i) {
         const std::size_t sample = indices_[i];
-        kernels::rescale(images_.pixels.data() + sample * image,
-                         target.aligned + (i - first) * image, image);
-        target.labels[i - first] = images_.labels[sample];
+        convert(samples_.input, sample, target.aligned[0], i - first);
+        convert(samples_.target, sample, target.aligned[1], i - first);
     }
     target.size = static_cast<std::int64_t>(last - first);
 }
@@ -99,8 +118,7 @@ Batch Loader::next() {
             return {};
         }
         fill(handed_);
-        Slot& ready = slot(handed_++);
-        return {ready.size, ready.aligned, ready.labels.data()};
+        return batch_of(slot(handed_++));
     }
     std::unique_lock lock{mutex_};
     consumed_ = handed_;  // the caller is done with the batch before
@@ -111,7 +129,7 @@ Batch Loader::next() {
     Slot& ready = slot(handed_);
     changed_.wait(lock, [&] { return ready.holds == handed_; });
     ++handed_;
-    return {ready.size, ready.aligned, ready.labels.data()};
+    return batch_of(ready);
 }
 
 }  // namespace lockstep

@@ -1,11 +1,13 @@
 // Makes batches ahead of the training thread: picks the samples, turns bytes into floats in [0, 1]
-// (the model's Rescaling layer, in the same pass). Owns its threads and its buffers, which are
-// allocated once. All functions: the training thread. The images must outlive it.
+// (the model's Rescaling layer, in the same pass) or into indices. Owns its threads and its
+// buffers, which are allocated once. All functions: the training thread. The samples must outlive
+// it.
 #pragma once
 
 #include "job/trainer/dataset.hpp"
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <thread>
@@ -13,16 +15,26 @@
 
 namespace lockstep {
 
+// One column of a batch: [size][shape…] floats (scaled) or 64-bit integers (index), packed and
+// 64-byte aligned.
+struct BatchColumn {
+    const Column* column = nullptr;
+    void* data = nullptr;
+
+    float* floats() const { return static_cast<float*>(data); }
+    std::int64_t* indices() const { return static_cast<std::int64_t*>(data); }
+};
+
 struct Batch {
-    std::int64_t size = 0;           // samples
-    float* pixels = nullptr;         // [size][rows][columns], 64-byte aligned
-    std::int64_t* labels = nullptr;  // [size]
+    std::int64_t size = 0;  // samples
+    BatchColumn input;
+    BatchColumn target;
 };
 
 class Loader {
   public:
     // `workers` threads prepare batches; with 0 next() does it itself.
-    Loader(const ImageSet& images, std::int64_t batch_size, std::int32_t workers);
+    Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers);
     ~Loader();
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
@@ -36,20 +48,20 @@ class Loader {
 
   private:
     struct Slot {
-        std::vector<float> pixels;
-        float* aligned = nullptr;
-        std::vector<std::int64_t> labels;
+        std::vector<std::byte> storage[2];  // input, target
+        std::byte* aligned[2] = {};
         std::int64_t size = 0;
         std::int64_t holds = -1;  // number of the batch that is ready in it
     };
 
+    Batch batch_of(const Slot& slot) const;
     void fill(std::int64_t number);
     void work();
     Slot& slot(std::int64_t number) {
         return slots_[static_cast<std::size_t>(number) % slots_.size()];
     }
 
-    const ImageSet& images_;
+    const SampleSet& samples_;
     std::int64_t batch_size_;
     std::vector<std::uint32_t> indices_;
     std::int64_t batches_ = 0;

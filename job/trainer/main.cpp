@@ -1,4 +1,5 @@
-// lockstep-train: trains as one rank of a job (started by the agent), or alone with --config.
+// lockstep-train: trains as one rank of a job (started by the agent), as one of several ranks that
+// torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT make, or alone with --config.
 // With --pair-test it is a node's part in the pre-flight's test of two nodes, see pair_test.hpp.
 // Exit codes: 0 everything was trained, 1 the training failed (e.g. a peer was lost), 2 the
 // configuration or the data is wrong, 143 stopped by SIGTERM after writing a checkpoint.
@@ -7,10 +8,10 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/version.hpp"
-#include "job/collective/gloo.hpp"
-#include "job/collective/memory_key_store.hpp"
+#include "job/model/train_choices.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
+#include "job/trainer/meeting.hpp"
 #include "job/trainer/pair_test.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
@@ -31,28 +32,11 @@ constexpr int kExitFailed = 1;
 constexpr int kExitWrong = 2;
 constexpr int kExitStopped = 143;
 
-// The agent's keys as the communicator wants them.
-class ClientKeyStore final : public KeyStore {
-  public:
-    explicit ClientKeyStore(RankClient& client) : client_(client) {}
-    Status set(const std::string& key, std::string_view value) override {
-        return client_.set(key, value);
-    }
-    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
-        if (const Status there = client_.wait({key}, timeout); !there) {
-            return fail(there.error());
-        }
-        return client_.get(key);
-    }
-
-  private:
-    RankClient& client_;
-};
-
 struct Arguments {
     std::string config;
     std::string checkpoints;
     bool pair_test = false;
+    bool choices = false;
 };
 
 int wrong(const Error& error) {
@@ -104,20 +88,6 @@ std::filesystem::path cache_folder(const std::filesystem::path& checkpoints) {
     return std::filesystem::current_path() / "lockstep-datasets";
 }
 
-Result<std::unique_ptr<Communicator>> connect_ranks(const RankContext& context,
-                                                    RankClient* client) {
-    GlooOptions options;
-    options.rank = context.rank;
-    options.size = context.world_size;
-    options.address = context.address;
-    MemoryKeyStore alone;
-    if (client == nullptr) {
-        return make_gloo(options, alone);
-    }
-    ClientKeyStore store{*client};
-    return make_gloo(options, store);
-}
-
 void print_summary(const RunEnd& end, const RankContext& context) {
     const double overhead = end.step_seconds > 0 ? end.report_seconds / end.step_seconds : 0.0;
     std::printf(
@@ -131,23 +101,32 @@ void print_summary(const RunEnd& end, const RankContext& context) {
 
 int train(const TrainConfig& config, const RankContext& context, RankClient* client,
           const std::filesystem::path& checkpoints) {
-    if (config.strategy == TrainStrategy::single && context.world_size > 1) {
-        return wrong({Errc::invalid, "strategy single trains on one rank, this job has " +
-                                         std::to_string(context.world_size)});
+    if (std::string wrong_ranks = check_train_ranks(config, context.world_size);
+        !wrong_ranks.empty()) {
+        return wrong({Errc::invalid, "strategy " + std::move(wrong_ranks)});
     }
     const Result<Dataset> data = load_dataset(config, cache_folder(checkpoints));
     if (!data) {
         return wrong(data.error());
     }
-    const Result<std::unique_ptr<Communicator>> ranks = connect_ranks(context, client);
+    const Result<std::unique_ptr<Meeting>> meeting = Meeting::begin(context, client);
+    if (!meeting) {
+        return failed(meeting.error());
+    }
+    const auto connect = [&](const std::string& name, std::int32_t rank, std::int32_t size) {
+        return (*meeting)->connect(name, rank, size);
+    };
+    const Result<std::unique_ptr<Communicator>> ranks =
+        connect("gloo", context.rank, context.world_size);
     if (!ranks) {
         return failed(ranks.error());
     }
+    World world{**ranks, connect, context.node_rank, context.role == "ps"};
     RunOptions options;
     options.client = client;
     options.out = stdout;
     options.checkpoint_directory = checkpoints;
-    TrainingRun run{config, *data, **ranks, std::move(options)};
+    TrainingRun run{config, *data, world, std::move(options)};
     if (const Status ready = run.prepare(); !ready) {
         const bool peer =
             ready.error().code == Errc::unavailable || ready.error().code == Errc::timed_out;
@@ -157,7 +136,9 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     if (!end) {
         return failed(end.error());
     }
-    print_summary(*end, context);
+    if (!end->served) {
+        print_summary(*end, context);
+    }
     const int code = end->stopped ? kExitStopped : 0;
     if (end->abandoned) {
         // A thread still waits for a rank that does not answer; nothing of ours is left to do.
@@ -192,6 +173,10 @@ int run_program(const Arguments& arguments) {
     if (arguments.pair_test) {
         return test_pair();
     }
+    if (arguments.choices) {
+        std::fputs(train_choices_markdown().c_str(), stdout);
+        return 0;
+    }
     const Result<RankContext> context = read_rank_context();
     if (!context) {
         return wrong(context.error());
@@ -223,11 +208,15 @@ int run_program(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
     lockstep::Arguments arguments;
-    CLI::App app{"Trains a model as one rank of a Lockstep job, or alone."};
+    CLI::App app{
+        "Trains a model: as one rank of a Lockstep job, under torchrun (RANK, WORLD_SIZE, "
+        "MASTER_ADDR, MASTER_PORT), or alone."};
     app.add_option("--config", arguments.config,
                    "JSON file that holds `train` (default: LOCKSTEP_TRAIN_CONFIG)");
     app.add_option("--checkpoints", arguments.checkpoints,
                    "folder for checkpoints (default: LOCKSTEP_CHECKPOINT_DIR)");
+    app.add_flag("--choices", arguments.choices,
+                 "prints what the fields of `train` can be, as Markdown tables");
     app.add_flag("--pair-test", arguments.pair_test,
                  "tests this node with another one: the agent's, for the pre-flight");
     app.set_version_flag("--version", std::string{lockstep::kVersion});

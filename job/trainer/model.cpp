@@ -1,112 +1,154 @@
 #include "job/trainer/model.hpp"
 
-#include "job/trainer/layers.hpp"
+#include "job/base/check.hpp"
+#include "job/trainer/models/models.hpp"
 
-#include <cstddef>
+#include <ATen/autocast_mode.h>
+
+#include <algorithm>
+#include <iterator>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 namespace {
 
-class MnistConvnet final : public Model {
+// LibTorch then chooses the type of each operation; of this thread, while it lives.
+class Autocast {
   public:
-    explicit MnistConvnet(const TrainConfig& config)
-        : dropout_(config.dropout),
-          parameters_({{"conv_1.kernel", {12, 1, 3, 3}, true},
-                       {"norm_1.beta", {12}},
-                       {"conv_2.kernel", {24, 12, 6, 6}, true},
-                       {"norm_2.beta", {24}},
-                       {"large_k.kernel", {32, 24, 6, 6}, true},
-                       {"large_k.bias", {32}},
-                       {"norm_3.beta", {32}},
-                       {"dense_1.kernel", {256, 32}, true},
-                       {"dense_1.bias", {256}},
-                       {"dense_2.kernel", {10, 256}, true},
-                       {"dense_2.bias", {10}}},
-                      static_cast<std::uint64_t>(config.seed)) {
-        std::int64_t total = 0;
-        for (const std::int64_t channels : kChannels) {
-            total += moments_size(channels);
-        }
-        buffers_ = at::zeros({total}, at::kFloat);
-        std::int64_t offset = 0;
-        for (const std::int64_t channels : kChannels) {
-            moments_.push_back(buffers_.narrow(0, offset, moments_size(channels)));
-            moments_.back().narrow(0, channels, channels).fill_(1.0);  // variances start at one
-            offset += moments_size(channels);
+    explicit Autocast(bool wanted) : wanted_(wanted) {
+        if (wanted_) {
+            at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+            at::autocast::set_cpu_enabled(true);
         }
     }
-
-    at::Tensor forward(const at::Tensor& images, const Pass& pass) override {
-        const FlatParameters& p = parameters_;
-        const at::Tensor none;
-        at::Tensor x = conv_same(images, p[0], none, 1);
-        x = norm(x, p[1], 0, pass);
-        x = at::conv2d(x, p[2], none, /*stride=*/2);
-        x = norm(x, p[3], 1, pass);
-        x = conv_same(x, p[4], p[5], 2);
-        x = norm(x, p[6], 2, pass);
-        x = at::relu(dense(global_average(x), p[7], p[8]));
-        if (pass.training && dropout_ > 0.0) {
-            x = dropout(x, dropout_, pass.dropout_key);
+    ~Autocast() {
+        if (wanted_) {
+            at::autocast::set_cpu_enabled(false);
+            at::autocast::clear_cache();  // of parameters in bfloat16: the step changes them
         }
-        return dense(x, p[9], p[10]);
     }
-
-    FlatParameters& parameters() override { return parameters_; }
-    std::span<float> buffers() override {
-        return {buffers_.data_ptr<float>(), static_cast<std::size_t>(buffers_.numel())};
-    }
+    Autocast(const Autocast&) = delete;
+    Autocast& operator=(const Autocast&) = delete;
 
   private:
-    static constexpr std::int64_t kChannels[] = {12, 24, 32};
-
-    at::Tensor norm(const at::Tensor& x, const at::Tensor& beta, std::size_t layer,
-                    const Pass& pass) {
-        return norm_relu(x, beta, moments_[layer], pass.batch_statistics);
-    }
-
-    double dropout_;
-    FlatParameters parameters_;
-    at::Tensor buffers_;
-    std::vector<at::Tensor> moments_;  // views of buffers_, as norm_relu() takes them
+    bool wanted_;
 };
 
-class Mlp final : public Model {
-  public:
-    explicit Mlp(const TrainConfig& config)
-        : dropout_(config.dropout),
-          parameters_({{"dense_1.kernel", {256, 784}, true},
-                       {"dense_1.bias", {256}},
-                       {"dense_2.kernel", {10, 256}, true},
-                       {"dense_2.bias", {10}}},
-                      static_cast<std::uint64_t>(config.seed)) {}
+std::vector<Layer> part_of(std::vector<Layer> network, std::size_t first, std::size_t count) {
+    LOCKSTEP_CHECK(first + count <= network.size());
+    const auto begin = network.begin() + static_cast<std::ptrdiff_t>(first);
+    return {std::make_move_iterator(begin),
+            std::make_move_iterator(begin + static_cast<std::ptrdiff_t>(count))};
+}
 
-    at::Tensor forward(const at::Tensor& images, const Pass& pass) override {
-        const FlatParameters& p = parameters_;
-        at::Tensor x = at::relu(dense(images.reshape({images.size(0), 784}), p[0], p[1]));
-        if (pass.training && dropout_ > 0.0) {
-            x = dropout(x, dropout_, pass.dropout_key);
-        }
-        return dense(x, p[2], p[3]);
+std::size_t parameters_before(const std::vector<Layer>& network, std::size_t first) {
+    std::size_t out = 0;
+    for (std::size_t i = 0; i < first; ++i) {
+        out += network[i].parameters.size();
     }
-
-    FlatParameters& parameters() override { return parameters_; }
-    std::span<float> buffers() override { return {}; }
-
-  private:
-    double dropout_;
-    FlatParameters parameters_;
-};
+    return out;
+}
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const TrainConfig& config) {
-    if (config.model == TrainModel::mlp) {
-        return std::make_unique<Mlp>(config);
+std::vector<ParameterSpec> parameters_of(const std::vector<Layer>& layers) {
+    std::vector<ParameterSpec> out;
+    for (const Layer& layer : layers) {
+        out.insert(out.end(), layer.parameters.begin(), layer.parameters.end());
     }
-    return std::make_unique<MnistConvnet>(config);
+    return out;
+}
+
+ModelShape shape_of(const Dataset& data) {
+    return {data.train.input.type, data.train.input.shape, data.classes};
+}
+
+std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& shape) {
+    switch (config.model) {
+        case TrainModel::mnist_convnet:
+            return mnist_convnet_layers(config, shape);
+        case TrainModel::mlp:
+            return mlp_layers(config, shape);
+        case TrainModel::alexnet_split:
+            return alexnet_split_layers(config, shape);
+        case TrainModel::gpt:
+            return gpt_layers(shape);
+        case TrainModel::mobilenet_v2:
+        case TrainModel::seq2seq:
+            break;
+    }
+    LOCKSTEP_CHECK(false);  // the specification refuses what is not built
+    return {};
+}
+
+Model::Model(std::vector<Layer> network, std::uint64_t seed)
+    : Model(std::move(network), seed, 0, SIZE_MAX) {}
+
+Model::Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, std::size_t count)
+    : parameters_(parameters_of(part_of(network, first, std::min(count, network.size() - first))),
+                  seed, parameters_before(network, first)) {
+    count = std::min(count, network.size() - first);
+    layers_ = part_of(std::move(network), first, count);
+    std::size_t next = 0;
+    std::size_t floats = 0;
+    for (const Layer& layer : layers_) {
+        std::vector<at::Tensor>& tensors = tensors_.emplace_back();
+        for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
+            tensors.push_back(parameters_[next++]);
+        }
+        floats += layer.buffer.size();
+    }
+    buffers_ = at::zeros({static_cast<std::int64_t>(floats)}, at::kFloat);
+    float* at = floats > 0 ? buffers_.data_ptr<float>() : nullptr;
+    std::int64_t offset = 0;
+    for (const Layer& layer : layers_) {
+        const auto size = static_cast<std::int64_t>(layer.buffer.size());
+        at = std::copy(layer.buffer.begin(), layer.buffer.end(), at);
+        layer_buffers_.push_back(buffers_.narrow(0, offset, size));
+        offset += size;
+    }
+}
+
+at::Tensor Model::forward(const at::Tensor& x, const Pass& pass) {
+    const Autocast autocast{pass.bfloat16};
+    at::Tensor value = x;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        value = layers_[i].forward(value, tensors_[i], layer_buffers_[i], pass);
+    }
+    return value.to(at::kFloat);
+}
+
+std::span<float> Model::buffers() {
+    const auto size = static_cast<std::size_t>(buffers_.numel());
+    return size == 0 ? std::span<float>{} : std::span<float>{buffers_.data_ptr<float>(), size};
+}
+
+std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape) {
+    return std::make_unique<Model>(model_layers(config, shape),
+                                   static_cast<std::uint64_t>(config.seed));
+}
+
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets) {
+    if (logits.dim() == 2) {
+        return at::cross_entropy_loss(logits, targets);
+    }
+    return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+}
+
+at::Tensor tensor_of(const BatchColumn& column, std::int64_t size) {
+    const std::vector<std::int64_t>& shape = column.column->shape;
+    if (column.column->type == ColumnType::index) {
+        std::vector<std::int64_t> sizes{size};
+        sizes.insert(sizes.end(), shape.begin(), shape.end());
+        return at::from_blob(column.data, sizes, at::kLong);
+    }
+    LOCKSTEP_CHECK(shape.size() == 3);
+    const std::int64_t height = shape[0];
+    const std::int64_t width = shape[1];
+    const std::int64_t channels = shape[2];
+    // The strides decide LibTorch's algorithm, also where they describe the same memory.
+    return at::from_blob(column.data, {size, channels, height, width},
+                         {height * width * channels, 1, width * channels, channels}, at::kFloat);
 }
 
 }  // namespace lockstep

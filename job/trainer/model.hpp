@@ -1,15 +1,21 @@
-// The networks the trainer knows. A model owns its parameters and its moving averages, both in
-// flat buffers. Training thread only.
+// A network as a list of layers. A model has all of them, or a part (a pipeline's stage); it owns
+// the parameters and moving averages of its layers, both in flat buffers. Training thread only.
 #pragma once
 
 #include "job/model/train_config.hpp"
+#include "job/trainer/dataset.hpp"
+#include "job/trainer/loader.hpp"
 #include "job/trainer/parameters.hpp"
 
 #include <ATen/ATen.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -17,26 +23,66 @@ namespace lockstep {
 struct Pass {
     bool training = false;          // dropout on
     bool batch_statistics = false;  // normalisation uses the batch's moments and moves the others
+    bool bfloat16 = false;          // convolutions and products in it, as torch.autocast does
     std::uint64_t dropout_key = 0;
 };
 
-class Model {
-  public:
-    virtual ~Model() = default;
-    // images: [batch, 1, 28, 28] floats in [0, 1], channels-last; returns logits [batch, 10].
-    virtual at::Tensor forward(const at::Tensor& images, const Pass& pass) = 0;
-    virtual FlatParameters& parameters() = 0;
-    // Moving means and variances; empty for a model without normalisation.
-    virtual std::span<float> buffers() = 0;
+// One step of the computation; between two layers a pipeline may cut. The batch is the first
+// dimension of what goes in and comes out.
+struct Layer {
+    using Forward =
+        std::function<at::Tensor(const at::Tensor& x, std::span<const at::Tensor> parameters,
+                                 const at::Tensor& buffer, const Pass& pass)>;
+    std::vector<ParameterSpec> parameters;
+    std::vector<float> buffer;  // moving averages, as they start; may be empty
+    Forward forward;
 };
 
-// The same configuration and seed give the same weights on every machine.
-// mnist_convnet, layer for layer the network of Keras's guide "Distributed training with PyTorch"
-// (the Rescaling layer is done by the Loader):
-//   conv 12, 3×3, same, no bias → norm → relu → conv 24, 6×6, stride 2, valid, no bias → norm →
-//   relu → conv 32, 6×6, stride 2, same → norm → relu → global average → dense 256 → relu →
-//   dropout → dense 10; normalisation without scale. 49,242 parameters learn, 136 do not.
-// mlp: 784 → dense 256 → relu → dropout → dense 10.
-std::unique_ptr<Model> make_model(const TrainConfig& config);
+// What a network is made for: the data set's columns.
+struct ModelShape {
+    ColumnType input = ColumnType::scaled;
+    std::vector<std::int64_t> sample;  // images: height, width, channels; text: length
+    std::int64_t classes = 10;
+};
+
+ModelShape shape_of(const Dataset& data);
+
+// The layers of the network that `config` names; one file in models/ for each.
+// Images come as [batch, channels, height, width] floats in [0, 1], text as [batch, length]
+// integers; the last layer gives logits [batch, classes], or [batch, length, classes].
+std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& shape);
+
+// Their parameters, in the order of use.
+std::vector<ParameterSpec> parameters_of(const std::vector<Layer>& layers);
+
+class Model {
+  public:
+    // Layers first, …, first + count − 1 of the network. The same seed gives the same weights on
+    // every machine, whichever part a model has.
+    Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, std::size_t count);
+    Model(std::vector<Layer> network, std::uint64_t seed);
+
+    at::Tensor forward(const at::Tensor& x, const Pass& pass);
+    FlatParameters& parameters() { return parameters_; }
+    // Moving means and variances; empty for a model without normalisation.
+    std::span<float> buffers();
+
+  private:
+    std::vector<Layer> layers_;
+    FlatParameters parameters_;
+    std::vector<std::vector<at::Tensor>> tensors_;  // by layer
+    at::Tensor buffers_;
+    std::vector<at::Tensor> layer_buffers_;  // views of buffers_
+};
+
+// The whole network of `config`.
+std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape);
+
+// Mean cross-entropy of logits [batch, …, classes] against classes [batch, …].
+at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets);
+
+// A column of a batch as LibTorch sees it, without a copy: images channels-last. The batch must
+// stay valid while the tensor is used.
+at::Tensor tensor_of(const BatchColumn& column, std::int64_t size);
 
 }  // namespace lockstep

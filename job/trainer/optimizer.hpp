@@ -1,5 +1,5 @@
-// Adam and SGD with momentum over one flat buffer of all parameters: one pass over the memory
-// instead of several small operations per tensor. Owns its state. One thread.
+// SGD with momentum, Adam, AdamW and LAMB over one flat buffer of parameters: one pass over the
+// memory instead of several small operations per tensor. Owns its state. One thread.
 #pragma once
 
 #include "job/model/train_config.hpp"
@@ -11,27 +11,56 @@
 
 namespace lockstep {
 
+// Where one parameter (a layer's weights, its bias) lies in a flat buffer; in floats.
+struct FlatRange {
+    std::size_t offset = 0;
+    std::size_t count = 0;
+};
+
+// What the optimizer reads of the configuration. β1 = 0.9, β2 = 0.999, ε = 1e-8 as in PyTorch.
+struct OptimizerOptions {
+    TrainOptimizer kind = TrainOptimizer::adam;
+    double momentum = 0.9;      // sgd
+    double weight_decay = 0.0;  // adam, sgd: added to the gradient; adamw, lamb: to the step
+};
+
 class Optimizer {
   public:
-    // `rate`: the learning rate, already scaled. β1 = 0.9, β2 = 0.999, ε = 1e-8 as in PyTorch.
-    Optimizer(TrainOptimizer kind, double rate, double momentum, std::size_t parameters);
+    // `layers`: the parameters within the buffer; only LAMB asks for their norms.
+    Optimizer(OptimizerOptions options, std::size_t parameters, std::vector<FlatRange> layers);
 
-    // One step: parameters −= f(gradients · gradient_scale).
-    void step(std::span<float> parameters, std::span<const float> gradients, float gradient_scale);
+    // One step: parameters −= f(gradients · gradient_scale), at this learning rate.
+    void step(std::span<float> parameters, std::span<const float> gradients, float gradient_scale,
+              double rate);
 
-    double rate() const { return rate_; }
     // Steps taken, and the moments (Adam: first and second; SGD: velocity), for checkpoints.
     std::int64_t steps() const { return steps_; }
     void set_steps(std::int64_t steps) { steps_ = steps; }
     std::span<float> state() { return state_; }
+    // Numbers of state for each parameter: 1 or 2. state() is one block of all parameters after
+    // the other.
+    static std::size_t moments(TrainOptimizer kind) { return kind == TrainOptimizer::sgd ? 1 : 2; }
 
   private:
-    TrainOptimizer kind_;
-    double rate_;
-    double momentum_;
+    void lamb(std::span<float> parameters, std::span<const float> gradients, float gradient_scale,
+              double rate);
+
+    OptimizerOptions options_;
     std::size_t parameters_;
+    std::vector<FlatRange> layers_;
     std::int64_t steps_ = 0;
     std::vector<float> state_;
+    std::vector<float> direction_;  // LAMB's, kept to allocate once
 };
+
+OptimizerOptions optimizer_options(const TrainConfig& config);
+
+// The learning rate of a step (from 1) of `total` steps; `base` is the configuration's, scaled.
+// During warmup_steps it grows in equal parts; then the schedule runs to zero at step total + 1.
+double learning_rate_at(const TrainConfig& config, double base, std::int64_t step,
+                        std::int64_t total);
+
+// The factor for a gradient of this norm so that it is no longer than `limit`; 0 = no limit.
+double clip_factor(double norm, double limit);
 
 }  // namespace lockstep

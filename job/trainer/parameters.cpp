@@ -40,31 +40,54 @@ float glorot_bound(const std::vector<std::int64_t>& shape) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed)
-    : specs_(std::move(specs)), ranges_(specs_.size()) {
-    for (std::size_t i = specs_.size(); i-- > 0;) {
-        ranges_[i] = {floats_, count_of(specs_[i].shape)};
-        floats_ += (ranges_[i].count + kAlign - 1) / kAlign * kAlign;
+FlatLayout flat_layout(std::vector<ParameterSpec> specs) {
+    FlatLayout out;
+    out.specs = std::move(specs);
+    out.ranges.resize(out.specs.size());
+    for (std::size_t i = out.specs.size(); i-- > 0;) {
+        out.ranges[i] = {out.floats, count_of(out.specs[i].shape)};
+        out.floats += (out.ranges[i].count + kAlign - 1) / kAlign * kAlign;
     }
-    values_ = at::zeros({static_cast<std::int64_t>(floats_)}, at::kFloat);
-    gradients_ = at::zeros({static_cast<std::int64_t>(floats_) + 1}, at::kFloat);
-    for (std::size_t i = 0; i < specs_.size(); ++i) {
-        if (specs_[i].glorot) {
-            Random random{Random::combine(seed, i + 1)};
-            const float bound = glorot_bound(specs_[i].shape);
-            float* first = values_.data_ptr<float>() + ranges_[i].offset;
-            std::generate_n(first, ranges_[i].count, [&] { return random.uniform(-bound, bound); });
+    return out;
+}
+
+Json FlatLayout::json() const {
+    Json out = Json::array();
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+        Json item;
+        item["name"] = specs[i].name;
+        item["shape"] = specs[i].shape;
+        item["offset"] = ranges[i].offset;
+        item["order"] = specs[i].shape.size() == 4 ? "OHWI" : "row_major";
+        out.push_back(std::move(item));
+    }
+    return out;
+}
+
+FlatParameters::FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed,
+                               std::size_t before)
+    : layout_(flat_layout(std::move(specs))) {
+    values_ = at::zeros({static_cast<std::int64_t>(layout_.floats)}, at::kFloat);
+    gradients_ = at::zeros({static_cast<std::int64_t>(layout_.floats) + 1}, at::kFloat);
+    for (std::size_t i = 0; i < size(); ++i) {
+        const ParameterSpec& spec = layout_.specs[i];
+        const FlatRange range = layout_.ranges[i];
+        if (spec.glorot) {
+            Random random{Random::combine(seed, before + i + 1)};
+            const float bound = glorot_bound(spec.shape);
+            float* first = values_.data_ptr<float>() + range.offset;
+            std::generate_n(first, range.count, [&] { return random.uniform(-bound, bound); });
         }
-        at::Tensor tensor = view_of(values_, ranges_[i], specs_[i].shape);
+        at::Tensor tensor = view_of(values_, range, spec.shape);
         tensor.requires_grad_(true);
-        tensor.mutable_grad() = view_of(gradients_, ranges_[i], specs_[i].shape);
+        tensor.mutable_grad() = view_of(gradients_, range, spec.shape);
         tensors_.push_back(std::move(tensor));
     }
 }
 
 std::int64_t FlatParameters::count() const {
     std::int64_t total = 0;
-    for (const Range& range : ranges_) {
+    for (const Range& range : layout_.ranges) {
         total += static_cast<std::int64_t>(range.count);
     }
     return total;
@@ -73,19 +96,6 @@ std::int64_t FlatParameters::count() const {
 void FlatParameters::zero_gradients() {
     const std::span<float> all = gradients_and_flag();
     std::fill(all.begin(), all.end(), 0.0F);
-}
-
-Json FlatParameters::layout() const {
-    Json out = Json::array();
-    for (std::size_t i = 0; i < specs_.size(); ++i) {
-        Json item;
-        item["name"] = specs_[i].name;
-        item["shape"] = specs_[i].shape;
-        item["offset"] = ranges_[i].offset;
-        item["order"] = specs_[i].shape.size() == 4 ? "OHWI" : "row_major";
-        out.push_back(std::move(item));
-    }
-    return out;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "job/base/json.hpp"
+#include "job/trainer/optimizer.hpp"
 
 #include <ATen/ATen.h>
 
@@ -23,39 +24,46 @@ struct ParameterSpec {
     bool glorot = false;
 };
 
+// Where each of some parameters, in the order of use, lies in a flat buffer, without the buffer.
+struct FlatLayout {
+    std::vector<ParameterSpec> specs;
+    std::vector<FlatRange> ranges;
+    std::size_t floats = 0;  // with the padding
+
+    // [{"name", "shape", "offset", "order"}]
+    Json json() const;
+};
+FlatLayout flat_layout(std::vector<ParameterSpec> specs);
+
 class FlatParameters {
   public:
-    struct Range {
-        std::size_t offset;
-        std::size_t count;
-    };
+    using Range = FlatRange;
 
-    // Parameters in the order of use. Values depend only on `seed` and the position in the list.
+    // Parameters in the order of use; `before` of the network's come before them, in another part
+    // of it. Values depend only on `seed` and the position in the network.
     // Convolution weights are stored channels-last: [out][height][width][in].
-    FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed);
+    FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t seed, std::size_t before = 0);
     FlatParameters(const FlatParameters&) = delete;
     FlatParameters& operator=(const FlatParameters&) = delete;
 
-    std::size_t size() const { return specs_.size(); }
+    std::size_t size() const { return layout_.specs.size(); }
     const at::Tensor& operator[](std::size_t index) const { return tensors_[index]; }
-    Range range(std::size_t index) const { return ranges_[index]; }
+    Range range(std::size_t index) const { return layout_.ranges[index]; }
+    const FlatLayout& layout() const { return layout_; }
     // How many numbers the model learns (padding not counted).
     std::int64_t count() const;
 
-    std::span<float> values() { return {values_.data_ptr<float>(), floats_}; }
-    std::span<float> gradients() { return {gradients_.data_ptr<float>(), floats_}; }
+    std::span<float> values() { return {values_.data_ptr<float>(), layout_.floats}; }
+    std::span<float> gradients() { return {gradients_.data_ptr<float>(), layout_.floats}; }
     // The gradients and, after them, one number that is summed over the ranks with them.
-    std::span<float> gradients_and_flag() { return {gradients_.data_ptr<float>(), floats_ + 1}; }
-    float& flag() { return gradients_.data_ptr<float>()[floats_]; }
+    std::span<float> gradients_and_flag() {
+        return {gradients_.data_ptr<float>(), layout_.floats + 1};
+    }
+    float& flag() { return gradients_.data_ptr<float>()[layout_.floats]; }
     void zero_gradients();
 
-    // [{"name", "shape", "offset", "order"}]: where each parameter lies in values().
-    Json layout() const;
-
   private:
-    std::vector<ParameterSpec> specs_;
-    std::vector<Range> ranges_;
-    std::size_t floats_ = 0;
+    FlatLayout layout_;
     at::Tensor values_;
     at::Tensor gradients_;
     std::vector<at::Tensor> tensors_;

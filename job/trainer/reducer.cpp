@@ -38,8 +38,15 @@ class GradientReducer::Hook final : public torch::autograd::FunctionPostHook {
 
 GradientReducer::GradientReducer(Communicator& communicator, FlatParameters& parameters,
                                  std::size_t bucket_bytes)
-    : communicator_(communicator), parameters_(parameters) {
-    if (communicator.size() == 1) {
+    : GradientReducer(
+          communicator.size(),
+          [&communicator](std::span<float> values) { return communicator.all_reduce_sum(values); },
+          parameters, bucket_bytes) {}
+
+GradientReducer::GradientReducer(std::int32_t ranks, Sum sum, FlatParameters& parameters,
+                                 std::size_t bucket_bytes)
+    : sum_(std::move(sum)), parameters_(parameters) {
+    if (ranks == 1) {
         return;  // the local gradients are the sum
     }
     plan(bucket_bytes);
@@ -149,8 +156,7 @@ void GradientReducer::work() {
         const Bucket bucket = buckets_[done_];
         lock.unlock();
         const std::span<float> all = parameters_.gradients_and_flag();
-        const Status reduced =
-            communicator_.all_reduce_sum(all.subspan(bucket.begin, bucket.end - bucket.begin));
+        const Status reduced = sum_(all.subspan(bucket.begin, bucket.end - bucket.begin));
         lock.lock();
         if (reduced) {
             ++done_;

@@ -11,10 +11,12 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -24,6 +26,10 @@ class GradientReducer {
   public:
     // `bucket_bytes`: buckets close when they are at least so large; 0 = chosen from the model.
     GradientReducer(Communicator& communicator, FlatParameters& parameters,
+                    std::size_t bucket_bytes = 0);
+    // With a sum of its own over so many ranks.
+    using Sum = std::function<Status(std::span<float>)>;
+    GradientReducer(std::int32_t ranks, Sum sum, FlatParameters& parameters,
                     std::size_t bucket_bytes = 0);
     ~GradientReducer();
     GradientReducer(const GradientReducer&) = delete;
@@ -52,7 +58,7 @@ class GradientReducer {
     void launch(std::size_t count);
     void work();
 
-    Communicator& communicator_;
+    Sum sum_;
     FlatParameters& parameters_;
     std::vector<Bucket> buckets_;
     std::vector<std::size_t> bucket_of_;               // by parameter

@@ -1,69 +1,25 @@
 #include "job/trainer/run.hpp"
 
 #include "job/base/log.hpp"
-#include "job/trainer/kernels.hpp"
-#include "job/trainer/random.hpp"
 #include "job/trainer/stop_signal.hpp"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <numeric>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 namespace {
-
-constexpr std::int64_t kEvaluationBatch = 256;
-// After SIGTERM the other ranks get this long to finish the step with us; the agent's grace is 10
-// s.
-constexpr auto kStopPatience = std::chrono::seconds{4};
 
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
     return std::chrono::duration<double>(to - from).count();
 }
 
-// Images as LibTorch sees them: channels-last (also its strides, which decide the algorithm),
-// without a copy. The batch must stay valid while the tensors are used.
-at::Tensor images_of(const Batch& batch, const ImageSet& set) {
-    const auto rows = static_cast<std::int64_t>(set.rows);
-    const auto columns = static_cast<std::int64_t>(set.columns);
-    return at::from_blob(batch.pixels, {batch.size, 1, rows, columns},
-                         {rows * columns, 1, columns, 1}, at::kFloat);
-}
-
-at::Tensor labels_of(const Batch& batch) {
-    return at::from_blob(batch.labels, {batch.size}, at::kLong);
-}
-
-Sampler make_sampler(const TrainConfig& config, const Dataset& data,
-                     const Communicator& communicator) {
-    return {data.train.count, communicator.rank(), communicator.size(), config.shuffle,
-            static_cast<std::uint64_t>(config.seed)};
-}
-
-double learning_rate(const TrainConfig& config, std::int32_t ranks) {
-    return config.learning_rate * (config.scale_learning_rate ? ranks : 1);
-}
-
 }  // namespace
 
-TrainingRun::TrainingRun(const TrainConfig& config, const Dataset& data, Communicator& communicator,
+TrainingRun::TrainingRun(const TrainConfig& config, const Dataset& data, World& world,
                          RunOptions options)
-    : config_(config),
-      data_(data),
-      communicator_(communicator),
-      options_(std::move(options)),
-      sampler_(make_sampler(config, data, communicator)),
-      loader_(data.train, config.batch_size, config.loader_workers),
-      model_(make_model(config)),
-      optimizer_(config.optimizer, learning_rate(config, communicator.size()), config.momentum,
-                 model_->parameters().values().size()),
-      reducer_(communicator, model_->parameters()) {}
+    : config_(config), data_(data), world_(world), options_(std::move(options)) {}
 
 void TrainingRun::phase(const char* name) {
     if (options_.client != nullptr) {
@@ -88,6 +44,12 @@ bool TrainingRun::done() const {
 }
 
 Result<RunEnd> TrainingRun::run() {
+    if (strategy_->serves()) {
+        phase("train");
+        end_.served = true;
+        const Status served = strategy_->serve();
+        return served ? Result<RunEnd>{end_} : fail(served.error());
+    }
     while (!done() && !stop_) {
         if (const Status trained = run_epoch(); !trained) {
             return fail(trained.error());
@@ -110,8 +72,13 @@ Result<RunEnd> TrainingRun::run() {
             return fail(saved.error());
         }
     }
+    if (!end_.abandoned) {
+        if (const Status finished = strategy_->finish(); !finished) {
+            return fail(finished.error());
+        }
+    }
     end_.step = step_;
-    const double all = static_cast<double>(trained_samples_) * communicator_.size();
+    const double all = static_cast<double>(trained_samples_) * sampler_.ranks;
     end_.samples_per_second = end_.step_seconds > 0 ? all / end_.step_seconds : 0.0;
     return end_;
 }
@@ -121,7 +88,7 @@ Status TrainingRun::run_epoch() {
     const std::int64_t per_step = std::int64_t{config_.batch_size} * config_.accumulate;
     std::int64_t left = sampler_.per_rank(consumed_);
     std::int64_t batch = (sampler_.per_rank() - left) / per_step;
-    loader_.begin(sampler_.indices(epoch_, consumed_));
+    loader_->begin(sampler_.indices(epoch_, consumed_));
     epoch_loss_ = 0.0;
     epoch_steps_ = 0;
     last_end_ = Clock::now();
@@ -133,15 +100,15 @@ Status TrainingRun::run_epoch() {
         }
         left -= samples;
         ++batch;
-        consumed_ += samples * communicator_.size();
+        consumed_ += samples * sampler_.ranks;
         if (left <= 0) {
             ++epoch_;
             consumed_ = 0;
         }
         after_step(*result);
-        const bool wanted = stop_signal::take_checkpoint_request();
         const std::int64_t every = config_.checkpoint_every_steps;
-        if (const Status saved = save(wanted || (every > 0 && step_ % every == 0)); !saved) {
+        if (const Status saved = save(result->checkpoint || (every > 0 && step_ % every == 0));
+            !saved) {
             return saved;
         }
     }
@@ -154,75 +121,16 @@ Result<StepResult> TrainingRun::step(std::int64_t batch, std::int64_t samples) {
     result.epoch = epoch_;
     result.batch = batch;
     result.samples = samples;
-    if (const Status computed = micro_steps(result); !computed) {
-        return fail(computed.error());
+    result.learning_rate = learning_rate_at(config_, base_rate_, result.step, planned_steps_);
+    if (const Status made = strategy_->step(*loader_, result); !made) {
+        return fail(made.error());
     }
-    if (const Status combined = combine(result); !combined) {
-        return fail(combined.error());
-    }
-    return result;
-}
-
-// Forward and backward over the micro-batches of one optimizer step. Each micro-batch weighs by
-// its samples, so that the gradient is that of the mean over all of them.
-Status TrainingRun::micro_steps(StepResult& result) {
-    FlatParameters& parameters = model_->parameters();
-    parameters.zero_gradients();
-    std::int64_t seen = 0;
-    for (std::int64_t micro = 0; seen < result.samples; ++micro) {
-        const auto start = Clock::now();
-        const Batch batch = loader_.next();
-        if (batch.size == 0) {
-            return fail(Errc::internal, "the loader ended before the epoch");
-        }
-        const auto ready = Clock::now();
-        seen += batch.size;
-        Pass pass;
-        pass.training = true;
-        pass.batch_statistics = config_.norm_mode == NormMode::train;
-        pass.dropout_key =
-            Random::combine(Random::combine(static_cast<std::uint64_t>(config_.seed),
-                                            static_cast<std::uint64_t>(communicator_.rank())),
-                            static_cast<std::uint64_t>(result.step * config_.accumulate + micro));
-        const at::Tensor logits = model_->forward(images_of(batch, data_.train), pass);
-        const at::Tensor loss = at::cross_entropy_loss(logits, labels_of(batch));
-        const double weight = static_cast<double>(batch.size) / static_cast<double>(result.samples);
-        result.loss += weight * loss.item<double>();
-        const auto computed = Clock::now();
-        if (seen == result.samples) {
-            parameters.flag() = stop_signal::requested() ? 1.0F : 0.0F;
-            reducer_.arm();
-        }
-        loss.backward(at::scalar_tensor(weight, at::kFloat));
-        result.data_wait_seconds += seconds_between(start, ready);
-        result.forward_seconds += seconds_between(ready, computed);
-        result.backward_seconds += seconds_between(computed, Clock::now());
-    }
-    return {};
-}
-
-// The mean gradient over the ranks, and the step it makes.
-Status TrainingRun::combine(StepResult& result) {
-    FlatParameters& parameters = model_->parameters();
-    const auto start = Clock::now();
-    const Status reduced = reducer_.finish([] { return stop_signal::age() > kStopPatience; });
-    if (!reduced) {
-        return reduced;
-    }
-    const auto received = Clock::now();
-    const double mean = 1.0 / communicator_.size();
-    const std::span<const float> gradients = parameters.gradients();
-    result.gradient_norm =
-        std::sqrt(kernels::sum_of_squares(gradients.data(), gradients.size())) * mean;
-    optimizer_.step(parameters.values(), gradients, static_cast<float>(mean));
     const auto end = Clock::now();
-    stop_ = parameters.flag() > 0.0F;
+    stop_ = result.stop;
     ++step_;
-    result.comm_wait_seconds = seconds_between(start, received);
-    result.optimizer_seconds = seconds_between(received, end);
     result.step_seconds = seconds_between(last_end_, end);
     last_end_ = end;
-    return {};
+    return result;
 }
 
 void TrainingRun::after_step(StepResult& result) {
@@ -242,38 +150,17 @@ void TrainingRun::after_step(StepResult& result) {
     }
 }
 
-// Accuracy and loss on the test set, shared out over the ranks without padding. The moving averages
-// of rank 0 count, as they do in the checkpoint (PyTorch's DDP broadcasts them too).
+// Accuracy and loss on the test set.
 Status TrainingRun::evaluate() {
     phase("eval");
-    if (const Status sent = communicator_.broadcast(std::as_writable_bytes(model_->buffers()), 0);
-        !sent) {
-        return sent;
-    }
-    const at::NoGradGuard no_gradients;
-    std::vector<std::uint32_t> mine;
-    for (auto i = static_cast<std::uint32_t>(communicator_.rank()); i < data_.test.count;
-         i += static_cast<std::uint32_t>(communicator_.size())) {
-        mine.push_back(i);
-    }
-    Loader loader{data_.test, kEvaluationBatch, 0};
-    loader.begin(std::move(mine));
-    std::array<float, 3> sums{};  // right, loss, samples: whole numbers are exact to 16 million
-    for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
-        const at::Tensor logits = model_->forward(images_of(batch, data_.test), Pass{});
-        const at::Tensor labels = labels_of(batch);
-        sums[0] += logits.argmax(1).eq(labels).sum().item<float>();
-        sums[1] +=
-            at::cross_entropy_loss(logits, labels).item<float>() * static_cast<float>(batch.size);
-        sums[2] += static_cast<float>(batch.size);
-    }
-    if (const Status reduced = communicator_.all_reduce_sum(sums); !reduced) {
-        return reduced;
+    const Result<Evaluation> sums = strategy_->evaluate(data_.test);
+    if (!sums) {
+        return fail(sums.error());
     }
     evaluated_ = true;
-    end_.accuracy = static_cast<double>(sums[0] / sums[2]);
-    end_.test_loss = static_cast<double>(sums[1] / sums[2]);
-    if (communicator_.rank() == 0 && options_.client != nullptr) {
+    end_.accuracy = sums->right / sums->answers;
+    end_.test_loss = sums->loss / sums->answers;
+    if (is_root() && options_.client != nullptr) {
         report_.begin(step_, std::max<std::int64_t>(epoch_ - (consumed_ == 0 ? 1 : 0), 0));
         report_.kind("epoch");
         report_.metric("accuracy", end_.accuracy);

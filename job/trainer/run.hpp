@@ -1,20 +1,18 @@
-// One training run of one rank: data, model, optimizer, all-reduce, reports, checkpoints.
-// Every rank of the generation makes the same calls. One thread; what the constructor gets must
-// outlive it.
+// One training run of one rank: epochs, reports, checkpoints, around a strategy (strategy.hpp) that
+// makes the steps. Every rank of the generation makes the same calls. One thread; what the
+// constructor gets must outlive it.
 #pragma once
 
 #include "job/base/result.hpp"
-#include "job/collective/communicator.hpp"
 #include "job/model/train_config.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/report.hpp"
 #include "job/trainer/checkpoint.hpp"
 #include "job/trainer/dataset.hpp"
 #include "job/trainer/loader.hpp"
-#include "job/trainer/model.hpp"
-#include "job/trainer/optimizer.hpp"
-#include "job/trainer/reducer.hpp"
 #include "job/trainer/sampler.hpp"
+#include "job/trainer/strategy.hpp"
+#include "job/trainer/world.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -25,22 +23,6 @@
 #include <string>
 
 namespace lockstep {
-
-// One finished optimizer step of this rank; all times in seconds.
-struct StepResult {
-    std::int64_t step = 0;       // from 1, over all epochs
-    std::int64_t epoch = 0;      // from 0
-    std::int64_t batch = 0;      // optimizer step inside the epoch, from 0
-    std::int64_t samples = 0;    // of this rank in this step, over all micro-steps
-    double loss = 0.0;           // mean over this rank's samples, before any all-reduce
-    double gradient_norm = 0.0;  // of the mean gradient over all ranks
-    double step_seconds = 0.0;   // from the end of the step before to the end of this one
-    double data_wait_seconds = 0.0;
-    double forward_seconds = 0.0;
-    double backward_seconds = 0.0;   // the all-reduce of earlier buckets runs meanwhile
-    double comm_wait_seconds = 0.0;  // waited for the other ranks after backward
-    double optimizer_seconds = 0.0;
-};
 
 struct RunOptions {
     RankClient* client = nullptr;                    // where reports go; none: nowhere
@@ -60,34 +42,36 @@ struct RunEnd {
     double report_seconds = 0.0;      // spent on reporting, in total
     double step_seconds = 0.0;        // all steps together
     std::int64_t nonfinite_losses = 0;
+    bool served = false;  // this rank was a parameter server: nothing else here is known
 };
 
 class TrainingRun {
   public:
-    TrainingRun(const TrainConfig& config, const Dataset& data, Communicator& communicator,
-                RunOptions options);
+    TrainingRun(const TrainConfig& config, const Dataset& data, World& world, RunOptions options);
 
-    // Weights of rank 0 to everybody, from the newest checkpoint if there is one.
-    // conflict: the checkpoint belongs to another configuration; unavailable, timed_out: a rank is
-    // gone.
+    // Makes the strategy; the state of rank 0 to everybody who holds some of it, from the newest
+    // checkpoint if there is one.
+    // invalid: the strategy cannot be had with these ranks. conflict: the ranks were given
+    // different configurations or data, or the checkpoint belongs to another configuration.
+    // unavailable, timed_out: a rank is gone.
     Status prepare();
     // Trains to the end, or until SIGTERM. unavailable, timed_out: a rank was lost; rank 0 then
     // has written a checkpoint of the last finished step.
     Result<RunEnd> run();
 
-    Model& model() { return *model_; }
+    Strategy& strategy() { return *strategy_; }  // after prepare()
 
   private:
     using Clock = std::chrono::steady_clock;
 
+    Status compare_ranks();
     Status load_latest(Checkpoint& checkpoint);
-    Status share(Checkpoint& checkpoint);
+    Status restore();
+    bool is_root() const;
     std::int64_t total_steps() const;
     bool done() const;
     Status run_epoch();
     Result<StepResult> step(std::int64_t batch, std::int64_t samples);
-    Status micro_steps(StepResult& result);
-    Status combine(StepResult& result);
     void after_step(StepResult& result);
     void report(const StepResult& result);
     void print(const StepResult& result);
@@ -98,13 +82,13 @@ class TrainingRun {
 
     TrainConfig config_;
     const Dataset& data_;
-    Communicator& communicator_;
+    World& world_;
     RunOptions options_;
+    std::unique_ptr<Strategy> strategy_;
     Sampler sampler_;
-    Loader loader_;
-    std::unique_ptr<Model> model_;
-    Optimizer optimizer_;
-    GradientReducer reducer_;
+    std::unique_ptr<Loader> loader_;
+    double base_rate_ = 0.0;          // learning_rate, scaled
+    std::int64_t planned_steps_ = 0;  // of the whole run, for the schedule
     Report report_;
     RunEnd end_;
     std::int64_t step_ = 0;

@@ -23,8 +23,11 @@ void TrainingRun::report(const StepResult& result) {
     report_.metric("forward_seconds", result.forward_seconds);
     report_.metric("backward_seconds", result.backward_seconds);
     report_.metric("optimizer_seconds", result.optimizer_seconds);
-    report_.metric("learning_rate", optimizer_.rate());
+    report_.metric("learning_rate", result.learning_rate);
     report_.metric("grad_norm", result.gradient_norm);
+    if (result.staleness >= 0) {
+        report_.metric("staleness", result.staleness);
+    }
     if (checkpoint_seconds_ > 0.0) {
         report_.metric("checkpoint_seconds", checkpoint_seconds_);
         checkpoint_seconds_ = 0.0;

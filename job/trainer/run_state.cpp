@@ -6,11 +6,19 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
+
+bool TrainingRun::is_root() const {
+    return strategy_->trainers().rank() == 0;
+}
+
 std::string training_hash(const TrainConfig& config) {
     Json fields = to_json(config);
     for (const char* name :
@@ -18,6 +26,15 @@ std::string training_hash(const TrainConfig& config) {
         fields.erase(name);
     }
     fields["dataset"].erase("path");
+    // Not known to older versions: a run they began goes on, as long as these change nothing.
+    for (const auto& [name, none] : {std::pair{"weight_decay", Json(0.0)},
+                                     {"gradient_clip", Json(0.0)},
+                                     {"schedule", Json("constant")},
+                                     {"warmup_steps", Json(0)}}) {
+        if (fields.value(name, none) == none) {
+            fields.erase(name);
+        }
+    }
     return sha256_hex(dump_json(fields));
 }
 
@@ -46,31 +63,72 @@ Status TrainingRun::load_latest(Checkpoint& checkpoint) {
     return {};
 }
 
-// Everything of rank 0 to the others; a failure there reaches them as a failure.
-Status TrainingRun::share(Checkpoint& checkpoint) {
-    for (const std::span<float> part :
-         {std::span<float>{checkpoint.parameters}, std::span<float>{checkpoint.buffers},
-          std::span<float>{checkpoint.optimizer}}) {
-        if (const Status sent = communicator_.broadcast(std::as_writable_bytes(part), 0); !sent) {
-            return sent;
+// A rank that was started with another file, or reads other data, would train something else.
+Status TrainingRun::compare_ranks() {
+    Json said = to_json(config_);
+    said["samples"] = {data_.train.count, data_.test.count, data_.classes};
+    for (const char* name : {"loader_workers", "log_every_steps"}) {
+        said.erase(name);  // each rank's own affair
+    }
+    said["dataset"].erase("path");
+    const std::string hash = sha256_hex(dump_json(said));
+    std::int64_t mine = 0;
+    for (const char digit : hash.substr(0, 15)) {
+        mine = mine * 16 + (digit <= '9' ? digit - '0' : digit - 'a' + 10);
+    }
+    const Result<std::vector<std::int64_t>> all = world_.gather(mine);
+    if (!all) {
+        return fail(all.error());
+    }
+    std::string others;
+    for (std::size_t rank = 1; rank < all->size(); ++rank) {
+        if ((*all)[rank] != (*all)[0]) {
+            others += (others.empty() ? "" : ", ") + std::to_string(rank);
         }
+    }
+    if (!others.empty()) {
+        return fail(Errc::conflict, "the ranks were not given the same configuration and data: " +
+                                        others + " differ from rank 0");
     }
     return {};
 }
 
 Status TrainingRun::prepare() {
     phase("init");
-    FlatParameters& parameters = model_->parameters();
+    if (const Status same = compare_ranks(); !same) {
+        return same;
+    }
+    Result<std::unique_ptr<Strategy>> made = make_strategy(config_, shape_of(data_), world_);
+    if (!made) {
+        return fail(made.error());
+    }
+    strategy_ = std::move(*made);
+    if (strategy_->serves()) {
+        return {};
+    }
+    const Shard shard = strategy_->shard();
+    sampler_ = {data_.train.count, shard.index, shard.count, config_.shuffle,
+                static_cast<std::uint64_t>(config_.seed)};
+    loader_ = std::make_unique<Loader>(data_.train, config_.batch_size, config_.loader_workers);
+    base_rate_ = config_.learning_rate * (config_.scale_learning_rate ? shard.count : 1);
+    const Status restored = restore();
+    planned_steps_ = total_steps();
+    return restored;
+}
+
+// Where the run starts from: the newest checkpoint, or the state that the ranks have made.
+Status TrainingRun::restore() {
     Checkpoint state;
-    state.parameters.assign(parameters.values().begin(), parameters.values().end());
-    state.buffers.assign(model_->buffers().begin(), model_->buffers().end());
-    state.optimizer.assign(optimizer_.state().begin(), optimizer_.state().end());
+    if (const Status collected = strategy_->collect(state); !collected) {
+        return collected;
+    }
     Status loaded;
-    if (communicator_.rank() == 0) {
+    if (is_root()) {
         loaded = load_latest(state);
     }
     std::array<std::int64_t, 4> head{loaded ? 1 : 0, state.step, state.epoch, state.consumed};
-    if (const Status sent = communicator_.broadcast(std::as_writable_bytes(std::span{head}), 0);
+    if (const Status sent =
+            strategy_->trainers().broadcast(std::as_writable_bytes(std::span{head}), 0);
         !sent) {
         return sent;
     }
@@ -80,44 +138,39 @@ Status TrainingRun::prepare() {
     if (head[0] == 0) {
         return fail(Errc::conflict, "rank 0 could not read the checkpoint; its log says why");
     }
-    if (const Status shared = share(state); !shared) {
-        return shared;
-    }
-    std::copy(state.parameters.begin(), state.parameters.end(), parameters.values().begin());
-    std::copy(state.buffers.begin(), state.buffers.end(), model_->buffers().begin());
-    std::copy(state.optimizer.begin(), state.optimizer.end(), optimizer_.state().begin());
-    step_ = head[1];
-    epoch_ = head[2];
-    consumed_ = head[3];
-    optimizer_.set_steps(step_);
+    step_ = state.step = head[1];
+    epoch_ = state.epoch = head[2];
+    consumed_ = state.consumed = head[3];
     end_.resumed_from = step_;
     saved_step_ = step_;
-    return {};
+    return strategy_->distribute(state);
 }
 
 Status TrainingRun::save(bool due) {
-    if (!due || communicator_.rank() != 0 || options_.checkpoint_directory.empty() ||
-        saved_step_ == step_) {
+    if (!due || options_.checkpoint_directory.empty() || saved_step_ == step_ ||
+        (!is_root() && strategy_->root_has_all())) {
         return {};
     }
     phase("checkpoint");
     const auto start = Clock::now();
     Checkpoint out;
+    if (const Status collected = strategy_->collect(out); !collected) {
+        return collected;
+    }
+    saved_step_ = step_;
+    if (!is_root()) {
+        phase("train");
+        return {};
+    }
     out.step = step_;
     out.epoch = epoch_;
     out.consumed = consumed_;
-    out.ranks = communicator_.size();
+    out.ranks = world_.size();
     out.config_hash = training_hash(config_);
-    const std::span<float> values = model_->parameters().values();
-    out.parameters.assign(values.begin(), values.end());
-    out.buffers.assign(model_->buffers().begin(), model_->buffers().end());
-    out.optimizer.assign(optimizer_.state().begin(), optimizer_.state().end());
-    out.layout = model_->parameters().layout();
     const Result<std::filesystem::path> path = write_checkpoint(options_.checkpoint_directory, out);
     if (!path) {
         return fail(path.error());
     }
-    saved_step_ = step_;
     checkpoint_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
     if (options_.client != nullptr) {
         options_.client->checkpoint(step_, path->string());
@@ -133,7 +186,7 @@ Status TrainingRun::lost(Error error) {
     if (error.code == Errc::cancelled) {
         end_.abandoned = true;
     }
-    if (const Status saved = save(true); !saved) {
+    if (const Status saved = save(strategy_->root_has_all()); !saved) {
         log::warn("no checkpoint after the loss of a rank", {{"reason", saved.error().message}});
     }
     if (stopping) {

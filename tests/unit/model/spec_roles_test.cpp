@@ -53,7 +53,7 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
         ASSERT_TRUE(plain) << framework << ": " << plain.error().message;
         EXPECT_EQ(to_string(plain->launch), good.front()) << framework;
         for (const std::string launch : {"rank", "node", "task"}) {
-            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"");
+            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"", 1, ranks);
             const bool allowed = std::find(good.begin(), good.end(), launch) != good.end();
             EXPECT_EQ(spec.has_value(), allowed) << framework << " " << launch;
             if (spec) {
@@ -105,6 +105,24 @@ TEST(SpecRoles, AWrongRoleIsRefusedByNameWithItsPointer) {
                       "role"}));
     EXPECT_EQ(errors_of(parse_roles("command", R"(,"roles":[{"name":"A b","count":4}])")),
               (Errors{"/roles/0/name: must match ^[a-z][a-z0-9_-]{0,31}$"}));
+}
+
+TEST(SpecRoles, TheNativeTrainerHasServersWithItsStrategyAlone) {
+    const std::string train = R"(,"train":{"strategy":"parameter_server"})";
+    const std::string needs =
+        "/roles: strategy parameter_server needs a role ps and a role worker, the servers and "
+        "those who train";
+    EXPECT_EQ(errors_of(parse_roles("native", train, 1, 2)), Errors{needs});
+    EXPECT_EQ(
+        errors_of(parse_roles("native", train + R"(,"roles":[{"name":"ps","count":2}])", 1, 2)),
+        Errors{needs});
+    const auto spec = parse_roles(
+        "native", train + R"(,"roles":[{"name":"ps","count":1},{"name":"worker","count":2}])", 1,
+        3);
+    ASSERT_TRUE(spec);
+    EXPECT_EQ(spec->role_of(0).name, "ps");
+    EXPECT_FALSE(spec->role_of(0).ends_job);
+    EXPECT_TRUE(spec->role_of(2).ends_job);
 }
 
 TEST(SpecRoles, CountsMustFillTheNodes) {

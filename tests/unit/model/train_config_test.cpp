@@ -33,7 +33,8 @@ TEST(TrainConfig, EveryFieldIsRead) {
     const Read got = read(R"({"model":"mlp","dataset":{"name":"mnist","path":"/data"},
         "strategy":"single","devices":"cpu","epochs":3,"max_steps":7,"batch_size":16,
         "learning_rate":0.5,"scale_learning_rate":true,"optimizer":"sgd","momentum":0.5,"seed":9,
-        "precision":"fp32","accumulate":4,"dropout":0.25,"loader_workers":1,"shuffle":false,
+        "precision":"fp32","accumulate":4,"weight_decay":0.01,
+        "gradient_clip":1.5,"schedule":"cosine","warmup_steps":6,"dropout":0.25,"loader_workers":1,"shuffle":false,
         "checkpoint_every_steps":5,"log_every_steps":10})");
     ASSERT_TRUE(got.errors.empty()) << got.errors.front().pointer << got.errors.front().message;
     TrainConfig want;
@@ -50,6 +51,10 @@ TEST(TrainConfig, EveryFieldIsRead) {
     want.momentum = 0.5;
     want.seed = 9;
     want.accumulate = 4;
+    want.weight_decay = 0.01;
+    want.gradient_clip = 1.5;
+    want.schedule = TrainSchedule::cosine;
+    want.warmup_steps = 6;
     want.dropout = 0.25;
     want.loader_workers = 1;
     want.shuffle = false;
@@ -62,6 +67,12 @@ TEST(TrainConfig, WhatIsWrittenReadsBackAsTheSame) {
     for (const char* text :
          {"{}", R"({"optimizer":"sgd","momentum":0.1,"strategy":"single"})",
           R"({"model":"mlp","dataset":{"name":"mnist","path":"x"},"seed":4})",
+          R"({"strategy":"pipeline","stages":2,"micro_batches":8})",
+          R"({"strategy":"parameter_server","update":"async"})",
+          R"({"strategy":"central_storage","devices":"cpu:0,1,2"})",
+          R"({"model":"gpt","dataset":{"name":"text","path":"t"},"context":32,"precision":"bf16"})",
+          R"({"all_reduce":"hierarchical"})",
+          R"({"optimizer":"lamb","weight_decay":0.1,"schedule":"linear","warmup_steps":9})",
           R"({"norm_mode":"eval","dropout":0,"train_samples":10,"test_samples":5})"}) {
         const Read first = read(text);
         ASSERT_TRUE(first.errors.empty()) << text;
@@ -88,45 +99,78 @@ TEST_P(TrainConfigRefuses, WithThePathAndTheReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     NotAvailableYet, TrainConfigRefuses,
-    testing::Values(Refusal{R"({"model":"mobilenet_v2"})",
-                            {"/train/model", "\"mobilenet_v2\" is not available yet"}},
-                    Refusal{R"({"model":"alexnet_split"})",
-                            {"/train/model", "\"alexnet_split\" is not available yet"}},
-                    Refusal{R"({"dataset":{"name":"cifar10"}})",
-                            {"/train/dataset/name", "\"cifar10\" is not available yet"}},
-                    Refusal{R"({"strategy":"parameter_server"})",
-                            {"/train/strategy", "\"parameter_server\" is not available yet"}},
-                    Refusal{R"({"strategy":"pipeline"})",
-                            {"/train/strategy", "\"pipeline\" is not available yet"}},
-                    Refusal{R"({"all_reduce":"hierarchical"})",
-                            {"/train/all_reduce", "\"hierarchical\" is not available yet"}},
-                    Refusal{R"({"precision":"bf16"})",
-                            {"/train/precision", "\"bf16\" is not available yet"}},
-                    Refusal{R"({"devices":"gpu:0,1"})",
-                            {"/train/devices", "\"gpu:0,1\" is not available yet"}}));
+    testing::Values(
+        Refusal{R"({"model":"mobilenet_v2"})",
+                {"/train/model", "\"mobilenet_v2\" is not available yet"}},
+        Refusal{R"({"model":"seq2seq"})", {"/train/model", "\"seq2seq\" is not available yet"}},
+        Refusal{R"({"precision":"fp16"})", {"/train/precision", "\"fp16\" is not available yet"}},
+        Refusal{R"({"devices":"gpu:0,1"})",
+                {"/train/devices", "\"gpu:0,1\" is not available yet"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutEffect, TrainConfigRefuses,
-    testing::Values(Refusal{R"({"momentum":0.5})",
-                            {"/train/momentum", "has no effect with optimizer adam"}},
-                    Refusal{R"({"strategy":"single","all_reduce":"ring"})",
-                            {"/train/all_reduce", "has no effect with strategy single"}},
-                    Refusal{R"({"model":"mlp","norm_mode":"eval"})",
-                            {"/train/norm_mode",
-                             "has no effect with model mlp, which has no normalisation layer"}},
-                    Refusal{R"({"dataset":{"name":"mnist","path":"p"},"train_samples":5})",
-                            {"/train/train_samples", "has no effect with dataset mnist"}}));
+    testing::Values(
+        Refusal{R"({"momentum":0.5})", {"/train/momentum", "has no effect with optimizer adam"}},
+        Refusal{R"({"strategy":"single","all_reduce":"ring"})",
+                {"/train/all_reduce", "has no effect with strategy single"}},
+        Refusal{R"({"strategy":"pipeline","all_reduce":"ring"})",
+                {"/train/all_reduce", "has no effect with strategy pipeline"}},
+        Refusal{R"({"update":"async"})",
+                {"/train/update", "has no effect with strategy data_parallel"}},
+        Refusal{R"({"stages":2})", {"/train/stages", "has no effect with strategy data_parallel"}},
+        Refusal{R"({"devices":"cpu:0,1"})",
+                {"/train/devices",
+                 "a rank has one device with strategy data_parallel: "
+                 "only replicated and central_storage have several"}},
+        Refusal{
+            R"({"model":"mlp","norm_mode":"eval"})",
+            {"/train/norm_mode", "has no effect with model mlp, which has no normalisation layer"}},
+        Refusal{R"({"dataset":{"name":"mnist","path":"p"},"train_samples":5})",
+                {"/train/train_samples", "has no effect with dataset mnist"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Wrong, TrainConfigRefuses,
     testing::Values(
         Refusal{R"({"batch_size":0})", {"/train/batch_size", "must be 1..65536"}},
         Refusal{R"({"epochs":"two"})", {"/train/epochs", "must be an integer"}},
-        Refusal{R"({"optimizer":"lion"})", {"/train/optimizer", "must be one of: adam, sgd"}},
-        Refusal{R"({"devices":"tpu"})", {"/train/devices", "must be one of: auto, cpu"}},
+        Refusal{R"({"optimizer":"lion"})",
+                {"/train/optimizer", "must be one of: adam, sgd, adamw, lamb"}},
+        Refusal{R"({"devices":"tpu"})",
+                {"/train/devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…,63"}},
+        Refusal{R"({"model":"gpt"})",
+                {"/train/model", "gpt reads text, not images: it needs dataset text"}},
+        Refusal{R"({"dataset":{"name":"text","path":"t"}})",
+                {"/train/model", "mnist_convnet reads images, not text"}},
+        Refusal{R"({"context":5})", {"/train/context", "has no effect with dataset digits"}},
+        Refusal{R"({"strategy":"replicated","devices":"cpu:0,2"})",
+                {"/train/devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…,63"}},
+        Refusal{R"({"strategy":"replicated","devices":"cpu:0,1,2","batch_size":2})",
+                {"/train/devices", "3 devices for a batch_size of 2"}},
+        Refusal{R"({"strategy":"pipeline","batch_size":30})",
+                {"/train/micro_batches", "batch_size 30 is not a multiple of 4"}},
+        Refusal{
+            R"({"dataset":{"name":"cifar10"}})",
+            {"/train/dataset/path", "cifar10 needs the folder that holds its six binary files"}},
         Refusal{R"({"dataset":{"name":"mnist"}})",
                 {"/train/dataset/path", "mnist needs the folder that holds its four IDX files"}},
         Refusal{R"({"warmup":3})", {"/train/warmup", "unknown field"}}));
+
+TEST(TrainConfig, TheStrategySaysWhichNumbersOfRanksItTakes) {
+    const auto wrong = [](const char* text, std::int32_t ranks) {
+        return check_train_ranks(read(text).config, ranks);
+    };
+    EXPECT_EQ(wrong("{}", 7), "");
+    EXPECT_EQ(wrong(R"({"strategy":"single"})", 2),
+              "single is one process: ask for 1 node × 1 rank, or use data_parallel");
+    EXPECT_NE(wrong(R"({"strategy":"replicated"})", 2), "");
+    EXPECT_EQ(wrong(R"({"strategy":"parameter_server"})", 1),
+              "parameter_server needs a server and a worker: 2 ranks");
+    const char* pipeline = R"({"strategy":"pipeline","model":"mlp","stages":2})";
+    EXPECT_EQ(wrong(pipeline, 4), "");
+    EXPECT_EQ(wrong(pipeline, 3), "pipeline: 3 ranks do not make whole chains of 2 stages");
+    EXPECT_EQ(wrong(R"({"strategy":"pipeline","model":"mlp"})", 5),
+              "pipeline: 5 stages, but model mlp has 4 layers");
+}
 
 }  // namespace
 }  // namespace lockstep

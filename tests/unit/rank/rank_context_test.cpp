@@ -54,6 +54,24 @@ TEST(RankContext, WithoutAnAgentItIsOneRankAlone) {
     EXPECT_EQ(got->world_size, 1);
 }
 
+TEST(RankContext, TorchrunsVariablesAreEnoughWithoutAnAgent) {
+    const Result<RankContext> got =
+        read_rank_context(environment({{"RANK", "3"},
+                                       {"WORLD_SIZE", "8"},
+                                       {"MASTER_ADDR", "n1"},
+                                       {"MASTER_PORT", "29500"},
+                                       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                       {"TORCHELASTIC_RESTART_COUNT", "2"}}));
+    ASSERT_TRUE(got.has_value()) << got.error().text();
+    EXPECT_FALSE(got->managed());
+    EXPECT_EQ(got->rank, 3);
+    EXPECT_EQ(got->world_size, 8);
+    EXPECT_EQ(got->master_address, "n1");
+    EXPECT_EQ(got->master_port, 29'500);
+    EXPECT_TRUE(got->store_elsewhere);
+    EXPECT_EQ(got->generation, 3);
+}
+
 TEST(RankContext, NonsenseIsRefusedByName) {
     const auto message = [](std::map<std::string, std::string> values) {
         values["LOCKSTEP_SOCKET"] = "/s";

@@ -6,10 +6,13 @@
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,25 +60,25 @@ TEST_P(IdxFileRefuses, NamingFileAndNumbers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Damages, IdxFileRefuses,
-    testing::Values(Damage{"empty", "", "not an IDX file: only 0 bytes"},
-                    Damage{"images", std::string{"\0\0\x08\x03\0\0\0\x01", 8},
-                           "magic number is 2051, must be 2049"},
-                    Damage{"packed", std::string{"\x1F\x8B\x08\0\0\0\0\0", 8},
-                           "magic number is 529205248, must be 2049 (compressed: gunzip it first)"},
-                    Damage{"header", std::string{"\0\0\x08\x01\0\0", 6},
-                           "truncated: the header alone has 8 bytes"},
-                    Damage{"short",
-                           std::string{"\0\0\x08\x01\0\0\0\x03"
-                                       "ab",
-                                       10},
-                           "truncated: 2 bytes of values, must be 3"},
-                    Damage{"long",
-                           std::string{"\0\0\x08\x01\0\0\0\x01"
-                                       "ab",
-                                       10},
-                           "too long: 2 bytes of values, must be 1"},
-                    Damage{"zero", std::string{"\0\0\x08\x01\0\0\0\0", 8},
-                           "a size of 0 makes no sense"}),
+    testing::Values(
+        Damage{"empty", "", "not an IDX file: only 0 bytes"},
+        Damage{"images", std::string{"\0\0\x08\x03\0\0\0\x01", 8},
+               "magic number is 2051, must be 2049"},
+        Damage{"packed", std::string{"\x1F\x8B\x08\0\0\0\0\0", 8},
+               "magic number is 529205248, must be 2049 (compressed: its name must end in .gz)"},
+        Damage{"header", std::string{"\0\0\x08\x01\0\0", 6},
+               "truncated: the header alone has 8 bytes"},
+        Damage{"short",
+               std::string{"\0\0\x08\x01\0\0\0\x03"
+                           "ab",
+                           10},
+               "truncated: 2 bytes of values, must be 3"},
+        Damage{"long",
+               std::string{"\0\0\x08\x01\0\0\0\x01"
+                           "ab",
+                           10},
+               "too long: 2 bytes of values, must be 1"},
+        Damage{"zero", std::string{"\0\0\x08\x01\0\0\0\0", 8}, "a size of 0 makes no sense"}),
     [](const auto& each) { return each.param.name; });
 
 TEST(Digits, AnImageDependsOnItsNumberOnly) {
@@ -121,10 +124,10 @@ TEST(Digits, ManyRanksMayMakeThemAtOnce) {
     for (const Status& result : results) {
         EXPECT_TRUE(result.has_value()) << result.error().text();
     }
-    const Result<ImageSet> train = load_images(data, "train");
+    const Result<SampleSet> train = load_idx_images(data, "train");
     ASSERT_TRUE(train.has_value()) << train.error().text();
     EXPECT_EQ(train->count, 300U);
-    EXPECT_EQ(load_images(data, "t10k")->count, 20U);
+    EXPECT_EQ(load_idx_images(data, "t10k")->count, 20U);
 }
 
 TEST(Dataset, DigitsAreKeptInTheCacheUnderTheirSizes) {
@@ -136,7 +139,7 @@ TEST(Dataset, DigitsAreKeptInTheCacheUnderTheirSizes) {
     ASSERT_TRUE(data.has_value()) << data.error().text();
     EXPECT_EQ(data->train.count, 50U);
     EXPECT_EQ(data->test.count, 10U);
-    EXPECT_EQ(data->train.rows, 28U);
+    EXPECT_EQ(data->train.input.shape, (std::vector<std::int64_t>{28, 28, 1}));
     EXPECT_TRUE(
         std::filesystem::exists(folder.path() / "digits-50-10" / "train-images-idx3-ubyte"));
 }
@@ -176,6 +179,117 @@ TEST(Dataset, MnistFilesThatDoNotFitTogetherAreRefused) {
               std::string::npos);
     put("t10k-images-idx3-ubyte", {{1, 28, 28}, std::vector<std::uint8_t>(784)});
     EXPECT_TRUE(load_dataset(config, {}).has_value());
+}
+
+// As Keras and the MNIST page hand them out: packed by gzip.
+TEST(Dataset, MnistMayStayPacked) {
+    const TemporaryFolder folder;
+    TrainConfig config;
+    config.dataset_path = folder.path().string();
+    config.train_samples = 50;
+    config.test_samples = 10;
+    const Result<Dataset> plain = load_dataset(config, {});
+    ASSERT_TRUE(plain.has_value()) << plain.error().text();
+    for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                             "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+        const std::string bytes = read_file(folder.path() / name, 1U << 20U).value();
+        const gzFile file = gzopen((folder.path() / (std::string{name} + ".gz")).c_str(), "wb");
+        ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
+                  static_cast<int>(bytes.size()));
+        ASSERT_EQ(gzclose(file), Z_OK);
+        std::filesystem::remove(folder.path() / name);
+    }
+    config.dataset = TrainDataset::mnist;
+    const Result<Dataset> packed = load_dataset(config, {});
+    ASSERT_TRUE(packed.has_value()) << packed.error().text();
+    EXPECT_EQ(*packed->train.input.bytes, *plain->train.input.bytes);
+    EXPECT_EQ(*packed->test.target.bytes, *plain->test.target.bytes);
+
+    const auto images = folder.path() / "train-images-idx3-ubyte.gz";
+    std::filesystem::resize_file(images, std::filesystem::file_size(images) / 2);
+    const Result<Dataset> torn = load_dataset(config, {});
+    ASSERT_FALSE(torn.has_value());
+    EXPECT_NE(torn.error().message.find("train-images-idx3-ubyte.gz: gzip: truncated"),
+              std::string::npos)
+        << torn.error().message;
+}
+
+// A record: the label, then the planes red, green, blue.
+std::string cifar_record(std::uint8_t label) {
+    std::string record(1, static_cast<char>(label));
+    for (const char plane : {'\x10', '\x20', '\x30'}) {
+        record.append(1024, plane);
+    }
+    record[1 + 5] = '\x7f';  // the sixth red pixel
+    return record;
+}
+
+TEST(Dataset, CifarsPlanesBecomePixels) {
+    const TemporaryFolder folder;
+    TrainConfig config;
+    config.dataset = TrainDataset::cifar10;
+    config.dataset_path = folder.path().string();
+    EXPECT_EQ(load_dataset(config, {}).error().code, Errc::not_found);
+    for (std::uint8_t part = 1; part <= 5; ++part) {
+        const std::string name = "data_batch_" + std::to_string(part) + ".bin";
+        ASSERT_TRUE(write_file_atomic(folder.path() / name, cifar_record(part)).has_value());
+    }
+    ASSERT_TRUE(
+        write_file_atomic(folder.path() / "test_batch.bin", cifar_record(0) + cifar_record(9))
+            .has_value());
+    const Result<Dataset> data = load_dataset(config, {});
+    ASSERT_TRUE(data.has_value()) << data.error().text();
+    EXPECT_EQ(data->train.count, 5U);
+    EXPECT_EQ(data->test.count, 2U);
+    EXPECT_EQ(data->train.input.shape, (std::vector<std::int64_t>{32, 32, 3}));
+    const std::uint8_t* pixels = data->train.input.sample(4);
+    EXPECT_EQ((std::vector<std::uint8_t>{pixels + 12, pixels + 18}),
+              (std::vector<std::uint8_t>{0x10, 0x20, 0x30, 0x7f, 0x20, 0x30}));
+    EXPECT_EQ(data->train.target.sample(4)[0], 5);
+    EXPECT_EQ(data->test.target.sample(1)[0], 9);
+}
+
+TEST(Dataset, CifarsTornOrForeignFilesAreRefusedByName) {
+    const TemporaryFolder folder;
+    TrainConfig config;
+    config.dataset = TrainDataset::cifar10;
+    config.dataset_path = folder.path().string();
+    const auto first = folder.path() / "data_batch_1.bin";
+    const auto message = [&](const std::string& bytes) {
+        EXPECT_TRUE(write_file_atomic(first, bytes).has_value());
+        return load_dataset(config, {}).error().message;
+    };
+    EXPECT_NE(message(cifar_record(1).substr(0, 3000))
+                  .find("data_batch_1.bin: truncated: 3000 bytes, must be a multiple of 3073"),
+              std::string::npos);
+    EXPECT_NE(message(cifar_record(1) + cifar_record(10))
+                  .find("data_batch_1.bin: record 1: label 10, must be 0..9"),
+              std::string::npos);
+}
+
+TEST(Dataset, TextIsCutIntoSamplesThatAskForTheNextByte) {
+    const TemporaryFolder folder;
+    std::string text;
+    for (int i = 0; i < 200; ++i) {
+        text += static_cast<char>('a' + i % 26);
+    }
+    ASSERT_TRUE(write_file_atomic(folder.path() / "t", text).has_value());
+    TrainConfig config;
+    config.dataset = TrainDataset::text;
+    config.dataset_path = (folder.path() / "t").string();
+    config.context = 9;
+    const Result<Dataset> data = load_dataset(config, {});
+    ASSERT_TRUE(data.has_value()) << data.error().text();
+    EXPECT_EQ(data->classes, 256);
+    EXPECT_EQ(data->train.count, 19U);  // 180 bytes, the last one is only an answer
+    EXPECT_EQ(data->test.count, 2U);    // 20 bytes
+    EXPECT_EQ(data->train.input.sample(2)[0], 'a' + 18);
+    EXPECT_EQ(data->train.target.sample(2)[0], 'a' + 19);
+    config.context = 100;
+    EXPECT_NE(load_dataset(config, {})
+                  .error()
+                  .message.find("200 bytes, must be at least 202 for a context of 100"),
+              std::string::npos);
 }
 
 }  // namespace

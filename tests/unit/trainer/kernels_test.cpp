@@ -119,10 +119,10 @@ TEST(Optimizer, AdamIsTheAlgorithmOfThePaper) {
     std::vector<double> want(parameters.begin(), parameters.end());
     std::vector<double> m(count, 0.0);
     std::vector<double> v(count, 0.0);
-    Optimizer optimizer{TrainOptimizer::adam, 0.01, 0.0, count};
+    Optimizer optimizer{{TrainOptimizer::adam, 0.0, 0.0}, count, {}};
     for (int t = 1; t <= 20; ++t) {
         const std::vector<float> sums = noise(count, static_cast<std::uint64_t>(t) + 10);
-        optimizer.step(parameters, sums, 0.25F);
+        optimizer.step(parameters, sums, 0.25F, 0.01);
         for (std::size_t i = 0; i < count; ++i) {
             const double g = static_cast<double>(sums[i]) * 0.25;
             m[i] = 0.9 * m[i] + 0.1 * g;
@@ -139,11 +139,11 @@ TEST(Optimizer, AdamIsTheAlgorithmOfThePaper) {
 
 TEST(Optimizer, SgdKeepsAVelocity) {
     std::vector<float> parameters{1.0F, 2.0F};
-    Optimizer optimizer{TrainOptimizer::sgd, 0.1, 0.5, 2};
-    optimizer.step(parameters, std::vector<float>{2.0F, -4.0F}, 0.5F);
+    Optimizer optimizer{{TrainOptimizer::sgd, 0.5, 0.0}, 2, {}};
+    optimizer.step(parameters, std::vector<float>{2.0F, -4.0F}, 0.5F, 0.1);
     EXPECT_FLOAT_EQ(parameters[0], 0.9F);
     EXPECT_FLOAT_EQ(parameters[1], 2.2F);
-    optimizer.step(parameters, std::vector<float>{0.0F, 0.0F}, 0.5F);
+    optimizer.step(parameters, std::vector<float>{0.0F, 0.0F}, 0.5F, 0.1);
     EXPECT_FLOAT_EQ(parameters[0], 0.85F);
     EXPECT_FLOAT_EQ(parameters[1], 2.3F);
 }

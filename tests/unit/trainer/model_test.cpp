@@ -11,6 +11,8 @@
 namespace lockstep {
 namespace {
 
+const ModelShape kDigits{ColumnType::scaled, {28, 28, 1}, 10};
+
 at::Tensor images(std::int64_t count) {
     at::manual_seed(4);
     return at::rand({count, 1, 28, 28}).contiguous(at::MemoryFormat::ChannelsLast);
@@ -20,7 +22,7 @@ at::Tensor images(std::int64_t count) {
 // + 8,448 + 2,570), 136 not (two moving moments for 12, 24 and 32 channels).
 TEST(Model, TheConvnetHasAsManyParametersAsKerass) {
     TrainConfig config;
-    const std::unique_ptr<Model> model = make_model(config);
+    const std::unique_ptr<Model> model = make_model(config, kDigits);
     EXPECT_EQ(model->parameters().count(), 49'242);
     EXPECT_EQ(model->buffers().size(), 136U + 3U);  // and three counters
 }
@@ -28,7 +30,7 @@ TEST(Model, TheConvnetHasAsManyParametersAsKerass) {
 TEST(Model, TheConvnetIsLayerForLayerTheGuides) {
     TrainConfig config;
     config.dropout = 0.0;
-    const std::unique_ptr<Model> model = make_model(config);
+    const std::unique_ptr<Model> model = make_model(config, kDigits);
     const FlatParameters& p = model->parameters();
     const at::Tensor x = images(8);
     const auto norm = [](const at::Tensor& in, const at::Tensor& beta) {
@@ -67,10 +69,10 @@ TEST(Model, TheConvnetIsLayerForLayerTheGuides) {
 
 TEST(Model, WeightsAreGlorotUniformAndDependOnTheSeed) {
     TrainConfig config;
-    const std::unique_ptr<Model> a = make_model(config);
-    const std::unique_ptr<Model> b = make_model(config);
+    const std::unique_ptr<Model> a = make_model(config, kDigits);
+    const std::unique_ptr<Model> b = make_model(config, kDigits);
     config.seed = 1;
-    const std::unique_ptr<Model> c = make_model(config);
+    const std::unique_ptr<Model> c = make_model(config, kDigits);
     EXPECT_TRUE(std::ranges::equal(a->parameters().values(), b->parameters().values()));
     EXPECT_FALSE(std::ranges::equal(a->parameters().values(), c->parameters().values()));
     // conv_2: fan_in 36 · 12, fan_out 36 · 24.
@@ -84,7 +86,7 @@ TEST(Model, WeightsAreGlorotUniformAndDependOnTheSeed) {
 }
 
 TEST(Model, TensorsAreViewsOfTheFlatBuffers) {
-    const std::unique_ptr<Model> model = make_model({});
+    const std::unique_ptr<Model> model = make_model({}, kDigits);
     FlatParameters& parameters = model->parameters();
     for (float& value : parameters.values()) {
         value = 2.0F;
@@ -103,10 +105,63 @@ TEST(Model, TensorsAreViewsOfTheFlatBuffers) {
     EXPECT_EQ(parameters[10].grad().abs().max().item<float>(), 0.0F);
 }
 
+// A pipeline's stages have the weights that the whole network has at their place.
+TEST(Model, PartsOfANetworkMakeTheWhole) {
+    TrainConfig config;
+    config.dropout = 0.0;
+    const std::unique_ptr<Model> whole = make_model(config, kDigits);
+    const std::size_t layers = model_layers(config, kDigits).size();
+    Model first{model_layers(config, kDigits), 0, 0, 4};
+    Model second{model_layers(config, kDigits), 0, 4, layers - 4};
+    const at::Tensor x = images(4);
+    EXPECT_TRUE(at::equal(second.forward(first.forward(x, {}), {}), whole->forward(x, {})));
+    EXPECT_EQ(first.parameters().count() + second.parameters().count(), 49'242);
+    EXPECT_EQ(first.buffers().size() + second.buffers().size(), whole->buffers().size());
+}
+
+// 96 · 75 + 256 · 48 · 25 + 384 · 256 · 9 + 384 · 192 · 9 + 256 · 192 · 9 + 4096 · 1024 + 1024 ·
+// 1024
+// + 1024 · 10 weights and 96 + 256 + 384 + 384 + 256 + 1024 + 1024 + 10 biases.
+TEST(Model, TheHalvesOfAlexnetDoNotSeeEachOtherWhereTheyShouldNot) {
+    TrainConfig config;
+    config.model = TrainModel::alexnet_split;
+    const ModelShape shape{ColumnType::scaled, {32, 32, 3}, 10};
+    std::vector<Layer> layers = model_layers(config, shape);
+    Model second{model_layers(config, shape), 0, 1, 1};  // conv_2
+    at::manual_seed(7);
+    at::Tensor x = at::rand({1, 96, 16, 16});
+    const at::Tensor before = second.forward(x, {});
+    x.narrow(1, 0, 48).zero_();  // the first half's channels
+    const at::Tensor after = second.forward(x, {});
+    EXPECT_TRUE(at::equal(before.narrow(1, 128, 128), after.narrow(1, 128, 128)));
+    EXPECT_FALSE(at::equal(before.narrow(1, 0, 128), after.narrow(1, 0, 128)));
+    std::int64_t count = 0;
+    for (const FlatRange& range : flat_layout(parameters_of(layers)).ranges) {
+        count += static_cast<std::int64_t>(range.count);
+    }
+    EXPECT_EQ(count, 7'200 + 307'200 + 884'736 + 663'552 + 442'368 + 4'194'304 + 1'048'576 +
+                         10'240 + 3'434);
+}
+
+// A place of the text must not see what comes after it.
+TEST(Model, TheTransformerDoesNotLookAhead) {
+    TrainConfig config;
+    config.model = TrainModel::gpt;
+    const std::unique_ptr<Model> model = make_model(config, {ColumnType::index, {8}, 256});
+    at::Tensor x = at::arange(16, at::kLong).view({2, 8});
+    const at::Tensor before = model->forward(x, {});
+    EXPECT_EQ(before.sizes(), (std::vector<std::int64_t>{2, 8, 256}));
+    x[1][5] = 200;
+    const at::Tensor after = model->forward(x, {});
+    EXPECT_TRUE(at::allclose(before.narrow(1, 0, 5), after.narrow(1, 0, 5)));
+    EXPECT_FALSE(at::allclose(before[1][5], after[1][5]));
+    EXPECT_TRUE(at::allclose(before[0], after[0]));
+}
+
 TEST(Model, TheMlpHasItsParametersAndLearnsFromEveryOne) {
     TrainConfig config;
     config.model = TrainModel::mlp;
-    const std::unique_ptr<Model> model = make_model(config);
+    const std::unique_ptr<Model> model = make_model(config, kDigits);
     EXPECT_EQ(model->parameters().count(), 784 * 256 + 256 + 2560 + 10);
     EXPECT_TRUE(model->buffers().empty());
     Pass pass;

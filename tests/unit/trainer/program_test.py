@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,7 @@ SMALL = {"train_samples": 2000, "test_samples": 200, "batch_size": 32, "epochs":
 class Group:
     """The ranks of one generation; their lines are read through pipes."""
 
-    def __init__(self, folder, ranks, config):
+    def __init__(self, folder, ranks, config, servers=0):
         path = folder / "train.json"
         path.write_text(json.dumps(config))
         self.sockets = tempfile.TemporaryDirectory()
@@ -30,6 +31,8 @@ class Group:
         for rank in range(ranks):
             environment = rank_environment(self.agent, rank, str(folder / "ckpt"))
             environment["LOCKSTEP_TRAIN_CONFIG"] = str(path)
+            if servers:
+                environment["LOCKSTEP_ROLE"] = "ps" if rank < servers else "worker"
             self.processes.append(subprocess.Popen(
                 [PROGRAM], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 text=True))
@@ -165,16 +168,109 @@ class Train(unittest.TestCase):
         self.assertEqual(len(written), 2)
         self.assertLess(written[0], written[1])
 
+    def test_the_documents_tables_are_the_choices(self):
+        done = subprocess.run([PROGRAM, "--choices"], capture_output=True, text=True, check=True)
+        text = (ROOT / "job" / "trainer" / "README.md").read_text(encoding="utf-8")
+        shown = text.partition("lockstep-train --choices -->\n")[2].partition("<!-- end -->")[0]
+        self.assertEqual(shown.strip(), done.stdout.strip())
+
     def test_it_trains_alone_without_an_agent(self):
         done = self.alone({**SMALL, "max_steps": 3}, "--checkpoints", str(self.folder / "ckpt"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("epoch: 0, batch: 2, loss is: [", done.stdout)
         self.assertEqual(self.checkpoints(), ["step-00000003.ckpt"])
 
+    def launched(self, config, ranks, *arguments, configs=None):
+        """As many processes with torchrun's variables and no agent; `configs`: more, by rank."""
+        paths = [self.folder / f"launched-{rank}.json" for rank in range(ranks)]
+        for rank, path in enumerate(paths):
+            path.write_text(json.dumps({**SMALL, **config, **(configs or {}).get(rank, {})}))
+        # Bound while the ranks live, so that nobody else is given the port; rank 0 may listen there.
+        held = socket.socket()
+        self.addCleanup(held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")}
+        environment.update(XDG_CACHE_HOME=str(self.folder / "cache"), OMP_NUM_THREADS="1",
+                           WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        return [subprocess.Popen([PROGRAM, "--config", str(path), *arguments],
+                                 env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+                for rank, path in enumerate(paths)]
+
+    def test_torchruns_variables_make_one_training_without_an_agent(self):
+        processes = self.launched({"max_steps": 3}, 2, "--checkpoints", str(self.folder / "ckpt"))
+        ends = [process.communicate(timeout=120) for process in processes]
+        self.assertEqual([p.returncode for p in processes], [0, 0], ends)
+        for out, _ in ends:
+            self.assertIn("on 2 ranks", out)
+        self.assertEqual(self.checkpoints(), ["step-00000003.ckpt"])
+
+    def test_servers_make_the_steps_and_end_after_their_workers(self):
+        for update in ("sync", "async"):
+            with self.subTest(update):
+                group = Group(self.folder, 4, {**SMALL, "strategy": "parameter_server",
+                                               "update": update, "max_steps": 12}, servers=2)
+                codes, outputs, reports = group.finish()
+                self.assertEqual(codes, [0] * 4, outputs)
+                self.assertEqual({r for r, m in reports if "loss" in m}, {2, 3})
+                stale = [m["staleness"] for r, m in reports if "loss" in m]
+                self.assertEqual(len(stale), 24)
+                if update == "sync":
+                    self.assertEqual(set(stale), {0})
+                self.assertEqual(self.checkpoints(), ["step-00000012.ckpt"])
+                (self.folder / "ckpt" / "step-00000012.ckpt").unlink()
+
+    def test_a_killed_server_is_named_by_every_worker(self):
+        for update in ("sync", "async"):
+            with self.subTest(update):
+                group = Group(self.folder, 3, {**SMALL, "strategy": "parameter_server",
+                                               "update": update, "epochs": 1000,
+                                               "checkpoint_every_steps": 0}, servers=1)
+                group.wait_for_line(1, "batch: 3,")
+                group.processes[0].kill()
+                ends = [process.communicate(timeout=120) for process in group.processes]
+                group.agent.stop()
+                group.sockets.cleanup()
+                self.assertEqual([p.returncode for p in group.processes], [-signal.SIGKILL, 1, 1])
+                for _, errors in ends[1:]:
+                    self.assertIn("parameter server 0", errors)
+
+    def test_a_killed_worker_ends_a_synchronous_server(self):
+        group = Group(self.folder, 3, {**SMALL, "strategy": "parameter_server", "epochs": 1000,
+                                       "checkpoint_every_steps": 0}, servers=1)
+        group.wait_for_line(1, "batch: 3,")
+        group.processes[2].kill()
+        ends = [process.communicate(timeout=120) for process in group.processes]
+        group.agent.stop()
+        group.sockets.cleanup()
+        self.assertEqual([p.returncode for p in group.processes], [1, 1, -signal.SIGKILL])
+        self.assertIn("worker 1", ends[0][1])
+
+    def test_a_pipeline_of_processes_stops_at_one_step_with_a_checkpoint(self):
+        group = Group(self.folder, 4, {**SMALL, "strategy": "pipeline", "stages": 2,
+                                       "epochs": 1000, "checkpoint_every_steps": 0})
+        group.wait_for_line(0, "batch: 3,")
+        group.processes[3].send_signal(signal.SIGTERM)
+        codes, _, reports = group.finish()
+        self.assertEqual(codes, [143] * 4)
+        last = {max(m["step"] for r, m in reports if r == rank and "loss" in m) for rank in range(4)}
+        self.assertEqual(len(last), 1)
+        self.assertEqual(self.checkpoints(), [f"step-{last.pop():08d}.ckpt"])
+
+    def test_ranks_that_were_given_different_files_are_refused_by_number(self):
+        processes = self.launched({"max_steps": 3}, 2, configs={1: {"seed": 7}})
+        for process in processes:
+            errors = process.communicate(timeout=120)[1]
+            self.assertEqual(process.returncode, 2, errors)
+            self.assertIn("1 differ from rank 0", errors)
+
     def test_wrong_configuration_and_data_exit_with_2_and_the_reason(self):
         cases = [
             ("{", "syntax error"),
-            ({"precision": "bf16"}, "not available yet"),
+            ({"precision": "fp16"}, "not available yet"),
+            ({"model": "gpt"}, "it needs dataset text"),
             ({"batchsize": 3}, "/batchsize"),
             ({"dataset": {"name": "mnist", "path": "/nonexistent"}}, "train-images-idx3-ubyte"),
         ]
@@ -189,7 +285,7 @@ class Train(unittest.TestCase):
         group.agent.stop()
         group.sockets.cleanup()
         self.assertEqual([p.returncode for p in group.processes], [2, 2])
-        self.assertIn("strategy single trains on one rank", errors[0])
+        self.assertIn("strategy single is one process", errors[0])
 
     def test_loads_nothing_of_what_debians_libtorch_does_not_call(self):
         stand_ins = pathlib.Path(PROGRAM).parents[1] / "lib" / "lockstep" / "stand-ins"

@@ -3,7 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tests/unit/trainer/ranks.hpp"
+#include "tests/unit/trainer/training.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,70 +45,15 @@ TrainConfig small() {
     return config;
 }
 
-struct Trained {
-    std::vector<std::vector<StepResult>> steps;  // by rank
-    std::vector<std::vector<float>> weights;     // by rank, at the end
-    std::vector<Result<RunEnd>> ends;            // by rank
-
-    std::vector<double> losses(std::size_t rank = 0) const {
-        std::vector<double> out;
-        for (const StepResult& step : steps[rank]) {
-            out.push_back(step.loss);
-        }
-        return out;
-    }
-    // Mean over the ranks: what one rank with the whole batch would report.
-    std::vector<double> mean_losses() const {
-        std::vector<double> out = losses(0);
-        for (std::size_t rank = 1; rank < steps.size(); ++rank) {
-            for (std::size_t i = 0; i < out.size(); ++i) {
-                out[i] += steps[rank][i].loss;
-            }
-        }
-        for (double& loss : out) {
-            loss /= static_cast<double>(steps.size());
-        }
-        return out;
-    }
-};
-
 using OnStep = std::function<void(std::int32_t rank, const StepResult&)>;
 
 Trained train(const TrainConfig& config, std::int32_t ranks,
-              const std::filesystem::path& checkpoints = {}, const OnStep& on_step = {},
-              const Dataset& data = digits()) {
-    const auto count = static_cast<std::size_t>(ranks);
-    Trained out;
-    out.steps.resize(count);
-    out.weights.resize(count);
-    out.ends.resize(count, fail(Errc::internal, "did not run"));
-    as_ranks(ranks, [&](Communicator& communicator) {
-        const auto rank = static_cast<std::size_t>(communicator.rank());
-        RunOptions options;
-        options.checkpoint_directory = checkpoints;
-        options.on_step = [&, rank](const StepResult& step) {
-            out.steps[rank].push_back(step);
-            if (on_step) {
-                on_step(static_cast<std::int32_t>(rank), step);
-            }
-        };
-        TrainingRun run{config, data, communicator, options};
-        if (const Status ready = run.prepare(); !ready) {
-            out.ends[rank] = fail(ready.error());
-            return;
-        }
-        out.ends[rank] = run.run();
-        const std::span<float> values = run.model().parameters().values();
-        out.weights[rank].assign(values.begin(), values.end());
-    });
-    return out;
-}
-
-void expect_same(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
-    ASSERT_EQ(a.size(), b.size());
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        EXPECT_NEAR(a[i], b[i], tolerance) << "step " << i + 1;
-    }
+              const std::filesystem::path& checkpoints = {}, const OnStep& on_step = {}) {
+    TrainingOptions options;
+    options.ranks = ranks;
+    options.checkpoints = checkpoints;
+    options.on_step = on_step;
+    return train_in_world(config, digits(), options);
 }
 
 class AnyModel : public testing::TestWithParam<TrainModel> {

@@ -1,0 +1,140 @@
+#include "job/trainer/meeting.hpp"
+
+#include "job/base/unique_fd.hpp"
+#include "job/collective/gloo.hpp"
+#include "job/collective/memory_key_store.hpp"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <array>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::minutes kMeetPatience{5};
+
+// The agent's keys as the communicator wants them.
+class ClientKeyStore final : public KeyStore {
+  public:
+    explicit ClientKeyStore(RankClient& client) : client_(client) {}
+    Status set(const std::string& key, std::string_view value) override {
+        return client_.set(key, value);
+    }
+    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
+        if (const Status there = client_.wait({key}, timeout); !there) {
+            return fail(there.error());
+        }
+        return client_.get(key);
+    }
+
+  private:
+    RankClient& client_;
+};
+
+// PyTorch's store, whose failures are exceptions.
+class TorchKeyStore final : public KeyStore {
+  public:
+    TorchKeyStore(std::unique_ptr<c10d::TCPStore> store, std::string prefix)
+        : store_(std::move(store)), prefix_(std::move(prefix)) {}
+
+    Status set(const std::string& key, std::string_view value) override {
+        try {
+            store_->set(prefix_ + key, {value.begin(), value.end()});
+            return {};
+        } catch (const std::exception& error) {
+            return fail(Errc::unavailable, std::string{"the ranks' store: "} + error.what());
+        }
+    }
+    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
+        try {
+            store_->wait({prefix_ + key}, timeout);
+            const std::vector<std::uint8_t> value = store_->get(prefix_ + key);
+            return std::string{value.begin(), value.end()};
+        } catch (const std::exception& error) {
+            return fail(Errc::timed_out, std::string{"the ranks' store: "} + error.what());
+        }
+    }
+
+  private:
+    std::unique_ptr<c10d::TCPStore> store_;
+    std::string prefix_;
+};
+
+// This node's address on the way to `host`; the kernel chooses it, nothing is sent.
+std::string address_towards(const std::string& host, std::int32_t port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+        return "";
+    }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner{found, ::freeaddrinfo};
+    const UniqueFd fd{::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+    sockaddr_storage mine{};
+    socklen_t size = sizeof mine;
+    auto* address = reinterpret_cast<sockaddr*>(&mine);
+    std::array<char, NI_MAXHOST> text{};
+    if (::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+        ::getsockname(fd.get(), address, &size) != 0 ||
+        ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+        return "";
+    }
+    return text.data();
+}
+
+Result<std::unique_ptr<KeyStore>> join_store(const RankContext& context) {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(context.master_port);
+    options.isServer = context.rank == 0 && !context.store_elsewhere;
+    options.waitWorkers = false;  // the communicator waits, and says for whom
+    options.timeout = kMeetPatience;
+    try {
+        auto store = std::make_unique<c10d::TCPStore>(context.master_address, options);
+        return std::make_unique<TorchKeyStore>(
+            std::move(store), "lockstep/" + std::to_string(context.generation) + "/");
+    } catch (const std::exception& error) {
+        return fail(Errc::unavailable, "the ranks' store at " + context.master_address + ":" +
+                                           std::to_string(context.master_port) + ": " +
+                                           error.what());
+    }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Meeting>> Meeting::begin(const RankContext& context, RankClient* client) {
+    if (client != nullptr) {
+        return std::unique_ptr<Meeting>{
+            new Meeting{std::make_unique<ClientKeyStore>(*client), context.address}};
+    }
+    if (context.world_size == 1) {
+        return std::unique_ptr<Meeting>{
+            new Meeting{std::make_unique<MemoryKeyStore>(), context.address}};
+    }
+    Result<std::unique_ptr<KeyStore>> store = join_store(context);
+    if (!store) {
+        return fail(std::move(store).error());
+    }
+    const std::string address = context.address.empty()
+                                    ? address_towards(context.master_address, context.master_port)
+                                    : context.address;
+    return std::unique_ptr<Meeting>{new Meeting{std::move(*store), address}};
+}
+
+Result<std::unique_ptr<Communicator>> Meeting::connect(const std::string& name, std::int32_t rank,
+                                                       std::int32_t size) {
+    GlooOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.address = address_;
+    options.prefix = name;
+    return make_gloo(options, *store_);
+}
+
+}  // namespace lockstep

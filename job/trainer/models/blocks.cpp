@@ -1,0 +1,66 @@
+#include "job/trainer/layers.hpp"
+#include "job/trainer/models/models.hpp"
+
+namespace lockstep {
+
+Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
+                 std::int64_t stride, Padding padding, bool bias) {
+    Layer layer;
+    layer.parameters.push_back({name + ".kernel", {out, in, side, side}, true});
+    if (bias) {
+        layer.parameters.push_back({name + ".bias", {out}});
+    }
+    layer.forward = [stride, padding, bias](const at::Tensor& x, std::span<const at::Tensor> p,
+                                            const at::Tensor&, const Pass&) {
+        const at::Tensor none;
+        const at::Tensor& offset = bias ? p[1] : none;
+        return padding == Padding::same ? conv_same(x, p[0], offset, stride)
+                                        : at::conv2d(x, p[0], offset, stride);
+    };
+    return layer;
+}
+
+Layer norm_layer(const std::string& name, std::int64_t channels) {
+    Layer layer;
+    layer.parameters.push_back({name + ".beta", {channels}});
+    layer.buffer.assign(static_cast<std::size_t>(moments_size(channels)), 0.0F);
+    for (std::int64_t i = channels; i < 2 * channels; ++i) {
+        layer.buffer[static_cast<std::size_t>(i)] = 1.0F;  // variances start at one
+    }
+    layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p,
+                       const at::Tensor& moments, const Pass& pass) {
+        return norm_relu(x, p[0], moments, pass.batch_statistics);
+    };
+    return layer;
+}
+
+Layer average_layer() {
+    return {{}, {}, [](const at::Tensor& x, auto, const at::Tensor&, const Pass&) {
+                return global_average(x);
+            }};
+}
+
+Layer flatten_layer() {
+    return {{}, {}, [](const at::Tensor& x, auto, const at::Tensor&, const Pass&) {
+                return x.reshape({x.size(0), -1});
+            }};
+}
+
+Layer dense_layer(const std::string& name, std::int64_t in, std::int64_t out, bool relu) {
+    Layer layer;
+    layer.parameters = {{name + ".kernel", {out, in}, true}, {name + ".bias", {out}}};
+    layer.forward = [relu](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
+                           const Pass&) {
+        const at::Tensor y = dense(x, p[0], p[1]);
+        return relu ? at::relu(y) : y;
+    };
+    return layer;
+}
+
+Layer dropout_layer(double rate) {
+    return {{}, {}, [rate](const at::Tensor& x, auto, const at::Tensor&, const Pass& pass) {
+                return pass.training && rate > 0.0 ? dropout(x, rate, pass.dropout_key) : x;
+            }};
+}
+
+}  // namespace lockstep

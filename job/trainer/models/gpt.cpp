@@ -1,0 +1,100 @@
+// A small decoder-only transformer over bytes, normalisation first (Radford et al.: Language models
+// are unsupervised multitask learners, 2019): 4 blocks of width 128 with 4 heads, learned
+// positions. One layer is one block, so that a pipeline cuts between blocks.
+#include "job/trainer/layers.hpp"
+#include "job/trainer/models/models.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kGptBlocks = 4;
+constexpr std::int64_t kGptWidth = 128;
+constexpr std::int64_t kGptHeads = 4;
+constexpr double kGptEpsilon = 1e-5;
+
+// Gains are stored as their difference from one: parameters start at zero or at random.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias) {
+    return at::layer_norm(x, {x.size(-1)}, gain + 1.0, bias, kGptEpsilon);
+}
+
+// dense() for [batch, length, width].
+at::Tensor dense_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return dense(x.reshape({-1, x.size(-1)}), weight, bias)
+        .view({x.size(0), x.size(1), weight.size(0)});
+}
+
+// Every place looks at itself and at those before it.
+at::Tensor attention(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    const std::int64_t batch = x.size(0);
+    const std::int64_t length = x.size(1);
+    const at::Tensor all = dense_rows(x, weight, bias)
+                               .view({batch, length, 3, kGptHeads, kGptWidth / kGptHeads})
+                               .permute({2, 0, 3, 1, 4});  // [3, batch, heads, length, part]
+    const double scale = 1.0 / std::sqrt(static_cast<double>(kGptWidth / kGptHeads));
+    const at::Tensor scores = at::matmul(all[0], all[1].transpose(-2, -1)) * scale;
+    const at::Tensor later = at::ones({length, length}, at::kBool).triu(1);
+    const at::Tensor weights =
+        at::softmax(scores.masked_fill(later, -std::numeric_limits<float>::infinity()), /*dim=*/-1);
+    return at::matmul(weights, all[2]).transpose(1, 2).reshape({batch, length, kGptWidth});
+}
+
+Layer embedding_layer(std::int64_t words, std::int64_t length) {
+    Layer layer;
+    layer.parameters = {{"embed.words", {words, kGptWidth}, true},
+                        {"embed.places", {length, kGptWidth}, true}};
+    layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
+                       const Pass&) { return at::embedding(p[0], x) + p[1]; };
+    return layer;
+}
+
+Layer block_layer(const std::string& name) {
+    constexpr std::int64_t kInner = 4 * kGptWidth;
+    Layer layer;
+    layer.parameters = {{name + ".norm_1.gain", {kGptWidth}},
+                        {name + ".norm_1.bias", {kGptWidth}},
+                        {name + ".attention.kernel", {3 * kGptWidth, kGptWidth}, true},
+                        {name + ".attention.bias", {3 * kGptWidth}},
+                        {name + ".project.kernel", {kGptWidth, kGptWidth}, true},
+                        {name + ".project.bias", {kGptWidth}},
+                        {name + ".norm_2.gain", {kGptWidth}},
+                        {name + ".norm_2.bias", {kGptWidth}},
+                        {name + ".up.kernel", {kInner, kGptWidth}, true},
+                        {name + ".up.bias", {kInner}},
+                        {name + ".down.kernel", {kGptWidth, kInner}, true},
+                        {name + ".down.bias", {kGptWidth}}};
+    layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
+                       const Pass&) {
+        const at::Tensor seen = attention(layer_norm(x, p[0], p[1]), p[2], p[3]);
+        const at::Tensor y = x + dense_rows(seen, p[4], p[5]);
+        const at::Tensor inner = at::gelu(dense_rows(layer_norm(y, p[6], p[7]), p[8], p[9]));
+        return y + dense_rows(inner, p[10], p[11]);
+    };
+    return layer;
+}
+
+Layer head_layer(std::int64_t classes) {
+    Layer layer;
+    layer.parameters = {{"head.norm.gain", {kGptWidth}},
+                        {"head.norm.bias", {kGptWidth}},
+                        {"head.kernel", {classes, kGptWidth}, true},
+                        {"head.bias", {classes}}};
+    layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
+                       const Pass&) { return dense_rows(layer_norm(x, p[0], p[1]), p[2], p[3]); };
+    return layer;
+}
+
+}  // namespace
+
+std::vector<Layer> gpt_layers(const ModelShape& shape) {
+    std::vector<Layer> out{embedding_layer(shape.classes, shape.sample[0])};
+    for (std::int64_t i = 1; i <= kGptBlocks; ++i) {
+        out.push_back(block_layer("block_" + std::to_string(i)));
+    }
+    out.push_back(head_layer(shape.classes));
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// The networks, one file each, and the layers they are written with. Pure functions.
+#pragma once
+
+#include "job/trainer/model.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Layer for layer the network of Keras's guide "Distributed training with PyTorch" (the Rescaling
+// layer is done by the Loader). For 28 × 28 × 1: 49,242 parameters learn, 136 do not.
+std::vector<Layer> mnist_convnet_layers(const TrainConfig& config, const ModelShape& shape);
+// pixels → dense 256 → relu → dropout → dense.
+std::vector<Layer> mlp_layers(const TrainConfig& config, const ModelShape& shape);
+
+// AlexNet in its two halves, for images of about 32 pixels; see models/alexnet_split.cpp.
+std::vector<Layer> alexnet_split_layers(const TrainConfig& config, const ModelShape& shape);
+// A small transformer that continues bytes; see models/gpt.cpp.
+std::vector<Layer> gpt_layers(const ModelShape& shape);
+
+// The building blocks; names of parameters begin with `name`.
+enum class Padding { valid, same };
+Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
+                 std::int64_t stride, Padding padding, bool bias);
+// Batch normalisation without scale, then relu: layers.hpp's norm_relu().
+Layer norm_layer(const std::string& name, std::int64_t channels);
+Layer average_layer();  // over height and width
+Layer flatten_layer();
+Layer dense_layer(const std::string& name, std::int64_t in, std::int64_t out, bool relu);
+Layer dropout_layer(double rate);
+
+}  // namespace lockstep

@@ -1,0 +1,315 @@
+// parameter_server: the servers hold the parameters and make the steps (server.cpp); the workers
+// read their share of the samples, send gradients and get parameters back. Each server has a part
+// of the parameters, so a worker talks to all of them.
+#include "job/trainer/kernels.hpp"
+#include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategies/server_messages.hpp"
+#include "job/trainer/strategy.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using Kind = ServerAsk::Kind;
+using Pairs = std::vector<std::unique_ptr<Communicator>>;
+
+class ServerRank final : public Strategy {
+  public:
+    ServerRank(const TrainConfig& config, ServerPart part, World& world, Pairs workers)
+        : config_(config),
+          part_(std::move(part)),
+          all_(world.all()),
+          workers_(std::move(workers)) {}
+
+    bool serves() const override { return true; }
+    Status serve() override { return serve_workers(config_, part_, workers_); }
+    Communicator& trainers() override { return all_; }
+    Shard shard() const override { return {}; }
+    Status step(Loader&, StepResult&) override { return not_here(); }
+    Result<Evaluation> evaluate(const SampleSet&) override { return fail(not_here().error()); }
+    Status collect(Checkpoint&) override { return {}; }
+    bool root_has_all() const override { return true; }
+    Status distribute(Checkpoint&) override { return {}; }
+
+  private:
+    static Status not_here() { return fail(Errc::internal, "a parameter server does not train"); }
+
+    TrainConfig config_;
+    ServerPart part_;
+    Communicator& all_;
+    Pairs workers_;
+};
+
+class Worker final : public Strategy {
+  public:
+    Worker(const TrainConfig& config, const ModelShape& shape, std::vector<ServerPart> parts,
+           std::unique_ptr<Communicator> workers, std::unique_ptr<Communicator> alone,
+           Pairs servers)
+        : config_(config),
+          workers_(std::move(workers)),
+          alone_(std::move(alone)),
+          servers_(std::move(servers)),
+          parts_(std::move(parts)),
+          versions_(servers_.size(), 0),
+          model_(make_model(config, shape)),
+          pass_(config, workers_->rank()) {}
+
+    Shard shard() const override { return {workers_->rank(), workers_->size()}; }
+    Communicator& trainers() override { return *workers_; }
+
+    Status step(Loader& loader, StepResult& result) override {
+        FlatParameters& parameters = model_->parameters();
+        parameters.zero_gradients();
+        if (const Status computed = pass_.run(*model_, loader, result, [] {}); !computed) {
+            return computed;
+        }
+        const auto start = Clock::now();
+        const std::span<float> gradients = parameters.gradients();
+        if (config_.update == TrainUpdate::async && config_.gradient_clip > 0.0) {
+            const double norm =
+                std::sqrt(kernels::sum_of_squares(gradients.data(), gradients.size()));
+            const auto clip = static_cast<float>(clip_factor(norm, config_.gradient_clip));
+            std::for_each(gradients.begin(), gradients.end(), [clip](float& g) { g *= clip; });
+        }
+        ServerAsk ask;
+        ask.kind = Kind::push;
+        ask.rate = result.learning_rate;
+        ask.stop = stop_signal::requested() ? 1 : 0;
+        // All servers get their part before the first one is waited for.
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            ask.version = versions_[i];
+            if (const Status sent = send(i, ask, gradients); !sent) {
+                return sent;
+            }
+        }
+        result.staleness = 0;
+        double squares = 0.0;
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            ServerAnswer answer;
+            if (const Status got = receive(i, answer); !got) {
+                return got;
+            }
+            result.staleness = std::max(result.staleness, answer.staleness);
+            result.stop = result.stop || answer.stop != 0;
+            squares += answer.squares;
+        }
+        result.gradient_norm = std::sqrt(squares);
+        result.comm_wait_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        result.checkpoint = stop_signal::take_checkpoint_request();
+        return {};
+    }
+
+    // With async the workers are not at the same step, so each looks at its own share alone.
+    Result<Evaluation> evaluate(const SampleSet& test) override {
+        if (config_.update == TrainUpdate::async) {
+            return evaluate_model(*model_, test, *alone_);
+        }
+        const Status sent = workers_->broadcast(std::as_writable_bytes(model_->buffers()), 0);
+        return sent ? evaluate_model(*model_, test, *workers_) : fail(sent.error());
+    }
+
+    Status collect(Checkpoint& state) override {
+        FlatParameters& parameters = model_->parameters();
+        const std::size_t floats = parameters.values().size();
+        state.parameters.assign(parameters.values().begin(), parameters.values().end());
+        state.buffers.assign(model_->buffers().begin(), model_->buffers().end());
+        state.optimizer.assign(moments() * floats, 0.0F);
+        state.layout = parameters.layout().json();
+        if (!loaded_ || workers_->rank() != 0) {
+            return {};  // the servers know nothing yet
+        }
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            if (const Status got = read_server(i, state, floats); !got) {
+                return got;
+            }
+        }
+        return {};
+    }
+    bool root_has_all() const override { return true; }
+
+    Status distribute(Checkpoint& state) override {
+        const std::span<float> buffers{state.buffers};
+        if (const Status sent = workers_->broadcast(std::as_writable_bytes(buffers), 0); !sent) {
+            return sent;
+        }
+        std::copy(buffers.begin(), buffers.end(), model_->buffers().begin());
+        for (std::size_t i = 0; workers_->rank() == 0 && i < servers_.size(); ++i) {
+            if (const Status sent = load_server(i, state); !sent) {
+                return sent;
+            }
+        }
+        // A server answers once it was loaded.
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            ServerAnswer answer;
+            Status got = send(i, ServerAsk{}, {});
+            if (got) {
+                got = receive(i, answer);
+            }
+            if (!got) {
+                return got;
+            }
+        }
+        loaded_ = true;
+        return {};
+    }
+
+    Status finish() override {
+        ServerAsk ask;
+        ask.kind = Kind::done;
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            if (const Status sent = send(i, ask, {}); !sent) {
+                return sent;
+            }
+        }
+        return {};
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    std::size_t moments() const { return Optimizer::moments(config_.optimizer); }
+    std::span<float> part_of(std::size_t server, std::span<float> flat) const {
+        return flat.subspan(parts_[server].begin, parts_[server].floats());
+    }
+    Status named(std::size_t server, Status status) const {
+        return status
+                   ? status
+                   : fail(Error{status.error()}.in("parameter server " + std::to_string(server)));
+    }
+
+    // `flat`: of which the server's part follows the message; empty: nothing does.
+    Status send(std::size_t server, const ServerAsk& ask, std::span<float> flat) {
+        Status sent = send_message(*servers_[server], ask, kServerOfPair);
+        if (sent && !flat.empty()) {
+            sent = servers_[server]->send(buffer_of(part_of(server, flat)), kServerOfPair);
+        }
+        return named(server, std::move(sent));
+    }
+    // The answer, and the parameters to their place.
+    Status receive(std::size_t server, ServerAnswer& answer) {
+        Status got = receive_message(*servers_[server], answer, kServerOfPair);
+        if (got) {
+            got = servers_[server]->recv(buffer_of(part_of(server, model_->parameters().values())),
+                                         kServerOfPair);
+        }
+        versions_[server] = answer.version;
+        return named(server, std::move(got));
+    }
+    Status read_server(std::size_t server, Checkpoint& state, std::size_t floats) {
+        ServerAsk ask;
+        ask.kind = Kind::state;
+        ServerAnswer answer;
+        Status got = send(server, ask, {});
+        if (got) {
+            got = receive_message(*servers_[server], answer, kServerOfPair);
+        }
+        if (got) {
+            got =
+                servers_[server]->recv(buffer_of(part_of(server, state.parameters)), kServerOfPair);
+        }
+        std::vector<float> own(moments() * parts_[server].floats());
+        if (got) {
+            got = servers_[server]->recv(buffer_of(own), kServerOfPair);
+        }
+        for (std::size_t block = 0; block < moments(); ++block) {
+            const std::span<float> whole =
+                std::span{state.optimizer}.subspan(block * floats, floats);
+            std::copy_n(own.begin() + static_cast<std::ptrdiff_t>(block * parts_[server].floats()),
+                        parts_[server].floats(), part_of(server, whole).begin());
+        }
+        return named(server, std::move(got));
+    }
+    Status load_server(std::size_t server, Checkpoint& state) {
+        ServerAsk ask;
+        ask.kind = Kind::load;
+        ask.version = state.step;
+        if (const Status sent = send(server, ask, state.parameters); !sent) {
+            return sent;
+        }
+        std::vector<float> own;
+        for (std::size_t block = 0; block < moments(); ++block) {
+            const std::span<float> mine =
+                part_of(server, std::span{state.optimizer}.subspan(block * state.parameters.size(),
+                                                                   state.parameters.size()));
+            own.insert(own.end(), mine.begin(), mine.end());
+        }
+        return named(server, servers_[server]->send(buffer_of(own), kServerOfPair));
+    }
+
+    TrainConfig config_;
+    std::unique_ptr<Communicator> workers_;
+    std::unique_ptr<Communicator> alone_;  // this worker and nobody else
+    Pairs servers_;
+    std::vector<ServerPart> parts_;
+    std::vector<std::int64_t> versions_;  // by server: of the parameters in model_
+    std::unique_ptr<Model> model_;
+    GradientPass pass_;
+    bool loaded_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& config,
+                                                        const ModelShape& shape, World& world) {
+    const Result<std::vector<std::int64_t>> serving = world.gather(world.server() ? 1 : 0);
+    if (!serving) {
+        return fail(serving.error());
+    }
+    std::vector<std::int32_t> servers;
+    std::vector<std::int32_t> workers;
+    for (std::int32_t rank = 0; rank < world.size(); ++rank) {
+        ((*serving)[static_cast<std::size_t>(rank)] != 0 ? servers : workers).push_back(rank);
+    }
+    if (servers.empty() || workers.empty()) {
+        return fail(Errc::invalid,
+                    "strategy parameter_server: " + std::to_string(servers.size()) +
+                        " servers and " + std::to_string(workers.size()) +
+                        " workers; the job's roles must have a ps and a worker at least");
+    }
+    if (config.gradient_clip > 0.0 && config.update == TrainUpdate::sync && servers.size() > 1) {
+        return fail(Errc::invalid,
+                    "strategy parameter_server: with update sync gradient_clip needs one server; "
+                    "none of several knows the whole norm");
+    }
+    std::vector<ServerPart> parts =
+        server_parts(flat_layout(parameters_of(model_layers(config, shape))), servers.size());
+    // All pairs in one order, so that nobody waits for somebody who waits for him.
+    Pairs mine;
+    std::size_t my_server = 0;
+    for (std::size_t s = 0; s < servers.size(); ++s) {
+        my_server = servers[s] == world.rank() ? s : my_server;
+        for (const std::int32_t worker : workers) {
+            if (world.rank() != servers[s] && world.rank() != worker) {
+                continue;
+            }
+            Result<std::unique_ptr<Communicator>> pair = world.group(
+                "pair-" + std::to_string(s) + "-" + std::to_string(worker), {servers[s], worker});
+            if (!pair) {
+                return fail(std::move(pair).error());
+            }
+            mine.push_back(std::move(*pair));
+        }
+    }
+    if (world.server()) {
+        return std::make_unique<ServerRank>(config, std::move(parts[my_server]), world,
+                                            std::move(mine));
+    }
+    Result<std::unique_ptr<Communicator>> group = world.group("workers", workers);
+    if (!group) {
+        return fail(std::move(group).error());
+    }
+    Result<std::unique_ptr<Communicator>> alone = world.group("alone", {world.rank()});
+    if (!alone) {
+        return fail(std::move(alone).error());
+    }
+    return std::make_unique<Worker>(config, shape, std::move(parts), std::move(*group),
+                                    std::move(*alone), std::move(mine));
+}
+
+}  // namespace lockstep

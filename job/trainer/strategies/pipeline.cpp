@@ -1,0 +1,449 @@
+// pipeline: the network is cut into stages, one rank each; a batch goes through them in
+// micro-batches, all forward, then all backward (Huang et al.: GPipe, 2019). With more ranks than
+// stages there are several such chains, each with its share of the samples, and the ranks of one
+// stage sum their gradients as in data_parallel. Rank = chain · stages + stage.
+// size: the whole strategy is one file, to be read from top to bottom, as the others are.
+#include "job/trainer/kernels.hpp"
+#include "job/trainer/reducer.hpp"
+#include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategy.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kPipelineEvaluation = 256;
+constexpr std::size_t kDimensionsMax = 7;
+
+// Layers first, …, first + count − 1: as many for every stage, one more for the first ones.
+std::pair<std::size_t, std::size_t> layers_of_stage(std::size_t layers, std::size_t stages,
+                                                    std::size_t stage) {
+    const std::size_t each = layers / stages;
+    const std::size_t more = layers % stages;
+    return {stage * each + std::min(stage, more), each + (stage < more ? 1 : 0)};
+}
+
+Buffer buffer_of_tensor(const at::Tensor& tensor) {
+    return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel()), Dtype::f32,
+            Device::cpu};
+}
+
+class Pipeline final : public Strategy {
+  public:
+    struct Place {
+        std::int32_t stages;
+        std::int32_t stage;
+        std::int32_t chain;
+        std::int32_t chains;
+    };
+
+    Pipeline(const TrainConfig& config, std::vector<Layer> network, Place place, World& world,
+             std::unique_ptr<Communicator> peers)
+        : config_(config),
+          all_(world.all()),
+          place_(place),
+          peers_(std::move(peers)),
+          pass_(config, place.chain),
+          whole_(flat_layout(parameters_of(network))),
+          model_(cut(std::move(network), place, static_cast<std::uint64_t>(config.seed))),
+          optimizer_(optimizer_options(config), model_->parameters().values().size(),
+                     model_->parameters().layout().ranges),
+          reducer_(*peers_, model_->parameters()) {}
+
+    // How large the others' parts are; all ranks call it.
+    Status measure(World& world) {
+        const auto floats = static_cast<std::int64_t>(model_->parameters().values().size());
+        const Result<std::vector<std::int64_t>> parameters = world.gather(floats);
+        if (!parameters) {
+            return fail(parameters.error());
+        }
+        const Result<std::vector<std::int64_t>> buffers =
+            world.gather(static_cast<std::int64_t>(model_->buffers().size()));
+        if (!buffers) {
+            return fail(buffers.error());
+        }
+        for (std::int32_t stage = 0; stage < place_.stages; ++stage) {
+            const auto at = static_cast<std::size_t>(stage);
+            parameter_floats_.push_back(static_cast<std::size_t>((*parameters)[at]));
+            buffer_floats_.push_back(static_cast<std::size_t>((*buffers)[at]));
+        }
+        return {};
+    }
+
+    Shard shard() const override { return {place_.chain, place_.chains}; }
+    Communicator& trainers() override { return all_; }
+    Status step(Loader& loader, StepResult& result) override;
+    Result<Evaluation> evaluate(const SampleSet& test) override;
+    Status collect(Checkpoint& state) override;
+    bool root_has_all() const override { return false; }
+    Status distribute(Checkpoint& state) override;
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    // What a micro-batch left on the way forward, for the way back.
+    struct Micro {
+        at::Tensor input;
+        at::Tensor output;  // on the last stage: the loss
+        double weight = 0.0;
+    };
+
+    static std::unique_ptr<Model> cut(std::vector<Layer> network, Place place, std::uint64_t seed);
+    bool first() const { return place_.stage == 0; }
+    bool last() const { return place_.stage + 1 == place_.stages; }
+    std::int32_t next() const { return all_.rank() + 1; }
+    std::int32_t previous() const { return all_.rank() - 1; }
+
+    // A batch's values to the next stage, from the previous one.
+    Status send_on(const at::Tensor& values);
+    Result<at::Tensor> receive(std::int64_t size);
+    Status forward(const Batch& batch, std::int64_t number, StepResult& result,
+                   std::vector<Micro>& micros);
+    Status backward(std::vector<Micro>& micros, bool final_batch);
+    Status agree_and_apply(StepResult& result);
+    template <class Part>
+    Status move_parts(Checkpoint& state, Part&& part);
+
+    TrainConfig config_;
+    Communicator& all_;
+    Place place_;
+    std::unique_ptr<Communicator> peers_;  // the ranks of this stage, by chain
+    GradientPass pass_;
+    FlatLayout whole_;
+    std::unique_ptr<Model> model_;  // this stage's layers
+    Optimizer optimizer_;
+    GradientReducer reducer_;
+    std::vector<std::int64_t> sent_shape_;  // of one sample; empty: none was sent yet
+    std::vector<std::int64_t> received_shape_;
+    std::vector<std::size_t> parameter_floats_;  // by stage
+    std::vector<std::size_t> buffer_floats_;
+};
+
+std::unique_ptr<Model> Pipeline::cut(std::vector<Layer> network, Place place, std::uint64_t seed) {
+    const auto [first, count] =
+        layers_of_stage(network.size(), static_cast<std::size_t>(place.stages),
+                        static_cast<std::size_t>(place.stage));
+    return std::make_unique<Model>(std::move(network), seed, first, count);
+}
+
+// The first time with the shape of a sample before it, which stays what it is.
+Status Pipeline::send_on(const at::Tensor& values) {
+    if (sent_shape_.empty()) {
+        const at::IntArrayRef sample = values.sizes().slice(1);
+        sent_shape_.assign(sample.begin(), sample.end());
+        std::array<std::int64_t, 1 + kDimensionsMax> head{};
+        head[0] = static_cast<std::int64_t>(sample.size());
+        std::copy(sample.begin(), sample.end(), head.begin() + 1);
+        const Status sent = all_.send({head.data(), head.size(), Dtype::i64, Device::cpu}, next());
+        if (!sent) {
+            return sent;
+        }
+    }
+    return all_.send(buffer_of_tensor(values), next());
+}
+
+Result<at::Tensor> Pipeline::receive(std::int64_t size) {
+    if (received_shape_.empty()) {
+        std::array<std::int64_t, 1 + kDimensionsMax> head{};
+        const Status got =
+            all_.recv({head.data(), head.size(), Dtype::i64, Device::cpu}, previous());
+        if (!got) {
+            return fail(got.error());
+        }
+        received_shape_.assign(head.begin() + 1, head.begin() + 1 + head[0]);
+    }
+    std::vector<std::int64_t> sizes{size};
+    sizes.insert(sizes.end(), received_shape_.begin(), received_shape_.end());
+    at::Tensor values = at::empty(sizes, at::kFloat);
+    const Status got = all_.recv(buffer_of_tensor(values), previous());
+    return got ? Result<at::Tensor>{std::move(values)} : fail(got.error());
+}
+
+Status Pipeline::step(Loader& loader, StepResult& result) {
+    model_->parameters().zero_gradients();
+    std::int64_t seen = 0;
+    for (std::int64_t number = 0; seen < result.samples; ++number) {
+        const auto start = Clock::now();
+        const Batch batch = loader.next();
+        if (batch.size == 0) {
+            return fail(Errc::internal, "the loader ended before the epoch");
+        }
+        const auto ready = Clock::now();
+        seen += batch.size;
+        std::vector<Micro> micros;
+        if (const Status done = forward(batch, number, result, micros); !done) {
+            return done;
+        }
+        const auto computed = Clock::now();
+        if (const Status done = backward(micros, seen == result.samples); !done) {
+            return done;
+        }
+        result.data_wait_seconds += std::chrono::duration<double>(ready - start).count();
+        result.forward_seconds += std::chrono::duration<double>(computed - ready).count();
+        result.backward_seconds += std::chrono::duration<double>(Clock::now() - computed).count();
+    }
+    return agree_and_apply(result);
+}
+
+Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& result,
+                         std::vector<Micro>& micros) {
+    const std::int64_t parts = std::min<std::int64_t>(config_.micro_batches, batch.size);
+    for (std::int64_t part = 0; part < parts; ++part) {
+        const std::int64_t begin = batch.size * part / parts;
+        const std::int64_t size = batch.size * (part + 1) / parts - begin;
+        Micro micro;
+        micro.weight = static_cast<double>(size) / static_cast<double>(result.samples);
+        if (first()) {
+            micro.input = tensor_of(batch.input, batch.size).narrow(0, begin, size);
+        } else {
+            Result<at::Tensor> received = receive(size);
+            if (!received) {
+                return fail(received.error());
+            }
+            micro.input = received->requires_grad_(true);
+        }
+        // A micro-batch has a dropout of its own.
+        micro.output = model_->forward(
+            micro.input, pass_.training_pass(result, number * config_.micro_batches + part));
+        if (last()) {
+            const at::Tensor targets = tensor_of(batch.target, batch.size).narrow(0, begin, size);
+            micro.output = mean_loss(micro.output, targets);
+            result.loss += micro.weight * micro.output.item<double>();
+        } else {
+            const at::Tensor value = micro.output.detach().contiguous();
+            if (const Status sent = send_on(value); !sent) {
+                return sent;
+            }
+        }
+        micros.push_back(std::move(micro));
+    }
+    return {};
+}
+
+Status Pipeline::backward(std::vector<Micro>& micros, bool final_batch) {
+    while (!micros.empty()) {
+        Micro micro = std::move(micros.back());
+        micros.pop_back();
+        at::Tensor gradient;
+        if (last()) {
+            gradient = at::scalar_tensor(micro.weight, at::kFloat);
+        } else {
+            gradient = at::empty(micro.output.sizes(), at::kFloat);
+            if (const Status got = all_.recv(buffer_of_tensor(gradient), next()); !got) {
+                return got;
+            }
+        }
+        if (micros.empty() && final_batch) {
+            reducer_.arm();
+        }
+        if (micro.output.requires_grad()) {  // a first stage may have nothing that learns
+            micro.output.backward(gradient);
+        }
+        if (!first()) {
+            const at::Tensor back = micro.input.grad().contiguous();
+            if (const Status sent = all_.send(buffer_of_tensor(back), previous()); !sent) {
+                return sent;
+            }
+        }
+    }
+    return {};
+}
+
+// The chains' gradients are summed; the norm is over all stages, so they agree on it before the
+// step, and on the loss, which only the last stage has seen.
+Status Pipeline::agree_and_apply(StepResult& result) {
+    const auto start = Clock::now();
+    if (const Status reduced = reducer_.finish(stop_is_overdue); !reduced) {
+        return reduced;
+    }
+    FlatParameters& parameters = model_->parameters();
+    const std::span<const float> gradients = parameters.gradients();
+    const double mean = 1.0 / place_.chains;
+    enum Slot : std::uint8_t { kStop, kCheckpoint, kSquares, kLosses };
+    std::vector<double> said(kLosses + static_cast<std::size_t>(place_.chains), 0.0);
+    said[kStop] = stop_signal::requested() ? 1.0 : 0.0;
+    said[kCheckpoint] = stop_signal::take_checkpoint_request() ? 1.0 : 0.0;
+    if (place_.chain == 0) {
+        said[kSquares] = kernels::sum_of_squares(gradients.data(), gradients.size());
+    }
+    const std::size_t loss_slot = kLosses + static_cast<std::size_t>(place_.chain);
+    said[loss_slot] = last() ? result.loss : 0.0;
+    const Status agreed = all_.all_reduce({said.data(), said.size(), Dtype::f64, Device::cpu});
+    if (!agreed) {
+        return agreed;
+    }
+    const auto received = Clock::now();
+    result.loss = said[loss_slot];
+    result.stop = said[kStop] > 0.0;
+    result.checkpoint = said[kCheckpoint] > 0.0;
+    result.gradient_norm = std::sqrt(said[kSquares]) * mean;
+    const double clip = clip_factor(result.gradient_norm, config_.gradient_clip);
+    optimizer_.step(parameters.values(), gradients, static_cast<float>(mean * clip),
+                    result.learning_rate);
+    result.comm_wait_seconds = std::chrono::duration<double>(received - start).count();
+    result.optimizer_seconds = std::chrono::duration<double>(Clock::now() - received).count();
+    return {};
+}
+
+Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
+    if (const Status sent = peers_->broadcast(std::as_writable_bytes(model_->buffers()), 0);
+        !sent) {
+        return fail(sent.error());
+    }
+    const at::NoGradGuard no_gradients;
+    std::vector<std::uint32_t> mine;
+    for (auto i = static_cast<std::uint32_t>(place_.chain); i < test.count;
+         i += static_cast<std::uint32_t>(place_.chains)) {
+        mine.push_back(i);
+    }
+    Loader loader{test, kPipelineEvaluation, 0};
+    loader.begin(std::move(mine));
+    Evaluation out;
+    for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
+        at::Tensor x;
+        if (first()) {
+            x = tensor_of(batch.input, batch.size);
+        } else {
+            Result<at::Tensor> received = receive(batch.size);
+            if (!received) {
+                return fail(received.error());
+            }
+            x = std::move(*received);
+        }
+        const at::Tensor y = model_->forward(x, Pass{}).contiguous();
+        if (last()) {
+            count_answers(y, tensor_of(batch.target, batch.size), out);
+        } else if (const Status sent = send_on(y); !sent) {
+            return fail(sent.error());
+        }
+    }
+    if (const Status summed = sum_evaluations(out, all_); !summed) {
+        return fail(summed.error());
+    }
+    return out;
+}
+
+// Calls part(stage, floats of the whole state) for every piece of every stage, in one order. The
+// flat buffer is in reverse order of use, so the last stage's parameters come first.
+template <class Part>
+Status Pipeline::move_parts(Checkpoint& state, Part&& part) {
+    const std::size_t blocks = Optimizer::moments(config_.optimizer);
+    if (all_.rank() == 0) {
+        state.parameters.resize(whole_.floats);
+        state.optimizer.resize(blocks * whole_.floats);
+        state.buffers.resize(
+            std::accumulate(buffer_floats_.begin(), buffer_floats_.end(), std::size_t{0}));
+        state.layout = whole_.json();
+    }
+    std::size_t offset = whole_.floats;
+    std::size_t buffer = 0;
+    for (std::int32_t stage = 0; stage < place_.stages; ++stage) {
+        const std::size_t floats = parameter_floats_[static_cast<std::size_t>(stage)];
+        const std::size_t averages = buffer_floats_[static_cast<std::size_t>(stage)];
+        offset -= floats;
+        const auto slice = [&](std::vector<float>& whole, std::size_t at, std::size_t count) {
+            return all_.rank() == 0 ? std::span{whole}.subspan(at, count) : std::span<float>{};
+        };
+        Status done =
+            part(stage, slice(state.parameters, offset, floats), model_->parameters().values());
+        for (std::size_t block = 0; done && block < blocks; ++block) {
+            const std::span<float> mine = place_.stage == stage
+                                              ? optimizer_.state().subspan(block * floats, floats)
+                                              : std::span<float>{};
+            done =
+                part(stage, slice(state.optimizer, block * whole_.floats + offset, floats), mine);
+        }
+        if (done && averages > 0) {
+            done = part(stage, slice(state.buffers, buffer, averages), model_->buffers());
+        }
+        buffer += averages;
+        if (!done) {
+            return done;
+        }
+    }
+    return {};
+}
+
+// From the first chain's stages to rank 0.
+Status Pipeline::collect(Checkpoint& state) {
+    return move_parts(
+        state, [&](std::int32_t stage, std::span<float> whole, std::span<float> mine) -> Status {
+            if (all_.rank() == stage) {
+                if (stage != 0) {
+                    return all_.send(buffer_of(mine), 0);
+                }
+                std::copy(mine.begin(), mine.end(), whole.begin());
+                return {};
+            }
+            return all_.rank() == 0 ? all_.recv(buffer_of(whole), stage) : Status{};
+        });
+}
+
+// The opposite, and from the first chain to the others.
+Status Pipeline::distribute(Checkpoint& state) {
+    const Status moved = move_parts(
+        state, [&](std::int32_t stage, std::span<float> whole, std::span<float> mine) -> Status {
+            if (all_.rank() == 0 && stage != 0) {
+                return all_.send(buffer_of(whole), stage);
+            }
+            if (all_.rank() == stage) {
+                if (stage != 0) {
+                    return all_.recv(buffer_of(mine), 0);
+                }
+                std::copy(whole.begin(), whole.end(), mine.begin());
+            }
+            return {};
+        });
+    if (!moved) {
+        return moved;
+    }
+    for (const std::span<float> part :
+         {model_->parameters().values(), optimizer_.state(), model_->buffers()}) {
+        if (const Status sent = peers_->broadcast(std::as_writable_bytes(part), 0); !sent) {
+            return sent;
+        }
+    }
+    optimizer_.set_steps(state.step);
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Strategy>> make_pipeline(const TrainConfig& config, const ModelShape& shape,
+                                                World& world) {
+    std::vector<Layer> network = model_layers(config, shape);
+    Pipeline::Place place{};
+    place.stages = config.stages == 0 ? world.size() : config.stages;
+    if (static_cast<std::size_t>(place.stages) > network.size()) {
+        return fail(Errc::invalid, "strategy pipeline: " + std::to_string(place.stages) +
+                                       " stages, but model " +
+                                       std::string{to_string(config.model)} + " has " +
+                                       std::to_string(network.size()) + " layers");
+    }
+    place.stage = world.rank() % place.stages;
+    place.chain = world.rank() / place.stages;
+    place.chains = world.size() / place.stages;
+    std::vector<std::int32_t> members;
+    for (std::int32_t chain = 0; chain < place.chains; ++chain) {
+        members.push_back(chain * place.stages + place.stage);
+    }
+    Result<std::unique_ptr<Communicator>> peers =
+        world.group("stage-" + std::to_string(place.stage), members);
+    if (!peers) {
+        return fail(std::move(peers).error());
+    }
+    auto made =
+        std::make_unique<Pipeline>(config, std::move(network), place, world, std::move(*peers));
+    const Status measured = made->measure(world);
+    return measured ? Result<std::unique_ptr<Strategy>>{std::move(made)} : fail(measured.error());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,215 @@
+// The server's half of parameter_server: it holds a part of the parameters and the optimizer's
+// state for it. One thread for each worker reads what that worker asks.
+// sync: the gradients of all workers are waited for and used as their mean.
+// async: each is used as it comes, on parameters that may have moved on since the worker read them.
+#include "job/base/log.hpp"
+#include "job/trainer/kernels.hpp"
+#include "job/trainer/strategies/server_messages.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+class Server {
+  public:
+    Server(const TrainConfig& config, const ServerPart& part, std::size_t workers)
+        : config_(config),
+          optimizer_(optimizer_options(config), part.floats(), part.layers),
+          values_(part.floats()),
+          gradients_(workers, std::vector<float>(part.floats())),
+          stops_(workers, 0) {}
+
+    // One worker until it is done.
+    Status talk(Communicator& pair, std::size_t worker) {
+        for (;;) {
+            ServerAsk ask;
+            if (const Status got = receive_message(pair, ask, kWorkerOfPair); !got) {
+                return lost(worker, got.error());
+            }
+            if (ask.kind == ServerAsk::Kind::done) {
+                return {};
+            }
+            if (const Status answered = answer(pair, worker, ask); !answered) {
+                return lost(worker, answered.error());
+            }
+        }
+    }
+
+  private:
+    using Kind = ServerAsk::Kind;
+
+    Status answer(Communicator& pair, std::size_t worker, const ServerAsk& ask) {
+        if (ask.kind == Kind::load) {
+            return load(pair, ask);
+        }
+        ServerAnswer out;
+        if (ask.kind == Kind::push) {
+            if (const Status got = pair.recv(buffer_of(gradients_[worker]), kWorkerOfPair); !got) {
+                return got;
+            }
+            if (const Status used = use(worker, ask, out); !used) {
+                return used;
+            }
+        }
+        std::vector<float> values;
+        std::vector<float> moments;
+        {
+            std::unique_lock lock{mutex_};
+            changed_.wait(lock, [this] { return loaded_ || error_; });
+            if (error_) {
+                return fail(*error_);
+            }
+            out.version = version_;
+            values = values_;
+            if (ask.kind == Kind::state) {
+                moments.assign(optimizer_.state().begin(), optimizer_.state().end());
+            }
+        }
+        if (const Status sent = send_message(pair, out, kWorkerOfPair); !sent) {
+            return sent;
+        }
+        const Status sent = pair.send(buffer_of(values), kWorkerOfPair);
+        return sent && ask.kind == Kind::state ? pair.send(buffer_of(moments), kWorkerOfPair)
+                                               : sent;
+    }
+
+    Status load(Communicator& pair, const ServerAsk& ask) {
+        const std::lock_guard lock{mutex_};  // nobody else asks before it is loaded
+        Status got = pair.recv(buffer_of(values_), kWorkerOfPair);
+        if (got) {
+            got = pair.recv(buffer_of(optimizer_.state()), kWorkerOfPair);
+        }
+        version_ = ask.version;
+        optimizer_.set_steps(ask.version);
+        loaded_ = got.has_value();
+        changed_.notify_all();
+        return got;
+    }
+
+    // Returns when the gradient is in the parameters.
+    Status use(std::size_t worker, const ServerAsk& ask, ServerAnswer& out) {
+        std::unique_lock lock{mutex_};
+        if (error_) {
+            return fail(*error_);
+        }
+        if (config_.update == TrainUpdate::async) {
+            out.staleness = version_ - ask.version;
+            stop_ = stop_ || ask.stop != 0;
+            apply(gradients_[worker], 1.0, ask.rate);
+        } else {
+            const std::int64_t before = version_;
+            stops_[worker] = ask.stop;
+            if (++arrived_ == gradients_.size()) {
+                apply_all(ask.rate);
+            } else {
+                changed_.wait(lock, [&] { return version_ != before || error_; });
+                if (version_ == before) {
+                    return fail(*error_);
+                }
+            }
+        }
+        out.stop = stop_ ? 1 : 0;
+        out.squares = squares_;
+        return {};
+    }
+
+    // The sum in the workers' order: the same bits however they arrive.
+    void apply_all(double rate) {
+        for (std::size_t i = 1; i < gradients_.size(); ++i) {
+            kernels::add_scaled(gradients_[0].data(), gradients_[i].data(), values_.size(), 1.0F);
+        }
+        stop_ = std::any_of(stops_.begin(), stops_.end(), [](auto stop) { return stop != 0; });
+        arrived_ = 0;
+        apply(gradients_[0], 1.0 / static_cast<double>(gradients_.size()), rate);
+    }
+
+    void apply(std::vector<float>& gradient, double mean, double rate) {
+        squares_ = kernels::sum_of_squares(gradient.data(), gradient.size()) * mean * mean;
+        // With several servers make_parameter_server() has refused to clip.
+        const double clip = config_.update == TrainUpdate::sync
+                                ? clip_factor(std::sqrt(squares_), config_.gradient_clip)
+                                : 1.0;
+        optimizer_.step(values_, gradient, static_cast<float>(mean * clip), rate);
+        ++version_;
+        changed_.notify_all();
+    }
+
+    // With sync nobody can go on without that worker.
+    Status lost(std::size_t worker, const Error& why) {
+        Error error = why;
+        error = std::move(error).in("worker " + std::to_string(worker));
+        const std::lock_guard lock{mutex_};
+        if (config_.update == TrainUpdate::sync || !loaded_) {
+            if (!error_) {
+                error_ = error;
+            }
+            changed_.notify_all();
+            return fail(*error_);
+        }
+        log::warn("a worker was lost, the others go on", {{"reason", error.message}});
+        return fail(std::move(error));
+    }
+
+    TrainConfig config_;
+    std::mutex mutex_;  // guards everything below, but a worker's gradient until it has arrived
+    std::condition_variable changed_;
+    Optimizer optimizer_;
+    std::vector<float> values_;
+    std::vector<std::vector<float>> gradients_;  // by worker
+    std::vector<std::int64_t> stops_;            // by worker
+    std::size_t arrived_ = 0;
+    std::int64_t version_ = 0;
+    double squares_ = 0.0;
+    bool loaded_ = false;
+    bool stop_ = false;
+    std::optional<Error> error_;
+};
+
+}  // namespace
+
+std::vector<ServerPart> server_parts(const FlatLayout& layout, std::size_t servers) {
+    std::vector<ServerPart> parts(servers);
+    std::size_t part = 0;
+    for (std::size_t i = layout.ranges.size(); i-- > 0;) {  // flat order is the reverse of use
+        const std::size_t begin = layout.ranges[i].offset;
+        const std::size_t end = i == 0 ? layout.floats : layout.ranges[i - 1].offset;
+        // The next server begins where this parameter's middle is behind this server's share.
+        while (part + 1 < servers && (begin + end) * servers / 2 > (part + 1) * layout.floats) {
+            ++part;
+            parts[part].begin = parts[part].end = begin;
+        }
+        parts[part].end = end;
+        parts[part].layers.push_back({begin - parts[part].begin, layout.ranges[i].count});
+    }
+    for (++part; part < servers; ++part) {
+        parts[part].begin = parts[part].end = layout.floats;
+    }
+    return parts;
+}
+
+Status serve_workers(const TrainConfig& config, const ServerPart& part,
+                     std::vector<std::unique_ptr<Communicator>>& workers) {
+    Server server{config, part, workers.size()};
+    std::vector<Status> ends(workers.size());
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < workers.size(); ++i) {
+            threads.emplace_back([&, i] { ends[i] = server.talk(*workers[i], i); });
+        }
+    }
+    for (const Status& end : ends) {
+        if (!end) {
+            return end;
+        }
+    }
+    return {};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// What workers and parameter servers say to each other. Every pair of them has a connection of its
+// own, a group of two in which the server is rank 0; a worker asks, the server answers.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/collective/communicator.hpp"
+#include "job/model/train_config.hpp"
+#include "job/trainer/optimizer.hpp"
+#include "job/trainer/parameters.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+inline constexpr std::int32_t kServerOfPair = 0;
+inline constexpr std::int32_t kWorkerOfPair = 1;
+
+struct ServerAsk {
+    enum class Kind : std::int64_t {
+        pull,   // → parameters
+        push,   // gradient follows → parameters after it was used
+        load,   // parameters and moments follow, `version` is the step they are of → nothing
+        state,  // → parameters, then moments
+        done,   // the last one → nothing
+    };
+    Kind kind = Kind::pull;
+    std::int64_t version = 0;  // push: of the parameters the gradient was computed with
+    std::int64_t stop = 0;     // push: this worker was told to stop
+    double rate = 0.0;         // push: the learning rate of the step
+};
+
+struct ServerAnswer {
+    std::int64_t version = 0;    // updates so far; of the parameters that follow
+    std::int64_t staleness = 0;  // push: updates between `version` of the ask and this one
+    std::int64_t stop = 0;       // push: all workers stop after this step
+    double squares = 0.0;        // push: Σ of the squared mean gradient of this server's part
+};
+
+template <class Message>
+Status send_message(Communicator& pair, const Message& message, std::int32_t to) {
+    return pair.send({&message, sizeof message, Dtype::u8, Device::cpu}, to);
+}
+template <class Message>
+Status receive_message(Communicator& pair, Message& message, std::int32_t from) {
+    return pair.recv({&message, sizeof message, Dtype::u8, Device::cpu}, from);
+}
+
+// Each server's part of the flat buffer: whole parameters, as equal as they can be; some may be
+// empty.
+struct ServerPart {
+    std::size_t begin = 0;  // in floats
+    std::size_t end = 0;
+    std::vector<FlatRange> layers;  // offsets count from `begin`
+
+    std::size_t floats() const { return end - begin; }
+};
+std::vector<ServerPart> server_parts(const FlatLayout& layout, std::size_t servers);
+
+// A server's life over its connections, in the order of the workers: returns when every worker is
+// done. unavailable: a worker was lost; with update sync at once, with async after the others.
+Status serve_workers(const TrainConfig& config, const ServerPart& part,
+                     std::vector<std::unique_ptr<Communicator>>& workers);
+
+}  // namespace lockstep

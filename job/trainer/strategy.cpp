@@ -1,0 +1,167 @@
+#include "job/trainer/strategy.hpp"
+
+#include "job/trainer/kernels.hpp"
+#include "job/trainer/random.hpp"
+#include "job/trainer/stop_signal.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using StepClock = std::chrono::steady_clock;
+
+constexpr std::int64_t kEvaluationBatch = 256;
+// After SIGTERM the other ranks get this long to finish the step with us; the agent's grace is 10
+// s.
+constexpr auto kStopPatience = std::chrono::seconds{4};
+
+double seconds_of(StepClock::duration time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+bool stop_is_overdue() {
+    return stop_signal::age() > kStopPatience;
+}
+
+Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const ModelShape& shape,
+                                                World& world) {
+    if (std::string wrong = check_train_ranks(config, world.size()); !wrong.empty()) {
+        return fail(Errc::invalid, "strategy " + std::move(wrong));
+    }
+    switch (config.strategy) {
+        case TrainStrategy::single:
+        case TrainStrategy::data_parallel:
+            return make_data_parallel(config, shape, world);
+        case TrainStrategy::replicated:
+        case TrainStrategy::central_storage:
+            return make_replicated(config, shape, world);
+        case TrainStrategy::parameter_server:
+            return make_parameter_server(config, shape, world);
+        case TrainStrategy::pipeline:
+            return make_pipeline(config, shape, world);
+    }
+    return fail(Errc::internal, "no such strategy");
+}
+
+Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro) const {
+    Pass pass;
+    pass.training = true;
+    pass.batch_statistics = config_.norm_mode == NormMode::train;
+    pass.bfloat16 = config_.precision == TrainPrecision::bf16;
+    pass.dropout_key =
+        Random::combine(Random::combine(static_cast<std::uint64_t>(config_.seed),
+                                        static_cast<std::uint64_t>(replica_)),
+                        static_cast<std::uint64_t>(result.step * config_.accumulate + micro));
+    return pass;
+}
+
+// Each micro-batch weighs by its samples, so that the gradient is that of the mean over all.
+Status GradientPass::run(Model& model, Loader& loader, StepResult& result,
+                         const std::function<void()>& before_last) const {
+    std::int64_t seen = 0;
+    for (std::int64_t micro = 0; seen < result.samples; ++micro) {
+        const auto start = StepClock::now();
+        const Batch batch = loader.next();
+        if (batch.size == 0) {
+            return fail(Errc::internal, "the loader ended before the epoch");
+        }
+        const auto ready = StepClock::now();
+        seen += batch.size;
+        const at::Tensor logits =
+            model.forward(tensor_of(batch.input, batch.size), training_pass(result, micro));
+        const at::Tensor loss = mean_loss(logits, tensor_of(batch.target, batch.size));
+        const double weight = static_cast<double>(batch.size) / static_cast<double>(result.samples);
+        result.loss += weight * loss.item<double>();
+        const auto computed = StepClock::now();
+        if (seen == result.samples) {
+            before_last();
+        }
+        loss.backward(at::scalar_tensor(weight, at::kFloat));
+        result.data_wait_seconds += seconds_of(ready - start);
+        result.forward_seconds += seconds_of(computed - ready);
+        result.backward_seconds += seconds_of(StepClock::now() - computed);
+    }
+    return {};
+}
+
+void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluation& out) {
+    const auto answers = static_cast<double>(targets.numel());
+    out.right += static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>());
+    out.loss += mean_loss(logits, targets).item<double>() * answers;
+    out.answers += answers;
+}
+
+Status sum_evaluations(Evaluation& mine, Communicator& group) {
+    std::array<double, 3> sums{mine.right, mine.loss, mine.answers};
+    const Status done = group.all_reduce({sums.data(), sums.size(), Dtype::f64, Device::cpu});
+    mine = {sums[0], sums[1], sums[2]};
+    return done;
+}
+
+Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, Communicator& group) {
+    const at::NoGradGuard no_gradients;
+    std::vector<std::uint32_t> mine;
+    for (auto i = static_cast<std::uint32_t>(group.rank()); i < test.count;
+         i += static_cast<std::uint32_t>(group.size())) {
+        mine.push_back(i);
+    }
+    Loader loader{test, kEvaluationBatch, 0};
+    loader.begin(std::move(mine));
+    Evaluation out;
+    for (Batch batch = loader.next(); batch.size > 0; batch = loader.next()) {
+        count_answers(model.forward(tensor_of(batch.input, batch.size), Pass{}),
+                      tensor_of(batch.target, batch.size), out);
+    }
+    if (const Status summed = sum_evaluations(out, group); !summed) {
+        return fail(summed.error());
+    }
+    return out;
+}
+
+void read_model(Model& model, Optimizer& optimizer, Checkpoint& out) {
+    const std::span<float> values = model.parameters().values();
+    out.parameters.assign(values.begin(), values.end());
+    out.buffers.assign(model.buffers().begin(), model.buffers().end());
+    out.optimizer.assign(optimizer.state().begin(), optimizer.state().end());
+    out.layout = model.parameters().layout().json();
+}
+
+void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer) {
+    std::copy(state.parameters.begin(), state.parameters.end(),
+              model.parameters().values().begin());
+    std::copy(state.buffers.begin(), state.buffers.end(), model.buffers().begin());
+    std::copy(state.optimizer.begin(), state.optimizer.end(), optimizer.state().begin());
+    optimizer.set_steps(state.step);
+}
+
+Status broadcast_state(Checkpoint& state, Communicator& group) {
+    for (const std::span<float> part :
+         {std::span<float>{state.parameters}, std::span<float>{state.buffers},
+          std::span<float>{state.optimizer}}) {
+        if (const Status sent = group.broadcast(std::as_writable_bytes(part), 0); !sent) {
+            return sent;
+        }
+    }
+    return {};
+}
+
+double apply_gradients(const TrainConfig& config, FlatParameters& parameters, Optimizer& optimizer,
+                       double mean, double rate) {
+    const std::span<const float> gradients = parameters.gradients();
+    const double norm =
+        std::sqrt(kernels::sum_of_squares(gradients.data(), gradients.size())) * mean;
+    optimizer.step(parameters.values(), gradients,
+                   static_cast<float>(mean * clip_factor(norm, config.gradient_clip)), rate);
+    return norm;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,140 @@
+// A strategy says who holds the parameters, who combines the gradients, and when. The training run
+// (run.hpp) does everything else: epochs, reports, checkpoints, the end.
+// Every rank of the generation makes the same calls, in the same order. Training thread.
+#pragma once
+
+#include "job/base/result.hpp"
+#include "job/model/train_config.hpp"
+#include "job/trainer/checkpoint.hpp"
+#include "job/trainer/dataset.hpp"
+#include "job/trainer/loader.hpp"
+#include "job/trainer/model.hpp"
+#include "job/trainer/optimizer.hpp"
+#include "job/trainer/world.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+// One finished optimizer step of this rank; all times in seconds.
+struct StepResult {
+    std::int64_t step = 0;       // from 1, over all epochs
+    std::int64_t epoch = 0;      // from 0
+    std::int64_t batch = 0;      // optimizer step inside the epoch, from 0
+    std::int64_t samples = 0;    // of this rank in this step, over all micro-steps
+    double learning_rate = 0.0;  // of this step
+    double loss = 0.0;           // mean over this rank's samples, before any all-reduce
+    double gradient_norm = 0.0;  // of the mean gradient over all ranks, before it is clipped
+    double step_seconds = 0.0;   // from the end of the step before to the end of this one
+    double data_wait_seconds = 0.0;
+    double forward_seconds = 0.0;
+    double backward_seconds = 0.0;   // the all-reduce of earlier buckets runs meanwhile
+    double comm_wait_seconds = 0.0;  // waited for the other ranks after backward
+    double optimizer_seconds = 0.0;
+    // parameter_server: steps of other workers between this one's reading of the parameters and
+    // the use of its gradient. −1: no servers.
+    std::int64_t staleness = -1;
+    bool stop = false;        // all ranks know that all stop after this step
+    bool checkpoint = false;  // a checkpoint was asked for, as far as this strategy needs to know
+};
+
+// Which part of every epoch's samples this rank reads.
+struct Shard {
+    std::int32_t index = 0;
+    std::int32_t count = 1;
+};
+
+struct Evaluation {
+    double right = 0.0;  // answers that were the most likely one
+    double loss = 0.0;   // summed
+    double answers = 0.0;
+};
+
+class Strategy {
+  public:
+    virtual ~Strategy() = default;
+
+    virtual Shard shard() const = 0;
+    // The ranks that train, this one among them; their rank 0 reads and writes checkpoints.
+    virtual Communicator& trainers() = 0;
+    // Computes `result.samples` samples of the loader and makes the step; fills in what of `result`
+    // is not set. unavailable, timed_out: a rank is gone, and nothing was changed on this rank.
+    // cancelled: the others did not finish while this rank was told to stop; an operation of the
+    // communicator still hangs and only _Exit ends the process.
+    virtual Status step(Loader& loader, StepResult& result) = 0;
+    // Over all of `test`, the sums on every rank.
+    virtual Result<Evaluation> evaluate(const SampleSet& test) = 0;
+
+    // The state as one device would have it, to rank 0 of the trainers: parameters, buffers,
+    // optimizer, layout. All trainers call it, unless root_has_all(): then the others need not.
+    virtual Status collect(Checkpoint& state) = 0;
+    virtual bool root_has_all() const = 0;
+    // The opposite: rank 0's state to everybody who holds some of it. The sizes are right on every
+    // rank; the values on rank 0.
+    virtual Status distribute(Checkpoint& state) = 0;
+
+    // A server's whole life: returns when every worker has said that it is done. Only where
+    // serves(); nothing above but trainers() is called there.
+    virtual bool serves() const { return false; }
+    virtual Status serve() { return {}; }
+    // The last call of a trainer.
+    virtual Status finish() { return {}; }
+};
+
+// invalid: the strategy cannot be had with these ranks (too few, no servers, …).
+Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const ModelShape& shape,
+                                                World& world);
+
+// One file in strategies/ for each.
+Result<std::unique_ptr<Strategy>> make_data_parallel(const TrainConfig& config,
+                                                     const ModelShape& shape, World& world);
+Result<std::unique_ptr<Strategy>> make_replicated(const TrainConfig& config,
+                                                  const ModelShape& shape, World& world);
+Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& config,
+                                                        const ModelShape& shape, World& world);
+Result<std::unique_ptr<Strategy>> make_pipeline(const TrainConfig& config, const ModelShape& shape,
+                                                World& world);
+
+// What several strategies do alike.
+
+// Forward and backward over the micro-batches of one optimizer step; adds to the gradients of the
+// model. `replica` tells the dropout of ranks apart; `before_last` is called before the last
+// backward.
+class GradientPass {
+  public:
+    GradientPass(const TrainConfig& config, std::int32_t replica)
+        : config_(config), replica_(replica) {}
+
+    Status run(Model& model, Loader& loader, StepResult& result,
+               const std::function<void()>& before_last) const;
+    // What a pass of the step's `micro`-th micro-batch is for.
+    Pass training_pass(const StepResult& result, std::int64_t micro) const;
+
+  private:
+    TrainConfig config_;
+    std::int32_t replica_;
+};
+
+// The share of `test` of one rank of the group, its answers counted, summed over the group.
+Result<Evaluation> evaluate_model(Model& model, const SampleSet& test, Communicator& group);
+Status sum_evaluations(Evaluation& mine, Communicator& group);
+void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluation& out);
+
+// A model's state to and from a checkpoint.
+void read_model(Model& model, Optimizer& optimizer, Checkpoint& out);
+void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer);
+// Rank 0's parameters, buffers and optimizer to the group.
+Status broadcast_state(Checkpoint& state, Communicator& group);
+
+// The step of a mean gradient: gradients · mean, clipped; returns its norm before that.
+double apply_gradients(const TrainConfig& config, FlatParameters& parameters, Optimizer& optimizer,
+                       double mean, double rate);
+
+// Asked while waiting for other ranks: this rank was told to stop, and they had their time.
+bool stop_is_overdue();
+
+}  // namespace lockstep

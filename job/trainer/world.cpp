@@ -1,0 +1,29 @@
+#include "job/trainer/world.hpp"
+
+#include "job/base/check.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+Result<std::vector<std::int64_t>> World::gather(std::int64_t mine) const {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(size()), mine);
+    if (size() > 1) {
+        const Status done = all_.all_gather({&mine, 1, Dtype::i64, Device::cpu},
+                                            {all.data(), all.size(), Dtype::i64, Device::cpu});
+        if (!done) {
+            return fail(done.error());
+        }
+    }
+    return all;
+}
+
+Result<std::unique_ptr<Communicator>> World::group(const std::string& name,
+                                                   const std::vector<std::int32_t>& members) const {
+    const auto mine = std::find(members.begin(), members.end(), rank());
+    LOCKSTEP_CHECK(mine != members.end());
+    return connect_(name, static_cast<std::int32_t>(mine - members.begin()),
+                    static_cast<std::int32_t>(members.size()));
+}
+
+}  // namespace lockstep
