@@ -53,7 +53,7 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
         ASSERT_TRUE(plain) << framework << ": " << plain.error().message;
         EXPECT_EQ(to_string(plain->launch), good.front()) << framework;
         for (const std::string launch : {"rank", "node", "task"}) {
-            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"", 1, ranks);
+            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"");
             const bool allowed = std::find(good.begin(), good.end(), launch) != good.end();
             EXPECT_EQ(spec.has_value(), allowed) << framework << " " << launch;
             if (spec) {
