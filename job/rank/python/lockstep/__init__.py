@@ -19,7 +19,8 @@ time limit is near), so that the loop can write one and go on:
         save(model)
 
 ``context()`` is which rank of what this process is. ``auto()`` measures a script that reports nothing. For frameworks:
-``lockstep.lightning``, ``.keras``, ``.transformers``, ``.accelerate``, ``.paddle``, ``.jax``.
+``lockstep.lightning``, ``.keras``, ``.transformers``, ``.accelerate``, ``.paddle``, ``.jax``. ``lockstep.sinks``: to
+TensorBoard, MLflow and W&B as well.
 
 From outside a job, ``submit()``, ``Daemon`` and ``AsyncDaemon`` submit, wait for and read jobs.
 
@@ -97,7 +98,7 @@ _LATER = {
     **{name: "lockstep.daemon" for name in ("AsyncDaemon", "Daemon", "DaemonError", "Job", "JobFailed", "Series")},
     **{name: "lockstep.functions" for name in ("FunctionFailed", "FunctionJob", "submit")},
 }
-_MODULES = ("accelerate", "daemon", "functions", "jax", "keras", "lightning", "paddle", "ray", "transformers")
+_MODULES = ("accelerate", "daemon", "functions", "jax", "keras", "lightning", "paddle", "ray", "sinks", "transformers")
 
 
 def __getattr__(name):

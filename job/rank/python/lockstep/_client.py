@@ -16,8 +16,7 @@ KEY_BYTES = 256
 VALUE_BYTES = 1 << 20
 ANSWER_BYTES = 4 << 20
 ANSWER_SECONDS = 30.0
-# How much longer than the time asked for the agent's answer to a timed request may take.
-SLACK_SECONDS = 5.0
+SLACK_SECONDS = 5.0  # that an answer to a timed request may take longer than the time asked for
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RESERVED = frozenset(("op", "step", "epoch", "kind", "time"))
 
@@ -289,6 +288,7 @@ def _required():
     return client
 
 
+sinks = []  # of sinks.py: what takes each report as well, (step, Unix seconds, metrics)
 script_reports_loss = False  # then nothing else reports one for it (_auto.py)
 
 
@@ -312,6 +312,10 @@ def report(step: int, *, epoch: Optional[int] = None, kind: Optional[str] = None
 def send_report(step: int, *, epoch: Optional[int] = None, kind: Optional[str] = None,
                 timestamp: Optional[float] = None, **metrics: Any) -> bool:
     """As report(), of who measures a script."""
+    if sinks:
+        values = {name: float(_number(name, value)) for name, value in metrics.items()}
+        for sink in sinks:
+            sink(int(step), time.time() if timestamp is None else float(timestamp), values)
     client = _telling()
     return client is not None and client.report(step, epoch=epoch, kind=kind, timestamp=timestamp, **metrics)
 
