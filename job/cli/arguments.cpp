@@ -94,11 +94,11 @@ void declare_what(CLI::App* run, RunOptions& options) {
     run->add_option("--framework", options.framework,
                     "Whose variables the ranks read (default: by what the script imports)")
         ->check(CLI::IsMember({"pytorch", "lightning", "keras", "tensorflow", "paddle", "jax",
-                               "horovod", "deepspeed", "accelerate", "mpi", "command"})
+                               "horovod", "deepspeed", "accelerate", "ray", "mpi", "command"})
                     .description(""))
         ->type_name(
             "pytorch|lightning|keras|tensorflow|paddle|jax|horovod|deepspeed|accelerate|"
-            "mpi|command")
+            "ray|mpi|command")
         ->group(kGroup);
     run->add_option("--launch", options.launch,
                     "Who starts the ranks: lockstep, the command on each node (torchrun), or srun "

@@ -85,7 +85,8 @@ std::set<std::string> imports_of(const std::string& path) {
 
 // By what decides first: Lightning's script imports torch, too.
 std::string framework_of(const std::set<std::string>& imports, std::string& package) {
-    constexpr std::array<std::pair<const char*, const char*>, 12> kPackages{{
+    constexpr std::array<std::pair<const char*, const char*>, 13> kPackages{{
+        {"ray", "ray"},  // its driver imports what the workers train with
         {"horovod", "horovod"},
         {"deepspeed", "deepspeed"},
         {"lightning", "lightning"},
@@ -313,6 +314,7 @@ Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t no
         if (!found.empty()) {
             out.framework = found;
             out.why = behind.script + " imports " + package;
+            out.ranks_per_node = found == "ray" ? 1 : out.ranks_per_node;
         }
     }
     return out;

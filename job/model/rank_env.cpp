@@ -286,7 +286,13 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
     if (spec.container.runtime == ContainerRuntime::apptainer) {
         out = apptainer_words(spec, place);
     }
-    out.reserve(out.size() + spec.command.size());
+    out.reserve(out.size() + spec.command.size() + 4);
+    if (spec.framework == Framework::ray) {
+        // Rank 0 starts the head and then the command, the others join; by the Python that has Ray.
+        const std::string& first = spec.command.front();
+        const bool python = first.substr(first.rfind('/') + 1).starts_with("python");
+        out.insert(out.end(), {python ? first : "python3", "-m", "lockstep.ray", "--"});
+    }
     for (const auto& argument : spec.command) {
         out.push_back(expand_placeholders(argument, values));
     }

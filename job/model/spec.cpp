@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 12> kFrameworks{
-    "native", "pytorch", "lightning", "keras",      "tensorflow", "paddle",
-    "jax",    "horovod", "deepspeed", "accelerate", "mpi",        "command"};
+constexpr std::array<std::string_view, 13> kFrameworks{
+    "native",  "pytorch",   "lightning",  "keras", "tensorflow", "paddle", "jax",
+    "horovod", "deepspeed", "accelerate", "ray",   "mpi",        "command"};
 
 constexpr std::array<std::string_view, 3> kBindings{"none", "numa", "cores"};
 

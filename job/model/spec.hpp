@@ -32,6 +32,7 @@ enum class Framework : std::uint8_t {
     horovod,
     deepspeed,
     accelerate,
+    ray,
     mpi,
     command,
 };

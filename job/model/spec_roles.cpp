@@ -32,6 +32,7 @@ const LaunchRule& launch_rule(Framework framework) {
         {horovod, {rank, task}, "Horovod's ranks are started one by one"},
         {deepspeed, {rank, node, task}, ""},
         {accelerate, {rank, node, task}, ""},
+        {ray, {rank}, "one rank a node starts Ray there, and Ray all the rest"},
         {mpi, {task}, "only srun can give a rank its PMI"},
         {command, {rank, node, task}, ""},
     };
@@ -234,6 +235,10 @@ void check_sizes(JobSpec& spec, std::vector<FieldError>& errors) {
                                             " ranks: this framework's ranks are told the address "
                                             "of every other, so at most " +
                                             std::to_string(limits::kEndpoints)});
+    }
+    if (spec.framework == Framework::ray && spec.resources.ranks_per_node > 1) {
+        errors.push_back({"/resources/ranks_per_node",
+                          "framework ray has one rank a node: Ray itself uses all of it"});
     }
     if (has_too_few_gpus(spec)) {
         errors.push_back({"/resources/gpus_per_node",

@@ -1,48 +1,92 @@
-"""Ray inside a job: head and workers started by `python -m lockstep.ray`, and Ray's own symmetric-run."""
+"""Ray inside a job: framework ray, or `python -m lockstep.ray` as a command, starts head and workers."""
+
+import re
+import subprocess
 
 import frameworks
+
+# Rank 1 does not join: what rank 0 says of it, sooner than after five minutes.
+ABSENT = """
+import os, sys, time
+import lockstep.ray
+lockstep.ray.JOIN_SECONDS = 5.0
+if os.environ["LOCKSTEP_RANK"] == "1":
+    time.sleep(600)
+sys.exit(lockstep.ray.main(["train.py"]))
+"""
 
 
 class Ray(frameworks.Framework):
     ENVIRONMENT = "ray"
 
-    def words(self, *arguments):
-        return ["-m", "lockstep.ray", frameworks.PROGRAMS / "ray_actors.py", *arguments]
-
     @frameworks.on_slurm
     def test_head_and_worker(self):
-        job = self.trains("command", self.words(), nodes=2, ranks=1)
+        job = self.trains("ray", "ray_actors.py", nodes=2, ranks=1)
         self.assertIn("2 nodes, ", self.daemon.rank_log(job, 0))
         self.assert_losses(job, [0], 10)
-        self.saw("ray", "python -m lockstep.ray: head and workers, actors", "2 × 1 ranks; the driver's loss")
+        self.saw("ray", "framework ray: head and workers, actors", "2 × 1 ranks; the driver's loss")
+
+    def test_as_a_command(self):
+        job = self.trains("command", ["-m", "lockstep.ray", "--resources={\"big\": 1}", frameworks.PROGRAMS / "ray_actors.py"],
+                          nodes=2, ranks=1)
+        self.assertIn("2 nodes, ", self.daemon.rank_log(job, 0))
+        self.saw("ray", "python -m lockstep.ray, with words for ray start", "2 × 1 ranks")
 
     def test_nothing_but_lockstep_run(self):
         # It took framework pytorch, whose store has the port that the head needs.
-        self.daemon.cli("run", "-N", 2, "--", self.python(), *self.words(), seconds=frameworks.SECONDS)
-        job = self.daemon.get("/v1/jobs?limit=1")["items"][0]
-        self.assertEqual((job["framework"], job["name"]), ("command", "ray_actors"))
-        self.assertIn("2 nodes, ", self.daemon.rank_log(self.ends(job["id"])["id"], 0))
-        self.saw("ray", "lockstep run -N 2 -- python -m lockstep.ray", "framework command is guessed; 2 × 1 ranks")
+        for words, framework in ((["-m", "lockstep.ray"], "command"), ([], "ray")):
+            self.daemon.cli("run", "-N", 2, "--", self.python(), *words, frameworks.PROGRAMS / "ray_actors.py",
+                            seconds=frameworks.SECONDS)
+            job = self.daemon.get("/v1/jobs?limit=1")["items"][0]
+            self.assertEqual((job["framework"], job["name"]), (framework, "ray_actors"))
+            self.assertIn("2 nodes, ", self.daemon.rank_log(self.ends(job["id"])["id"], 0))
+        self.saw("ray", "lockstep run -N 2 -- python", "framework ray is guessed, or command of python -m lockstep.ray")
 
     def test_two_clusters_on_one_machine(self):
-        jobs = [self.submit("command", self.words(), nodes=1, ranks=1) for _ in range(2)]
+        jobs = [self.submit("ray", "ray_actors.py", nodes=1, ranks=1) for _ in range(2)]
         for job in jobs:
             self.ends(job)
             self.assertIn("1 nodes, ", self.daemon.rank_log(job, 0))
         self.saw("ray", "two jobs on one machine", "a cluster each, no port in common")
 
+    def test_a_stranger_has_no_token(self):
+        # Whoever reached the head's port could run code as the job's user.
+        job = self.submit("ray", "ray_actors.py", "--steps", 1000000, nodes=1, ranks=1)
+        self.daemon.wait_for(job, lambda one: one.get("step", 0) >= 2, frameworks.SECONDS, "it trains")
+        address = re.search(r"RAY_ADDRESS (\S+)", self.daemon.rank_log(job)).group(1)
+        stranger = subprocess.run([self.python(), "-c", f"import ray; ray.init(address='{address}'); print(ray.nodes())"],
+                                  capture_output=True, text=True, timeout=120, check=False,
+                                  env={"PATH": "/usr/bin:/bin", "HOME": str(self.root)})
+        self.assertNotEqual(stranger.returncode, 0, stranger.stdout)
+        self.assertIn("InvalidAuthToken", stranger.stderr)
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+        self.ends(job, "cancelled")
+        self.saw("ray", "somebody else at the head's port", "refused: the cluster has a token")
+
+    @frameworks.on_slurm
+    def test_a_node_that_does_not_join(self):
+        cause = self.assert_culprit("command", ["-c", ABSENT], nodes=2, ranks=1, rank=0,
+                                    text="1 of 2 nodes have not joined the head at ")
+        self.assertRegex(cause["message"], r"within 5 s: rank 1 \(\S+\)")
+        self.saw("ray", "a node that does not join", "named: its rank and host")
+
     @frameworks.on_slurm
     def test_the_exception_of_an_actor(self):
-        cause = self.assert_culprit("command", self.words("--bad-data", 1), nodes=2, ranks=1, rank=0,
+        cause = self.assert_culprit("ray", "ray_actors.py", "--bad-data", 1, nodes=2, ranks=1, rank=0,
                                     text="RayTaskError(ValueError)")
         self.assertIn("image 17 of worker 1 is broken", cause["exception"]["traceback"])
         self.saw("ray", "exception of an actor", "the driver's rank, with the actor's words")
 
     @frameworks.on_slurm
     def test_a_killed_node(self):
-        job = self.assert_goes_on("command", self.words("--steps", 60), nodes=2, ranks=1, after=2)
+        job = self.assert_goes_on("ray", "ray_actors.py", "--steps", 60, nodes=2, ranks=1, after=2)
         self.assert_losses(job, [0])
         self.saw("ray", "kill of a node's rank", "generation 2 is a new cluster; the script begins again")
+
+    def test_more_than_one_rank_a_node(self):
+        status, problem = self.daemon.api("POST", "/v1/jobs", {
+            "name": "crowd", "framework": "ray", "command": ["python", "x.py"], "resources": {"ranks_per_node": 4}})
+        self.assertEqual((status, problem["errors"][0]["pointer"]), (400, "/resources/ranks_per_node"), problem)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ class Found(harness.TestCase):
         job = self.daemon.submit({"name": "ray", "framework": "pytorch",
                                   "command": [sys.executable, "-m", "lockstep.ray", "train.py"]})["id"]
         cause = self.daemon.wait_state(job, harness.FINAL)["cause"]
-        self.assertIn("framework says: it must be command", cause["message"] + self.daemon.rank_log(job))
+        self.assertIn("framework says: it must be ray or command", cause["message"] + self.daemon.rank_log(job))
 
     def test_hooks_that_are_off_do_not_take_what_auto_asks_for(self):
         # They were asked to tell of the import of torch, and did nothing: auto() said True and measured nothing.

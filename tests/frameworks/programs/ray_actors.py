@@ -13,6 +13,7 @@ args = parser.parse_args()
 
 ray.init(address=os.environ.get("RAY_ADDRESS"), log_to_driver=False)
 alive = [node for node in ray.nodes() if node["Alive"]]
+print(f"RAY_ADDRESS {os.environ.get('RAY_ADDRESS')}")
 print(f"{len(alive)} nodes, {int(ray.cluster_resources()['CPU'])} CPUs", flush=True)
 
 

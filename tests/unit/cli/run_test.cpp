@@ -104,6 +104,7 @@ TEST_F(CliRun, TheFrameworkIsWhatTheScriptImports) {
     EXPECT_EQ(framework_of("import paddle.distributed as dist\n"), "paddle");
     EXPECT_EQ(framework_of("  import jax\n"), "jax");
     EXPECT_EQ(framework_of("import horovod.torch as hvd\nimport torch\n"), "horovod");
+    EXPECT_EQ(framework_of("import torch\nimport ray\n"), "ray") << "its workers use torch";
     EXPECT_EQ(framework_of("from mymodel import main\n"), "pytorch");
     EXPECT_EQ(plan({"tool", "x"})["framework"], "command");
     options_.framework = "jax";
@@ -142,6 +143,9 @@ TEST_F(CliRun, ARayClusterIsACommandWithOneRankANode) {
     EXPECT_EQ(spec["name"], "tune");
     options_.framework = "pytorch";
     EXPECT_EQ(plan({"python", "-m", "lockstep.ray", "tune.py"})["framework"], "pytorch");
+    options_.framework = "";
+    script("tune.py", "import ray\n");
+    EXPECT_EQ(plan({"python", "tune.py"})["resources"]["ranks_per_node"], 1);
 }
 
 TEST_F(CliRun, WhatCannotRunIsRefusedWithWhatToDo) {

@@ -180,6 +180,17 @@ TEST(RankCommand, ExpandsPlaceholdersInEveryArgument) {
                 ElementsAre("train", "--rank=5", "1/1/8", "tcp://10.0.0.1:4242", "{other} {}"));
 }
 
+TEST(RankCommand, RaysClusterIsStartedByThePythonThatHasIt) {
+    JobSpec mine = spec(Framework::ray);
+    mine.command = {"/opt/ray/bin/python3.11", "tune.py", "--rank={rank}"};
+    EXPECT_THAT(rank_command(mine, place(), "/t"),
+                ElementsAre("/opt/ray/bin/python3.11", "-m", "lockstep.ray", "--",
+                            "/opt/ray/bin/python3.11", "tune.py", "--rank=5"));
+    mine.command = {"tune"};
+    EXPECT_THAT(rank_command(mine, place(), "/t"),
+                ElementsAre("python3", "-m", "lockstep.ray", "--", "tune"));
+}
+
 TEST(RankCommand, NativeIsTheTrainer) {
     EXPECT_THAT(rank_command(spec(Framework::native), place(), "/opt/bin/lockstep-train"),
                 ElementsAre("/opt/bin/lockstep-train"));

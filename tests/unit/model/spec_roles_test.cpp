@@ -46,14 +46,16 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
         {"horovod", {"rank", "task"}},
         {"deepspeed", {"rank", "node", "task"}},
         {"accelerate", {"rank", "node", "task"}},
+        {"ray", {"rank"}},
         {"mpi", {"task"}},
         {"command", {"rank", "node", "task"}}};
     for (const auto& [framework, good] : ways) {
-        const auto plain = parse_roles(framework);
+        const int ranks = framework == "ray" ? 1 : 4;
+        const auto plain = parse_roles(framework, "", 1, ranks);
         ASSERT_TRUE(plain) << framework << ": " << plain.error().message;
         EXPECT_EQ(to_string(plain->launch), good.front()) << framework;
         for (const std::string launch : {"rank", "node", "task"}) {
-            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"");
+            const auto spec = parse_roles(framework, R"(,"launch":")" + launch + "\"", 1, ranks);
             const bool allowed = std::find(good.begin(), good.end(), launch) != good.end();
             EXPECT_EQ(spec.has_value(), allowed) << framework << " " << launch;
             if (spec) {
@@ -66,6 +68,10 @@ TEST(SpecLaunch, EachFrameworkHasItsWaysAndTheFirstIsTheDefault) {
             }
         }
     }
+    EXPECT_EQ(
+        errors_of(parse_roles("ray", "", 2, 2)),
+        (Errors{"/resources/ranks_per_node: framework ray has one rank a node: Ray itself uses "
+                "all of it"}));
     EXPECT_EQ(errors_of(parse_roles("mpi", R"(,"launch":"rank")")),
               (Errors{"/launch: framework mpi has only task: only srun can give a rank its PMI"}));
     EXPECT_EQ(errors_of(parse_roles("pytorch", R"(,"launch":"spawn")")),

@@ -1,17 +1,22 @@
 """A Ray cluster inside a job's allocation, and the script that drives it.
 
-    lockstep run -N 4 -n 1 -- python -m lockstep.ray train.py --epochs 3      # one rank a node
+    {"framework": "ray", "command": ["python", "train.py"], "resources": {"nodes": 4}, …}
+    lockstep run -N 4 -- python train.py                                  # train.py imports ray
+    lockstep run -N 4 -- python -m lockstep.ray train.py --epochs 3      # framework command, one rank a node
 
 Rank 0 starts the head on the port that its agent has held for it, the others join; nothing is written to a shared
 folder, and no port is guessed. Once every node is there the script runs beside the head with RAY_ADDRESS set, so that
 ray.init() finds the cluster. Its exit status is rank 0's; then every node of Ray is stopped. Who has not joined after
-five minutes is named. A node of Ray that ends early fails its rank, so `recovery` starts all of it again.
+five minutes is named. Ray's own port asks for a token that only the job's ranks are told, unless the job sets
+RAY_AUTH_MODE itself. A node of Ray that ends early fails its rank, so `recovery` starts all of it again.
 
-What each Ray node announces: `--num-gpus` by CUDA_VISIBLE_DEVICES, `--num-cpus` by this process's CPUs; other words
-for `ray start` go before the script: python -m lockstep.ray --resources='{"big": 1}' train.py
+What each Ray node announces: `--num-gpus` by CUDA_VISIBLE_DEVICES, `--num-cpus` by this process's CPUs, of which
+Slurm may have given fewer (SLURM_CPUS_ON_NODE). Other words for `ray start` go before the script, or before `--` and
+any command: python -m lockstep.ray --resources='{"big": 1}' train.py
 """
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -24,23 +29,46 @@ import lockstep
 from lockstep._client import LockstepError, TimedOut
 from lockstep._context import master_port_is_served
 
+# sys.exit() in this file, not SystemExit: the hooks tell the agent of the words, which are then the job's cause.
 JOIN_SECONDS = 300.0
 _STOP_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 
 
 def _words(arguments: List[str]) -> Tuple[List[str], List[str]]:
-    """(for ray start, the script and its arguments)"""
+    """(for ray start, what runs beside the head)"""
     for number, word in enumerate(arguments):
+        if word == "--" and arguments[number + 1:]:
+            return arguments[:number], arguments[number + 1:]
         if not word.startswith("-"):
-            return arguments[:number], arguments[number:]
-    raise SystemExit("usage: python -m lockstep.ray [--OPTION=VALUE of ray start …] SCRIPT [ARGUMENT …]")
+            return arguments[:number], [sys.executable, *arguments[number:]]
+    sys.exit("usage: python -m lockstep.ray [--OPTION=VALUE of ray start …] SCRIPT [ARGUMENT …] | -- COMMAND …")
+
+
+def _cpus() -> int:
+    """What of this machine is the job's: Slurm counts CPUs also where it confines nobody to them."""
+    mine = len(os.sched_getaffinity(0))
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return min(mine, int(given)) if given.isdigit() and int(given) > 0 else mine
+
+
+def _name_of(rank: int) -> str:
+    """'rank 3 (n4)'"""
+    hosts = os.environ.get("LOCKSTEP_HOSTS", "").split(",")
+    return f"rank {rank} ({hosts[rank]})" if rank < len(hosts) and hosts[rank] else f"rank {rank}"
+
+
+def _use_token(token: str) -> None:
+    """Whoever reaches a cluster without one may run code in it; Ray before 2.52 has none and takes no notice."""
+    if token:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = token
 
 
 def _start(place: lockstep.RankContext, head: Optional[str], own: List[str], temporary: str) -> subprocess.Popen:
     """`ray start`, which stays in front and takes its node with it when it is ended."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats",
-               f"--node-ip-address={place.address or '127.0.0.1'}", f"--num-cpus={len(os.sched_getaffinity(0))}",
+               f"--node-ip-address={place.address or '127.0.0.1'}", f"--num-cpus={_cpus()}",
                # Several jobs, or several nodes of one, may be on this machine: no port but the head's is fixed.
                "--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0",
                "--metrics-export-port=0"]
@@ -69,7 +97,7 @@ def _stop(node: subprocess.Popen) -> None:
 
 def _alive(node: subprocess.Popen) -> None:
     if node.poll() is not None:
-        raise SystemExit(f"lockstep.ray: ray start ended with {node.returncode} on node {lockstep.context().node_rank}")
+        sys.exit(f"lockstep.ray: ray start ended with {node.returncode} on node {lockstep.context().node_rank}")
 
 
 def _listens(address: str) -> bool:
@@ -81,24 +109,32 @@ def _listens(address: str) -> bool:
         return False
 
 
+def _has_joined(rank: int, seconds: float) -> bool:
+    try:
+        lockstep.wait(f"ray/joins/{rank}", timeout=seconds)
+        return True
+    except TimedOut:
+        return False
+
+
 def _wait_for_nodes(node: subprocess.Popen, address: str, count: int) -> None:
     """Until Ray counts every node; names the ranks that have not called in."""
     deadline = time.monotonic() + JOIN_SECONDS
     while not _listens(address):
         _alive(node)
         if time.monotonic() > deadline:
-            raise SystemExit(f"lockstep.ray: the head does not listen at {address}")
+            sys.exit(f"lockstep.ray: the head does not listen at {address}")
         time.sleep(_LOOK_SECONDS)
-    for rank in range(1, count):
-        while True:
-            _alive(node)
-            try:
-                lockstep.wait(f"ray/joins/{rank}", timeout=1.0)
-                break
-            except TimedOut:
-                if time.monotonic() > deadline:
-                    raise SystemExit(f"lockstep.ray: rank {rank} of {count} has not joined the head at {address} "
-                                     f"within {JOIN_SECONDS:.0f} s") from None
+    missing = list(range(1, count))
+    while missing:
+        _alive(node)
+        if _has_joined(missing[0], 1.0):
+            missing.pop(0)
+        elif time.monotonic() > deadline:
+            absent = [rank for rank in missing if not _has_joined(rank, 0.1)]
+            names = ", ".join(_name_of(rank) for rank in absent[:8]) + (" and others" if len(absent) > 8 else "")
+            sys.exit(f"lockstep.ray: {len(absent)} of {count} nodes have not joined the head at {address} "
+                     f"within {JOIN_SECONDS:.0f} s: {names}")
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level="warning")
@@ -107,7 +143,7 @@ def _wait_for_nodes(node: subprocess.Popen, address: str, count: int) -> None:
             _alive(node)
             if time.monotonic() > deadline:
                 alive = sum(1 for one in ray.nodes() if one["Alive"])
-                raise SystemExit(f"lockstep.ray: {alive} of {count} nodes are in the cluster at {address}")
+                sys.exit(f"lockstep.ray: {alive} of {count} nodes are in the cluster at {address}")
             time.sleep(_LOOK_SECONDS)
     finally:
         ray.shutdown()
@@ -115,20 +151,23 @@ def _wait_for_nodes(node: subprocess.Popen, address: str, count: int) -> None:
 
 def _needs_the_port() -> None:
     if master_port_is_served():
-        raise SystemExit("lockstep.ray: at the port that the head needs the ranks of torch or Horovod meet, as the job's "
-                         "framework says: it must be command (lockstep run takes it by itself)")
+        sys.exit("lockstep.ray: at the port that the head needs the ranks of torch or Horovod meet, as the job's "
+                 "framework says: it must be ray or command (lockstep run takes it by itself)")
 
 
 def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int:
     temporary = f"/tmp/lockstep-ray-{os.getuid()}-{place.job_id[-8:].lower()}-{place.generation}"
     host = place.address or "127.0.0.1"
     address = f"[{host}]:{os.environ['MASTER_PORT']}" if ":" in host else f"{host}:{os.environ['MASTER_PORT']}"
+    token = "" if os.environ.get("RAY_AUTH_MODE") else secrets.token_hex(32)
+    _use_token(token)
     node = _start(place, None, own, temporary)
     try:
-        if place.is_lockstep and place.world_size > 1:
+        if place.world_size > 1:
+            lockstep.set("ray/token", token)
             lockstep.set("ray/head", address)
         _wait_for_nodes(node, address, place.world_size)
-        return subprocess.run([sys.executable, *script], env=dict(os.environ, RAY_ADDRESS=address), check=False).returncode
+        return subprocess.run(script, env=dict(os.environ, RAY_ADDRESS=address), check=False).returncode
     finally:
         if place.world_size > 1:
             try:
@@ -141,6 +180,7 @@ def _head(place: lockstep.RankContext, own: List[str], script: List[str]) -> int
 
 def _worker(place: lockstep.RankContext, own: List[str]) -> int:
     lockstep.wait("ray/head", timeout=JOIN_SECONDS)
+    _use_token(lockstep.get("ray/token").decode())
     node = _start(place, lockstep.get("ray/head").decode(), own, "")
     try:
         lockstep.set(f"ray/joins/{place.rank}", "1")
@@ -159,9 +199,9 @@ def main(arguments: List[str]) -> int:
     own, script = _words(arguments)
     place = lockstep.context()
     if not place.is_lockstep:
-        return subprocess.run([sys.executable, *script], check=False).returncode  # ray.init() makes a cluster of its own
+        return subprocess.run(script, check=False).returncode  # ray.init() makes a cluster of its own
     if place.local_world_size > 1:
-        raise SystemExit("lockstep.ray: one rank a node (ranks_per_node 1); Ray itself uses all of it")
+        sys.exit("lockstep.ray: one rank a node (ranks_per_node 1); Ray itself uses all of it")
     _needs_the_port()
     # So that what is started is stopped as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
