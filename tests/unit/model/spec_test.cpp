@@ -138,7 +138,7 @@ TEST(Spec, WrongTypesNameTheField) {
     EXPECT_EQ(wrong(R"({"name":7,"framework":[],"resources":3,"environment":[],"labels":{"a":1}})"),
               (Errors{"/name: must be a string",
                       "/framework: must be one of: native, pytorch, lightning, keras, tensorflow, "
-                      "paddle, jax, horovod, deepspeed, accelerate, mpi, command",
+                      "paddle, jax, horovod, deepspeed, accelerate, ray, mpi, command",
                       "/resources: must be an object", "/environment: must be an object",
                       "/labels/a: must be a string"}));
     EXPECT_EQ(wrong("[]"), (Errors{": must be an object"}));
