@@ -49,7 +49,8 @@ class NcclCommunicator : public Communicator {
   public:
     // The communicator of those that are left, made by all of them with the same `gone`, sorted:
     // ranks of this one. What is under way here ends; this communicator can only be destroyed then.
-    // invalid: NCCL before 2.27, or `gone`.
+    // invalid: NCCL before 2.27, or `gone`; unavailable: NCCL shrinks none that has an error of its
+    // own (ncclRemoteError): the ranks that are left make a new one then.
     virtual Result<std::unique_ptr<NcclCommunicator>> shrink(
         std::span<const std::int32_t> gone) = 0;
 };

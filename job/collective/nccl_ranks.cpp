@@ -51,6 +51,53 @@ std::string NcclNode::blame(const std::string& noticed, const NcclPosition& mine
     return verdict(ranks, alarm().value_or(noticed));
 }
 
+namespace {
+
+// Until an initialisation has ended. `comm` says how it goes: the new one, or the one that shrinks.
+Status wait_ready(const NcclNode& node, nccl::Comm comm, nccl::Result state) {
+    using Clock = NcclNode::Clock;
+    const auto& api = node.library.api;
+    const auto end = Clock::now() + node.options.init_timeout;
+    NcclPosition mine;
+    mine.text = "initialisation";
+    auto next_alarm = Clock::now() + node.alarm_every();
+    while (state == nccl::kInProgress) {
+        if (Clock::now() >= end) {
+            std::string missing;
+            for (std::int32_t rank = 0; rank < node.options.size; ++rank) {
+                if (!node.keys->wait(node.key("rank/", rank), 0ms)) {
+                    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+                }
+            }
+            if (!missing.empty()) {
+                return fail(Errc::timed_out,
+                            "NCCL's initialisation: nothing came from rank " + missing);
+            }
+            return fail(Errc::timed_out,
+                        "NCCL's initialisation: " +
+                            node.blame("the initialisation is not done in time", mine));
+        }
+        if (Clock::now() >= next_alarm) {
+            if (const auto alarm = node.alarm()) {
+                return fail(Errc::unavailable,
+                            "NCCL's initialisation: " + node.blame(*alarm, mine));
+            }
+            next_alarm = Clock::now() + node.alarm_every();
+        }
+        std::this_thread::sleep_for(kInitPoll);
+        api.comm_get_async_error(comm, &state);
+    }
+    if (state != nccl::kSuccess) {
+        mine.error = state;
+        mine.remote = state == nccl::kRemoteError;
+        mine.text = node.library.error(state, comm);
+        return fail(Errc::unavailable, "NCCL's initialisation: " + node.blame(mine.text, mine));
+    }
+    return {};
+}
+
+}  // namespace
+
 NcclRanks::~NcclRanks() {
     stop_watching();
     node_.use_gpu();
@@ -83,48 +130,8 @@ NcclRanks::~NcclRanks() {
     }
 }
 
-Status NcclRanks::wait_ready(Clock::time_point end, nccl::Result state) {
-    const auto& api = node_.library.api;
-    NcclPosition mine;
-    mine.text = "initialisation";
-    auto next_alarm = Clock::now() + node_.alarm_every();
-    while (state == nccl::kInProgress) {
-        if (Clock::now() >= end) {
-            std::string missing;
-            for (std::int32_t rank = 0; rank < size(); ++rank) {
-                if (!node_.keys->wait(node_.key("rank/", rank), 0ms)) {
-                    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-                }
-            }
-            if (!missing.empty()) {
-                return fail(Errc::timed_out,
-                            "NCCL's initialisation: nothing came from rank " + missing);
-            }
-            return fail(Errc::timed_out,
-                        "NCCL's initialisation: " +
-                            node_.blame("the initialisation is not done in time", mine));
-        }
-        if (Clock::now() >= next_alarm) {
-            if (const auto alarm = node_.alarm()) {
-                return fail(Errc::unavailable,
-                            "NCCL's initialisation: " + node_.blame(*alarm, mine));
-            }
-            next_alarm = Clock::now() + node_.alarm_every();
-        }
-        std::this_thread::sleep_for(kInitPoll);
-        api.comm_get_async_error(comm_, &state);
-    }
-    if (state != nccl::kSuccess) {
-        mine.error = state;
-        mine.remote = state == nccl::kRemoteError;
-        mine.text = node_.library.error(state, comm_);
-        return fail(Errc::unavailable, "NCCL's initialisation: " + node_.blame(mine.text, mine));
-    }
-    return {};
-}
-
 Status NcclRanks::finish_init(nccl::Result begun) {
-    if (Status ready = wait_ready(Clock::now() + node_.options.init_timeout, begun); !ready) {
+    if (Status ready = wait_ready(node_, comm_, begun); !ready) {
         // Kept, so that the destructor ends what has begun.
         return fail(keep(ready.error()));
     }
@@ -264,14 +271,35 @@ Result<std::unique_ptr<NcclCommunicator>> NcclRanks::shrink(std::span<const std:
     node.options.prefix += "/" + std::to_string(node.options.size);
     static_cast<void>(
         node.keys->set(node.key("rank/", node.options.rank), "of " + std::to_string(rank())));
+    const auto state = [&] {
+        nccl::Result out = nccl::kSuccess;
+        api.comm_get_async_error(comm_, &out);
+        return out;
+    };
+    const auto revoked = Clock::now() + kEndTimeout;  // ncclCommRevoke takes its time
+    while (state() == nccl::kInProgress && Clock::now() < revoked) {
+        std::this_thread::sleep_for(kInitPoll);
+    }
     std::vector<int> list(gone.begin(), gone.end());
     nccl::Config config;
-    nccl::Comm made = nullptr;
+    // NCCL writes it when all is done, from a thread of its own, and until then this communicator
+    // says how it goes.
+    auto made = std::make_unique<nccl::Comm>(nullptr);
     const nccl::Result begun = api.comm_shrink(comm_, list.data(), static_cast<int>(list.size()),
-                                               &made, &config, nccl::kShrinkAbort);
-    auto out = std::make_unique<NcclRanks>(std::move(node), made);
-    if (const Status ready = out->finish_init(begun); !ready) {
-        return fail(ready.error());
+                                               made.get(), &config, nccl::kShrinkAbort);
+    Status ready = wait_ready(node, comm_, begun);
+    if (ready && *made == nullptr) {
+        ready = fail(Errc::unavailable, "NCCL made no smaller communicator");
+    }
+    if (!ready) {
+        api.comm_abort(comm_);
+        comm_ = nullptr;
+        static_cast<void>(made.release());  // 8 bytes, to which that thread may still write
+        return fail(ready.error().in("shrinking"));
+    }
+    auto out = std::make_unique<NcclRanks>(std::move(node), *made);
+    if (const Status begins = out->finish_init(nccl::kSuccess); !begins) {
+        return fail(begins.error());
     }
     return out;
 }

@@ -89,7 +89,6 @@ class NcclRanks final : public NcclCommunicator {
     void watch();
     void stop_watching();
     void end_operations();
-    Status wait_ready(Clock::time_point end, nccl::Result state);
 
     NcclNode node_;
     std::mutex comm_mutex_;  // guards what follows: a call and an abort never meet in NCCL

@@ -65,7 +65,9 @@ struct OpaqueComm {
     std::deque<Operation> queue;
     long sent = 0;
     bool stop = false;
+    std::atomic<bool> revoked{false};
     std::atomic<int> state{kInProgress};
+    std::thread shrinking;
     std::thread worker;
 };
 }  // namespace lockstep::nccl
@@ -73,11 +75,19 @@ struct OpaqueComm {
 namespace {
 
 void connect_comm(nccl::OpaqueComm& comm) {
-    comm.fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(comm.id.port);
+    const bool connected =
+        ::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    {
+        // A shutdown() that came before the connection did nothing.
+        const std::lock_guard lock{comm.mutex};
+        if (comm.stop) {
+            return;
+        }
+    }
     Hello hello;
     std::memcpy(hello.nonce, comm.id.nonce, sizeof hello.nonce);
     std::snprintf(hello.group, sizeof hello.group, "%s", comm.group.c_str());
@@ -85,8 +95,7 @@ void connect_comm(nccl::OpaqueComm& comm) {
     hello.ranks = comm.ranks;
     hello.ids = comm.ids;
     Header ready;
-    if (::connect(comm.fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-        !write_exactly(comm.fd, &hello, sizeof hello) ||
+    if (!connected || !write_exactly(comm.fd, &hello, sizeof hello) ||
         !read_exactly(comm.fd, &ready, sizeof ready)) {
         comm.state = nccl::kRemoteError;
         return;
@@ -108,8 +117,9 @@ void work(nccl::OpaqueComm& comm) {
         comm.queue.pop_front();
         const long number = ++comm.sent;
         lock.unlock();
-        const auto error = directive("error", comm.rank);
-        const auto stuck = directive("stuck", comm.rank);
+        const bool first = comm.group.empty();  // what has shrunk works
+        const auto error = first ? directive("error", comm.rank) : std::vector<long>{};
+        const auto stuck = first ? directive("stuck", comm.rank) : std::vector<long>{};
         bool good = true;
         if (error.size() == 3 && error[1] == number) {
             comm.state = static_cast<int>(error[2]);
@@ -123,7 +133,7 @@ void work(nccl::OpaqueComm& comm) {
                    read_exactly(comm.fd, &header, sizeof header) &&
                    header.kind != static_cast<Kind>(kLost) &&
                    read_exactly(comm.fd, operation.out, header.bytes);
-            if (!good) {
+            if (!good && !comm.revoked) {
                 comm.state = nccl::kRemoteError;
             }
         }
@@ -143,6 +153,7 @@ nccl::Result begin(nccl::Comm* out, Id id, std::string group, int rank, int rank
     comm->rank = rank;
     comm->ranks = ranks;
     comm->ids = ids;
+    comm->fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     comm->worker = std::thread{[at = comm.get()] { work(*at); }};
     *out = comm.release();
     return nccl::kInProgress;
@@ -156,6 +167,9 @@ nccl::Result end(nccl::Comm comm) {
     comm->changed.notify_all();
     ::shutdown(comm->fd, SHUT_RDWR);
     comm->worker.join();
+    if (comm->shrinking.joinable()) {
+        comm->shrinking.join();
+    }
     ::close(comm->fd);
     delete comm;
     return nccl::kSuccess;
@@ -244,12 +258,27 @@ DOUBLE nccl::Result ncclCommShrink(nccl::Comm comm, int* gone, int count, nccl::
     for (int i = 0; i < count; ++i) {
         group += std::to_string(gone[i]) + ".";
     }
+    if (comm->state != nccl::kSuccess) {
+        return static_cast<nccl::Result>(comm->state.load());
+    }
     const auto before =
         std::count_if(gone, gone + count, [&](int rank) { return rank < comm->rank; });
-    return begin(out, comm->id, group, comm->rank - static_cast<int>(before), comm->ranks - count,
-                 1);
+    nccl::Comm child = nullptr;
+    begin(&child, comm->id, group, comm->rank - static_cast<int>(before), comm->ranks - count, 1);
+    // As NCCL: the parent is in progress, and the child appears when it is ready.
+    *out = nullptr;
+    comm->state = nccl::kInProgress;
+    comm->shrinking = std::thread{[comm, child, out] {
+        while (child->state == nccl::kInProgress) {
+            std::this_thread::yield();
+        }
+        *out = child;
+        comm->state = child->state.load();
+    }};
+    return nccl::kInProgress;
 }
 DOUBLE nccl::Result ncclCommRevoke(nccl::Comm comm, int /*flags*/) {
+    comm->revoked = true;
     ::shutdown(comm->fd, SHUT_RDWR);
     return nccl::kSuccess;
 }
