@@ -1,3 +1,4 @@
+#include "job/base/digest.hpp"
 #include "job/model/framework_env.hpp"
 
 #include <algorithm>
@@ -43,6 +44,11 @@ void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpe
     if (place.ras_port != 0) {
         set_unless(out, {"NCCL_RAS_ADDR"}, "127.0.0.1:" + std::to_string(place.ras_port));
     }
+    // Sockets of another job, or of a generation before, that meet ours are refused (NCCL's guide,
+    // "NCCL_SOCKET_MAGIC": a number of 64 bits, the same in every process of the job).
+    const std::string generation =
+        place.job_id + "/" + std::to_string(place.attempt) + "/" + std::to_string(place.generation);
+    set_unless(out, {"NCCL_SOCKET_MAGIC"}, "0x" + sha256_hex(generation).substr(0, 16));
     if (!may_run_torch(spec)) {
         return;
     }

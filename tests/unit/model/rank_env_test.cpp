@@ -59,13 +59,40 @@ RankPlace with_ras() {
     return out;
 }
 
+std::string magic_of(const RankPlace& of) {
+    return rank_environment(with_gpus(Framework::pytorch), of, {}).at("NCCL_SOCKET_MAGIC");
+}
+
+TEST(RankEnvironment, NcclsSocketsOfOneGenerationKnowEachOther) {
+    const RankPlace one = place();
+    RankPlace neighbour = one;
+    neighbour.rank = 1;
+    neighbour.node_rank = 1;
+    RankPlace later = one;
+    ++later.generation;
+    RankPlace other = one;
+    other.job_id += "x";
+    EXPECT_EQ(magic_of(one).size(), 18U);
+    EXPECT_EQ(magic_of(one).substr(0, 2), "0x");
+    EXPECT_EQ(magic_of(one).find_first_not_of("0123456789abcdefx"), std::string::npos);
+    EXPECT_EQ(magic_of(one), magic_of(neighbour));
+    EXPECT_NE(magic_of(one), magic_of(later));
+    EXPECT_NE(magic_of(one), magic_of(other));
+    JobSpec mine = with_gpus(Framework::pytorch);
+    mine.environment = {{"NCCL_SOCKET_MAGIC", "7"}};
+    EXPECT_EQ(rank_environment(mine, one, {}).at("NCCL_SOCKET_MAGIC"), "7");
+    EXPECT_EQ(rank_environment(spec(Framework::pytorch), one, {}).count("NCCL_SOCKET_MAGIC"), 0U);
+}
+
 TEST(RankEnvironment, WithGpusEvidenceOfAHangCanBeHad) {
     Variables expected = with_flight_recorder(torch_contract());
+    expected["NCCL_SOCKET_MAGIC"] = magic_of(with_ras());
     expected["NCCL_RAS_ADDR"] = "127.0.0.1:4321";
     EXPECT_EQ(rank_environment(with_gpus(Framework::pytorch), with_ras(), {}), expected);
     expected = contract();
     expected["LOCKSTEP_TRAIN_CONFIG"] = "/runs/train-00001.json";
     expected["NCCL_RAS_ADDR"] = "127.0.0.1:4321";
+    expected["NCCL_SOCKET_MAGIC"] = magic_of(with_ras());
     EXPECT_EQ(rank_environment(with_gpus(Framework::native), with_ras(), {}), expected);
     EXPECT_EQ(rank_environment(with_gpus(Framework::pytorch), place(), {}).count("NCCL_RAS_ADDR"),
               0U)
