@@ -92,10 +92,6 @@ Json schema_base(const std::string& path) {
         // Of a framework whose ranks are not told each other's addresses.
         {"roles[].count", R"({"name":"a","framework":"pytorch","command":["true"],
             "resources":{"nodes":128,"ranks_per_node":1024},"roles":[{"name":"worker"}]})"},
-        {"resources.gpu_type", R"({"name":"a","framework":"command","command":["true"],
-            "resources":{"gpus_per_node":1}})"},
-        {"recorded_environment", R"({"name":"a","framework":"command","command":["true"],
-            "inherit_environment":true})"},
         {"roles[].gpus", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"gpus_per_node":64},"roles":[{"name":"a","count":1}]})"},
         {"roles[].ends_job", R"({"name":"a","framework":"command","command":["true"],
