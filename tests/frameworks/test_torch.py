@@ -148,6 +148,16 @@ class Accelerate(frameworks.Framework):
         self.saw("torch accelerate", "exception of a rank", "named")
 
 
+    @frameworks.on_slurm
+    def test_a_killed_rank(self):
+        folder = self.root / "state"
+        folder.mkdir()
+        job = self.assert_goes_on("accelerate", "accelerate_loop.py", "--epochs", 40, "--folder", folder,
+                                  checkpoint=(folder / "epoch").exists)
+        self.assertIn("resumes at epoch", self.daemon.rank_log(job, 1))
+        self.saw("torch accelerate", "kill of a rank", "generation 2 resumes from save_state()")
+
+
 class Trainer(frameworks.Framework):
     """Hugging Face's."""
     ENVIRONMENT = "torch"

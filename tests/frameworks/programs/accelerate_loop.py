@@ -22,9 +22,10 @@ loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 first = 0
 if args.folder and os.path.exists(os.path.join(args.folder, "epoch")):
-    accelerator.load_state(os.path.join(args.folder, "state"))
     with open(os.path.join(args.folder, "epoch"), encoding="ascii") as file:
         first = int(file.read()) + 1
+    accelerator.load_state(os.path.join(args.folder, f"state-{(first - 1) % 2}"))
+    print(f"resumes at epoch {first}", flush=True)
 print(f"rank {accelerator.process_index} of {accelerator.num_processes}, {accelerator.distributed_type}", flush=True)
 for epoch in range(first, args.epochs):
     for batch, (x, y) in enumerate(loader):
@@ -37,9 +38,11 @@ for epoch in range(first, args.epochs):
             optimizer.zero_grad()
         print(f"epoch: {epoch}, batch: {batch}, loss is: [{loss.item():.5f}]", flush=True)
     if args.folder:
-        accelerator.save_state(os.path.join(args.folder, "state"))
+        accelerator.save_state(os.path.join(args.folder, f"state-{epoch % 2}"))
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
-            with open(os.path.join(args.folder, "epoch"), "w", encoding="ascii") as file:
+            with open(os.path.join(args.folder, "epoch.new"), "w", encoding="ascii") as file:
                 file.write(str(epoch))
+            os.replace(os.path.join(args.folder, "epoch.new"), os.path.join(args.folder, "epoch"))
+        accelerator.wait_for_everyone()  # the next state is written over the one before this
 accelerator.end_training()
