@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace lockstep::test {
 namespace {
@@ -227,41 +226,6 @@ TEST_F(RanksTest, TheNativeTrainerFindsItsConfigurationAndACheckpointFolder) {
     const auto config = parse_json(text_of(folder / "config.json"));
     ASSERT_TRUE(config);
     EXPECT_EQ(config->at("epochs"), 7);
-}
-
-TEST_F(RanksTest, AnUnmodifiedTorchScriptTrainsOnTwoNodesOfTwoRanks) {
-    if (::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") != 0) {
-        GTEST_SKIP() << "python3-torch is not installed";
-    }
-    JobSpec spec = shell("");
-    spec.framework = Framework::pytorch;
-    spec.command = {"/usr/bin/python3", "-c",
-                    "import torch, torch.distributed as dist\n"
-                    "dist.init_process_group('gloo')\n"
-                    "m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))\n"
-                    "o = torch.optim.SGD(m.parameters(), .05)\n"
-                    "for i in range(3):\n"
-                    "    loss = (m(torch.ones(4, 8)) ** 2).mean()\n"
-                    "    o.zero_grad(); loss.backward(); o.step()\n"
-                    "    print(f'epoch: 0, batch: {i}, loss is: [{loss.item():.5f}]')\n"
-                    "dist.barrier()\n"};
-    FakeDaemon::Options options;
-    options.nodes = 2;
-    options.ranks_per_node = 2;
-    FakeDaemon daemon{spec, options};
-    const auto zero = start(daemon, 0);
-    const auto one = start(daemon, 1);
-    ASSERT_TRUE(
-        daemon.run_until([&] { return zero->ended() && one->ended(); }, std::chrono::seconds{100}))
-        << zero->log();
-    for (const auto& exit : daemon.all<wire::Exited>()) {
-        EXPECT_EQ(exit.exit_code, 0) << exit.log_tail;
-    }
-    std::size_t losses = 0;
-    for (const Batch& batch : daemon.batches) {
-        losses += batch.find("loss") != nullptr ? batch.rows() : 0;
-    }
-    EXPECT_EQ(losses, 12U);
 }
 
 TEST_F(RanksTest, AnEndlesslyPrintingRankStaysWithinDiskAndMemory) {

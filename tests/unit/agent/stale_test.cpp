@@ -4,8 +4,9 @@
 #include "tests/unit/agent/agent_fixture.hpp"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
-#include <fstream>
+#include <filesystem>
 
 namespace lockstep::test {
 namespace {
@@ -51,6 +52,8 @@ TEST_F(StaleTest, AnAbortOfTheLastGenerationLeavesTheRanksOfThisOne) {
     daemon.generation = 2;
     daemon.send(0, world_of(daemon, 2));
     ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Started>() == 2; }));
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / wire::result_file_name(0)))
+        << "what the first one's ranks did must not speak for these";
     daemon.send(0, wire::Abort{1, "late", 0});
     daemon.send(0, wire::Abort{3, "early", 0});
     round_trip(daemon, 2);
@@ -87,13 +90,49 @@ TEST_F(StaleTest, AStartOfAnotherGenerationStartsNobody) {
     EXPECT_EQ(code_of(daemon, *agent), 0);
 }
 
+TEST_F(StaleTest, AWorldOfAnOlderGenerationIsNotTaken) {
+    FakeDaemon daemon{shell("exec sleep 600"), patient()};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    daemon.send(0, wire::Abort{1, "a test", 5000});
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Done>() == 1; }));
+    daemon.generation = 2;
+    daemon.send(0, world_of(daemon, 2));
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Started>() == 2; }));
+    daemon.send(0, wire::Abort{2, "a test", 5000});
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Done>() == 2; }));
+    const std::size_t ready = daemon.count<wire::Ready>();
+    daemon.send(0, world_of(daemon, 1));
+    round_trip(daemon, 2);
+    EXPECT_EQ(daemon.count<wire::Ready>(), ready);
+    daemon.send(0, wire::Stop{"over", 1000});
+    EXPECT_EQ(code_of(daemon, *agent), 0);
+}
+
+// A daemon that has lost sight of what runs here: two generations never write at a time.
+TEST_F(StaleTest, AWorldThatComesWhileRanksLiveWaitsForTheirEnd) {
+    FakeDaemon daemon{shell("trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.05; done"),
+                      patient()};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Started>() == 1; });
+    daemon.generation = 2;
+    daemon.send(0, world_of(daemon, 2));
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Ready>() == 2; }));
+    const auto before = static_cast<pid_t>(daemon.all<wire::Started>()[0].ranks.at(0).pid);
+    EXPECT_NE(::kill(before, 0), 0) << "a rank of the first one lives";
+    ASSERT_TRUE(daemon.run_until([&] { return daemon.count<wire::Started>() == 2; }));
+    daemon.send(0, wire::Stop{"over", 1000});
+    EXPECT_EQ(code_of(daemon, *agent), 0);
+}
+
+// At once, for whoever looks after a crash of this machine, and not when it leaves.
 TEST_F(StaleTest, TheResultOfANodeIsWrittenWhenItsRanksEnd) {
-    FakeDaemon daemon{shell("exit 7"), {}};
-    ASSERT_EQ(run(daemon), 0);
+    FakeDaemon daemon{shell("exit 7"), patient()};
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Done>() == 1; });
     const auto file = result();
     EXPECT_EQ(file.generation, 1);
     ASSERT_EQ(file.exits.size(), 1U);
     EXPECT_EQ(file.exits[0].exit_code, 7);
+    daemon.send(0, wire::Stop{"over", 1000});
+    EXPECT_EQ(code_of(daemon, *agent), 0);
 }
 
 // Without it the scheduler's driver takes the agent for lost.

@@ -3,6 +3,7 @@
 #include "daemon/control/render.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
+#include <cmath>
 #include <limits>
 
 namespace lockstep {
@@ -129,6 +130,32 @@ TEST_F(ControlTest, AFullDiskWhileRanksEndAcknowledgesNothingUntilThereIsRoom) {
     until([&] { return acks() > had; }, "heard");
     EXPECT_EQ(first.peer->last<wire::Ack>()->event, 2U);
     EXPECT_EQ(acks(), had + 1);
+}
+
+TEST_F(ControlTest, TelemetryThatIsNotOnDiskIsNotAcknowledged) {
+    TestAgent first;
+    TestAgent second;
+    start_job_with(first, second);
+    const auto acked = [&] {
+        const auto* ack = first.peer->last<wire::Ack>();
+        return ack != nullptr && ack->batch == 1;
+    };
+    limit_store(1);
+    while (submit().has_value()) {  // what room the pages still have
+    }
+    Batch large;
+    large.seq = 1;
+    large.generation = 1;
+    for (int step = 0; step < 4'000; ++step) {
+        large.add_row(0, step, 1'700'000'000.0 + std::sqrt(step));
+        large.set("loss", std::sin(step));
+    }
+    first.session->on_binary(encode_batch(large));
+    const auto polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls; }, "a look at the job, once a second");
+    EXPECT_FALSE(acked());
+    limit_store(1'000'000);
+    until(acked, "it is taken");
 }
 
 TEST_F(ControlTest, AnAgentThatComesBackAfterTheEndIsHeardAndSentHome) {

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <stdexcept>
 
 namespace lockstep {
 
@@ -199,10 +200,14 @@ class ControlTest : public ::testing::Test {
         }
     }
     // Runs the control thread until the condition holds; fails after 60 s without it.
+    // Throws, which fails and ends the test, if it never comes: what follows would wait as long, or
+    // look at a message that is not there.
     void until(const std::function<bool()>& condition, const char* what) {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
         while (!condition()) {
-            ASSERT_LT(std::chrono::steady_clock::now(), deadline) << what;
+            if (std::chrono::steady_clock::now() >= deadline) {
+                throw std::runtime_error(std::string{"never came: "} + what);
+            }
             io_->run_one_for(std::chrono::milliseconds{100});
         }
     }

@@ -64,6 +64,40 @@ class ProtocolTest : public ControlTest {
     std::vector<TestAgent> agents_;
 };
 
+TEST_F(ProtocolTest, ReadyOfAGenerationThatIsYetToComeIsFenced) {
+    submit_nodes(2);
+    call_in(2);
+    until([&] { return last<wire::World>(1) != nullptr; }, "WORLD");
+    say(1, wire::Ready{2});
+    until([&] { return last<wire::Fenced>(1) != nullptr; }, "FENCED");
+    EXPECT_EQ(last<wire::Fenced>(1)->message, "READY of another generation");
+    say(0, wire::Ready{1});
+    EXPECT_EQ(last<wire::Start>(0), nullptr);
+}
+
+TEST_F(ProtocolTest, ANodeAsksForKeysOfItsOwnRanksOnly) {
+    submit_nodes(2);
+    call_in(2);
+    start_all(2);
+    for (const std::int32_t rank : {1, 0}) {
+        wire::KeyRequest request;
+        request.generation = 1;
+        request.id = static_cast<std::uint64_t>(10 + rank);
+        request.rank = rank;
+        request.op = "set";
+        request.keys = {"k"};
+        request.value = "dg==";
+        say(0, request);
+        until(
+            [&] {
+                const auto* reply = last<wire::KeyReply>(0);
+                return reply != nullptr && reply->id == request.id;
+            },
+            "the answer");
+        EXPECT_EQ(last<wire::KeyReply>(0)->error, rank == 1 ? "conflict" : "");
+    }
+}
+
 TEST_F(ProtocolTest, WhoIsMissingAndWhyIsTold) {
     const std::string id = submit_nodes(12);
     until([&] { return state(id) == "starting"; }, "placed");

@@ -487,11 +487,11 @@ TEST_F(RoutesTest, AFollowedLogEndsWithItsRank) {
     EXPECT_EQ(got, "two\nthree\n");
 }
 
-TEST_F(RoutesTest, EventStreamResumesByIdAndFollows) {
-    const auto message = [](std::int64_t seq) {
-        return FakeControl::message(seq, "job." + std::string{kJob}, "uma");
+TEST_F(RoutesTest, EventStreamResumesByIdAndFollowsAndTellsNothingOfOthersJobs) {
+    const auto message = [](std::int64_t seq, const char* user = "uma") {
+        return FakeControl::message(seq, "job." + std::string{kJob}, user);
     };
-    control_.stored = {message(1), message(2)};
+    control_.stored = {message(1), message(2, "vic"), message(3)};
     std::string got;
     ClientRequest request;
     request.target = "/v1/events?topics=jobs";
@@ -500,20 +500,21 @@ TEST_F(RoutesTest, EventStreamResumesByIdAndFollows) {
     const auto done = http_stream_now(
         {"127.0.0.1", std::to_string(server_->port())}, request, [&](std::string_view bytes) {
             got += bytes;
-            if (!sent && got.find("id: 2\n") != std::string::npos) {
+            if (!sent && got.find("id: 3\n") != std::string::npos) {
                 sent = true;
                 server_->on_thread([&] {
-                    control_.publish(message(2));  // published a moment after it was replayed
-                    control_.publish(message(3));
+                    control_.publish(message(3));  // published a moment after it was replayed
+                    control_.publish(message(4, "vic"));
+                    control_.publish(message(5));
                 });
             }
-            return got.find("id: 3\n") == std::string::npos;
+            return got.find("id: 5\n") == std::string::npos;
         });
     ASSERT_TRUE(done);
     EXPECT_EQ(done->header("Content-Type"), "text/event-stream");
-    EXPECT_EQ(got.find("id: 1\n"), std::string::npos);
-    EXPECT_EQ(got.find("id: 2\n"), got.rfind("id: 2\n")) << "told twice:\n" << got;
-    EXPECT_NE(got.find("id: 3\nevent: submitted\ndata: {\"seq\":3}\n\n"), std::string::npos) << got;
+    EXPECT_EQ(got.find("id: "), got.find("id: 3\n")) << "old, or another user's:\n" << got;
+    EXPECT_EQ(got.find("id: ", got.find("id: 3\n") + 1), got.find("id: 5\n")) << got;
+    EXPECT_NE(got.find("id: 5\nevent: submitted\ndata: {\"seq\":5}\n\n"), std::string::npos) << got;
     EXPECT_EQ(get("/v1/events?topics=weather").status, 400);
     EXPECT_EQ(call("GET", "/v1/events", "user-token", "", {{"Last-Event-ID", "x"}}).status, 400);
 }

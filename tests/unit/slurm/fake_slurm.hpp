@@ -77,6 +77,7 @@ class FakeSlurm final : public SlurmBackend {
             row.ended_at = ended_at;
             table.jobs.push_back(row);
         }
+        table.jobs.insert(table.jobs.end(), others.begin(), others.end());
         co_return table;
     }
     Task<Result<JobTable>> history(std::string, std::int64_t) override {
@@ -128,6 +129,7 @@ class FakeSlurm final : public SlurmBackend {
     bool answers = true;
     std::string state = "PENDING";
     std::map<std::int64_t, std::string> names;
+    std::vector<SlurmJob> others;  // that squeue shows besides
     std::vector<std::int64_t> cancelled;
     std::int64_t ids = 0;
     int queries = 0;

@@ -36,6 +36,17 @@ TEST(SlurmAttempt, AnAcknowledgedJobIsPlacedAndWaitsInWords) {
     EXPECT_FALSE(seen.held);
 }
 
+TEST(SlurmAttempt, WhatIsToEndIsNotHandedIn) {
+    SlurmAttempt one = take_up(request(), kStart);
+    ASSERT_TRUE(may_send(one));
+    one.cancel_wanted = true;
+    EXPECT_FALSE(may_send(one));
+    EXPECT_EQ(handover(one).kind, Handover::Kind::wait);
+    one.cancel_wanted = false;
+    one.over = true;
+    EXPECT_FALSE(may_send(one));
+}
+
 TEST(SlurmAttempt, ALostReplyIsNeverRepeatedWhileItMayStillArrive) {
     SlurmAttempt one = sent(SubmitReply::Kind::ambiguous);
     EXPECT_EQ(handover(one).kind, Handover::Kind::wait);

@@ -104,6 +104,25 @@ TEST_F(SlurmPromises, FinishedJobsAreLookedAtBeforeTheyArePurged) {
     EXPECT_LT(std::chrono::steady_clock::now() - begun, 20s);
 }
 
+// Other users may name theirs as they like.
+TEST_F(SlurmPromises, AJobOfAnotherNameIsNotTheAttemptsWhateverItsNameEndsIn) {
+    SlurmScheduler::Options options;
+    options.reads_per_second = 1000;
+    options.between_empty = 0s;
+    start(options);
+    AttemptRequest job = request(job_name(1));
+    until([&] { return hand_over(job); });
+    slurm_->names.clear();
+    SlurmJob other;
+    other.id = 900;
+    other.name = slurm::batch_job_name("other", job.job, 1);
+    other.state = parse_slurm_state("RUNNING");
+    other.nodes = "n1";
+    slurm_->others = {other};
+    until([&] { return look(job).kind == Observation::Kind::absent; });
+    EXPECT_THAT(slurm_->cancelled, IsEmpty());
+}
+
 // --- refusals in a site's own words
 
 TEST(SlurmDenied, ARefusalInUnknownWordsIsBelievedOnceTheQueueDoesNotShowTheJob) {

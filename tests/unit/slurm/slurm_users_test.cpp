@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include <optional>
+#include <stdexcept>
 
 namespace lockstep {
 namespace {
@@ -147,10 +148,13 @@ class SlurmUsersTest : public testing::Test {
         }
         return std::move(*out);
     }
+    // Throws, which fails and ends the test, if it never holds.
     void until(const std::function<bool()>& condition) {
-        const auto deadline = std::chrono::steady_clock::now() + 20s;
+        const auto deadline = std::chrono::steady_clock::now() + 60s;
         while (!condition()) {
-            ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+            if (std::chrono::steady_clock::now() >= deadline) {
+                throw std::runtime_error("it never came to that");
+            }
             io_.restart();
             io_.run_one_for(5ms);
         }
