@@ -71,6 +71,14 @@ struct LogPlace {
     std::int32_t ranks = 0;          // how many the job has
 };
 
+// One page of a job's events.
+struct EventsQuery {
+    bool newest_first = false;
+    std::int64_t after = 0;   // oldest first: from behind this seq on
+    std::int64_t before = 0;  // newest first: from before this seq on; 0: from the newest
+    std::size_t limit = 0;
+};
+
 // One file of a rank's evidence (job/model/evidence.hpp).
 struct EvidenceQuery {
     std::int32_t attempt = 0;     // 0 = the newest
@@ -199,8 +207,8 @@ class Control {
     // The batch script of the newest attempt as it was submitted. not_found: its scheduler uses
     // none; unavailable: not written yet.
     virtual Task<Result<std::string>> script(Caller caller, std::string id) = 0;
-    virtual Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
-                                             std::size_t limit) = 0;  // {items, next_cursor}
+    virtual Task<Result<std::string>> events(Caller caller, std::string id,
+                                             EventsQuery query) = 0;  // {items, next_cursor}
     // {items, total, ranks_reporting, samples_per_second}; total: all ranks, however many are asked
     // for.
     virtual Task<Result<std::string>> ranks(Caller caller, std::string id, RanksQuery query) = 0;

@@ -65,8 +65,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<DiskPlace>> disk(Caller caller, std::string id) override;
     Task<Result<std::string>> spec(Caller caller, std::string id) override;
     Task<Result<std::string>> script(Caller caller, std::string id) override;
-    Task<Result<std::string>> events(Caller caller, std::string id, std::int64_t after,
-                                     std::size_t limit) override;
+    Task<Result<std::string>> events(Caller caller, std::string id, EventsQuery query) override;
     Task<Result<std::string>> ranks(Caller caller, std::string id, RanksQuery query) override;
     Task<Result<std::string>> job_nodes(Caller caller, std::string id) override;
     Task<Result<std::string>> series(Caller caller, std::string id, SeriesQuery query) override;

@@ -227,25 +227,26 @@ Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
     co_return dump_json(spec);
 }
 
-Task<Result<std::string>> ControlService::events(Caller caller, std::string id, std::int64_t after,
-                                                 std::size_t limit) {
+Task<Result<std::string>> ControlService::events(Caller caller, std::string id, EventsQuery query) {
     const auto seen = co_await show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
     }
     const JobId key{id};
-    const std::function<Result<std::vector<Event>>(Database&)> read =
-        [key, after, limit](Database& db) { return db.events_of(key, after, limit + 1); };
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
+        return query.newest_first ? db.events_before(key, query.before, query.limit + 1)
+                                  : db.events_of(key, query.after, query.limit + 1);
+    };
     const auto found = co_await context_.store.read<std::vector<Event>>(read);
     if (!found) {
         co_return fail(found.error());
     }
-    const std::size_t count = std::min(found->size(), limit);
+    const std::size_t count = std::min(found->size(), query.limit);
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < count; ++i) {
         texts.push_back(public_text((*found)[i]));
     }
-    const std::string next = found->size() > limit ? std::to_string((*found)[count - 1].seq) : "";
+    const std::string next = found->size() > count ? std::to_string((*found)[count - 1].seq) : "";
     co_return json_page({texts.begin(), texts.end()}, next);
 }
 

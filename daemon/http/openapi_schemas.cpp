@@ -198,7 +198,7 @@ constexpr std::string_view kSchemas = R"json(
   "properties": {
   "items": {"type": "array",
     "description": "The jobs, newest first. With fields they have only those members.",
-    "items": {"$ref": "#/components/schemas/Job"}},
+    "items": {"anyOf": [{"$ref": "#/components/schemas/Job"}, {"$ref": "#/components/schemas/JobPart"}]}},
   "next_cursor": {"type": "string", "description": "Absent on the last page."}}},
 "Render": {"type": "object", "required": ["command", "environment", "warnings", "render_hash"],
   "properties": {
@@ -240,9 +240,9 @@ constexpr std::string_view kSchemas = R"json(
                                       R"json(
 "EventPage": {"type": "object", "required": ["items"],
   "properties": {
-  "items": {"type": "array", "description": "The events, oldest first.",
+  "items": {"type": "array", "description": "The events, oldest first, or with order=desc newest first.",
     "items": {"$ref": "#/components/schemas/Event"}},
-  "next_cursor": {"type": "string", "description": "The after of the next page; absent on the last."}}},
+  "next_cursor": {"type": "string", "description": "The after of the next page, with order=desc its before; absent on the last."}}},
 "LooseNumber": {"description": "A number in the metric's unit; a value that is none is the word nan, inf or -inf.",
   "oneOf": [{"type": "number"}, {"type": "string", "enum": ["nan", "inf", "-inf"]}]},
 "Rank": {"type": "object", "required": ["rank", "local_rank", "node_rank", "state"],

@@ -59,16 +59,27 @@ Task<HttpResponse> ranks(RouteContext context, HttpRequest request) {
 
 Task<HttpResponse> job_events(RouteContext context, HttpRequest request) {
     QueryReader in{request.query};
-    std::int64_t after = 0;
+    EventsQuery query;
+    std::string order;
     std::int64_t limit = limits::kPageDefault;
-    in.integer("after", after, 0, kAnyOffset);
+    in.integer("after", query.after, 0, kAnyOffset);
+    in.integer("before", query.before, 1, kAnyOffset);
+    in.text("order", order, limits::kTextBytes);
     in.integer("limit", limit, 1, limits::kPage);
+    if (!order.empty() && order != "asc" && order != "desc") {
+        in.error("order", "must be asc or desc");
+    }
+    query.newest_first = order == "desc";
+    query.limit = static_cast<std::size_t>(limit);
+    if (query.newest_first ? query.after != 0 : query.before != 0) {
+        in.error(query.newest_first ? "after" : "before",
+                 "after goes with order=asc, before with order=desc");
+    }
     if (const auto error = in.finish()) {
         co_return problem(*error);
     }
     std::string id{request.param()};
-    auto text = co_await context.control.events(caller_of(request), std::move(id), after,
-                                                static_cast<std::size_t>(limit));
+    auto text = co_await context.control.events(caller_of(request), std::move(id), query);
     co_return json_or_problem(std::move(text));
 }
 
@@ -409,9 +420,14 @@ void add_view_routes(Router& router, const RouteContext& context) {
     route.scope = Scope::read;
     route.handler = waiting_for_view(context, job_events);
     route.operation = "getJobEvents";
-    route.summary = "What happened to the job, oldest first.";
-    route.query = {{"after", "integer", "Only events after this seq."},
-                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."}};
+    route.summary = "What happened to the job, oldest first, or newest first.";
+    route.query = {
+        {"after", "integer", "Only events after this seq: the next_cursor of the answer before."},
+        {"order", "string", "asc, the oldest first, if not given.", {"asc", "desc"}},
+        {"before", "integer",
+         "With order=desc, only events before this seq: the next_cursor of the answer "
+         "before."},
+        {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."}};
     route.response_schema = "EventPage";
     route.failures = {404};
     router.add(std::move(route));

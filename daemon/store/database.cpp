@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace lockstep {
 namespace {
@@ -298,6 +299,21 @@ Result<std::vector<Event>> Database::events_of(const JobId& job, Seq after, std:
             "ORDER BY seq LIMIT ?");
         query->bindNoCopy(1, job.value);
         query->bind(2, after);
+        query->bind(3, static_cast<std::int64_t>(limit));
+        return read_events(*query, events);
+    });
+    return finish_events(read, std::move(events));
+}
+
+Result<std::vector<Event>> Database::events_before(const JobId& job, Seq before,
+                                                   std::size_t limit) {
+    std::vector<Event> events;
+    const auto read = guarded("events", [&] {
+        const auto query = impl_->statement(
+            "SELECT seq, job, time, kind, data FROM events WHERE job = ? AND seq < ? "
+            "ORDER BY seq DESC LIMIT ?");
+        query->bindNoCopy(1, job.value);
+        query->bind(2, before == 0 ? std::numeric_limits<Seq>::max() : before);
         query->bind(3, static_cast<std::int64_t>(limit));
         return read_events(*query, events);
     });

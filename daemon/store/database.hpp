@@ -207,6 +207,8 @@ class Database {
     // Reads.
     Result<Seq> last_seq();
     Result<std::vector<Event>> events_of(const JobId& job, Seq after, std::size_t limit);
+    // Newest first, from the one before `before` on; 0: from the newest.
+    Result<std::vector<Event>> events_before(const JobId& job, Seq before, std::size_t limit);
     // The newest of one kind in each of the newest `limit` generations that have any, newest first.
     Result<std::vector<Event>> newest_of(const JobId& job, EventKind kind, std::size_t limit);
     Result<std::vector<Event>> events_after(Seq after, std::size_t limit);

@@ -108,6 +108,22 @@ test('every example is what its schema says', () => {
   assert.ok(checked > 30, `${checked} examples`);
 });
 
+/** Page by page from the newest event on is what it is from the first one on, the other way round. */
+async function newestFirst(id, ask) {
+  const all = (await ask('?limit=1000')).items.map(({seq}) => seq);
+  assert.ok(all.length > 6, `${all}`);
+  const found = [];
+  for (let before; ;) {
+    const page = await ask(`?order=desc&limit=3${before ? `&before=${before}` : ''}`);
+    found.push(...page.items.map(({seq}) => seq));
+    before = page.next_cursor;
+    if (!before) break;
+    assert.equal(page.items.length, 3);
+  }
+  assert.deepEqual(found, all.reverse());
+  for (const wrong of ['order=up', 'order=desc&after=3', 'before=3']) assert.equal((await daemon.request('GET', `v1/jobs/${id}/events?${wrong}`)).status, 400, wrong);
+}
+
 test('what lockstepd answers is what the schemas say, and all of it is described', async () => {
   const valid = validators();
   const asked = new Set();
@@ -128,9 +144,11 @@ test('what lockstepd answers is what the schemas say, and all of it is described
   await daemon.waitFor(bad.id, (job) => job.state === 'failed', 'it fails');
   const id = (rest) => ({path: `/v1/jobs/${bad.id}${rest}`});
   await look('get', '/v1/jobs');
+  await look('get', '/v1/jobs', {query: '?fields=id,state'});
   const failed = await look('get', '/v1/jobs/{id}', id(''));
   assert.equal(failed.cause.exception.type, 'KeyError');
   for (const rest of ['/spec', '/events', '/ranks', '/nodes', '/evidence', '/disk', '/metrics', '/samples']) await look('get', `/v1/jobs/{id}${rest}`, id(rest));
+  await newestFirst(bad.id, (query) => look('get', '/v1/jobs/{id}/events', {...id('/events'), query}));
   for (const query of ['', '?metric=loss,step_seconds', '?stat=min,median&worst=2&x=time']) await look('get', '/v1/jobs/{id}/series', {...id('/series'), query});
   await look('get', '/v1/jobs/{id}/logs/search', {...id('/logs/search'), query: '?q=KeyError'});
   await look('get', '/v1/cluster');

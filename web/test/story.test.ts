@@ -36,12 +36,15 @@ suite('story', () => {
   });
   it('of more events than are kept the newest are there, the failure among them', async () => {
     const last = kMostEvents + 2500;
-    const pages = async (after: string): Promise<Page<JobEvent>> => {
-      const items = Array.from({length: Math.min(1000, last - Number(after))}, (_, i): JobEvent => ({seq: Number(after) + 1 + i, time: at(0), kind: 'rank_exited'}));
+    let asked = 0;
+    const pages = async (before = String(last + 1)): Promise<Page<JobEvent>> => {
+      asked++;
+      const items = Array.from({length: Math.min(1000, Number(before) - 1)}, (_, i): JobEvent => ({seq: Number(before) - 1 - i, time: at(0), kind: 'rank_exited'}));
       const end = items[items.length - 1]!.seq;
-      return {items, next_cursor: end < last ? String(end) : undefined};
+      return {items, next_cursor: end > 1 ? String(end) : undefined};
     };
     const all = await newestEvents(pages);
+    expect(asked).toBe(kMostEvents / 1000);
     expect([all.length, all[0]!.seq, all[all.length - 1]!.seq]).toEqual([kMostEvents, 2501, last]);
   });
   it('the cause is its exception, the traceback its end', () => {

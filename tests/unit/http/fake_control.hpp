@@ -96,9 +96,9 @@ class FakeControl final : public Control {
         }
         co_return script_text;
     }
-    Answer<std::string> events(Caller, std::string id, std::int64_t after,
-                               std::size_t limit) override {
-        co_return text(id + " " + std::to_string(after) + " " + std::to_string(limit));
+    Answer<std::string> events(Caller, std::string id, EventsQuery query) override {
+        co_return text(id + " " + std::to_string(query.newest_first ? -query.before : query.after) +
+                       " " + std::to_string(query.limit));
     }
     Answer<std::string> ranks(Caller, std::string id, RanksQuery query) override {
         ranks_queries.push_back(query);

@@ -292,6 +292,9 @@ TEST_F(DatabaseTest, EventsAfterOneAreThoseBehindIt) {
     const auto job = after[0].job;
     EXPECT_EQ(db_->events_of(job, 2, 10)->size(), 1U);
     EXPECT_TRUE(db_->events_of(job, 3, 10)->empty());
+    EXPECT_EQ(db_->events_before(job, 0, 10)->size(), 1U) << "from the newest";
+    EXPECT_EQ(db_->events_before(job, 4, 10)->size(), 1U);
+    EXPECT_TRUE(db_->events_before(job, 3, 10)->empty());
 }
 
 TEST_F(DatabaseTest, WithItsLastChunkAJobThatIsOverLosesItsState) {

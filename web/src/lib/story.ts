@@ -10,6 +10,8 @@ const kAnomalies: Record<string, string> = {
   straggler: 'slow rank', slow_node: 'slow node', nonfinite: 'not a number', loss_spike: 'loss spike', grad_norm_spike: 'gradient spike',
   divergence: 'loss diverges', data_starved: 'waits for data', rank_silent: 'silent rank', hang: 'hang',
 };
+/** What the detector says, without the score that it decided by. */
+export const plainly = (message: unknown): string => text(message).replace(/ \(score [^)]*\)/, '');
 export const anomalyName = (kind: string): string => kAnomalies[kind] ?? kind.replace(/_/g, ' ');
 
 /** One sentence about an event, and how much it matters. */
@@ -46,7 +48,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']) || text(d['reason'])}`, weight: 'plain'};
     case 'checkpoint_requested': return {text: `A checkpoint was asked for by ${text(d['by']) || 'somebody'}`, weight: 'plain'};
     case 'checkpoint_saved': return {text: `Checkpoint at step ${count(Number(d['step']))}`, weight: 'good'};
-    case 'anomaly': return {text: `${anomalyName(text(d['anomaly']))}${where ? `, ${where}` : ''}${d['step'] !== undefined ? `, step ${count(Number(d['step']))}` : ''}: ${text(d['message'])}${d['over'] ? ' (over)' : ''}`, weight: d['over'] ? 'good' : 'warn'};
+    case 'anomaly': return {text: `${anomalyName(text(d['anomaly']))}${where ? `, ${where}` : ''}${d['step'] !== undefined ? `, step ${count(Number(d['step']))}` : ''}: ${plainly(d['message'])}${d['over'] ? ' (over)' : ''}`, weight: d['over'] ? 'good' : 'warn'};
     case 'warning': return {text: text(d['message']), weight: 'warn'};
     case 'generation_ended': case 'attempt_ended': {
       const what = event.kind === 'generation_ended' ? `Generation ${event.generation}` : `Attempt ${event.attempt}`;
@@ -181,13 +183,15 @@ export const sizeText = (job: Job): string => {
 };
 
 export const kMostEvents = 20_000;
-/** Every event of a job, oldest first; of more than kMostEvents the newest, the last failure among them. */
-export async function newestEvents(ask: (after: string) => Promise<Page<JobEvent>>): Promise<JobEvent[]> {
-  let all: JobEvent[] = [];
-  for (let after: string | undefined = '0'; after !== undefined;) {
-    const page: Page<JobEvent> = await ask(after);
-    all = [...all, ...page.items].slice(-kMostEvents);
-    after = page.next_cursor;
-  }
-  return all;
+/** Every event of a job, oldest first; of more than kMostEvents the newest, the last failure among them. They are asked for from
+ *  the newest on. */
+export async function newestEvents(ask: (before?: string) => Promise<Page<JobEvent>>): Promise<JobEvent[]> {
+  const all: JobEvent[] = [];
+  let before: string | undefined;
+  do {
+    const page: Page<JobEvent> = await ask(before);
+    all.push(...page.items);
+    before = page.next_cursor;
+  } while (before && all.length < kMostEvents);
+  return all.slice(0, kMostEvents).reverse();
 }

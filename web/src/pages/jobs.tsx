@@ -3,8 +3,8 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
-import {anomalyName, causeLine, ranksOf} from '../lib/story';
-import type {Job, Page, Series} from '../types';
+import {anomalyName, causeLine, plainly, ranksOf} from '../lib/story';
+import type {Job, JobEvent, Page, Series} from '../types';
 import {get, inTurn, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, throttled, useWork} from '../state/data';
@@ -97,22 +97,19 @@ function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
 /** Names the slow rank of a running job that has one; the list itself only knows how often. */
 function AttentionText({job}: {job: Job}): JSX.Element {
   const wanted = !isOver(job) && !job.hang && !!job.anomalies;
-  const {state} = useWork<string | undefined>(wanted ? `attention ${job.id} ${JSON.stringify(job.anomalies)}` : undefined, async (stop) => {
-    let after = 0;
-    let said: {rank?: number; node?: string; text: string} | undefined;
+  const {state} = useWork<JobEvent | undefined>(wanted ? `attention ${job.id} ${JSON.stringify(job.anomalies)}` : undefined, async (stop) => {
+    let before: string | undefined;
     for (let i = 0; i < 5; i++) {
-      const page = await inTurn(() => get<Page<{seq: number; kind: string; rank?: number; node?: string; data?: {message?: string; over?: boolean}}>>(`v1/jobs/${job.id}/events?limit=1000&after=${after}`, stop));
-      for (const event of page.items) {
-        if (event.kind === 'anomaly' && !event.data?.over) said = {rank: event.rank, node: event.node, text: event.data?.message ?? ''};
-        after = event.seq;
-      }
-      if (!page.next_cursor) break;
+      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(`v1/jobs/${job.id}/events${parameters({order: 'desc', limit: 1000, before})}`, stop));
+      const found = page.items.find((event) => event.kind === 'anomaly' && !event.data?.['over']);
+      before = page.next_cursor;
+      if (found || !before) return found;
     }
-    return said ? JSON.stringify(said) : undefined;
+    return undefined;
   });
-  const said = state.value.value ? JSON.parse(state.value.value) as {rank?: number; node?: string; text: string} : undefined;
+  const said = state.value.value;
   if (!said) return <Verdict job={job} />;
-  return <span class="verdict">{said.rank !== undefined && <a href={jobHref(job.id, `ranks/${said.rank}`)}><b>rank {said.rank}</b></a>}{said.node && <> on <bdi>{said.node}</bdi></>}{': '}<Safe text={said.text} most={140} /></span>;
+  return <span class="verdict">{said.rank !== undefined && <a href={jobHref(job.id, `ranks/${said.rank}`)}><b>rank {said.rank}</b></a>}{said.node && <> on <bdi>{said.node}</bdi></>}{': '}<Safe text={plainly(said.data?.['message'])} most={140} /></span>;
 }
 
 function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean) => void}): JSX.Element {
@@ -126,7 +123,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>
     <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>
-    <td class="right"><Progress job={job} /></td>
+    <td class="right at-step"><Progress job={job} /></td>
     <td><LossLine job={job} /></td>
     <td class="right only-wide" title="Share of the time that went into steps that count">{job.ettr !== undefined && percent(job.ettr)}</td>
     <td class="right when"><Age job={job} /></td>
@@ -157,7 +154,7 @@ export function Jobs(): JSX.Element {
         ? <Empty title={filtered || words ? 'No job is like that' : 'No job yet'}>{filtered || words ? <button type="button" class="button" onClick={() => setQuery({q: '', state: '', user: '', name: '', label: '', sweep: ''})}>Show all</button>
           : <>{maySubmit.value && <a class="button solid" href="#/submit">Submit the first</a>}<p>Or from a shell: <code>lockstep run -n 2 -- python train.py</code></p></>}</Empty>
         : <div class="table-wrap" role="region" aria-label="Jobs" tabIndex={0}><table class="table jobs"><caption class="away">{plural(shown.length, 'job')}</caption>
-          <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col">Loss</th><th scope="col" class="right only-wide">ETTR</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>
+          <thead><tr><th scope="col"><span class="away">Compare</span></th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="only-wide">User</th><th scope="col" class="right only-wide">Ranks</th><th scope="col" class="right">Step</th><th scope="col">Loss</th><th scope="col" class="right only-wide">Productive</th><th scope="col" class="right when">Time</th><th scope="col" class="wide-column">What to know</th></tr></thead>
           <tbody>{shown.map((job) => <Row key={job.id} job={job} picked={picked.value.includes(job.id)} pick={(on) => { picked.value = on ? [...picked.value, job.id].slice(-10) : picked.value.filter((id) => id !== job.id); }} />)}</tbody></table></div>}
       {page.next_cursor && <p class="center"><button type="button" class="button" onClick={more}>Earlier jobs</button></p>}
     </>}</Show>

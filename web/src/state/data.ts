@@ -3,7 +3,7 @@ import {useSignal, type Signal} from '@preact/signals';
 import {useEffect, useRef} from 'preact/hooks';
 import {kMostEvents, newestEvents} from '../lib/story';
 import type {Job, JobEvent, Page, StepsEvent} from '../types';
-import {ApiError, get} from './api';
+import {ApiError, get, parameters} from './api';
 import {listen} from './live';
 
 export interface Asked<T> {
@@ -116,7 +116,7 @@ export function useJob(id: string): {state: Signal<Asked<Job>>; again: () => voi
 
 /** The events of a job, oldest first; new ones are added as they come. */
 export function useEvents(id: string): Signal<Asked<JobEvent[]>> {
-  const {state, again} = useWork<JobEvent[]>(`events ${id}`, (stop) => newestEvents((after) => get<Page<JobEvent>>(`v1/jobs/${id}/events?limit=1000&after=${after}`, stop)));
+  const {state, again} = useWork<JobEvent[]>(`events ${id}`, (stop) => newestEvents((before) => get<Page<JobEvent>>(`v1/jobs/${id}/events${parameters({order: 'desc', limit: 1000, before})}`, stop)));
   useEffect(() => listen([`job.${id}`], (message) => {
     if (message.event === 'ranks' || message.event === 'steps') return;
     try {
