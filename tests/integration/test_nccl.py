@@ -21,9 +21,10 @@ class Case(harness.TestCase):
             self.skipTest("nccl_rank is not built: no Gloo")
         super().setUp()
 
-    def submit(self, *arguments, ranks=4, **fields):
-        job = harness.command_job("nccl", PROGRAM, *arguments,
-                                  resources={"nodes": 2, "ranks_per_node": ranks // 2}, **fields)
+    RESOURCES = {"nodes": 2, "ranks_per_node": 2}
+
+    def submit(self, *arguments, **fields):
+        job = harness.command_job("nccl", PROGRAM, *arguments, resources=self.RESOURCES, **fields)
         return self.daemon.submit(job)["id"]
 
     def logs(self, job_id, ranks=4):
@@ -47,6 +48,7 @@ class WithTheDouble(Case):
     def test_four_ranks_meet_over_the_keys_of_their_agents(self):
         job_id = self.submit(*self.LIBRARIES)
         self.check_results(job_id)
+        self.assertIn("the DOUBLE of NCCL", self.daemon.rank_log(job_id, 3))
 
     def test_a_killed_rank_is_a_new_generation_with_ids_of_its_own(self):
         job_id = self.submit(*self.LIBRARIES, "--die", "2", "5", recovery={})
@@ -82,6 +84,9 @@ def real_nccl():
 
 
 class WithARealGpu(Case):
+    # One node: without this lockstepd gives the ranks no GPU to see, and each node its own.
+    RESOURCES = {"nodes": 1, "ranks_per_node": 4, "gpus_per_node": 1}
+
     def setUp(self):
         try:
             driver = ctypes.CDLL("libcuda.so.1")
@@ -103,6 +108,7 @@ class WithARealGpu(Case):
         environment = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4", "NCCL_DEBUG": "WARN"}
         job_id = self.submit(*self.arguments(), environment=environment)
         self.check_results(job_id)
+        self.assertNotIn("DOUBLE", self.daemon.rank_log(job_id, 3))
         print("\n".join(self.logs(job_id).values()))
         job_id = self.submit(*self.arguments(), "--die", "2", "5", environment=environment, recovery={})
         done = self.check_results(job_id)

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -171,9 +172,12 @@ int main(int argc, char** argv) {
         return 1;
     }
     const auto library = load_nccl(flags["--nccl"]);
-    std::printf("rank %d of %d joined in %.3f s: NCCL %s from %s, GPU %d of %d\n", context->rank,
-                context->world_size, since(began), library->version_text().c_str(),
-                flags["--nccl"].c_str(), options.gpu, gpus);
+    // What it says of itself, so that no line of the double is taken for one of NCCL.
+    const char* says = library->api.get_last_error(nullptr);
+    const bool is_double = std::string_view{says == nullptr ? "" : says}.ends_with("NCCL double");
+    std::printf("rank %d of %d joined in %.3f s: %sNCCL %s from %s, GPU %d of %d\n", context->rank,
+                context->world_size, since(began), is_double ? "the DOUBLE of " : "",
+                library->version_text().c_str(), flags["--nccl"].c_str(), options.gpu, gpus);
     if (!each_operation(**all, *driver)) {
         return 1;
     }
