@@ -100,7 +100,7 @@ export function System(): JSX.Element {
       <div class="tiles">
         <Tile label="lockstepd" value={/version="([^"]*)"/.exec(samples.find((one) => one.name === 'lockstep_build_info')?.labels ?? '')?.[1] ?? ready.value.value?.version ?? ''} note={at ? `up for ${duration(now.value - at)}` : undefined} />
         <Tile label="Memory" value={bytes(value('process_resident_memory_bytes'))} note={`${number(value('process_cpu_seconds_total'), 3)} s of CPU, ${count(value('process_open_fds'))} files open`} />
-        <Tile label="Agents" value={count(value('lockstep_agents_connected'))} note={`${count(value('lockstep_sse_clients'))} pages are live`} />
+        <Tile label="Agents" value={count(value('lockstep_agents_connected'))} note={`${count(value('lockstep_sse_clients'))} browsers and programs watch`} />
         <Tile label="History" value={bytes(value('lockstep_store_bytes', 'disk'))} note={`${count(value('lockstep_store_series'))} series in memory, ${count(value('lockstep_ingest_samples_total'))} samples taken`} />
       </div>
       <Card title="How long things take"><Grid label="Durations" heads={['What', '>median', '>99 %', '>count']} rows={kLoops.flatMap(([name, text]) => {

@@ -52,6 +52,9 @@ export function JobFrame({pages}: {pages: Record<string, (props: JobPageProps) =
     document.title = job ? `${job.name} · ${job.state} · Lockstep` : 'Lockstep';
     return () => { document.title = 'Lockstep'; };
   }, [job?.name, job?.state]);
+  // On a phone not all pages are in the row.
+  const known = !!job;
+  useEffect(() => document.querySelector('.tabs [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'nearest'}), [page, known]);
   if (!job) return <div class="page">{error ? <Trouble error={error} again={again} /> : <Loading what="the job" rows={6} />}</div>;
   const start = seconds(job.started_at);
   const end = seconds(job.finished_at);

@@ -5,7 +5,7 @@ import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {along, median, trend} from '../lib/series';
 import {ansi} from '../lib/text';
-import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, ranksOf} from '../lib/story';
+import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf} from '../lib/story';
 import type {Cause, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
@@ -41,8 +41,8 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
   return <section class="banner banner-bad" aria-label="What broke">
     <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><bdi>{cause.node}</bdi></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
     <p><span class="chip chip-bad">{cause.class.replace(/_/g, ' ')}</span>{cause.exit_code !== undefined && <span class="chip">exit code {cause.exit_code}</span>}{cause.signal !== undefined && <span class="chip">signal {cause.signal}</span>}
-      <span class="quiet">{advice(cause.class)}</span></p>
-    {cause.exception && cause.message !== causeLine(cause) && <p class="quiet"><Safe text={cause.message} most={300} /></p>}
+      <span class="quiet">{frames && cause.class === 'rank_exit' ? 'The script raised an exception; the traceback says where.' : advice(cause.class)}</span></p>
+    {cause.exception && !cause.message.endsWith(causeLine(cause)) && <p class="quiet"><Safe text={cause.message} most={300} /></p>}
     {frames && <div class="trace"><pre tabIndex={0} aria-label="Traceback">{open.value && frames.head && <Safe text={`${frames.head}\n`} most={100_000} />}<Safe text={frames.tail} most={8000} /></pre>
       <p class="row">{frames.head && <button type="button" class="link-button" aria-expanded={open.value} onClick={() => { open.value = !open.value; }}>{open.value ? 'Only the last frames' : 'Whole traceback'}</button>}
         <CopyButton text={traceback!} label="Copy the traceback">Copy</CopyButton></p></div>}
@@ -118,7 +118,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
       value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
-      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : 'no anomaly was seen'} />
+      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
   </div>;
 }
 
@@ -190,7 +190,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
     <Tiles job={job} events={list} names={names} />
     {job.total_steps !== undefined && !isOver(job) && job.step !== undefined && <div class="job-progress"><progress max={job.total_steps} value={job.step} aria-label="Steps made" /><span class="quiet num">{count(job.step)} of {count(job.total_steps)} steps, {percent(job.step / job.total_steps)}</span></div>}
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
-      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi>{event.node}</bdi></span>}<span><Safe text={String(event.data?.['message'] ?? '')} most={200} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
+      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={200} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
     {job.started_at ? <>
       <ViewBar names={names} />
       <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card>

@@ -279,9 +279,11 @@ export function Chart(props: ChartProps): JSX.Element {
 
   const at = index.value ?? -1;
   const shown = props.lines.filter((line) => !line.faint);
-  const last = lastIndex(shown[0]?.values);
-  const where = at >= 0 && at < props.x.length ? at : last;
-  const readout = where >= 0 ? shown.map((line) => ({line, value: line.values[where]})) : [];
+  const pointed = at >= 0 && at < props.x.length;
+  // Where nobody points at anything, the newest of every line: one run may be longer than another.
+  const last = Math.max(-1, ...shown.map((line) => lastIndex(line.values)));
+  const where = pointed ? at : last;
+  const readout = where >= 0 ? shown.map((line) => ({line, value: line.values[pointed ? at : lastIndex(line.values)]})) : [];
   if (at >= 0) readout.sort((a, b) => (b.value ?? -Infinity) - (a.value ?? -Infinity));
   const move = (event: KeyboardEvent) => {
     const u = plot.current;
@@ -300,7 +302,7 @@ export function Chart(props: ChartProps): JSX.Element {
   };
   const names = [timed(props.xKind) ? 'time' : props.xKind, ...props.lines.map((line) => line.label)];
   const columns = props.lines.map((line) => line.values);
-  const summary = last >= 0 && shown[0] ? `${props.title}: ${props.x.length} points, last ${props.format(shown[0].values[last])} at ${formatX(props.xKind, props.x[last])}` : `${props.title}: no values yet`;
+  const summary = last >= 0 && shown[0] ? `${props.title}: ${props.x.length} points, last ${props.format(shown[0].values[lastIndex(shown[0].values)])} at ${formatX(props.xKind, props.x[last])}` : `${props.title}: no values yet`;
   return <figure class={`chart ${props.small ? 'chart-small' : ''}`} ref={nearRef as never} aria-label={summary}>
     <figcaption class="chart-head">{props.fold && <button type="button" class="icon-button fold" aria-expanded={!shut} aria-label={`${shut ? 'Unfold' : 'Fold'} ${props.title}`} title={shut ? 'Unfold' : 'Fold'} onClick={() => flip(folded, props.fold!)}>{shut ? '▸' : '▾'}</button>}<h2>{props.title}</h2>
       <span class="readout" aria-hidden="true">
