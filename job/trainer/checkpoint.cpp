@@ -95,6 +95,9 @@ std::string encode_checkpoint(const Checkpoint& checkpoint) {
     header["sections"]["buffers"] = checkpoint.buffers.size();
     header["sections"]["optimizer"] = checkpoint.optimizer.size();
     header["layout"] = checkpoint.layout;
+    if (!checkpoint.config.is_null()) {
+        header["config"] = checkpoint.config;
+    }
     const std::string text = dump_json(header);
     std::string bytes{kMagic};
     bytes += std::to_string(text.size()) + "\n" + text;
@@ -138,6 +141,9 @@ Result<Checkpoint> decode_checkpoint(std::string_view bytes) {
     const Json* sections = in.raw("sections");
     if (const Json* layout = in.raw("layout"); layout != nullptr) {
         out.layout = *layout;
+    }
+    if (const Json* config = in.raw("config"); config != nullptr) {
+        out.config = *config;
     }
     if (!errors.empty() || sections == nullptr) {
         return fail(Errc::corrupt, "header: a field is missing or wrong");

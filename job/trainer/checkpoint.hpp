@@ -22,6 +22,8 @@ struct Checkpoint {
     std::int32_t ranks = 1;     // that wrote it, for information
     // Hash of the configuration's fields that shape the training; another one cannot go on here.
     std::string config_hash;
+    // Those fields, so that a refusal can name what differs; null in files of version 0.1.
+    Json config = nullptr;
     std::vector<float> parameters;  // Model::parameters(): the flat buffer
     std::vector<float> buffers;     // moving averages
     std::vector<float> optimizer;   // Optimizer::state()

@@ -19,7 +19,8 @@ bool TrainingRun::is_root() const {
     return strategy_->trainers().rank() == 0;
 }
 
-std::string training_hash(const TrainConfig& config) {
+// The fields that shape the training, and nothing else.
+static Json training_fields(const TrainConfig& config) {
     Json fields = to_json(config);
     for (const char* name :
          {"epochs", "max_steps", "loader_workers", "checkpoint_every_steps", "log_every_steps"}) {
@@ -35,7 +36,37 @@ std::string training_hash(const TrainConfig& config) {
             fields.erase(name);
         }
     }
-    return sha256_hex(dump_json(fields));
+    return fields;
+}
+
+std::string training_hash(const TrainConfig& config) {
+    return sha256_hex(dump_json(training_fields(config)));
+}
+
+// "strategy was \"single\" and is \"pipeline\", …"; empty if the file does not say.
+static std::string differences(const Json& was, const Json& is) {
+    std::string out;
+    const auto add = [&](const std::string& field, const Json& before, const Json& now) {
+        const auto shown = [](const Json& value) {
+            return value.is_null() ? std::string{"not set"} : dump_json(value);
+        };
+        out +=
+            (out.empty() ? ": " : ", ") + field + " was " + shown(before) + " and is " + shown(now);
+    };
+    if (!was.is_object()) {
+        return out;
+    }
+    for (const auto& [field, value] : was.items()) {
+        if (const Json now = is.value(field, Json{}); now != value) {
+            add(field, value, now);
+        }
+    }
+    for (const auto& [field, value] : is.items()) {
+        if (!was.contains(field)) {
+            add(field, Json{}, value);
+        }
+    }
+    return out;
 }
 
 // Rank 0's newest checkpoint, checked against this configuration.
@@ -55,8 +86,9 @@ Status TrainingRun::load_latest(Checkpoint& checkpoint) {
         read.parameters.size() != checkpoint.parameters.size() ||
         read.buffers.size() != checkpoint.buffers.size() ||
         read.optimizer.size() != checkpoint.optimizer.size()) {
-        return fail(Errc::conflict,
-                    (*found)->path.string() + ": was written by a run with another configuration");
+        return fail(Errc::conflict, (*found)->path.string() +
+                                        ": was written by a run with another configuration" +
+                                        differences(read.config, training_fields(config_)));
     }
     log::info("resumed", {{"path", (*found)->path.string()}, {"step", read.step}});
     checkpoint = std::move(read);
@@ -167,6 +199,7 @@ Status TrainingRun::save(bool due) {
     out.consumed = consumed_;
     out.ranks = world_.size();
     out.config_hash = training_hash(config_);
+    out.config = training_fields(config_);
     const Result<std::filesystem::path> path = write_checkpoint(options_.checkpoint_directory, out);
     if (!path) {
         return fail(path.error());

@@ -210,10 +210,18 @@ TEST(Run, ACheckpointOfAnotherConfigurationIsRefusedOnEveryRank) {
     config.max_steps = 2;
     ASSERT_TRUE(train(config, 1, folder.path()).ends[0].has_value());
     config.learning_rate = 0.5;
+    config.model = TrainModel::mlp;
+    config.strategy = TrainStrategy::pipeline;
     const Trained other = train(config, 2, folder.path());
     for (const Result<RunEnd>& end : other.ends) {
         ASSERT_FALSE(end.has_value());
         EXPECT_EQ(end.error().code, Errc::conflict);
+    }
+    const std::string& message = other.ends[0].error().message;
+    for (const char* difference : {"model was \"mnist_convnet\" and is \"mlp\"",
+                                   "strategy was \"data_parallel\" and is \"pipeline\"",
+                                   "learning_rate was 0.001 and is 0.5"}) {
+        EXPECT_NE(message.find(difference), std::string::npos) << message;
     }
 }
 
