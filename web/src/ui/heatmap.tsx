@@ -95,10 +95,12 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
     hover.value = {row, column, value: heat.cells[column * heat.rows + row]!};
   };
   const h = hover.value;
+  // What is there now: steps move on below the pointer.
+  const value = h ? heat.cells[h.column * heat.rows + h.row] ?? NaN : NaN;
   const rankText = (row: number) => (heat.ranksPerRow === 1 ? `rank ${rankOf(row)}` : `ranks ${rankOf(row)}–${rankOf(row) + heat.ranksPerRow - 1}`);
   const node = h && nodeOf?.(rankOf(h.row));
   const text = h ? `${rankText(h.row)}${node ? ` on ${node}` : ''}, step ${count(heat.firstStep + h.column * heat.stepsPerColumn)}: ${
-    Number.isNaN(h.value) ? 'nothing reported' : h.value === -Infinity ? 'not fetched yet' : h.value === Infinity ? 'not finite' : metricValue(metric, h.value)}` : '';
+    Number.isNaN(value) ? 'nothing reported' : value === -Infinity ? 'not fetched yet' : value === Infinity ? 'not finite' : metricValue(metric, value)}` : '';
   const lastStep = heat.firstStep + Math.max(0, heat.columns - 1) * heat.stepsPerColumn;
   return <div class="heat">
     <div class="heat-legend"><span>{metricValue(metric, range.low)}</span><span class="heat-scale" aria-hidden="true" /><span>{metricValue(metric, range.high)}</span>
