@@ -1,5 +1,6 @@
 """From Enter to the first step of all ranks, and from the kill of a rank to the next step of all: a DDP script under
-Lockstep (recovery, local scheduler) beside torchrun --max-restarts, the same torch, script and machine, in turns.
+Lockstep (recovery, local scheduler) beside torchrun --max-restarts, the same torch, script and machine, in turns. Most of
+it is the import of torch: on a machine that does something else as well the ratios say little.
 
 The torch is LOCKSTEP_FRAMEWORKS/torch's (deploy/install-frameworks torch), else that of LOCKSTEP_TORCH_PYTHON. Every
 rank notes its own moments (frameworks_script.py); when the killed rank's peers are gone is looked for every 2 ms.
@@ -89,7 +90,8 @@ def by_torchrun(program, folder):
     started = []
     with open(folder / "log", "wb") as log:
         def begin():
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment()))
+            # A session of its own, as Lockstep's ranks have: Linux shares the cores out by sessions.
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment(), start_new_session=True))
 
         def end():
             if started[0].wait(SECONDS) != 0:
@@ -136,10 +138,12 @@ def measure(table, options, daemon):
                     try:
                         runs[name].append(run(pathlib.Path(folder)))
                     except RuntimeError as error:
+                        runs[name].append(None)
                         table.note(f"frameworks: a round of {name} does not count: {error}")
-    ours, peers = runs.values()
-    if not ours or not peers:
+    both = [pair for pair in zip(*runs.values()) if None not in pair]
+    if not both:
         raise SystemExit("frameworks: nothing to compare")
+    ours, peers = zip(*both)
     version = subprocess.run([program, "-W", "ignore", "-c", "import torch; print(torch.__version__)"], capture_output=True,
                              text=True, check=True).stdout.strip()
     table.note(f"frameworks: torch {version}, {RANKS} ranks, {os.cpu_count()} cores; load average at the end "
