@@ -1,5 +1,5 @@
 // lockstep-train: trains as one rank of a job (started by the agent), as one of several ranks that
-// torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT make, or alone with --config.
+// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT make, or alone with --config.
 // With --pair-test it is a node's part in the pre-flight's test of two nodes, see pair_test.hpp.
 // Exit codes: 0 everything was trained, 1 the training failed (e.g. a peer was lost), 2 the
 // configuration or the data is wrong, 143 stopped by SIGTERM after writing a checkpoint.
@@ -209,8 +209,8 @@ int run_program(const Arguments& arguments) {
 int main(int argc, char** argv) {
     lockstep::Arguments arguments;
     CLI::App app{
-        "Trains a model: as one rank of a Lockstep job, under torchrun (RANK, WORLD_SIZE, "
-        "MASTER_ADDR, MASTER_PORT), or alone."};
+        "Trains a model: as one rank of a Lockstep job, as one of several with RANK, WORLD_SIZE, "
+        "MASTER_ADDR and MASTER_PORT, or alone."};
     app.add_option("--config", arguments.config,
                    "JSON file that holds `train` (default: LOCKSTEP_TRAIN_CONFIG)");
     app.add_option("--checkpoints", arguments.checkpoints,
