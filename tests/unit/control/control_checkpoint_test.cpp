@@ -42,7 +42,7 @@ class CheckpointTest : public ControlTest {
     std::vector<Json> requests() {
         std::vector<Json> out;
         auto run = [&]() -> Task<void> {
-            const auto text = co_await control_->events(ada_, id_, {false, 0, 0, 1000});
+            const auto text = co_await control_->events(ada_, id_, first_events(1000));
             const Json page = text ? *parse_json(*text) : Json::object();
             for (const Json& event : page["items"]) {
                 if (event["kind"] == "checkpoint_requested") {

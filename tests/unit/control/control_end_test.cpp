@@ -367,7 +367,7 @@ TEST_F(ControlTest, OthersDoNotSeeTheJob) {
         JobQuery query;
         const auto page = co_await control_->list(eve, query);
         EXPECT_EQ(*page, "{\"items\":[]}");
-        const auto events = co_await control_->events(eve, id, {false, 0, 0, 10});
+        const auto events = co_await control_->events(eve, id, first_events(10));
         EXPECT_FALSE(events.has_value());
         const auto log = co_await control_->log_place(eve, id, 0);
         EXPECT_FALSE(log.has_value());

@@ -17,6 +17,13 @@
 
 namespace lockstep {
 
+// A job's events, oldest first.
+inline EventsQuery first_events(std::size_t limit) {
+    EventsQuery query;
+    query.limit = limit;
+    return query;
+}
+
 class TestClock final : public Clock {
   public:
     UnixMillis wall() const override { return wall_; }

@@ -27,7 +27,7 @@ class ControlGpus : public ControlTest {
     std::size_t xid_events(const std::string& id) {
         std::string events;
         auto run = [&]() -> Task<void> {
-            const auto answer = co_await control_->events(ada_, id, {false, 0, 0, 1000});
+            const auto answer = co_await control_->events(ada_, id, first_events(1000));
             events = answer.value_or("");
         };
         wait(run());

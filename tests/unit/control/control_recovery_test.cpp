@@ -402,7 +402,7 @@ TEST_F(RecoveryTest, NoStartLeavesForAGenerationThatIsBeingAborted) {
     EXPECT_EQ(agents_[1].peer->count<wire::Start>(), 1U);
     std::string events;
     auto run = [&]() -> Task<void> {
-        const auto page = co_await control_->events(ada_, id, {false, 0, 0, 100});
+        const auto page = co_await control_->events(ada_, id, first_events(100));
         events = page.value_or("");
     };
     wait(run());

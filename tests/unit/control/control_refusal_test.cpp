@@ -20,7 +20,7 @@ class ControlRefusalTest : public ControlTest {
     std::vector<std::string> refusals(const std::string& id) {
         std::vector<std::string> out;
         auto read = [&]() -> Task<void> {
-            const auto page = co_await control_->events(ada_, id, {false, 0, 0, 1000});
+            const auto page = co_await control_->events(ada_, id, first_events(1000));
             EXPECT_TRUE(page.has_value());
             const Json json = *parse_json(*page);
             for (const Json& event : json["items"]) {

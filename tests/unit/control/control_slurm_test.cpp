@@ -24,7 +24,7 @@ class ControlSlurmTest : public ControlTest {
     std::vector<std::string> kinds(const std::string& id) {
         std::vector<std::string> out;
         auto run = [&]() -> Task<void> {
-            const auto page = co_await control_->events(ada_, id, {false, 0, 0, 100});
+            const auto page = co_await control_->events(ada_, id, first_events(100));
             const Json json = *parse_json(page.value());
             for (const auto& item : json["items"]) {
                 out.push_back(item["kind"]);
@@ -41,7 +41,7 @@ class ControlSlurmTest : public ControlTest {
     bool told(const std::string& id, const std::string& words) {
         std::string page;
         auto run = [&]() -> Task<void> {
-            const auto events = co_await control_->events(ada_, id, {false, 0, 0, 100});
+            const auto events = co_await control_->events(ada_, id, first_events(100));
             page = events.value();
         };
         wait(run());
