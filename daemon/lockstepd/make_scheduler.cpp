@@ -2,6 +2,8 @@
 
 #include "daemon/control/shared_folder.hpp"
 #include "job/base/files.hpp"
+#include "job/base/log.hpp"
+#include "job/model/rank_env.hpp"
 #include "scheduler-integration/local/local_scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_cli.hpp"
 #include "scheduler-integration/slurm/slurm_rest.hpp"
@@ -153,6 +155,19 @@ Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const C
     return scheduler;
 }
 
+// The programs may have been copied without their share folder; each job is warned then, too. An
+// agent that is not there is the nodes' business, or refused.
+void warn_of_missing_hooks(const std::filesystem::path& agent) {
+    const auto hooks = agent.parent_path().parent_path() / kPythonFolder / kPythonHooksModule;
+    std::error_code ec;
+    if (std::filesystem::exists(agent, ec) && !std::filesystem::exists(hooks, ec)) {
+        log::warn(
+            "Lockstep's Python hooks are missing: of Python ranks that fail the wrong one may "
+            "be named",
+            {{"looked_for", hooks.string()}});
+    }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
@@ -165,6 +180,7 @@ Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clo
         const auto self = std::filesystem::read_symlink("/proc/self/exe", ec);
         agent = (self.parent_path() / "lockstep-agent").string();
     }
+    warn_of_missing_hooks(agent);
     if (settings.scheduler == "slurm") {
         // The agent's path is the nodes' business: here it may not be there.
         return make_slurm(io, clock, settings, std::move(agent), metrics);

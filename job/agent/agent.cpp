@@ -7,6 +7,7 @@
 #include "job/base/ids.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
+#include "job/model/rank_env.hpp"
 
 #include <signal.h>
 #include <unistd.h>
@@ -53,10 +54,13 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     config.agent_program = program.string();
     config.train_program = options.train_program.empty() ? (folder / "lockstep-train").string()
                                                          : options.train_program;
-    const auto python = folder.parent_path() / "share/lockstep/python";
+    const auto python = folder.parent_path() / kPythonFolder;
     std::error_code ec;
     if (std::filesystem::is_directory(python, ec)) {
         config.python_path = python.string();
+    }
+    if (const auto hooks = python / kPythonHooksModule; !std::filesystem::exists(hooks, ec)) {
+        config.missing_hooks = hooks.string();
     }
     config.inherited = own_environment();
     config.ticket = file.ticket;

@@ -55,6 +55,8 @@ struct NodeConfig {
     std::string ticket;                          // of the attempt
     std::filesystem::path preflight_root = "/";  // see Preflight::Options
     std::string python_path;                     // of the Python package, "" if it is not installed
+    std::string
+        missing_hooks;  // where the package's hooks were looked for in vain, "" if they are there
     std::map<std::string, std::string> inherited;  // the agent's own environment
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit
@@ -173,6 +175,7 @@ class Node {
     void on_launcher_exited(const wire::Exited& exited);
     void judge_child(NodeChildren::Ended& ended);
     void accept_unknown(ExceptionNote note);
+    void warn_of_missing_hooks();
     void give_warning(std::int32_t rank, std::string message);
     // node_gpus.cpp
     void watch_gpus();

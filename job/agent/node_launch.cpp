@@ -141,6 +141,21 @@ void Node::accept_unknown(ExceptionNote note) {
     }
 }
 
+// Programs that were copied without their share folder run every job, and then name the wrong rank.
+void Node::warn_of_missing_hooks() {
+    const auto wanted = spec_->environment.find(std::string{kPythonHooks});
+    const bool off = wanted != spec_->environment.end() && wanted->second == "off";
+    if (config_.missing_hooks.empty() || spec_->framework == Framework::native || off) {
+        return;
+    }
+    log::warn("Lockstep's Python hooks are missing", {{"looked_for", config_.missing_hooks}});
+    give_warning(-1, "Lockstep's Python hooks are not installed with its agent (" +
+                         config_.missing_hooks +
+                         " is missing): exceptions of Python ranks, the stacks of a hang and the "
+                         "ranks of torchrun or mp.spawn are not seen, so the wrong rank may be "
+                         "named as the cause of a failure");
+}
+
 void Node::give_warning(std::int32_t rank, std::string message) {
     if (!warned_.insert(message).second) {
         return;

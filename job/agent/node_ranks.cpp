@@ -205,6 +205,7 @@ void Node::start_ranks() {
     phase_ = Phase::running;
     result_saved_ = false;
     release_ports();
+    warn_of_missing_hooks();
     if (spec_->launch == Launch::task) {
         expect_tasks();
         return;

@@ -12,6 +12,10 @@
 
 namespace lockstep {
 
+// Where the Python package and the hooks of it are, from the folder above the programs' own.
+inline constexpr const char* kPythonFolder = "share/lockstep/python";
+inline constexpr const char* kPythonHooksModule = "hooks/sitecustomize.py";
+
 // One rank's place in a generation and on its node.
 struct RankPlace {
     std::string job_id;

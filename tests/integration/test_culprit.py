@@ -4,7 +4,9 @@
 
 import concurrent.futures
 import pathlib
+import shutil
 import sys
+import tempfile
 import unittest
 
 import harness
@@ -52,6 +54,30 @@ class Culprit(harness.TestCase):
         spec["environment"] = {"LOCKSTEP_PYTHON_HOOKS": "off"}
         done = self.daemon.wait_state(self.daemon.submit(spec)["id"], harness.FINAL, 120)
         self.assertEqual((done["cause"]["rank"], done["cause"]["exception"]["type"]), (2, "ValueError"), done)
+
+
+class MissingHooks(harness.TestCase):
+    """Programs that were copied without their share folder name wrong ranks, and nothing else shows it."""
+
+    def setUp(self):
+        super().setUp()
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-copied-"))) / "bin"
+        folder.mkdir()
+        self.agent = shutil.copy2(harness.BIN / "lockstep-agent", folder)
+        self.daemon.stop()
+        self.daemon.arguments += ("--agent-path", self.agent)
+        self.daemon.start()
+
+    def warnings(self, **fields):
+        job = self.daemon.submit(harness.command_job("copied", "/bin/true", **fields))["id"]
+        return " ".join(self.daemon.wait_state(job, "succeeded").get("warnings", []))
+
+    def test_a_job_is_warned_and_lockstepd_s_log_says_it(self):
+        self.assertIn("Python hooks are missing", self.daemon.log.read_text())
+        said = self.warnings()
+        self.assertIn("the wrong rank may be named", said)
+        self.assertIn(str(pathlib.Path(self.agent).parents[1] / "share/lockstep/python/hooks"), said)
+        self.assertNotIn("hooks", self.warnings(environment={"LOCKSTEP_PYTHON_HOOKS": "off"}))
 
 
 class HangWarning(harness.TestCase):
