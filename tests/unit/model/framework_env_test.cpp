@@ -13,6 +13,10 @@ const std::string kAllVariables =
     "10.0.0.1:5000,10.0.0.1:5001,10.0.0.1:5002,10.0.0.1:5003,"
     "10.0.0.2:5004,10.0.0.2:5005,10.0.0.2:5006,10.0.0.2:5007";
 
+// printf <job id>/<attempt>/<generation> | sha256sum, its first 64 bits.
+const std::pair<const std::string, std::string> kSocketMagic{"NCCL_SOCKET_MAGIC",
+                                                             "0x0741d50961bd8a2c"};
+
 RankPlace with_endpoints() {
     RankPlace out = place();
     for (std::int32_t rank = 0; rank < 8; ++rank) {
@@ -91,7 +95,8 @@ TEST(FrameworkEnvironment, AccelerateOnTheCpuAndOnGpus) {
               merged(torch_contract(), {{"ACCELERATE_USE_CPU", "true"}}));
     JobSpec gpus = spec(Framework::accelerate);
     gpus.resources.gpus_per_node = 4;
-    EXPECT_EQ(rank_environment(gpus, place(), {}), with_flight_recorder(torch_contract()));
+    EXPECT_EQ(rank_environment(gpus, place(), {}),
+              merged(with_flight_recorder(torch_contract()), {kSocketMagic}));
 }
 
 TEST(FrameworkEnvironment, Horovod) {
@@ -230,8 +235,9 @@ TEST(FrameworkEnvironment, PaddleCollectiveOnTheCpuAndOnGpus) {
               merged(merged(endpoint_contract(), paddle), {{"PADDLE_DISTRI_BACKEND", "gloo"}}));
     JobSpec gpus = spec(Framework::paddle);
     gpus.resources.gpus_per_node = 4;
-    EXPECT_EQ(rank_environment(gpus, with_endpoints(), {}),
-              merged(merged(endpoint_contract(), paddle), {{"FLAGS_selected_gpus", "1"}}));
+    EXPECT_EQ(
+        rank_environment(gpus, with_endpoints(), {}),
+        merged(merged(endpoint_contract(), paddle), {{"FLAGS_selected_gpus", "1"}, kSocketMagic}));
     gpus.roles = {{"worker", 8, 1, true}};
     const auto masked = rank_environment(gpus, with_endpoints(), {});
     EXPECT_EQ(masked.at("CUDA_VISIBLE_DEVICES"), "1");
