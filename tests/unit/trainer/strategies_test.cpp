@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,8 @@ struct Way {
     std::int32_t ranks;
     std::int32_t shards;  // into which a step's samples are split
     void (*set)(TrainConfig&, TrainingOptions&);
+
+    friend void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 };
 
 class StrategyAgainstOneDevice : public testing::TestWithParam<Way> {};
