@@ -98,7 +98,8 @@ std::vector<fs::path> package_folders(const fs::path& program) {
     return out;
 }
 
-// What training frameworks are called in pip's lists, and here.
+// What training frameworks are called in pip's lists, and here. Of several of one key that a folder
+// has the first of this list counts: lightning brings pytorch_lightning, torch and jax bring NCCL.
 struct Package {
     std::string_view name;
     std::string_view key;
@@ -118,9 +119,9 @@ constexpr std::array<Package, 18> kPackages{{{"torch", "torch"},
                                              {"deepspeed", "deepspeed"},
                                              {"horovod", "horovod"},
                                              {"ray", "ray"},
-                                             {"nvidia_nccl_cu11", "nccl"},
                                              {"nvidia_nccl_cu12", "nccl"},
-                                             {"nvidia_nccl_cu13", "nccl"}}};
+                                             {"nvidia_nccl_cu13", "nccl"},
+                                             {"nvidia_nccl_cu11", "nccl"}}};
 
 // "torch-2.1.0.dist-info", "torch-1.13.1.egg-info" → torch 2.1.0; the names of a package's own
 // description. Every folder is read once: it may be a file server's. The first folder counts.
@@ -128,6 +129,8 @@ std::map<std::string, std::string> package_versions(const std::vector<fs::path>&
     std::map<std::string, std::string> out;
     for (const fs::path& folder : folders) {
         std::error_code ec;
+        // Which of the list it is, and its version: a folder's order differs between nodes.
+        std::map<std::string_view, std::pair<std::ptrdiff_t, std::string>> best;
         for (fs::directory_iterator at{folder, ec}, last; !ec && at != last; at.increment(ec)) {
             const std::string name = at->path().filename().string();
             const auto dash = name.find('-');
@@ -140,8 +143,15 @@ std::map<std::string, std::string> package_versions(const std::vector<fs::path>&
                     return one.name == std::string_view{name}.substr(0, dash);
                 });
             if (package != kPackages.end()) {
-                out.try_emplace(std::string{package->key}, name.substr(dash + 1, end - dash - 1));
+                std::pair found{package - kPackages.begin(), name.substr(dash + 1, end - dash - 1)};
+                const auto [known, added] = best.try_emplace(package->key, found);
+                if (!added && found < known->second) {
+                    known->second = std::move(found);
+                }
             }
+        }
+        for (auto& [key, found] : best) {
+            out.try_emplace(std::string{key}, std::move(found.second));
         }
     }
     return out;

@@ -67,6 +67,24 @@ TEST_F(FactsTest, VersionsAreFoundWithoutLoadingAnything) {
     EXPECT_EQ(versions(spec)["code"], "3333333333333333333333333333333333333333");
 }
 
+// Nodes read their folders in orders of their own: identical ones would differ.
+TEST_F(FactsTest, OfSeveralPackagesThatBringTheSameTheOrderOfTheFolderDoesNotDecide) {
+    write("venv/bin/python", "#!/bin/sh\n");
+    ::chmod((root() / "venv/bin/python").c_str(), 0755);
+    const fs::path packages = "venv/lib/python3.11/site-packages";
+    for (const char* name :
+         {"nvidia_nccl_cu11-2.10.3.dist-info", "nvidia_nccl_cu13-2.32.3.dist-info",
+          "pytorch_lightning-2.6.6.dist-info", "nvidia_nccl_cu12-2.19.3.dist-info",
+          "lightning-2.5.0.dist-info", "lightning-2.4.0.dist-info"}) {
+        write(packages / name / "METADATA", "");
+    }
+    JobSpec spec;
+    spec.command = {"python", "train.py"};
+    const auto found = versions(spec);
+    EXPECT_EQ(found.at("nccl"), "2.19.3");
+    EXPECT_EQ(found.at("lightning"), "2.4.0");
+}
+
 TEST_F(FactsTest, EachFrameworksVersionIsFoundWhateverItsPackageIsCalled) {
     write("venv/bin/python", "#!/bin/sh\n");
     ::chmod((root() / "venv/bin/python").c_str(), 0755);
