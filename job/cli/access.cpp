@@ -66,10 +66,25 @@ bool is_loopback(std::string_view url) {
     return host == "localhost" || host == "[::1]" || (numeric && host.substr(0, 4) == "127.");
 }
 
+std::string url_path(std::string_view url) {
+    const auto scheme = url.find("://");
+    url.remove_prefix(scheme == std::string_view::npos ? 0 : scheme + 3);
+    const auto path = url.find('/');
+    if (path == std::string_view::npos) {
+        return {};
+    }
+    url = url.substr(path, url.find_first_of("?#") - path);
+    while (url.ends_with('/')) {
+        url.remove_suffix(1);
+    }
+    return std::string{url};
+}
+
 bool same_daemon(std::string_view one, std::string_view other) {
     const auto a = parse_endpoint(one);
     const auto b = parse_endpoint(other);
-    return a && b && a->tls == b->tls && a->authority() == b->authority();
+    return a && b && a->tls == b->tls && a->authority() == b->authority() &&
+           url_path(one) == url_path(other);
 }
 
 std::string config_path(const Options& options) {

@@ -38,7 +38,9 @@ struct FileSettings {
 std::string config_path(const Options& options);
 // All empty when there is no file and none was named.
 Result<FileSettings> read_config(const Options& options);
-// Whether two URLs name the same host, port and scheme.
+// The path that a proxy has put before lockstepd's own, without the slash at its end; "" for none.
+std::string url_path(std::string_view url);
+// Whether two URLs name the same host, port, scheme and path.
 bool same_daemon(std::string_view one, std::string_view other);
 // Whether a URL names this machine by a loopback address or as localhost.
 bool is_loopback(std::string_view url);

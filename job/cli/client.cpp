@@ -58,21 +58,6 @@ Error problem(const ClientResponse& response) {
     return {code_of(response.status), std::move(detail), std::move(fields)};
 }
 
-// The path that a proxy has put before lockstepd's own, without the slash at its end; "" for none.
-std::string prefix_of(std::string_view url) {
-    const auto scheme = url.find("://");
-    url.remove_prefix(scheme == std::string_view::npos ? 0 : scheme + 3);
-    const auto path = url.find('/');
-    if (path == std::string_view::npos) {
-        return {};
-    }
-    url = url.substr(path, url.find_first_of("?#") - path);
-    while (url.ends_with('/')) {
-        url.remove_suffix(1);
-    }
-    return std::string{url};
-}
-
 }  // namespace
 
 Client::Client(Send send, std::string where, std::string token)
@@ -84,7 +69,7 @@ Result<Client> Client::connect(const Access& access) {
         return fail(std::move(endpoint).error());
     }
     endpoint->fingerprint = access.fingerprint;
-    const std::string prefix = prefix_of(access.url);
+    const std::string prefix = url_path(access.url);
     Send send = [endpoint = *endpoint, prefix](ClientRequest request) {
         request.target.insert(0, prefix);
         return http_request_now(endpoint, std::move(request));

@@ -70,10 +70,11 @@ Result<std::string> login_url(const std::string& given) {
         return fail(Errc::invalid, "a token does not go over the network in the clear: https://" +
                                        endpoint->authority());
     }
-    if (endpoint->authority().find_first_of("\"'\\") != std::string::npos) {
+    const std::string place = endpoint->authority() + url_path(url);
+    if (place.find_first_of("\"'\\ ") != std::string::npos) {
         return fail(Errc::invalid, "the URL names no host");
     }
-    return (endpoint->tls ? "https://" : "http://") + endpoint->authority();
+    return (endpoint->tls ? "https://" : "http://") + place;
 }
 
 // What to pin; "" = nothing, for plain HTTP on loopback and for what the authorities vouch for.
@@ -87,7 +88,7 @@ Result<std::string> settle_certificate(const Options& options, const std::string
         return parse_fingerprint(options.fingerprint);
     }
     ClientRequest request;
-    request.target = "/healthz";
+    request.target = url_path(url) + "/healthz";
     request.deadline = kLoginPatience;
     const auto vouched = http_request_now(*endpoint, std::move(request));
     if (vouched) {

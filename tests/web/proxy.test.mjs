@@ -11,7 +11,7 @@ import {bin, Browser, Daemon, has, quietPort, source, until} from './support.mjs
 
 process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';  // lockstepd's own certificate; nginx's is checked
 const run = promisify(execFile);
-const nginxPath = ['/usr/sbin/nginx', '/usr/bin/nginx'].find((name) => fs.existsSync(name));
+const nginxPath = fs.existsSync('/usr/bin/openssl') && ['/usr/sbin/nginx', '/usr/bin/nginx'].find((name) => fs.existsSync(name));
 const daemon = new Daemon();
 const secure = new Daemon('--tls', 'always');
 const browser = new Browser();
@@ -82,7 +82,7 @@ after(async () => {
   await Promise.all([daemon.cleanUp(), secure.cleanUp()]);
 });
 
-const noProxy = (t) => !nginxPath && (t.skip('no nginx (Debian: nginx)'), true);
+const noProxy = (t) => !nginxPath && (t.skip('no nginx or no openssl (Debian: nginx, openssl)'), true);
 const step = async (page) => Number((await page.locator('figure', {has: page.getByRole('heading', {name: 'Loss', exact: true})}).locator('.readout').first().innerText()).match(/step ([\d\u2009]+)/)?.[1].replace(/\u2009/g, '') ?? 0);
 
 /** From the address to a cancelled job; the page is left signed in. */
@@ -180,6 +180,15 @@ test('the command line works through nginx', async (t) => {
   assert.match(await lockstep('jobs'), /by-path/);
   assert.match(await lockstep('logs', id, '--follow'), /rank 0 starts/);
   assert.ok((await lockstep('open', '--print', id)).startsWith(`${site.url}#/signin?code=`));
+  // Logged in once, the path is kept with the address.
+  const home = path.join(daemon.root, 'person');
+  fs.mkdirSync(home);
+  const person = {...process.env, HOME: home, SSL_CERT_FILE: site.certificate, LOCKSTEP_TOKEN: '', LOCKSTEP_URL: '', XDG_CONFIG_HOME: '', XDG_DATA_HOME: ''};
+  const asked = run(path.join(bin, 'lockstep'), ['login', site.url], {env: person});
+  asked.child.stdin.end(`${daemon.token}\n`);
+  await asked;
+  assert.ok(fs.readFileSync(path.join(home, '.config/lockstep/config.toml'), 'utf8').includes(`"${site.url.replace(/\/$/, '')}"`));
+  assert.match((await run(path.join(bin, 'lockstep'), ['jobs'], {env: person})).stdout, /by-path/);
 });
 
 test('over lockstepd\'s own TLS: sign in, watch the loss, cancel', async () => {

@@ -59,9 +59,14 @@ def place_of(url: str) -> Tuple[str, str, int]:
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORT
 
 
+def path_of(url: str) -> str:
+    """What a proxy has put before lockstepd's own paths."""
+    return urllib.parse.urlsplit(with_scheme(url)).path.rstrip("/")
+
+
 def same_daemon(one: str, other: str) -> bool:
     try:
-        return place_of(one) == place_of(other)
+        return place_of(one) == place_of(other) and path_of(one) == path_of(other)
     except ValueError:
         return False
 
