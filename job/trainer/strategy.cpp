@@ -52,15 +52,15 @@ Result<std::unique_ptr<Strategy>> make_strategy(const TrainConfig& config, const
     return fail(Errc::internal, "no such strategy");
 }
 
-Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro) const {
+Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro,
+                                 std::int64_t of) const {
     Pass pass;
     pass.training = true;
     pass.batch_statistics = config_.norm_mode == NormMode::train;
     pass.bfloat16 = config_.precision == TrainPrecision::bf16;
-    pass.dropout_key =
-        Random::combine(Random::combine(static_cast<std::uint64_t>(config_.seed),
-                                        static_cast<std::uint64_t>(replica_)),
-                        static_cast<std::uint64_t>(result.step * config_.accumulate + micro));
+    pass.dropout_key = Random::combine(Random::combine(static_cast<std::uint64_t>(config_.seed),
+                                                       static_cast<std::uint64_t>(replica_)),
+                                       static_cast<std::uint64_t>(result.step * of + micro));
     return pass;
 }
 
@@ -76,8 +76,8 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result,
         }
         const auto ready = StepClock::now();
         seen += batch.size;
-        const at::Tensor logits =
-            model.forward(tensor_of(batch.input, batch.size), training_pass(result, micro));
+        const at::Tensor logits = model.forward(tensor_of(batch.input, batch.size),
+                                                training_pass(result, micro, config_.accumulate));
         const at::Tensor loss = mean_loss(logits, tensor_of(batch.target, batch.size));
         const double weight = static_cast<double>(batch.size) / static_cast<double>(result.samples);
         result.loss += weight * loss.item<double>();

@@ -112,7 +112,8 @@ class GradientPass {
     Status run(Model& model, Loader& loader, StepResult& result,
                const std::function<void()>& before_last) const;
     // What a pass of the step's `micro`-th micro-batch is for.
-    Pass training_pass(const StepResult& result, std::int64_t micro) const;
+    // `micro` of the `of` micro-batches of its step: each has a dropout of its own.
+    Pass training_pass(const StepResult& result, std::int64_t micro, std::int64_t of) const;
 
   private:
     TrainConfig config_;

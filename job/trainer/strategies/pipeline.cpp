@@ -210,9 +210,9 @@ Status Pipeline::forward(const Batch& batch, std::int64_t number, StepResult& re
             }
             micro.input = received->requires_grad_(true);
         }
-        // A micro-batch has a dropout of its own.
         micro.output = model_->forward(
-            micro.input, pass_.training_pass(result, number * config_.micro_batches + part));
+            micro.input, pass_.training_pass(result, number * config_.micro_batches + part,
+                                             config_.accumulate * config_.micro_batches));
         if (last()) {
             const at::Tensor targets = tensor_of(batch.target, batch.size).narrow(0, begin, size);
             micro.output = mean_loss(micro.output, targets);

@@ -200,7 +200,7 @@ class Replicated final : public Strategy {
         Replica& replica = replicas_[device];
         const at::Tensor logits =
             replica.model->forward(tensor_of(batch.input, batch.size).narrow(0, begin, size),
-                                   replica.pass.training_pass(result, micro));
+                                   replica.pass.training_pass(result, micro, config_.accumulate));
         const at::Tensor loss =
             mean_loss(logits, tensor_of(batch.target, batch.size).narrow(0, begin, size));
         const double weight = static_cast<double>(size) / static_cast<double>(result.samples);
