@@ -289,7 +289,7 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
     out.reserve(out.size() + spec.command.size() + 4);
     if (spec.framework == Framework::ray) {
         // Rank 0 starts the head and then the command, the others join; by the Python that has Ray.
-        const std::string& first = spec.command.front();
+        const std::string first = expand_placeholders(spec.command.front(), values);
         const bool python = first.substr(first.rfind('/') + 1).starts_with("python");
         out.insert(out.end(), {python ? first : "python3", "-m", "lockstep.ray", "--"});
     }
