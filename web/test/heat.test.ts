@@ -36,13 +36,21 @@ describe('heatmap', () => {
   });
   it('a step that the stream skipped is not said to be empty', () => {
     let heat = decodeHeat(packed(2, 1, [2, 0]));
-    heat = append(heat, 103, Float32Array.of(7, NaN), 9);
+    heat = append(heat, 103, Float32Array.of(7, -Infinity), 9);
     const known = (c: number) => [...heat.cells.subarray(c * 2, c * 2 + 2)];
-    expect([known(0), known(1), known(2), known(3)]).toEqual([[1, NaN], [-Infinity, -Infinity], [-Infinity, -Infinity], [7, NaN]]);
-    // Once it comes, it is; also where a rank has reported nothing of it, and where steps share a column.
-    heat = append({...heat, stepsPerColumn: 2, firstStep: 100}, 102, Float32Array.of(5, NaN), 9);
-    expect(known(1)).toEqual([5, NaN]);
+    expect([known(0), known(1), known(2), known(3)]).toEqual([[1, NaN], [-Infinity, -Infinity], [-Infinity, -Infinity], [7, -Infinity]]);
+    // Once it comes, it is; also where steps share a column.
+    heat = append({...heat, stepsPerColumn: 2, firstStep: 100}, 102, Float32Array.of(5, -Infinity), 9);
+    expect(known(1)).toEqual([5, -Infinity]);
     expect(span(Float32Array.of(-Infinity, 1, 2)).low).toBe(1);
+  });
+  it('a rank that is too far behind to be waited for is not said to have reported nothing', () => {
+    const column = decodeColumn(btoa(String.fromCharCode(0, 2)), 0, 253, 2, 1);
+    expect([...column]).toEqual([-Infinity, 1]);
+    // Neither is what was known of it taken back.
+    const heat = append(decodeHeat(packed(2, 1, [8, 0])), 100, column, 9);
+    expect([...heat.cells]).toEqual([7, 1]);
+    expect([...append(heat, 100, Float32Array.of(3, -Infinity), 9).cells]).toEqual([3, 1]);
   });
   it('the newest steps of a rank that was heard a moment ago are not said to be empty', () => {
     // Rank 0 has all, rank 1 all but the newest, rank 2 never reported, rank 3 not for 33 steps.

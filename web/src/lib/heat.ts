@@ -58,17 +58,18 @@ function values(low: number, high: number): Float32Array {
   return table;
 }
 
-/** One step of every rank, as the stream tells it, folded to `rows` rows by the highest. */
+/** One step of every rank, as the stream tells it, folded to `rows` rows by the highest. A rank that is far behind the others
+ *  may report the step yet: it is not known to be empty. */
 export function decodeColumn(base64: string, low: number, high: number, rows: number, ranksPerRow: number): Float32Array {
   const table = values(low, high);
   const text = atob(base64);
-  const out = new Float32Array(rows).fill(NaN);
+  table[0] = -Infinity;
+  const out = new Float32Array(rows).fill(-Infinity);
   for (let rank = 0; rank < text.length; rank++) {
     const row = Math.floor(rank / ranksPerRow);
     if (row >= rows) break;
     const value = table[text.charCodeAt(rank)]!;
-    const before = out[row]!;
-    if (Number.isNaN(before) || value > before) out[row] = value;
+    if (value > out[row]!) out[row] = value;
   }
   return out;
 }
@@ -84,7 +85,7 @@ export function append(heat: Heat, step: number, column: Float32Array, most: num
     for (let r = 0; r < rows; r++) {
       const before = heat.cells[at + r]!;
       const value = column[r]!;
-      if (!(before > -Infinity) || value > before || heat.stepsPerColumn === 1) heat.cells[at + r] = value;
+      if (value > before || (value > -Infinity && (Number.isNaN(before) || heat.stepsPerColumn === 1))) heat.cells[at + r] = value;
     }
     return {...heat};
   }
