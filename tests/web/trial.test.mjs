@@ -59,7 +59,7 @@ for (const [screen, options] of [['desk', {}], ['dark', {colorScheme: 'dark'}], 
     await one.sees(/busy 0\.\d+ s per step, the median is [\d.]+ s; most of it computing/);
     assert.equal(one.clicks, 0);
     await one.click(row.getByRole('link', {name: 'gpt-small'}));
-    await one.sees(/3\.\d × as long as the median/);
+    await one.sees(/[23]\.\d × as long as the median/);
     await one.sees('no failure, no restart');
     assert.equal(one.clicks, 1);
     await one.click(one.page.getByRole('link', {name: /^rank 3/}).first());

@@ -279,7 +279,7 @@ DOUBLE nccl::Result ncclCommShrink(nccl::Comm comm, int* gone, int count, nccl::
 }
 DOUBLE nccl::Result ncclCommRevoke(nccl::Comm comm, int /*flags*/) {
     comm->revoked = true;
-    ::shutdown(comm->fd, SHUT_RDWR);
+    ::shutdown(comm->fd, SHUT_RD);  // of this rank alone: the others do not take it for lost
     return nccl::kSuccess;
 }
 DOUBLE nccl::Result ncclCommFinalize(nccl::Comm comm) {

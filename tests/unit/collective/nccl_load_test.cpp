@@ -18,6 +18,7 @@ struct Wrong {
     std::int32_t gpu;
     Errc code;
     const char* said;
+    friend void PrintTo(const Wrong& one, std::ostream* out) { *out << one.said; }
 };
 class NcclDoesNotLoad : public testing::TestWithParam<Wrong> {
   protected:

@@ -86,6 +86,7 @@ TEST(TrainConfig, WhatIsWrittenReadsBackAsTheSame) {
 struct Refusal {
     const char* text;
     FieldError error;
+    friend void PrintTo(const Refusal& one, std::ostream* out) { *out << one.text; }
 };
 
 class TrainConfigRefuses : public testing::TestWithParam<Refusal> {};

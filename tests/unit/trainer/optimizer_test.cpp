@@ -30,6 +30,8 @@ std::vector<float> after_three_steps(OptimizerOptions options, std::vector<FlatR
 struct Known {
     OptimizerOptions options;
     std::vector<double> want;
+
+    friend void PrintTo(const Known& one, std::ostream* out) { *out << one.want.front(); }
 };
 
 class OptimizerIsPyTorchs : public testing::TestWithParam<Known> {};
