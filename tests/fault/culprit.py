@@ -1,4 +1,4 @@
-"""Does Lockstep name the rank that is to blame? Ten kinds of failure, seven of hang; see tests/fault/run."""
+"""Does Lockstep name the rank that is to blame? Ten kinds of failure, nine of hang; see tests/fault/run."""
 
 import collections
 import os
@@ -18,8 +18,10 @@ FAILURES = {"plain": "ValueError", "finally": "ValueError", "record": "ValueErro
             "loader": "AssertionError"}
 # kind -> what must be in the message.
 HANGS = {"lock": "wait_for_data_loader", "sleep": "train.py", "spin": "spin", "hang-loader": "", "stop": "is stopped",
-         "order": "all_gather", "missing": "recv"}
-NODE_LAUNCH = ("spawn", "torchrun")
+         "order": "all_gather", "missing": "recv",
+         # The same under a launcher, whose children are the ranks.
+         "spawn-lock": "wait_for_data_loader", "torchrun-lock": "wait_for_data_loader"}
+NODE_LAUNCH = ("spawn", "torchrun", "spawn-lock", "torchrun-lock")
 HANG_SECONDS = 3
 
 
@@ -32,7 +34,7 @@ def spec(kind, rank, step, python=None, nodes=2, per_node=2):
            "recovery": {"max_restarts": 0, "on": ["hang"]}, "watch": {"hang_seconds": HANG_SECONDS}}
     if kind in NODE_LAUNCH:
         job["launch"] = "node"
-    if kind == "torchrun":
+    if kind.startswith("torchrun"):
         job["command"] = [python, str(SCRIPTS / "torchrun.py"), "--master_port", "{master_port}", *train]
     return job
 

@@ -28,7 +28,9 @@ class Anomalies(harness.TestCase):
         self.assertEqual(event["data"]["step"], 5)
         self.assertEqual(event["data"]["message"], "loss is NaN")
         self.assertEqual(self.daemon.job(job)["state"], "running")
-        self.assertIn("1 × nonfinite", self.daemon.cli("show", job).stdout)
+        show = self.daemon.cli("show", job).stdout
+        self.assertIn("1 × nonfinite", show)
+        self.assertRegex(show, r"nonfinite +rank 1 on \S+ +loss is NaN, step 5")
         metrics = self.daemon.text("/metrics")
         self.assertIn(f'lockstep_job_anomalies_total{{job_id="{job}",kind="nonfinite"}} 1', metrics)
         self.assertIn(f'lockstep_job_anomalies_total{{job_id="{job}",kind="straggler"}} 0', metrics)

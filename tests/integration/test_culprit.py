@@ -1,4 +1,4 @@
-"""The rank that is to blame is named: ordinary torch scripts that fail or hang in the ways people meet, two of each.
+"""The rank that is to blame is named: ordinary torch scripts that fail or hang in the ways people meet.
 
 `tests/fault/run culprit` runs many of each and torchrun beside them."""
 
@@ -48,6 +48,13 @@ class Culprit(harness.TestCase):
 
     def test_a_rank_that_hangs_is_named_with_its_place(self):
         self.check([(kind, number) for number, kind in enumerate(("lock", "sleep", "order"))])
+
+    def test_a_rank_of_a_launcher_that_hangs_is_named_with_its_place(self):
+        for _, rank, _, job in self.check([("spawn-lock", 1), ("torchrun-lock", 2)]):
+            # What a person sees: which rank, and where it stands.
+            show = self.daemon.cli("show", job["id"]).stdout
+            self.assertIn(f"rank {rank} on ", show)
+            self.assertIn("wait_for_data_loader", show)
 
     def test_without_the_hooks_what_it_prints_names_it(self):
         spec = culprit.spec("finally", 2, 3)
@@ -101,7 +108,9 @@ class HangWarning(harness.TestCase):
         self.assertEqual(job["state"], "running")
         self.assertEqual(job["hang"]["step"], 10, job["hang"])
         self.assertIn("train.py:4 wait_for_a_file", job["hang"]["message"])
-        self.assertIn("HANGS", self.daemon.cli("show", job_id).stdout)
+        show = self.daemon.cli("show", job_id).stdout
+        self.assertIn("HANGS", show)
+        self.assertIn("train.py:4 wait_for_a_file", show)
         self.assertGreater(job["spans"]["stalled_seconds"], 2.5, "from its beginning")
         kinds = [event["kind"] for event in self.daemon.events(job_id)]
         self.assertLess(kinds.index("evidence_taken"), kinds.index("anomaly"))
