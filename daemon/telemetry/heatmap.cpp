@@ -39,7 +39,8 @@ class Cells final : public HistorySink {
     }
     void nonfinite(std::size_t, std::uint64_t, const std::vector<Nonfinite>&) override {}
 
-    std::string take(std::uint32_t first_rank, Axis x) const {
+    std::string take(std::uint32_t first_rank, Axis x) {
+        drop_undone();
         // Microseconds: JavaScript's numbers hold them, and of 4,000 columns the last is off by
         // 2 ms at most.
         const double unit = x == Axis::time ? 1e6 : 1;
@@ -82,6 +83,29 @@ class Cells final : public HistorySink {
     }
 
   private:
+    // Steps that an earlier generation had made and the newest has not come to yet are empty: they
+    // are no part of the picture.
+    void drop_undone() {
+        std::size_t used = columns_.count;
+        const auto empty = [&](std::size_t column) {
+            for (std::size_t row = 0; row < rows_; ++row) {
+                if (cells_[row * columns_.count + column] != kNone) {
+                    return false;
+                }
+            }
+            return true;
+        };
+        while (used > 0 && empty(used - 1)) {
+            --used;
+        }
+        for (std::size_t row = 1; row < rows_ && used < columns_.count; ++row) {
+            std::copy_n(cells_.begin() + static_cast<std::ptrdiff_t>(row * columns_.count), used,
+                        cells_.begin() + static_cast<std::ptrdiff_t>(row * used));
+        }
+        columns_.count = used;
+        cells_.resize(rows_ * used);
+    }
+
     static constexpr float kNone = std::numeric_limits<float>::lowest();
     std::size_t ranks_per_row_ = 1;
     std::size_t rows_ = 0;

@@ -507,5 +507,29 @@ TEST(Heatmap, KeepsTheHighestValueOfEveryCell) {
     EXPECT_EQ(static_cast<unsigned char>(small->at(56 + 77)), 254);
 }
 
+TEST(Heatmap, StepsThatARestartHasUndoneAreNoPartOfIt) {
+    Fed fed;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        std::vector<RowOf> reports;
+        for (std::int64_t step = 0; step < 50; ++step) {
+            reports.push_back({step, 0, 2.0});
+        }
+        fed.add(reports, 1000, {1, 1}, rank);
+    }
+    fed.store();
+    fed.add({{0, 1, 3.0}, {1, 1, 3.0}}, 1000, {1, 2}, 0);
+    fed.add({{0, 1, 1.0}, {1, 1, 1.0}, {2, 1, 1.0}}, 1000, {1, 2}, 1);
+    HeatmapAsk ask;
+    ask.metric = "loss";
+    ask.rank_high = 1;
+    ask.columns = 100;
+    const auto map = make_heatmap(fed.source, ask, fed.history.tail(0, {0, 1}).rows());
+    ASSERT_TRUE(map);
+    ASSERT_EQ(field<std::uint32_t>(*map, 8), 2U);
+    ASSERT_EQ(field<std::uint32_t>(*map, 12), 3U);
+    const std::string wanted{'\xFE', '\xFE', '\0', '\x01', '\x01', '\x01'};
+    EXPECT_EQ(map->substr(56), wanted);
+}
+
 }  // namespace
 }  // namespace lockstep::telemetry

@@ -46,10 +46,19 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
   }, over ? undefined : 30);
   const frame = useRef(0);
   const waiting = useRef<StepsEvent[]>([]);
+  const start = useRef('');
 
   // Of a fast job the stream has some steps only; the others are asked for.
   const refill = useMemo(() => throttled(again, kRefill), []);
   useSteps(job.id, [metric], (event) => {
+    const of = `${event.attempt} ${event.generation}`;
+    if (start.current !== of) {
+      // Steps that ranks started anew have not come to are undone.
+      if (start.current) again();
+      start.current = of;
+      newest.current = [];
+      waiting.current = [];
+    }
     newest.current = [...newest.current.slice(1 - kRemembered), event];
     waiting.current.push(event);
     frame.current ||= requestAnimationFrame(() => {

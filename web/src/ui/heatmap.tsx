@@ -96,7 +96,7 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
   };
   const h = hover.value;
   // What is there now: steps move on below the pointer.
-  const value = h ? heat.cells[h.column * heat.rows + h.row] ?? NaN : NaN;
+  const value = h ? heat.cells[h.column * heat.rows + h.row] ?? -Infinity : NaN;
   const rankText = (row: number) => (heat.ranksPerRow === 1 ? `rank ${rankOf(row)}` : `ranks ${rankOf(row)}–${rankOf(row) + heat.ranksPerRow - 1}`);
   const node = h && nodeOf?.(rankOf(h.row));
   const text = h ? `${rankText(h.row)}${node ? ` on ${node}` : ''}, step ${count(heat.firstStep + h.column * heat.stepsPerColumn)}: ${
