@@ -96,12 +96,15 @@ test('a tab whose topics do not fit into the stream has its own', async () => {
   await signIn(first, daemon, daemon.token, `#/jobs/${jobs.one.id}`);
   await move([first]);
   await streamsAre(2);  // of another person, the browser thinks
-  // Somebody with 150 metrics: lockstepd takes 256 topics, an address 8 KiB.
+  // Others want a topic each until there is no room: a stream has 160.
   const greedy = await browser.beside(first);
   await greedy.goto(`${daemon.url}healthz`);
-  await greedy.evaluate((id) => {
-    void navigator.locks.request('greedy', () => new Promise(() => undefined));
-    new BroadcastChannel('lockstep /').postMessage({from: 'greedy', wants: Array.from({length: 150}, (_, i) => `steps.${id}.m${i}`)});
+  await greedy.evaluate(async (id) => {
+    const bus = new BroadcastChannel('lockstep /');
+    for (let i = 0; i < 160; i++) {
+      await new Promise((held) => navigator.locks.request(`greedy ${i}`, () => new Promise(held)));  // and never given back
+      bus.postMessage({from: `greedy ${i}`, wants: [`steps.${id}.m${i}`]});
+    }
   }, jobs.one.id);
   const late = await browser.beside(first);
   countStreams(late);

@@ -54,6 +54,7 @@ const seen = new Set<string>();
 let alone = !bus;
 let turn: AbortController | undefined;  // the lock is held or waited for
 let leads = false;
+let known = false;  // the lock of this tab's own name is held
 let asleep = document.hidden;
 let told: string | undefined;
 let open: AbortController | undefined;
@@ -170,6 +171,7 @@ function refresh(): void {
       leaderLives();
     }
     if (!leads) {
+      if (!known) return;
       if (told !== own.join()) say({from: me, wants: own});
       told = own.join();
       return;
@@ -250,8 +252,12 @@ function anew(): void {
 }
 
 if (bus) {
-  // Held as long as this tab lives: whoever is given it knows that the tab is gone.
-  void locks!.request(me, () => new Promise(() => undefined));
+  // Held as long as this tab lives: whoever is given it knows that the tab is gone. It wants nothing of others before that.
+  void locks!.request(me, () => {
+    known = true;
+    later(0);
+    return new Promise(() => undefined);
+  });
   bus.onmessage = ({data: word}: MessageEvent<Word>) => {
     if (word.signed) {
       anew();
