@@ -3,6 +3,7 @@
 #include "job/base/unique_fd.hpp"
 #include "job/collective/gloo.hpp"
 #include "job/collective/memory_key_store.hpp"
+#include "job/trainer/client_key_store.hpp"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -19,24 +20,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::minutes kMeetPatience{5};
-
-// The agent's keys as the communicator wants them.
-class ClientKeyStore final : public KeyStore {
-  public:
-    explicit ClientKeyStore(RankClient& client) : client_(client) {}
-    Status set(const std::string& key, std::string_view value) override {
-        return client_.set(key, value);
-    }
-    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
-        if (const Status there = client_.wait({key}, timeout); !there) {
-            return fail(there.error());
-        }
-        return client_.get(key);
-    }
-
-  private:
-    RankClient& client_;
-};
 
 // PyTorch's store, whose failures are exceptions.
 class TorchKeyStore final : public KeyStore {

@@ -7,6 +7,7 @@
 #include "job/base/text.hpp"
 #include "job/rank/rank_context.hpp"
 #include "job/rank/report.hpp"
+#include "job/trainer/client_key_store.hpp"
 #include "job/trainer/nccl_meeting.hpp"
 
 #include <signal.h>
@@ -26,23 +27,6 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
 }
-
-class AgentKeys final : public KeyStore {
-  public:
-    explicit AgentKeys(RankClient& client) : client_(client) {}
-    Status set(const std::string& key, std::string_view value) override {
-        return client_.set(key, value);
-    }
-    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
-        if (const Status there = client_.wait({key}, timeout); !there) {
-            return fail(there.error());
-        }
-        return client_.get(key);
-    }
-
-  private:
-    RankClient& client_;
-};
 
 // Values in the GPU's memory; of the double's, that is the host's.
 class OnGpu {
@@ -148,7 +132,7 @@ int main(int argc, char** argv) {
     }
     int gpus = 1;
     driver->api.device_get_count(&gpus);
-    AgentKeys keys{**client};
+    ClientKeyStore keys{**client};
     NcclOptions options;
     options.rank = context->rank;
     options.size = context->world_size;
