@@ -103,6 +103,8 @@ Status TrainingRun::compare_ranks() {
         said.erase(name);  // each rank's own affair
     }
     said["dataset"].erase("path");
+    // Ranks save together: one that does not would be waited for.
+    said["keeps_checkpoints"] = !options_.checkpoint_directory.empty();
     const std::string hash = sha256_hex(dump_json(said));
     std::int64_t mine = 0;
     for (const char digit : hash.substr(0, 15)) {
@@ -119,8 +121,10 @@ Status TrainingRun::compare_ranks() {
         }
     }
     if (!others.empty()) {
-        return fail(Errc::conflict, "the ranks were not given the same configuration and data: " +
-                                        others + " differ from rank 0");
+        return fail(Errc::conflict,
+                    "the ranks were not given the same configuration and data, or not all of them "
+                    "a folder for checkpoints: " +
+                        others + " differ from rank 0");
     }
     return {};
 }

@@ -22,20 +22,6 @@ namespace {
 
 using test::TemporaryFolder;
 
-// One data set for all tests of this file; made once.
-const Dataset& digits() {
-    static const TemporaryFolder folder;
-    static const Dataset data = [] {
-        TrainConfig config;
-        config.train_samples = 640;
-        config.test_samples = 100;
-        Result<Dataset> loaded = load_dataset(config, folder.path());
-        EXPECT_TRUE(loaded.has_value()) << loaded.error().text();
-        return std::move(*loaded);
-    }();
-    return data;
-}
-
 TrainConfig small() {
     TrainConfig config;
     config.epochs = 1;
@@ -53,7 +39,7 @@ Trained train(const TrainConfig& config, std::int32_t ranks,
     options.ranks = ranks;
     options.checkpoints = checkpoints;
     options.on_step = on_step;
-    return train_in_world(config, digits(), options);
+    return train_in_world(config, few_digits(), options);
 }
 
 class AnyModel : public testing::TestWithParam<TrainModel> {

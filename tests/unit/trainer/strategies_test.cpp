@@ -20,19 +20,6 @@ namespace {
 
 using test::TemporaryFolder;
 
-const Dataset& few_digits() {
-    static const TemporaryFolder folder;
-    static const Dataset data = [] {
-        TrainConfig config;
-        config.train_samples = 640;
-        config.test_samples = 100;
-        Result<Dataset> loaded = load_dataset(config, folder.path());
-        EXPECT_TRUE(loaded.has_value()) << loaded.error().text();
-        return std::move(*loaded);
-    }();
-    return data;
-}
-
 // 50 steps of 64 samples over all ranks. Layers that look at a whole batch are off: then splitting
 // it must not matter.
 TrainConfig fifty_steps(TrainModel model) {
@@ -354,12 +341,16 @@ TEST(Pipeline, ATransformerReadsTextAsOnOneDevice) {
     expect_same(three.mean_losses(), one.losses(), 1e-3);
 }
 
-TEST(Strategies, RanksWithDifferentConfigurationsAreRefusedByNumber) {
+// Of three ranks the last one is as `set` makes it.
+void expect_last_refused(void (*set)(TrainConfig&, RunOptions&)) {
     std::vector<Status> results(3);
     as_worlds(3, 0, [&](World& world) {
         TrainConfig config = fifty_steps(TrainModel::mlp);
-        config.seed = world.rank() == 2 ? 1 : 0;
-        TrainingRun run{config, few_digits(), world, {}};
+        RunOptions options;
+        if (world.rank() == 2) {
+            set(config, options);
+        }
+        TrainingRun run{config, few_digits(), world, options};
         results[static_cast<std::size_t>(world.rank())] = run.prepare();
     });
     for (const Status& result : results) {
@@ -367,6 +358,16 @@ TEST(Strategies, RanksWithDifferentConfigurationsAreRefusedByNumber) {
         EXPECT_EQ(result.error().code, Errc::conflict);
         EXPECT_NE(result.error().message.find("2 differ from rank 0"), std::string::npos);
     }
+}
+
+TEST(Strategies, RanksWithDifferentConfigurationsAreRefusedByNumber) {
+    expect_last_refused([](TrainConfig& config, RunOptions&) { config.seed = 1; });
+}
+
+// The others of a pipeline waited for its part of every checkpoint.
+TEST(Strategies, RanksOfWhichOneKeepsCheckpointsAreRefusedByNumber) {
+    expect_last_refused(
+        [](TrainConfig&, RunOptions& options) { options.checkpoint_directory = "checkpoints"; });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "job/trainer/run.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/unit/trainer/ranks.hpp"
 
 #include <gtest/gtest.h>
@@ -13,6 +14,20 @@
 #include <vector>
 
 namespace lockstep {
+
+// 640 drawings to train with and 100 to test with, made once for a program.
+inline const Dataset& few_digits() {
+    static const test::TemporaryFolder folder;
+    static const Dataset data = [] {
+        TrainConfig config;
+        config.train_samples = 640;
+        config.test_samples = 100;
+        Result<Dataset> loaded = load_dataset(config, folder.path());
+        EXPECT_TRUE(loaded.has_value()) << loaded.error().text();
+        return std::move(*loaded);
+    }();
+    return data;
+}
 
 struct Trained {
     std::vector<std::vector<StepResult>> steps;  // by rank
