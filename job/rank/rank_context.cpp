@@ -64,6 +64,8 @@ Result<RankContext> read_rank_context(const Environment& environment) {
         {"RANK", 0, limits::kRanks - 1, &context.rank},
         {"LOCAL_WORLD_SIZE", 1, limits::kRanksPerNode, &context.local_world_size},
         {"LOCAL_RANK", 0, limits::kRanksPerNode - 1, &context.local_rank},
+        // torchrun sets the first alone; the second, which its caller may have set, wins.
+        {"GROUP_RANK", 0, limits::kNodes - 1, &context.node_rank},
         {"NODE_RANK", 0, limits::kNodes - 1, &context.node_rank},
         {"LOCKSTEP_ATTEMPT", 1, INT32_MAX, &context.attempt},
         {"TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, &restarts},

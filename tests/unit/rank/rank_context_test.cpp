@@ -58,6 +58,7 @@ TEST(RankContext, TorchrunsVariablesAreEnoughWithoutAnAgent) {
     const Result<RankContext> got =
         read_rank_context(environment({{"RANK", "3"},
                                        {"WORLD_SIZE", "8"},
+                                       {"GROUP_RANK", "1"},
                                        {"MASTER_ADDR", "n1"},
                                        {"MASTER_PORT", "29500"},
                                        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
@@ -66,6 +67,7 @@ TEST(RankContext, TorchrunsVariablesAreEnoughWithoutAnAgent) {
     EXPECT_FALSE(got->managed());
     EXPECT_EQ(got->rank, 3);
     EXPECT_EQ(got->world_size, 8);
+    EXPECT_EQ(got->node_rank, 1);
     EXPECT_EQ(got->master_address, "n1");
     EXPECT_EQ(got->master_port, 29'500);
     EXPECT_TRUE(got->store_elsewhere);
