@@ -62,14 +62,17 @@ class Sinks(frameworks.Framework):
         self.assertIn("-rank-00000", name)
         return found
 
+    def shows(self, count):
+        def is_live():
+            runs = self.read(TENSORBOARD, self.root / "tensorboard")
+            return [len(points) for points in runs.values()] == [count]
+        harness.wait_until(is_live, 120, f"TensorBoard shows the {count} losses of a job that runs")
+
     def test_all_three(self):
         job = self.submit("command", "with_sinks.py", self.root)
         losses = [[step, 10.0 / step] for step in range(1, 21)]
 
-        def is_live():
-            runs = self.read(TENSORBOARD, self.root / "tensorboard")
-            return [len(points) for points in runs.values()] == [10]
-        harness.wait_until(is_live, 120, "TensorBoard shows what has been reported while the job runs")
+        self.shows(10)
         (self.root / "go").touch()
         self.ends(job)
         self.assert_logs(job, "writes True", "writes False")
@@ -84,8 +87,10 @@ class Sinks(frameworks.Framework):
 
     def test_the_next_generation_goes_on_with_the_run(self):
         job = self.submit("command", "with_sinks.py", self.root, "--die", ranks=1, recovery={"max_restarts": 1})
-        self.daemon.wait_for(job, lambda one: one.get("step", 0) >= 10, frameworks.SECONDS, "ten steps")
+        self.shows(10)
         (self.root / "go").touch()
+        self.shows(11)
+        (self.root / "die").touch()
         self.ends(job)
         found = self.one(TENSORBOARD, self.root / "tensorboard")
         self.assertEqual([step for step, _ in found], list(range(1, 21)))
