@@ -55,8 +55,8 @@ struct NodeConfig {
     std::string ticket;                          // of the attempt
     std::filesystem::path preflight_root = "/";  // see Preflight::Options
     std::string python_path;                     // of the Python package, "" if it is not installed
-    std::string
-        missing_hooks;  // where the package's hooks were looked for in vain, "" if they are there
+    // Where the package's hooks were looked for in vain, "" if they are there.
+    std::string missing_hooks;
     std::map<std::string, std::string> inherited;  // the agent's own environment
     RankGroup::Timing timing;
     std::chrono::milliseconds settle{5'000};  // for the last acknowledgements, before exit

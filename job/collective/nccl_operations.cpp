@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kEnqueuePoll = 50us;
+constexpr auto kEnqueuePoll = 50us;  // only once NCCL has said that it is not done yet
 constexpr auto kBarrierPoll = 20us;
 constexpr auto kVerdictPoll = 50ms;
 

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kInitPoll = 2ms;
+constexpr auto kInitPoll = 2ms;  // NCCL notifies nobody of the state of a communicator
 constexpr auto kWatchTick = 50ms;
 constexpr auto kEndTimeout = 10s;
 constexpr std::size_t kScratchBytes = 256;
