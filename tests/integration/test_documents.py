@@ -14,10 +14,12 @@ import unittest.mock
 
 import harness
 
-DOCUMENTS = sorted({*harness.SOURCE.glob("README.md"), *harness.SOURCE.glob("deploy/**/*.md"),
-                    *harness.SOURCE.glob("job/**/README.md"), *harness.SOURCE.glob("daemon/**/README.md"),
-                    *harness.SOURCE.glob("scheduler-integration/**/README.md")} -
-                   {harness.SOURCE / "deploy" / "NEWS.md"})  # what was new once may be gone
+sys.path.insert(0, str(harness.SOURCE / "tests" / "lint"))
+import documents
+import tree
+
+DOCUMENTS = [harness.SOURCE / name for name in documents.documents(tree.files(harness.SOURCE))
+             if name != pathlib.Path("deploy/NEWS.md")]  # what was new once may be gone
 EXAMPLES = sorted((harness.SOURCE / "deploy" / "examples").glob("*.json*"))
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`")

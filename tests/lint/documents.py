@@ -1,7 +1,8 @@
 """What the documents name is there: links, paths of the tree, source files, anchors, programs.
 
-Read are every README.md and the pages of deploy/. `--links-only` for a tree that holds documents alone,
-as `cmake --install` lays them out. Flags, fields and examples need the programs: tests/integration.
+Read is every page. `--links-only` for a tree that holds documents alone, as `cmake --install` lays them out. Flags of
+the scripts in deploy/ and tests/ are looked for in the script; those of programs, fields and examples need the
+programs: tests/integration.
 Also, in every file: references to texts that are not in the repository.
 """
 
@@ -15,9 +16,12 @@ TOP = {"job", "daemon", "scheduler-integration", "deploy", "tests", "web"}
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:[\w.+-]+/)+[\w.+-]*")
-SOURCE = re.compile(r"[\w-]+\.(?:hpp|cpp|yml|service|cmake|sql)")
+SOURCE = re.compile(r"[\w-]+\.(?:hpp|cpp|yml|service|cmake|sql|tsx?|mjs)")
 FENCE = re.compile(r"^\s*```(\w*)")
 HEADING = re.compile(r"^#+ +(.*)")
+# Not of another program's words, not in another folder: `sudo deploy/install-deps --bench`.
+SCRIPT = re.compile(r"(?<![\w/.<>$}~-])(?:lockstep/)?((?:deploy|tests)/[\w/.-]+)((?: +[^\s;&|#)`]+)*)")
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"^\s*(?:\$ |sudo )*(lockstep[\w-]*)\b(?!/)")
 # Put together from halves, so that this file passes its own check.
 ELSEWHERE = re.compile(r"\bdesi" + r"gn §|\bdesi" + r"gn\.md\b|\brendezv" + r"ous\.md\b|\brese" + r"arch/[\w-]+\.md|"
@@ -25,7 +29,7 @@ ELSEWHERE = re.compile(r"\bdesi" + r"gn §|\bdesi" + r"gn\.md\b|\brendezv" + r"o
 
 
 def documents(names):
-    return [name for name in names if name.suffix == ".md" and (name.name == "README.md" or name.parts[0] == "deploy")]
+    return [name for name in names if name.suffix == ".md"]
 
 
 def anchor(heading):
@@ -61,6 +65,7 @@ def anchors(text):
 class Document:
     def __init__(self, root, name, names, links_only):
         self.root, self.name, self.links_only = root, name, links_only
+        self.folder = (root / name).parent
         self.text = (root / name).read_text(encoding="utf-8")
         self.basenames = {other.name for other in names}
 
@@ -84,14 +89,26 @@ class Document:
                 for path in PATH.findall(piece):
                     first = path.removeprefix("lockstep/").split("/")[0]
                     before = piece[:piece.index(path)][-1:]
-                    if first in TOP and before not in ("/", "<", "$", ">", "}", ".", "~", "-") \
+                    # What begins with a folder beside the page is meant to be there, too.
+                    near = kind is None and first not in ("", ".", "..") and (self.folder / first).is_dir()
+                    if (first in TOP or near) and before not in ("/", "<", "$", ">", "}", ".", "~", "-") \
                             and not self.exists(path):
                         yield f"{where}there is no {path}"
                 if kind is None and SOURCE.fullmatch(piece) and piece not in self.basenames:
                     yield f"{where}there is no file {piece}"
+                yield from (where + problem for problem in self.script_flags(piece))
             command = COMMAND.match(line) if kind is not None else None
             if command and known_programs and command.group(1) not in known_programs:
                 yield f"{where}there is no program {command.group(1)}"
+
+    def script_flags(self, piece):
+        """Flags that a script of the tree is given and that it does not have."""
+        for script, rest in SCRIPT.findall(piece):
+            if (self.root / script).is_file() and not pathlib.Path(script).suffix:
+                text = (self.root / script).read_text(encoding="utf-8")
+                for flag in FLAG.findall(rest):
+                    if not re.search(rf"(?<![\w-]){flag}(?![\w-])", text):
+                        yield f"{script} has no {flag}"
 
     def link(self, target):
         if re.match(r"[a-z]+:", target):

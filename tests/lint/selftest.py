@@ -116,6 +116,11 @@ class Lints(unittest.TestCase):
                             ("```sh\nlockstep submit deploy/none.json\n```\n", "there is no deploy/none.json")):
             self.refused("documents", "README.md", text, words)
         self.refused("documents", "deploy/README.md", "`job/base/none.hpp`\n", "deploy/README.md:1")
+        self.refused("documents", "job/coming-from.md", "`job/base/none.hpp`\n", "job/coming-from.md:1")
+        self.refused("documents", "job/README.md", "`base/none.hpp`\n", "there is no base/none.hpp")
+        self.refused("documents", "web/README.md", "`none.ts`\n", "there is no file none.ts")
+        for text in ("`deploy/run --none`\n", "```sh\nx; sudo lockstep/deploy/run --none # it\n```\n"):
+            self.refused("documents", "README.md", text, "deploy/run has no --none")
         self.refused("documents", "README.md", "As desi" + "gn §4 says.\n", "not in the repository")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
                     "`text.cpp`\n```sh\ndeploy/run; ls <data-dir>/tls deploy\n```\n")
