@@ -54,6 +54,18 @@ test('signs in with a token, or a code that is spent and leaves the address', as
   await other.context().close();
 });
 
+test('where the script does not arrive, as when the network changes, the page says so', async () => {
+  const other = await browser.tab();
+  await other.route('**/*.js', (route) => route.abort('internetdisconnected'));
+  await other.goto(daemon.url);
+  await has(other, 'load the page again');
+  await other.unroute('**/*.js');
+  await other.reload();
+  await other.getByLabel('Or a token').waitFor();
+  assert.equal(await other.getByText('load the page again').count(), 0);
+  await other.context().close();
+});
+
 test('a job is submitted by the form, and its loss is watched as it moves', async () => {
   await goTo('#/submit');
   await page.getByLabel('Name needed').fill('by hand');

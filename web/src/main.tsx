@@ -59,4 +59,6 @@ function App(): JSX.Element {
 // A link with a one-time code signs in, whoever was before.
 if (place.value.path[0] === 'signin' && place.value.query['code']) identity.value = null;
 else void whoAmI();
-render(<App />, document.getElementById('page')!);
+const page = document.getElementById('page')!;
+page.replaceChildren();
+render(<App />, page);
