@@ -1,6 +1,9 @@
-"""What the documents promise, tried: every verb and flag they name, every fragment of a specification, every
-example of deploy/examples, the drop-in for systemd, what `cmake --install` lays out."""
+"""What the documents promise, tried: every verb and flag they name, every example of README, every fragment of a
+specification, every example of deploy/examples, the drop-in for systemd, what `cmake --install` lays out."""
 
+# size: one test for what the pages say
+
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -87,8 +90,146 @@ class Flags(unittest.TestCase):
         self.assertEqual(wrong, [], "\n".join(wrong))
 
 
-class Fragments(harness.TestCase):
-    """README's pieces of a specification, each added to a small job and rendered as `submit` would send it."""
+class Submitted(harness.TestCase):
+    """A lockstepd that says it has the cores and GPUs of a small cluster, and a folder to submit from: Debian's python3
+    is `python` there, and has torch."""
+
+    DAEMON_ARGUMENTS = ("--local-cores", "64", "--local-gpus", "32")
+
+    def setUp(self):
+        programs = tempfile.mkdtemp(prefix="lockstep-test-")
+        self.addCleanup(shutil.rmtree, programs, ignore_errors=True)
+        os.symlink(harness.PYTHON, pathlib.Path(programs) / "python")
+        os.symlink(harness.PYTHON, pathlib.Path(programs) / "python3")
+        path = unittest.mock.patch.dict(os.environ, PATH=f"{harness.BIN}:{programs}:/usr/bin:/bin")
+        path.start()
+        self.addCleanup(path.stop)
+        super().setUp()
+        self.work = self.root / "run"
+        self.work.mkdir()
+        (self.work / "deploy").symlink_to(harness.SOURCE / "deploy")
+
+    def run_here(self, line, check=True):
+        """One line of a shell in that folder; its answer."""
+        environment = {**self.daemon.environment(), "LOCKSTEP_URL": self.daemon.url, "LOCKSTEP_TOKEN": self.daemon.token}
+        done = subprocess.run(["/bin/sh", "-c", line], cwd=self.work, env=environment, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, timeout=60 * harness.PATIENCE, check=False)
+        if check:
+            self.assertEqual(done.returncode, 0, f"{line}: {done.stdout}{done.stderr}")
+        return done
+
+    def script(self, torch):
+        """train.py: the example's with few samples, or one that only says its step."""
+        text = 'print("step=1 loss=0.5", flush=True)\n'
+        if torch:
+            text = (harness.SOURCE / "deploy/examples/train_ddp.py").read_text()
+            self.assertIn("default=8192", text)
+            text = text.replace("default=8192", "default=512")
+        (self.work / "train.py").write_text(text)
+
+    def first_loss(self, job):
+        """Minutes of training are not what is tried: that it trains is."""
+        harness.wait_until(lambda: self.daemon.series(job) or None, 60, f"{job} has a loss")
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+        self.daemon.wait_state(job, ("cancelled", "succeeded"), 60)
+
+    def trained(self, job):
+        self.daemon.wait_state(job, "succeeded", 120)
+        self.assertTrue(self.daemon.series(job), f"{job} has no loss")
+
+
+class Readme(Submitted):
+    """README's lines and specifications, each as it stands there."""
+
+    TEXT = (harness.SOURCE / "README.md").read_text()
+    TORCH = harness.has_module("torch")
+
+    def lines(self):
+        block = re.search(r"^## Use it\n+```sh\n(.*?)^```", self.TEXT, re.DOTALL | re.MULTILINE).group(1)
+        return [re.sub(r"\s+#.*", "", line) for line in block.splitlines()]
+
+    def test_every_line_of_use_it_does_what_it_says(self):
+        seen = set()
+        for line in self.lines():
+            with self.subTest(line=line):
+                what = " ".join(line.split()[:2])
+                seen.add(what)
+                if what.startswith("export PATH"):
+                    self.assertEqual(line, "export PATH=$PWD/build/bin:$PATH")
+                elif what == "lockstep run":
+                    self.run_line(line)
+                elif what == "lockstep submit":
+                    self.submit_line(line)
+                else:
+                    self.assertIn(what, ("lockstep top", "lockstep series", "lockstep open", "lockstep export"))
+                    done = self.run_here(f"BROWSER=true; export BROWSER; {line}")
+                    self.assertTrue(done.stdout.strip() or done.stderr.strip(), "it says nothing")
+        self.assertGreaterEqual(len(seen), 7)
+        self.assertTrue(list((self.work / "runs").rglob("events.out.tfevents.*")))
+
+    def run_line(self, line):
+        """Detached, as nobody is at the terminal. 32 ranks import nothing."""
+        gpus = " -G " in line
+        self.script(torch=self.TORCH and not gpus)
+        if gpus:
+            print(f"{line}: on this machine's scheduler, with GPUs that are only counted; on Slurm: slurm.readme")
+        elif not self.TORCH:
+            print(f"{line}: {harness.PYTHON} has no torch; the script only says its step")
+        done = self.run_here(line)
+        self.trained(done.stdout.split()[0])
+        if gpus:
+            self.assertIn("slurm has no effect", done.stderr)
+            self.assertEqual(len(self.daemon.series(done.stdout.split()[0])), 32)
+
+    def submit_line(self, line):
+        """--follow stays until the job has ended, and says by its code that it was cancelled."""
+        if not TRAINER:
+            print(f"{line}: SKIPPED: lockstep-train is not built here")
+            return
+        before = len(self.daemon.get("/v1/jobs")["items"])
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            following = threads.submit(self.run_here, line, check=False)
+            try:
+                jobs = harness.wait_until(lambda: self.daemon.get("/v1/jobs")["items"][:-before or None] or None, 60,
+                                          "the job is there")
+                self.first_loss(jobs[0]["id"])
+            finally:
+                for one in self.daemon.get("/v1/jobs")["items"]:
+                    self.daemon.api("POST", f"/v1/jobs/{one['id']}/cancel")
+            done = following.result()
+        self.assertEqual(done.returncode, 7, done.stdout + done.stderr)
+        self.assertIn(jobs[0]["id"], done.stdout + done.stderr)
+
+    def test_every_specification_runs(self):
+        blocks = [block for kind, block in FENCED.findall(self.TEXT) if kind in ("json", "jsonc")]
+        blocks += [piece for piece in CODE.findall(FENCED.sub("", self.TEXT)) if piece.startswith("{")]
+        self.assertGreaterEqual(len(blocks), 2)
+        for number, block in enumerate(blocks):
+            with self.subTest(block=block):
+                spec = json.loads(block)
+                if spec["framework"] == "native" and not TRAINER:
+                    self.skipTest("lockstep-train is not built here")
+                if spec["framework"] == "pytorch" and not self.TORCH:
+                    self.skipTest(f"{harness.PYTHON} has no torch")
+                self.script(torch=True)
+                (self.work / f"{number}.json").write_text(block.replace("/home/me/run", str(self.work)))
+                job = self.run_here(f"lockstep submit {number}.json --json").stdout
+                job = json.loads(job)["id"]
+                (self.first_loss if spec["framework"] == "native" else self.trained)(job)
+
+    def test_reports_of_any_process(self):
+        reports = [piece for piece in CODE.findall(FENCED.sub("", self.TEXT)) if "report" in piece and "step=" in piece]
+        self.assertEqual(len(reports), 2)
+        for report in reports:
+            with self.subTest(report=report):
+                command = ["python3", "-c", report] if report.startswith("import") else ["sh", "-c", report]
+                job = self.daemon.submit(harness.command_job("reports", *command))["id"]
+                self.daemon.wait_state(job, "succeeded", 60)
+                self.assertEqual(self.daemon.series(job)[0][0][0], 3)
+
+
+class Fragments(Submitted):
+    """The pages' pieces of a specification, each added to a small job, submitted, and run to its end."""
 
     # What cannot hold here, and why; everything else must be accepted.
     EXPECTED = {"/submission": "manual needs Slurm",
@@ -100,7 +241,7 @@ class Fragments(harness.TestCase):
     def pieces(self):
         for path in DOCUMENTS:
             for kind, block in FENCED.findall(path.read_text()):
-                if kind in ("json", "jsonc"):
+                if kind in ("json", "jsonc") and path != harness.SOURCE / "README.md":  # those: Readme
                     yield path.relative_to(harness.SOURCE), block
 
     def document(self, block, done):
@@ -114,21 +255,34 @@ class Fragments(harness.TestCase):
         base = {key: value for key, value in base.items() if not re.search(rf'^"{key}":', block, re.MULTILINE)}
         return "{" + json.dumps(base)[1:-1] + ",\n" + block + "}"
 
-    def test_every_fragment_is_accepted(self):
+    def test_every_fragment_runs(self):
         done = self.daemon.submit(harness.command_job("before", "/bin/true"))["id"]
-        seen = 0
+        self.daemon.wait_state(done, "succeeded")
+        self.script(torch=False)
+        (self.work / "train.py").write_text("")
+        seen, ran = 0, 0
         for page, block in self.pieces():
             with self.subTest(page=str(page), block=block):
                 seen += 1
-                file = self.root / f"fragment-{seen}.jsonc"
+                file = self.work / f"fragment-{seen}.jsonc"
                 file.write_text(self.document(block, done))
-                answer = self.daemon.cli("render", file, check=False)
+                answer = self.run_here(f"lockstep submit {file.name} --json", check=False)
                 if answer.returncode != 0:
+                    without = re.sub(r'^"submission":.*$', "", file.read_text(), flags=re.MULTILINE)
                     told = answer.stdout + answer.stderr
                     rest = [line for line in told.splitlines()
                             if "error" in line and not any(pointer in line for pointer in self.EXPECTED)]
-                    self.assertTrue(any(pointer in told for pointer in self.EXPECTED) and not rest, told)
+                    refused = [f"{pointer}: {why}" for pointer, why in self.EXPECTED.items() if pointer in told]
+                    self.assertTrue(refused and not rest, told)
+                    print(f"{page}: submitted and refused, as it must be here: {', '.join(refused)}")
+                    if without == file.read_text():
+                        continue
+                    file.write_text(without)  # the other lines are for this machine's scheduler, too
+                    answer = self.run_here(f"lockstep submit {file.name} --json")
+                self.daemon.wait_state(json.loads(answer.stdout)["id"], "succeeded", 60)
+                ran += 1
         self.assertGreaterEqual(seen, 5)
+        self.assertGreaterEqual(ran, 3)
 
 
 class Examples(harness.TestCase):
