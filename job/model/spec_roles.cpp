@@ -170,6 +170,7 @@ struct RolesReader {
                 (find(spec.roles, "worker") == nullptr || find(spec.roles, "ps") == nullptr)) {
                 errors.push_back({"/roles", std::string{kServersNeeded}});
             }
+            check_clip();
             return;
         }
         for (std::size_t i = 0; i < spec.roles.size(); ++i) {
@@ -185,6 +186,17 @@ struct RolesReader {
                 {"/roles", "parameter servers of TensorFlow need a chief and a worker"});
         } else if (!chief && !worker) {
             errors.push_back({"/roles", "TensorFlow needs a chief or a worker"});
+        }
+    }
+
+    // Each of several servers has a part of the gradient, and none of them its norm.
+    void check_clip() {
+        const RoleSpec* servers = find(spec.roles, "ps");
+        if (has_native_servers(spec) && servers != nullptr && servers->count > 1 &&
+            spec.train->update == TrainUpdate::sync && spec.train->gradient_clip > 0.0) {
+            errors.push_back({"/train/gradient_clip",
+                              "with update sync needs one server: none of several knows the norm "
+                              "of the whole gradient"});
         }
     }
 

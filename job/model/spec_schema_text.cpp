@@ -203,7 +203,7 @@ constexpr std::string_view kSpecSchemas = R"json(
     "weight_decay": {"type": "number", "minimum": 0, "maximum": 1, "default": 0,
       "description": "Share of the weights taken off in every step: adam and sgd add it to the gradient, adamw and lamb to the step."},
     "gradient_clip": {"type": "number", "minimum": 0, "maximum": 1e6, "default": 0,
-      "description": "Largest norm of the mean gradient of a step; a longer one is scaled down to it. 0 = no limit."},
+      "description": "Largest norm of the mean gradient of a step; a longer one is scaled down to it. 0 = no limit. Strategy parameter_server with update sync: with one server only."},
     "schedule": {"type": "string", "default": "constant"},
     "warmup_steps": {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0,
       "description": "Optimizer steps over which the rate grows in equal parts to learning_rate."},

@@ -113,6 +113,22 @@ TEST(SpecRoles, AWrongRoleIsRefusedByNameWithItsPointer) {
               (Errors{"/roles/0/name: must match ^[a-z][a-z0-9_-]{0,31}$"}));
 }
 
+TEST(SpecRoles, AClippedGradientOfSeveralServersIsRefusedBeforeAnyRankStarts) {
+    const auto said = [](const char* update, int servers) {
+        return errors_of(parse_roles(
+            "native",
+            R"(,"train":{"strategy":"parameter_server","gradient_clip":1.0,"update":")" +
+                std::string{update} + R"("},"roles":[{"name":"ps","count":)" +
+                std::to_string(servers) + R"(},{"name":"worker","count":2}])",
+            1, servers + 2));
+    };
+    EXPECT_EQ(said("sync", 2),
+              (Errors{"/train/gradient_clip: with update sync needs one server: none of several "
+                      "knows the norm of the whole gradient"}));
+    EXPECT_EQ(said("sync", 1), Errors{});
+    EXPECT_EQ(said("async", 2), Errors{});
+}
+
 TEST(SpecRoles, TheNativeTrainerHasServersWithItsStrategyAlone) {
     const std::string train = R"(,"train":{"strategy":"parameter_server"})";
     const std::string needs =
