@@ -338,6 +338,22 @@ class Installed(unittest.TestCase):
                                      "--root", root], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(linted.returncode, 0, linted.stdout + linted.stderr)
 
+    def test_the_hooks_are_installed_with_bytecode(self):
+        """Whoever may not write it there would compile them at every start: 6 ms."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={folder}", "-P",
+                                   harness.BIN.parent / "job/rank/cmake_install.cmake"], capture_output=True, text=True,
+                                  timeout=60 * harness.PATIENCE, check=False,
+                                  env={k: v for k, v in os.environ.items() if k != "DESTDIR"})
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            hooks = pathlib.Path(folder) / "share/lockstep/python/hooks"
+            run = subprocess.run(["/usr/bin/python3", "-v", "-c", "pass"], capture_output=True, text=True,
+                                 timeout=60 * harness.PATIENCE, check=False,
+                                 env={"PYTHONPATH": str(hooks), "PYTHONDONTWRITEBYTECODE": "1", "LOCKSTEP_SOCKET": f"{folder}/s"})
+            self.assertEqual(run.returncode, 0, run.stderr)
+            for name in ("sitecustomize", "_lockstep_hooks", "_lockstep_ranks"):
+                self.assertRegex(run.stderr, rf"code object from '{re.escape(str(hooks))}/__pycache__/{name}\.\S*\.pyc'")
+
     @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
     def test_systemd_takes_the_unit_with_the_drop_in_of_the_slurm_page(self):
         page = (harness.SOURCE / "deploy/slurm/README.md").read_text()
