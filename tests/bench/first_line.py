@@ -2,13 +2,15 @@
 there whose launcher works), `srun` and `sbatch` (as root, on a Slurm of its own; a batch job's line is looked for in
 its output file every 10 ms). Taken in turns, one of each at
 a time, so that they meet the same machine; the command is the same shell line for all. The Python of
-torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own.
+torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own. Before each turn on Slurm all nodes are idle again, and a random
+part of slurmctld's two seconds goes by: whoever follows the end of another job at once waits for its nodes, too.
 """
 
 import contextlib
 import datetime
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -54,13 +56,14 @@ def parts(service, began, took):
             "ranks run to the line on the terminal": began + took - unix_seconds(generation["running_at"])}
 
 
-def in_turns(table, peers, rounds, env, cwd, service):
-    """`peers`: {name: command}; the first is Lockstep, of which the ratios are."""
+def in_turns(table, peers, rounds, env, cwd, service, settle=lambda: None):
+    """`peers`: {name: command}; the first is Lockstep, of which the ratios are. settle() comes before each command."""
     times = {name: [] for name in peers}
     ours, *others = times
     shares = []
     for _ in range(rounds):
         for name, command in peers.items():
+            settle()
             began = time.time()
             times[name].append(first_line(command, env, cwd))
             if name == ours:
@@ -120,6 +123,17 @@ cat "$out"
 """
 
 
+def all_idle(env):
+    """Waits until no node runs or completes a job, then up to 2 s at random."""
+    deadline = time.monotonic() + 60
+    while subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=env, capture_output=True, text=True,
+                         check=True).stdout.split().count("idle") < 2:
+        if time.monotonic() > deadline:
+            raise RuntimeError("Slurm's nodes are not idle within 60 s")
+        time.sleep(0.05)
+    time.sleep(random.uniform(0, 2))
+
+
 def on_slurm(table, options):
     from cluster import SlurmCluster, Unavailable
     from lockstep_slurm import SlurmDaemon
@@ -138,7 +152,7 @@ def on_slurm(table, options):
                                                   *COMMAND],
                  "srun, 2 hosts": ["srun", "-N", "2", *COMMAND],
                  "sbatch of srun, 2 hosts": ["sh", "-c", BATCH, "batch", str(folder)]}
-        in_turns(table, peers, options.rounds * 2, env, folder, service)
+        in_turns(table, peers, options.rounds * 2, env, folder, service, lambda: all_idle(env))
 
 
 def measure(table, options):
