@@ -80,9 +80,10 @@ class Follower {
     }
 
     // What has happened since the last look. What lies before the first one is only told of a job
-    // that was just submitted: show and events have the rest.
+    // that was just submitted, or if it is a hang that lasts: show and events have the rest.
     void tell_events() {
         const bool first = !after_;
+        std::optional<Json> hang;
         std::int64_t after = after_.value_or(0);
         while (true) {
             const auto page = context_.client.get_json(
@@ -94,8 +95,13 @@ class Follower {
                 after = std::max(after, integer_at(event, "seq").value_or(0));
                 if (!first || since_submission() < kJustSubmitted) {
                     tell(event);
+                } else {
+                    note_hang(event, hang);
                 }
             }
+        }
+        if (hang) {
+            tell(*hang);
         }
         after_ = after;
     }
@@ -110,6 +116,18 @@ class Follower {
         const double seconds =
             submitted && time ? static_cast<double>(*time - *submitted) / 1000 : since_submission();
         say(format_clock(seconds) + "  " + *line);
+    }
+
+    // The hang that lasts after this event, if there is one.
+    static void note_hang(const Json& event, std::optional<Json>& hang) {
+        const std::string kind = text_at(event, "kind");
+        const Json& data = at(event, "data");
+        if (kind == "anomaly" && text_at(data, "anomaly") == "hang") {
+            const Json& over = at(data, "over");
+            hang = over.is_boolean() && over.get<bool>() ? std::nullopt : std::optional{event};
+        } else if (kind == "generation_ended" || kind == "attempt_ended" || kind == "finished") {
+            hang.reset();
+        }
     }
 
     // Whether it is time to say again that the job waits, or what it waits for has changed.

@@ -76,6 +76,7 @@ void FollowView::take_job(const Json& job, double seconds) {
     name_ = text_at(job, "name");
     state_ = text_at(job, "state");
     pending_ = text_at(job, "pending_reason");
+    hang_ = text_at(at(job, "hang"), "message");
     now_ = seconds;
     const Json& attempts = items_at(job, "attempts");
     if (!attempts.empty()) {
@@ -246,6 +247,9 @@ std::vector<std::string> FollowView::lines(const Terminal& terminal, double run_
         summarise_ranks(terminal, out);
     } else if (!ranks_.empty()) {
         list_ranks(terminal, out);
+    }
+    if (!hang_.empty()) {
+        out.push_back("  " + paint(terminal, Style::yellow, "HANGS  " + hang_));
     }
     if (!note_.empty()) {
         out.push_back("  " + paint(terminal, Style::yellow, note_));

@@ -41,7 +41,7 @@ struct Answer {
 };
 
 // Asks for one look at the job. Events are read only when the job counts more anomalies than have
-// been seen. One thread.
+// been seen, or a hang has begun or is over. One thread.
 class Source {
   public:
     Source(const Client& client, const std::string& id)
@@ -86,7 +86,8 @@ class Source {
                 count += number.is_number_integer() ? number.get<std::int64_t>() : 0;
             }
         }
-        bool more = seen_ < count;
+        const bool hangs = at(job, "hang").is_object();
+        bool more = seen_ < count || hangs != hung_;
         while (more) {
             const auto page = get(
                 "/events?limit=" + std::to_string(kEventPage) + "&after=" + std::to_string(after_),
@@ -99,11 +100,14 @@ class Source {
                 after_ = std::max(after_, integer_at(event, "seq").value_or(0));
                 if (text_at(event, "kind") == "anomaly") {
                     out.push_back(event);
-                    ++seen_;
+                    // A job does not count the end of one.
+                    const Json& over = at(at(event, "data"), "over");
+                    seen_ += over.is_boolean() && over.get<bool>() ? 0 : 1;
                 }
             }
             more = !text_at(*page, "next_cursor").empty() && !items.empty();
         }
+        hung_ = hangs;
         return std::nullopt;
     }
 
@@ -111,6 +115,7 @@ class Source {
     std::string base_;
     std::int64_t after_ = 0;
     std::int64_t seen_ = 0;
+    bool hung_ = false;  // at the last look
 };
 
 // Asks on a thread of its own, so that keys work while a daemon does not answer. Ending it ends a

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 namespace lockstep::cli {
 namespace {
@@ -130,6 +132,8 @@ void TopView::take_event(const Json& event) {
     anomaly.rank = integer_at(event, "rank");
     anomaly.attempt = integer_at(event, "attempt").value_or(0);
     anomaly.generation = integer_at(event, "generation").value_or(0);
+    const Json& over = at(data, "over");
+    anomaly.over = over.is_boolean() && over.get<bool>();
     anomalies_.push_back(std::move(anomaly));
     if (anomalies_.size() > kAnomaliesKept) {
         anomalies_.pop_front();
@@ -137,11 +141,16 @@ void TopView::take_event(const Json& event) {
 }
 
 std::string TopView::trouble(const TopRow& row) const {
-    // An anomaly is told when it begins and never taken back: an old one says nothing of now.
+    // But for a hang, an anomaly is told when it begins and never taken back: an old one says
+    // nothing of now.
     constexpr std::int64_t kRecentMillis = 600'000;
+    std::set<std::string_view> over;
     for (auto one = anomalies_.rbegin(); one != anomalies_.rend(); ++one) {
-        const bool now = one->attempt == attempt_ && one->generation == generation_ &&
-                         now_ - one->at <= kRecentMillis;
+        if (one->over) {
+            over.insert(one->kind);
+        }
+        const bool now = over.count(one->kind) == 0 && one->attempt == attempt_ &&
+                         one->generation == generation_ && now_ - one->at <= kRecentMillis;
         const bool here = one->kind == "slow_node" ? !row.node.empty() && one->node == row.node
                                                    : one->rank.value_or(-1) == row.rank;
         if (now && here) {

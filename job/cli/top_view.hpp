@@ -51,6 +51,7 @@ struct TopAnomaly {
     std::int64_t attempt = 0;
     std::int64_t generation = 0;
     UnixMillis at = 0;
+    bool over = false;  // it is the end of one
 };
 
 class TopView {

@@ -110,11 +110,11 @@ class Emulator:
 class Terminal:
     """A pty with a program in it, read by a thread."""
 
-    def __init__(self, arguments, environment, columns=100, rows=24):
+    def __init__(self, arguments, environment, columns=100, rows=24, screen=Emulator):
         self.master, self.slave = pty.openpty()
         self.set_size(columns, rows)
         self.before = termios.tcgetattr(self.slave)
-        self.screen = Emulator(columns, rows)
+        self.screen = screen(columns, rows)
         self.lock = threading.Lock()
         self.failure = None
         self.process = subprocess.Popen(list(map(str, arguments)), stdin=self.slave, stdout=self.slave,

@@ -86,6 +86,17 @@ TEST(FollowView, ALossThatIsNotANumberIsShown) {
     EXPECT_THAT(view.plain(), HasSubstr("loss nan -"));
 }
 
+TEST(FollowView, AHangIsShownAsLongAsItLasts) {
+    FollowView view;
+    Json job = live_job("running");
+    job["hang"] = {{"message", "no rank has made a step for 60 s"}};
+    view.take_job(job, 0);
+    const Terminal terminal;
+    EXPECT_THAT(view.lines(terminal, 0).back(), HasSubstr("HANGS  no rank has made a step"));
+    view.take_job(live_job("running"), 1);
+    EXPECT_THAT(view.lines(terminal, 1).back(), ::testing::Not(HasSubstr("HANGS")));
+}
+
 TEST(FollowView, ManyRanksAreSummedUpWithTheWorstByName) {
     FollowView view;
     view.take_job(live_job("running"), 0);
