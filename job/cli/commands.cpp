@@ -170,7 +170,7 @@ Exit show(Context& context, const std::string& id) {
         if (const auto disk = context.client.get_json("/v1/jobs/" + id + "/disk")) {
             context.out << paint(context.terminal, Style::dim,
                                  fit(context.terminal, "disk", kFactName, false))
-                        << disk_text(*disk) << "\n";
+                        << "  " << disk_text(*disk) << "\n";
         }
         // Of a hang; that there is none, or a daemon that knows of none, is no news.
         const auto evidence = context.client.get_json("/v1/jobs/" + id + kNewestEvidence);

@@ -208,13 +208,21 @@ class LogMerger {
     std::int32_t generation_ = 0;
 };
 
-bool has_failed(const Json& rank) {
-    return text_at(rank, "state") == "failed" || integer_at(rank, "signal").value_or(0) > 0 ||
+// By itself: one that was only stopped because of another has not, unless it is the one to blame
+// as in a hang.
+bool has_failed(const Json& rank, const Json& job) {
+    const std::string state = text_at(rank, "state");
+    if (state == "stopped") {
+        const auto blamed = integer_at(at(job, "cause"), "rank");
+        return blamed && blamed == integer_at(rank, "rank");
+    }
+    return state == "failed" || integer_at(rank, "signal").value_or(0) > 0 ||
            integer_at(rank, "exit_code").value_or(0) > 0;
 }
 
 // The ranks that were asked for, as far as they are known by now.
-Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std::string& base) {
+Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std::string& base,
+                                              const Json& job) {
     const Options& options = context.options;
     if (!options.failed && options.rank != "all") {
         auto ranks = parse_rank_set(options.rank.empty() ? "0" : options.rank, kMergedRanks);
@@ -227,7 +235,7 @@ Result<std::vector<std::int32_t>> ranks_asked(const Context& context, const std:
     std::vector<std::int32_t> out;
     for (const Json& rank : items_at(*ranks, "items")) {
         const auto number = integer_at(rank, "rank");
-        if (number && (!options.failed || has_failed(rank))) {
+        if (number && (!options.failed || has_failed(rank, job))) {
             out.push_back(static_cast<std::int32_t>(*number));
         }
     }
@@ -247,7 +255,7 @@ Result<bool> logs_round(Context& context, const std::string& base, const Take& t
         return fail(job.error());
     }
     const bool ended = is_final_state(text_at(*job, "state"));
-    const auto ranks = ranks_asked(context, base);
+    const auto ranks = ranks_asked(context, base, *job);
     if (!ranks) {
         return fail(ranks.error());
     }
@@ -319,7 +327,7 @@ Exit logs(Context& context, const std::string& id) {
     }
     const bool plain = !options.failed && !options.timestamps && !options.json && !wanted && !since;
     if (plain && options.rank != "all") {
-        const auto ranks = ranks_asked(context, "");
+        const auto ranks = ranks_asked(context, "", Json());
         if (!ranks) {
             return report(context, ranks.error());
         }
