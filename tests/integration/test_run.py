@@ -72,6 +72,30 @@ class Run(RunCase):
             self.assertEqual(self.daemon.job(job)["name"], "train")
             self.assertIn(f"{venv}/bin/python", done.stderr)
 
+    def test_a_conda_environment_comes_first_on_the_ranks_path(self):
+        prefix = self.work / "miniconda" / "envs" / "train"
+        (prefix / "conda-meta").mkdir(parents=True)
+        (prefix / "conda-meta" / "history").write_text("")
+        (prefix / "bin").mkdir()
+        (prefix / "bin" / "python").symlink_to(harness.PYTHON)
+        self.write("miniconda/envs/train/bin/only-there", "#!/bin/sh\necho of the environment\n", 0o755)
+        self.write("train.py", "import os, subprocess, sys\n"
+                   "print(sys.executable, os.environ['CONDA_PREFIX'], os.environ['PATH'].split(':')[0], flush=True)\n"
+                   "subprocess.run(['only-there'], check=True)\n")
+        plain = os.environ["PATH"]
+        # As conda activate leaves it; where only the variable is carried, by an IDE or by sudo; and a shell in which
+        # conda's own environment was left for a virtual one.
+        for extra in ({"PATH": f"{prefix}/bin:{plain}"}, {}, {"VIRTUAL_ENV": str(self.work / "gone")}):
+            with self.subTest(extra=extra):
+                env = self.environment(CONDA_PREFIX=str(prefix), CONDA_DEFAULT_ENV="train", **extra)
+                done = self.lockstep("run", "-n", "2", "--wait", "--", "python", "train.py", env=env)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                job = done.stdout.split()[0]
+                for rank in (0, 1):
+                    self.assertEqual(self.daemon.rank_log(job, rank),
+                                     f"{prefix}/bin/python {prefix} {prefix}/bin\nof the environment\n")
+                self.assertIn(f"{prefix}/bin/python", done.stderr)
+
     def test_the_exit_status_is_the_jobs_and_output_is_shown(self):
         self.assertEqual(self.lockstep("run", "--follow", "false").returncode, 1)
         done = self.lockstep("run", "--follow", "--", "sh", "-c", "echo the answer is 42")
