@@ -3,6 +3,7 @@
 #include "daemon/control/shared_folder.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
+#include "job/base/start_limits.hpp"
 #include "job/model/rank_env.hpp"
 #include "scheduler-integration/local/local_scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_cli.hpp"
@@ -11,12 +12,16 @@
 #include "scheduler-integration/slurm/slurm_users.hpp"
 
 #include <pwd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -59,6 +64,23 @@ telemetry::SlurmValues values_of(const SlurmCounters& counters) {
     out.leftovers_cancelled = counters.leftovers_cancelled;
     out.reachable = counters.reachable;
     out.pending_reasons = counters.pending_reasons;
+    return out;
+}
+
+// slurmd raises its own limits of open files and of core files to the most it may have, and what
+// runs below it without a word from sbatch has them so: every rank that crashes would leave its
+// whole memory in the job's folder.
+std::vector<std::pair<std::string, std::string>> soft_limits() {
+    std::vector<std::pair<std::string, std::string>> out;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_CORE, &limit) == 0) {
+        out.emplace_back("SLURM_RLIMIT_CORE", std::to_string(limit.rlim_cur));
+    }
+    if (start_limits().open_files > 0) {
+        out.emplace_back("SLURM_RLIMIT_NOFILE", std::to_string(start_limits().open_files));
+    } else if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        out.emplace_back("SLURM_RLIMIT_NOFILE", std::to_string(limit.rlim_cur));
+    }
     return out;
 }
 
@@ -141,6 +163,7 @@ Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const C
         rest.address = address;
         rest.user = user;
         rest.home = home_of(user);
+        rest.limits = soft_limits();
         rest.token = std::move(token);
         return std::make_unique<SlurmRest>(
             io, clock, std::move(rest),

@@ -366,6 +366,7 @@ void Job::environment() {
     if (!site_.home.empty()) {
         entries.emplace_back("HOME", site_.home);
     }
+    entries.insert(entries.end(), site_.limits.begin(), site_.limits.end());
     Json out = old() ? Json::object() : Json::array();
     for (const auto& [name, value] : entries) {
         if (old()) {

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace lockstep::rest {
 
@@ -23,6 +25,9 @@ struct JobSite {
     std::string user;
     std::string home;      // HOME of the script; "" = left out
     std::int64_t now = 0;  // Unix seconds, for --begin=now+1hour
+    // Variables of the script's environment by which sbatch hands a soft limit to the job:
+    // {"SLURM_RLIMIT_CORE", "0"}. Slurm takes them out again. Others are those of slurmd.
+    std::vector<std::pair<std::string, std::string>> limits{};
 };
 // The body of POST /slurm/v0.0.NN/job/submit. invalid: a directive that has no property in this
 // version, or that is not known at all; the message names it. Nothing is ever left out.

@@ -227,6 +227,7 @@ Task<SubmitReply> SlurmRest::submit(std::string path) {
     site.user = options_.user;
     site.home = options_.home;
     site.now = now();
+    site.limits = options_.limits;
     auto body = rest::submission(*script, site);
     if (!body) {
         SubmitReply reply = not_submitted(body.error().message);

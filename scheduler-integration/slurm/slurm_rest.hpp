@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -22,8 +24,9 @@ class SlurmRest final : public SlurmBackend {
   public:
     struct Options {
         PlainAddress address;
-        std::string user;                    // Slurm's user name: whose jobs, whose token
-        std::string home;                    // HOME of the batch script; "" = left out
+        std::string user;  // Slurm's user name: whose jobs, whose token
+        std::string home;  // HOME of the batch script; "" = left out
+        std::vector<std::pair<std::string, std::string>> limits{};  // rest::JobSite's
         std::function<std::string()> token;  // the user's token now; "" = none
         // The partition of jobs that name none: from v0.0.39 on slurmrestd does not tell. "" = the
         // only one if there is one, else none.

@@ -1,9 +1,11 @@
 """Each job in its own user's name: lockstepd as an unprivileged Unix user, two others submit to it, and
 a real slurmrestd takes each one's own token."""
 
+import json
 import os
 import pathlib
 import pwd
+import resource
 import subprocess
 import tempfile
 import time
@@ -13,6 +15,7 @@ import harness
 import lockstep_slurm
 from harness import BIN, wait_until
 from lockstep_slurm import SlurmDaemon, SlurmTestCase, command_spec
+from test_factory import LOOK
 from test_refusals import JOB_SUBMIT
 
 DAEMON = "daemon"  # the Unix user that lockstepd runs as
@@ -145,6 +148,40 @@ class Identity(SlurmTestCase):
         gates[BOB].write_text("\n\n")
         self.bob.wait_state(jobs[BOB], "succeeded")
         self.assertIn(f"I am {BOB} at", self.bob.rank_log(jobs[BOB], 0))
+
+    def test_a_ranks_limits_are_those_of_the_users_own_sbatch(self):
+        # Neither slurmd's, which raises both soft limits to the hard ones, nor what lockstepd makes of its own.
+        before = ("prlimit", "--nofile=700:", "--core=4096:")
+        plain = self.daemon.command
+        self.daemon.command = lambda: [*before, *plain()]
+        self.daemon.restart()
+        self.alice.url = self.bob.url = self.daemon.url
+        self.both()
+        folder = self.daemon.root / "seen"
+        folder.mkdir()
+        folder.chmod(0o777)
+        look = folder / "look.py"
+        look.write_text(LOOK)
+        look.chmod(0o644)
+        own = folder / "own.sh"
+        own.write_text(f"#!/bin/sh\nsrun --ntasks-per-node=1 /usr/bin/python3 {look} {folder}/own\n")
+        own.chmod(0o755)
+        number = self.cluster.run(*before, "sbatch", "--parsable", "-N2", "--output=/dev/null", str(own),
+                                  user=ALICE).stdout.strip()
+        self.cluster.wait_job(number, "COMPLETED", seconds=90)
+        theirs = {node: json.loads((folder / f"own.{node}").read_text()) for node in "01"}
+        self.assertEqual([theirs["0"][f"limit {one}"][0] for one in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)],
+                         [700, 4096])
+        self.assertEqual(len([name for name in theirs["0"] if name.startswith("limit ")]), 16)
+        for launch in ("rank", "node", "task"):
+            with self.subTest(launch=launch):
+                job = self.alice.submit({**command_spec("", 2), "launch": launch,
+                                         "command": ["/usr/bin/python3", str(look), f"{folder}/{launch}"]})["id"]
+                self.alice.wait_state(job, "succeeded", 90)
+                for node, seen in theirs.items():
+                    ours = json.loads((folder / f"{launch}.{node}").read_text())
+                    other = {name: (ours[name], value) for name, value in seen.items() if ours[name] != value}
+                    self.assertEqual(other, {}, "ours, and of the user's own sbatch")
 
     def test_a_daemon_that_was_killed_goes_on_in_everybodys_name(self):
         self.both()

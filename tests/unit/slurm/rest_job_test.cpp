@@ -162,6 +162,25 @@ TEST(RestJob, SaysHowManyTasksAndCpusAsSbatchDoes) {
     EXPECT_EQ(now["minimum_cpus"], 6);
 }
 
+TEST(RestJob, HandsSoftLimitsOnAsSbatchDoes) {
+    for (const int parser : {38, 40}) {
+        SCOPED_TRACE(parser);
+        JobSite site = site_of(parser);
+        site.limits = {{"SLURM_RLIMIT_CORE", "0"}};
+        const auto body = submission(script_with(""), site);
+        ASSERT_TRUE(body);
+        const Json variables = (*parse_json(*body))["job"]["environment"];
+        if (parser == 38) {
+            EXPECT_EQ(variables.value("SLURM_RLIMIT_CORE", ""), "0");
+        } else {
+            EXPECT_THAT(variables.get<std::vector<std::string>>(),
+                        testing::Contains("SLURM_RLIMIT_CORE=0"));
+        }
+        EXPECT_THAT(dump_json(job_of(script_with(""), parser)),
+                    testing::Not(HasSubstr("SLURM_RLIMIT")));
+    }
+}
+
 TEST(RestJob, ReadsTimesAndSizesAsSbatchDoes) {
     JobSite site = site_of(40);
     site.now = 1'000'000;
