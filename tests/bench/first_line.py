@@ -2,15 +2,14 @@
 there whose launcher works), `srun` and `sbatch` (as root, on a Slurm of its own; a batch job's line is looked for in
 its output file every 10 ms). Taken in turns, one of each at
 a time, so that they meet the same machine; the command is the same shell line for all. The Python of
-torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own. Before each turn on Slurm all nodes are idle again, and a random
-part of slurmctld's two seconds goes by: whoever follows the end of another job at once waits for its nodes, too.
+torchrun is LOCKSTEP_TORCH_PYTHON, else the tests' own. slurmctld here starts batch jobs once a second: on Slurm each
+command begins when all nodes are idle again, those of one turn at the same part of a second, and the turns go through it evenly.
 """
 
 import contextlib
 import datetime
 import os
 import pathlib
-import random
 import statistics
 import subprocess
 import sys
@@ -56,14 +55,15 @@ def parts(service, began, took):
             "ranks run to the line on the terminal": began + took - unix_seconds(generation["running_at"])}
 
 
-def in_turns(table, peers, rounds, env, cwd, service, settle=lambda: None):
-    """`peers`: {name: command}; the first is Lockstep, of which the ratios are. settle() comes before each command."""
+def in_turns(table, peers, rounds, env, cwd, service, settle=lambda part: None):
+    """`peers`: {name: command}; the first is Lockstep, of which the ratios are. settle(part) comes before each command,
+    with the part of all turns that is over."""
     times = {name: [] for name in peers}
     ours, *others = times
     shares = []
-    for _ in range(rounds):
+    for number in range(rounds):
         for name, command in peers.items():
-            settle()
+            settle(number / rounds)
             began = time.time()
             times[name].append(first_line(command, env, cwd))
             if name == ours:
@@ -123,15 +123,15 @@ cat "$out"
 """
 
 
-def all_idle(env):
-    """Waits until no node runs or completes a job, then up to 2 s at random."""
+def all_idle(env, part):
+    """Waits until no node runs or completes a job, then until that part of a second on the clock."""
     deadline = time.monotonic() + 60
     while subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=env, capture_output=True, text=True,
                          check=True).stdout.split().count("idle") < 2:
         if time.monotonic() > deadline:
             raise RuntimeError("Slurm's nodes are not idle within 60 s")
         time.sleep(0.05)
-    time.sleep(random.uniform(0, 2))
+    time.sleep((part - time.time()) % 1)
 
 
 def on_slurm(table, options):
@@ -152,7 +152,7 @@ def on_slurm(table, options):
                                                   *COMMAND],
                  "srun, 2 hosts": ["srun", "-N", "2", *COMMAND],
                  "sbatch of srun, 2 hosts": ["sh", "-c", BATCH, "batch", str(folder)]}
-        in_turns(table, peers, options.rounds * 2, env, folder, service, lambda: all_idle(env))
+        in_turns(table, peers, options.rounds * 2, env, folder, service, lambda part: all_idle(env, part))
 
 
 def measure(table, options):
