@@ -135,10 +135,10 @@ class Results(harness.TestCase):
         accuracy = [point[3] for point in self.daemon.series(job, "accuracy")[0]]
         found = {name: re.search(rf"(?m)^{name} +(.+)$", shown) for name in ("loss", "accuracy", "logs", "checkpoint")}
         self.assertTrue(all(found.values()), shown)
-        self.assertAlmostEqual(float(re.match(r"[\d.]+", found["loss"][1])[0]), losses[-1], delta=0.0002)
-        self.assertAlmostEqual(float(re.search(r"lowest ([\d.]+)|$", found["loss"][1])[1] or losses[-1]), min(losses),
+        self.assertAlmostEqual(float(re.match(r"[\d.e-]+", found["loss"][1])[0]), losses[-1], delta=0.0002)
+        self.assertAlmostEqual(float(re.search(r"lowest ([\d.e-]+)|$", found["loss"][1])[1] or losses[-1]), min(losses),
                                delta=0.0002)
-        self.assertAlmostEqual(float(re.match(r"[\d.]+", found["accuracy"][1])[0]), accuracy[-1], delta=0.0002)
+        self.assertAlmostEqual(float(re.match(r"[\d.e-]+", found["accuracy"][1])[0]), accuracy[-1], delta=0.0002)
         self.assertTrue((pathlib.Path(found["logs"][1]) / "rank-00000.log").is_file(), shown)
         path, step = re.fullmatch(r"(.+) \(step (\d+)\)", found["checkpoint"][1]).groups()
         self.assertTrue(pathlib.Path(path).exists(), shown)
