@@ -22,7 +22,7 @@ with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
 sys.exit(1)
 """
 
-# Its own traceback goes nowhere: the file alone speaks. The other rank fails of it, later, and says so aloud.
+# Its own traceback goes nowhere: the file alone speaks.
 RECORDS = """
 import os, sys, time
 from torch.distributed.elastic.multiprocessing.errors import record
