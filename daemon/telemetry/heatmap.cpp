@@ -83,20 +83,16 @@ class Cells final : public HistorySink {
     }
 
   private:
-    // Steps that an earlier generation had made and the newest has not come to yet are empty: they
-    // are no part of the picture.
+    // Columns at the end in which nobody has a value are no part of the picture: steps that an
+    // earlier generation had made and the newest has not come to yet.
     void drop_undone() {
-        std::size_t used = columns_.count;
-        const auto empty = [&](std::size_t column) {
-            for (std::size_t row = 0; row < rows_; ++row) {
-                if (cells_[row * columns_.count + column] != kNone) {
-                    return false;
-                }
+        std::size_t used = 0;
+        for (std::size_t row = 0; row < rows_; ++row) {
+            std::size_t end = columns_.count;
+            while (end > used && cells_[row * columns_.count + end - 1] == kNone) {
+                --end;
             }
-            return true;
-        };
-        while (used > 0 && empty(used - 1)) {
-            --used;
+            used = end;
         }
         for (std::size_t row = 1; row < rows_ && used < columns_.count; ++row) {
             std::copy_n(cells_.begin() + static_cast<std::ptrdiff_t>(row * columns_.count), used,

@@ -53,8 +53,8 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
   useSteps(job.id, [metric], (event) => {
     const of = `${event.attempt} ${event.generation}`;
     if (start.current !== of) {
-      // Steps that ranks started anew have not come to are undone.
-      if (start.current) again();
+      // Steps that ranks started anew have not come to are undone; who began to look while they hung has those, too.
+      if (start.current || state.peek().value) again();
       start.current = of;
       newest.current = [];
       waiting.current = [];
