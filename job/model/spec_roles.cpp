@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -192,8 +193,12 @@ struct RolesReader {
     // Each of several servers has a part of the gradient, and none of them its norm.
     void check_clip() {
         const RoleSpec* servers = find(spec.roles, "ps");
-        if (has_native_servers(spec) && servers != nullptr && servers->count > 1 &&
-            spec.train->update == TrainUpdate::sync && spec.train->gradient_clip > 0.0) {
+        const std::optional<TrainConfig>& train = spec.train;
+        if (!train || servers == nullptr || servers->count == 1) {
+            return;
+        }
+        if (train->strategy == TrainStrategy::parameter_server &&
+            train->update == TrainUpdate::sync && train->gradient_clip > 0.0) {
             errors.push_back({"/train/gradient_clip",
                               "with update sync needs one server: none of several knows the norm "
                               "of the whole gradient"});
