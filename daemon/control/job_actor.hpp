@@ -233,6 +233,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void look_for_hang(Draft& draft);
     void watch_for_hang(Draft& draft);
     void hang_is_over(Draft& draft);
+    bool waits_at_start();
     event::FaultSeen hang_fault() const;
     event::AnomalySeen hang_warning(const Job& job, const event::FaultSeen& fault) const;
     // At most once in a while; `last`: now, since its ranks have ended.

@@ -11,6 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kHangReason = "no rank has made a step";
+constexpr const char* kStartReason = "no rank has made its first step";
 
 std::string state_words(const std::string& state) {
     if (state == "T" || state == "t") {
@@ -23,6 +24,20 @@ std::string state_words(const std::string& state) {
         return "its process is dead";
     }
     return state == "R" ? "its process is computing" : "its process sleeps";
+}
+
+// The first rank of `world` that showed no Python stack while others wait for it; -1: all did.
+std::int32_t first_without_stack(const StackVerdict& stacks, std::int32_t world) {
+    std::vector<bool> shown(static_cast<std::size_t>(world), false);
+    for (const StackGroup& group : stacks.groups) {
+        for (const std::int32_t rank : group.ranks) {
+            if (rank >= 0 && rank < world) {
+                shown[static_cast<std::size_t>(rank)] = true;
+            }
+        }
+    }
+    const auto found = std::find(shown.begin(), shown.end(), false);
+    return found == shown.end() ? -1 : static_cast<std::int32_t>(found - shown.begin());
 }
 
 // No process that trains is in such a state.
@@ -43,7 +58,12 @@ void JobActor::look_for_hang(Draft& draft) {
     // ranks went on while they were asked (a checkpoint that took long).
     const auto* series = context_.series.find(job_.id.value);
     const bool hangs = evidence_->hang && live->exited_count == 0 && !live->first_failure &&
-                       series != nullptr && hang_watch_.still(*series);
+                       hang_watch_.still(series);
+    const bool starting = evidence_->verdict.starting;
+    if (starting && !(hangs && waits_at_start())) {
+        draft.effects.push_back([this] { evidence_.reset(); });  // it is on its way
+        return;
+    }
     if (!hangs) {
         add_evidence(draft);  // somebody asked, or it ran on; nothing is ended
         draft.effects.push_back([this] { evidence_.reset(); });
@@ -55,7 +75,8 @@ void JobActor::look_for_hang(Draft& draft) {
     if (!told) {
         add(draft, hang_warning(draft.job(), fault));
     }
-    const bool end = draft.job().spec.recovery.has(RecoveryTrigger::hang);
+    // How long a start may take nobody knows: one is told, never ended.
+    const bool end = draft.job().spec.recovery.has(RecoveryTrigger::hang) && !starting;
     if (end) {
         add(draft, std::move(fault));
     }
@@ -68,6 +89,14 @@ void JobActor::look_for_hang(Draft& draft) {
     });
 }
 
+// Whether the ranks that were just looked at, and have not made a step yet, wait for each other in
+// vain: by two looks that show the same. One may fall into the moment before the last rank comes.
+bool JobActor::waits_at_start() {
+    const StackVerdict stacks = compare_stacks(evidence_->saved);
+    return hang_watch_.confirmed(waits_to_meet(stacks) ? stacks.words : "",
+                                 context_.clock.steady());
+}
+
 // Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
 void JobActor::watch_for_hang(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
@@ -75,14 +104,16 @@ void JobActor::watch_for_hang(Draft& draft) {
     if (live != nullptr && live->hang) {
         hang_is_over(draft);
     }
-    if (series == nullptr || live == nullptr || live->running_at == 0 || live->exited_count > 0 ||
-        live->first_failure || (evidence_ && evidence_->hang)) {
+    if (live == nullptr || live->running_at == 0 || live->exited_count > 0 || live->first_failure ||
+        (evidence_ && evidence_->hang)) {
         return;
     }
     const telemetry::JobStats* known = stats();
     const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
-    const auto* report = series->report_of(draft.job().attempt()->number, live->number);
-    auto verdict = hang_watch_.look(*series, context_.clock.steady(),
+    const auto* report = series == nullptr
+                             ? nullptr
+                             : series->report_of(draft.job().attempt()->number, live->number);
+    auto verdict = hang_watch_.look(series, context_.clock.steady(),
                                     hang_limit(draft.job().spec.watch.hang_seconds, usual),
                                     report != nullptr && report->last_step >= 0);
     const auto kind = static_cast<std::size_t>(AnomalyKind::hang);
@@ -93,6 +124,12 @@ void JobActor::watch_for_hang(Draft& draft) {
     const bool often =
         draft.job().anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents;
     if (!verdict || (often && !end)) {
+        return;
+    }
+    if (verdict->starting) {
+        if (!evidence_) {  // else what is looked at is asked for, and told to somebody
+            ask_for_evidence(std::move(*verdict), kStartReason, true, true);
+        }
         return;
     }
     log::warn("the ranks hang", {{"job", job_.id.value}, {"step", verdict->step}});
@@ -110,7 +147,7 @@ void JobActor::watch_for_hang(Draft& draft) {
 void JobActor::hang_is_over(Draft& draft) {
     const Generation* live = draft.job().live_generation();
     const auto* series = context_.series.find(job_.id.value);
-    if (series == nullptr || !hang_watch_.moved(*series)) {
+    if (series == nullptr || !hang_watch_.moved(series)) {
         return;
     }
     event::AnomalySeen over;
@@ -133,7 +170,9 @@ event::AnomalySeen JobActor::hang_warning(const Job& job, const event::FaultSeen
     out.step = evidence_->verdict.step;
     out.message = fault.message;
     out.since = fault.at - std::chrono::milliseconds{evidence_->verdict.silence}.count();
-    if (!job.spec.recovery.has(RecoveryTrigger::hang)) {
+    if (evidence_->verdict.starting) {
+        out.message += ". The job goes on";
+    } else if (!job.spec.recovery.has(RecoveryTrigger::hang)) {
         out.message += ". The job goes on: recovery for hang is off";
     }
     return out;
@@ -162,21 +201,29 @@ event::FaultSeen JobActor::hang_fault() const {
     fault.generation = job_.live_generation()->number;
     fault.cause_class = to_string(CauseClass::hang);
     fault.at = context_.clock.wall();
-    fault.message = "no rank has made a step for " + std::to_string(verdict.silence.count()) + " s";
+    fault.message = std::string{verdict.starting ? kStartReason : kHangReason} + " for " +
+                    std::to_string(verdict.silence.count()) + " s";
     fault.rank = first_with(is_stopped);
     const bool by_stack = fault.rank < 0 && !stacks.culprits.empty();
     if (by_stack) {
         fault.rank = stacks.culprits.front();
     } else if (fault.rank < 0 && !verdict.behind.empty()) {
         fault.rank = verdict.behind.front();
+    } else if (fault.rank < 0 && verdict.starting) {
+        fault.rank = first_without_stack(stacks, job_.spec.world_size());
     } else if (fault.rank < 0) {
         fault.rank =
             first_with([](const std::string& state) { return state != "S" && state != "R"; });
     }
     if (fault.rank < 0 || fault.rank >= job_.spec.world_size()) {
         fault.rank = -1;
-        fault.message += "; all are at step " + std::to_string(verdict.step);
+        if (!verdict.starting) {
+            fault.message += "; all are at step " + std::to_string(verdict.step);
+        }
         fault.message += stacks.words.empty() ? "" : "; " + stacks.words;
+        if (verdict.starting) {  // all are there, and do not find each other
+            fault.message += ": do all use the same address, port and number of ranks?";
+        }
         return fault;
     }
     if (const NodeClaim* claim = job_.claim_of_node(fault.rank / job_.spec.ranks_per_node())) {

@@ -178,6 +178,11 @@ inline constexpr auto kAgentSilence = std::chrono::seconds{4};  // three missed 
 inline constexpr auto kAgentLost = std::chrono::seconds{60};    // not connected: the node is lost
 // A hang is told from a slow step by at least this much, unless the job says otherwise.
 inline constexpr auto kHangLeast = std::chrono::seconds{60};
+// Before the first step the ranks' stacks are looked at so often, the first time no sooner than
+// this, then after twice as long; what they show counts if it is the same this much later.
+inline constexpr auto kStartLeast = std::chrono::seconds{60};
+inline constexpr std::int32_t kStartLooks = 4;
+inline constexpr auto kStartAgain = std::chrono::seconds{5};
 // Whether each rank catches the signal for a checkpoint is asked of the agents for so long at most.
 inline constexpr auto kSaveAnswers = std::chrono::seconds{3};
 inline constexpr std::int32_t kDeafRankEvents = 8;  // of a generation, before its time limit

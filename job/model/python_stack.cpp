@@ -35,6 +35,19 @@ constexpr std::array<std::string_view, 14> kCommunication{"torch/distributed/",
                                                           "paddle/distributed/",
                                                           "paddle/base/",
                                                           "lockstep/"};
+// Calls that return once all ranks have come.
+struct MeetingCall {
+    std::string_view folder;
+    std::string_view function;
+};
+constexpr std::array<MeetingCall, 6> kMeetings{{
+    {"torch/distributed/", "init_process_group"},
+    {"jax/_src/distributed.py", "initialize"},
+    {"paddle/distributed/", "init_parallel_env"},
+    {"tensorflow/python/distribute/", "_initialize_multi_worker"},
+    {"horovod/", "init"},
+    {"mpi4py/", "Init"},
+}};
 
 struct Call {
     std::string place;  // "train.py:37"
@@ -103,9 +116,18 @@ bool communicates(const Call& call) {
                        [&](std::string_view folder) { return call.place.rfind(folder, 0) == 0; });
 }
 
+// "torch/distributed/distributed_c10d.py:1700 init_process_group"; not a script's function of
+// that name.
+bool meets(const Call& call) {
+    return !call.own && std::any_of(kMeetings.begin(), kMeetings.end(), [&](const auto& one) {
+        return call.function == one.function && call.place.rfind(one.folder, 0) == 0;
+    });
+}
+
 struct Where {
     const Call* own = nullptr;    // the newest call of the user's
     const Call* waits = nullptr;  // what it has called to talk to the others
+    bool meets = false;           // which returns once all have come
 };
 
 Where where(const std::vector<Call>& calls) {
@@ -115,6 +137,13 @@ Where where(const std::vector<Call>& calls) {
         ++depth;
     }
     out.own = depth < calls.size() ? &calls[depth] : nullptr;
+    for (std::size_t i = depth; i-- > 0;) {
+        if (meets(calls[i])) {
+            out.waits = &calls[i];
+            out.meets = true;
+            return out;
+        }
+    }
     // From the user's code towards the newest call: the first that says what it is.
     for (std::size_t i = depth; i-- > 0;) {
         if (communicates(calls[i]) && !any_of_names(calls[i].function, kBetween)) {
@@ -156,6 +185,7 @@ std::vector<StackGroup> groups_of(const std::vector<RankStack>& ranks) {
         StackGroup group;
         group.place = call.place + " " + call.function;
         group.waits = at.waits == nullptr ? "" : at.waits->function;
+        group.meets = at.meets;
         StackGroup& known =
             groups.emplace(std::pair{group.place, group.waits}, group).first->second;
         known.ranks.push_back(one.rank);
@@ -203,6 +233,13 @@ std::string python_frame(std::string_view stack) {
     }
     const Call& newest = at.waits != nullptr ? *at.waits : calls.front();
     return &newest == at.own ? words(*at.own) : words(*at.own) + " < " + words(newest);
+}
+
+bool waits_to_meet(const StackVerdict& verdict) {
+    const auto met = static_cast<std::size_t>(
+        std::count_if(verdict.groups.begin(), verdict.groups.end(),
+                      [](const StackGroup& group) { return group.meets; }));
+    return met == verdict.groups.size() ? met > 0 : met > 0 && !verdict.culprits.empty();
 }
 
 StackVerdict compare_stacks(const std::vector<RankStack>& ranks) {

@@ -25,8 +25,9 @@ struct RankStack {
     std::string stack;  // main_python_stack()'s
 };
 struct StackGroup {
-    std::string place;  // "train.py:37 wait_for_data"
-    std::string waits;  // the communication it waits in: "backward"; "" = none
+    std::string place;   // "train.py:37 wait_for_data"
+    std::string waits;   // the communication it waits in: "backward"; "" = none
+    bool meets = false;  // in a call in which all ranks meet first: init_process_group
     std::vector<std::int32_t> ranks{};
 };
 struct StackVerdict {
@@ -39,5 +40,9 @@ struct StackVerdict {
 };
 // Ranks with an empty stack are left out.
 StackVerdict compare_stacks(const std::vector<RankStack>& ranks);
+// Whether ranks that have not made a step yet wait for each other: some are in a call in which all
+// meet, and the others are somewhere else, or all are there and do not find each other. False where
+// nobody meets: the ranks of many jobs never talk to each other, or take long to begin.
+bool waits_to_meet(const StackVerdict& verdict);
 
 }  // namespace lockstep

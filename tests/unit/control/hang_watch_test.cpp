@@ -21,7 +21,7 @@ class HangWatchTest : public ::testing::Test {
         EXPECT_EQ(series_.ingest(batch, 1, 1000.0).rows, 1U);
     }
     std::optional<HangWatch::Verdict> look(int at) {
-        return watch_.look(series_, HangWatch::TimePoint{seconds{at}}, seconds{10}, stepped_);
+        return watch_.look(&series_, HangWatch::TimePoint{seconds{at}}, seconds{10}, stepped_);
     }
     telemetry::JobSeries series_{3};
     HangWatch watch_;
@@ -31,9 +31,58 @@ class HangWatchTest : public ::testing::Test {
     std::uint64_t seq_ = 0;
 };
 
-TEST_F(HangWatchTest, IsNoHangBeforeTheFirstStep) {
+TEST_F(HangWatchTest, BeforeTheFirstStepTheStacksAreWorthALookNowAndThen) {
+    const auto at = [&](int second) {
+        const auto verdict = look(second);
+        EXPECT_TRUE(!verdict ||
+                    (verdict->starting && verdict->step == -1 && verdict->behind.empty()));
+        return verdict ? verdict->silence.count() : 0;
+    };
+    EXPECT_EQ(at(100), 0);
+    EXPECT_EQ(at(159), 0) << "a job's own limit of 10 s is for steps";
+    EXPECT_EQ(at(160), 60);
+    EXPECT_EQ(at(219), 0);
+    EXPECT_EQ(at(220), 120);
+    EXPECT_EQ(at(339), 0);
+    EXPECT_EQ(at(340), 240);
+    EXPECT_EQ(at(580), 480);
+    EXPECT_EQ(at(100'000), 0) << "a job that reports nothing is let be";
+}
+
+TEST_F(HangWatchTest, AJobsOwnLimitMakesTheFirstLookLaterNotSooner) {
+    const auto at = [&](int second) {
+        return watch_.look(nullptr, HangWatch::TimePoint{seconds{second}}, seconds{600}, false)
+            .has_value();
+    };
+    EXPECT_FALSE(at(0));
+    EXPECT_FALSE(at(599));
+    EXPECT_TRUE(at(600));
+}
+
+TEST_F(HangWatchTest, WhatStacksShowBeforeTheFirstStepCountsIfTheNextLookShowsTheSame) {
+    const auto now = [](int second) { return HangWatch::TimePoint{seconds{second}}; };
     EXPECT_FALSE(look(0));
-    EXPECT_FALSE(look(1000));
+    EXPECT_TRUE(look(60));
+    EXPECT_FALSE(watch_.confirmed("rank 1 is in load", now(60)));
+    EXPECT_FALSE(look(64));
+    EXPECT_TRUE(look(65));
+    EXPECT_FALSE(watch_.confirmed("rank 1 is in build", now(65))) << "it gets on";
+    EXPECT_FALSE(look(69));
+    EXPECT_TRUE(look(70));
+    EXPECT_TRUE(watch_.confirmed("rank 1 is in build", now(70)));
+    EXPECT_FALSE(look(119)) << "nothing more to confirm";
+    EXPECT_TRUE(look(120));
+    EXPECT_FALSE(watch_.confirmed("", now(120)));
+    EXPECT_FALSE(look(125));
+}
+
+// The first report, of a GPU or without a step, is no step.
+TEST_F(HangWatchTest, AJobOfWhichNobodyHasReportedIsOneWithoutSteps) {
+    const auto at = [](int second) { return HangWatch::TimePoint{seconds{second}}; };
+    EXPECT_FALSE(watch_.look(nullptr, at(0), seconds{10}, false));
+    EXPECT_FALSE(look(1));
+    EXPECT_FALSE(look(30));
+    EXPECT_TRUE(watch_.still(nullptr));
 }
 
 TEST_F(HangWatchTest, IsAHangAfterTheLimitWithoutAStepAndNamesWhoIsBehind) {
@@ -59,9 +108,9 @@ TEST_F(HangWatchTest, KnowsWhetherTheRanksWentOnAfterTheVerdict) {
     report(0, 7);
     EXPECT_FALSE(look(1));
     ASSERT_TRUE(look(11));
-    EXPECT_TRUE(watch_.still(series_));
+    EXPECT_TRUE(watch_.still(&series_));
     report(0, 8);
-    EXPECT_FALSE(watch_.still(series_));
+    EXPECT_FALSE(watch_.still(&series_));
 }
 
 // It is asked with whatever an agent says, and each look is a walk over 98,304 ranks.
@@ -70,7 +119,7 @@ TEST_F(HangWatchTest, LooksFourTimesASecondAtMost) {
         return HangWatch::TimePoint{std::chrono::milliseconds{milliseconds}};
     };
     const auto hangs = [&](int milliseconds) {
-        return watch_.look(series_, at(milliseconds), seconds{1}, stepped_).has_value();
+        return watch_.look(&series_, at(milliseconds), seconds{1}, stepped_).has_value();
     };
     EXPECT_FALSE(hangs(0));
     report(0, 7);
@@ -105,10 +154,10 @@ TEST_F(HangWatchTest, StepsOfTheGenerationBeforeDoNotCount) {
     EXPECT_FALSE(look(1));
     watch_.reset();
     EXPECT_FALSE(look(50));
-    EXPECT_FALSE(look(500)) << "the next generation is still importing";
+    EXPECT_FALSE(look(109)) << "the next generation is still importing";
     report(0, 4);
-    EXPECT_FALSE(look(501));
-    EXPECT_TRUE(look(511));
+    EXPECT_FALSE(look(110));
+    EXPECT_TRUE(look(120));
 }
 
 // The ranks of a small job had made all their steps before it was looked at for the first time.

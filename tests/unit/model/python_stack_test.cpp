@@ -71,6 +71,27 @@ TEST(PythonStack, OfThoseThatWaitForNobodyTheFewAreTheCulprits) {
                 ElementsAre(2));
 }
 
+TEST(PythonStack, RanksThatHaveNotMetAreKnownByTheCallInWhichAllMeet) {
+    const std::string meets =
+        "~ torch/distributed/distributed_c10d.py:1500 _new_process_group_helper\n"
+        "~ torch/distributed/distributed_c10d.py:895 init_process_group\ntrain.py:12 main";
+    const std::string loads = "train.py:8 load\ntrain.py:11 main";
+    const auto late = compare_stacks({{0, meets}, {1, loads}, {2, meets}});
+    EXPECT_TRUE(waits_to_meet(late));
+    EXPECT_THAT(late.culprits, ElementsAre(1));
+    EXPECT_EQ(late.words, "rank 1 alone is in train.py:8 load; 2 wait in init_process_group");
+    const auto all = compare_stacks({{0, meets}, {1, meets}});
+    EXPECT_TRUE(waits_to_meet(all)) << "they do not find each other";
+    EXPECT_EQ(all.words, "all 2 wait in init_process_group (train.py:12 main)");
+    // A job whose ranks are on their own, or talk without meeting, is let be; so is a script's own
+    // function of that name.
+    EXPECT_FALSE(
+        waits_to_meet(compare_stacks({{0, loads}, {1, "train.py:9 load\ntrain.py:11 main"}})));
+    EXPECT_FALSE(waits_to_meet(compare_stacks({{0, loads}, {1, kReduce}})));
+    EXPECT_FALSE(waits_to_meet(compare_stacks({{0, "train.py:9 init_process_group"}, {1, loads}})));
+    EXPECT_FALSE(waits_to_meet(compare_stacks({})));
+}
+
 TEST(PythonStack, EqualStacksNameNobody) {
     const auto verdict = compare_stacks({{0, kBackward}, {1, kBackward}, {2, ""}});
     EXPECT_THAT(verdict.culprits, IsEmpty());
