@@ -20,9 +20,13 @@ void append_number(std::string& text, Number value) {
 
 }  // namespace
 
-void Report::begin(std::int64_t step, std::int64_t epoch) {
+void Report::begin(std::int64_t step) {
     text_ = R"({"op":"report","step":)";
     append_number(text_, step);
+}
+
+void Report::begin(std::int64_t step, std::int64_t epoch) {
+    begin(step);
     text_ += R"(,"epoch":)";
     append_number(text_, epoch);
 }

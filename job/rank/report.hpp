@@ -11,7 +11,8 @@ namespace lockstep {
 
 class Report {
   public:
-    // Starts a new report; `step` counts finished optimizer steps from 1.
+    // Starts a new report; `step` counts finished optimizer steps from 1, `epoch` from 0.
+    void begin(std::int64_t step);
     void begin(std::int64_t step, std::int64_t epoch);
     // Adds a metric. Numbers that are not finite travel as "nan", "inf", "-inf". A name that is
     // none is left out and counted in refused(); the names op, step, epoch, kind and time belong

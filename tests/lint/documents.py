@@ -97,7 +97,7 @@ class Document:
                 if kind is None and SOURCE.fullmatch(piece) and piece not in self.basenames:
                     yield f"{where}there is no file {piece}"
                 yield from (where + problem for problem in self.script_flags(piece))
-            command = COMMAND.match(line) if kind is not None else None
+            command = COMMAND.match(line) if kind not in (None, "c", "cpp") else None
             if command and known_programs and command.group(1) not in known_programs:
                 yield f"{where}there is no program {command.group(1)}"
 
