@@ -61,7 +61,8 @@ void JobActor::look_for_hang(Draft& draft) {
                        hang_watch_.still(series);
     const bool starting = evidence_->verdict.starting;
     if (starting && !(hangs && waits_at_start())) {
-        draft.effects.push_back([this] { evidence_.reset(); });  // it is on its way
+        evidence_
+            .reset();  // it is on its way; without an event nothing is committed that could do it
         return;
     }
     if (!hangs) {
