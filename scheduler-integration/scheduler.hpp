@@ -116,6 +116,15 @@ class Scheduler {
     virtual Task<Result<bool>> adopt(AttemptRequest request) = 0;
     // By (job, attempt), not by id: an id may never have reached us.
     virtual Task<Observation> poll(JobId job, std::int32_t attempt) = 0;
+    // Whether an agent of this allocation, the first of the attempt to call in, may have it. False:
+    // the allocation is a second copy that is being ended. True: it is not ended as one while
+    // the claim is written down, after which claimed() is called.
+    virtual bool may_claim(const JobId& job, std::int32_t attempt, const std::string& allocation) {
+        static_cast<void>(job);
+        static_cast<void>(attempt);
+        static_cast<void>(allocation);
+        return true;
+    }
     // The attempt belongs to this allocation from now on; any other of its name is to end.
     virtual void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) {
         static_cast<void>(job);

@@ -223,6 +223,13 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
                    attempt->allocation + ", this is " + printable(hello.allocation));
         return;
     }
+    if (attempt->claims.empty() && !hello.allocation.empty() &&
+        !context_.scheduler.may_claim(job_.id, attempt->number, hello.allocation)) {
+        refuse(draft, link, hello,
+               "allocation " + printable(hello.allocation) + " is a second copy of attempt " +
+                   std::to_string(attempt->number) + " and is being ended");
+        return;
+    }
     if (draft.job().state == JobState::queued || draft.job().state == JobState::held) {
         // The scheduler has started it and we hear of it from the agent first.
         event::AttemptPlaced placed;

@@ -5,6 +5,7 @@
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/hostlist.hpp"
 #include "scheduler-integration/slurm/slurm_blame.hpp"
+#include "scheduler-integration/slurm/slurm_copies.hpp"
 #include "scheduler-integration/slurm/slurm_reason.hpp"
 
 #include <algorithm>
@@ -35,39 +36,6 @@ std::string job_words(const SlurmAttempt& attempt) {
     return "Slurm job " + std::to_string(attempt.id);
 }
 
-bool is_stillborn(const SlurmAttempt& attempt, const SlurmJob& row) {
-    return row.id != attempt.claimed &&
-           std::any_of(attempt.stillborn.begin(), attempt.stillborn.end(), [&](const auto& one) {
-               return one.id == row.id && one.submitted_at == row.submitted_at;
-           });
-}
-
-// Which of several jobs of the name is the attempt's: the claimed one, the one we know, else the
-// oldest that was not cancelled. One that Slurm ended by itself does not hide a live one.
-const SlurmJob* choose(const SlurmAttempt& attempt, const std::vector<SlurmJob>& rows) {
-    const auto rank = [&](const SlurmJob& job) {
-        const bool dead = job.verdict().terminal;
-        const bool own = job.id == attempt.id;
-        if (own && !(dead && blame(job, nullptr) == Blame::slurm)) {
-            return std::pair{0, job.id};
-        }
-        return std::pair{!dead ? 1 : own ? 2 : 3, job.id};
-    };
-    const SlurmJob* best = nullptr;
-    for (const SlurmJob& row : rows) {
-        if (row.id == attempt.claimed) {
-            return &row;
-        }
-        if (is_claimed(attempt) || is_stillborn(attempt, row)) {
-            continue;
-        }
-        if (best == nullptr || rank(row) < rank(*best)) {
-            best = &row;
-        }
-    }
-    return best;
-}
-
 // Also while sbatch is still at it: its job is there, and may be over before it says so.
 bool end_is_known(const SlurmAttempt& attempt) {
     const bool found = attempt.stage == SlurmAttempt::Stage::sending && attempt.id != 0;
@@ -88,14 +56,7 @@ bool came_to_nothing(const SlurmAttempt& attempt) {
 void let_go(SlurmAttempt& attempt) {
     attempt.stage =
         attempt.was_in_doubt ? SlurmAttempt::Stage::in_doubt : SlurmAttempt::Stage::gone;
-    attempt.id = 0;
-    attempt.seen.reset();
-    attempt.last_verdict = {};
-    attempt.confirmed = false;
-    attempt.detail.reset();
-    attempt.batch_words.clear();
-    attempt.abandoned = false;
-    attempt.running_since.reset();
+    forget_job(attempt);
 }
 
 std::string listed_names(const std::vector<std::string>& nodes) {
@@ -165,6 +126,8 @@ void see(SlurmAttempt& attempt, const SlurmJob& row, SteadyTime at) {
                         (!verdict.confirm ||
                          (attempt.seen && attempt.id == row.id && attempt.last_verdict == verdict));
     attempt.id = row.id;
+    // A job that is the attempt's now: it only has a number that a surplus one had.
+    std::erase_if(attempt.fenced, [&](const auto& one) { return one.id == row.id; });
     attempt.seen = row;
     attempt.seen_at = at;
     attempt.tried_in_vain = false;
@@ -384,6 +347,13 @@ void take_reply(SlurmAttempt& attempt, const SubmitReply& reply, SteadyTime now)
     attempt.unwatched = false;
     attempt.denied = false;
     attempt.tried_in_vain = reply.ended_badly;
+    if (reply.kind == SubmitReply::Kind::accepted) {
+        // Its number may have been another job's before.
+        std::erase_if(attempt.fenced, [&](const auto& one) { return one.id == reply.id; });
+        if (attempt.id != reply.id && !is_claimed(attempt) && attempt.last_verdict.terminal) {
+            forget_job(attempt);  // what squeue showed meanwhile was an earlier one, and dead
+        }
+    }
     if (attempt.id != 0) {  // squeue was faster
         attempt.stage = SlurmAttempt::Stage::known;
         return;
@@ -434,14 +404,10 @@ void take_rows(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyT
             (patience.min_job_age.count() > 0 && asked - attempt.looked_at >= patience.min_job_age);
         attempt.looked_at = asked;
     }
-    if (const SlurmJob* chosen = choose(attempt, rows)) {
+    if (const SlurmJob* chosen = choose_copy(attempt, rows)) {
         see(attempt, *chosen, asked);
     }
-    for (const SlurmJob& row : rows) {
-        if (row.id != attempt.id && !row.verdict().terminal) {
-            attempt.surplus.push_back(row.id);
-        }
-    }
+    find_surplus(attempt, rows);
     if (was_requeued(attempt)) {
         attempt.surplus.push_back(attempt.id);
     }
@@ -507,7 +473,7 @@ bool wants_history(const SlurmAttempt& attempt, SteadyTime asked) {
 
 void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,
                   const SlurmPatience& patience) {
-    const SlurmJob* chosen = choose(attempt, rows);
+    const SlurmJob* chosen = choose_copy(attempt, rows);
     if (chosen != nullptr && chosen->verdict().terminal) {
         see(attempt, *chosen, attempt.seen_at);
         attempt.confirmed = true;  // the controller has let go of it: nothing follows

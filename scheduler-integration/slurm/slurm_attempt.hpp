@@ -83,7 +83,13 @@ struct SlurmAttempt {
     std::optional<SlurmJobDetail> detail;  // of `seen` after its end: see wants_detail()
     bool over = false;                     // the job has ended; only what is left matters
     SteadyTime over_at;
+    std::int64_t calling = 0;           // the allocation that may_claim() said yes to last
     std::vector<std::int64_t> surplus;  // other live copies of the name: to be cancelled
+    struct Copy {
+        std::int64_t id = 0;
+        std::int64_t submitted_at = 0;  // Unix seconds; tells it from a later job of its number
+    };
+    std::vector<Copy> fenced;  // all that ever were in `surplus` before the claim
     // Jobs of the name that Slurm itself ended, or never started on their nodes, before an agent
     // had called in: as if they had never been, unless their agents claim the attempt after all.
     struct Stillborn {

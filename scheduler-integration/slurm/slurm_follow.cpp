@@ -359,7 +359,12 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         log::warn("a Slurm job that nobody had claimed is handed in again",
                   {{"name", attempt.name}, {"why", attempt.stillborn[told].how}});
     }
-    for (const std::int64_t id : attempt.surplus) {
+    // A copy: an agent may claim one while another is being ended.
+    const std::vector<std::int64_t> surplus = attempt.surplus;
+    for (const std::int64_t id : surplus) {
+        if (std::count(attempt.surplus.begin(), attempt.surplus.end(), id) == 0) {
+            continue;
+        }
         ++counters_.surplus;
         log::warn("ending a surplus copy of an attempt",
                   {{"name", attempt.name}, {"slurm_job", id}, {"kept", attempt.id}});

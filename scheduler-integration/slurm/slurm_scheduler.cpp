@@ -7,6 +7,7 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/slurm_copies.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -319,6 +320,14 @@ Task<Observation> SlurmScheduler::poll(JobId job, std::int32_t attempt) {
     co_return observe(tracked->attempt, reachable_, unreachable_why_);
 }
 
+// Of an attempt that is not followed yet no copy is being ended.
+bool SlurmScheduler::may_claim(const JobId& job, std::int32_t attempt,
+                               const std::string& allocation) {
+    const TrackedPointer tracked = find(job, attempt);
+    const auto id = to_int(allocation);
+    return !tracked || !id || lockstep::may_claim(tracked->attempt, *id);
+}
+
 void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
                              const std::string& allocation) {
     const TrackedPointer tracked = find(job, attempt);
@@ -327,6 +336,7 @@ void SlurmScheduler::claimed(const JobId& job, std::int32_t attempt,
         return;
     }
     tracked->attempt.claimed = *id;
+    std::erase(tracked->attempt.surplus, *id);  // settle() may be about to end them
     tracked->attempt.claimed_at = clock_.steady();
     if (tracked->attempt.id != *id) {
         log::warn("an attempt runs in another Slurm job than the one that was acknowledged",

@@ -84,6 +84,7 @@ class SlurmScheduler final : public Scheduler {
     Task<Handover> submit(AttemptRequest request) override;
     Task<Result<bool>> adopt(AttemptRequest request) override;
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
+    bool may_claim(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void expect_end(const JobId& job, std::int32_t attempt) override;
     Task<Status> cancel(JobId job, std::int32_t attempt) override;

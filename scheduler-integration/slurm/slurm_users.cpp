@@ -183,6 +183,11 @@ Task<Observation> SlurmUsers::poll(JobId job, std::int32_t attempt) {
     co_return co_await std::move(polling);
 }
 
+bool SlurmUsers::may_claim(const JobId& job, std::int32_t attempt, const std::string& allocation) {
+    User* user = find(job);
+    return user == nullptr || user->scheduler->may_claim(job, attempt, allocation);
+}
+
 void SlurmUsers::claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) {
     if (User* user = find(job)) {
         user->scheduler->claimed(job, attempt, allocation);

@@ -34,6 +34,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     Task<Handover> submit(AttemptRequest request) override;
     Task<Result<bool>> adopt(AttemptRequest request) override;
     Task<Observation> poll(JobId job, std::int32_t attempt) override;
+    bool may_claim(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void claimed(const JobId& job, std::int32_t attempt, const std::string& allocation) override;
     void expect_end(const JobId& job, std::int32_t attempt) override;
     void over(const JobId& job, std::int32_t attempt) override;

@@ -7,8 +7,21 @@ import signal
 
 from harness import FINAL, wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
+from lying_sbatch import programs_with_sbatch
 
 GATE = "until [ -e {} ]; do sleep 0.1; done"
+SQUEUES = 'lockstep_slurm_calls_total{program="squeue",result="ok"}'
+# An honest sbatch; after its first refusal the next one waits for the file `gate` beside it.
+SBATCH_WITH_GATE = """#!/bin/bash
+folder=$(dirname "$0")
+if [ "$1" != --version ] && [ -e "$folder/refused" ]; then
+    until [ -e "$folder/gate" ]; do sleep 0.05; done
+fi
+/usr/bin/sbatch "$@"
+status=$?
+[ $status -eq 0 ] || touch "$folder/refused"
+exit $status
+"""
 
 
 class EndsCase(SlurmTestCase):
@@ -188,20 +201,113 @@ class Nodes(EndsCase):
         gate.touch()
         self.daemon.wait_state(job, "succeeded")
 
-    def test_with_no_other_node_free_the_next_attempt_waits_for_the_one_that_was_cut(self):
-        job, _ = self.running("sleep 600", 2, recovery={"max_attempts": 2})
+    def test_with_no_other_node_free_the_next_attempt_waits_for_the_one_that_was_cut_and_runs_once_it_is_back(self):
+        gate = self.daemon.root / "gate"
+        steps = ('n=0; until [ -e {} ]; do n=$((n + 1)); "$LOCKSTEP_AGENT" report step=$n loss=0.5; sleep 0.5; done')
+        job, first = self.running(steps.format(gate), 2, recovery={"max_attempts": 2})
+        self.daemon.wait_for(job, lambda one: one.get("step", 0) >= 3, 60, "steps before")
         self.cut("n2")
         self.wait_warning(job, "Slurm does not take attempt 2 without n2", 120)
         waits = self.daemon.wait_state(job, "queued")
         self.assertEqual(len(waits["attempts"]), 2)
         self.assertEqual(waits["attempts"][0]["cause"]["class"], "node_lost")
         self.assertIn("n2", waits["attempts"][0]["cause"]["message"])
+        # Nothing but the cable: Slurm itself notices that the node is back, and takes it up again.
+        self.cluster.join("n2")
+        again = self.daemon.wait_state(job, "running", 180)
+        self.assertEqual((len(again["attempts"]), sorted(again["attempts"][1]["nodes"])), (2, ["n1", "n2"]), again)
+        started = [event["time"] for event in self.daemon.events(job)
+                   if event["kind"] == "ranks_started" and event["attempt"] == 2]
+        self.assertEqual(len(started), 1)
+        # Steps are counted from 1 again.
+        self.daemon.wait_for(job, lambda one: one["attempts"][1]["generations"][0].get("step", 0) >= 3, 60,
+                             "steps again")
+        gate.touch()
+        done = self.daemon.wait_state(job, "succeeded", 120)
+        self.assertEqual([one.get("cause", {}).get("class") for one in done["attempts"]], ["node_lost", None])
+        second = done["attempts"][1]["scheduler_id"]
+        self.assertNotEqual(second, first)
+        self.cluster.wait_job(second, "COMPLETED", seconds=60)
+
+    def test_squeue_between_a_refusal_and_the_next_sbatch_takes_its_record_for_no_job(self):
+        # slurmctld keeps a FAILED record, with the attempt's name, of what it refuses for its nodes. The job that it
+        # then took was called surplus and ended, and the attempt with it.
+        folder = programs_with_sbatch(self.daemon.root / "bin", SBATCH_WITH_GATE)
+        self.daemon.bin_dir = folder
+        self.daemon.restart()
+        gate = self.daemon.root / "gate"
+        job, _ = self.running(GATE.format(gate), 2, recovery={"max_attempts": 2})
+        for pid in self.on_node("n2", "slurmstepd"):
+            os.kill(pid, signal.SIGKILL)
+        wait_until((folder / "refused").exists, 60, "attempt 2 is refused without n2")
+        name = f"{job.removeprefix('ls-').lower()}-a2"
+        shown = [line for line in self.cluster.run("squeue", "-h", "-t", "all", "-o", "%j %T %r").stdout.splitlines()
+                 if name in line]
+        self.assertEqual([line.split()[1:] for line in shown], [["FAILED", "BadConstraints"]], "Slurm's record")
+        before = self.daemon.metric(SQUEUES)
+        wait_until(lambda: self.daemon.metric(SQUEUES) >= before + 3, 60, "lockstepd has seen it, too")
+        (folder / "gate").touch()
+        again = self.daemon.wait_state(job, "running", 120)
+        self.assertEqual(len(again["attempts"]), 2, again)
+        gate.touch()
+        done = self.daemon.wait_state(job, "succeeded", 60)
+        self.cluster.wait_job(done["attempts"][1]["scheduler_id"], "COMPLETED", seconds=60)
+        self.assertEqual(self.daemon.metric("lockstep_slurm_surplus_total"), 0)
 
     def test_a_node_that_is_cut_without_recovery_is_the_one_that_is_named(self):
         job, _ = self.running()
         self.cut("n2")
         done = self.ends(job, "failed", "node_lost", "n2", seconds=120)
         self.assertEqual((done["cause"].get("node"), done["cause"].get("rank")), ("n2", None), done["cause"])
+
+
+class Copies(EndsCase):
+    """A person hands the attempt's script in, too: works, and must not harm the job that lockstepd follows."""
+    settings = {"nodes": 2}
+
+    def copy_of(self, job):
+        script = self.daemon.attempt_folder(job) / "batch.sh"
+        return self.cluster.run("sbatch", "--parsable", str(script)).stdout.strip()
+
+    def succeeds_once(self, job, *numbers):
+        done = self.daemon.wait_state(job, "succeeded")
+        self.assertEqual(len(done["attempts"]), 1, done)
+        kept = done["attempts"][0]["scheduler_id"]
+        self.assertIn(kept, numbers)
+        self.cluster.wait_job(kept, "COMPLETED")
+        for other in {*numbers} - {kept}:
+            # FAILED: its agents were sent away before it was cancelled.
+            self.cluster.wait_job(other, "CANCELLED", "FAILED")
+        self.assertEqual(self.daemon.kinds(job).count("ranks_started"), 1)
+        return kept
+
+    def test_the_copy_of_a_job_that_waits_is_ended_and_the_job_is_not(self):
+        gate = self.daemon.root / "gate"
+        blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
+        self.cluster.wait_job(blocker, "RUNNING")
+        job = self.daemon.submit(command_spec(GATE.format(gate), 2))["id"]
+        number = self.slurm_id(job)
+        copies = [self.copy_of(job), self.copy_of(job)]
+        for copy in copies:
+            self.cluster.wait_job(copy, "CANCELLED")
+        self.assertEqual(self.cluster.job(number)["JobState"], "PENDING")
+        self.cluster.run("scancel", str(blocker))
+        self.daemon.wait_state(job, "running")
+        gate.touch()
+        self.assertEqual(self.succeeds_once(job, number, *copies), number)
+
+    def test_copies_that_start_at_once_leave_one_attempt_whichever_calls_in_first(self):
+        for turn in range(6):
+            with self.subTest(turn=turn):
+                gate = self.daemon.root / f"gate-{turn}"
+                job = self.daemon.submit(command_spec(GATE.format(gate), 2))["id"]
+                number = self.slurm_id(job)
+                both = (number, self.copy_of(job))
+                self.daemon.wait_state(job, "running")
+                wait_until(lambda both=both: [self.cluster.job(one)["JobState"] for one in both].count("RUNNING") == 1,
+                           60, "one of them runs")
+                gate.touch()
+                self.succeeds_once(job, *both)
 
 
 class Spare(EndsCase):

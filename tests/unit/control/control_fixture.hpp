@@ -71,6 +71,9 @@ class TestScheduler final : public Scheduler {
         out = handover;
         co_return out;
     }
+    bool may_claim(const JobId&, std::int32_t, const std::string& allocation) override {
+        return allocation != surplus;
+    }
     void claimed(const JobId&, std::int32_t, const std::string& allocation) override {
         claimed_by = allocation;
     }
@@ -103,6 +106,7 @@ class TestScheduler final : public Scheduler {
     Handover::Kind unsure = Handover::Kind::wait;  // what it says of an intent that is not fresh
     Handover handover{Handover::Kind::placed, "local-1", "", ""};
     std::string claimed_by;
+    std::string surplus;  // an allocation that is being ended
     int submissions = 0;
     int polls = 0;
     int adoptions = 0;

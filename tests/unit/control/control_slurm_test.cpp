@@ -188,6 +188,22 @@ TEST_F(ControlSlurmTest, ASecondCopyOfAnAttemptIsFencedAndTheSchedulerIsToldWhic
     EXPECT_EQ(scheduler_id(id), "18");
 }
 
+// It would have the attempt for the moment that its end takes, and the copy that stays would be
+// ended for it.
+TEST_F(ControlSlurmTest, ACopyThatIsBeingEndedDoesNotGetTheAttemptByCallingInFirst) {
+    const std::string id = submit()->id;
+    until([&] { return scheduler_.submissions == 1; }, "handed over");
+    scheduler_.surplus = "18";
+    TestAgent ended = hello_from(0, "18");
+    until([&] { return ended.peer->last<wire::Fenced>() != nullptr; }, "FENCED");
+    EXPECT_THAT(ended.peer->last<wire::Fenced>()->message,
+                HasSubstr("allocation 18 is a second copy of attempt 1 and is being ended"));
+    EXPECT_FALSE(happened(id, "agent_claimed"));
+    TestAgent kept = hello_from(0, "17");
+    until([&] { return kept.peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_EQ(scheduler_.claimed_by, "17");
+}
+
 TEST_F(ControlSlurmTest, ATimeLimitGoesBeforeTheSignalThatItSent) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);

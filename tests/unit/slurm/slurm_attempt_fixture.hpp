@@ -58,6 +58,7 @@ inline SlurmJob ended_at_its_start(std::int64_t id, const char* state = "CANCELL
     out.submitted_at = 900 + id;
     out.started_at = 1'000;
     out.ended_at = 1'001;
+    out.nodes = "n1";
     return out;
 }
 

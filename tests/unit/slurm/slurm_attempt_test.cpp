@@ -1,4 +1,5 @@
 // size: one table of what may happen to an attempt, with the simulation that puts it together
+#include "scheduler-integration/slurm/slurm_copies.hpp"
 #include "tests/unit/slurm/slurm_attempt_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -396,7 +397,7 @@ TEST(SlurmAttempt, NothingIsLostAndNothingIsClaimedTwiceWhateverSlurmDoes) {
                     }
                     copy.started = true;
                     // The agent's HELLO: the daemon takes one allocation and fences the others.
-                    if (world.claimed.empty()) {
+                    if (world.claimed.empty() && may_claim(attempt, copy.id)) {
                         world.claimed = std::to_string(copy.id);
                         attempt.claimed = copy.id;
                         claims.insert(world.claimed);
