@@ -113,7 +113,14 @@ void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
 // daemon is there to take it.
 Task<void> Node::settle() {
     flush_rows();
-    if (!result_saved_) {
+    // A surplus copy of the attempt, ended before it was given a world, has nothing to say: what
+    // the kept one's ranks did must not go for it.
+    std::error_code ignored;
+    const bool speaks =
+        world_ ||
+        !std::filesystem::exists(
+            config_.attempt_directory / wire::result_file_name(config_.node_rank), ignored);
+    if (!result_saved_ && speaks) {
         save_result();
     }
     if (!farewell_.empty()) {

@@ -105,6 +105,24 @@ TEST_F(SessionTest, AnAgentThatGathersJoinsARestartedDaemonAgain) {
     EXPECT_EQ(daemon.count<wire::Exited>(), 1U);
 }
 
+// Of an attempt that Slurm has twice the second copy is ended, its agents with it.
+TEST_F(SessionTest, ACopyThatIsEndedBeforeItHadRanksLeavesTheResultOfTheOneThatHad) {
+    FakeDaemon::Options options;
+    options.nodes = 2;  // the other does not come: no world
+    FakeDaemon daemon{shell("true"), options};
+    const auto path = folder / wire::result_file_name(0);
+    wire::ResultFile kept;
+    kept.incarnation = "the kept one";
+    kept.generation = 1;
+    ASSERT_TRUE(write_file_atomic(path, wire::encode_result_file(kept)));
+    const auto agent = start_until(daemon, [&] { return daemon.count<wire::Join>() == 1; });
+    agent->signal(SIGTERM);
+    ASSERT_EQ(code_of(daemon, *agent), 0);
+    const auto left = wire::decode_result_file(text_of(path));
+    ASSERT_TRUE(left);
+    EXPECT_EQ(left->incarnation, "the kept one");
+}
+
 TEST_F(SessionTest, TheUnauthorizedIsRetriedBecauseTheDaemonMayBeStarting) {
     FakeDaemon daemon{shell("true"), {}};
     daemon.options.refuse_upgrades = 3;
