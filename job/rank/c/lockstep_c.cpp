@@ -160,8 +160,10 @@ lockstep_status with_client(Act act) noexcept {
         try {
             last_error = error.what();
         } catch (...) {
+            last_error.clear();  // no memory for the words: the status alone
         }
     } catch (...) {
+        last_error.clear();
     }
     errno = before;
     return out;
