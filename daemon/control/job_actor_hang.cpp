@@ -172,7 +172,7 @@ event::AnomalySeen JobActor::hang_warning(const Job& job, const event::FaultSeen
     out.message = fault.message;
     out.since = fault.at - std::chrono::milliseconds{evidence_->verdict.silence}.count();
     if (evidence_->verdict.starting) {
-        out.message += ". The job goes on";
+        out.message += out.message.ends_with('?') ? " The job goes on" : ". The job goes on";
     } else if (!job.spec.recovery.has(RecoveryTrigger::hang)) {
         out.message += ". The job goes on: recovery for hang is off";
     }

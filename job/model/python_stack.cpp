@@ -59,8 +59,17 @@ bool any_of_names(std::string_view name, const auto& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// The functions that Lockstep puts around those of a framework; they say nothing of the program.
+bool is_hook(std::string_view file) {
+    return file.find("/python/hooks/_lockstep_") != std::string_view::npos;
+}
+
 // "/usr/lib/python3/dist-packages/torch/_tensor.py" → "torch/_tensor.py"; nothing: the user's own.
 std::optional<std::string> library_part(const std::string& file) {
+    constexpr std::string_view kOurs = "/python/";  // Lockstep's package, where nobody installed it
+    if (const auto at = file.rfind("/python/lockstep/"); at != std::string::npos) {
+        return file.substr(at + kOurs.size());
+    }
     for (const std::string_view folder : {"/site-packages/", "/dist-packages/"}) {
         if (const auto at = file.rfind(folder); at != std::string::npos) {
             return file.substr(at + folder.size());
@@ -89,6 +98,9 @@ std::optional<std::string> call_line(std::string_view line) {
         return std::nullopt;
     }
     const std::string file{line.substr(kFile.size(), end - kFile.size())};
+    if (is_hook(file)) {
+        return std::nullopt;
+    }
     const std::string number{line.substr(end + 8, in - end - 8)};
     const std::string function{line.substr(in + 4)};
     const auto library = library_part(file);

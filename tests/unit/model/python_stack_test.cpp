@@ -39,6 +39,26 @@ TEST(PythonStack, TheMainThreadsCallsAreRead) {
     EXPECT_EQ(python_frame(""), "");
 }
 
+// Seen of real torch: the place of every rank that met was a line of Lockstep's own hooks.
+TEST(PythonStack, LockstepsOwnFunctionsAreNotTheProgram) {
+    const std::string stack =
+        main_python_stack(R"(Current thread 0x00007f2b4ae0a040 (most recent call first):
+  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 754 in init_process_group
+  File "/usr/local/share/lockstep/python/hooks/_lockstep_ranks.py", line 105 in init_process_group
+  File "/home/me/run/train.py", line 7 in main
+)");
+    EXPECT_EQ(python_frame(stack),
+              "train.py:7 main < torch/distributed/distributed_c10d.py:754 init_process_group");
+    EXPECT_EQ(compare_stacks({{0, stack}, {1, stack}}).words,
+              "all 2 wait in init_process_group (train.py:7 main)");
+    const std::string barrier =
+        main_python_stack(R"(Current thread 0x00007f2b4ae0a040 (most recent call first):
+  File "/usr/local/share/lockstep/python/lockstep/world.py", line 31 in barrier
+  File "/home/me/run/train.py", line 9 in main
+)");
+    EXPECT_EQ(python_frame(barrier), "train.py:9 main < lockstep/world.py:31 barrier");
+}
+
 TEST(PythonStack, WhoIsNotWhereTheOthersWaitIsTheCulprit) {
     const auto verdict =
         compare_stacks({{0, kBackward}, {1, kLoader}, {2, kBackward}, {3, kBackward}});
