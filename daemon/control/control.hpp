@@ -260,7 +260,9 @@ class Control {
                                                             std::size_t limit) = 0;
     virtual std::int64_t last_seq() const = 0;
 
-    virtual MetricsBody metrics(std::string_view accept) = 0;  // by the request's Accept header
+    // By the request's Accept header: the daemon's own and, of jobs, ranks and GPUs, what the
+    // caller may see.
+    virtual MetricsBody metrics(const Caller& caller, std::string_view accept) = 0;
     // The same without the series of single jobs, their ranks and GPUs.
     virtual MetricsBody own_metrics(std::string_view accept) = 0;
     // One job's, or a part of them. Empty once it is over; not_found 30 s later.

@@ -86,7 +86,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Result<std::vector<StreamMessage>>> replay(std::int64_t after, std::size_t limit) override;
     std::int64_t last_seq() const override;
     // metrics_queries.cpp
-    MetricsBody metrics(std::string_view accept) override;
+    MetricsBody metrics(const Caller& caller, std::string_view accept) override;
     MetricsBody own_metrics(std::string_view accept) override;
     Result<MetricsBody> job_metrics(const Caller& caller, std::string_view id,
                                     telemetry::Shard shard, std::string_view accept) override;
@@ -137,6 +137,7 @@ class ControlService final : public Control, public AgentGate {
     void expose_totals(Exposed& out) const;
     void expose_job(Exposed& out, const ActorPtr& actor) const;
     void expose_all(Exposed& out) const;
+    void expose_for(const Caller& caller, Exposed& out) const;
     void count_what_is_here() const;
     struct Finished {
         std::string user;

@@ -56,12 +56,32 @@ void ControlService::expose_all(Exposed& out) const {
     out.view.gpus = &context_.gpus;
 }
 
-MetricsBody ControlService::metrics(std::string_view accept) {
+// What a user may see: of other people's jobs not even that they are.
+void ControlService::expose_for(const Caller& caller, Exposed& out) const {
+    expose_totals(out);
+    for (const auto& [id, actor] : jobs_) {
+        if (caller.sees(actor->job().user)) {
+            expose_job(out, actor);
+        }
+    }
+    out.view.active = out.active;
+    out.view.gpus = &context_.gpus;
+    out.view.gpu_jobs = [this, caller](std::string_view job) {
+        const auto found = jobs_.find(std::string{job});
+        return found != jobs_.end() && caller.sees(found->second->job().user);
+    };
+}
+
+MetricsBody ControlService::metrics(const Caller& caller, std::string_view accept) {
     const telemetry::TextFormat format = telemetry::negotiate(accept);
     return {std::string{telemetry::content_type(format)}, "",
-            [this, format](const telemetry::PieceSink& sink) {
+            [this, caller, format](const telemetry::PieceSink& sink) {
                 Exposed all;
-                expose_all(all);
+                if (caller.admin || caller.reads_all) {
+                    expose_all(all);
+                } else {
+                    expose_for(caller, all);
+                }
                 count_what_is_here();
                 telemetry::render_metrics(format, context_.metrics, all.view, sink);
             }};

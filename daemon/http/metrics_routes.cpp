@@ -31,7 +31,10 @@ HttpResponse metrics(Control& control, const HttpRequest& request) {
         return problem(*error);
     }
     const auto accept = request.header("accept");
-    return response_of(jobs == "all" ? control.metrics(accept) : control.own_metrics(accept));
+    // Whose job a number is of, a caller without a token is not told.
+    const bool known = !request.principal.user.empty();
+    return response_of(jobs == "all" && known ? control.metrics(caller_of(request), accept)
+                                              : control.own_metrics(accept));
 }
 
 HttpResponse job_metrics(Control& control, const HttpRequest& request) {
@@ -97,7 +100,11 @@ Route route_of(Control& control, const char* path, Answer answer) {
 void add_metrics_routes(Router& router, const RouteContext& context) {
     Route route = route_of(context.control, "/metrics", metrics);
     route.operation = "getMetrics";
-    route.summary = "Prometheus exposition; OpenMetrics by Accept.";
+    route.summary =
+        "Prometheus exposition; OpenMetrics by Accept. Of jobs, ranks and GPUs what the token may "
+        "see; a program on lockstepd's machine without a token gets the daemon's own metrics "
+        "(unless --metrics-auth).";
+    route.without_token = true;
     route.query = {{"jobs", "string",
                     "all, or none: without the series of single jobs, their ranks and GPUs."}};
     route.response_type = content_type::kMetrics;

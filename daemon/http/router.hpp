@@ -70,6 +70,9 @@ struct Route {
     std::vector<int> failures{};  // statuses beyond those every route of its scope has
     bool not_modified = false;    // answers 304 to an If-None-Match
     bool for_people = false;      // of the web page: not on a listener for Prometheus
+    // Of scope metrics: programs on this machine are answered without a token, if the settings say
+    // so; the handler then sees a principal without a user.
+    bool without_token = false;
     // Nothing: kBodyBytes with a request_schema; without one none for GET, kNoBodyBytes for others.
     std::optional<std::size_t> body_limit{};
     std::size_t largest_body() const;

@@ -66,7 +66,7 @@ enum class Surface : std::uint8_t {
 
 struct HttpSettings {
     std::vector<std::string> allowed_hosts{};  // names besides localhost and the addresses
-    bool metrics_open = false;  // routes of scope metrics need no token from this machine
+    bool metrics_open = false;  // routes with without_token need no token from this machine
     // Of the web page's sessions, by the hash of the cookie; without one no cookie counts.
     Authenticator by_cookie{};
     HttpLimits limits{};

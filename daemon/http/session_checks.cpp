@@ -132,8 +132,8 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
     // Who a proxy on this machine speaks for may be anywhere.
     const bool forwarded =
         !request_.header("x-forwarded-for").empty() || !request_.header("forwarded").empty();
-    if (route.scope == Scope::metrics && server_.settings().metrics_open && near_ && !forwarded &&
-        authorization.empty()) {
+    if (route.without_token && server_.settings().metrics_open && near_ && !forwarded &&
+        authorization.empty() && !with_cookie_) {
         return std::nullopt;  // Prometheus without credentials; a wrong token is still refused
     }
     std::optional<Principal> principal;

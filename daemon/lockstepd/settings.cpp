@@ -98,7 +98,8 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_METRICS_MAX_SERIES_PER_JOB")
         ->check(CLI::Range(0, 100'000'000));
     app.add_flag("--metrics-auth", settings.metrics_auth,
-                 "/metrics needs a token as well; without this anybody on this machine may read it")
+                 "/metrics of the daemon itself needs a token as well; without this anybody on this "
+                 "machine may read that, and of jobs what their token may see")
         ->envname("LOCKSTEP_METRICS_AUTH");
     app.add_option("--remote-write", settings.remote_write,
                    "URL of a Prometheus remote-write receiver, for example "

@@ -52,7 +52,7 @@ class JobsWriter {
         suppressed_ =
             ranks_.suppressed() + kSilentJobSeries * (silent - std::min(silent, kSilentJobsShown));
         if (view.gpus != nullptr) {
-            gpus_ = shown_gpus(*view.gpus, view.now);
+            gpus_ = shown_gpus(*view.gpus, view.now, view.gpu_jobs);
             suppressed_ += gpus_.suppressed;
         }
     }

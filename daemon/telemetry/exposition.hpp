@@ -10,6 +10,7 @@
 #pragma once
 
 #include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/gpu_owners.hpp"
 #include "daemon/telemetry/gpu_table.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/metric_text.hpp"
@@ -101,6 +102,7 @@ struct MetricsView {
     std::array<std::uint64_t, kFinishResults> finished_total{};
     std::span<const JobMetricsView> active;  // jobs with series of their own
     const GpuTable* gpus = nullptr;          // nullptr = no GPUs
+    JobFilter gpu_jobs{};                    // whose GPUs are shown; empty = everybody's
 };
 
 // Jobs that nobody has reported for yet (limits::kActiveJobs may wait) are shown in full up to this

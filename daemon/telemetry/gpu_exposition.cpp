@@ -179,9 +179,11 @@ std::size_t hidden_of(const GpuSample& gpu) {
         [&](const GpuRow& row) { return !row.slim && !std::isnan(gpu[row.metric]); }));
 }
 
-// `owners`: of the job's GPUs; nullptr = every GPU. Of those the ones in `shard`. What is left out
-// is counted in part 0, which says it.
-ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Shard shard) {
+// `owners`: of the GPUs of some jobs; nullptr = every GPU. Of those the ones in `shard`; without
+// one at most limits::kGpusShown. What is left out is counted in part 0, which says it.
+ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners,
+                  std::optional<Shard> part) {
+    const Shard shard = part.value_or(Shard{});
     ShownGpus out;
     std::set<GpuPlace> seen;
     std::map<std::string, double> xids;
@@ -206,7 +208,7 @@ ShownGpus collect(const GpuTable& table, double now, const GpuOwners* owners, Sh
                 continue;
             }
             // A job's own page is asked for part by part.
-            if (owners == nullptr && all == limits::kGpusShown) {
+            if (!part && all == limits::kGpusShown) {
                 out.suppressed += series_of(gpu);
                 continue;
             }
@@ -248,12 +250,16 @@ std::size_t ShownGpus::expected_size() const {
            xids.size() * 2 * kGpuSampleBytes;
 }
 
-ShownGpus shown_gpus(const GpuTable& table, double now) {
-    return collect(table, now, nullptr, {});
+ShownGpus shown_gpus(const GpuTable& table, double now, const JobFilter& jobs) {
+    if (!jobs) {
+        return collect(table, now, nullptr, std::nullopt);
+    }
+    const GpuOwners owners{table, now, jobs};
+    return collect(table, now, &owners, std::nullopt);
 }
 
 ShownGpus job_gpus(const GpuTable& table, double now, std::string_view job, Shard shard) {
-    const GpuOwners owners{table, now, job};
+    const GpuOwners owners{table, now, [job](std::string_view one) { return one == job; }};
     return collect(table, now, &owners, shard);
 }
 

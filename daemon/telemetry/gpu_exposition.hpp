@@ -4,6 +4,7 @@
 // is counted. Pure; control thread only.
 #pragma once
 
+#include "daemon/telemetry/gpu_owners.hpp"
 #include "daemon/telemetry/gpu_table.hpp"
 #include "daemon/telemetry/metric_text.hpp"
 #include "daemon/telemetry/shard.hpp"
@@ -38,7 +39,8 @@ struct ShownGpus {
     std::size_t expected_size() const;
 };
 
-ShownGpus shown_gpus(const GpuTable& table, double now);
+// Of all jobs, or of those that `jobs` holds for.
+ShownGpus shown_gpus(const GpuTable& table, double now, const JobFilter& jobs = {});
 // Those of one job, or a part of them; `suppressed` counts for the whole job, in part 0 only. A GPU
 // that several jobs see is shown with one of them (gpu_owners.hpp).
 ShownGpus job_gpus(const GpuTable& table, double now, std::string_view job, Shard shard);

@@ -2,9 +2,9 @@
 
 namespace lockstep::telemetry {
 
-GpuOwners::GpuOwners(const GpuTable& table, double now, std::string_view job) {
+GpuOwners::GpuOwners(const GpuTable& table, double now, const JobFilter& ours) {
     table.each_fresh(now, [&](const GpuSource& source, const GpuTable::Look& look) {
-        if (source.job == job) {
+        if (ours(source.job)) {
             const auto slot = static_cast<std::size_t>(source.slot);
             const auto [at, first] = nodes_.try_emplace(look.node, Node{slot, false});
             at->second.shared = at->second.shared || !first;
@@ -14,17 +14,17 @@ GpuOwners::GpuOwners(const GpuTable& table, double now, std::string_view job) {
     table.each_fresh(now, [&](const GpuSource& source, const GpuTable::Look& look) {
         const auto found = nodes_.find(look.node);
         if (found != nodes_.end()) {
-            found->second.shared = found->second.shared || source.job != job;
+            found->second.shared = found->second.shared || !ours(source.job);
             any = any || found->second.shared;
         }
     });
     if (any) {
-        share_out(table, now, job);
+        share_out(table, now, ours);
     }
 }
 
 // Jobs come in the order of their age.
-void GpuOwners::share_out(const GpuTable& table, double now, std::string_view job) {
+void GpuOwners::share_out(const GpuTable& table, double now, const JobFilter& ours) {
     struct Claim {
         const GpuSource* source = nullptr;
         bool used = false;
@@ -52,7 +52,7 @@ void GpuOwners::share_out(const GpuTable& table, double now, std::string_view jo
         }
     });
     for (const auto& [place, owner] : claims) {
-        if (owner.source->job == job) {
+        if (ours(owner.source->job)) {
             shared_.emplace(place, static_cast<std::size_t>(owner.source->slot));
         }
     }

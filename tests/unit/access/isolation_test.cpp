@@ -167,7 +167,7 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
         {"renderJob", Kind::tested_elsewhere},         // below
         {"streamEvents", Kind::tested_elsewhere},      // below
         {"connectAgent", Kind::no_user},               // a job's ticket, by its hash
-        {"getMetrics", Kind::no_user},                 // the site's: every job by its id
+        {"getMetrics", Kind::tested_elsewhere},        // below
         {"getHealth", Kind::no_user},
         {"getReadiness", Kind::no_user},
         {"createSignInCode", Kind::tested_elsewhere},  // page_sessions_test.cpp
@@ -193,6 +193,33 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
                     << route.operation;
             }
         }
+    }
+}
+
+// A caller without a token was a viewer, who reads everybody's jobs, and a user read them too.
+TEST_F(IsolationTest, MetricsTellOfAJobWhoMaySeeIt) {
+    const auto body = [this](const HttpResponse& response) {
+        EXPECT_EQ(response.status, 200);
+        std::string out{response.text()};
+        if (response.make) {
+            response.make([&out](std::string piece) {
+                out += piece;
+                return piece;
+            });
+        }
+        return out;
+    };
+    for (const std::string& secret : {owner_, vic_, admin_}) {
+        EXPECT_NE(body(call(secret, "GET /metrics")).find(id_), std::string::npos);
+    }
+    EXPECT_EQ(body(call(eve_, "GET /metrics")).find(id_), std::string::npos);
+    for (const char* line : {"GET /metrics", "GET /metrics?jobs=all"}) {
+        const std::string own = body(call_as(Principal{}, line));  // as a Session lets it through
+        EXPECT_EQ(own.find(id_), std::string::npos) << line;
+        EXPECT_NE(own.find("lockstep_build_info"), std::string::npos) << line;
+    }
+    for (const Route& route : router_->routes()) {
+        EXPECT_EQ(route.without_token, route.operation == "getMetrics") << route.operation;
     }
 }
 

@@ -263,10 +263,10 @@ class ControlTest : public ::testing::Test {
         wait(run());
         return out;
     }
-    // The body of GET /metrics.
-    std::string metrics_text() {
+    // The body of GET /metrics, for a viewer unless said otherwise.
+    std::string metrics_text(const Caller& caller = {"", false, false, true}) {
         std::string out;
-        control_->metrics("").make([&out](std::string piece) {
+        control_->metrics(caller, "").make([&out](std::string piece) {
             out += piece;
             return piece;
         });

@@ -1,4 +1,5 @@
 // What Prometheus reads: which jobs are targets for whom, and when a job's exposition ends.
+#include "job/model/gpu_batch.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>
@@ -78,6 +79,27 @@ TEST_F(ControlMetrics, WithoutJobsThereIsTheDaemonAlone) {
     const std::string series = control_->series_text();
     EXPECT_THAT(series, HasSubstr("lockstep_job_ranks_expected{job_id=\"" + id + "\"} 2\n"));
     EXPECT_THAT(series, Not(HasSubstr("lockstep_build_info")));
+}
+
+// It was: with any token, /metrics named everybody's jobs.
+TEST_F(ControlMetrics, AUsersTokenReadsTheNumbersOfItsOwnJobsOnly) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    GpuBatch look;
+    look.time = 1'700'000'000.0;
+    look.gpus.resize(1);
+    look.gpus[0][GpuMetric::utilization] = 0.5;
+    first.session->on_binary(encode_gpu_batch(look));
+    EXPECT_THAT(metrics_text(ada_), HasSubstr("lockstep_job_state{job_id=\"" + id + "\""));
+    EXPECT_THAT(metrics_text(ada_),
+                HasSubstr("lockstep_gpu_utilization_ratio{node=\"n0\",gpu=\"0\"} 0.5\n"));
+    EXPECT_THAT(metrics_text(viewer_), HasSubstr("lockstep_gpu_utilization_ratio{node=\"n0\""));
+    const std::string foreign = metrics_text(bob_);
+    EXPECT_THAT(foreign, Not(HasSubstr(id)));
+    EXPECT_THAT(foreign, Not(HasSubstr("lockstep_gpu_utilization_ratio{")));
+    EXPECT_THAT(foreign, Not(HasSubstr("user=\"ada\"")));
+    EXPECT_THAT(foreign, HasSubstr("lockstep_jobs{state=\"running\"} 1\n"));
 }
 
 TEST_F(ControlMetrics, AJobThatWaitsHasNoSeriesYetAndIsNoTarget) {

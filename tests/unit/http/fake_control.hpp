@@ -185,7 +185,8 @@ class FakeControl final : public Control {
         co_return out;
     }
     std::int64_t last_seq() const override { return stored.empty() ? 0 : stored.back().seq; }
-    MetricsBody metrics(std::string_view) override {
+    MetricsBody metrics(const Caller& caller, std::string_view) override {
+        callers.push_back(caller);
         return {"text/plain; version=0.0.4; charset=utf-8", "",
                 [](const telemetry::PieceSink& sink) { sink("up 1\n"); }};
     }

@@ -54,8 +54,18 @@ class SessionTest : public testing::Test {
             [](const HttpRequest& request) { return text_response(request.principal.user); });
         add("POST", "/echo", Scope::write,
             [](const HttpRequest& request) { return text_response(request.body); });
-        add("GET", "/metrics", Scope::metrics,
-            [](const HttpRequest&) { return text_response("m"); });
+        Route metrics;
+        metrics.path = "/metrics";
+        metrics.scope = Scope::metrics;
+        metrics.operation = "metrics";
+        metrics.handler = FastHandler{
+            [](const HttpRequest& request) { return text_response(request.principal.user); }};
+        metrics.without_token = true;
+        router_.add(metrics);
+        metrics.path = "/metrics/job";
+        metrics.operation = "jobMetrics";
+        metrics.without_token = false;
+        router_.add(metrics);
         add("GET", "/large", Scope::open,
             [](const HttpRequest&) { return text_response(std::string(8U << 20U, 'x')); });
         add("GET", "/pieces", Scope::open, [this](const HttpRequest&) { return pieces(); });

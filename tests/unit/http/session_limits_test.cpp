@@ -226,6 +226,15 @@ TEST_F(SessionTest, OpenMetricsNeedNoTokenButRefuseAWrongOne) {
     EXPECT_EQ(status_in(get("/private")), 401);
 }
 
+// Anonymous callers read the jobs of all users there.
+TEST_F(SessionTest, MetricsOfAJobNeedATokenAlsoWhereMetricsAreOpen) {
+    HttpSettings settings;
+    settings.metrics_open = true;
+    start(settings);
+    EXPECT_EQ(status_in(get("/metrics/job")), 401);
+    EXPECT_EQ(status_in(get("/metrics/job", "Authorization: Bearer viewer-token\r\n")), 200);
+}
+
 TEST_F(SessionTest, MetricsNeedATokenUnlessTheyAreOpen) {
     start();
     EXPECT_EQ(status_in(get("/metrics")), 401);
