@@ -358,6 +358,7 @@ void add_submit_routes(Router& router, const RouteContext& context) {
     route.scope = Scope::write;
     route.handler = waiting_for_job(control, render);
     route.operation = "renderJob";
+    route.changes_nothing = true;
     route.summary = "Show what a job would run, without submitting it.";
     route.query = {{"estimate", "boolean",
                     "Also asks the scheduler when it would start: start_estimate. false if not "
@@ -432,9 +433,9 @@ void add_read_routes(Router& router, const RouteContext& context) {
 Caller caller_of(const HttpRequest& request) {
     Caller caller;
     caller.user = request.principal.user;
-    caller.admin = request.principal.role == Role::admin;
+    caller.admin = rules(request.principal);
     caller.may_write = request.principal.role != Role::viewer;
-    caller.reads_all = caller.admin || request.principal.role == Role::viewer;
+    caller.reads_all = request.principal.role != Role::user;
     return caller;
 }
 

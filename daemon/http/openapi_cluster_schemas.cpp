@@ -147,6 +147,7 @@ constexpr std::string_view kClusterSchemas = R"json(
   "user": {"type": "string", "description": "Whose it is."},
   "role": {"type": "string", "enum": ["viewer", "user", "admin"], "description": "What its user may do."},
   "scopes": {"type": "array", "description": "Of that, what this token may.", "items": {"type": "string"}},
+  "made_with": {"type": "string", "description": "The id of the token it was made with and ends with. Absent: of the first token, and of those that older versions made."},
   "created_at": {"type": "string", "format": "date-time", "description": "When it was made."},
   "expires_at": {"type": "string", "format": "date-time", "description": "Absent: never."},
   "last_used_at": {"type": "string", "format": "date-time",

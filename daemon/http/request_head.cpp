@@ -97,6 +97,7 @@ struct Tally {
     std::size_t fields = 0;
     std::size_t hosts = 0;
     std::size_t lengths = 0;
+    std::size_t credentials = 0;
 };
 
 std::optional<HeadProblem> check_field_line(std::string_view line, Tally& tally) {
@@ -116,6 +117,8 @@ std::optional<HeadProblem> check_field_line(std::string_view line, Tally& tally)
     }
     if (same_token(name, "host")) {
         ++tally.hosts;
+    } else if (same_token(name, "authorization")) {
+        ++tally.credentials;
     } else if (same_token(name, "content-length")) {
         ++tally.lengths;
         const auto value = trim(line.substr(colon + 1));
@@ -160,6 +163,10 @@ std::optional<HeadProblem> check_lines(std::string_view block) {
     }
     if (tally.lengths > 1) {
         return HeadProblem{400, "more than one Content-Length"};
+    }
+    if (tally.credentials > 1) {
+        // What is in front of lockstepd may have looked at the other one.
+        return HeadProblem{400, "more than one Authorization header"};
     }
     return std::nullopt;
 }

@@ -40,6 +40,10 @@ bool allows(const Principal& who, Scope scope) {
     return allows(who.role, scope) && (scope == Scope::open || (who.scopes & bit(scope)) != 0);
 }
 
+bool rules(const Principal& who) {
+    return allows(who, Scope::admin);
+}
+
 std::optional<Scope> parse_token_scope(std::string_view word) {
     for (const Scope scope : kTokenScopes) {
         if (to_string(scope) == word) {

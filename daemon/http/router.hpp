@@ -24,6 +24,8 @@ std::string_view to_string(Scope scope);
 bool allows(Role role, Scope scope);
 // And the token is not narrowed to others.
 bool allows(const Principal& who, Scope scope);
+// Whether `who` may change what is others': an admin whose token is not narrowed to less.
+bool rules(const Principal& who);
 
 // A bit for each scope.
 using ScopeSet = std::uint8_t;
@@ -73,6 +75,7 @@ struct Route {
     // Of scope metrics: programs on this machine are answered without a token, if the settings say
     // so; the handler then sees a principal without a user.
     bool without_token = false;
+    bool changes_nothing = false;  // a POST that only asks: not in the audit log
     // Nothing: kBodyBytes with a request_schema; without one none for GET, kNoBodyBytes for others.
     std::optional<std::size_t> body_limit{};
     std::size_t largest_body() const;

@@ -4,6 +4,7 @@
 
 #include "daemon/control/agent_gate.hpp"
 #include "daemon/http/admission.hpp"
+#include "daemon/http/audit_log.hpp"
 #include "daemon/http/auth.hpp"
 #include "daemon/http/handshakes.hpp"
 #include "daemon/http/router.hpp"
@@ -69,6 +70,7 @@ struct HttpSettings {
     bool metrics_open = false;  // routes with without_token need no token from this machine
     // Of the web page's sessions, by the hash of the cookie; without one no cookie counts.
     Authenticator by_cookie{};
+    AuditLog* audit = nullptr;  // outlives the server; nullptr = changes are written nowhere
     HttpLimits limits{};
 };
 

@@ -210,6 +210,7 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         verdict.close = true;
     }
     const bool head_only = request_.head.method == Method::head;
+    const auto change = change_of(verdict.route);
     // A handler that waits takes the request with it.
     const bool takes_gzip = accepts_gzip(request_.header("accept-encoding"));
     bool keep = request_.head.keep_alive && !verdict.close;
@@ -241,6 +242,9 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         server_.metrics().http_inflight.Decrement();
     }
     HttpResponse response = std::move(*found);
+    if (change) {
+        note_change(*change, response);
+    }
     if (response.stream) {
         server_.count(verdict.index, response.status, std::chrono::steady_clock::now() - started);
         co_await stream(self, std::move(response), head_only);

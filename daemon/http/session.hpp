@@ -57,6 +57,11 @@ class Session {
     bool host_allowed(std::string_view host) const;
     bool surface_serves(const Route& route) const;
     std::optional<HttpResponse> check_caller(const Route& route);
+    // What the audit log is told of the request, once it is answered; nothing if it only reads.
+    std::optional<AuditEntry> change_of(const Route* route) const;
+    void note_change(const AuditEntry& change, const HttpResponse& response);
+    // Of a credential that is not good.
+    void note_refusal(std::string_view what, const std::string& path);
     // A write that another site's page may have begun.
     std::optional<HttpResponse> check_origin(const Route& route, bool with_cookie) const;
     std::optional<HttpResponse> check_body(const Route& route) const;

@@ -143,20 +143,57 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         principal = server_.authenticator()(token_.hash(token));
     }
     if (!principal) {
+        if (with_cookie_ || !authorization.empty()) {
+            note_refusal(with_cookie_ ? "cookie" : "token", request_.path);
+        }
         auto response = protocol_problem(401, "a valid token is needed: Authorization: Bearer …");
         response.headers.emplace_back("WWW-Authenticate", "Bearer realm=\"lockstep\"");
         return response;
     }
-    if (!allows(*principal, route.scope)) {
+    request_.principal = std::move(*principal);
+    if (!allows(request_.principal, route.scope)) {
         return problem(Error{Errc::denied, "this needs the scope " +
                                                std::string{to_string(route.scope)} + "; the role " +
-                                               std::string{to_string(principal->role)} +
+                                               std::string{to_string(request_.principal.role)} +
                                                " or this token does not have it"});
     }
     with_token_ = true;
     admitted_.known();
-    request_.principal = std::move(*principal);
     return std::nullopt;
+}
+
+// Before the handler takes the request with it.
+std::optional<AuditEntry> Session::change_of(const Route* route) const {
+    if (server_.settings().audit == nullptr || route == nullptr || route->method == Method::get ||
+        route->changes_nothing) {
+        return std::nullopt;
+    }
+    const Principal& who = request_.principal;
+    if (who.user.empty() && route->scope != Scope::open) {
+        return std::nullopt;  // refused, which is told already
+    }
+    return AuditEntry{who.user, who.token, who.session, remote_, route->operation, request_.path};
+}
+
+void Session::note_change(const AuditEntry& change, const HttpResponse& response) {
+    constexpr int kFirstFailure = 400;
+    if (change.user.empty() && response.status >= kFirstFailure) {
+        // Anybody may try to sign in, as often as they like.
+        note_refusal(change.operation, change.path);
+        return;
+    }
+    const auto made = std::find_if(response.headers.begin(), response.headers.end(),
+                                   [](const auto& header) { return header.first == "Location"; });
+    server_.settings().audit->answered(
+        change, response.status,
+        made == response.headers.end() ? std::string_view{} : made->second);
+}
+
+void Session::note_refusal(std::string_view what, const std::string& path) {
+    server_.metrics().token_refused();
+    if (server_.settings().audit != nullptr) {
+        server_.settings().audit->refused(what, remote_, path);
+    }
 }
 
 std::optional<HttpResponse> Session::check_body(const Route& route) const {
@@ -204,6 +241,9 @@ std::optional<HttpResponse> Session::upgrade() {
     if (!opened) {
         const Errc code = opened.error().code;
         const bool unknown = code == Errc::denied || code == Errc::not_found;
+        if (unknown) {
+            note_refusal("ticket", request_.path);
+        }
         return problem(opened.error(), unknown ? 401 : code == Errc::conflict ? 403 : 503);
     }
     std::string key{head.header("sec-websocket-key")};

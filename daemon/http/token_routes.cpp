@@ -90,7 +90,10 @@ Task<HttpResponse> create(TokenTable& tokens, HttpRequest request) {
         const Errc code = made.error().code;
         co_return problem(made.error(), code == Errc::exhausted ? 507 : status_of(code));
     }
-    co_return json_response(dump_json(*made), 201);
+    const std::string id = made->value("id", "");
+    HttpResponse response = json_response(dump_json(*made), 201);
+    response.headers.emplace_back("Location", "/v1/tokens/" + id);
+    co_return response;
 }
 
 HttpResponse list_tokens(const TokenTable& tokens, const HttpRequest& request) {
@@ -133,8 +136,9 @@ void add_token_routes(Router& router, const RouteContext& context) {
         SlowHandler{[&tokens](HttpRequest request) { return create(tokens, std::move(request)); }};
     route.operation = "createToken";
     route.summary =
-        "Make a token: for oneself, with no more rights than one's own; as an admin, for anybody. "
-        "The answer is the only time that its secret is shown.";
+        "Make a token: for oneself, with no more rights than one's own; with the scope admin, for "
+        "anybody. It ends with the token it is made with. The answer is the only time that its "
+        "secret is shown.";
     route.request_schema = "TokenRequest";
     route.response_schema = "NewToken";
     route.success = 201;
@@ -157,13 +161,14 @@ void add_token_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.method = Method::delete_;
     route.path = "/v1/tokens/{id}";
-    route.scope = Scope::write;
+    route.scope = Scope::read;  // so that a viewer can end its own
     route.handler =
         SlowHandler{[&tokens](HttpRequest request) { return revoke(tokens, std::move(request)); }};
     route.operation = "revokeToken";
     route.summary =
-        "End a token now: the next request with it is refused, its open streams end within a "
-        "second. Again is no error.";
+        "End a token now, and all that were made with it: the next request with one is refused, "
+        "open streams end within a second. Without the scope write only the token of the request. "
+        "Again is no error.";
     route.response_type = "";
     route.success = 204;
     route.failures = {404, 503, 507};

@@ -66,6 +66,9 @@ Json view_of(const TokenRow& row) {
             }
         }
     }
+    if (!row.parent.empty()) {
+        json["made_with"] = row.parent;
+    }
     json["created_at"] = to_rfc3339(row.created_at);
     for (const auto& [key, time] : {std::pair{"expires_at", row.expires_at},
                                     {"last_used_at", row.last_used_at},
@@ -77,7 +80,7 @@ Json view_of(const TokenRow& row) {
     return json;
 }
 
-bool owns(const Principal& by, const TokenRow& row) {
+bool sees(const Principal& by, const TokenRow& row) {
     return by.role == Role::admin || by.user == row.user;
 }
 
@@ -143,15 +146,18 @@ Task<void> TokenTable::write_use(std::string id, UnixMillis at) {
 }
 
 Result<TokenRow> TokenTable::draft(const Principal& by, const TokenRequest& request) const {
-    const bool admin = by.role == Role::admin;
+    const bool admin = rules(by);
     TokenRow row;
+    row.parent = by.token;
     row.user = request.user.empty() ? by.user : request.user;
     if (row.user != by.user && !admin) {
-        return fail(at_field(Errc::denied, "user", "only an admin makes tokens for others"));
+        return fail(at_field(Errc::denied, "user",
+                             "only an admin with the scope admin makes tokens for others"));
     }
     // A viewer reads everybody's jobs, so that role is not less than a user's.
     if (request.role != by.role && !admin) {
-        return fail(at_field(Errc::denied, "role", "only an admin gives another role"));
+        return fail(at_field(Errc::denied, "role",
+                             "only an admin with the scope admin gives another role"));
     }
     ScopeSet of_role = 0;
     ScopeSet scopes = 0;
@@ -174,7 +180,7 @@ Result<TokenRow> TokenTable::draft(const Principal& by, const TokenRequest& requ
     row.created_at = clock_.wall();
     row.expires_at =
         row.created_at + kSecond * request.expires_in.value_or(limits::kTokenDefaultSeconds);
-    if (!admin && by.expires_at != 0 && row.expires_at > by.expires_at) {
+    if (by.expires_at != 0 && row.expires_at > by.expires_at) {
         if (request.expires_in) {
             return fail(at_field(
                 Errc::denied, "expires_in",
@@ -209,6 +215,19 @@ Result<std::string> TokenTable::room_for(const std::string& user) const {
     return dead >= limits::kTokensOfUser ? oldest->id : std::string{};
 }
 
+// Itself and all that were made with it, and with those.
+std::vector<TokenRow*> TokenTable::family_of(TokenRow& row) {
+    std::vector<TokenRow*> out{&row};
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        for (auto& [id, one] : rows_) {
+            if (one.parent == out[i]->id) {
+                out.push_back(&one);
+            }
+        }
+    }
+    return out;
+}
+
 std::string TokenTable::unused_id() const {
     std::string id;
     do {
@@ -236,6 +255,13 @@ Task<Result<Json>> TokenTable::create(Principal by, TokenRequest request) {
         co_return fail(stored.error());
     }
     drop(*room);
+    if (!row->parent.empty() && !owner(row->parent)) {
+        // It was ended meanwhile, before the store had this one to end with it.
+        const UnixMillis now = clock_.wall();
+        const Status undone = co_await store_.revoke_token(std::move(row->id), now);
+        co_return fail(undone ? Error{Errc::denied, "the token that it was made with has ended"}
+                              : undone.error());
+    }
     Json out = view_of(*row);
     out["token"] = secret;
     log::info("a token was made", {{"token", row->id},
@@ -260,7 +286,7 @@ Result<Json> TokenTable::list(const Principal& by, const TokenQuery& query) cons
     for (const auto& [id, row] : rows_) {
         // Milliseconds of this century have 13 digits, so places compare as text.
         std::string place = place_of(row);
-        if (owns(by, row) && (query.all || !ended(row)) && (after.empty() || place < after)) {
+        if (sees(by, row) && (query.all || !ended(row)) && (after.empty() || place < after)) {
             found.emplace_back(std::move(place), &row);
         }
     }
@@ -278,20 +304,27 @@ Result<Json> TokenTable::list(const Principal& by, const TokenQuery& query) cons
 
 Task<Status> TokenTable::revoke(Principal by, std::string id) {
     const auto found = rows_.find(id);
-    if (found == rows_.end() || !owns(by, found->second)) {
+    const bool own = found != rows_.end() && found->second.user == by.user;
+    if (found == rows_.end() || (!own && !rules(by))) {
         co_return fail(Errc::not_found,
                        "no token " + printable(std::string_view{id}.substr(0, 64)));
     }
     TokenRow& row = found->second;
-    if (by.role != Role::admin && row.role != to_string(by.role)) {
+    if (id != by.token && !allows(by, Scope::write)) {
+        co_return fail(Errc::denied, "without the scope write a token ends only itself");
+    }
+    if (!rules(by) && row.role != to_string(by.role)) {
         co_return fail(Errc::denied, "the token has another role; an admin can revoke it");
     }
-    if (row.revoked_at == 0) {
-        row.revoked_at = clock_.wall();
-        log::info("a token was revoked",
-                  {{"token", id}, {"user", row.user}, {"by", by.user}, {"with", by.token}});
+    const UnixMillis at = row.revoked_at != 0 ? row.revoked_at : clock_.wall();
+    for (TokenRow* one : family_of(row)) {
+        if (one->revoked_at == 0) {
+            one->revoked_at = at;
+            log::info(
+                "a token was revoked",
+                {{"token", one->id}, {"user", one->user}, {"by", by.user}, {"with", by.token}});
+        }
     }
-    const UnixMillis at = row.revoked_at;
     // Written again when it was revoked before: the first time it may have failed.
     co_return co_await store_.revoke_token(std::move(id), at);
 }

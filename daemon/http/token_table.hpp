@@ -47,13 +47,15 @@ class TokenTable {
     // The owner of the token with this id, if it has not ended.
     std::optional<Principal> owner(const std::string& id) const;
 
-    // The token as list() shows it and its secret as `token`; durable. denied: it would have more
-    // rights than `by`, or belong to somebody else; conflict: too many; exhausted: the disk.
+    // The token as list() shows it and its secret as `token`; durable. It ends with the token that
+    // `by` came with, at the latest. denied: it would have more rights than `by`, or belong to
+    // somebody else; conflict: too many; exhausted: the disk.
     Task<Result<Json>> create(Principal by, TokenRequest request);
     // {items, next_cursor}, newest first: all of them for an admin, else the caller's. No secrets.
     Result<Json> list(const Principal& by, const TokenQuery& query) const;
-    // From this call on the token is refused; durable when it returns. Again is no error.
-    // not_found: also for others' tokens; denied: it has rights that the caller has not.
+    // From this call on the token is refused, with all that were made with it; durable when it
+    // returns. Again is no error. Whoever has a token may end it with that. not_found: also for
+    // others' tokens; denied: it has rights that the caller has not.
     Task<Status> revoke(Principal by, std::string id);
 
   private:
@@ -61,6 +63,7 @@ class TokenTable {
     Result<TokenRow> draft(const Principal& by, const TokenRequest& request) const;
     // Room for one more of the user: the id of an ended one to give up for it, or "".
     Result<std::string> room_for(const std::string& user) const;
+    std::vector<TokenRow*> family_of(TokenRow& row);
     std::string unused_id() const;
     bool ended(const TokenRow& row) const;
     void keep(TokenRow row);

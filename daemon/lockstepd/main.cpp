@@ -124,6 +124,10 @@ class Daemon {
         http.allowed_hosts = own_names(settings_);
         http.metrics_open = !settings_.metrics_auth;
         auto authenticate = [this](const std::string& hash) { return tokens_->authenticate(hash); };
+        audit_ =
+            std::make_unique<AuditLog>(data_.path() / "audit.log", clock_,
+                                       [this](std::size_t lines) { metrics_.audit_lost(lines); });
+        http.audit = audit_.get();
         http.by_cookie = [this](const std::string& hash) { return sessions_->authenticate(hash); };
         server_ = std::make_unique<HttpServer>(io_, router_, authenticate, &control_->agents(),
                                                metrics_, std::move(http));
@@ -275,6 +279,7 @@ class Daemon {
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;
     Router router_;
+    std::unique_ptr<AuditLog> audit_;
     std::unique_ptr<HttpServer> server_;
     net::steady_timer remote_timer_{io_};
     std::unique_ptr<telemetry::RemoteWriter> remote_;

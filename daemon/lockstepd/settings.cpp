@@ -97,9 +97,10 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
                    "lockstep_exposition_suppressed_series")
         ->envname("LOCKSTEP_METRICS_MAX_SERIES_PER_JOB")
         ->check(CLI::Range(0, 100'000'000));
-    app.add_flag("--metrics-auth", settings.metrics_auth,
-                 "/metrics of the daemon itself needs a token as well; without this anybody on this "
-                 "machine may read that, and of jobs what their token may see")
+    app.add_flag(
+           "--metrics-auth", settings.metrics_auth,
+           "/metrics of the daemon itself needs a token as well; without this anybody on this "
+           "machine may read that, and of jobs what their token may see")
         ->envname("LOCKSTEP_METRICS_AUTH");
     app.add_option("--remote-write", settings.remote_write,
                    "URL of a Prometheus remote-write receiver, for example "
@@ -245,6 +246,7 @@ std::string manual(const CLI::App& app) {
                   {"<data-dir>/url", "where the API listens"},
                   {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},
                   {"<data-dir>/tls/", "lockstepd's own certificate and its key, mode 0600"},
+                  {"<data-dir>/audit.log", "who changed what, and refused tokens, as JSON lines"},
                   {"<data-dir>/lockstep.db", "event log, fold, telemetry (SQLite, WAL)"},
                   {"<data-dir>/runs/<job>/a<k>/", "files and rank logs of an attempt"},
                   {"<data-dir>/runs/<job>/checkpoints/", "checkpoints, unless the job says where"}};

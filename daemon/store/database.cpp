@@ -186,7 +186,7 @@ Status Database::add_token(const TokenRow& token) {
     return guarded("token", [&] {
         const auto insert = impl_->statement(
             "INSERT INTO tokens (id, sha256, name, user, role, scopes, created_at, expires_at, "
-            "last_used_at, revoked_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+            "last_used_at, revoked_at, parent) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
         insert->bindNoCopy(1, token.id);
         insert->bindNoCopy(2, token.sha256);
         insert->bindNoCopy(3, token.name);
@@ -197,6 +197,7 @@ Status Database::add_token(const TokenRow& token) {
         insert->bind(8, token.expires_at);
         insert->bind(9, token.last_used_at);
         insert->bind(10, token.revoked_at);
+        insert->bindNoCopy(11, token.parent);
         insert->exec();
     });
 }
@@ -213,10 +214,12 @@ Status Database::use_token(const std::string& id, UnixMillis at) {
 
 Status Database::revoke_token(const std::string& id, UnixMillis at) {
     return guarded("token", [&] {
-        const auto update =
-            impl_->statement("UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at = 0");
-        update->bind(1, at);
-        update->bindNoCopy(2, id);
+        const auto update = impl_->statement(
+            "WITH RECURSIVE family(id) AS (SELECT ? UNION "
+            "SELECT tokens.id FROM tokens JOIN family ON tokens.parent = family.id) "
+            "UPDATE tokens SET revoked_at = ? WHERE revoked_at = 0 AND id IN family");
+        update->bindNoCopy(1, id);
+        update->bind(2, at);
         update->exec();
     });
 }
@@ -427,7 +430,7 @@ Result<std::vector<TokenRow>> Database::tokens() {
         std::vector<TokenRow> out;
         const auto query = impl_->statement(
             "SELECT id, sha256, name, user, role, scopes, created_at, expires_at, last_used_at, "
-            "revoked_at FROM tokens ORDER BY created_at, id");
+            "revoked_at, parent FROM tokens ORDER BY created_at, id");
         while (query->executeStep()) {
             TokenRow token;
             token.id = query->getColumn(0).getString();
@@ -440,6 +443,7 @@ Result<std::vector<TokenRow>> Database::tokens() {
             token.expires_at = query->getColumn(7).getInt64();
             token.last_used_at = query->getColumn(8).getInt64();
             token.revoked_at = query->getColumn(9).getInt64();
+            token.parent = query->getColumn(10).getString();
             out.push_back(std::move(token));
         }
         return out;

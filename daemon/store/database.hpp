@@ -158,6 +158,7 @@ struct TokenRow {
     UnixMillis expires_at = 0;  // 0 = never, as in the next two
     UnixMillis last_used_at = 0;
     UnixMillis revoked_at = 0;
+    std::string parent{};  // id of the token it was made with, which it ends with; "" = none
 };
 
 class Database {
@@ -198,6 +199,7 @@ class Database {
     Result<std::vector<ClockGap>> look_at_clock(UnixMillis now, UnixMillis most);
     Status add_token(const TokenRow& token);
     Status use_token(const std::string& id, UnixMillis at);
+    // And all that were made with it, and with those.
     Status revoke_token(const std::string& id, UnixMillis at);
     Status remove_token(const std::string& id);
     // Those that ended, either way, before.

@@ -185,6 +185,10 @@ DaemonMetrics::DaemonMetrics(std::string_view revision, std::shared_ptr<Registry
     for (std::size_t i = 0; i < kTurnedAway; ++i) {
         turned_away_[i] = &away.Add({{"reason", kAway[i]}});
     }
+    tokens_refused_ = &counter(*registry_, "lockstep_http_refused_tokens_total",
+                               "Tokens, cookies and agents' tickets that were not good.");
+    audit_lost_ = &counter(*registry_, "lockstep_audit_lost_lines_total",
+                           "Lines that are missing in the audit log.");
     auto& broken = counters(*registry_, "lockstep_invariant_violations_total",
                             "Steps not taken because they would have broken a promise; always 0.");
     for (std::size_t i = 0; i < kInvariants; ++i) {

@@ -61,6 +61,8 @@ class DaemonMetrics {
     void ingest_dropped(DropReason reason, std::uint64_t samples);
     void stream_ended(StreamEnd why) { stream_ends_[static_cast<std::size_t>(why)]->Increment(); }
     void turned_away(TurnedAway why) { turned_away_[static_cast<std::size_t>(why)]->Increment(); }
+    void token_refused() { tokens_refused_->Increment(); }
+    void audit_lost(std::size_t lines) { audit_lost_->Increment(static_cast<double>(lines)); }
     // Events sent to SSE clients; `topic` is the kind of topic ("job", "ranks"), without an id.
     prometheus::Counter& stream_events(std::string_view topic);
     // The oldest heartbeat and the largest clock offset of the agents connected, seconds.
@@ -105,6 +107,8 @@ class DaemonMetrics {
     std::array<prometheus::Counter*, kInvariants> invariants_{};
     std::array<prometheus::Counter*, kStreamEnds> stream_ends_{};
     std::array<prometheus::Counter*, kTurnedAway> turned_away_{};
+    prometheus::Counter* tokens_refused_ = nullptr;
+    prometheus::Counter* audit_lost_ = nullptr;
     std::map<std::pair<std::string, std::string>, std::unique_ptr<RouteMetrics>> routes_;
 };
 

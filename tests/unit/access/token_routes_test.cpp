@@ -75,6 +75,86 @@ TEST_F(TokenRoutesTest, AUsersTokenMakesNoneThatOutlivesIt) {
     EXPECT_EQ(json(call(day, "POST /v1/tokens", R"({"name":"x"})"))["expires_at"], to_rfc3339(end));
 }
 
+// An admin's token of a minute made one of ten years.
+TEST_F(TokenRoutesTest, AnAdminsTokenMakesNoneThatOutlivesItEither) {
+    const std::string minute =
+        secret_of(root_, R"({"name":"m","user":"ada","role":"admin","expires_in":60})");
+    const auto end = who(minute).expires_at;
+    EXPECT_EQ(refusal(minute, R"({"name":"x","user":"bob","expires_in":61})"),
+              Refusal(403, "/expires_in"));
+    EXPECT_EQ(json(call(minute, "POST /v1/tokens", R"({"name":"x","user":"bob"})"))["expires_at"],
+              to_rfc3339(end));
+}
+
+// Those that a stolen token had made stayed, and nobody could tell which they were.
+TEST_F(TokenRoutesTest, WhatATokenHasMadeEndsWithIt) {
+    const Json stolen = json(call(uma_, "POST /v1/tokens", R"({"name":"stolen"})"));
+    const Json child =
+        json(call(stolen.value("token", ""), "POST /v1/tokens", R"({"name":"child"})"));
+    const Json grandchild =
+        json(call(child.value("token", ""), "POST /v1/tokens", R"({"name":"grandchild"})"));
+    EXPECT_EQ(stolen["made_with"], id_of(uma_));
+    EXPECT_EQ(child["made_with"], stolen["id"]);
+    EXPECT_EQ(grandchild["made_with"], child["id"]);
+    EXPECT_EQ(call(uma_, "DELETE /v1/tokens/" + stolen.value("id", "")).status, 204);
+    for (const Json& ended : {stolen, child, grandchild}) {
+        EXPECT_EQ(call(ended.value("token", ""), "GET /v1/whoami").status, 401) << ended["name"];
+    }
+    restart_daemon();
+    for (const Json& ended : {stolen, child, grandchild}) {
+        EXPECT_EQ(call(ended.value("token", ""), "GET /v1/whoami").status, 401) << ended["name"];
+    }
+    EXPECT_EQ(call(uma_, "GET /v1/whoami").status, 200);
+}
+
+TEST_F(TokenRoutesTest, ATokenThatIsMadeWhileItsMakerIsEndedIsNone) {
+    const Json maker = make(root_, R"({"name":"maker","user":"bob"})");
+    Principal by = who(maker.value("token", ""));
+    std::optional<Result<Json>> made;
+    const auto create = [&]() -> Task<void> {
+        TokenRequest request;
+        request.name = "late";
+        made = co_await tokens_->create(by, request);
+    };
+    bool revoked = false;
+    const auto revoke = [&]() -> Task<void> {
+        Principal root = root_;
+        std::string id = maker.value("id", "");
+        const Status done = co_await tokens_->revoke(std::move(root), std::move(id));
+        revoked = done.has_value();
+    };
+    net::co_spawn(*io_, create(), net::detached);
+    net::co_spawn(*io_, revoke(), net::detached);
+    until([&] { return made && revoked; }, "both have answered");
+    EXPECT_FALSE(*made);
+    for (const TokenRow& row : stored()) {
+        EXPECT_TRUE(row.user != "bob" || row.revoked_at != 0) << row.name;
+    }
+}
+
+TEST_F(TokenRoutesTest, WhoeverHasATokenMayEndItAndAViewerNoOther) {
+    const std::string other = secret_of(root_, R"({"name":"w","user":"vic","role":"viewer"})");
+    EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(other)).status, 403);
+    EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(uma_)).status, 404);
+    EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(vic_)).status, 204);
+    EXPECT_EQ(call(vic_, "GET /v1/whoami").status, 401);
+    EXPECT_EQ(call(other, "GET /v1/whoami").status, 200);
+}
+
+// All of an admin's power came with the role, whatever the token was narrowed to.
+TEST_F(TokenRoutesTest, AnAdminsTokenWithoutTheScopeAdminChangesOnlyItsOwn) {
+    const std::string narrow =
+        secret_of(root_, R"({"name":"n","user":"ada","role":"admin","scopes":["read","write"]})");
+    const std::string job = json(
+        call(uma_, "POST /v1/jobs", R"({"name":"t","framework":"command","command":["x"]})"))["id"];
+    EXPECT_EQ(call(narrow, "GET /v1/jobs/" + job).status, 200);
+    EXPECT_EQ(call(narrow, "POST /v1/jobs/" + job + "/cancel").status, 404);
+    EXPECT_EQ(call(narrow, "DELETE /v1/tokens/" + id_of(uma_)).status, 404);
+    EXPECT_EQ(refusal(narrow, R"({"name":"x","user":"uma"})"), Refusal(403, "/user"));
+    EXPECT_EQ(refusal(narrow, R"({"name":"x","role":"viewer"})"), Refusal(403, "/role"));
+    EXPECT_EQ(call(admin_, "POST /v1/jobs/" + job + "/cancel").status, 200);
+}
+
 TEST_F(TokenRoutesTest, WhatIsMalformedIsNamed) {
     for (const auto& [body, pointer] : std::vector<std::pair<std::string, std::string>>{
              {R"({})", "/name"},
@@ -148,7 +228,7 @@ TEST_F(TokenRoutesTest, OnlyTheOwnerAndAnAdminRevokeAndOthersDoNotLearnThatItExi
     std::string same{unknown.text()};
     same.replace(same.find("tk-000000000000"), 15, id_of(uma_));
     EXPECT_EQ(foreign.text(), same);
-    EXPECT_EQ(call(vic_, target).status, 403);
+    EXPECT_EQ(call(vic_, target).status, 404);
     EXPECT_EQ(call(uma_, target).status, 204);
     EXPECT_EQ(call(uma_, target).status, 401);
     EXPECT_EQ(call(admin_, target).status, 204);  // again is no error

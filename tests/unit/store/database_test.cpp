@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <lockstep_migrations.hpp>
 
+#include <map>
 #include <set>
 
 namespace lockstep {
@@ -500,6 +501,29 @@ TEST_F(DatabaseTest, ATokenThatIsRevokedTwiceWasRevokedTheFirstTime) {
     const auto rows = db_->tokens();
     ASSERT_EQ(rows->size(), 1U);
     EXPECT_EQ(rows->front().revoked_at, 5);
+}
+
+TEST_F(DatabaseTest, ATokenThatIsRevokedTakesAllThatWereMadeWithItAlong) {
+    const std::vector<std::pair<std::string, std::string>> tokens{
+        {"root", ""}, {"a", "root"}, {"a1", "a"}, {"a11", "a1"}, {"b", "root"}, {"other", ""}};
+    for (const auto& [id, parent] : tokens) {
+        TokenRow row;
+        row.id = id;
+        row.sha256 = "hash of " + id;
+        row.parent = parent;
+        ASSERT_TRUE(db_->add_token(row).has_value());
+    }
+    ASSERT_TRUE(db_->revoke_token("a1", 5).has_value());
+    ASSERT_TRUE(db_->revoke_token("a", 9).has_value());
+    std::map<std::string, UnixMillis> revoked;
+    const auto rows = db_->tokens();
+    ASSERT_TRUE(rows.has_value());
+    for (const TokenRow& row : *rows) {
+        revoked[row.id] = row.revoked_at;
+    }
+    const std::map<std::string, UnixMillis> expected{{"root", 0}, {"a", 9}, {"a1", 5},
+                                                     {"a11", 5},  {"b", 0}, {"other", 0}};
+    EXPECT_EQ(revoked, expected);
 }
 
 TEST_F(DatabaseTest, AFullDiskIsExhaustedAndHeals) {
