@@ -8,17 +8,77 @@
 
 #include <fcntl.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 
 namespace lockstep {
+namespace {
+
+// Who in a container has no user here owns what is shown as this one's.
+uid_t overflow_user() {
+    constexpr uid_t kUsual = 65534;
+    const auto text = read_file("/proc/sys/kernel/overflowuid", 32);
+    return text ? static_cast<uid_t>(std::strtoul(text->c_str(), nullptr, 10)) : kUsual;
+}
+
+std::string mode_of(const struct stat& info) {
+    constexpr mode_t kBits = 07777;
+    std::array<char, 8> text{};
+    std::snprintf(text.data(), text.size(), "%04o", static_cast<unsigned>(info.st_mode & kBits));
+    return text.data();
+}
+
+// Somebody else who may write to the folder could put a token, an address or a database of their
+// own into it, and whoever may rename the folder another folder. As sshd's StrictModes.
+Status check_is_ours(const std::filesystem::path& path) {
+    std::error_code ec;
+    const auto real = std::filesystem::canonical(path, ec);
+    struct stat info = {};
+    if (ec || ::stat(real.c_str(), &info) != 0) {
+        return fail(errno_error("look at " + path.string(), ec ? ec.value() : errno));
+    }
+    const uid_t us = ::geteuid();
+    if (info.st_uid != us) {
+        return fail(Errc::denied, real.string() + " belongs to uid " + std::to_string(info.st_uid) +
+                                      ", lockstepd runs as uid " + std::to_string(us));
+    }
+    if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+        return fail(Errc::denied,
+                    real.string() + " has mode " + mode_of(info) +
+                        ", so that others may write to it: chmod 700 it, after a look at "
+                        "what is in it");
+    }
+    const uid_t nobody = overflow_user();
+    for (auto folder = real.parent_path(); ::stat(folder.c_str(), &info) == 0;
+         folder = folder.parent_path()) {
+        const bool open = (info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0;
+        if (open || (info.st_uid != 0 && info.st_uid != us && info.st_uid != nobody)) {
+            return fail(Errc::denied, real.string() + ": " + folder.string() + " above it " +
+                                          (open ? "has mode " + mode_of(info)
+                                                : "belongs to uid " + std::to_string(info.st_uid)) +
+                                          ", so that others may put another folder in its place");
+        }
+        if (folder == folder.root_path()) {
+            break;
+        }
+    }
+    return {};
+}
+
+}  // namespace
 
 Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
     if (auto made = make_private_directories(path); !made) {
         return fail(made.error());
+    }
+    if (auto ours = check_is_ours(path); !ours) {
+        return fail(ours.error());
     }
     const auto lock_path = path / "lock";
     UniqueFd lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};

@@ -1,6 +1,7 @@
 """Starting lockstepd: one per data directory, and only with settings that it knows."""
 
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -67,6 +68,66 @@ class DataDirectory(harness.TestCase):
         second = self.start_second()
         self.assertEqual(second.returncode, 1, "the new one holds the directory as the old one did")
         self.finish(job_id)
+
+
+class SomebodyElsesFolder(unittest.TestCase):
+    """Who else may write to the data folder, or put another in its place, could hand lockstepd a token of their own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-test-")
+        self.addCleanup(folder.cleanup)
+        self.above = pathlib.Path(folder.name) / "above"
+        self.above.mkdir(mode=0o755)
+        self.daemon = harness.Daemon(self.above)
+        self.daemon.data.mkdir(mode=0o700, parents=True)
+
+    def refused(self, *words):
+        done = subprocess.run(self.daemon.command(), env=self.daemon.environment(), capture_output=True, text=True,
+                              timeout=20, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        for word in ("cannot use the data directory", str(self.daemon.data), *words):
+            self.assertIn(word, done.stderr)
+        self.assertEqual(list(self.daemon.data.iterdir()), [], "nothing is made")
+
+    def accepted(self):
+        self.daemon.start()
+        self.daemon.stop()
+
+    def test_a_folder_that_others_may_write_to_is_refused(self):
+        for mode in (0o777, 0o770, 0o1777):
+            self.daemon.data.chmod(mode)
+            self.refused(f"has mode {mode:04o}", "chmod 700")
+        self.daemon.data.chmod(0o755)
+        self.accepted()
+
+    def test_a_folder_that_others_may_replace_is_refused(self):
+        self.above.chmod(0o777)
+        self.refused(str(self.above), "another folder in its place")
+        self.above.chmod(0o1777)  # as /tmp
+        self.accepted()
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root gives folders away")
+    def test_another_users_folder_is_refused(self):
+        os.chown(self.daemon.data, 4711, -1)
+        self.refused("belongs to uid 4711")
+        os.chown(self.daemon.data, 0, -1)
+        os.chown(self.above, 4711, -1)
+        self.refused(str(self.above), "belongs to uid 4711")
+        os.chown(self.above, 0, -1)
+        self.accepted()
+
+    def test_a_link_is_followed_to_the_folder_that_counts(self):
+        real = self.above / "real"
+        real.mkdir(mode=0o777)
+        real.chmod(0o777)
+        self.daemon.data.rmdir()
+        self.daemon.data.symlink_to(real)
+        done = subprocess.run(self.daemon.command(), env=self.daemon.environment(), capture_output=True, text=True,
+                              timeout=20, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"{real} has mode 0777", done.stderr)
+        real.chmod(0o700)
+        self.accepted()
 
 
 class Settings(unittest.TestCase):
