@@ -136,6 +136,34 @@ std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
     return scheduler;
 }
 
+Result<RestAddress> slurmrestd_address(const DaemonSettings& settings) {
+    auto address = parse_rest_address(settings.slurmrestd_url);
+    if (!address) {
+        return fail(Errc::invalid, "--slurmrestd-url: " + address.error().message);
+    }
+    Endpoint& endpoint = address->endpoint;
+    if (!settings.slurmrestd_fingerprint.empty()) {
+        auto fingerprint = parse_fingerprint(settings.slurmrestd_fingerprint);
+        if (!fingerprint || !endpoint.tls) {
+            return fail(Errc::invalid,
+                        "--slurmrestd-fingerprint: " +
+                            (fingerprint ? std::string{"--slurmrestd-url is not https"}
+                                         : fingerprint.error().message));
+        }
+        endpoint.fingerprint = std::move(*fingerprint);
+    }
+    ErrorCode ec;
+    const auto host = net::ip::make_address(endpoint.host, ec);
+    const bool near =
+        !address->unix_path.empty() || endpoint.host == "localhost" || (!ec && host.is_loopback());
+    if (!near && !endpoint.tls) {
+        log::warn(
+            "users' Slurm tokens go in clear over the network: give slurmrestd a URL with https",
+            {{"slurmrestd-url", settings.slurmrestd_url}});
+    }
+    return address;
+}
+
 Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const Clock& clock,
                                                     const DaemonSettings& settings,
                                                     std::string agent,
@@ -153,9 +181,9 @@ Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const C
     if (const Status open = open_to_others(runs); !open) {
         return fail(open.error());
     }
-    const auto address = parse_plain_address(settings.slurmrestd_url);
+    const auto address = slurmrestd_address(settings);
     if (!address) {
-        return fail(Errc::invalid, "--slurmrestd-url: " + address.error().message);
+        return fail(address.error());
     }
     const auto make_backend = [&io, &clock, &metrics, address = *address](const std::string& user,
                                                                           SlurmUsers::Token token) {

@@ -43,9 +43,16 @@ void declare_listeners(CLI::App& app, DaemonSettings& settings) {
 }
 
 void declare_slurm(CLI::App& app, DaemonSettings& settings) {
-    app.add_option("--slurmrestd-url", settings.slurmrestd_url,
-                   "Where slurmrestd listens; it must take rest_auth/jwt")
+    app.add_option(
+           "--slurmrestd-url", settings.slurmrestd_url,
+           "Where slurmrestd listens: http://host:port, https://host:port or unix:/path; it "
+           "must take rest_auth/jwt")
         ->envname("LOCKSTEP_SLURMRESTD_URL");
+    app.add_option(
+           "--slurmrestd-fingerprint", settings.slurmrestd_fingerprint,
+           "SHA-256 of the certificate that slurmrestd, or what is in front of it, must show; "
+           "default: the system's authorities vouch for it")
+        ->envname("LOCKSTEP_SLURMRESTD_FINGERPRINT");
     app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
                    "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
                    "lockstepd's environment is passed on to them, nothing else of it")

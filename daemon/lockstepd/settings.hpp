@@ -35,6 +35,7 @@ struct DaemonSettings {
     double remote_write_timeout = 30;   // of one request, seconds
     std::string log_level = "info";
     std::string slurmrestd_url = "http://127.0.0.1:6820";
+    std::string slurmrestd_fingerprint;
     std::string slurm_bin_dir;                  // "" = found on PATH
     double slurm_poll_seconds = 5;              // while something is about to change
     std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s

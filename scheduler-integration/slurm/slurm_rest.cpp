@@ -55,8 +55,8 @@ SlurmRest::SlurmRest(net::io_context& io, const Clock& clock, Options options, C
       http_(io, options_.address, options_.answer_bytes) {}
 
 // One request with the user's token. A token that cannot be good is never sent: denied.
-Task<PlainAnswer> SlurmRest::ask(Query query, int parser) {
-    PlainAnswer answer;
+Task<RestAnswer> SlurmRest::ask(Query query, int parser) {
+    RestAnswer answer;
     const std::string token = options_.token ? options_.token() : std::string{};
     if (auto problem = rest::token_problem(token, options_.user, now())) {
         answer.response = fail(std::move(*problem));

@@ -6,7 +6,7 @@
 // Seen live: slurmrestd 22.05.8 (v0.0.38). v0.0.39 to v0.0.44 by Slurm's sources and documents.
 #pragma once
 
-#include "job/async/plain_http.hpp"
+#include "job/async/rest_http.hpp"
 #include "job/base/clock.hpp"
 #include "scheduler-integration/slurm/rest_text.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
@@ -23,7 +23,7 @@ namespace lockstep {
 class SlurmRest final : public SlurmBackend {
   public:
     struct Options {
-        PlainAddress address;
+        RestAddress address;
         std::string user;  // Slurm's user name: whose jobs, whose token
         std::string home;  // HOME of the batch script; "" = left out
         std::vector<std::pair<std::string, std::string>> limits{};  // rest::JobSite's
@@ -72,7 +72,7 @@ class SlurmRest final : public SlurmBackend {
         std::chrono::milliseconds timeout{};
     };
     std::int64_t now() const { return clock_.wall() / 1000; }
-    Task<PlainAnswer> ask(Query query, int parser);
+    Task<RestAnswer> ask(Query query, int parser);
     Task<Result<ClientResponse>> get(std::string route, std::string_view label,
                                      std::chrono::milliseconds timeout);
     Task<Result<int>> find_parser(bool anew = false);
@@ -82,7 +82,7 @@ class SlurmRest final : public SlurmBackend {
     const Clock& clock_;
     Options options_;
     Called called_;
-    PlainHttp http_;
+    RestHttp http_;
     int parser_ = 0;
     // The longest of the tokens that submissions went out with: how long one of them may still be
     // accepted.

@@ -162,7 +162,7 @@ std::unique_ptr<SlurmBackend> backend_of(net::io_context& io, const Clock& clock
         auto cli = std::make_unique<SlurmCli>(io, options, nullptr);
         return cli->find_programs() ? std::move(cli) : nullptr;
     }
-    const auto address = parse_plain_address(url);
+    const auto address = parse_rest_address(url);
     if (!address) {
         std::fprintf(stderr, "rest_verb: %s\n", address.error().message.c_str());
         return nullptr;

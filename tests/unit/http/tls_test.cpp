@@ -1,5 +1,6 @@
 // Listeners that speak TLS: requests, streams and agent sockets through it, and who is turned away.
 #include "daemon/http/certificate.hpp"
+#include "job/async/rest_http.hpp"
 #include "job/async/ws_client.hpp"
 #include "tests/unit/http/session_fixture.hpp"
 #include "tests/unit/http/tls_client.hpp"
@@ -87,6 +88,42 @@ TEST_F(TlsTest, RequestsGoThroughItWhateverTheirSize) {
     const auto slow = ask(endpoint(), "GET", "/slow");
     ASSERT_TRUE(slow) << slow.error().text();
     EXPECT_EQ(slow->body, "slow /slow");
+}
+
+// Users' Slurm tokens went in clear to a slurmrestd on another machine.
+TEST_F(TlsTest, ARestServerIsAskedOverTlsAndToldNothingIfItShowsAnotherCertificate) {
+    start_tls();
+    RestAddress address;
+    address.endpoint = endpoint();
+    const auto asked = [&](const std::string& target) {
+        RestAnswer answer;
+        net::io_context io{1};
+        RestHttp rest{io, address, 16U << 20U};
+        const auto talk = [&]() -> Task<void> {
+            ClientRequest request;
+            request.target = target;
+            request.headers = {{"Authorization", "Bearer user-token"}};
+            answer = co_await rest.request(std::move(request));
+        };
+        net::co_spawn(io, talk(),
+                      [](const std::exception_ptr& error) { EXPECT_EQ(error, nullptr); });
+        io.run();
+        return answer;
+    };
+    const auto who = asked("/private");
+    ASSERT_TRUE(who.response) << who.response.error().text();
+    EXPECT_EQ(who.response->body, "uma");
+    EXPECT_EQ(asked("/large").response->body.size(), 8U << 20U);
+    address.endpoint.fingerprint = "sha256:" + std::string(64, '0');
+    const auto other = asked("/private");
+    ASSERT_FALSE(other.response);
+    EXPECT_FALSE(other.sent);
+    EXPECT_THAT(other.response.error().message, HasSubstr("shows certificate"));
+    address.endpoint.fingerprint.clear();  // nobody's authority has signed it
+    const auto untrusted = asked("/private");
+    ASSERT_FALSE(untrusted.response);
+    EXPECT_FALSE(untrusted.sent);
+    EXPECT_THAT(untrusted.response.error().message, HasSubstr("not trusted"));
 }
 
 TEST_F(TlsTest, AStreamArrivesWholeAndEnds) {

@@ -70,7 +70,7 @@ class SlurmRestTest : public testing::Test {
 
     SlurmRest& rest() {
         if (!rest_) {
-            options_.address = *parse_plain_address(server_ ? server_->url() : url_);
+            options_.address = *parse_rest_address(server_ ? server_->url() : url_);
             options_.token = [this] { return token_; };
             rest_.emplace(io_, clock_, options_, [this](std::string_view route, bool good, double) {
                 called_.push_back(std::string{route} + (good ? " good" : " bad"));
@@ -496,18 +496,20 @@ TEST_F(SlurmRestTest, StopEndsWhatIsInFlight) {
     EXPECT_EQ(submit().kind, Kind::not_submitted);
 }
 
-TEST(PlainAddress, IsHttpOrAUnixSocket) {
-    const auto tcp = parse_plain_address("http://slurm.example.org:6820");
+TEST(RestAddress, IsHttpHttpsOrAUnixSocket) {
+    const auto tcp = parse_rest_address("http://slurm.example.org:6820");
     ASSERT_TRUE(tcp);
     EXPECT_EQ(tcp->text(), "http://slurm.example.org:6820");
-    EXPECT_EQ(parse_plain_address("http://[::1]:6820")->text(), "http://[::1]:6820");
-    EXPECT_EQ(parse_plain_address("unix:/run/slurmrestd.socket")->unix_path,
+    EXPECT_EQ(parse_rest_address("http://[::1]:6820")->text(), "http://[::1]:6820");
+    EXPECT_EQ(parse_rest_address("unix:/run/slurmrestd.socket")->unix_path,
               "/run/slurmrestd.socket");
-    for (const char* bad : {"", "https://a:6820", "http://a", "http://a/", "http://[::1]",
-                            "unix:socket", "unix:", "ftp://a:1", "http://:6820", "http://a:0"}) {
-        EXPECT_FALSE(parse_plain_address(bad)) << bad;
+    EXPECT_EQ(parse_rest_address("https://slurm.example.org:6821")->text(),
+              "https://slurm.example.org:6821");
+    for (const char* bad : {"", "https://a", "http://a", "http://a/", "http://[::1]", "unix:socket",
+                            "unix:", "ftp://a:1", "http://:6820", "http://a:0"}) {
+        EXPECT_FALSE(parse_rest_address(bad)) << bad;
     }
-    EXPECT_FALSE(parse_plain_address("unix:/" + std::string(200, 'a')));
+    EXPECT_FALSE(parse_rest_address("unix:/" + std::string(200, 'a')));
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
-#include "job/async/plain_http.hpp"
+#include "job/async/rest_http.hpp"
 
 #include "job/async/name_lookup.hpp"
+#include "job/async/net_stream.hpp"
+#include "job/async/tls.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -27,7 +30,7 @@ using GenericSocket = net::generic::stream_protocol::socket;
 constexpr std::uint32_t kHeaderBytes = 64U << 10U;
 constexpr std::size_t kUnixPathBytes = 107;  // sockaddr_un.sun_path with its NUL
 
-http::request<http::string_body> to_beast(const PlainAddress& address, ClientRequest& request) {
+http::request<http::string_body> to_beast(const RestAddress& address, ClientRequest& request) {
     http::request<http::string_body> out;
     out.version(11);
     out.method_string(request.method);
@@ -48,7 +51,7 @@ http::request<http::string_body> to_beast(const PlainAddress& address, ClientReq
 
 }  // namespace
 
-struct PlainHttp::Exchange {
+struct RestHttp::Exchange {
     explicit Exchange(net::io_context& io) : socket(io), lookup(io.get_executor()), timer(io) {}
 
     void end() {
@@ -56,22 +59,44 @@ struct PlainHttp::Exchange {
         lookup.cancel();
         timer.cancel();
         socket.close(ignored);
+        if (tls) {
+            tls->close();
+        }
+    }
+
+    template <class Stream>
+    Task<void> say(Stream& stream, const http::request<http::string_body>& message,
+                   http::response_parser<http::string_body>& parser, beast::flat_buffer& buffer,
+                   ErrorCode& ec) {
+        ErrorCode write_ec;
+        co_await http::async_write(stream, message, into(write_ec));
+        // A server that refuses early answers and closes; that answer is worth reading.
+        if (!late && !stopped) {
+            // The header by itself: with the body in the same buffer Beast 1.74 goes on after it
+            // has found that Content-Length is over the limit, and asks for that much memory.
+            co_await http::async_read_header(stream, buffer, parser, into(ec));
+        }
+        if (!ec && !late && !stopped && !parser.is_done()) {
+            co_await http::async_read(stream, buffer, parser, into(ec));
+        }
     }
 
     GenericSocket socket;
+    std::optional<NetStream> tls;  // has taken the socket over
     NameLookup lookup;
     net::steady_timer timer;
     bool late = false;
     bool stopped = false;
 };
 
-std::string PlainAddress::text() const {
-    return unix_path.empty() ? "http://" + endpoint.authority() : "unix:" + unix_path;
+std::string RestAddress::text() const {
+    return unix_path.empty() ? (endpoint.tls ? "https://" : "http://") + endpoint.authority()
+                             : "unix:" + unix_path;
 }
 
-Result<PlainAddress> parse_plain_address(std::string_view url) {
+Result<RestAddress> parse_rest_address(std::string_view url) {
     constexpr std::string_view kUnix = "unix:";
-    PlainAddress out;
+    RestAddress out;
     if (url.starts_with(kUnix)) {
         url.remove_prefix(kUnix.size());
         if (!url.starts_with('/') || url.size() > kUnixPathBytes ||
@@ -86,9 +111,6 @@ Result<PlainAddress> parse_plain_address(std::string_view url) {
     if (!endpoint) {
         return fail(std::move(endpoint.error()));
     }
-    if (endpoint->tls) {
-        return fail(Errc::invalid, "https is not spoken here: http://host:port or unix:/path");
-    }
     // parse_endpoint() has a default that is not this server's.
     const auto host_end = url.rfind(']');
     const auto colon = url.rfind(':');
@@ -102,7 +124,7 @@ Result<PlainAddress> parse_plain_address(std::string_view url) {
     return out;
 }
 
-Task<Status> PlainHttp::connect(std::shared_ptr<Exchange> exchange) {
+Task<Status> RestHttp::connect(std::shared_ptr<Exchange> exchange) {
     std::vector<net::generic::stream_protocol::endpoint> targets;
     ErrorCode ec;
     if (!address_.unix_path.empty()) {
@@ -133,11 +155,47 @@ Task<Status> PlainHttp::connect(std::shared_ptr<Exchange> exchange) {
                        "cannot connect to " + address_.text() + ": " +
                            (exchange->late ? std::string{"no answer in time"} : ec.message()));
     }
+    if (address_.unix_path.empty() && address_.endpoint.tls) {
+        co_return co_await secure(exchange);
+    }
     co_return Status{};
 }
 
-Task<void> PlainHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest request,
-                           PlainAnswer& answer) {
+Task<Status> RestHttp::secure(std::shared_ptr<Exchange> exchange) {
+    if (!tls_) {
+        auto made = client_tls(!address_.endpoint.fingerprint.empty());
+        if (!made) {
+            co_return fail(made.error());
+        }
+        tls_ = std::move(*made);
+    }
+    ErrorCode ec;
+    const auto peer = exchange->socket.remote_endpoint(ec);
+    tcp::socket taken{io_};
+    if (!ec) {
+        const auto protocol = peer.protocol().family() == AF_INET6 ? tcp::v6() : tcp::v4();
+        const auto native = exchange->socket.release(ec);
+        if (!ec) {
+            taken.assign(protocol, native, ec);
+        }
+    }
+    if (ec) {
+        co_return fail(Errc::unavailable,
+                       "cannot connect to " + address_.text() + ": " + ec.message());
+    }
+    exchange->tls.emplace(std::move(taken));
+    const Status shaken = co_await exchange->tls->connect_tls(tls_, address_.endpoint.host,
+                                                              address_.endpoint.fingerprint);
+    if (!shaken) {
+        co_return fail(Errc::unavailable, "cannot connect to " + address_.text() + ": " +
+                                              (exchange->late ? std::string{"no answer in time"}
+                                                              : shaken.error().message));
+    }
+    co_return Status{};
+}
+
+Task<void> RestHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest request,
+                          RestAnswer& answer) {
     const Status connected = co_await connect(exchange);
     if (!connected) {
         answer.response = fail(connected.error());
@@ -148,18 +206,12 @@ Task<void> PlainHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest req
     parser.header_limit(kHeaderBytes);
     parser.body_limit(answer_bytes_);
     beast::flat_buffer buffer;
-    ErrorCode write_ec;
     ErrorCode ec;
     answer.sent = true;
-    co_await http::async_write(exchange->socket, message, into(write_ec));
-    // A server that refuses early answers and closes; that answer is worth reading.
-    if (!exchange->late && !exchange->stopped) {
-        // The header by itself: with the body in the same buffer Beast 1.74 goes on after it has
-        // found that Content-Length is over the limit, and asks for that much memory.
-        co_await http::async_read_header(exchange->socket, buffer, parser, into(ec));
-    }
-    if (!ec && !exchange->late && !exchange->stopped && !parser.is_done()) {
-        co_await http::async_read(exchange->socket, buffer, parser, into(ec));
+    if (exchange->tls) {
+        co_await exchange->say(*exchange->tls, message, parser, buffer, ec);
+    } else {
+        co_await exchange->say(exchange->socket, message, parser, buffer, ec);
     }
     const std::string who = address_.text();
     if (exchange->late) {
@@ -168,7 +220,7 @@ Task<void> PlainHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest req
                ec == http::error::buffer_overflow) {
         answer.response = fail(Errc::exhausted, who + " answered more than fits");
     } else if (ec == http::error::end_of_stream || ec == http::error::partial_message ||
-               ec == net::error::eof) {
+               ec == net::error::eof || ec == net::ssl::error::stream_truncated) {
         answer.response = fail(Errc::unavailable, who + " closed the connection");
     } else if (ec && ec.category() == make_error_code(http::error::bad_version).category()) {
         answer.response = fail(Errc::invalid, who + " does not speak HTTP: " + ec.message());
@@ -186,8 +238,8 @@ Task<void> PlainHttp::talk(std::shared_ptr<Exchange> exchange, ClientRequest req
     }
 }
 
-Task<PlainAnswer> PlainHttp::request(ClientRequest request) {
-    PlainAnswer answer;
+Task<RestAnswer> RestHttp::request(ClientRequest request) {
+    RestAnswer answer;
     if (stopped_) {
         answer.response = fail(Errc::cancelled, "stopped");
         co_return answer;
@@ -210,7 +262,7 @@ Task<PlainAnswer> PlainHttp::request(ClientRequest request) {
     co_return answer;
 }
 
-void PlainHttp::stop() {
+void RestHttp::stop() {
     stopped_ = true;
     for (const auto& exchange : in_flight_) {
         exchange->stopped = true;
