@@ -13,8 +13,8 @@ namespace lockstep {
 
 class DataDirectory {
   public:
-    // conflict: another lockstepd has it; denied: it is another user's, or others may write to it or
-    // put another folder in its place. The lock is held for the object's life; it is the
+    // conflict: another lockstepd has it; denied: it is another user's, or others may write to it
+    // or put another folder in its place. The lock is held for the object's life; it is the
     // process's, so one object per directory and process.
     static Result<DataDirectory> open(const std::filesystem::path& path);
 

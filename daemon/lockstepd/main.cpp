@@ -11,6 +11,7 @@
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
 #include "daemon/lockstepd/remote_write.hpp"
+#include "daemon/lockstepd/service_manager.hpp"
 #include "daemon/lockstepd/settings.hpp"
 #include "job/async/loose_thread.hpp"
 #include "job/async/sleep.hpp"
@@ -180,6 +181,7 @@ class Daemon {
         if (const Status written = data_.write_url(url); !written) {
             return written;
         }
+        manager_.tell("READY=1\nSTATUS=serving " + url);
         log::info("lockstepd is up", {{"version", kVersion},
                                       {"url", url},
                                       {"agents", agent_url},
@@ -229,6 +231,7 @@ class Daemon {
                 break;
             }
             slurm_metrics_.refresh();
+            manager_.alive(std::chrono::steady_clock::now());
             metrics_.event_loop_lag.Observe(
                 std::chrono::duration<double>(std::chrono::steady_clock::now() - due).count());
         }
@@ -240,6 +243,7 @@ class Daemon {
         }
         finishing_ = true;
         exit_code_ = code;
+        manager_.tell("STOPPING=1");
         tasks_.spawn("shutdown", shut_down());
     }
 
@@ -263,6 +267,7 @@ class Daemon {
         signals_.cancel();
     }
 
+    ServiceManager manager_;
     DaemonSettings settings_;
     DataDirectory data_;
     SystemClock clock_;

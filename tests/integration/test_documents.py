@@ -373,7 +373,20 @@ class Installed(unittest.TestCase):
                                       capture_output=True, text=True, timeout=60, check=False)
                 return done.stdout + done.stderr
 
+        def exposure(text):
+            """What systemd says of the unit with the drop-in, 0 (closed) to 10."""
+            with tempfile.TemporaryDirectory() as folder:
+                unit = pathlib.Path(folder) / "lockstepd.service"
+                # Offline it reads one file: a later line of a setting counts, as it does in a drop-in.
+                unit.write_text((harness.SOURCE / "deploy/systemd/lockstepd.service").read_text().partition("[Install]")[0] + text)
+                done = subprocess.run(["systemd-analyze", "security", "--offline=true", unit],
+                                      capture_output=True, text=True, timeout=60, check=False)
+            return float(re.search(r"exposure level for \S+: ([0-9.]+)", done.stdout + done.stderr)[1])
+
         self.assertNotIn("ExecStart", verify(drop_in))
+        self.assertLessEqual(exposure(drop_in), 1.5)
+        self.assertIn(f"lockstepd: {exposure(drop_in)})", drop_in)
+        self.assertLess(exposure(drop_in), exposure(""), "the unit leaves open what ranks need")
         self.assertIn("more than one ExecStart=", verify(drop_in.replace("ExecStart=\n", "")))
 
 
