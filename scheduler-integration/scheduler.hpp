@@ -49,6 +49,8 @@ struct Observation {
     // ended only: nobody who is known ended it, soon after it had begun; `cause` takes that for a
     // person's doing. What it is if no rank had been started: the scheduler's own accident.
     std::optional<Cause> accident{};
+    // pending only: it waits for a time or for another job, not for nodes
+    bool later = false;
 };
 
 struct Admission {

@@ -45,6 +45,10 @@ JobActor::Hooks ControlService::hooks() {
         tickets_[attempt.ticket_hash] = {actor.shared_from_this(), attempt.number};
     };
     out.on_finished = [this](JobActor& actor) { on_finished(actor); };
+    out.on_aside = [this](JobActor& actor) {
+        window_.set_aside(actor.job().id.value, actor.aside());
+        net::post(context_.io, [this] { admit_next(); });
+    };
     out.flush_telemetry = [this]() -> Task<void> { return ingest_.flush(); };
     return out;
 }
@@ -56,12 +60,17 @@ ControlService::ActorPtr ControlService::make_actor(Job job) {
     return actor;
 }
 
-// Hands jobs to the scheduler as the line has them, at most `window` at a time.
+// Hands jobs to the scheduler as the line has them and the window takes them.
 void ControlService::admit_next() {
-    while (!line_.empty() && admitted_.size() < context_.settings.window && !stopping_) {
-        const std::string id = line_.take_next();
+    window_.set_size(context_.settings.window);
+    const auto may = [this](const std::string& user) { return window_.takes(user); };
+    while (!stopping_) {
+        const std::string id = line_.take_next(may);
+        if (id.empty()) {
+            break;
+        }
         if (const ActorPtr actor = find(id)) {
-            admitted_.insert(id);
+            window_.enter(id, actor->job().user);
             actor->set_pending_reason("");
             actor->start();
         }
@@ -148,7 +157,7 @@ void ControlService::on_finished(JobActor& actor) {
         }
     }
     jobs_.erase(job.id.value);
-    admitted_.erase(job.id.value);
+    window_.leave(job.id.value);
     move_on(job.id.value, job.state == JobState::succeeded);
     net::post(context_.io, [this] { admit_next(); });
 }
@@ -248,7 +257,8 @@ void ControlService::begin(const std::string& agent_url, const std::string& fing
                 log::warn("cannot tell the agents of an attempt where the daemon is",
                           {{"job", id}, {"what", told.error().message}});
             }
-            admitted_.insert(id);
+            window_.enter(id, actor->job().user);
+            window_.set_aside(id, actor->aside());
             line_.occupy(entry(actor->job(), {}));
             actor->start();
         } else if (actor->job().cancel_requested_at != 0 || actor->job().blocked) {

@@ -1,9 +1,10 @@
-// Control for real: owns the unfinished jobs, admits them to the scheduler in order, lets agents
+// Control for real: owns the unfinished jobs, admits them to the scheduler in turn, lets agents
 // in, answers queries. Control thread only. Everything given to it outlives it.
 #pragma once
 
 #include "daemon/control/context.hpp"
 #include "daemon/control/control.hpp"
+#include "daemon/control/hand_over_window.hpp"
 #include "daemon/control/history_keeper.hpp"
 #include "daemon/control/ingest.hpp"
 #include "daemon/control/job_actor.hpp"
@@ -199,7 +200,7 @@ class ControlService final : public Control, public AgentGate {
     };
     std::deque<Left> left_;
     std::map<std::string, After> loaded_after_;                // of these, those with `after`
-    std::set<std::string> admitted_;                           // counted against the window
+    HandOverWindow window_;                                    // those with the scheduler
     std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)
     std::unordered_map<std::string, Finished> finished_;       // newest used first in ages_
     std::list<std::string> ages_;

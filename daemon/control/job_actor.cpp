@@ -67,6 +67,7 @@ JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
       anomaly_watch_(job_.spec.watch.straggler_score),
       anomalies_before_(job_.anomalies),
       resumed_(job_.generation() != nullptr) {
+    aside_ = job_.state == JobState::held;
     make_table();
 }
 
@@ -272,6 +273,7 @@ Task<bool> JobActor::commit(Draft draft) {
         view_.reset();
         if (was_waiting && job_.attempt() != nullptr && job_.attempt()->placed_at != 0) {
             set_pending_reason("");  // of the queue, whoever told that it is over
+            set_aside(false);
         }
         hooks_.on_events(*this, draft.events);
     }

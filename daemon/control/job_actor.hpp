@@ -1,3 +1,4 @@
+// size: one class, the parts of a job that change together
 // One unfinished job: takes what happens to it one input at a time, makes events of it, appends
 // them, and only then acts. What others see of the job is always durable. Control thread only; kept
 // alive by the service, by its agents' links and by its own coroutine.
@@ -76,6 +77,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
         std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
         std::function<void(JobActor&)> on_attempt;   // a ticket is good from now on
         std::function<void(JobActor&)> on_finished;  // once; the coroutine ends after it
+        std::function<void(JobActor&)> on_aside;     // aside() has changed
         // Every batch that has arrived is durable and in the series.
         std::function<Task<void>()> flush_telemetry;
     };
@@ -92,6 +94,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
 
     const Job& job() const { return job_; }
     bool over() const { return finished_; }
+    // It waits in the scheduler's queue for what no place there brings nearer: a person, a time,
+    // another job.
+    bool aside() const { return aside_; }
     ControlContext& context() { return context_; }
     // The job as the API shows it now; rebuilt when the job or its telemetry has changed.
     std::shared_ptr<const std::string> view();
@@ -264,6 +269,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> create_attempt();
     Task<void> place();
     Task<bool> hand_over();
+    void look_whether_aside(const Observation& seen);
+    void set_aside(bool aside);
     Task<void> wait_in_queue(Observation seen);
     void warn(Draft& draft, const std::string& message, const std::string& node = "");
     void look_at_outlived(Draft& draft, const Observation& seen);
@@ -307,6 +314,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool started_ = false;
     bool stopping_ = false;
     bool finished_ = false;
+    bool aside_ = false;
 
     // Beside the events: what only lives while the daemon does.
     std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;            // by slot, HELLO accepted

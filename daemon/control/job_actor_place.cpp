@@ -7,6 +7,7 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -136,6 +137,7 @@ Task<void> JobActor::place() {
     }
     const std::int32_t number = job_.attempt()->number;
     const Observation seen = co_await context_.scheduler.poll(job_.id, number);
+    look_whether_aside(seen);
     if (seen.kind == Observation::Kind::absent) {
         submitted_ = false;  // forgotten: hand it over again
         inputs_.emplace_back(LookInput{});
@@ -185,6 +187,21 @@ std::optional<wire::GaveUpFile> JobActor::first_last_words() const {
         }
     }
     return std::nullopt;
+}
+
+void JobActor::look_whether_aside(const Observation& seen) {
+    if (seen.kind == Observation::Kind::unreachable) {
+        return;
+    }
+    const bool aside = seen.kind == Observation::Kind::state &&
+                       seen.state == AllocationState::pending && (seen.held || seen.later);
+    set_aside(aside);
+}
+
+void JobActor::set_aside(bool aside) {
+    if (std::exchange(aside_, aside) != aside) {
+        hooks_.on_aside(*this);
+    }
 }
 
 Task<void> JobActor::wait_in_queue(Observation seen) {

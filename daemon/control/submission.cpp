@@ -99,6 +99,7 @@ Result<std::vector<std::string>> admit_all(const Scheduler& scheduler,
 WaitingLine::Entry ControlService::entry(const Job& job, std::set<std::string> after) {
     WaitingLine::Entry out;
     out.id = job.id.value;
+    out.user = job.user;
     out.after = std::move(after);
     if (job.sweep) {
         out.sweep = job.sweep->id;
@@ -231,7 +232,7 @@ Task<Status> ControlService::stand_in_line(std::vector<ActorPtr> actors) {
             actor->post(DependencyInput{after.failed});
             continue;
         }
-        const std::size_t ahead = line_.size() + admitted_.size();
+        const std::size_t ahead = window_.taken() + line_.ahead_of(actor->job().user);
         std::string why = line_.add(entry(actor->job(), after.waiting));
         if (why.empty() && ahead >= context_.settings.window) {
             why =

@@ -33,6 +33,7 @@ std::string WaitingLine::enter(const Entry& entry) {
     if (!entry.sweep.empty() && entry.max_parallel > 0) {
         Sweep& sweep = sweeps_[entry.sweep];
         sweep.max_parallel = entry.max_parallel;
+        sweep.user = entry.user;
         sweep_of_[entry.id] = entry.sweep;
         if (sweep.active.size() >= static_cast<std::size_t>(entry.max_parallel)) {
             sweep.waiting.push_back(entry.id);
@@ -42,14 +43,38 @@ std::string WaitingLine::enter(const Entry& entry) {
         }
         sweep.active.insert(entry.id);
     }
-    ready_.push_back(entry.id);
+    queue(entry.user, entry.id);
     return "";
+}
+
+void WaitingLine::queue(const std::string& user, const std::string& id) {
+    std::deque<std::string>& own = queues_[user];
+    if (own.empty()) {
+        turns_.push_back(user);
+    }
+    own.push_back(id);
+    ready_[id] = user;
+}
+
+void WaitingLine::leave_queue(const std::string& id) {
+    const auto found = ready_.find(id);
+    if (found == ready_.end()) {
+        return;
+    }
+    const auto own = queues_.find(found->second);
+    ready_.erase(found);
+    std::erase(own->second, id);
+    if (own->second.empty()) {
+        turns_.remove(own->first);
+        queues_.erase(own);
+    }
 }
 
 void WaitingLine::occupy(const Entry& entry) {
     if (!entry.sweep.empty() && entry.max_parallel > 0) {
         Sweep& sweep = sweeps_[entry.sweep];
         sweep.max_parallel = entry.max_parallel;
+        sweep.user = entry.user;
         sweep.active.insert(entry.id);
         sweep_of_[entry.id] = entry.sweep;
     }
@@ -71,7 +96,7 @@ void WaitingLine::leave_sweep(const std::string& id, Settled& settled) {
         sweep.waiting.pop_front();
         --in_sweeps_;
         sweep.active.insert(next);
-        ready_.push_back(next);
+        queue(sweep.user, next);
         settled.ready.push_back(std::move(next));
     }
     if (sweep.active.empty()) {
@@ -81,7 +106,7 @@ void WaitingLine::leave_sweep(const std::string& id, Settled& settled) {
 
 WaitingLine::Settled WaitingLine::finished(const std::string& id, bool succeeded) {
     Settled settled;
-    std::erase(ready_, id);
+    leave_queue(id);
     if (const auto own = held_up_.find(id); own != held_up_.end()) {
         for (const std::string& other : own->second.after) {
             followers_[other].erase(id);
@@ -118,13 +143,39 @@ WaitingLine::Settled WaitingLine::finished(const std::string& id, bool succeeded
     return settled;
 }
 
-std::string WaitingLine::take_next() {
-    if (ready_.empty()) {
-        return "";
+std::string WaitingLine::take_next(const std::function<bool(const std::string& user)>& may) {
+    for (auto turn = turns_.begin(); turn != turns_.end(); ++turn) {
+        if (may && !may(*turn)) {
+            continue;
+        }
+        const auto own = queues_.find(*turn);
+        std::string next = std::move(own->second.front());
+        own->second.pop_front();
+        ready_.erase(next);
+        if (own->second.empty()) {
+            queues_.erase(own);
+            turns_.erase(turn);
+        } else {
+            turns_.splice(turns_.end(), turns_, turn);
+        }
+        return next;
     }
-    std::string next = std::move(ready_.front());
-    ready_.pop_front();
-    return next;
+    return "";
+}
+
+std::size_t WaitingLine::ahead_of(const std::string& user) const {
+    const auto own = queues_.find(user);
+    const std::size_t mine = own == queues_.end() ? 0 : own->second.size();
+    std::size_t out = mine;
+    bool before = true;  // whose turn comes before the user's, in every round
+    for (const std::string& other : turns_) {
+        if (other == user) {
+            before = false;
+        } else {
+            out += std::min(queues_.at(other).size(), mine + (before ? 1 : 0));
+        }
+    }
+    return out;
 }
 
 }  // namespace lockstep

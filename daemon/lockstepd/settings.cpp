@@ -89,8 +89,11 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
                    "Most submissions to Slurm per second")
         ->envname("LOCKSTEP_SLURM_SUBMIT_RATE")
         ->check(CLI::Range(0.01, 1000.0));
-    app.add_option("--slurm-queue", settings.slurm_queue,
-                   "Most jobs that are in Slurm's queue at a time; the others wait in Lockstep")
+    app.add_option(
+           "--slurm-queue", settings.slurm_queue,
+           "Jobs that may be in Slurm's queue at a time; the others wait in Lockstep, their "
+           "users in turn. A user with less than a sixteenth of it there may go beyond it. "
+           "Jobs that are held or begin later do not count, up to as many a user")
         ->envname("LOCKSTEP_SLURM_QUEUE")
         ->check(CLI::Range(1, 100'000));
     app.add_flag("--slurm-gres", settings.slurm_gres,

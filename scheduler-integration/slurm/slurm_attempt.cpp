@@ -252,6 +252,8 @@ Observation in_slurm(const SlurmAttempt& attempt) {
             pending(std::move(text), phase == SlurmPhase::held || phase == SlurmPhase::blocked ||
                                          why.reason_class == ReasonClass::never);
         out.expected_start = job.estimated_start * 1000;
+        const std::string code = reason_code(job.reason);
+        out.later = code == "BeginTime" || code == "Dependency";
         return out;
     }
     if (phase == SlurmPhase::ended && !is_claimed(attempt)) {

@@ -64,9 +64,58 @@ class ControlLineTest : public ControlTest {
         return out;
     }
 
+    // A job of somebody's that waits for nothing.
+    std::string submit_as(const std::string& user) {
+        SubmitRequest request;
+        request.spec =
+            parse_spec(*parse_json(R"({"name":"t","framework":"command","command":["x"]})"))
+                .value();
+        std::string id;
+        auto run = [&]() -> Task<void> {
+            Caller caller{user, false, true};
+            SubmitRequest copy = request;
+            const auto done = co_await control_->submit(std::move(caller), std::move(copy));
+            EXPECT_TRUE(done.has_value()) << done.error().text();
+            id = done ? done->id : "";
+        };
+        wait(run());
+        return id;
+    }
+
     std::string first_;
     bool repeated_ = false;
 };
+
+TEST_F(ControlLineTest, TheJobsOfOneUserKeepNobodyElsesOut) {
+    scheduler_.seen.state = AllocationState::pending;
+    for (int i = 0; i < 4; ++i) {
+        submit_as("bob");
+    }
+    until([&] { return scheduler_.submissions == 2; }, "bob's fill the window");
+    const std::string mine = submit_as("ada");
+    until([&] { return scheduler_.last.job.value == mine; }, "ada's goes to the scheduler");
+    EXPECT_EQ(scheduler_.submissions, 3);
+    const std::string second = submit_as("ada");
+    EXPECT_EQ(show(second)["pending_reason"],
+              "waiting for its turn: 4 jobs were ahead when it came")
+        << "three with the scheduler and one of bob's two";
+    EXPECT_EQ(scheduler_.submissions, 3);
+}
+
+TEST_F(ControlLineTest, WhatIsHeldOrBeginsLaterTakesNoPlace) {
+    scheduler_.seen.state = AllocationState::pending;
+    scheduler_.seen.later = true;
+    for (int i = 0; i < 2; ++i) {
+        submit_as("ada");
+    }
+    until([&] { return scheduler_.submissions == 2; }, "the window is full");
+    submit_as("ada");
+    until([&] { return scheduler_.submissions == 3; }, "a third goes: the others are aside");
+    scheduler_.seen.later = false;
+    scheduler_.seen.held = true;
+    submit_as("ada");
+    until([&] { return scheduler_.submissions == 4; }, "held ones are aside, too");
+}
 
 TEST_F(ControlLineTest, AJobStartsOnceWhatItRunsAfterHasSucceeded) {
     TestAgent first;

@@ -27,6 +27,55 @@ TEST(WaitingLine, GivesOutInTheOrderTheyCame) {
     EXPECT_EQ(line.take_next(), "");
 }
 
+WaitingLine::Entry of(const std::string& user, const std::string& id) {
+    WaitingLine::Entry out = job(id);
+    out.user = user;
+    return out;
+}
+
+TEST(WaitingLine, UsersTakeTurns) {
+    WaitingLine line;
+    for (const char* id : {"a1", "a2", "a3"}) {
+        line.add(of("ada", id));
+    }
+    EXPECT_EQ(line.ahead_of("ada"), 3U);
+    EXPECT_EQ(line.ahead_of("bob"), 1U) << "one of the three, whoever has waited longer";
+    line.add(of("bob", "b1"));
+    EXPECT_EQ(line.ahead_of("ada"), 4U);
+    EXPECT_EQ(line.ahead_of("bob"), 3U) << "b1, and two of ada's";
+    for (const char* next : {"a1", "b1", "a2", "a3", ""}) {
+        EXPECT_EQ(line.take_next(), next);
+    }
+    EXPECT_TRUE(line.empty());
+    EXPECT_EQ(line.size(), 0U);
+}
+
+TEST(WaitingLine, WhoMayNotGoIsPassedAndKeepsTheirPlace) {
+    WaitingLine line;
+    line.add(of("ada", "a1"));
+    line.add(of("ada", "a2"));
+    line.add(of("bob", "b1"));
+    const auto not_ada = [](const std::string& user) { return user != "ada"; };
+    EXPECT_EQ(line.take_next(not_ada), "b1");
+    EXPECT_EQ(line.take_next(not_ada), "");
+    EXPECT_FALSE(line.empty());
+    EXPECT_THAT(line.finished("a1", false).ready, IsEmpty());
+    EXPECT_EQ(line.take_next(), "a2");
+    EXPECT_EQ(line.size(), 0U);
+}
+
+TEST(WaitingLine, WhatASweepLetsInTakesItsUsersTurn) {
+    WaitingLine line;
+    for (const char* id : {"s1", "s2"}) {
+        WaitingLine::Entry entry = job(id, {}, "s1", 1);
+        entry.user = "ada";
+        line.add(entry);
+    }
+    EXPECT_EQ(line.take_next(), "s1");
+    EXPECT_THAT(line.finished("s1", true).ready, ElementsAre("s2"));
+    EXPECT_EQ(line.take_next([](const std::string& user) { return user == "ada"; }), "s2");
+}
+
 TEST(WaitingLine, AJobWaitsForAllOfThoseItIsToRunAfter) {
     WaitingLine line;
     EXPECT_EQ(line.add(job("c", {"a", "b"})), "waits for a to succeed, and 1 more");

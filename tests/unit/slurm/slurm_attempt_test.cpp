@@ -271,6 +271,16 @@ TEST(SlurmAttempt, AManualOneIsHeldUntilAPersonHandsItIn) {
     EXPECT_EQ(observe(one, true, "").id, "17");
 }
 
+TEST(SlurmAttempt, WhatBeginsLaterOrAfterAnotherJobWaitsForNoNodes) {
+    SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
+    for (const auto& [reason, later] : {std::pair{"BeginTime", true}, std::pair{"Dependency", true},
+                                        std::pair{"Priority", false}}) {
+        take_rows(one, {row(17, "PENDING", reason)}, kStart + 1s, kPatience);
+        EXPECT_EQ(observe(one, true, "").later, later) << reason;
+        EXPECT_FALSE(observe(one, true, "").held) << reason;
+    }
+}
+
 TEST(SlurmAttempt, AnUnknownWordNeverEndsAJob) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     take_rows(one, {row(17, "FROBNICATED")}, kStart + 1s, kPatience);
