@@ -4,6 +4,7 @@
 
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/event_bus.hpp"
+#include "daemon/control/user_quotas.hpp"
 #include "daemon/store/store.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "daemon/telemetry/gpu_table.hpp"
@@ -12,6 +13,7 @@
 #include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/clock.hpp"
+#include "job/base/limits.hpp"
 #include "scheduler-integration/scheduler.hpp"
 
 #include <chrono>
@@ -31,7 +33,8 @@ struct ControlSettings {
     // Ranks whose node the scheduler calls failed, and that are heard, go on; false: they are
     // ended.
     bool keep_on_node_fail = true;
-    std::size_t window = 64;                   // attempts handed to the scheduler at a time
+    std::size_t window = 64;  // attempts handed to the scheduler at a time
+    UserQuotas::Caps of_user{limits::kUserJobs, limits::kUserSubmissions};
     std::int64_t history_mb = 10'240;          // chunks of history on disk; the oldest go beyond it
     std::size_t max_series_per_job = 300'000;  // of ranks, in /metrics
     std::int64_t history_days = 30;            // 0 = whatever their age

@@ -57,6 +57,7 @@ ControlService::ActorPtr ControlService::make_actor(Job job) {
     const std::string id = job.id.value;
     auto actor = std::make_shared<JobActor>(context_, hooks(), std::move(job));
     jobs_[id] = actor;
+    quotas_.begun(actor->job().user);
     return actor;
 }
 
@@ -157,6 +158,7 @@ void ControlService::on_finished(JobActor& actor) {
         }
     }
     jobs_.erase(job.id.value);
+    quotas_.ended(job.user);
     window_.leave(job.id.value);
     move_on(job.id.value, job.state == JobState::succeeded);
     net::post(context_.io, [this] { admit_next(); });

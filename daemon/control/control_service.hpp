@@ -9,6 +9,7 @@
 #include "daemon/control/ingest.hpp"
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/retention.hpp"
+#include "daemon/control/user_quotas.hpp"
 #include "daemon/control/waiting_line.hpp"
 #include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/rendezvous_metrics.hpp"
@@ -199,7 +200,8 @@ class ControlService final : public Control, public AgentGate {
         std::chrono::steady_clock::time_point at;
     };
     std::deque<Left> left_;
-    std::map<std::string, After> loaded_after_;                // of these, those with `after`
+    std::map<std::string, After> loaded_after_;  // of these, those with `after`
+    UserQuotas quotas_;
     HandOverWindow window_;                                    // those with the scheduler
     std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)
     std::unordered_map<std::string, Finished> finished_;       // newest used first in ages_

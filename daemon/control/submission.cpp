@@ -250,6 +250,12 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
             co_return fail(good.error());
         }
     }
+    const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
+    auto hold =
+        quotas_.take(caller.user, count, context_.settings.of_user, context_.clock.steady());
+    if (!hold) {
+        co_return fail(std::move(hold.error()));
+    }
     auto events = make_jobs(caller, request);
     if (!events) {
         co_return fail(events.error());
@@ -304,6 +310,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         out.job_json = *earlier;
         co_return out;
     }
+    hold->keep();
     submitted_total_ += jobs.size();
     std::vector<ActorPtr> actors;
     for (Job& job : jobs) {

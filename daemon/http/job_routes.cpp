@@ -82,6 +82,9 @@ int submit_status(const Error& error) {
     if (error.code == Errc::conflict && error.message.starts_with("render")) {
         return 412;
     }
+    if (error.code == Errc::exhausted && error.retry_after_s > 0) {
+        return 429;
+    }
     if (error.code == Errc::exhausted) {
         return error.message.starts_with("limit") ? 503 : 507;
     }
@@ -349,7 +352,7 @@ void add_submit_routes(Router& router, const RouteContext& context) {
     route.request_schema = "JobSpec";
     route.response_schema = "Job";
     route.success = 201;
-    route.failures = {409, 412, 422, 503, 507};
+    route.failures = {409, 412, 422, 429, 503, 507};
     router.add(std::move(route));
 
     route = Route{};

@@ -98,8 +98,12 @@ HttpResponse problem(const Error& error, int status) {
         log::error("request failed", {{"error", error.text()}});
         detail = "see the daemon's log";
     }
-    return document("urn:lockstep:problem:" + std::string{to_string(error.code)},
-                    title_of(error.code), status, detail, error.fields);
+    HttpResponse response = document("urn:lockstep:problem:" + std::string{to_string(error.code)},
+                                     title_of(error.code), status, detail, error.fields);
+    if (error.retry_after_s > 0 && status == 429) {
+        response.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
+    }
+    return response;
 }
 
 HttpResponse protocol_problem(int status, std::string_view detail) {

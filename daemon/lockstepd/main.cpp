@@ -96,6 +96,8 @@ class Daemon {
         control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
         control.doubtful_ends_recover = settings_.on_external_cancel == "resubmit";
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
+        control.of_user = {static_cast<std::size_t>(settings_.user_jobs),
+                           static_cast<std::size_t>(settings_.user_submissions)};
         if (settings_.scheduler != "local") {
             control.window = static_cast<std::size_t>(settings_.slurm_queue);
         }

@@ -136,6 +136,20 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
         ->check(CLI::Range(0.1, 600.0));
 }
 
+void declare_users(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--user-jobs", settings.user_jobs,
+                   "Unfinished jobs that one user may have; one more is answered with 429. 0: as "
+                   "many as all have together")
+        ->envname("LOCKSTEP_USER_JOBS")
+        ->check(CLI::Range(0, 100'000));
+    app.add_option("--user-submissions", settings.user_submissions,
+                   "Jobs that one user may submit a minute, and as many at once; a job of a sweep "
+                   "counts as one, and a larger sweep is made up for before the next job. Beyond "
+                   "it: 429 with Retry-After. 0: any number")
+        ->envname("LOCKSTEP_USER_SUBMISSIONS")
+        ->check(CLI::Range(0, 10'000'000));
+}
+
 }  // namespace
 
 namespace {
@@ -197,6 +211,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_SCHEDULER")
         ->check(CLI::IsMember({"local", "slurm", "slurmrestd"}));
     declare_slurm(app, settings);
+    declare_users(app, settings);
     app.add_option("--history-mb", settings.history_mb,
                    "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
                    "that are over first")

@@ -2,6 +2,8 @@
 // main, then passed as values. An unknown key stops the start.
 #pragma once
 
+#include "job/base/limits.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
@@ -41,13 +43,16 @@ struct DaemonSettings {
     std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s
     double slurm_submit_rate = 20;              // submissions per second
     std::int32_t slurm_queue = 1000;            // attempts handed to Slurm at a time
-    std::int64_t history_mb = 10'240;           // chunks of telemetry on disk
-    std::int64_t history_days = 30;             // 0 = whatever their age
-    std::int64_t keep_days = 0;                 // jobs that are over; 0 = for ever
-    bool slurm_gres = false;                    // --gres=gpu:N instead of --gpus-per-node
-    std::int32_t local_cores = 0;               // 0 = as the machine has
-    std::int64_t local_memory_mb = 0;           // 0 = as the machine has
-    std::int32_t local_gpus = -1;               // -1 = as the machine has
+    std::int32_t user_jobs = static_cast<std::int32_t>(limits::kUserJobs);  // unfinished; 0 = any
+    std::int32_t user_submissions =
+        static_cast<std::int32_t>(limits::kUserSubmissions);  // a minute
+    std::int64_t history_mb = 10'240;                         // chunks of telemetry on disk
+    std::int64_t history_days = 30;                           // 0 = whatever their age
+    std::int64_t keep_days = 0;                               // jobs that are over; 0 = for ever
+    bool slurm_gres = false;           // --gres=gpu:N instead of --gpus-per-node
+    std::int32_t local_cores = 0;      // 0 = as the machine has
+    std::int64_t local_memory_mb = 0;  // 0 = as the machine has
+    std::int32_t local_gpus = -1;      // -1 = as the machine has
 
     // After an attempt's end, until what Slurm still has of it is cancelled.
     std::int64_t slurm_leave_seconds = 60;

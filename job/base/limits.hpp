@@ -88,6 +88,9 @@ inline constexpr std::int64_t kTimeLimitSeconds = 3'650 * 86'400LL;  // ten year
 inline constexpr std::size_t kPageDefault = 50;
 inline constexpr std::size_t kPage = 1000;           // items in one answer
 inline constexpr std::size_t kActiveJobs = 100'000;  // not finished; 3.3 KiB each (measured)
+inline constexpr std::size_t kUserJobs = 10'000;     // of these, of one user: --user-jobs
+// Of one user a minute, and at once: --user-submissions. Ten times what a shell's loop does.
+inline constexpr std::size_t kUserSubmissions = 6'000;
 inline constexpr std::size_t kFinishedJobsCached = 1024;
 inline constexpr std::size_t kRecentPoints = 4096;    // raw points per rank and metric in memory
 inline constexpr std::size_t kSeriesJobsCached = 64;  // finished jobs whose series stay in memory

@@ -5,6 +5,7 @@
 
 #include <tl/expected.hpp>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,6 +44,8 @@ struct Error {
     Errc code = Errc::internal;
     std::string message;
     std::vector<FieldError> fields{};
+    // Of exhausted: in how many seconds the same may work; 0 = nobody knows.
+    std::int32_t retry_after_s = 0;
 
     Error(Errc c, std::string text) : code(c), message(std::move(text)) {}
     Error(Errc c, std::string text, std::vector<FieldError> f)

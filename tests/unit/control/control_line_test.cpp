@@ -102,6 +102,48 @@ TEST_F(ControlLineTest, TheJobsOfOneUserKeepNobodyElsesOut) {
     EXPECT_EQ(scheduler_.submissions, 3);
 }
 
+TEST_F(ControlLineTest, AUserHasSoManyUnfinishedJobsAlsoAfterARestart) {
+    context_->settings.of_user = {2, 0};
+    const std::string first = submit_as("ada");
+    submit_as("ada");
+    for (int i = 0; i < 2; ++i) {
+        const auto refused = submit();
+        ASSERT_FALSE(refused);
+        EXPECT_EQ(refused.error().code, Errc::exhausted);
+        EXPECT_THAT(refused.error().message, HasSubstr("a user may have 2 unfinished jobs"));
+        EXPECT_GT(refused.error().retry_after_s, 0);
+        submit_as("bob" + std::to_string(i));
+        shut_down();
+        boot();
+        context_->settings.of_user = {2, 0};
+    }
+    cancel(first);
+    until([&] { return state(first) == "cancelled"; }, "cancelled");
+    EXPECT_TRUE(submit());
+}
+
+TEST_F(ControlLineTest, ASubmissionThatIsRefusedOrRepeatedCountsForNothing) {
+    context_->settings.of_user = {0, 3};
+    for (int i = 0; i < 5; ++i) {
+        EXPECT_FALSE(submit("", "body", R"(,"gpus_per_node":1)"));
+    }
+    const auto first = submit("key");
+    ASSERT_TRUE(first);
+    for (int i = 0; i < 5; ++i) {
+        const auto again = submit("key");
+        ASSERT_TRUE(again) << again.error().text();
+        EXPECT_EQ(again->id, first->id);
+    }
+    EXPECT_TRUE(submit());
+    EXPECT_TRUE(submit());
+    const auto refused = submit();
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("3 jobs a minute"));
+    EXPECT_EQ(refused.error().retry_after_s, 20);
+    clock_.advance(std::chrono::seconds{20});
+    EXPECT_TRUE(submit());
+}
+
 TEST_F(ControlLineTest, WhatIsHeldOrBeginsLaterTakesNoPlace) {
     scheduler_.seen.state = AllocationState::pending;
     scheduler_.seen.later = true;

@@ -1,0 +1,54 @@
+// Submissions of one user that are too many, and sweeps that are taken up in slices.
+#include "daemon/http/routes.hpp"
+#include "daemon/http/token_table.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/unit/http/fake_control.hpp"
+#include "tests/unit/http/server_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+class SubmitRoutesTest : public testing::Test {
+  protected:
+    SubmitRoutesTest() : context_{io_, control_, metrics_, tokens_} {
+        add_job_routes(router_, context_);
+        server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
+                                               Surface::all, &io_);
+    }
+    ~SubmitRoutesTest() override {
+        store_.stop();  // it keeps the server's thread at work
+    }
+    ClientResponse post(const std::string& path, const std::string& body) {
+        auto response = server_->call("POST", path, "user-token", body);
+        EXPECT_TRUE(response) << path;
+        return response ? *response : ClientResponse{};
+    }
+
+    const test::TemporaryFolder folder_;
+    net::io_context io_{1};
+    FakeControl control_;
+    telemetry::DaemonMetrics metrics_;
+    Store store_{io_, std::move(Database::open(folder_ / "db").value()), Store::Hooks{}};
+    SystemClock clock_;
+    TaskGroup tasks_{io_};
+    TokenTable tokens_{store_, clock_, tasks_, {}};
+    RouteContext context_;
+    Router router_;
+    std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(SubmitRoutesTest, TooManyOfOneUserIs429WithWhenToTryAgain) {
+    Error full{Errc::exhausted, "limit: a user may submit 60 jobs a minute"};
+    full.retry_after_s = 17;
+    control_.submit_error = full;
+    const auto response = post("/v1/jobs", R"({"name":"a","framework":"command","command":["x"]})");
+    EXPECT_EQ(response.status, 429);
+    EXPECT_EQ(response.header("Retry-After"), "17");
+    EXPECT_EQ(response.header("Content-Type"), "application/problem+json");
+    EXPECT_NE(response.body.find("60 jobs a minute"), std::string::npos) << response.body;
+}
+
+}  // namespace
+}  // namespace lockstep
