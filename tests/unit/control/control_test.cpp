@@ -31,6 +31,30 @@ TEST_F(ControlTest, AJobGoesThroughItsLifeAndItsTelemetryIsKept) {
     EXPECT_NE(series.find("[1,1.0,1.0,1.0],[2,0.5,0.5,0.5]"), std::string::npos) << series;
 }
 
+// It was read with all that had happened to the job, which may be hundreds of megabytes.
+TEST_F(ControlTest, TheSpecificationOfAJobThatIsOverIsThatOfItsSubmission) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    std::vector<std::string> answers;
+    const auto ask = [&](Caller caller) {
+        auto run = [&]() -> Task<void> {
+            const auto spec = co_await control_->spec(caller, id);
+            answers.push_back(spec ? *spec : spec.error().message);
+        };
+        wait(run());
+    };
+    ask(ada_);
+    first.say(exit(1, 0, 0));
+    second.say(exit(1, 1, 0));
+    until([&] { return state(id) == "succeeded"; }, "succeeded");
+    ask(ada_);
+    EXPECT_EQ(answers[0], answers[1]);
+    EXPECT_EQ((*parse_json(answers[1]))["name"], "t");
+    ask(Caller{"bob", false, true});
+    EXPECT_EQ(answers[2], "no job " + id);
+}
+
 TEST_F(ControlTest, TheFirstFailureStopsTheOthersAndIsTheCause) {
     TestAgent first;
     TestAgent second;
