@@ -251,6 +251,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
                   const wire::CanSave& answer);
     void save_asked(Draft& draft, const std::shared_ptr<AgentLink>& link,
                     const wire::SaveAsked& asked);
+    void tell_checkpoint(Draft& draft, bool last);
     void ask_who_can_save(const Job& job, SaveInput& input);
     void order_save(Draft& draft, const std::string& by);
     void look_at_saving(Draft& draft);
@@ -383,6 +384,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     };
     std::optional<Saving> saving_;
     std::int32_t saving_round_ = 0;
+    std::optional<event::CheckpointSaved> checkpoint_;  // the newest that was heard of
     std::int32_t time_limit_told_ = 0;  // the generation whose end in time is among the events
     std::int32_t deaf_told_ = 0;        // of it, events that name a rank
     bool was_paused_ = false;           // the scheduler had suspended it when it was last asked

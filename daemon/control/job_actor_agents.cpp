@@ -364,7 +364,15 @@ void JobActor::fault(Draft& draft, const std::shared_ptr<AgentLink>& link,
         seen.slot = link->node_rank;  // its agent says so itself: a rank there cannot be ended
     }
     const std::int32_t slot = seen.slot;
-    if (add(draft, std::move(seen)) && slot >= 0) {
+    // The first ends the generation, or the attempt; a node is lost once.
+    const Attempt& attempt = *draft.job().attempt();
+    const Generation* live = draft.job().live_generation();
+    const bool of_live = live != nullptr && live->number == seen.generation;
+    const bool ends_attempt =
+        !of_live && !attempt.fault && (seen.generation == 0 || attempt.generations.empty());
+    const bool too_many = slot < 0 && !ends_attempt &&
+                          (of_live ? live->faults : attempt.stray_faults) >= limits::kFaultEvents;
+    if (!too_many && add(draft, std::move(seen)) && slot >= 0) {
         give_up(draft, slot);
     }
     draft.heard.emplace_back(link, fault.event);
@@ -398,13 +406,14 @@ void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
 
 void JobActor::checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                           const wire::CheckpointSaved& saved) {
-    if (saved.step > draft.job().checkpoint_step && current(*link, saved.generation)) {
-        event::CheckpointSaved out;
-        out.attempt = draft.job().attempt()->number;
-        out.generation = saved.generation;
-        out.step = saved.step;
-        out.path = printable(saved.path).substr(0, limits::kPathBytes);
-        add(draft, std::move(out));
+    if (saved.step > draft.job().checkpoint_step && current(*link, saved.generation) &&
+        (!checkpoint_ || saved.step >= checkpoint_->step)) {
+        checkpoint_.emplace();
+        checkpoint_->attempt = draft.job().attempt()->number;
+        checkpoint_->generation = saved.generation;
+        checkpoint_->step = saved.step;
+        checkpoint_->path = printable(saved.path).substr(0, limits::kPathBytes);
+        tell_checkpoint(draft, false);
     }
     draft.heard.emplace_back(link, saved.event);
 }

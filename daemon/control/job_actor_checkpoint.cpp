@@ -7,6 +7,7 @@
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace lockstep {
@@ -128,6 +129,25 @@ void JobActor::order_save(Draft& draft, const std::string& by) {
             link->send(wire::Save{generation});
         }
     });
+}
+
+// The newest checkpoint becomes an event: at once, or, of a generation that has many, once in a
+// while and with its end (`last`). Ranks find theirs by themselves; what a crash of the daemon may
+// cost is what is said of the last minute's.
+void JobActor::tell_checkpoint(Draft& draft, bool last) {
+    const Generation* live = draft.job().live_generation();
+    if (!checkpoint_ || live == nullptr || checkpoint_->generation != live->number ||
+        checkpoint_->attempt != draft.job().attempt()->number ||
+        checkpoint_->step <= draft.job().checkpoint_step) {
+        return;
+    }
+    const std::chrono::milliseconds since{context_.clock.wall() - draft.job().checkpoint_at};
+    const bool now = last || live->checkpoints < limits::kCheckpointEvents ||
+                     since >= limits::kCheckpointPause || since < std::chrono::milliseconds{0};
+    if (now) {
+        event::CheckpointSaved saved = *checkpoint_;
+        add(draft, std::move(saved));
+    }
 }
 
 void JobActor::save_asked(Draft& draft, const std::shared_ptr<AgentLink>& link,

@@ -267,6 +267,7 @@ Task<void> JobActor::look_at_allocation() {
     if (look && job_.state == JobState::restarting) {
         expect_end_if_left();
     }
+    tell_checkpoint(next, false);
     look_at_preflight(next);
     form_generation(next);
     if (!paused) {

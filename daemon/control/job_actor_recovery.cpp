@@ -154,6 +154,7 @@ bool JobActor::add_generation_end(Draft& draft, const Cause& cause) {
         return false;
     }
     look_for_anomalies(draft, true);
+    tell_checkpoint(draft, true);
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;
     ended.generation = live->number;

@@ -230,8 +230,14 @@ inline constexpr auto kPairPatience = std::chrono::seconds{25};
 inline constexpr std::size_t kPreflightEvents = 64;  // of an attempt: the job is copied with them
 inline constexpr std::size_t kJobWarnings = 64;      // of a job; each text once
 inline constexpr std::size_t kWarningBytes = 1024;   // of one of them, from an agent
-inline constexpr std::int32_t kRefusalEvents = 16;   // of an attempt
-inline constexpr std::int32_t kAnomalyEvents = 8;    // of a generation and kind
+// Of a generation, as they come; then only the newest, once in so long and at the end: a script may
+// write one at each step.
+inline constexpr std::int32_t kCheckpointEvents = 256;
+inline constexpr auto kCheckpointPause = std::chrono::seconds{60};
+// That agents tell of a generation, and of an attempt beside them: the first one ends it.
+inline constexpr std::int32_t kFaultEvents = 64;
+inline constexpr std::int32_t kRefusalEvents = 16;                 // of an attempt
+inline constexpr std::int32_t kAnomalyEvents = 8;                  // of a generation and kind
 inline constexpr auto kOrphanPatience = std::chrono::minutes{30};  // finished agent, no daemon
 inline constexpr std::int32_t kLocalNodes = 64;                    // simulated nodes on one machine
 

@@ -268,9 +268,12 @@ struct Applier {
         Generation* live =
             current->generations.empty() ? nullptr : generation(e.attempt, e.generation);
         if (live != nullptr && (e.slot < 0 || live->node_rank_of(e.slot) >= 0)) {
+            ++live->faults;
             note_failure(*live, cause, e.at, FailureKind::own, event.time);
-        } else if (e.slot < 0 && (e.generation == 0 || current->generations.empty()) &&
-                   !current->fault) {
+            return {};
+        }
+        current->stray_faults += e.slot < 0 ? 1 : 0;
+        if (e.slot < 0 && (e.generation == 0 || current->generations.empty()) && !current->fault) {
             current->fault = cause;
         }
         return {};
@@ -305,9 +308,11 @@ struct Applier {
         return generation(e.attempt, e.generation) == nullptr ? stale("generation") : Status{};
     }
     Status operator()(const event::CheckpointSaved& e) const {
-        if (generation(e.attempt, e.generation) == nullptr) {
+        Generation* current = generation(e.attempt, e.generation);
+        if (current == nullptr) {
             return stale("generation");
         }
+        ++current->checkpoints;
         if (e.step >= job.checkpoint_step) {
             job.checkpoint_step = e.step;
             job.checkpoint_path = e.path;

@@ -49,6 +49,8 @@ struct Generation {
     FailureKind first_failure_kind = FailureKind::own;
     UnixMillis failure_heard_at = 0;  // the first of any, the daemon's clock
     std::int32_t looks = 0;           // evidence that was taken of it
+    std::int32_t checkpoints = 0;     // that are among the events
+    std::int32_t faults = 0;          // likewise
     // It hangs, as far as anybody knows: the event that says so, until the one that it is over.
     std::optional<event::AnomalySeen> hang;
     Cause cause;
@@ -89,6 +91,7 @@ struct Attempt {
     std::vector<PreflightFinding> preflight;  // at most limits::kPreflightEvents
     bool preflight_passed = false;            // only said if nothing but the pre-flight was wanted
     std::optional<Cause> fault;               // of the attempt, outside any generation
+    std::int32_t stray_faults = 0;            // that ended no generation and cost no node
     Cause cause;
 
     void take_preflight(const event::PreflightSeen& seen);

@@ -39,13 +39,14 @@ class CheckpointTest : public ControlTest {
     std::size_t signals() const {
         return agents_[0].peer->count<wire::Save>() + agents_[1].peer->count<wire::Save>();
     }
-    std::vector<Json> requests() {
+    std::vector<Json> requests() { return events_of_kind("checkpoint_requested"); }
+    std::vector<Json> events_of_kind(const std::string& kind) {
         std::vector<Json> out;
         auto run = [&]() -> Task<void> {
             const auto text = co_await control_->events(ada_, id_, first_events(1000));
             const Json page = text ? *parse_json(*text) : Json::object();
             for (const Json& event : page["items"]) {
-                if (event["kind"] == "checkpoint_requested") {
+                if (event["kind"] == kind) {
                     out.push_back(event);
                 }
             }
@@ -54,10 +55,79 @@ class CheckpointTest : public ControlTest {
         return out;
     }
 
+    void saved(std::int64_t step) {
+        wire::CheckpointSaved message;
+        message.event = ++events_;
+        message.generation = 1;
+        message.step = step;
+        message.path = "step-" + std::to_string(step);
+        agents_[0].say(message);
+    }
+    // Until the daemon has heard what the first node has said so far.
+    void heard() {
+        until(
+            [&] {
+                return agents_[0].peer->last<wire::Ack>() != nullptr &&
+                       agents_[0].peer->last<wire::Ack>()->event == events_;
+            },
+            "ACK");
+    }
+
     std::array<TestAgent, 2> agents_;
     std::string id_;
+    std::uint64_t events_ = 0;
     std::optional<Status> answer_;
 };
+
+TEST_F(CheckpointTest, OfACheckpointAtEachStepTheNewestIsKnownAndTheEventsAreFew) {
+    start();
+    constexpr std::int64_t kMany = limits::kCheckpointEvents;
+    for (std::int64_t step = 1; step <= kMany + 100; ++step) {
+        saved(step);
+    }
+    heard();
+    EXPECT_EQ(events_of_kind("checkpoint_saved").size(), static_cast<std::size_t>(kMany));
+    EXPECT_EQ(show(id_)["checkpoint_step"], kMany);
+    // One more in a while, and it is the newest.
+    clock_.advance(limits::kCheckpointPause);
+    agents_[1].say(wire::Beat{});
+    saved(kMany + 101);
+    heard();
+    ASSERT_EQ(events_of_kind("checkpoint_saved").size(), static_cast<std::size_t>(kMany + 1));
+    EXPECT_EQ(show(id_)["checkpoint_step"], kMany + 101);
+    saved(kMany + 102);
+    saved(kMany + 103);
+    heard();
+    EXPECT_EQ(show(id_)["checkpoint_step"], kMany + 101);
+    // And with the end of the generation, whatever the time.
+    agents_[0].say(exit(++events_, 0, 0));
+    agents_[1].say(exit(1, 1, 0));
+    until([&] { return state(id_) == "succeeded"; }, "succeeded");
+    EXPECT_EQ(show(id_)["checkpoint_step"], kMany + 103);
+    EXPECT_EQ(show(id_)["checkpoint_path"], "step-" + std::to_string(kMany + 103));
+    EXPECT_EQ(events_of_kind("checkpoint_saved").size(), static_cast<std::size_t>(kMany + 2));
+}
+
+TEST_F(CheckpointTest, FaultsThatANodeRepeatsAreWrittenDownSoOften) {
+    start();
+    for (int i = 0; i < 3 * limits::kFaultEvents; ++i) {
+        wire::Fault fault;
+        fault.event = ++events_;
+        fault.generation = i < 2 * limits::kFaultEvents ? 1 : 7;
+        fault.rank = 0;
+        fault.cause_class = "user_error";
+        fault.message = "fault " + std::to_string(i);
+        agents_[0].say(fault);
+    }
+    heard();
+    EXPECT_EQ(events_of_kind("fault").size(), static_cast<std::size_t>(2 * limits::kFaultEvents))
+        << "of the generation, and of none that there is";
+    until([&] { return agents_[0].peer->last<wire::Stop>() != nullptr; }, "STOP");
+    agents_[0].say(exit(++events_, 0, 1));
+    agents_[1].say(exit(1, 1, 1));
+    until([&] { return state(id_) == "failed"; }, "failed");
+    EXPECT_EQ(show(id_)["cause"]["message"], "fault 0");
+}
 
 TEST_F(CheckpointTest, TheSignalIsOrderedOnceEveryNodeHasSaidThatItsRanksCatchIt) {
     start();

@@ -566,6 +566,7 @@ TEST(Job, AnOlderCheckpointDoesNotReplaceANewerOne) {
     EXPECT_EQ(h.job.checkpoint_path, "twenty, again");
     h.must(event::CheckpointSaved{1, 1, 30, "thirty"});
     EXPECT_EQ(h.job.checkpoint_step, 30);
+    EXPECT_EQ(h.job.generation()->checkpoints, 4);
 }
 
 }  // namespace
