@@ -36,6 +36,9 @@ class AgentSession {
     // A complete message of at most limits::kAgentFrameBytes; the bytes are only good for the call.
     virtual void on_text(std::string_view bytes) = 0;
     virtual void on_binary(std::string_view bytes) = 0;
+    // Whether the agent has said who it is. Until then its messages are small
+    // (limits::kHelloBytes), and it is not waited for long.
+    virtual bool introduced() const { return true; }
     // Exactly once, the last call; also when the upgrade itself fails.
     virtual void on_closed() = 0;
 };

@@ -121,6 +121,7 @@ void AgentLink::on_binary(std::string_view bytes) {
 
 void AgentLink::on_closed() {
     open_ = false;
+    place.reset();
     actor_->post(AgentGoneInput{shared_from_this()});
 }
 

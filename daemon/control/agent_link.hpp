@@ -30,6 +30,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     void on_text(std::string_view bytes) override;
     void on_binary(std::string_view bytes) override;
     void on_closed() override;
+    bool introduced() const override { return node_rank >= 0; }
 
     void send(const wire::DaemonMessage& message);
     // The same, encoded already.
@@ -59,6 +60,9 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     std::optional<std::chrono::steady_clock::time_point> abort_sent;
     bool hello_pending = false;  // HELLO is being made durable
     bool accepted = false;       // HELLO is durable: this is the node's agent
+    // Among the connections of its ticket that are not accepted; nullptr: not one of them (any
+    // more).
+    std::shared_ptr<void> place;
     std::uint64_t dropped_rows = 0;
     // The node's clock minus the daemon's, as the agent measures it all the time (BEAT, CLOCK):
     // what is to be subtracted from a time of that node before it is compared with another's.

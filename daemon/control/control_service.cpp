@@ -515,14 +515,38 @@ Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ti
         return fail(stopping_ ? Errc::unavailable : Errc::denied,
                     stopping_ ? "the daemon is stopping" : "no live attempt has this ticket");
     }
+    const ActorPtr& actor = found->second.first;
+    const auto nodes = static_cast<std::size_t>(actor->job().spec.resources.allocated_nodes());
+    auto place = place_of_caller(ticket_sha256, nodes + limits::kCallersBeyondNodes);
+    if (place == nullptr) {
+        return fail(Errc::exhausted, "too many agents of this attempt are calling in");
+    }
     const auto on_batch = [this](std::shared_ptr<AgentLink> link, Batch batch, std::string bytes) {
         ingest_.add(std::move(link), std::move(batch), std::move(bytes));
     };
     const auto on_gpus = [this](std::shared_ptr<AgentLink> link, const GpuBatch& look) {
         ingest_.add(std::move(link), look);
     };
-    return std::make_shared<AgentLink>(found->second.first, found->second.second, std::move(peer),
-                                       std::move(remote), on_batch, on_gpus);
+    auto link = std::make_shared<AgentLink>(actor, found->second.second, std::move(peer),
+                                            std::move(remote), on_batch, on_gpus);
+    link->place = std::move(place);
+    return link;
+}
+
+std::shared_ptr<void> ControlService::place_of_caller(const std::string& ticket_sha256,
+                                                      std::size_t most) {
+    std::size_t& count = (*callers_)[ticket_sha256];
+    if (count >= most) {
+        return nullptr;
+    }
+    ++count;
+    const auto leave = [callers = callers_, ticket_sha256](void*) {
+        const auto at = callers->find(ticket_sha256);
+        if (--at->second == 0) {
+            callers->erase(at);
+        }
+    };
+    return std::shared_ptr<void>{callers_.get(), leave};
 }
 
 }  // namespace lockstep

@@ -160,6 +160,8 @@ class ControlService final : public Control, public AgentGate {
     void publish_steps(const std::string& id);
     Task<Status> restore(JobId id);
 
+    // Until it is let go; nullptr: there are `most`.
+    std::shared_ptr<void> place_of_caller(const std::string& ticket_sha256, std::size_t most);
     ActorPtr find(std::string_view id) const;
     std::shared_ptr<const std::string> with_what_is_left(
         const std::string& id, std::shared_ptr<const std::string> view) const;
@@ -190,6 +192,9 @@ class ControlService final : public Control, public AgentGate {
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt
+    // By the same hash: connections whose HELLO is not accepted. They may end after this has gone.
+    using Callers = std::unordered_map<std::string, std::size_t>;
+    std::shared_ptr<Callers> callers_ = std::make_shared<Callers>();
     // Tickets of jobs that are over, oldest first: their agents may still be on their way out.
     std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> retired_;
     WaitingLine line_;                 // accepted

@@ -282,6 +282,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         gone_.erase(link->node_rank);
         refused_.erase(link->node_rank);
         link->accepted = true;
+        link->place.reset();
         unheard_.erase(link->node_rank);
         rendezvous_.connected(link->node_rank);
         expect_facts(*link, capable);

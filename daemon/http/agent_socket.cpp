@@ -19,8 +19,9 @@ bool would_block(const ErrorCode& ec) {
 
 AgentSocket::AgentSocket(HttpServer& server)
     : server_(server),
-      frames_(limits::kAgentFrameBytes),
-      quiet_since_(std::chrono::steady_clock::now()) {}
+      frames_(limits::kHelloBytes),
+      quiet_since_(std::chrono::steady_clock::now()),
+      began_(quiet_since_) {}
 
 AgentSocket::~AgentSocket() = default;
 
@@ -85,6 +86,11 @@ void AgentSocket::look(std::chrono::steady_clock::time_point now) {
     const auto silence = server_.limits().agent_silence;
     if (closing_) {
         if (open_ && now - quiet_since_ >= server_.limits().agent_farewell) {
+            abort();
+        }
+    } else if (open_ && !introduced_ && now - began_ >= server_.limits().hello_timeout) {
+        // Once more, for the same reason as below: what it said may not have been read yet.
+        if (std::exchange(late_, true)) {
             abort();
         }
     } else if (std::exchange(heard_, false)) {
@@ -167,10 +173,18 @@ void AgentSocket::write_next() {
     }
 }
 
+void AgentSocket::look_who(const AgentSession& session) {
+    if (!introduced_ && session.introduced()) {
+        introduced_ = true;
+        frames_.allow(limits::kAgentFrameBytes);
+    }
+}
+
 bool AgentSocket::take(std::span<char> bytes, AgentSession& session) {
     heard_ = true;
     frames_.feed(bytes);
     while (!ended_) {
+        look_who(session);
         using Kind = ws::FrameReader::Kind;
         const ws::FrameReader::Event event = frames_.next();
         switch (event.kind) {

@@ -57,6 +57,8 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
     Task<void> read_all(AgentSession& session, std::string received);
     // Every whole frame of what came; false: the connection is over.
     bool take(std::span<char> bytes, AgentSession& session);
+    // Large messages are read once the agent has said who it is.
+    void look_who(const AgentSession& session);
 
     HttpServer& server_;
     std::optional<NetStream> stream_;
@@ -74,6 +76,9 @@ class AgentSocket final : public AgentPeer, public std::enable_shared_from_this<
     bool ended_ = false;
     bool heard_ = true;   // since the last look
     bool asked_ = false;  // PING was sent since it was heard
+    bool introduced_ = false;
+    bool late_ = false;  // not introduced in time, at the last look
+    std::chrono::steady_clock::time_point began_;
 };
 
 }  // namespace lockstep

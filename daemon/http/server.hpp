@@ -54,6 +54,8 @@ struct HttpLimits {
     // Control calls an agent silent long before (limits::kAgentSilence); this only frees the
     // descriptor.
     std::chrono::milliseconds agent_silence{20'000};
+    // How long an agent may take to say HELLO.
+    std::chrono::milliseconds hello_timeout = limits::kHelloPatience;
     // How long CLOSE may go unanswered.
     std::chrono::milliseconds agent_farewell{5'000};
 };

@@ -51,6 +51,8 @@ class FrameReader {
     };
     // `most`: bytes of a message, all its fragments together.
     explicit FrameReader(std::size_t most) : most_(most) {}
+    // From the next frame on; not less than it was.
+    void allow(std::size_t most) { most_ = most; }
 
     // What came, to be unmasked where it lies: it must stay until next() has said none, which keeps
     // a copy of a frame that has not come whole.

@@ -115,6 +115,13 @@ inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting fo
 
 // --- agents and ranks ------------------------------------------------------------------------
 inline constexpr std::size_t kAgentFrameBytes = 4U << 20U;  // one WebSocket message
+// Of one that has not said HELLO, which is < 2 KiB; for so long it is waited for, and two looks of
+// the listener more.
+inline constexpr std::size_t kHelloBytes = 64U << 10U;
+inline constexpr auto kHelloPatience = std::chrono::seconds{5};
+// Connections with an attempt's ticket whose HELLO is not accepted: its nodes, and these: agents
+// that come again before their last connection has ended.
+inline constexpr std::size_t kCallersBeyondNodes = 16;
 // Unread by one agent; TABLE of 16,384 nodes < 1 MiB.
 inline constexpr std::size_t kAgentQueueBytes = 16U << 20U;
 // Up to so many nodes every agent is told of all the others in WORLD itself: a larger world's would

@@ -73,6 +73,45 @@ TEST_F(ControlRefusalTest, WhoReplaysATicketDisturbsNobodyAndIsWrittenDownSixtee
                                                      "agent"));
 }
 
+TEST_F(ControlRefusalTest, OfOneTicketNoMoreCallInThanItHasNodesAndAFew) {
+    waiting_job();
+    std::vector<TestAgent> callers;
+    for (std::size_t i = 0; i < 2 + limits::kCallersBeyondNodes; ++i) {
+        callers.push_back(connect());
+        EXPECT_FALSE(callers.back().session->introduced());
+    }
+    const auto ticket = [this] {
+        return sha256_hex(
+            wire::decode_attempt_file(
+                read_file(std::filesystem::path{scheduler_.last.directory} / wire::kAttemptFileName,
+                          10'000)
+                    .value())
+                ->ticket);
+    }();
+    const auto one_more = [&] {
+        auto opened = control_->open(ticket, std::make_shared<TestPeer>(), "127.0.0.1");
+        const bool in = opened.has_value();
+        EXPECT_TRUE(in || opened.error().code == Errc::exhausted);
+        if (in) {
+            (*opened)->on_closed();
+        }
+        return in;
+    };
+    EXPECT_FALSE(one_more());
+    callers.front().session->on_closed();
+    EXPECT_TRUE(one_more());
+    callers.front() = connect();
+    EXPECT_FALSE(one_more());
+    // One that is accepted makes room.
+    wire::Hello hello;
+    hello.node = "n0";
+    hello.incarnation = "i0";
+    callers.back().say(hello);
+    EXPECT_TRUE(callers.back().session->introduced());
+    until([&] { return callers.back().peer->last<wire::Welcome>() != nullptr; }, "WELCOME");
+    EXPECT_TRUE(one_more());
+}
+
 TEST_F(ControlRefusalTest, TheLastWordsOfAnAgentThatNeverCameInAreTheCause) {
     const std::string id = waiting_job();
     gave_up(0,

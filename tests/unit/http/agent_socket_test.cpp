@@ -3,6 +3,7 @@
 
 #include "job/async/ws_client.hpp"
 #include "job/base/digest.hpp"
+#include "job/base/limits.hpp"
 #include "tests/unit/http/fake_control.hpp"
 #include "tests/unit/http/server_fixture.hpp"
 
@@ -120,6 +121,54 @@ TEST_F(AgentSocketTest, MessagesGoBothWaysInOrder) {
     client.close();
     EXPECT_EQ(read(client), "closed");
     EXPECT_TRUE(closed_soon());
+}
+
+// Has not said who it is before its first "hello".
+class Shy final : public AgentSession {
+  public:
+    explicit Shy(std::shared_ptr<AgentPeer> peer) : peer_(std::move(peer)) {}
+    void on_text(std::string_view bytes) override {
+        hello_ = hello_ || bytes == "hello";
+        peer_->send({false, std::to_string(bytes.size())});
+    }
+    void on_binary(std::string_view) override {}
+    bool introduced() const override { return hello_; }
+    void on_closed() override {}
+
+  private:
+    std::shared_ptr<AgentPeer> peer_;
+    bool hello_ = false;
+};
+
+TEST_F(AgentSocketTest, WhoDoesNotSayHelloIsNotWaitedFor) {
+    HttpSettings settings;
+    settings.limits.hello_timeout = 50ms;
+    settings.limits.sweep = 10ms;
+    gate_.answer = [](std::shared_ptr<AgentPeer> peer) {
+        return Result<std::shared_ptr<AgentSession>>{std::make_shared<Shy>(std::move(peer))};
+    };
+    server_ = std::make_unique<TestServer>(router_, &gate_, settings);
+    WsClient silent{io_};
+    ASSERT_TRUE(connect(silent));
+    EXPECT_EQ(read(silent), "closed");
+}
+
+TEST_F(AgentSocketTest, BeforeHelloMessagesAreSmall) {
+    gate_.answer = [](std::shared_ptr<AgentPeer> peer) {
+        return Result<std::shared_ptr<AgentSession>>{std::make_shared<Shy>(std::move(peer))};
+    };
+    WsMessage large{false, std::string(limits::kHelloBytes + 1, 'x')};
+    WsClient stranger{io_};
+    ASSERT_TRUE(connect(stranger));
+    static_cast<void>(run(stranger.write(large)));  // the answer may come before it has gone
+    EXPECT_EQ(read(stranger), "closed");
+    WsClient agent{io_};
+    ASSERT_TRUE(connect(agent));
+    WsMessage hello{false, "hello"};
+    EXPECT_TRUE(run(agent.write(hello)));
+    EXPECT_TRUE(run(agent.write(large)));
+    EXPECT_EQ(read(agent), "t:5");
+    EXPECT_EQ(read(agent), "t:" + std::to_string(limits::kHelloBytes + 1));
 }
 
 TEST_F(AgentSocketTest, WhatManyAgentsGetKeepsItsPlaceAmongTheRest) {
