@@ -162,6 +162,30 @@ bool HttpServer::charge_bodies(std::size_t bytes) {
     return true;
 }
 
+int HttpServer::begin_stream(const Principal& who) {
+    const HttpLimits& most = settings_.limits;
+    const bool admin = who.role == Role::admin;
+    const std::size_t kept = admin ? 0 : std::min(most.admin_streams, most.streams / 2);
+    if (counters_.streams + kept >= most.streams) {
+        return 503;
+    }
+    const auto own = streams_.find(who.user);
+    if (!admin && own != streams_.end() && own->second >= most.user_streams) {
+        return 429;
+    }
+    ++streams_[who.user];
+    metrics_.stream_clients.Set(static_cast<double>(++counters_.streams));
+    return 0;
+}
+
+void HttpServer::end_stream(const Principal& who) {
+    const auto found = streams_.find(who.user);
+    if (--found->second == 0) {
+        streams_.erase(found);
+    }
+    metrics_.stream_clients.Set(static_cast<double>(--counters_.streams));
+}
+
 void HttpServer::update_date() {
     const std::time_t now = std::time(nullptr);
     std::tm parts{};

@@ -18,6 +18,7 @@
 #include <array>
 #include <chrono>
 #include <list>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,8 @@ struct HttpLimits {
     std::size_t address_handshakes = limits::kHandshakesOfAddress;
     std::size_t bodies = limits::kBodiesInTransit;  // bytes
     std::size_t streams = limits::kStreams;
+    std::size_t user_streams = limits::kStreamsOfUser;
+    std::size_t admin_streams = limits::kStreamsOfAdmins;
     std::chrono::milliseconds header_timeout = limits::kHeaderTimeout;
     std::chrono::milliseconds body_timeout = limits::kBodyTimeout;
     std::chrono::milliseconds write_timeout = limits::kWriteTimeout;
@@ -135,6 +138,10 @@ class HttpServer {
     net::thread_pool& packers() { return packers_; }
     // Room for so many more bytes of bodies; false: there is none.
     bool charge_bodies(std::size_t bytes);
+    // One more stream of the caller's; 0, or the status that says of what there are too many. Each
+    // that began ends once.
+    int begin_stream(const Principal& who);
+    void end_stream(const Principal& who);
     void release_bodies(std::size_t bytes) { body_bytes_ -= bytes; }
     std::size_t body_bytes() const { return body_bytes_; }
 
@@ -167,7 +174,8 @@ class HttpServer {
     std::array<ConnectionAdmission, 3> admissions_;  // by Surface
     Handshakes handshakes_;
     net::thread_pool packers_{1};
-    std::size_t body_bytes_ = 0;  // of requests, in memory
+    std::size_t body_bytes_ = 0;                  // of requests, in memory
+    std::map<std::string, std::size_t> streams_;  // by user; none is 0
     unsigned sweeps_ = 0;
     net::steady_timer sweep_timer_;
     net::steady_timer stop_timer_;

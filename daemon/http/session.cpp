@@ -232,6 +232,7 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
     }
     std::optional<HttpResponse> found = std::move(verdict.refusal);
     if (!found) {
+        stream_caller_ = request_.principal;  // a handler that waits takes it along
         found = call_now(verdict.route->handler);
     }
     if (!found) {

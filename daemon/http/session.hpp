@@ -120,6 +120,7 @@ class Session {
     bool with_cookie_ = false;  // and it was a cookie's
     std::string out_;
     std::shared_ptr<BodyStream> stream_;
+    Principal stream_caller_;  // whose a stream is that this request may become
     std::size_t charged_ = 0;  // bytes of the body that the server counts
 };
 

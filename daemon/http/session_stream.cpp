@@ -111,11 +111,16 @@ Task<bool> Session::answer_in_pieces(HttpResponse& response, bool keep, bool hea
 
 Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response, bool head_only) {
     const std::shared_ptr<BodyStream> body = response.stream;
-    auto& streams = server_.counters().streams;
-    if (streams >= server_.limits().streams) {
+    if (const int full = server_.begin_stream(stream_caller_); full != 0) {
         body->close();
-        const HttpResponse full = problem(Error{Errc::exhausted, "too many streams are open"});
-        co_await answer(full, false, head_only);
+        Error error{Errc::exhausted, "too many streams are open"};
+        if (full == 429) {
+            error.message = "you have " + std::to_string(server_.limits().user_streams) +
+                            " streams open already: close one";
+            error.retry_after_s = 1;
+        }
+        const HttpResponse refused = problem(error, full);
+        co_await answer(refused, false, head_only);
         co_return;
     }
     const bool chunked = !request_.head.http_10;
@@ -127,10 +132,10 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
         good = co_await write_rest(kNothing, sent);
     }
     if (head_only) {
+        server_.end_stream(stream_caller_);
         body->close();
         co_return;
     }
-    server_.metrics().stream_clients.Set(static_cast<double>(++streams));
     stream_ = body;
     phase_ = Phase::streaming;
     in_size_ = 0;
@@ -165,7 +170,7 @@ Task<void> Session::stream(std::shared_ptr<Session> self, HttpResponse response,
     server_.metrics().stream_ended(server_.stopping() ? End::stopping
                                    : slow             ? End::slow
                                                       : End::client);
-    server_.metrics().stream_clients.Set(static_cast<double>(--streams));
+    server_.end_stream(stream_caller_);
     stream_.reset();
     phase_ = Phase::idle;  // the pending read keeps the session a little longer: see wind_up()
     body->close();

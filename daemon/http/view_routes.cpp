@@ -342,7 +342,7 @@ void add_rank_routes(Router& router, const RouteContext& context) {
          "each line, as in `2026-11-22T22:30:37.184Z 2 loss 0.3`; `- - ` where they are not known. "
          "Not together with follow."}};
     route.response_type = content_type::kText;
-    route.failures = {404};
+    route.failures = {404, 429, 503};
     router.add(std::move(route));
 
     route = Route{};
@@ -448,7 +448,7 @@ void add_view_routes(Router& router, const RouteContext& context) {
         {"last_event_id", "integer", "Resume after this event; the header Last-Event-ID wins."}};
     route.headers = {{"Last-Event-ID", "integer", "Resume after this event."}};
     route.response_type = content_type::kEvents;
-    route.failures = {503};
+    route.failures = {429, 503};
     router.add(std::move(route));
 }
 

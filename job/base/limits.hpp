@@ -41,7 +41,10 @@ inline constexpr auto kHandshakeTurn = std::chrono::milliseconds{500};
 inline constexpr std::size_t kBodiesInTransit = 64U << 20U;
 // Where no body belongs: a client that always sends one may send {}.
 inline constexpr std::size_t kNoBodyBytes = 2;
-inline constexpr std::size_t kStreams = 256;       // SSE and log followers: one timer each
+inline constexpr std::size_t kStreams = 256;  // SSE and log followers: one timer each
+// Of these, of one user who is no admin; a browser has one, whatever its tabs. Some are for admins.
+inline constexpr std::size_t kStreamsOfUser = 64;
+inline constexpr std::size_t kStreamsOfAdmins = 32;
 inline constexpr std::size_t kStreamQueue = 1024;  // messages one SSE client may lag behind
 // Under every proxy's idle timeout.
 inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};

@@ -171,6 +171,52 @@ TEST_F(SessionTest, StreamsOverTheCapAreRefusedAndAClientThatGoesFreesItsPlace) 
     EXPECT_EQ(open(), 0U);
 }
 
+TEST_F(SessionTest, OneUsersStreamsLeaveRoomForOthers) {
+    HttpSettings settings;
+    settings.limits.user_streams = 2;
+    start(settings);
+    const auto watch = [](RawClient& client, const std::string& token) {
+        client.send("GET /watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
+                    "\r\n\r\n");
+        return status_in(client.read_until("piece 2\n\r\n"));
+    };
+    RawClient kept{server_->port()};
+    EXPECT_EQ(watch(kept, "viewer-token"), 200);
+    {
+        RawClient second{server_->port()};
+        EXPECT_EQ(watch(second, "viewer-token"), 200);
+        const std::string refused = get("/watch", "Authorization: Bearer viewer-token\r\n");
+        EXPECT_EQ(status_in(refused), 429);
+        EXPECT_NE(refused.find("\r\nRetry-After: 1\r\n"), std::string::npos);
+        RawClient other{server_->port()};
+        EXPECT_EQ(watch(other, "user-token"), 200);
+    }
+    const auto deadline = Steady::now() + 10s;
+    const auto open = [this] {
+        return server_->on_thread([this] { return server_->server().counters().streams; });
+    };
+    while (open() != 1 && Steady::now() < deadline) {
+        std::this_thread::yield();
+    }
+    RawClient again{server_->port()};
+    EXPECT_EQ(watch(again, "viewer-token"), 200);
+}
+
+TEST_F(SessionTest, SomeStreamsAreForAdmins) {
+    HttpSettings settings;
+    settings.limits.streams = 2;
+    settings.limits.admin_streams = 1;
+    start(settings);
+    RawClient first{server_->port()};
+    first.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_EQ(status_in(first.read_until("piece 2")), 200);
+    EXPECT_EQ(status_in(get("/watch", "Authorization: Bearer viewer-token\r\n")), 503);
+    RawClient admin{server_->port()};
+    admin.send(
+        "GET /watch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin-token\r\n\r\n");
+    EXPECT_EQ(status_in(admin.read_until("piece 2")), 200);
+}
+
 TEST_F(SessionTest, AStreamIsCutWhenItsTokenEndsAndNoOther) {
     HttpSettings settings;
     settings.limits.sweep = 20ms;
