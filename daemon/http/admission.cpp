@@ -22,6 +22,7 @@ ConnectionAdmission::Place::Place(ConnectionAdmission& of, const net::ip::addres
                                   Instant now, std::function<void()> evict)
     : of_(of), key_(admission_key(remote)), since_(now), evict_(std::move(evict)) {
     ++of_.size_;
+    ++of_.addresses_[key_];
     List& list = of_.strangers_[key_];
     at_ = list.insert(list.end(), this);
 }
@@ -30,8 +31,18 @@ ConnectionAdmission::Place::~Place() {
     --of_.size_;
     if (stranger_) {
         leave_strangers();
+        leave_address();
     } else if (!evict_) {
         --of_.leaving_;
+    } else {
+        leave_address();
+    }
+}
+
+void ConnectionAdmission::Place::leave_address() {
+    const auto found = of_.addresses_.find(key_);
+    if (--found->second == 0) {
+        of_.addresses_.erase(found);
     }
 }
 
@@ -67,6 +78,7 @@ bool ConnectionAdmission::evict_oldest(const net::ip::address& key, Instant now)
         return false;
     }
     oldest.leave_strangers();
+    oldest.leave_address();
     ++leaving_;
     ++evicted_;
     const auto evict = std::exchange(oldest.evict_, nullptr);
@@ -80,7 +92,14 @@ bool ConnectionAdmission::make_room(const net::ip::address& remote, Instant now)
     if (mine != strangers_.end() && mine->second.size() >= caps_.strangers) {
         evict_oldest(own, now);
     }
-    if (staying() < caps_.connections) {
+    const bool near = remote.is_loopback() || own.is_loopback();  // ::1, and IPv4 in IPv6
+    if (!near && caps_.address > 0) {
+        const auto held = addresses_.find(own);
+        if (held != addresses_.end() && held->second >= caps_.address && !evict_oldest(own, now)) {
+            return false;
+        }
+    }
+    if (staying() + (near ? 0 : caps_.reserved) < caps_.connections) {
         return true;
     }
     // Full: whoever holds the most without a credential gives one up.

@@ -1,7 +1,8 @@
 // Who may hold a connection, and whom one more replaces. A connection is a *stranger's* until it
 // has shown a credential: strangers are counted by address, and when there are too many, the one of
 // them that has waited longest gives way, so that those who only hold connections keep nobody else
-// out. Each listener has a budget of its own. No I/O, no clock; control thread.
+// out. Nor do those of one address who have a credential: an address has so many and no more. Each
+// listener has a budget of its own. No I/O, no clock; control thread.
 #pragma once
 
 #include "job/async/asio.hpp"
@@ -28,6 +29,11 @@ class ConnectionAdmission {
         std::size_t strangers = 0;
         // A stranger that has been here for less is never sent away: a burst is no attack.
         std::chrono::milliseconds patience{0};
+        // Connections of one address beyond loopback, with a credential or not; 0 = any number.
+        std::size_t address = 0;
+        // Of `connections`, that only this machine's own may take: an operator gets in, whatever
+        // comes from elsewhere.
+        std::size_t reserved = 0;
     };
 
     // A connection's place; leaves when it is destroyed. The ConnectionAdmission outlives it.
@@ -49,6 +55,7 @@ class ConnectionAdmission {
         friend class ConnectionAdmission;
         using List = std::list<Place*>;
         void leave_strangers();
+        void leave_address();
 
         ConnectionAdmission& of_;
         net::ip::address key_;
@@ -78,6 +85,7 @@ class ConnectionAdmission {
     std::size_t leaving_ = 0;
     std::size_t evicted_ = 0;
     std::map<net::ip::address, Place::List> strangers_;  // idle longest first; none is empty
+    std::map<net::ip::address, std::size_t> addresses_;  // those that stay; none is 0
 };
 
 }  // namespace lockstep

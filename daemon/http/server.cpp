@@ -45,6 +45,13 @@ ConnectionAdmission::Caps caps_of(const HttpLimits& limits, std::size_t connecti
     return {connections, limits.strangers, limits.stranger_patience};
 }
 
+ConnectionAdmission::Caps caps_of_people(const HttpLimits& limits) {
+    ConnectionAdmission::Caps out = caps_of(limits, limits.connections);
+    out.address = limits.address_connections;
+    out.reserved = std::min(limits.reserved_connections, limits.connections / 2);
+    return out;
+}
+
 }  // namespace
 
 HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator authenticate,
@@ -58,7 +65,7 @@ HttpServer::HttpServer(net::io_context& io, const Router& router, Authenticator 
       agent_room_(kAgentRoom),
       waste_room_(kWasteRoom),
       admissions_{
-          ConnectionAdmission{caps_of(settings_.limits, settings_.limits.connections)},
+          ConnectionAdmission{caps_of_people(settings_.limits)},
           ConnectionAdmission{caps_of(settings_.limits, settings_.limits.agent_connections)},
           ConnectionAdmission{caps_of(settings_.limits, settings_.limits.metrics_connections)}},
       handshakes_(io,

@@ -36,7 +36,9 @@ struct HttpLimits {
     std::size_t connections = limits::kConnections;
     std::size_t agent_connections = limits::kAgentConnections;
     std::size_t metrics_connections = limits::kMetricsConnections;
-    std::size_t strangers = limits::kStrangers;  // of one address
+    std::size_t strangers = limits::kStrangers;                       // of one address
+    std::size_t address_connections = limits::kConnectionsOfAddress;  // people's, beyond loopback
+    std::size_t reserved_connections = limits::kConnectionsForUs;     // people's
     std::chrono::milliseconds stranger_patience = limits::kStrangerPatience;
     std::size_t handshakes = limits::kHandshakes;
     std::size_t address_handshakes = limits::kHandshakesOfAddress;

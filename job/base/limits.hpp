@@ -27,6 +27,11 @@ inline constexpr auto kIdleTimeout = std::chrono::seconds{30};   // keep-alive
 inline constexpr std::size_t kConnections = 4096;
 inline constexpr std::size_t kAgentConnections = 3072;   // --agent-listen: until they are upgraded
 inline constexpr std::size_t kMetricsConnections = 256;  // --metrics-listen
+// Of the first, from one address beyond loopback, with a credential or without (a proxy or a NAT
+// stands for many people, and for agents where they have no listener of their own), and those that
+// only this machine's own may take.
+inline constexpr std::size_t kConnectionsOfAddress = 1024;
+inline constexpr std::size_t kConnectionsForUs = 64;
 // Of these, from one address, without a credential: then the one that has waited longest gives way
 // to a new one, unless it came less than this ago. A node of a site may stand for all of them
 // (NAT).

@@ -98,6 +98,75 @@ TEST_F(AdmissionTest, ThoseThatAreLeavingTakeNoRoom) {
     EXPECT_FALSE(come("10.0.0.1", kStart + 3s));
 }
 
+// A token is no licence to hold every connection there is.
+TEST(Admission, OneAddressHasSoManyWithACredentialToo) {
+    constexpr ConnectionAdmission::Instant kNow{1h};
+    ConnectionAdmission admission{ConnectionAdmission::Caps{100, 50, 1h, 3, 0}};
+    std::vector<std::unique_ptr<ConnectionAdmission::Place>> places;
+    const auto come = [&](const std::string& from) {
+        if (!admission.make_room(ip(from), kNow)) {
+            return false;
+        }
+        places.push_back(
+            std::make_unique<ConnectionAdmission::Place>(admission, ip(from), kNow, [] {}));
+        places.back()->known();
+        return true;
+    };
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(come("10.0.0.1"));
+    }
+    EXPECT_FALSE(come("10.0.0.1"));
+    EXPECT_TRUE(come("10.0.0.2"));
+    places.erase(places.begin());
+    EXPECT_TRUE(come("10.0.0.1"));
+    EXPECT_FALSE(come("10.0.0.1"));
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(come(i % 2 == 0 ? "127.0.0.1" : "::1")) << "a proxy of this machine's";
+    }
+}
+
+TEST(Admission, AStrangerOfAFullAddressGivesWayToItsNext) {
+    constexpr ConnectionAdmission::Instant kNow{1h};
+    ConnectionAdmission admission{ConnectionAdmission::Caps{100, 50, 1s, 2, 0}};
+    int evicted = 0;
+    const auto place = [&](ConnectionAdmission::Instant now) {
+        return std::make_unique<ConnectionAdmission::Place>(admission, ip("10.0.0.1"), now,
+                                                            [&] { ++evicted; });
+    };
+    const auto known = place(kNow);
+    known->known();
+    auto stranger = place(kNow);
+    EXPECT_FALSE(admission.make_room(ip("10.0.0.1"), kNow)) << "a burst";
+    EXPECT_TRUE(admission.make_room(ip("10.0.0.1"), kNow + 2s));
+    EXPECT_EQ(evicted, 1);
+    auto next = place(kNow + 2s);
+    stranger.reset();
+    EXPECT_FALSE(admission.make_room(ip("10.0.0.1"), kNow + 2s));
+    next.reset();
+    EXPECT_TRUE(admission.make_room(ip("10.0.0.1"), kNow + 2s));
+}
+
+TEST(Admission, SomeConnectionsAreForThisMachineAlone) {
+    constexpr ConnectionAdmission::Instant kNow{1h};
+    ConnectionAdmission admission{ConnectionAdmission::Caps{4, 50, 1h, 0, 2}};
+    std::vector<std::unique_ptr<ConnectionAdmission::Place>> places;
+    const auto come = [&](const std::string& from) {
+        if (!admission.make_room(ip(from), kNow)) {
+            return false;
+        }
+        places.push_back(
+            std::make_unique<ConnectionAdmission::Place>(admission, ip(from), kNow, [] {}));
+        places.back()->known();
+        return true;
+    };
+    EXPECT_TRUE(come("10.0.0.1"));
+    EXPECT_TRUE(come("10.0.0.2"));
+    EXPECT_FALSE(come("10.0.0.3"));
+    EXPECT_TRUE(come("127.0.0.1"));
+    EXPECT_TRUE(come("127.0.0.2"));
+    EXPECT_FALSE(come("127.0.0.1")) << "all of them";
+}
+
 TEST_F(AdmissionTest, AnIPv6HostIsItsNetwork) {
     EXPECT_EQ(admission_key(ip("2001:db8::1")), admission_key(ip("2001:db8::ffff:1:2:3")));
     EXPECT_NE(admission_key(ip("2001:db8::1")), admission_key(ip("2001:db8:0:1::1")));
