@@ -115,7 +115,19 @@ class ControlService final : public Control, public AgentGate {
     // submission.cpp
     Status check_rendered(const SubmitRequest& request,
                           const std::vector<std::string>& warnings) const;
-    Result<std::vector<Event>> make_jobs(const Caller& caller, const SubmitRequest& request);
+    // What a submission stores, and what it becomes once it is stored.
+    struct NewJobs {
+        SubmitWrite write;
+        std::vector<Event> events;
+        std::vector<Job> jobs;
+        std::vector<StreamMessage> messages;      // of a sweep's events, if somebody listens
+        std::shared_ptr<const std::string> view;  // of the first
+    };
+    Task<Result<NewJobs>> make_jobs(const Caller& caller, const SubmitRequest& request);
+    static event::Submitted submitted_event(const Caller& caller, const SubmitRequest& request,
+                                            std::size_t index);
+    // Gives the events their numbers.
+    void number(NewJobs& made);
     struct OnNode {
         std::vector<std::string> jobs;  // that the caller may see
         bool well = false;              // ranks run there, and its agent is heard

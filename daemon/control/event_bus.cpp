@@ -2,6 +2,8 @@
 
 #include "job/model/spec_environment.hpp"
 
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -46,6 +48,17 @@ StreamMessage stream_message(const Event& event, const std::string& user) {
     message.data = std::make_shared<const std::string>(public_text(event));
     message.user = user;
     return message;
+}
+
+void renumber(StreamMessage& message, Seq seq) {
+    constexpr std::string_view kNone = "{\"seq\":0,";  // as to_json(Event) begins
+    const std::string& text = *message.data;
+    if (text.starts_with(kNone)) {
+        std::string out = "{\"seq\":" + std::to_string(seq) + ",";
+        out.append(text, kNone.size());
+        message.data = std::make_shared<const std::string>(std::move(out));
+    }
+    message.seq = seq;
 }
 
 }  // namespace lockstep

@@ -33,5 +33,7 @@ class EventBus {
 // /v1/jobs/{id}/spec.
 std::string public_text(const Event& event);
 StreamMessage stream_message(const Event& event, const std::string& user);
+// Of an event that had no number yet (0) when its message was made.
+void renumber(StreamMessage& message, Seq seq);
 
 }  // namespace lockstep

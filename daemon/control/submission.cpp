@@ -1,9 +1,11 @@
+// size: one path, from a request to jobs in line
 // The writing half of ControlService: what is asked for is checked, stored as one transaction and
 // put in line.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
 #include "daemon/control/job_folder.hpp"
 #include "daemon/control/render.hpp"
+#include "job/async/slices.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -68,12 +70,14 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
 }
 
 // What the scheduler says of each job; the warnings of all, each once.
-Result<std::vector<std::string>> admit_all(const Scheduler& scheduler,
-                                           const SubmitRequest& request) {
+Task<Result<std::vector<std::string>>> admit_all(const Scheduler& scheduler,
+                                                 const SubmitRequest& request, Slices& slices) {
     if (!request.sweep) {
         auto one = admit(scheduler, request.spec);
-        return one ? Result<std::vector<std::string>>{std::move(one->warnings)}
-                   : fail(std::move(one.error()));
+        if (!one) {
+            co_return fail(std::move(one.error()));
+        }
+        co_return std::move(one->warnings);
     }
     std::vector<std::string> warnings;
     for (const SweepPoint& point : request.sweep->points) {
@@ -83,16 +87,44 @@ Result<std::vector<std::string>> admit_all(const Scheduler& scheduler,
             for (FieldError& field : error.fields) {
                 field.message += " (with " + dump_json(point.parameters) + ")";
             }
-            return fail(std::move(error));
+            co_return fail(std::move(error));
         }
         for (std::string& warning : one->warnings) {
             if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) {
                 warnings.push_back(std::move(warning));
             }
         }
+        if (slices.over()) {
+            co_await slices.rest();
+        }
     }
-    return warnings;
+    co_return warnings;
 }
+
+// Lets go of a submission's key, however it ends.
+class KeyInFlight {
+  public:
+    using Keys = std::set<std::pair<std::string, std::string>>;
+    KeyInFlight(Keys& keys, std::string user, std::string key)
+        : keys_(keys), key_(std::move(user), std::move(key)) {}
+    ~KeyInFlight() {
+        if (taken_) {
+            keys_.erase(key_);
+        }
+    }
+    KeyInFlight(const KeyInFlight&) = delete;
+    KeyInFlight& operator=(const KeyInFlight&) = delete;
+    // False: another has it.
+    bool take() {
+        taken_ = key_.second.empty() || keys_.insert(key_).second;
+        return taken_;
+    }
+
+  private:
+    Keys& keys_;
+    std::pair<std::string, std::string> key_;
+    bool taken_ = false;
+};
 
 }  // namespace
 
@@ -168,48 +200,97 @@ Task<Status> ControlService::check_after(Caller caller, std::vector<std::string>
     co_return Status{};
 }
 
-// One `submitted` event a job, in the order of the sweep.
-Result<std::vector<Event>> ControlService::make_jobs(const Caller& caller,
-                                                     const SubmitRequest& request) {
-    if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
-        return fail(may.error());
+event::Submitted ControlService::submitted_event(const Caller& caller, const SubmitRequest& request,
+                                                 std::size_t index) {
+    event::Submitted data;
+    data.user = caller.user;
+    if (!request.sweep) {
+        data.spec = to_json(request.spec);
+        return data;
     }
-    auto warnings = admit_all(context_.scheduler, request);
+    const SweepPoint& point = request.sweep->points[index];
+    data.spec = to_json(point.spec);
+    data.sweep_index = static_cast<std::int64_t>(index);
+    data.sweep_size = static_cast<std::int64_t>(request.sweep->points.size());
+    data.sweep_parallel = request.sweep->max_parallel;
+    data.sweep_parameters = point.parameters;
+    return data;
+}
+
+// One `submitted` event a job, in the order of the sweep, and what is stored of it. A thousand jobs
+// take seconds: others have their turn between them, so that events get their numbers at the end,
+// with no turn of anybody's before they are handed to the store.
+Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& caller,
+                                                                const SubmitRequest& request) {
+    if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
+        co_return fail(may.error());
+    }
+    Slices slices;
+    auto warnings = co_await admit_all(context_.scheduler, request, slices);
     if (!warnings) {
-        return fail(std::move(warnings.error()));
+        co_return fail(std::move(warnings.error()));
     }
     if (const Status same = check_rendered(request, *warnings); !same) {
-        return fail(same.error());
+        co_return fail(same.error());
     }
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
-    if (jobs_.size() + count > limits::kActiveJobs) {
-        return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
-                                         " jobs are unfinished; try again later");
-    }
-    std::vector<Event> events;
+    NewJobs out;
+    out.write.idempotency_key = request.idempotency_key;
+    out.write.body_sha256 = request.body_sha256;
+    const UnixMillis now = context_.clock.wall();
     for (std::size_t i = 0; i < count; ++i) {
         Event event;
-        event.time = context_.clock.wall();
-        event.job = make_job_id(event.time);
-        event.seq = context_.store.next_seq();
-        event::Submitted data;
-        data.user = caller.user;
+        event.time = now;
+        event.job = make_job_id(now);
+        event::Submitted data = submitted_event(caller, request, i);
         data.warnings = *warnings;
         if (request.sweep) {
-            const SweepPoint& point = request.sweep->points[i];
-            data.spec = to_json(point.spec);
-            data.sweep = i == 0 ? event.job.value : events.front().job.value;
-            data.sweep_index = static_cast<std::int64_t>(i);
-            data.sweep_size = static_cast<std::int64_t>(count);
-            data.sweep_parallel = request.sweep->max_parallel;
-            data.sweep_parameters = point.parameters;
-        } else {
-            data.spec = to_json(request.spec);
+            data.sweep = i == 0 ? event.job.value : out.jobs.front().id.value;
         }
         event.data = std::move(data);
-        events.push_back(std::move(event));
+        auto job = start_job(event);
+        if (!job) {
+            co_return fail(Errc::internal,
+                           "the canonical spec does not parse: " + job.error().message);
+        }
+        auto text = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
+        Append append;
+        append.row = first_row(*job, *text, context_.settings);
+        if (request.sweep && context_.bus.has_subscribers()) {
+            out.messages.push_back(stream_message(event, caller.user));
+        }
+        append.events.push_back(event);
+        out.events.push_back(std::move(event));
+        if (i == 0) {
+            out.write.append = std::move(append);
+            out.view = std::move(text);
+        } else {
+            out.write.more.push_back(std::move(append));
+        }
+        out.jobs.push_back(std::move(*job));
+        if (slices.over()) {
+            co_await slices.rest();
+        }
     }
-    return events;
+    if (jobs_.size() + count > limits::kActiveJobs) {
+        co_return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
+                                            " jobs are unfinished; try again later");
+    }
+    co_return out;
+}
+
+void ControlService::number(NewJobs& made) {
+    for (std::size_t i = 0; i < made.jobs.size(); ++i) {
+        const Seq seq = context_.store.next_seq();
+        Append& append = i == 0 ? made.write.append : made.write.more[i - 1];
+        append.events.front().seq = seq;
+        append.row.last_seq = seq;
+        made.events[i].seq = seq;
+        made.jobs[i].last_seq = seq;
+        if (i < made.messages.size()) {
+            renumber(made.messages[i], seq);
+        }
+    }
 }
 
 // The jobs are stored; each takes its place, or ends at once if what it was to run after has
@@ -256,41 +337,17 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     if (!hold) {
         co_return fail(std::move(hold.error()));
     }
-    auto events = make_jobs(caller, request);
-    if (!events) {
-        co_return fail(events.error());
-    }
-    const auto key = std::make_pair(caller.user, request.idempotency_key);
-    if (!request.idempotency_key.empty() && !in_flight_.insert(key).second) {
+    KeyInFlight key{in_flight_, caller.user, request.idempotency_key};
+    if (!key.take()) {
         co_return fail(Errc::conflict,
                        "in flight: a submission with this Idempotency-Key is being stored");
     }
-    SubmitWrite write;
-    write.idempotency_key = request.idempotency_key;
-    write.body_sha256 = request.body_sha256;
-    std::vector<Job> jobs;
-    std::shared_ptr<const std::string> view;
-    for (const Event& event : *events) {
-        auto job = start_job(event);
-        if (!job) {
-            in_flight_.erase(key);
-            co_return fail(Errc::internal,
-                           "the canonical spec does not parse: " + job.error().message);
-        }
-        auto text = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
-        Append append;
-        append.events.push_back(event);
-        append.row = first_row(*job, *text, context_.settings);
-        if (jobs.empty()) {
-            write.append = std::move(append);
-            view = std::move(text);
-        } else {
-            write.more.push_back(std::move(append));
-        }
-        jobs.push_back(std::move(*job));
+    auto made = co_await make_jobs(caller, request);
+    if (!made) {
+        co_return fail(made.error());
     }
-    const auto done = co_await context_.store.submit(std::move(write));
-    in_flight_.erase(key);
+    number(*made);
+    const auto done = co_await context_.store.submit(std::move(made->write));
     if (!done) {
         co_return fail(done.error());
     }
@@ -311,21 +368,21 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         co_return out;
     }
     hold->keep();
-    submitted_total_ += jobs.size();
+    submitted_total_ += made->jobs.size();
     std::vector<ActorPtr> actors;
-    for (Job& job : jobs) {
+    for (Job& job : made->jobs) {
         actors.push_back(make_actor(std::move(job)));
     }
-    if (context_.bus.has_subscribers()) {
-        for (const Event& event : *events) {
-            context_.bus.publish(stream_message(event, caller.user));
-        }
+    for (std::size_t i = 0; i < made->events.size() && context_.bus.has_subscribers(); ++i) {
+        context_.bus.publish(i < made->messages.size()
+                                 ? made->messages[i]
+                                 : stream_message(made->events[i], caller.user));
     }
     if (!find(out.id)) {
         context_.metrics.invariant_broken(static_cast<std::size_t>(Invariant::accepted_is_kept));
         log::error("a job was stored and is not among the jobs", {{"job", out.id}});
     }
-    out.job_json = std::move(view);
+    out.job_json = std::move(made->view);
     // Accepted, whatever comes: a store that cannot be read now is looked at again at the start.
     const Status placed = co_await stand_in_line(std::move(actors));
     if (!placed) {

@@ -1,8 +1,10 @@
 // size: a small handler per route
+#include "daemon/control/fair_turns.hpp"
 #include "daemon/http/content_coding.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/query_reader.hpp"
 #include "daemon/http/routes.hpp"
+#include "job/async/slices.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
@@ -11,6 +13,8 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -20,8 +24,7 @@ namespace {
 constexpr std::size_t kKeyBytes = 255;
 constexpr std::size_t kJobCursorBytes = 256;
 
-// Spec and sweep of a submission; the rest is empty.
-Result<SubmitRequest> asked_of(const HttpRequest& request) {
+Result<Json> document_of(const HttpRequest& request) {
     auto json = parse_json(request.body);
     if (!json) {
         return fail(std::move(json.error()));
@@ -32,22 +35,52 @@ Result<SubmitRequest> asked_of(const HttpRequest& request) {
     if (!values.empty()) {
         return fail(field_errors(std::move(values)));
     }
+    return json;
+}
+
+// Sweeps are taken up one at a time, those of users in turn: each is as much work as its jobs.
+constexpr std::size_t kSweepsWaiting = 4;  // of one user
+using SweepTurns = std::shared_ptr<FairTurns>;
+
+// Spec and sweep of a submission; the rest is empty. `turn` is had while a sweep is taken up.
+Task<Result<SubmitRequest>> asked_of(const HttpRequest& request, FairTurns& turns,
+                                     std::optional<FairTurns::Turn>& turn) {
+    const auto json = document_of(request);
+    if (!json) {
+        co_return fail(json.error());
+    }
     SubmitRequest out;
-    if (has_sweep(*json)) {
-        auto sweep = parse_sweep(*json);
-        if (!sweep) {
-            return fail(std::move(sweep.error()));
+    if (!has_sweep(*json)) {
+        auto spec = parse_spec(*json);
+        if (!spec) {
+            co_return fail(std::move(spec.error()));
         }
-        out.spec = sweep->points.front().spec;
-        out.sweep = std::move(*sweep);
-        return out;
+        out.spec = std::move(*spec);
+        co_return out;
     }
-    auto spec = parse_spec(*json);
-    if (!spec) {
-        return fail(std::move(spec.error()));
+    std::string user = request.principal.user;
+    auto granted = co_await turns.wait(std::move(user));
+    if (!granted) {
+        co_return fail(Errc::unavailable, "sweeps of yours are being taken up: try again");
     }
-    out.spec = std::move(*spec);
-    return out;
+    turn.emplace(std::move(*granted));
+    Slices slices;
+    auto maker = SweepMaker::begin(*json);
+    if (!maker) {
+        co_return fail(std::move(maker.error()));
+    }
+    while (!maker->whole()) {
+        const Status made = maker->next();
+        if (!made) {
+            co_return fail(made.error());
+        }
+        if (slices.over()) {
+            co_await slices.rest();
+        }
+    }
+    out.sweep = maker->take();
+    out.spec = out.sweep->points.front().spec;
+    co_return out;
 }
 
 // "<hash>" with its quotes, as an ETag; "" when the header is absent.
@@ -91,13 +124,14 @@ int submit_status(const Error& error) {
     return status_of(error.code);
 }
 
-Task<HttpResponse> submit(Control& control, HttpRequest request) {
+Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest request) {
     auto key = idempotency_key_of(request);
     auto hash = render_hash_of(request);
     if (!key || !hash) {
         co_return problem(!key ? key.error() : hash.error());
     }
-    auto asked = asked_of(request);
+    std::optional<FairTurns::Turn> turn;
+    auto asked = co_await asked_of(request, *turns, turn);
     if (!asked) {
         co_return problem(asked.error());
     }
@@ -122,14 +156,15 @@ Task<HttpResponse> submit(Control& control, HttpRequest request) {
     co_return response;
 }
 
-Task<HttpResponse> render(Control& control, HttpRequest request) {
+Task<HttpResponse> render(Control& control, SweepTurns turns, HttpRequest request) {
     bool estimate = false;
     QueryReader in{request.query};
     in.boolean("estimate", estimate);
     if (const auto error = in.finish()) {
         co_return problem(*error);
     }
-    const auto asked = asked_of(request);
+    std::optional<FairTurns::Turn> turn;
+    const auto asked = co_await asked_of(request, *turns, turn);
     if (!asked) {
         co_return problem(asked.error());
     }
@@ -337,11 +372,14 @@ SlowHandler waiting_for_job(Control& control, JobCall call) {
 
 void add_submit_routes(Router& router, const RouteContext& context) {
     Control& control = context.control;
+    const auto turns = std::make_shared<FairTurns>(context.io, 1, kSweepsWaiting);
     Route route;
     route.method = Method::post;
     route.path = "/v1/jobs";
     route.scope = Scope::write;
-    route.handler = waiting_for_job(control, submit);
+    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
+        return submit(control, turns, std::move(request));
+    }};
     route.operation = "submitJob";
     route.summary = "Submit a job; it is on disk before the answer.";
     route.headers = {
@@ -359,7 +397,9 @@ void add_submit_routes(Router& router, const RouteContext& context) {
     route.method = Method::post;
     route.path = "/v1/jobs/render";
     route.scope = Scope::write;
-    route.handler = waiting_for_job(control, render);
+    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
+        return render(control, turns, std::move(request));
+    }};
     route.operation = "renderJob";
     route.changes_nothing = true;
     route.summary = "Show what a job would run, without submitting it.";

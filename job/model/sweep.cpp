@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 
 namespace lockstep {
@@ -232,8 +233,8 @@ bool has_sweep(const Json& document) {
     return found != document.end() && !(found->is_object() && found->empty());
 }
 
-Result<Sweep> parse_sweep(const Json& document) {
-    Sweep out;
+Result<SweepMaker> SweepMaker::begin(const Json& document) {
+    SweepMaker out;
     std::vector<FieldError> errors;
     Json base = document;
     const Json json = base["sweep"];
@@ -249,7 +250,7 @@ Result<Sweep> parse_sweep(const Json& document) {
     } else {
         in.error("parameters", "is required");
     }
-    in.integer("max_parallel", out.max_parallel, 1,
+    in.integer("max_parallel", out.made_.max_parallel, 1,
                static_cast<std::int64_t>(limits::kSweepPoints));
     in.finish();
     std::size_t points = 1;
@@ -264,15 +265,36 @@ Result<Sweep> parse_sweep(const Json& document) {
     if (!errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }
-    out.points.reserve(points);
-    for (std::size_t number = 0; number < points; ++number) {
-        auto point = make_point(base, parameters, number);
-        if (!point) {
-            return fail(std::move(point.error()));
-        }
-        out.points.push_back(std::move(*point));
-    }
+    out.made_.points.reserve(points);
+    out.size_ = points;
+    const auto from = std::make_shared<const std::pair<Json, std::vector<Parameter>>>(
+        std::move(base), std::move(parameters));
+    out.point_ = [from](std::size_t number) {
+        return make_point(from->first, from->second, number);
+    };
     return out;
+}
+
+Status SweepMaker::next() {
+    auto point = point_(made_.points.size());
+    if (!point) {
+        return fail(std::move(point.error()));
+    }
+    made_.points.push_back(std::move(*point));
+    return {};
+}
+
+Result<Sweep> parse_sweep(const Json& document) {
+    auto maker = SweepMaker::begin(document);
+    if (!maker) {
+        return fail(std::move(maker.error()));
+    }
+    while (!maker->whole()) {
+        if (const Status made = maker->next(); !made) {
+            return fail(made.error());
+        }
+    }
+    return maker->take();
 }
 
 }  // namespace lockstep

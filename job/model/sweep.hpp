@@ -8,9 +8,12 @@
 #include "job/base/result.hpp"
 #include "job/model/spec.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -36,6 +39,25 @@ struct SweepMember {
 
 // Whether the document asks for a sweep: `sweep` is there and not empty.
 bool has_sweep(const Json& document);
+
+// The jobs of a sweep, made one by one: a thousand take seconds, and whoever has others to serve
+// serves them between two. A value; any thread.
+class SweepMaker {
+  public:
+    // Of a document that has_sweep(). What is wrong with the sweep itself is said here.
+    static Result<SweepMaker> begin(const Json& document);
+    bool whole() const { return made_.points.size() == size_; }
+    // The next job, while it is not whole. invalid: as parse_sweep().
+    Status next();
+    // Once it is whole; the maker is of no use then.
+    Sweep take() { return std::move(made_); }
+
+  private:
+    SweepMaker() = default;
+    std::function<Result<SweepPoint>(std::size_t)> point_;
+    std::size_t size_ = 0;
+    Sweep made_;
+};
 
 // {"parameters": {"<path or placeholder>": [values]}, "max_parallel": n}. A name that stands in
 // braces in a text of the document, as {lr} in the command, is filled in there. Else it names a

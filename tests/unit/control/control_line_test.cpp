@@ -275,6 +275,53 @@ TEST_F(ControlLineTest, NoMoreOfASweepThanAllowedAlsoAfterARestart) {
     EXPECT_EQ(state(jobs[2]["id"].get<std::string>()), "accepted");
 }
 
+// What is told of a sweep's jobs is made before their events have numbers.
+TEST_F(ControlLineTest, ASweepsEventsAreToldInOrderWithTheirNumbers) {
+    std::vector<StreamMessage> told;
+    const auto subscription =
+        control_->subscribe([&](const StreamMessage& message) { told.push_back(message); });
+    const auto jobs = sweep(5, 1);
+    ASSERT_GE(told.size(), 5U);
+    std::int64_t last = 0;
+    for (std::size_t i = 0; i < 5; ++i) {
+        const Json event = *parse_json(*told[i].data);
+        EXPECT_EQ(event["kind"], "submitted");
+        EXPECT_EQ(event["job"], jobs[i]["id"]);
+        EXPECT_EQ(event["seq"], told[i].seq);
+        EXPECT_GT(told[i].seq, last);
+        last = told[i].seq;
+    }
+    auto run = [&]() -> Task<void> {
+        const auto stored = co_await control_->replay(0, 5);
+        EXPECT_TRUE(stored.has_value());
+        for (std::size_t i = 0; stored && i < stored->size(); ++i) {
+            EXPECT_EQ(*(*stored)[i].data, *told[i].data);
+        }
+    };
+    wait(run());
+}
+
+// The whole of it was looked at in one go: seconds, in which lockstepd did nothing else.
+TEST_F(ControlLineTest, WhileALargeSweepIsTakenUpOthersHaveTheirTurn) {
+    const Seq before = store_->last_seq();
+    std::size_t turns = 0;  // before its events have numbers, and go to the store
+    bool done = false;
+    bool ended = false;
+    const std::function<void()> turn = [&] {
+        turns += store_->last_seq() == before ? 1 : 0;
+        ended = done;
+        if (!done) {
+            net::post(*io_, turn);
+        }
+    };
+    net::post(*io_, turn);
+    const auto jobs = sweep(1000, 1);
+    done = true;
+    until([&] { return ended; }, "the last turn");
+    EXPECT_THAT(jobs, SizeIs(50)) << "a page";
+    EXPECT_GT(turns, 2U);  // a fast machine has finished after some 20 ms
+}
+
 TEST_F(ControlLineTest, ASweepIsCancelledAsAWhole) {
     const auto jobs = sweep(4, 2);
     std::string answer;

@@ -50,5 +50,34 @@ TEST_F(SubmitRoutesTest, TooManyOfOneUserIs429WithWhenToTryAgain) {
     EXPECT_NE(response.body.find("60 jobs a minute"), std::string::npos) << response.body;
 }
 
+TEST_F(SubmitRoutesTest, SweepsAreTakenUpOneByOneAndAllOfThem) {
+    std::string values;
+    for (int i = 0; i < 500; ++i) {
+        values += (i > 0 ? "," : "") + std::to_string(i);
+    }
+    const std::string body = R"({"name":"s","framework":"command","command":["x","0"],
+                                 "sweep":{"parameters":{"environment.A":[)" +
+                             values + "]}}}";
+    // Numbers are no values of an environment: the first point says so, and the turn is free again.
+    EXPECT_EQ(post("/v1/jobs", body).status, 400);
+    std::string good = body;
+    good.replace(good.find("environment.A"), 13, "command.1");
+    std::string texts;
+    for (int i = 0; i < 500; ++i) {
+        texts += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\"";
+    }
+    good.replace(good.find(values), values.size(), texts);
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(post("/v1/jobs", good).status, 201);
+    }
+    EXPECT_EQ(post("/v1/jobs/render", good).status, 200);
+    server_->on_thread([this] {
+        EXPECT_EQ(control_.submissions.size(), 2U);
+        for (const auto& one : control_.submissions) {
+            EXPECT_EQ(one.sweep ? one.sweep->points.size() : 0, 500U);
+        }
+    });
+}
+
 }  // namespace
 }  // namespace lockstep

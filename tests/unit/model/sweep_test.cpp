@@ -21,6 +21,26 @@ std::string pointer_of(const Result<Sweep>& result) {
                                                                : result.error().fields[0].pointer;
 }
 
+TEST(Sweep, ItsJobsAreMadeOneByOneAndAreTheSame) {
+    const Json json = document(
+        R"({"parameters":{"train.learning_rate":[0.1,0.01],"train.seed":[1,2]},"max_parallel":2})");
+    auto maker = SweepMaker::begin(json);
+    ASSERT_TRUE(maker) << maker.error().text();
+    std::size_t made = 0;
+    for (; !maker->whole(); ++made) {
+        ASSERT_TRUE(maker->next());
+    }
+    EXPECT_EQ(made, 4U);
+    const Sweep sweep = maker->take();
+    const Sweep at_once = parse_sweep(json).value();
+    ASSERT_EQ(sweep.points.size(), at_once.points.size());
+    EXPECT_EQ(sweep.max_parallel, at_once.max_parallel);
+    for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+        EXPECT_EQ(dump_json(to_json(sweep.points[i].spec)),
+                  dump_json(to_json(at_once.points[i].spec)));
+    }
+}
+
 TEST(Sweep, IsTheProductWithTheLastParameterFastest) {
     const auto sweep = parse_sweep(document(
         R"({"parameters":{"train.learning_rate":[0.1,0.01],"train.seed":[1,2,3]},
