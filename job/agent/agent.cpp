@@ -1,6 +1,7 @@
 #include "job/agent/agent.hpp"
 
 #include "job/agent/claim.hpp"
+#include "job/agent/last_words.hpp"
 #include "job/agent/spawn.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
@@ -134,14 +135,23 @@ int run_agent(const AgentOptions& given) {
     content.node = config.name;
     content.allocation = config.allocation;
     const auto claim = Claim::take(options.attempt_directory, options.node_rank, content);
-    if (!claim) {
+    // Nobody hears of it otherwise than as an exit code.
+    const auto refuse = [&](const std::string& why) {
+        log::error("not starting", {{"why", why}});
+        const wire::GaveUpFile words{config.incarnation, config.name, "it could not start: " + why};
+        leave_last_words(options.attempt_directory, options.node_rank, words);
+        return kAgentFailed;
+    };
+    if (!claim && claim.error().code == Errc::conflict) {
         log::error("not starting", {{"why", claim.error().message}});
-        return claim.error().code == Errc::conflict ? kAgentClaimed : kAgentFailed;
+        return kAgentClaimed;  // the other agent speaks for the node
+    }
+    if (!claim) {
+        return refuse(claim.error().message);
     }
     auto sockets = SocketDirectory::create();
     if (!sockets) {
-        log::error("not starting", {{"why", sockets.error().message}});
-        return kAgentFailed;
+        return refuse(sockets.error().message);
     }
     ::signal(SIGPIPE, SIG_IGN);
     if (options.start_limits) {

@@ -20,6 +20,7 @@
 #include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
+#include "job/agent/socket_directory.hpp"
 #include "job/agent/task_gate.hpp"
 #include "job/agent/tcp_store.hpp"
 #include "job/agent/telemetry_buffer.hpp"

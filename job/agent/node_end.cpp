@@ -1,5 +1,6 @@
 // How a node ends: what its ranks did is written down and delivered, then the agent goes.
 #include "job/agent/failure_notes.hpp"
+#include "job/agent/last_words.hpp"
 #include "job/agent/node.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
@@ -10,13 +11,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-// The daemon may be another Unix user: then the folder's access control list says who reads it, and
-// the mode's group bits bound that.
-constexpr unsigned kPostmortemMode = 0660;
-
-}  // namespace
 
 void Node::done() {
     wire::Done done;
@@ -44,14 +38,9 @@ void Node::save_result() {
     result_saved_ = true;
 }
 
-// Where the daemon finds them, whatever keeps the two from talking.
 void Node::save_last_words(const std::string& reason) const {
-    const auto path = config_.attempt_directory / wire::gave_up_file_name(config_.node_rank);
-    const wire::GaveUpFile file{config_.incarnation, config_.name, reason};
-    const auto saved = write_file_atomic(path, wire::encode_gave_up_file(file), kPostmortemMode);
-    if (!saved) {
-        log::warn("cannot leave a word for the daemon", {{"why", saved.error().message}});
-    }
+    const wire::GaveUpFile words{config_.incarnation, config_.name, reason};
+    leave_last_words(config_.attempt_directory, config_.node_rank, words);
 }
 
 void Node::accept(RankState& rank, ExceptionNote note) {

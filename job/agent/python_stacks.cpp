@@ -37,7 +37,7 @@ constexpr auto kStackPoll = std::chrono::milliseconds{2};
 constexpr int kQuietLooks = 12;
 
 // One process that may be asked.
-struct Asked {
+struct AskedForStack {
     std::size_t tree = 0;
     const ProcessLook* process = nullptr;
     UniqueFd file;
@@ -78,8 +78,8 @@ UniqueFd stack_file(pid_t pid) {
     return {};
 }
 
-std::optional<Asked> ask_of(std::size_t tree, const ProcessLook& process) {
-    Asked one;
+std::optional<AskedForStack> ask_of(std::size_t tree, const ProcessLook& process) {
+    AskedForStack one;
     one.tree = tree;
     one.process = &process;
     one.file = stack_file(process.pid);
@@ -92,12 +92,12 @@ std::optional<Asked> ask_of(std::size_t tree, const ProcessLook& process) {
     return one;
 }
 
-off_t size_of(const Asked& one) {
+off_t size_of(const AskedForStack& one) {
     struct stat info {};
     return ::fstat(one.file.get(), &info) == 0 ? info.st_size : 0;
 }
 
-std::string answer_of(const Asked& one) {
+std::string answer_of(const AskedForStack& one) {
     const auto size =
         std::min<std::size_t>(static_cast<std::size_t>(one.size - one.from), kStackBytes);
     std::string out(size, '\0');
@@ -107,17 +107,17 @@ std::string answer_of(const Asked& one) {
 }
 
 // faulthandler writes word by word; the main thread's stack comes last.
-bool is_whole(const Asked& one) {
+bool is_whole(const AskedForStack& one) {
     const std::string text = answer_of(one);
     return text.ends_with('\n') && !main_python_stack(text).empty();
 }
 
 // Sends the signal to whoever's file nobody else is writing into; true while somebody is waited
 // for.
-bool go_on(std::vector<Asked>& all) {
+bool go_on(std::vector<AskedForStack>& all) {
     std::map<std::pair<dev_t, ino_t>, bool> busy;
-    for (Asked& one : all) {
-        if (one.state != Asked::State::asked) {
+    for (AskedForStack& one : all) {
+        if (one.state != AskedForStack::State::asked) {
             continue;
         }
         const off_t size = size_of(one);
@@ -125,21 +125,21 @@ bool go_on(std::vector<Asked>& all) {
             one.size = size;
             one.quiet = 0;
         } else if (size > one.from && ++one.quiet >= kQuietLooks && is_whole(one)) {
-            one.state = Asked::State::done;
+            one.state = AskedForStack::State::done;
             continue;
         }
         busy[one.identity] = true;
     }
     bool waits = !busy.empty();
-    for (Asked& one : all) {
-        if (one.state != Asked::State::waits || busy[one.identity]) {
+    for (AskedForStack& one : all) {
+        if (one.state != AskedForStack::State::waits || busy[one.identity]) {
             continue;
         }
         busy[one.identity] = true;
         one.from = size_of(one);
         one.size = one.from;
         const bool sent = ::kill(one.process->pid, kStackSignal) == 0;
-        one.state = sent ? Asked::State::asked : Asked::State::done;
+        one.state = sent ? AskedForStack::State::asked : AskedForStack::State::done;
         waits = waits || sent;
     }
     return waits;
@@ -151,7 +151,7 @@ std::vector<PythonStacks> ask_python_stacks(const std::vector<std::vector<Proces
                                             std::chrono::milliseconds patience) {
     const auto until = StackClock::now() + patience;
     std::vector<PythonStacks> out(trees.size());
-    std::vector<Asked> all;
+    std::vector<AskedForStack> all;
     for (std::size_t i = 0; i < trees.size(); ++i) {
         for (const ProcessLook& process : trees[i]) {
             const bool dead = process.state == "Z" || process.state == "X";
@@ -170,9 +170,9 @@ std::vector<PythonStacks> ask_python_stacks(const std::vector<std::vector<Proces
     while (go_on(all) && StackClock::now() < until) {
         std::this_thread::sleep_for(kStackPoll);
     }
-    for (const Asked& one : all) {
+    for (const AskedForStack& one : all) {
         PythonStacks& found = out[one.tree];
-        const std::string text = one.state == Asked::State::waits ? "" : answer_of(one);
+        const std::string text = one.state == AskedForStack::State::waits ? "" : answer_of(one);
         const std::string stack = main_python_stack(text);
         if (stack.empty()) {
             found.missing =

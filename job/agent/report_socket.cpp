@@ -1,26 +1,18 @@
 #include "job/agent/report_socket.hpp"
 
-#include "job/base/ids.hpp"
-#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/unique_fd.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -39,32 +31,6 @@ constexpr int kDrain = 100'000;                    // messages a rank may leave 
 std::vector<char>& message_buffer() {
     static std::vector<char> buffer(ReportSocket::kMessageBytes);
     return buffer;
-}
-
-// A descriptor that holds the folder's lock; empty if somebody else holds it.
-UniqueFd lock_folder(const std::filesystem::path& path) {
-    UniqueFd fd{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)};
-    if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-        fd.reset();
-    }
-    return fd;
-}
-
-// Removes the folders that nobody holds. Younger ones than a minute may be about to be locked.
-void sweep(const std::filesystem::path& base) {
-    std::error_code ec;
-    std::vector<std::filesystem::path> stale;
-    const auto young = std::filesystem::file_time_type::clock::now() - std::chrono::minutes{1};
-    for (auto entry = std::filesystem::directory_iterator(base, ec);
-         !ec && entry != std::filesystem::directory_iterator(); entry.increment(ec)) {
-        std::error_code unknown;
-        if (entry->last_write_time(unknown) < young && !unknown && lock_folder(entry->path())) {
-            stale.push_back(entry->path());
-        }
-    }
-    for (const auto& path : stale) {
-        std::filesystem::remove_all(path, ec);
-    }
 }
 
 // One message, whose whole size is returned, and the descriptor that came with it.
@@ -92,51 +58,6 @@ ssize_t receive_with_descriptor(int fd, std::vector<char>& buffer, UniqueFd& des
 }
 
 }  // namespace
-
-Result<SocketDirectory> SocketDirectory::create() {
-    const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-    std::vector<std::string> bases;
-    if (runtime != nullptr && *runtime == '/' && std::strlen(runtime) < 40) {
-        bases.emplace_back(runtime);
-    }
-    bases.emplace_back("/tmp");
-    std::string problem;
-    for (const auto& base : bases) {
-        const std::string mine = base + "/lockstep-" + std::to_string(::geteuid());
-        struct stat info {};
-        if ((::mkdir(mine.c_str(), 0700) != 0 && errno != EEXIST) ||
-            ::lstat(mine.c_str(), &info) != 0) {
-            problem = errno_error("mkdir " + mine, errno).message;
-            continue;
-        }
-        // /tmp is everybody's: somebody else's folder or link under our name is not ours.
-        if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 0077U) != 0) {
-            problem = mine + ": not a private folder of this user";
-            continue;
-        }
-        sweep(mine);
-        const std::string path = mine + "/" + random_secret().substr(0, 12);
-        if (::mkdir(path.c_str(), 0700) != 0) {
-            problem = errno_error("mkdir " + path, errno).message;
-            continue;
-        }
-        return SocketDirectory{path, lock_folder(path)};
-    }
-    return fail(Errc::unavailable, "no folder for the report sockets: " + problem);
-}
-
-SocketDirectory::~SocketDirectory() {
-    if (!path_.empty()) {
-        std::error_code ec;
-        std::filesystem::remove_all(path_, ec);
-    }
-}
-
-std::string SocketDirectory::socket_path(std::int32_t local_rank) const {
-    std::array<char, 32> name{};
-    std::snprintf(name.data(), name.size(), "/r%05d.sock", local_rank);
-    return path_ + name.data();
-}
 
 struct ReportSocket::State {
     struct Answer {

@@ -15,35 +15,6 @@
 
 namespace lockstep {
 
-// A private folder with a short path (a socket address holds 107 bytes):
-// <base>/lockstep-<uid>/<id>, where base is XDG_RUNTIME_DIR or /tmp. Removed with what is in it
-// when the object goes; what agents that were killed left behind is removed by the next create().
-class SocketDirectory {
-  public:
-    static Result<SocketDirectory> create();
-    SocketDirectory(SocketDirectory&& other) noexcept
-        : path_(std::move(other.path_)), lock_(std::move(other.lock_)) {
-        other.path_.clear();
-    }
-    SocketDirectory& operator=(SocketDirectory&&) = delete;
-    SocketDirectory(const SocketDirectory&) = delete;
-    SocketDirectory& operator=(const SocketDirectory&) = delete;
-    ~SocketDirectory();
-
-    // "<directory>/r00003.sock" for local rank 3.
-    std::string socket_path(std::int32_t local_rank) const;
-    // The folder itself: this user's alone, gone with the agent.
-    const std::string& path() const { return path_; }
-    // Where srun's tasks come in (task_gate.hpp).
-    std::string task_path() const { return path_ + "/tasks.sock"; }
-
-  private:
-    SocketDirectory(std::string path, UniqueFd lock)
-        : path_(std::move(path)), lock_(std::move(lock)) {}
-    std::string path_;
-    UniqueFd lock_;  // of the folder itself, for as long as it is in use
-};
-
 // The socket of one rank. Its coroutines share their state, so the object may be destroyed while
 // they unwind; they call the handlers only until close().
 class ReportSocket {
