@@ -31,8 +31,10 @@ struct Observation {
     enum class Kind { state, absent, unreachable };
     Kind kind = Kind::unreachable;
     AllocationState state = AllocationState::pending;
-    std::string reason;              // pending only
-    std::vector<std::string> nodes;  // running only, by node rank
+    std::string reason;  // pending only
+    // running and ended: the allocation's nodes by node rank, as far as the scheduler (still) names
+    // them
+    std::vector<std::string> nodes;
     // ended only: per node rank whether its agent is known to have ended without a result
     std::vector<std::int32_t> lost_nodes;
     std::string message;

@@ -245,10 +245,28 @@ JobRow JobActor::row(const Job& job) const {
     return out;
 }
 
+// What the events say of nodes that are the job's, by the scheduler's word. `later`: of those that
+// it has not told of yet.
+NodeNotes JobActor::vouched_notes(const Draft& draft, NodeNotes& later) const {
+    const std::string machine = one_machine(context_.scheduler);
+    NodeNotes notes = notes_of(draft.job(), draft.events, machine);
+    if (!machine.empty()) {
+        return notes;  // they all have lockstepd's own name for it
+    }
+    NodeWitness::Sorted sorted = witness_.sort(std::move(notes));
+    later = std::move(sorted.later);
+    if (sorted.foreign > 0) {
+        log::info("not kept of nodes that are not the job's",
+                  {{"job", job_.id.value}, {"notes", sorted.foreign}});
+    }
+    return std::move(sorted.now);
+}
+
 // Appends the draft's events and makes it the job. False: the disk is full, nothing changed.
 Task<bool> JobActor::commit(Draft draft) {
     if (!draft.events.empty()) {
         Append append;
+        NodeNotes later;
         {
             const RoundTime time{round_};
             for (Event& event : draft.events) {
@@ -257,7 +275,7 @@ Task<bool> JobActor::commit(Draft draft) {
             draft.own().last_seq = draft.events.back().seq;
             append.events = draft.events;
             append.row = row(draft.job());
-            append.notes = notes_of(draft.job(), draft.events, one_machine(context_.scheduler));
+            append.notes = vouched_notes(draft, later);
         }
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
@@ -270,6 +288,7 @@ Task<bool> JobActor::commit(Draft draft) {
         }
         const bool was_waiting = job_.attempt() == nullptr || job_.attempt()->placed_at == 0;
         job_ = std::move(draft.own());
+        witness_.keep(std::move(later));
         view_.reset();
         if (was_waiting && job_.attempt() != nullptr && job_.attempt()->placed_at != 0) {
             set_pending_reason("");  // of the queue, whoever told that it is over

@@ -10,6 +10,7 @@
 #include "daemon/control/context.hpp"
 #include "daemon/control/exchange.hpp"
 #include "daemon/control/hang_watch.hpp"
+#include "daemon/control/node_witness.hpp"
 #include "daemon/control/pair_state.hpp"
 #include "daemon/control/preflight_state.hpp"
 #include "daemon/control/rendezvous.hpp"
@@ -109,6 +110,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     const wire::StartedRank* process(std::int32_t rank) const;
     // By slot: a node of the allocation.
     const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
+    // Whether a node of that name is the newest attempt's, as the scheduler says.
+    bool was_given(const std::string& node) const;
 
     void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
 
@@ -144,6 +147,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> take_inputs();
     Task<bool> commit(Draft draft);
     Task<void> commit_and_look(Draft draft);
+    NodeNotes vouched_notes(const Draft& draft, NodeNotes& later) const;
     Draft draft() const { return Draft{job_}; }
     bool add(Draft& draft, EventData data);
     void report_broken(Invariant invariant, const Event& event);
@@ -278,6 +282,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> end_unclaimed(const Observation& seen);
     std::optional<wire::GaveUpFile> first_last_words() const;
     Task<Observation> allocation();
+    void learn_nodes(const Observation& seen);
+    void tell_foreign_nodes(Draft& draft);
     Task<void> look_at_allocation();
     Task<void> stop_attempt(Cause cause);
     Task<bool> verdict();
@@ -388,6 +394,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::int32_t time_limit_told_ = 0;  // the generation whose end in time is among the events
     std::int32_t deaf_told_ = 0;        // of it, events that name a rank
     bool was_paused_ = false;           // the scheduler had suspended it when it was last asked
+
+    NodeWitness witness_;
+    std::size_t claims_compared_ = 0;  // of the attempt, with what the scheduler has given it
 
     std::array<bool, kInvariants> broken_reported_{};
     std::string spec_text_;  // for WELCOME; "" = nobody has called in yet

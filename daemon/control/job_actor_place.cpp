@@ -1,6 +1,8 @@
+// size: every question to the scheduler about one job
 // What a job asks of the scheduler: to take it, how it is doing, to end it, and how it ended.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/node_notes.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
@@ -138,6 +140,7 @@ Task<void> JobActor::place() {
     const std::int32_t number = job_.attempt()->number;
     const Observation seen = co_await context_.scheduler.poll(job_.id, number);
     look_whether_aside(seen);
+    learn_nodes(seen);
     if (seen.kind == Observation::Kind::absent) {
         submitted_ = false;  // forgotten: hand it over again
         inputs_.emplace_back(LookInput{});
@@ -204,6 +207,41 @@ void JobActor::set_aside(bool aside) {
     }
 }
 
+void JobActor::learn_nodes(const Observation& seen) {
+    if (seen.kind == Observation::Kind::state) {
+        witness_.learn(job_.attempt()->number, seen.id, seen.nodes,
+                       static_cast<std::size_t>(job_.spec.resources.allocated_nodes()));
+    }
+}
+
+bool JobActor::was_given(const std::string& node) const {
+    return job_.attempt() != nullptr &&
+           witness_.word(job_.attempt()->number, node) == NodeWitness::Word::given;
+}
+
+// Agents that say to be on other nodes than the attempt has go on: what a node is called decides
+// nothing for its ranks, and a site may have its reasons. But nothing is remembered of such a node.
+void JobActor::tell_foreign_nodes(Draft& draft) {
+    const Attempt& attempt = *draft.job().attempt();
+    if (attempt.claims.size() == claims_compared_ || !witness_.complete(attempt.number) ||
+        !one_machine(context_.scheduler).empty()) {
+        return;
+    }
+    claims_compared_ = attempt.claims.size();
+    std::vector<std::string> texts;
+    for (const auto& [slot, claim] : attempt.claims) {
+        if (witness_.word(attempt.number, claim.node) == NodeWitness::Word::foreign) {
+            texts.push_back("the agent of node " + std::to_string(slot) + " says it is " +
+                            claim.node +
+                            ", which the scheduler has not given to the job: what happens there "
+                            "is not remembered of that node");
+        }
+    }
+    for (const std::string& text : texts) {
+        warn(draft, text);
+    }
+}
+
 Task<void> JobActor::wait_in_queue(Observation seen) {
     set_pending_reason(seen.reason, seen.expected_start);
     Draft next = draft();
@@ -249,6 +287,7 @@ Task<void> JobActor::look_at_allocation() {
         was_paused_ = paused;
     }
     Draft next = draft();
+    tell_foreign_nodes(next);
     const bool over = seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     if (over) {
         look_at_outlived(next, seen);

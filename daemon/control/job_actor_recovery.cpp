@@ -228,6 +228,7 @@ void JobActor::forget_attempt() {
     rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes()};
     preflight_ = PreflightState{};
     pairs_ = PairState{};
+    claims_compared_ = 0;
     submitted_ = false;
     intent_fresh_ = false;
     cancel_sent_ = false;

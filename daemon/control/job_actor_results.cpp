@@ -214,6 +214,7 @@ void JobActor::give_up(Draft& draft, std::int32_t slot) {
 // as recovery's, and what is said of an accident ("before its ranks had started") is true there.
 Task<Observation> JobActor::allocation() {
     Observation seen = co_await context_.scheduler.poll(job_.id, job_.attempt()->number);
+    learn_nodes(seen);
     if (seen.accident && unstarted(*job_.attempt())) {
         seen.cause = *seen.accident;
         seen.message = seen.cause.message;

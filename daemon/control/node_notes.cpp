@@ -149,7 +149,7 @@ struct Reader {
             }
         }
         for (const auto& [node, healthy] : nodes) {
-            out.ended.push_back({node, event.time, healthy});
+            out.ended.push_back({node, event.time, healthy, in.number});
         }
     }
     template <class Other>

@@ -20,7 +20,8 @@ inline constexpr std::string_view kPreflightWords = "pre-flight: ";
 // The machine that every node of a job is, with the local scheduler; "" = each is its own.
 std::string one_machine(Scheduler& scheduler);
 
-// `job`: as the events left it. `machine`: of one_machine().
+// `job`: as the events left it. `machine`: of one_machine(). Nodes have the names that the agents
+// gave them: whether they are the job's at all, NodeWitness knows.
 NodeNotes notes_of(const Job& job, const std::vector<Event>& events, const std::string& machine);
 
 }  // namespace lockstep

@@ -82,6 +82,9 @@ std::map<std::string, ControlService::OnNode> ControlService::jobs_on_nodes(
         const Generation* live = actor->job().live_generation();
         const bool runs = live != nullptr && live->running_at != 0;
         for (const auto& [slot, claim] : attempt->claims) {
+            if (machine.empty() && !actor->was_given(claim.node)) {
+                continue;
+            }
             OnNode& here = out[machine.empty() ? claim.node : machine];
             here.well = here.well ||
                         (runs && !attempt->lost.contains(slot) && actor->links().contains(slot));

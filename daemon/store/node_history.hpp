@@ -37,7 +37,8 @@ struct NodeFault {
 struct NodeEnded {
     std::string node;
     UnixMillis time = 0;
-    bool healthy = false;  // ranks ran on it, and it was not to blame
+    bool healthy = false;      // ranks ran on it, and it was not to blame
+    std::int32_t attempt = 0;  // of its job; not stored
 };
 // The scheduler or a person ended the attempt: that nodes were lost in its last generation followed
 // from that.

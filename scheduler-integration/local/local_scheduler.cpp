@@ -382,6 +382,7 @@ Task<Observation> LocalScheduler::poll(JobId job, std::int32_t attempt) {
             break;
         case Attempt::State::ended:
             out.state = AllocationState::ended;
+            out.nodes = found->nodes;
             break;
     }
     co_return out;

@@ -239,7 +239,9 @@ Observation in_slurm(const SlurmAttempt& attempt) {
     const SlurmJob& job = *attempt.seen;
     const SlurmPhase phase = attempt.last_verdict.phase;
     if (attempt.ended() || was_requeued(attempt)) {
-        return ended(attempt);
+        Observation out = ended(attempt);
+        out.nodes = expand_hostlist(job.nodes).value_or(std::vector<std::string>{});
+        return out;
     }
     if (waits(attempt) && !is_claimed(attempt)) {
         const Explanation why = explain_reason(job.reason, job);

@@ -1,5 +1,7 @@
 // What is remembered of nodes: which event blames whom, and what the API tells of it.
 #include "daemon/control/node_notes.hpp"
+#include "daemon/control/node_witness.hpp"
+#include "job/base/limits.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 #include "tests/unit/model/history.hpp"
 
@@ -160,6 +162,84 @@ TEST_F(Noted, ANodeThatNeverCalledInHasNoName) {
     EXPECT_TRUE(note(gone).empty());
 }
 
+// What is said of a node in an attempt's first generation.
+NodeNotes noted(const std::string& node, std::int32_t attempt = 1,
+                const std::string& kind = "node_lost") {
+    NodeNotes out;
+    NodeFault fault;
+    fault.node = node;
+    fault.kind = kind;
+    fault.attempt = attempt;
+    fault.generation = 1;
+    out.faults.push_back(std::move(fault));
+    return out;
+}
+
+TEST(NodeWitness, BelievesTheSchedulerAndNotTheAgent) {
+    NodeWitness witness;
+    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::unknown);
+    witness.learn(1, "17", {}, 2);
+    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::unknown);
+    witness.learn(1, "17", {"n0"}, 2);
+    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::given);
+    EXPECT_EQ(witness.word(1, "n2"), NodeWitness::Word::unknown) << "it has another node";
+    witness.learn(1, "17", {"n0", "n1"}, 2);
+    EXPECT_EQ(witness.word(1, "n2"), NodeWitness::Word::foreign);
+    EXPECT_EQ(witness.word(2, "n0"), NodeWitness::Word::unknown) << "another attempt";
+    witness.learn(1, "17", {"n1"}, 2);  // the job is ending, n0 is free already
+    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::given);
+    witness.learn(1, "18", {"n3", "n4"}, 2);
+    EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::foreign) << "of a job that came to nothing";
+    EXPECT_EQ(witness.word(1, "n3"), NodeWitness::Word::given);
+}
+
+TEST(NodeWitness, KeepsWhatIsSaidBeforeTheSchedulerHasToldOfTheNodes) {
+    NodeWitness witness;
+    NodeNotes notes = noted("n1");
+    notes.faults.push_back(noted("n2").faults.front());
+    notes.ended = {{"n1", 5, false, 1}, {"n2", 5, false, 1}};
+    NodeWitness::Sorted early = witness.sort(std::move(notes));
+    EXPECT_TRUE(early.now.empty());
+    EXPECT_EQ(early.later.faults.size(), 2U);
+    witness.keep(std::move(early.later));
+    EXPECT_EQ(witness.waiting(), 4U);
+    witness.learn(1, "", {"n0", "n1"}, 2);
+    const NodeWitness::Sorted late = witness.sort({});
+    ASSERT_EQ(late.now.faults.size(), 1U);
+    EXPECT_EQ(late.now.faults[0].node, "n1");
+    ASSERT_EQ(late.now.ended.size(), 1U);
+    EXPECT_EQ(late.now.ended[0].node, "n1");
+    EXPECT_EQ(late.foreign, 2U);
+    EXPECT_TRUE(late.later.empty());
+}
+
+TEST(NodeWitness, WhatTheSchedulerEndedIsNoFaultThatWaits) {
+    NodeWitness witness;
+    witness.keep(noted("n1"));
+    NodeNotes over;
+    over.absolved = NodesAbsolved{JobId{}, 1, 1};
+    const NodeWitness::Sorted sorted = witness.sort(std::move(over));
+    EXPECT_TRUE(sorted.now.absolved.has_value());
+    EXPECT_TRUE(sorted.later.faults.empty());
+}
+
+TEST(NodeWitness, AnExcludedNodeWasOfAnAttemptBefore) {
+    NodeWitness witness;
+    witness.learn(1, "", {"n0", "n1"}, 2);
+    EXPECT_EQ(witness.sort(noted("n1", 2, kNodeExcluded)).now.faults.size(), 1U);
+    EXPECT_EQ(witness.sort(noted("n7", 2, kNodeExcluded)).foreign, 1U);
+    EXPECT_EQ(witness.sort(noted("n7", 3, kNodeExcluded)).later.faults.size(), 1U)
+        << "nothing is known of the second attempt";
+}
+
+TEST(NodeWitness, WhatWaitsIsBounded) {
+    NodeWitness witness;
+    NodeNotes many;
+    many.faults.resize(limits::kNodeFaults + 7);
+    witness.keep(std::move(many));
+    EXPECT_EQ(witness.waiting(), limits::kNodeFaults);
+}
+
 class NodeHistory : public ControlTest {
   protected:
     void SetUp() override {
@@ -168,7 +248,15 @@ class NodeHistory : public ControlTest {
             node.name = name;
             scheduler_.machines.nodes.push_back(node);
         }
+        scheduler_.seen.nodes = {"n0", "n1"};
         ControlTest::SetUp();
+    }
+    static wire::GpuXid broken_gpu(std::uint64_t event) {
+        wire::GpuXid out;
+        out.event = event;
+        out.generation = 1;
+        out.xid = 79;
+        return out;
     }
     Json ask(const std::function<Task<Result<std::string>>()>& what) {
         Json out;
@@ -230,6 +318,48 @@ TEST_F(NodeHistory, ALostNodeIsToldAfterARestart) {
     clock_.advance(std::chrono::hours{8 * 24});
     EXPECT_EQ(node("n1")["history"]["faults_7d"], 0);
     EXPECT_EQ(node("n1")["history"]["faults"], 1);
+}
+
+TEST_F(NodeHistory, ANodeThatTheSchedulerHasNotGivenIsNotBlamed) {
+    scheduler_.seen.nodes = {"n0", "n7"};
+    TestAgent first;
+    TestAgent liar;  // says that it is n1, which is somebody else's
+    const std::string id = start_job_with(first, liar);
+    liar.say(broken_gpu(1));
+    first.say(broken_gpu(1));
+    until([&] { return node("n0")["faults"].size() == 1; }, "n0's own fault");
+    scheduler_.seen.lost_nodes = {1};
+    liar.session->on_closed();
+    until([&] { return first.peer->last<wire::Stop>() != nullptr; }, "STOP");
+    EXPECT_TRUE(node("n1")["faults"].empty());
+    const Json all = nodes();
+    EXPECT_EQ(all[0]["jobs"], Json::array({id}));
+    EXPECT_EQ(all[1]["jobs"], Json::array());
+    EXPECT_FALSE(all[1].contains("history"));
+    const std::string warnings = show(id).value("warnings", Json::array()).dump();
+    EXPECT_THAT(warnings, testing::HasSubstr("the agent of node 1 says it is n1"));
+}
+
+TEST_F(NodeHistory, WhatAnAgentSaysBeforeTheAllocationIsKnownIsNotLost) {
+    scheduler_.seen.nodes.clear();
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    second.say(broken_gpu(1));
+    until(
+        [&] {
+            const auto* ack = second.peer->last<wire::Ack>();
+            return ack != nullptr && ack->event >= 1;
+        },
+        "it was heard");
+    EXPECT_TRUE(node("n1")["faults"].empty()) << "whose node is that?";
+    scheduler_.seen.nodes = {"n0", "n1"};
+    const int polls = scheduler_.polls;
+    until([&] { return scheduler_.polls > polls + 1; }, "the scheduler tells of the nodes");
+    first.say(broken_gpu(1));
+    until([&] { return node("n0")["faults"].size() == 1; }, "n0's fault");
+    EXPECT_EQ(node("n1")["faults"].size(), 1U);
+    EXPECT_EQ(show(id).value("warnings", Json::array()), Json::array());
 }
 
 }  // namespace
