@@ -46,6 +46,8 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
 
     const std::shared_ptr<JobActor>& actor() const { return actor_; }
     std::int32_t attempt() const { return attempt_; }
+    // The address it comes from.
+    const std::string& remote() const { return remote_; }
     bool open() const { return open_; }
 
     // The allocation's node, set by the actor once HELLO has been accepted; -1 before. Which node

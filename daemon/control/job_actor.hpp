@@ -188,6 +188,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void form_generation(Draft& draft);
     void begin_generation();
     wire::World world() const;
+    std::vector<std::string> admitted() const;
     void make_table();
     void send_table(const std::shared_ptr<AgentLink>& link, const wire::TableRequest& request);
     void bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye);

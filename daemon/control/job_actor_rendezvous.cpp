@@ -6,6 +6,7 @@
 #include "job/base/log.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -34,6 +35,11 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
         return;
     }
     link->join = join;
+    if (join.addresses.size() > limits::kNodeAddresses ||
+        std::any_of(join.addresses.begin(), join.addresses.end(),
+                    [](const std::string& one) { return one.size() > limits::kTextBytes; })) {
+        link->join.addresses.clear();
+    }
     if (rendezvous_.joined(link->node_rank, join.generation)) {
         // Fixed before: this agent had not heard of it, or the daemon was restarted in between. Not
         // before the append: it may have been fixed in this very draft.
@@ -93,6 +99,7 @@ void JobActor::form_generation(Draft& draft) {
                 told.node_rank = static_cast<std::int32_t>(node);
                 told.first_rank = told.node_rank * told.local_ranks;
                 told.address = own_address(*link->second, told.node_rank);
+                told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
                 link->second->send(told);
             }
         }
@@ -142,6 +149,31 @@ wire::World JobActor::world() const {
     return out;
 }
 
+// Where connections of the generation's ranks may come from; empty if that is not known of all of
+// its nodes.
+std::vector<std::string> JobActor::admitted() const {
+    const Generation& generation = *job_.live_generation();
+    std::set<std::string> out;
+    std::size_t bytes = 0;
+    const auto take = [&](const std::string& address) {
+        bytes += !address.empty() && out.insert(address).second ? address.size() + 3 : 0;
+    };
+    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        const auto link = links_.find(generation.slot_of(node));
+        if (link == links_.end() || link->second->join.addresses.empty() ||
+            bytes > limits::kAdmittedBytes) {
+            return {};
+        }
+        const auto index = static_cast<std::size_t>(node);
+        take(index < generation.addresses.size() ? generation.addresses[index] : "");
+        take(link->second->join.address);
+        take(link->second->remote());
+        std::for_each(link->second->join.addresses.begin(), link->second->join.addresses.end(),
+                      take);
+    }
+    return {out.begin(), out.end()};
+}
+
 // Of a large world, once for all who will ask.
 void JobActor::make_table() {
     table_.reset();
@@ -184,6 +216,9 @@ void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
     told.node_rank = node_rank;
     told.first_rank = node_rank * told.local_ranks;
     told.address = own_address(*link, node_rank);
+    if (node_rank == 0) {
+        told.admitted = admitted();
+    }
     link->send(told);
 }
 

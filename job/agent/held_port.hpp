@@ -17,7 +17,8 @@ namespace lockstep {
 class HeldPort {
   public:
     // Binds the port on every address of the family of `address`: servers of frameworks bind the
-    // wildcard, so it must be free there too.
+    // wildcard, so it must be free there too. What the agent itself serves there is guarded by who
+    // connects (store_guard.hpp), not by where it listens.
     // `number` 0: a free port, if possible below the kernel's ip_local_port_range: whoever binds
     // port 0 or connects could be given one of that between release() and the rank's bind().
     // Otherwise that port again, after a generation that used it; connections that linger in

@@ -90,13 +90,20 @@ Task<bool> send_all(Socket socket, std::string_view bytes) {
 }  // namespace
 
 struct KeyHttp::Server {
-    Server(TaskGroup& group, ScopeSizes sizes, KeyHttpCaps its_caps)
-        : tasks(group), acceptor(group.io()), pause(group.io()), caps(its_caps), scopes(sizes) {}
+    Server(TaskGroup& group, ScopeSizes sizes, KeyHttpCaps its_caps,
+           std::unique_ptr<StoreGuard> its_guard)
+        : tasks(group),
+          acceptor(group.io()),
+          pause(group.io()),
+          caps(its_caps),
+          guard(std::move(its_guard)),
+          scopes(sizes, limits::kStoreKeys, its_caps.bytes) {}
 
     TaskGroup& tasks;
     tcp::acceptor acceptor;
     net::steady_timer pause;
     KeyHttpCaps caps;
+    std::unique_ptr<StoreGuard> guard;
     KeyScopes scopes;
     std::set<Socket> open;
     Totals totals;
@@ -113,7 +120,8 @@ struct KeyHttp::Server {
 };
 
 Result<std::unique_ptr<KeyHttp>> KeyHttp::listen(TaskGroup& tasks, int bound, ScopeSizes sizes,
-                                                 KeyHttpCaps caps) {
+                                                 KeyHttpCaps caps,
+                                                 std::unique_ptr<StoreGuard> guard) {
     UniqueFd socket{::fcntl(bound, F_DUPFD_CLOEXEC, 0)};
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
@@ -125,7 +133,7 @@ Result<std::unique_ptr<KeyHttp>> KeyHttp::listen(TaskGroup& tasks, int bound, Sc
     // Of ranks of the generation before.
     while (UniqueFd{::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC)}) {
     }
-    auto server = std::make_shared<Server>(tasks, sizes, caps);
+    auto server = std::make_shared<Server>(tasks, sizes, caps, std::move(guard));
     ErrorCode ec;
     server->acceptor.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket.get(),
                             ec);
@@ -163,6 +171,10 @@ Task<void> KeyHttp::Server::accept(std::shared_ptr<Server> self) {
                           {{"why", ec.message()}, {"connections", self->open.size()}});
                 co_await sleep_on(self->pause, kPause);
             }
+            continue;
+        }
+        if (self->guard && !self->guard->admits(socket->native_handle())) {
+            ++self->totals.refused;
             continue;
         }
         if (self->open.size() >= self->caps.connections) {

@@ -181,6 +181,10 @@ void Node::send_join() {
     join.cores = machine.cores;
     join.gpus = machine.gpus;
     join.memory_mb = machine.memory_mb;
+    join.addresses = own_addresses();
+    if (join.addresses.size() > limits::kNodeAddresses) {
+        join.addresses.clear();  // some would not be enough
+    }
     outbox_.control_last(join);
 }
 

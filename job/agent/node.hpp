@@ -188,6 +188,7 @@ class Node {
     void hold_ports_again();
     void release_ports();
     Status open_store();
+    std::unique_ptr<StoreGuard> guard_store();
     void send_join();
     void begin_preflight(const wire::Welcome& welcome);
     void forget_result();

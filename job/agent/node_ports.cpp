@@ -88,6 +88,24 @@ void Node::release_ports() {
     }
 }
 
+// The port was bound on every address before the nodes had found each other, and frameworks that
+// serve on it themselves want all of them: so it is each connection that is looked at.
+std::unique_ptr<StoreGuard> Node::guard_store() {
+    StoreGuard::Options options;
+    options.own = own_addresses();
+    options.own.push_back(address_);
+    options.nodes = world_->admitted;
+    const auto nodes = std::max(world_->nodes, static_cast<std::int32_t>(world_->hosts.size()));
+    options.nodes_known = nodes <= 1 || !options.nodes.empty();
+    options.tell = [this](std::string refused) {
+        give_warning(-1, std::move(refused) +
+                             ". If that was one of its ranks: with \"environment\": "
+                             "{\"TORCHELASTIC_USE_AGENT_STORE\": \"False\"} rank 0 of torch serves "
+                             "the store, to everybody");
+    };
+    return std::make_unique<StoreGuard>(std::move(options));
+}
+
 // The store that the ranks' environment tells them of, if it does: their job's own word
 // (`environment`) counts. A fresh one, before READY leaves: no key outlives its generation.
 Status Node::open_store() {
@@ -115,14 +133,18 @@ Status Node::open_store() {
         const ScopeSizes sizes{
             world_->world_size, world_->local_ranks,
             std::max(world_->nodes, static_cast<std::int32_t>(world_->hosts.size()))};
-        auto rendezvous = KeyHttp::listen(tasks_, port_->fd(), sizes);
+        KeyHttpCaps caps;
+        caps.bytes = store_bytes(world_->world_size);
+        caps.transit_bytes = caps.bytes;  // one of the largest values of each rank
+        auto rendezvous = KeyHttp::listen(tasks_, port_->fd(), sizes, caps, guard_store());
         if (!rendezvous) {
             return fail(rendezvous.error());
         }
         rendezvous_ = std::move(*rendezvous);
         return {};
     }
-    auto store = TcpStore::listen(tasks_, port_->fd());
+    auto store =
+        TcpStore::listen(tasks_, port_->fd(), store_caps(world_->world_size), guard_store());
     if (!store) {
         return fail(store.error());
     }

@@ -49,15 +49,18 @@ struct TcpStore::Server final : private TcpStoreState::Replies {
         bool dirty = false;       // in dirty_
     };
 
-    Server(net::io_context& io, UniqueFd epoll, UniqueFd socket, TcpStoreCaps its_caps)
+    Server(net::io_context& io, UniqueFd epoll, UniqueFd socket, TcpStoreCaps its_caps,
+           std::unique_ptr<StoreGuard> its_guard)
         : ready(io, epoll.release()),
           listener(std::move(socket)),
           caps(its_caps),
+          guard(std::move(its_guard)),
           state(its_caps) {}
 
     Descriptor ready;
     UniqueFd listener;
     TcpStoreCaps caps;
+    std::unique_ptr<StoreGuard> guard;
     TcpStoreState state;
     std::vector<std::unique_ptr<Connection>> connections;  // by descriptor
     std::vector<int> dirty;                                // have something to send
@@ -95,7 +98,8 @@ struct TcpStore::Server final : private TcpStoreState::Replies {
     }
 };
 
-Result<std::unique_ptr<TcpStore>> TcpStore::listen(TaskGroup& tasks, int bound, TcpStoreCaps caps) {
+Result<std::unique_ptr<TcpStore>> TcpStore::listen(TaskGroup& tasks, int bound, TcpStoreCaps caps,
+                                                   std::unique_ptr<StoreGuard> guard) {
     UniqueFd socket{::fcntl(bound, F_DUPFD_CLOEXEC, 0)};
     UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
     const int on = 1;
@@ -108,7 +112,8 @@ Result<std::unique_ptr<TcpStore>> TcpStore::listen(TaskGroup& tasks, int bound, 
     // Of ranks of the generation before, which would count as ones of this.
     while (UniqueFd{::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC)}) {
     }
-    auto server = std::make_shared<Server>(tasks.io(), std::move(epoll), std::move(socket), caps);
+    auto server = std::make_shared<Server>(tasks.io(), std::move(epoll), std::move(socket), caps,
+                                           std::move(guard));
     if (!server->watch(server->listener.get(), EPOLLIN, EPOLL_CTL_ADD)) {
         return fail(errno_error("serve a store", errno));
     }
@@ -186,6 +191,10 @@ void TcpStore::Server::accept_waiting() {
                 continue;
             }
             return;
+        }
+        if (guard && !guard->admits(socket.get())) {
+            ++totals.refused;
+            continue;
         }
         if (totals.connections >= caps.connections) {
             if (++totals.refused <= kStoreWarnings) {

@@ -6,6 +6,7 @@
 // the TaskGroup must outlive the coroutine.
 #pragma once
 
+#include "job/agent/store_guard.hpp"
 #include "job/agent/tcp_store_state.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/result.hpp"
@@ -23,13 +24,15 @@ class TcpStore {
         std::size_t bytes = 0;    // that the store holds
         std::size_t transit = 0;  // of queries half received and replies not sent
         std::uint64_t queries = 0;
-        std::uint64_t refused = 0;  // connections closed for what they sent, or at a cap
+        std::uint64_t refused = 0;  // connections closed for what they are or sent, or at a cap
     };
 
     // Listens on a duplicate of `bound`, a bound socket that stays the caller's: the port is held
     // before, while and after it is served. Connections that wait on it from before are closed.
+    // Whoever `guard` does not admit is closed, too; nullptr: it admits everybody.
     static Result<std::unique_ptr<TcpStore>> listen(TaskGroup& tasks, int bound,
-                                                    TcpStoreCaps caps = {});
+                                                    TcpStoreCaps caps = {},
+                                                    std::unique_ptr<StoreGuard> guard = nullptr);
     // Closes every connection.
     ~TcpStore();
     TcpStore(const TcpStore&) = delete;

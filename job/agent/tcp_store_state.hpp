@@ -8,6 +8,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,6 +28,21 @@ struct TcpStoreCaps {
     std::size_t reply_bytes = limits::kStoreQueryBytes;
     std::size_t connections = limits::kStoreConnections;
 };
+
+// What the store of a world of so many ranks may hold, and those caps in all.
+constexpr std::size_t store_bytes(std::int32_t world_size) {
+    const auto ranks = static_cast<std::size_t>(std::clamp(world_size, 1, limits::kRanks));
+    return std::min(limits::kStoreBytes,
+                    limits::kStoreQueryBytes + ranks * limits::kStoreValueBytes);
+}
+constexpr TcpStoreCaps store_caps(std::int32_t world_size) {
+    const auto ranks = static_cast<std::size_t>(std::clamp(world_size, 1, limits::kRanks));
+    TcpStoreCaps out;
+    out.bytes = store_bytes(world_size);
+    out.transit_bytes =
+        std::min(limits::kStoreTransitBytes, (ranks + 1) * limits::kStoreQueryBytes);
+    return out;
+}
 
 class TcpStoreState {
   public:

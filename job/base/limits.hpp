@@ -135,6 +135,10 @@ inline constexpr std::size_t kAgentQueueBytes = 16U << 20U;
 // Up to so many nodes every agent is told of all the others in WORLD itself: a larger world's would
 // be most of what a rendezvous costs.
 inline constexpr std::int32_t kWorldHosts = 64;
+// Addresses of a node's interfaces in JOIN; a node has fewer than ten.
+inline constexpr std::size_t kNodeAddresses = 16;
+// Of all nodes in one WORLD: 16,384 with three addresses of IPv6 each.
+inline constexpr std::size_t kAdmittedBytes = 2U << 20U;
 // Up to so many nodes a rank's environment names them all: Linux gives a variable 128 KiB, and a
 // host's name may have 64 characters.
 inline constexpr std::int32_t kEnvironmentHosts = 1024;
@@ -164,9 +168,11 @@ inline constexpr std::size_t kStoreQueryKeys = 131'072;
 // One query with all its keys and values, and one reply: eight of the largest values.
 inline constexpr std::size_t kStoreQueryBytes = 64U << 20U;
 inline constexpr std::size_t kStoreKeys = 4'000'000;  // 30 a rank in the largest job; 0.2 KiB each
-// What it holds in all: gloo's full mesh of 2,048 ranks is 150 bytes a pair, 0.6 GiB.
+// What it holds in all: gloo's full mesh of 2,048 ranks is 150 bytes a pair, 0.6 GiB. Of a small
+// world one of the largest queries, and one of the largest values of each rank (store_bytes()).
 inline constexpr std::size_t kStoreBytes = 1U << 30U;
-// Queries half received and replies not taken yet, of all connections: as much again.
+// Queries half received and replies not taken yet, of all connections: as much again. Of a small
+// world one of the largest replies of each rank, and one more.
 inline constexpr std::size_t kStoreTransitBytes = 1U << 30U;
 inline constexpr std::size_t kStoreConnections = 262'144;  // torch before 2.1 makes two a rank
 inline constexpr std::size_t kBatchRows = 8192;            // rows in one batch

@@ -72,6 +72,9 @@ struct Join {
     // empty.
     std::vector<std::int32_t> ports{};
     std::int32_t generation = 0;  // the newest one that is over on this node; 0 = none was here
+    // Of all its interfaces, loopback left out: its ranks' connections come from one of them. Empty
+    // = it does not say, or has more than limits::kNodeAddresses.
+    std::vector<std::string> addresses{};
 };
 struct Ready {
     std::int32_t generation = 0;
@@ -272,6 +275,9 @@ struct World {
     std::string table{};  // digest of the table that belongs to it; "" = all of it is here
     // Of this node, where its peers have reached it; "" = as it said in JOIN.
     std::string address{};
+    // For the node of rank 0 only, which may serve what the ranks meet at (store_guard.hpp): all
+    // addresses of the world's nodes; empty = not known of all of them.
+    std::vector<std::string> admitted{};
 };
 // What is the same for every node of a large world and what few of them need: sent to whoever asks.
 // An agent keeps it; the next generation's is the same if its digest is.

@@ -35,6 +35,7 @@ void fields(V& visit, M& m) {
     visit("cores", m.cores);
     visit("gpus", m.gpus);
     visit("memory_mb", m.memory_mb);
+    visit.optional("addresses", m.addresses);
 }
 template <class V, class M>
 requires(std::is_same_v<std::remove_const_t<M>, Ready> ||
@@ -295,6 +296,7 @@ void fields(V& visit, M& m) {
     visit.number_or_none("nodes", m.nodes);  // absent: as many as hosts
     visit.optional("table", m.table);
     visit.optional("address", m.address);
+    visit.optional("admitted", m.admitted);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, Abort>

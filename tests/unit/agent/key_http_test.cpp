@@ -127,8 +127,9 @@ class KeyHttpServer : public testing::Test {
   protected:
     // The server in this thread while `clients` runs in another.
     template <class Clients>
-    void serve(Clients clients, KeyHttpCaps caps = {}) {
-        auto made = KeyHttp::listen(tasks_, port_.fd(), {4, 2, 2}, caps);
+    void serve(Clients clients, KeyHttpCaps caps = {},
+               std::unique_ptr<StoreGuard> guard = nullptr) {
+        auto made = KeyHttp::listen(tasks_, port_.fd(), {4, 2, 2}, caps, std::move(guard));
         ASSERT_TRUE(made) << made.error().message;
         server_ = std::move(*made);
         std::thread thread{[&] {
@@ -172,6 +173,27 @@ class KeyHttpServer : public testing::Test {
     std::unique_ptr<KeyHttp> server_;
     KeyHttp::Totals totals_;
 };
+
+TEST_F(KeyHttpServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
+    StoreGuard::Options options;
+    options.uid = ::geteuid() + 1;  // the job's: this process is somebody else
+    serve([this] { EXPECT_EQ(put("/global/0", "mine"), ""); }, {},
+          std::make_unique<StoreGuard>(std::move(options)));
+    EXPECT_EQ(totals_.keys, 0U);
+    EXPECT_EQ(totals_.refused, 1U);
+    EXPECT_EQ(totals_.requests, 0U);
+}
+
+TEST_F(KeyHttpServer, HoldsNoMoreThanItsWorldNeeds) {
+    KeyHttpCaps caps;
+    caps.bytes = 100;
+    serve(
+        [this] {
+            EXPECT_THAT(put("/global/0", std::string(50, 'x')), StartsWith("HTTP/1.1 200"));
+            EXPECT_THAT(put("/global/1", std::string(50, 'x')), StartsWith("HTTP/1.1 503"));
+        },
+        caps);
+}
 
 TEST_F(KeyHttpServer, AnswersAsHorovodsOwn) {
     const std::string bytes{"\0\r\n\r\n\xff", 6};

@@ -78,8 +78,9 @@ class TcpStoreServer : public testing::Test {
   protected:
     // The server in this thread while `clients` runs in another.
     template <class Clients>
-    void serve(Clients clients, TcpStoreCaps caps = {}) {
-        auto store = TcpStore::listen(tasks_, port_.fd(), caps);
+    void serve(Clients clients, TcpStoreCaps caps = {},
+               std::unique_ptr<StoreGuard> guard = nullptr) {
+        auto store = TcpStore::listen(tasks_, port_.fd(), caps, std::move(guard));
         ASSERT_TRUE(store) << store.error().message;
         store_ = std::move(*store);
         std::thread thread{[&] {
@@ -135,6 +136,35 @@ TEST_F(TcpStoreServer, AnswersClientsOfEveryReleaseAtOnce) {
         EXPECT_EQ(oldest.read(27 + 1), code(1) + text("/w") + text("") + text("v"));
     });
     EXPECT_EQ(totals_.refused, 0U);
+}
+
+TEST_F(TcpStoreServer, ServesTheJobsUserOnThisMachine) {
+    serve(
+        [this] {
+            Client client{port_.number()};
+            EXPECT_EQ(client.ask(new_client(), new_replies().size()), new_replies());
+            Client mapped{port_.number(), true};
+            EXPECT_EQ(mapped.ask(validate() + kPing, 4), raw(std::uint32_t{7}));
+        },
+        {}, std::make_unique<StoreGuard>(StoreGuard::Options{}));
+    EXPECT_EQ(totals_.refused, 0U);
+}
+
+TEST_F(TcpStoreServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
+    StoreGuard::Options options;
+    options.uid = ::geteuid() + 1;  // the job's: this process is somebody else
+    serve(
+        [this] {
+            for (int i = 0; i < 3; ++i) {
+                Client client{port_.number()};
+                client.send(validate() + code(1) + text("init/") + text("mine"));
+                EXPECT_TRUE(client.closed_by_server());
+            }
+            EXPECT_EQ(totals_now().keys, 0U);
+        },
+        {}, std::make_unique<StoreGuard>(std::move(options)));
+    EXPECT_EQ(totals_.refused, 3U);
+    EXPECT_EQ(totals_.queries, 0U);
 }
 
 TEST_F(TcpStoreServer, ABadClientIsClosedAndTheOthersGoOn) {

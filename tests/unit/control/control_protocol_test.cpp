@@ -157,6 +157,44 @@ TEST_F(ProtocolTest, WhyANodeWasRefusedIsSaidOfTheMissing) {
         "why");
 }
 
+TEST_F(ProtocolTest, RankZerosNodeIsToldWhereRanksMayComeFrom) {
+    submit_nodes(2);
+    for (int slot = 0; slot < 2; ++slot) {
+        agents_.push_back(hello(slot));
+    }
+    until([&] { return last<wire::Welcome>(1) != nullptr; }, "WELCOME");
+    for (int slot = 0; slot < 2; ++slot) {
+        wire::Join join;
+        join.address = "10.0.0." + std::to_string(slot + 1);
+        join.port = 5000;
+        join.addresses = {join.address, "192.168.7." + std::to_string(slot + 1)};
+        say(slot, join);
+    }
+    until([&] { return last<wire::World>(1) != nullptr; }, "WORLD");
+    // With 127.0.0.1, where the test's agents come from.
+    EXPECT_EQ(last<wire::World>(0)->admitted,
+              (std::vector<std::string>{"10.0.0.1", "10.0.0.2", "127.0.0.1", "192.168.7.1",
+                                        "192.168.7.2"}));
+    EXPECT_TRUE(last<wire::World>(1)->admitted.empty()) << "it serves nobody";
+}
+
+TEST_F(ProtocolTest, WhereRanksMayComeFromIsAllOrNothing) {
+    submit_nodes(2);
+    for (int slot = 0; slot < 2; ++slot) {
+        agents_.push_back(hello(slot));
+    }
+    until([&] { return last<wire::Welcome>(1) != nullptr; }, "WELCOME");
+    wire::Join join;
+    join.address = "10.0.0.1";
+    join.port = 5000;
+    join.addresses = {"10.0.0.1"};
+    say(0, join);
+    join.addresses.assign(limits::kNodeAddresses + 1, "10.0.0.2");  // more than an agent says
+    say(1, join);
+    until([&] { return last<wire::World>(0) != nullptr; }, "WORLD");
+    EXPECT_TRUE(last<wire::World>(0)->admitted.empty()) << "a rank of node 1 would be kept out";
+}
+
 TEST_F(ProtocolTest, ALargeWorldsHostsGoToWhoeverAsks) {
     constexpr int kNodes = limits::kWorldHosts + 2;
     submit_nodes(kNodes);

@@ -11,7 +11,7 @@ std::vector<AgentMessage> agent_samples() {
                     1000, true, "b2xk", true,   1'700'000'000'000, {"YQ==", ""}};
     Started started{1, {{0, 11}, {1, 12, true, true, 3, 0}}};
     return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
-            Join{"127.0.0.1", 29500, 8, 2, 16000, {5000, 5001}, 3},
+            Join{"127.0.0.1", 29500, 8, 2, 16000, {5000, 5001}, 3, {"10.0.0.1", "fd00::1"}},
             Ready{4},
             started,
             exited,
@@ -52,7 +52,8 @@ std::vector<DaemonMessage> daemon_samples() {
                 {5000, 5001, 5002, 5003},
                 2,
                 "0123abcd",
-                "10.0.0.2"};
+                "10.0.0.2",
+                {"10.0.0.1", "10.0.0.2", "fd00::1"}};
     KeyReply reply{9, true, true, "dg==", {"YQ=="}, 7, "", "", true, "1", 12};
     return {welcome,
             world,
