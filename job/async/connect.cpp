@@ -52,6 +52,16 @@ Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
         attempt->timer.cancel();
         co_return fail(std::move(addresses.error()));
     }
+    if (endpoint.may_connect) {
+        std::erase_if(*addresses, [&](const tcp::endpoint& address) {
+            return !endpoint.may_connect(address.address());
+        });
+        if (addresses->empty()) {
+            attempt->timer.cancel();
+            co_return fail(Errc::invalid,
+                           endpoint.authority() + " has no address that may be connected to");
+        }
+    }
     ErrorCode ec = net::error::host_not_found;
     for (const auto& address : *addresses) {
         if (attempt->late) {

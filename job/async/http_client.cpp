@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -96,6 +97,10 @@ Task<Result<std::unique_ptr<Exchange>>> begin(Endpoint endpoint, ClientRequest r
     }
     auto exchange = std::make_unique<Exchange>(std::move(*connected));
     exchange->parser.skip(request.method == "HEAD");
+    if (request.head_only) {
+        // Or a Content-Length would be an error: Beast 1.74 finds any larger than none at all.
+        exchange->parser.body_limit(std::numeric_limits<std::uint64_t>::max());
+    }
     exchange->deadline.expires_at(deadline);
     const auto message = to_beast(endpoint, request);
     ErrorCode ec;
@@ -235,9 +240,13 @@ std::string ClientResponse::header(std::string_view name) const {
 }
 
 Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest request) {
+    const bool head_only = request.head_only;
     auto exchange = co_await begin(endpoint, std::move(request));
     if (!exchange) {
         co_return fail(std::move(exchange.error()));
+    }
+    if (head_only) {
+        co_return from_beast((*exchange)->parser.get());
     }
     co_return co_await finish(**exchange, endpoint);
 }

@@ -22,6 +22,10 @@ struct Endpoint {
     bool tls = false;
     // "sha256:…" of the certificate it must show; "" = the system's authorities vouch for it.
     std::string fingerprint{};
+    // Whether an address that the host has may be connected to; empty = any may. Asked of each
+    // address right before, so that no second lookup can answer otherwise. From the thread of the
+    // connection.
+    std::function<bool(const net::ip::address&)> may_connect{};
     // "host:port", with [] around an IPv6 address; what the Host header carries.
     std::string authority() const;
 };
@@ -40,6 +44,8 @@ struct ClientRequest {
     std::chrono::milliseconds deadline{30'000};  // for stream(): until the headers are there
     // For http_request_now(): another thread may end it, which then answers Errc::cancelled.
     std::stop_token stop{};
+    // The answer's body is not read and not waited for: for servers that may send anything.
+    bool head_only = false;
 };
 struct ClientResponse {
     int status = 0;
@@ -48,8 +54,8 @@ struct ClientResponse {
     std::string header(std::string_view name) const;  // case-insensitive; "" if absent
 };
 
-// unavailable: cannot connect; denied: it shows another certificate; timed_out: the deadline passed
-// (whether it was done is unknown).
+// unavailable: cannot connect; invalid: the host has no address that may be connected to; denied:
+// it shows another certificate; timed_out: the deadline passed (whether it was done is unknown).
 Task<Result<ClientResponse>> http_request(Endpoint endpoint, ClientRequest request);
 
 // Reads a body piece by piece as it arrives, until it ends or `on_bytes` returns false. A status

@@ -249,7 +249,9 @@ Task<Result<ProcessResult>> ProcessRunner::run(ProcessCommand command) {
     co_await ended.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
     deadline.cancel();
     // Its process group ends with it: what a wrapper script left behind must not write on.
-    ::kill(-pid, SIGKILL);
+    if (!command.leave_children || *late) {
+        ::kill(-pid, SIGKILL);
+    }
     siginfo_t info{};
     ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED);
     groups_.erase(pid);

@@ -28,6 +28,8 @@ struct ProcessCommand {
     std::chrono::milliseconds timeout{10'000};  // from its start
     std::size_t output_bytes = 16U << 20U;      // kept of each of out and err; more kills it
     bool drop_excess = false;                   // … or is read and dropped
+    // What it leaves in the background when it ends by itself goes on; otherwise that is killed.
+    bool leave_children = false;
 };
 
 struct ProcessResult {

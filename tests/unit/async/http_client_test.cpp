@@ -185,6 +185,43 @@ TEST(HttpClient, AnotherThreadEndsARequestThatNobodyAnswers) {
     EXPECT_EQ(answer.error().code, Errc::cancelled);
 }
 
+// Whoever asks on behalf of others says where it may not go, by the address and not by the name.
+TEST(HttpClient, AnAddressThatIsNotAllowedIsNotConnectedTo) {
+    std::promise<void> asked;
+    OneShot server{[&](int fd) {
+        asked.set_value();
+        read_head(fd);
+        write_all(fd, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    }};
+    Endpoint endpoint = server.endpoint();
+    endpoint.host = "localhost";
+    endpoint.may_connect = [](const net::ip::address& address) { return !address.is_loopback(); };
+    const auto refused = http_request_now(endpoint, {});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::invalid);
+    EXPECT_EQ(asked.get_future().wait_for(0s), std::future_status::timeout);
+    endpoint.may_connect = [](const net::ip::address& address) { return address.is_v4(); };
+    const auto taken = http_request_now(endpoint, {});
+    ASSERT_TRUE(taken) << taken.error().message;
+    EXPECT_EQ(taken->status, 200);
+}
+
+TEST(HttpClient, ABodyThatNobodyWantsIsNotWaitedFor) {
+    std::promise<void> done;
+    OneShot server{[&](int fd) {
+        read_head(fd);
+        write_all(fd, "HTTP/1.1 202 Accepted\r\nContent-Length: 999999999999\r\n\r\nbegin");
+        done.get_future().wait();
+    }};
+    ClientRequest request;
+    request.deadline = 60s;
+    request.head_only = true;
+    const auto answer = http_request_now(server.endpoint(), std::move(request));
+    done.set_value();
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->status, 202);
+}
+
 TEST(Fingerprint, IsReadInTheFormsPeopleHaveIt) {
     const std::string wanted = "sha256:" + std::string(32, 'a') + std::string(32, '1');
     std::string colons;
