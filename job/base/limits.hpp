@@ -80,6 +80,9 @@ inline constexpr std::size_t kRecordedEnvironmentBytes = 256U << 10U;
 inline constexpr std::size_t kSetupBytes = 16U << 10U;       // shell text; a longer one is a file
 inline constexpr std::size_t kSnapshotBytes = 2048U << 20U;  // what git tracks; data sets are not
 inline constexpr std::size_t kLabels = 32;
+inline constexpr std::size_t kNotifyTargets = 16;  // people and chat rooms, not all of a company
+// A webhook's URL with its secret has less than 300; receivers take 2,000 and more.
+inline constexpr std::size_t kNotifyTargetBytes = 2048;
 inline constexpr std::size_t kSweepParameters = 16;
 inline constexpr std::size_t kSweepPoints = 1000;       // jobs of one sweep
 inline constexpr std::size_t kSweepBytes = 64U << 20U;  // document × jobs
@@ -118,6 +121,13 @@ inline constexpr auto kNodeHistory = std::chrono::hours{90 * 24};
 inline constexpr auto kNodeFaultsLately = std::chrono::hours{7 * 24};
 inline constexpr std::size_t kNodeFaults = 1000;     // a node; 0.2 KiB each
 inline constexpr std::size_t kNodeFaultsShown = 50;  // the newest, of one node
+
+// Of a job, besides its end: whoever has had so many mails of one job knows that it is in trouble.
+inline constexpr std::int64_t kNoticesOfJob = 64;
+// Of a user, that wait to be delivered; at most 70 KiB each (two tracebacks), most have 1 KiB. The
+// ends of a sweep of 1,000 jobs fit, for two targets.
+inline constexpr std::size_t kNoticesWaiting = 2000;
+inline constexpr auto kNoticePatience = std::chrono::hours{24};  // then one is given up
 
 inline constexpr std::size_t kIngestBytes = 64U << 20U;  // telemetry waiting for the store
 

@@ -3,6 +3,7 @@
 #include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/capture.hpp"
+#include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
 #include "job/model/spec_fields.hpp"
 #include "job/model/spec_slurm.hpp"
@@ -257,6 +258,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_watch(in, spec.watch, errors);
     read_preflight(in, spec.preflight, errors);
     read_after(in, spec.after, errors);
+    read_notify(in, spec.notify, errors);
     refuse_later_fields(in);
     in.finish();
     if (!errors.empty()) {
@@ -338,6 +340,9 @@ Json to_json(const JobSpec& spec) {
     }
     if (!spec.after.empty()) {
         out["after"] = spec.after;
+    }
+    if (!spec.notify.empty()) {
+        out["notify"] = spec.notify;
     }
     out["labels"] = Json::object();
     for (const auto& [name, value] : spec.labels) {

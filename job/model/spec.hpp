@@ -222,6 +222,7 @@ struct JobSpec {
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;
     std::map<std::string, std::string> labels;
+    std::vector<std::string> notify;  // targets (notify.hpp), as they were given
 
     // The ranks, whoever starts them: the agent, srun, or a launcher that the agent starts (launch
     // node), whose processes say which rank they are.

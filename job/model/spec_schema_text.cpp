@@ -110,6 +110,10 @@ constexpr std::string_view kSpecSchemas = R"json(
           "examples": [["/data:/data:ro"]]}}},
     "after": {"type": "array", "maxItems": 64, "items": {"type": "string", "pattern": "^ls-[0-9A-HJKMNP-TV-Z]{26}$"},
       "description": "Ids of jobs that must have succeeded first; if one does not, this job fails without a start (cause.class dependency)."},
+    "notify": {"type": "array", "maxItems": 16, "items": {"type": "string", "maxLength": 2048,
+      "pattern": "^(webhook:https?://[!-~]+|mail|mail:[A-Za-z0-9_][A-Za-z0-9_.%+=-]*(@[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)?)$"},
+      "description": "Who is told when the job ends, is interrupted and goes on, hangs, or shows an anomaly for the first time. webhook:URL gets a JSON document by POST; mail goes to the user who submits, mail:address elsewhere. Others than the owner are shown a webhook without its path. lockstepd may refuse hosts (--notify-hosts) and mail (--sendmail).",
+      "examples": [["webhook:https://hooks.example.org/T0/B1", "mail", "mail:team@example.org"]]},
     "sweep": {"type": "object", "additionalProperties": false, "required": ["parameters"],
       "description": "One job for each combination of the values, at most 1000. The answer is the first job; its id names the sweep.",
       "properties": {
