@@ -138,7 +138,8 @@ Status Database::append(const Append& append) {
             label->exec();
         }
     });
-    return appended ? note_nodes(append.notes) : appended;
+    const Status noted = appended ? note_nodes(append.notes) : appended;
+    return noted ? add_notices(append.notices) : noted;
 }
 
 Result<SubmitDone> Database::submit(const SubmitWrite& write) {

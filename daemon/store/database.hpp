@@ -6,6 +6,7 @@
 #pragma once
 
 #include "daemon/store/node_history.hpp"
+#include "daemon/store/notices.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
 
@@ -36,7 +37,8 @@ struct JobRow {
 struct Append {
     std::vector<Event> events;  // of one job, ascending seq
     JobRow row;
-    NodeNotes notes{};  // of nodes, that follow from the events
+    NodeNotes notes{};                 // of nodes, that follow from the events
+    std::vector<NoticeRow> notices{};  // to be told of the events
 };
 
 struct SubmitWrite {
@@ -204,6 +206,8 @@ class Database {
     Status remove_token(const std::string& id);
     // Those that ended, either way, before.
     Status remove_ended_tokens(UnixMillis before);
+    // database_notices.cpp. What became of tries; a row that went with its job stays away.
+    Status settle_notices(const std::vector<NoticeSettled>& settled);
     Status touch();  // writes a row that means nothing: does writing work?
 
     // Reads.
@@ -261,12 +265,14 @@ class Database {
     // With exclusions; newest first.
     Result<std::vector<NodeFault>> node_faults(const std::string& node, UnixMillis now,
                                                std::size_t limit);
+    Result<NoticeQueue> notices(const NoticeQuery& query);
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);
 
   private:
     struct Impl;
     Status note_nodes(const NodeNotes& notes);
+    Status add_notices(const std::vector<NoticeRow>& rows);
     explicit Database(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };

@@ -58,7 +58,8 @@ Result<bool> Database::remove_job(RemovalRow removal) {
         insert->exec();
         for (const char* drop :
              {"DELETE FROM labels WHERE job = ?", "DELETE FROM idempotency WHERE job = ?",
-              "DELETE FROM events WHERE job = ?", "DELETE FROM jobs WHERE id = ?"}) {
+              "DELETE FROM notices WHERE job = ?", "DELETE FROM events WHERE job = ?",
+              "DELETE FROM jobs WHERE id = ?"}) {
             const auto statement = impl_->statement(drop);
             statement->bindNoCopy(1, removal.job.value);
             statement->exec();

@@ -261,6 +261,13 @@ Task<Result<std::vector<ClockGap>>> Store::look_at_clock(UnixMillis now, UnixMil
     co_return co_await write_for<std::vector<ClockGap>>(work);
 }
 
+Task<Status> Store::settle_notices(std::vector<NoticeSettled> settled) {
+    std::function<Status(Database&)> work = [settled = std::move(settled)](Database& db) {
+        return db.settle_notices(settled);
+    };
+    co_return co_await write(std::move(work));
+}
+
 Task<Status> Store::add_token(TokenRow token, std::string instead_of) {
     auto shared = std::make_shared<TokenRow>(std::move(token));
     std::function<Status(Database&)> work = [shared, old = std::move(instead_of)](Database& db) {

@@ -53,6 +53,7 @@ class Store {
     Task<Status> removal_done(JobId job);
     Task<Status> forget_removals(UnixMillis before);
     Task<Result<std::vector<ClockGap>>> look_at_clock(UnixMillis now, UnixMillis most);
+    Task<Status> settle_notices(std::vector<NoticeSettled> settled);
     // With the removal of another one that makes room, "" = none.
     Task<Status> add_token(TokenRow token, std::string instead_of = "");
     Task<Status> use_token(std::string id, UnixMillis at);
