@@ -46,6 +46,7 @@ struct RunOptions {
     std::string launch;
     std::string output;                    // file for the specification
     std::vector<std::string> environment;  // NAME=VALUE, or NAME
+    std::vector<std::string> notify;       // targets, as in the specification
     std::vector<std::string> command;
     bool bare = false;  // without the caller's environment
     bool snapshot = false;

@@ -207,6 +207,9 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
         spec["recovery"] = Json::object();
         spec["recovery"]["max_restarts"] = options.max_restarts;
     }
+    if (!options.notify.empty()) {
+        spec["notify"] = options.notify;
+    }
     tell(plan, options, caller, *guess, *program, nodes, ranks);
     return plan;
 }

@@ -64,6 +64,14 @@ class CliRun : public testing::Test {
     RunOptions options_;
 };
 
+TEST_F(CliRun, WhoIsToldStandsInTheSpecification) {
+    options_.notify = {"mail", "webhook:https://hooks.example.org/a?b"};
+    EXPECT_EQ(dump_json(plan({"tool"})["notify"]),
+              R"(["mail","webhook:https://hooks.example.org/a?b"])");
+    options_.notify.clear();
+    EXPECT_FALSE(plan({"tool"}).contains("notify"));
+}
+
 TEST_F(CliRun, ACommandAloneIsAJobHere) {
     EXPECT_EQ(dump_json(plan({"python", "train.py", "--lr", "0.1"})),
               R"({"name":"train","framework":"pytorch",)"
