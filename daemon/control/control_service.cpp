@@ -23,6 +23,7 @@ ControlService::ControlService(ControlContext& context)
       retention_(
           context, [this](JobId job) { return remove_over(std::move(job), true); },
           [this](const std::string& snapshot) { return snapshot_in_use(snapshot); }),
+      notifier_(context),
       ingest_(context, [this](JobActor& actor) {
           if (is_final(actor.job().state)) {
               history_.finish(actor.job().id.value);
@@ -49,6 +50,10 @@ JobActor::Hooks ControlService::hooks() {
         window_.set_aside(actor.job().id.value, actor.aside());
         net::post(context_.io, [this] { admit_next(); });
     };
+    out.notices_of = [this](const Job& job, const std::vector<Event>& events) {
+        return notifier_.rows_of(job, events);
+    };
+    out.on_notices = [this] { notifier_.wake(); };
     out.flush_telemetry = [this]() -> Task<void> { return ingest_.flush(); };
     return out;
 }
@@ -242,10 +247,12 @@ Task<Status> ControlService::load_jobs() {
     co_return Status{};
 }
 
-void ControlService::begin(const std::string& agent_url, const std::string& fingerprint) {
+void ControlService::begin(const std::string& agent_url, const std::string& fingerprint,
+                           const std::string& page_url) {
     context_.settings.agents = {agent_url, fingerprint};
     history_.begin();
     retention_.begin();
+    notifier_.begin(page_url);
     for (const JobId& id : ended_lately_) {
         refresh_attempts_of(context_.settings.runs_dir / id.value, context_.settings.agents);
     }
@@ -324,6 +331,7 @@ Task<void> ControlService::stop() {
     ingest_.stop();
     history_.halt();
     retention_.halt();
+    notifier_.halt();
     std::vector<std::shared_ptr<AgentLink>> links;
     for (const auto& [id, actor] : jobs_) {
         actor->stop();

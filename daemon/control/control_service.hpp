@@ -8,6 +8,7 @@
 #include "daemon/control/history_keeper.hpp"
 #include "daemon/control/ingest.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/notifier.hpp"
 #include "daemon/control/retention.hpp"
 #include "daemon/control/user_quotas.hpp"
 #include "daemon/control/waiting_line.hpp"
@@ -38,7 +39,9 @@ class ControlService final : public Control, public AgentGate {
     // read: do not start.
     Task<Status> load_jobs();
     // Takes it up again; once the listeners are open and the agents' URL is known.
-    void begin(const std::string& agent_url, const std::string& fingerprint = "");
+    // `page_url`: of the API and the page, for links in notices; "" = they have none.
+    void begin(const std::string& agent_url, const std::string& fingerprint = "",
+               const std::string& page_url = "");
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
     // When an attempt ended; see Scheduler::EndOf.
@@ -200,6 +203,7 @@ class ControlService final : public Control, public AgentGate {
     ControlContext& context_;
     HistoryKeeper history_;
     Retention retention_;
+    Notifier notifier_;
     telemetry::RendezvousMetrics rendezvous_metrics_{context_.metrics};
     Ingest ingest_;
     std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished

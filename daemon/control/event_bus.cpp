@@ -1,5 +1,6 @@
 #include "daemon/control/event_bus.hpp"
 
+#include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
 
 #include <string_view>
@@ -36,6 +37,7 @@ std::string public_text(const Event& event) {
     Json json = to_json(event);
     if (std::holds_alternative<event::Submitted>(event.data)) {
         mask_environment(json["data"]["spec"]);
+        mask_notify(json["data"]["spec"]);
     }
     return dump_json(json);
 }

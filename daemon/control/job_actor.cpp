@@ -267,6 +267,7 @@ Task<bool> JobActor::commit(Draft draft) {
     if (!draft.events.empty()) {
         Append append;
         NodeNotes later;
+        bool notices = false;
         {
             const RoundTime time{round_};
             for (Event& event : draft.events) {
@@ -276,6 +277,8 @@ Task<bool> JobActor::commit(Draft draft) {
             append.events = draft.events;
             append.row = row(draft.job());
             append.notes = vouched_notes(draft, later);
+            append.notices = hooks_.notices_of(draft.job(), draft.events);
+            notices = !append.notices.empty();
         }
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
@@ -295,6 +298,9 @@ Task<bool> JobActor::commit(Draft draft) {
             set_aside(false);
         }
         hooks_.on_events(*this, draft.events);
+        if (notices) {
+            hooks_.on_notices();
+        }
     }
     for (const auto& [link, event] : draft.heard) {
         link->heard(event);

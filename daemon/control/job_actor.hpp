@@ -76,6 +76,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
   public:
     struct Hooks {
         std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
+        // What of the events is to be told, for the same append; and that it is stored.
+        std::function<std::vector<NoticeRow>(const Job&, const std::vector<Event>&)> notices_of;
+        std::function<void()> on_notices;
         std::function<void(JobActor&)> on_attempt;   // a ticket is good from now on
         std::function<void(JobActor&)> on_finished;  // once; the coroutine ends after it
         std::function<void(JobActor&)> on_aside;     // aside() has changed

@@ -315,7 +315,9 @@ std::string JobActor::welcome(const AgentLink& link) {
             : job_.spec.checkpoint.directory;
     out.preflight = wants_preflight();
     if (spec_text_.empty()) {
-        spec_text_ = dump_json(to_json(job_.spec));
+        Json spec = to_json(job_.spec);
+        spec.erase("notify");  // with its secrets no matter of the nodes
+        spec_text_ = dump_json(spec);
     }
     return wire::encode_welcome(out, spec_text_);
 }

@@ -10,6 +10,7 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
+#include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 
@@ -256,6 +257,7 @@ Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
         }
     } else {
         mask_environment(spec);
+        mask_notify(spec);
     }
     co_return dump_json(spec);
 }

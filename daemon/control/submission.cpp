@@ -69,6 +69,19 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
     return admission;
 }
 
+Status check_notify_of_all(const SubmitRequest& request, const std::string& user,
+                           const NotifySettings& settings) {
+    if (!request.sweep) {
+        return check_notify(request.spec, user, settings);
+    }
+    for (const SweepPoint& point : request.sweep->points) {
+        if (const Status good = check_notify(point.spec, user, settings); !good) {
+            return good;
+        }
+    }
+    return {};
+}
+
 // What the scheduler says of each job; the warnings of all, each once.
 Task<Result<std::vector<std::string>>> admit_all(const Scheduler& scheduler,
                                                  const SubmitRequest& request, Slices& slices) {
@@ -224,6 +237,10 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
                                                                 const SubmitRequest& request) {
     if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
         co_return fail(may.error());
+    }
+    const Status may_notify = check_notify_of_all(request, caller.user, context_.settings.notify);
+    if (!may_notify) {
+        co_return fail(may_notify.error());
     }
     Slices slices;
     auto warnings = co_await admit_all(context_.scheduler, request, slices);
@@ -410,7 +427,10 @@ Status ControlService::check_rendered(const SubmitRequest& request,
     return {};
 }
 
-Result<Json> ControlService::render(const Caller&, const JobSpec& spec) {
+Result<Json> ControlService::render(const Caller& caller, const JobSpec& spec) {
+    if (const Status may = check_notify(spec, caller.user, context_.settings.notify); !may) {
+        return fail(may.error());
+    }
     const auto admission = admit(context_.scheduler, spec);
     if (!admission) {
         return fail(admission.error());

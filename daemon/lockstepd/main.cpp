@@ -98,6 +98,11 @@ class Daemon {
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
         control.of_user = {static_cast<std::size_t>(settings_.user_jobs),
                            static_cast<std::size_t>(settings_.user_submissions)};
+        auto notify = plan_notify(settings_.notify_hosts, settings_.sendmail);
+        if (!notify) {
+            co_return fail(notify.error());
+        }
+        control.notify = std::move(*notify);
         if (settings_.scheduler != "local") {
             control.window = static_cast<std::size_t>(settings_.slurm_queue);
         }
@@ -175,7 +180,8 @@ class Daemon {
         const std::string agent_url = settings_.agent_url.empty()
                                           ? url_for_others(*agents, for_agents.tls)
                                           : settings_.agent_url;
-        control_->begin(agent_url, for_agents.tls ? tls.fingerprint : "");
+        control_->begin(agent_url, for_agents.tls ? tls.fingerprint : "",
+                        url_for_others(*api, plan->api.tls));
         if (const Status sent = begin_remote_write(api->port()); !sent) {
             return sent;
         }
@@ -303,6 +309,10 @@ int start(const DaemonSettings& settings) {
         return kBadSettings;
     }
     if (const auto good = plan_remote_write(settings); !good) {
+        log::error("bad setting", {{"what", good.error().message}});
+        return kBadSettings;
+    }
+    if (const auto good = plan_notify(settings.notify_hosts, settings.sendmail); !good) {
         log::error("bad setting", {{"what", good.error().message}});
         return kBadSettings;
     }

@@ -150,6 +150,18 @@ void declare_users(CLI::App& app, DaemonSettings& settings) {
         ->check(CLI::Range(0, 10'000'000));
 }
 
+void declare_notices(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--notify-hosts", settings.notify_hosts,
+                   "Hosts that webhooks of jobs may be sent to, with commas; *.example.org: every "
+                   "one below it. any: all but addresses of lockstepd's own machine (loopback, "
+                   "link-local), as found right before connecting; none: webhooks are refused")
+        ->envname("LOCKSTEP_NOTIFY_HOSTS");
+    app.add_option("--sendmail", settings.sendmail,
+                   "Program that takes the mails of jobs as sendmail -i -- ADDRESS does; default: "
+                   "/usr/sbin/sendmail if it is there; none: mail is refused")
+        ->envname("LOCKSTEP_SENDMAIL");
+}
+
 }  // namespace
 
 namespace {
@@ -232,6 +244,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST");
     declare_metrics(app, settings);
+    declare_notices(app, settings);
     app.add_option("--log-level", settings.log_level, "Least level that is logged")
         ->envname("LOCKSTEP_LOG_LEVEL")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));

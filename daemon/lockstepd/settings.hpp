@@ -28,8 +28,10 @@ struct DaemonSettings {
     std::string scheduler = "local";
     std::vector<std::string> allowed_hosts;
     std::int64_t metrics_max_series_per_job = 300'000;
-    bool metrics_auth = false;  // /metrics needs a token too
-    std::string remote_write;   // URL of a receiver; "" = none
+    bool metrics_auth = false;         // /metrics needs a token too
+    std::string notify_hosts = "any";  // or none, or names with commas
+    std::string sendmail;              // "" = /usr/sbin/sendmail if it is there
+    std::string remote_write;          // URL of a receiver; "" = none
     std::string remote_write_token_file;
     std::string remote_write_user;
     std::string remote_write_password_file;

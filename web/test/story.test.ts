@@ -77,6 +77,8 @@ suite('specifications', () => {
     const own = {name: 'x', environment: {KEY: 'a'}, inherit_environment: true, recorded_environment: {HOME: '/'}};
     expect(withoutMasked(own)).toEqual({spec: own, masked: []});
     expect(withoutMasked({name: 'x'}).masked).toEqual([]);
+    expect(withoutMasked({notify: ['webhook:https://h/***', 'mail']})).toEqual({spec: {notify: ['mail']}, masked: ['notify']});
+    expect(withoutMasked({notify: ['webhook:https://h/***']})).toEqual({spec: {}, masked: ['notify']});
   });
   it('comments are allowed, also beside URLs', () => {
     expect(parseDocument('{"a": "http://x", // why\n /* not */ "b": 1}')).toEqual({a: 'http://x', b: 1});

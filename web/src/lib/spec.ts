@@ -46,6 +46,14 @@ export function withoutMasked(spec: Tree): {spec: Tree; masked: string[]} {
     // A part of the caller's environment is nobody's.
     if (key !== 'environment') delete out[key], delete out['inherit_environment'];
   }
+  // A webhook without its path is nobody's receiver.
+  const told = Array.isArray(spec['notify']) ? spec['notify'] : [];
+  const whole = told.filter((target) => !String(target).endsWith('***'));
+  if (whole.length < told.length) {
+    masked.push('notify');
+    if (whole.length) out['notify'] = whole;
+    else delete out['notify'];
+  }
   return {spec: out, masked};
 }
 

@@ -216,7 +216,7 @@ export function Submit(): JSX.Element {
   return <div class="page">
     <header class="job-head"><div class="job-title"><h1>{from ? 'Again with changes' : 'Submit a job'}</h1></div>
       <Segments label="Written as" value={asText ? as : ''} options={[['', 'Form'], ['text', 'JSON'], ['yaml', 'YAML']]} set={(as) => setQuery({as})} /></header>
-    {hidden.value.length > 0 && <p class="weight-warn"><span class="chip chip-warn">left out</span><Safe text={hidden.value.join(', ')} most={400} />: values of its environment, which only its owner is shown</p>}
+    {hidden.value.length > 0 && <p class="weight-warn"><span class="chip chip-warn">left out</span><Safe text={hidden.value.join(', ')} most={400} />: values of its environment or whom it tells, which only its owner is shown</p>}
     <div class="submit-grid">
       <form class="card" aria-label="Specification" onSubmit={(event) => { event.preventDefault(); void submit(); }} noValidate>
         {asText || parsed.error ? <div class="field"><label for="text">Specification, as <code>lockstep submit</code> reads it{!isYaml.value && '; comments are allowed'}</label>
