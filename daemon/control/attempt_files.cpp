@@ -99,6 +99,7 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
     }
     file.url = listener.url;
     file.fingerprint = listener.fingerprint;
+    file.socket = listener.socket;
     file.job_id = job.value;
     file.attempt = attempt;
     file.nodes = nodes;
@@ -118,11 +119,13 @@ Status refresh_attempt(const std::filesystem::path& directory, const AgentsListe
     if (!file) {
         return fail(file.error());
     }
-    if (file->url == listener.url && file->fingerprint == listener.fingerprint) {
+    if (file->url == listener.url && file->fingerprint == listener.fingerprint &&
+        file->socket == listener.socket) {
         return {};
     }
     file->url = listener.url;
     file->fingerprint = listener.fingerprint;
+    file->socket = listener.socket;
     return write_attempt_file(path, *file);
 }
 

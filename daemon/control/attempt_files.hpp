@@ -17,6 +17,7 @@ namespace lockstep {
 struct AgentsListener {
     std::string url;
     std::string fingerprint{};  // of its certificate; "" = plain HTTP
+    std::string socket{};  // path of lockstepd's Unix socket, for agents on its machine; "" = none
 };
 struct PreparedAttempt {
     std::string directory;

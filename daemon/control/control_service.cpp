@@ -247,9 +247,8 @@ Task<Status> ControlService::load_jobs() {
     co_return Status{};
 }
 
-void ControlService::begin(const std::string& agent_url, const std::string& fingerprint,
-                           const std::string& page_url) {
-    context_.settings.agents = {agent_url, fingerprint};
+void ControlService::begin(AgentsListener agents, const std::string& page_url) {
+    context_.settings.agents = std::move(agents);
     history_.begin();
     retention_.begin();
     notifier_.begin(page_url);

@@ -40,8 +40,7 @@ class ControlService final : public Control, public AgentGate {
     Task<Status> load_jobs();
     // Takes it up again; once the listeners are open and the agents' URL is known.
     // `page_url`: of the API and the page, for links in notices; "" = they have none.
-    void begin(const std::string& agent_url, const std::string& fingerprint = "",
-               const std::string& page_url = "");
+    void begin(AgentsListener agents, const std::string& page_url = "");
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
     // When an attempt ended; see Scheduler::EndOf.

@@ -114,10 +114,48 @@ Result<tcp::endpoint> HttpServer::listen(const std::string& address, std::uint16
     const tcp::endpoint bound = listener.acceptor.local_endpoint(ec);
     listeners_.push_back(std::move(listener));
     tasks_.spawn("http accept", accept(listeners_.back()));
+    begin_sweep();
+    return bound;
+}
+
+Status HttpServer::listen_unix(const std::filesystem::path& path) {
+    auto acceptor = lockstep::listen_unix(io_, path, kBacklog);
+    if (!acceptor) {
+        return fail(acceptor.error());
+    }
+    unix_listeners_.push_back(UnixListener{std::move(*acceptor), net::steady_timer{io_}});
+    tasks_.spawn("unix accept", accept_unix(unix_listeners_.back()));
+    begin_sweep();
+    return {};
+}
+
+void HttpServer::begin_sweep() {
     if (!std::exchange(sweeping_, true)) {
         tasks_.spawn("http sweep", sweep());
     }
-    return bound;
+}
+
+Task<void> HttpServer::accept_unix(UnixListener& listener) {
+    const tcp::endpoint here{net::ip::address_v4::loopback(), 0};
+    while (!stopping_) {
+        ErrorCode ec;
+        net::local::stream_protocol::socket accepted{io_};
+        co_await listener.acceptor.async_accept(accepted, into(ec));
+        if (!ec) {
+            auto socket = take_unix(io_, std::move(accepted));
+            if (socket) {
+                admit(std::move(*socket), here, Surface::all, nullptr);
+            } else {
+                log::warn("a connection is refused", {{"what", socket.error().message}});
+            }
+            continue;
+        }
+        if (ec == net::error::connection_aborted || stopping_) {
+            continue;
+        }
+        log::warn("cannot accept a connection", {{"error", ec.message()}});
+        co_await sleep_on(listener.retry, kAcceptRetry);
+    }
 }
 
 Task<void> HttpServer::accept(Listener& listener) {
@@ -128,7 +166,7 @@ Task<void> HttpServer::accept(Listener& listener) {
         co_await listener.acceptor.async_accept(socket, peer, into(ec));
         // Take everything that waits: one wake-up serves a whole herd of agents.
         while (!ec && !stopping_) {
-            admit(std::move(socket), peer, listener);
+            admit(std::move(socket), peer, listener.surface, listener.tls);
             socket = tcp::socket{io_};
             listener.acceptor.accept(socket, peer, ec);
         }
@@ -142,12 +180,13 @@ Task<void> HttpServer::accept(Listener& listener) {
     }
 }
 
-void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, const Listener& listener) {
+void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, Surface surface,
+                       const std::shared_ptr<TlsContext>& tls) {
     const auto now = std::chrono::steady_clock::now();
-    if (!admission(listener.surface).make_room(peer.address(), now)) {
+    if (!admission(surface).make_room(peer.address(), now)) {
         ++counters_.refused;
         metrics_.turned_away(telemetry::TurnedAway::full);
-        if (!listener.tls) {  // a handshake is what there is no room for
+        if (!tls) {  // a handshake is what there is no room for
             refuse(socket);
         }
         return;
@@ -155,8 +194,7 @@ void HttpServer::admit(tcp::socket socket, const tcp::endpoint& peer, const List
     ErrorCode ignored;
     socket.set_option(tcp::no_delay(true), ignored);
     socket.non_blocking(true, ignored);
-    auto session =
-        std::make_shared<Session>(*this, std::move(socket), peer, listener.surface, listener.tls);
+    auto session = std::make_shared<Session>(*this, std::move(socket), peer, surface, tls);
     tasks_.spawn("http session", session->run(session));
 }
 
@@ -237,6 +275,11 @@ Task<void> HttpServer::sweep() {
 Task<void> HttpServer::stop(std::chrono::milliseconds patience) {
     stopping_ = true;
     for (auto& listener : listeners_) {
+        ErrorCode ignored;
+        listener.acceptor.close(ignored);
+        listener.retry.cancel();
+    }
+    for (auto& listener : unix_listeners_) {
         ErrorCode ignored;
         listener.acceptor.close(ignored);
         listener.retry.cancel();

@@ -12,11 +12,13 @@
 #include "job/async/asio.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/async/task_group.hpp"
+#include "job/async/unix_socket.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
 
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <list>
 #include <map>
 #include <memory>
@@ -103,6 +105,9 @@ class HttpServer {
     // begin with its handshake. The bound endpoint, or unavailable.
     Result<tcp::endpoint> listen(const std::string& address, std::uint16_t port, Surface surface,
                                  std::shared_ptr<TlsContext> tls = nullptr);
+    // The same on a Unix socket, for programs of this user on this machine: people's routes and
+    // agents'. `path` is replaced.
+    Status listen_unix(const std::filesystem::path& path);
     // Stops accepting, ends streams and idle connections, lets requests in flight finish for at
     // most `patience`, closes what is left and waits for it.
     Task<void> stop(std::chrono::milliseconds patience);
@@ -155,8 +160,15 @@ class HttpServer {
         Surface surface = Surface::all;
         std::shared_ptr<TlsContext> tls{};  // null: plain HTTP
     };
+    struct UnixListener {
+        net::local::stream_protocol::acceptor acceptor;
+        net::steady_timer retry;
+    };
     Task<void> accept(Listener& listener);
-    void admit(tcp::socket socket, const tcp::endpoint& peer, const Listener& listener);
+    Task<void> accept_unix(UnixListener& listener);
+    void begin_sweep();
+    void admit(tcp::socket socket, const tcp::endpoint& peer, Surface surface,
+               const std::shared_ptr<TlsContext>& tls);
     Task<void> sweep();
     void update_date();
 
@@ -169,6 +181,7 @@ class HttpServer {
     std::vector<telemetry::RouteMetrics*> by_route_;  // one more than routes: those without
     HttpCounters counters_;
     std::list<Listener> listeners_;
+    std::list<UnixListener> unix_listeners_;
     Sessions sessions_;
     Agents agents_;
     std::vector<char> agent_room_;

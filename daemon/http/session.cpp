@@ -60,6 +60,12 @@ Session::Session(HttpServer& server, tcp::socket socket, const tcp::endpoint& pe
                     close();
                 }),
       turn_(server.handshakes(), admission_key(peer.address())) {
+    if (is_unix(socket_.socket())) {
+        local_ = remote_;
+        near_ = true;
+        wait_at_most(server_.limits().header_timeout);
+        return;
+    }
     ErrorCode ec;
     const auto local = socket_.socket().local_endpoint(ec);
     if (!ec) {

@@ -20,6 +20,8 @@ class DataDirectory {
 
     const std::filesystem::path& path() const { return path_; }
     std::filesystem::path database() const { return path_ / "lockstep.db"; }
+    // For programs of the same user on the same machine.
+    std::filesystem::path socket() const { return path_ / "lockstepd.sock"; }
 
     // The first token, in <data-dir>/token (0600): kept if the file's token is known to the
     // database and not revoked, made anew otherwise. Belongs to `user`, role admin, never expires.

@@ -180,8 +180,16 @@ class Daemon {
         const std::string agent_url = settings_.agent_url.empty()
                                           ? url_for_others(*agents, for_agents.tls)
                                           : settings_.agent_url;
-        control_->begin(agent_url, for_agents.tls ? tls.fingerprint : "",
-                        url_for_others(*api, plan->api.tls));
+        if (const Status near = server_->listen_unix(data_.socket()); !near) {
+            return near;
+        }
+        AgentsListener found{agent_url, for_agents.tls ? tls.fingerprint : "", ""};
+        if (settings_.scheduler == "local" && settings_.agent_url.empty() && !plan->agents &&
+            !for_agents.tls) {
+            // A port of the loopback would be anybody's once this daemon is gone.
+            found.socket = data_.socket().string();
+        }
+        control_->begin(std::move(found), url_for_others(*api, plan->api.tls));
         if (const Status sent = begin_remote_write(api->port()); !sent) {
             return sent;
         }

@@ -284,6 +284,7 @@ std::string manual(const CLI::App& app) {
                   {"<data-dir>/url", "where the API listens"},
                   {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},
                   {"<data-dir>/tls/", "lockstepd's own certificate and its key, mode 0600"},
+                  {"<data-dir>/lockstepd.sock", "Unix socket for the same user on this machine"},
                   {"<data-dir>/audit.log", "who changed what, and refused tokens, as JSON lines"},
                   {"<data-dir>/lockstep.db", "event log, fold, telemetry (SQLite, WAL)"},
                   {"<data-dir>/runs/<job>/a<k>/", "files and rank logs of an attempt"},

@@ -103,6 +103,7 @@ Task<Status> Session::connect_once() {
         co_return fail(endpoint.error());
     }
     endpoint->fingerprint = file->fingerprint;
+    endpoint->unix_path = file->socket;
     Status status = co_await client_.connect(*endpoint, "/v1/agent", file->ticket, timing_.connect);
     if (!status) {
         co_return status;

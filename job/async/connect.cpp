@@ -2,6 +2,7 @@
 
 #include "job/async/name_lookup.hpp"
 #include "job/async/tls.hpp"
+#include "job/async/unix_socket.hpp"
 
 #include <memory>
 #include <string>
@@ -45,6 +46,9 @@ Error no_tls(const Endpoint& endpoint, bool late, const Error& error) {
 
 Task<Result<tcp::socket>> connect_tcp(Endpoint endpoint,
                                       std::chrono::steady_clock::time_point deadline) {
+    if (!endpoint.unix_path.empty()) {
+        co_return co_await connect_unix(endpoint.unix_path, deadline);
+    }
     const auto attempt = std::make_shared<Attempt>(co_await net::this_coro::executor);
     start_deadline(attempt, deadline);
     auto addresses = co_await attempt->lookup.run(endpoint.host, endpoint.port);

@@ -164,6 +164,9 @@ bool same_name(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string Endpoint::authority() const {
+    if (!unix_path.empty()) {
+        return "localhost";
+    }
     const bool ipv6 = host.find(':') != std::string::npos;
     return (ipv6 ? "[" + host + "]" : host) + ":" + port;
 }

@@ -26,7 +26,9 @@ struct Endpoint {
     // address right before, so that no second lookup can answer otherwise. From the thread of the
     // connection.
     std::function<bool(const net::ip::address&)> may_connect{};
-    // "host:port", with [] around an IPv6 address; what the Host header carries.
+    // Instead of host and port: a Unix socket of this user's or root's.
+    std::string unix_path{};
+    // "host:port", with [] around an IPv6 address, or "localhost"; what the Host header carries.
     std::string authority() const;
 };
 // Accepts "http://127.0.0.1:8470", "127.0.0.1:8470", "localhost", "https://host".

@@ -1,6 +1,7 @@
 #include "job/async/ws_client.hpp"
 
 #include "job/async/connect.hpp"
+#include "job/async/unix_socket.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
@@ -143,8 +144,12 @@ std::string WsClient::local_address() const {
     if (!impl_->connection) {
         return {};
     }
+    const tcp::socket& socket = impl_->connection->stream.next_layer().socket();
+    if (is_unix(socket)) {
+        return "127.0.0.1";  // the daemon is on this machine
+    }
     ErrorCode ec;
-    const auto local = impl_->connection->stream.next_layer().socket().local_endpoint(ec);
+    const auto local = socket.local_endpoint(ec);
     return ec ? std::string{} : local.address().to_string();
 }
 

@@ -46,6 +46,40 @@ Result<std::string> find_fingerprint(const Options& options, const std::string& 
     return own && kept ? parse_fingerprint(*kept) : std::string{};
 }
 
+// The same host, port and scheme; the loopback has many names.
+bool same_address(const std::string& one, const std::string& other) {
+    const auto a = parse_endpoint(one);
+    const auto b = parse_endpoint(other);
+    const bool near = is_loopback(one) && is_loopback(other);
+    return a && b && a->tls == b->tls && a->port == b->port && (near || a->host == b->host);
+}
+
+// The data directory's token is for its lockstepd: how to reach that and nobody else at
+// `access.url`.
+Status reach_own(const std::string& data, Access& access) {
+    const auto kept = read_file(data + "/url", kSmallFile);
+    const std::string own = kept ? std::string{trim(*kept)} : "";
+    if (!daemon_holds(data)) {
+        // Whoever listens at its address by now is somebody else.
+        return fail(Errc::unavailable, "no lockstepd runs with the data directory " + data +
+                                           ": start it with lockstepd, or with lockstep run; "
+                                           "another one: --url, LOCKSTEP_URL, lockstep login");
+    }
+    if (!own.empty() && !same_address(own, access.url)) {
+        return fail(Errc::denied,
+                    "the token in " + data + " is for the lockstepd at " + own + ", not for " +
+                        access.url +
+                        ": give the other's token with --token-file or LOCKSTEP_TOKEN");
+    }
+    std::error_code ec;
+    if (std::filesystem::exists(data + "/lockstepd.sock", ec)) {
+        access.socket = data + "/lockstepd.sock";
+    } else if (own.empty()) {
+        return fail(Errc::unavailable, "the lockstepd of " + data + " does not listen yet");
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string data_directory(const Options& options) {
@@ -134,8 +168,7 @@ Result<Access> find_access(const Options& options) {
     Access access;
     access.url = !options.url.empty() ? options.url : file->url;
     bool own = is_loopback(access.url);
-    const bool guessed = access.url.empty();
-    if (guessed) {
+    if (access.url.empty()) {
         const auto local = read_file(data + "/url", kSmallFile);
         access.url = local ? std::string(trim(*local)) : std::string(kDefaultUrl);
         own = true;
@@ -154,12 +187,10 @@ Result<Access> find_access(const Options& options) {
     if (token && token->empty() && !file->token_file.empty()) {
         token = read_token(file->token_file);
     } else if (token && token->empty() && own && std::filesystem::exists(data + "/token")) {
-        if (guessed && access.fingerprint.empty() && !daemon_holds(data)) {
-            // Whoever listens at its old address by now is somebody else. With TLS its certificate
-            // tells.
-            return fail(Errc::unavailable, "no lockstepd runs with the data directory " + data +
-                                               ": start it with lockstepd, or with lockstep run; "
-                                               "another one: --url, LOCKSTEP_URL, lockstep login");
+        if (access.fingerprint.empty()) {
+            if (const Status reached = reach_own(data, access); !reached) {
+                return fail(reached.error());
+            }
         }
         token = read_token(data + "/token");
     }

@@ -18,13 +18,18 @@ struct Access {
     std::string token;  // "" = none found
     // https: what the daemon's certificate must hash to; "" = the system's authorities decide.
     std::string fingerprint{};
+    // Instead of the URL's host and port: the Unix socket of the lockstepd of this user whose
+    // address the URL is; "" = none.
+    std::string socket{};
 };
 // url: --url or LOCKSTEP_URL > configuration file > <data-dir>/url > kDefaultUrl.
 // token: --token-file > LOCKSTEP_TOKEN > configuration file > <data-dir>/token.
 // fingerprint, for https: --fingerprint or LOCKSTEP_FINGERPRINT > configuration file >
 // <data-dir>/fingerprint.
 // A configuration file with a url speaks of that daemon alone, the data directory of the daemon of
-// this machine or the one that <data-dir>/url names: no token is shown to another host unasked.
+// this machine or the one that <data-dir>/url names: no token is shown to another host unasked. The
+// token of the data directory goes to its lockstepd alone: through its Unix socket, or to the
+// certificate that it has. A port of the loopback is anybody's who binds it first.
 Result<Access> find_access(const Options& options);
 
 // Where a lockstepd of this user keeps its token and address.

@@ -378,6 +378,7 @@ struct AttemptFile {
     std::int32_t nodes = 1;
     std::string fingerprint{};  // "sha256:…" of the certificate the listener shows; "" = no TLS
     bool shared = false;        // the agents run as another Unix user than the daemon
+    std::string socket{};  // path of the daemon's Unix socket, dialled instead of `url`; "" = none
 };
 inline constexpr std::string_view kAttemptFileName = "agent.json";
 std::string encode_attempt_file(const AttemptFile& file);

@@ -348,6 +348,7 @@ void fields(V& visit, M& m) {
     visit("nodes", m.nodes);
     visit.optional("fingerprint", m.fingerprint);
     visit.optional("shared", m.shared);
+    visit.optional("socket", m.socket);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, ClaimFile>

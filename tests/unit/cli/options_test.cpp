@@ -108,19 +108,47 @@ TEST_F(CliAccess, TheTokenOfADaemonThatIsGoneIsGivenToNobody) {
     const auto got = access("");
     ASSERT_FALSE(got.has_value());
     EXPECT_EQ(got.error().code, Errc::unavailable);
-    EXPECT_EQ(access("--url http://127.0.0.1:9000")->token, "abc") << "somebody says so";
+    EXPECT_EQ(access("--url http://127.0.0.1:9000").error().code, Errc::unavailable);
     ::setenv("LOCKSTEP_TOKEN", "mine", 1);
     EXPECT_EQ(access("")->token, "mine");
 }
 
 TEST_F(CliAccess, ALocalTokenIsNotShownToAnotherHost) {
     write(".local/share/lockstep/token", "abc\n");
+    write(".local/share/lockstep/url", "http://127.0.0.1:1\n");
+    const Holder lockstepd{home_ + "/.local/share/lockstep"};
     EXPECT_EQ(access("--url http://127.0.0.1:1")->token, "abc");
     EXPECT_EQ(access("--url http://[::1]:1")->token, "abc");
     EXPECT_EQ(access("--url localhost:1")->token, "abc");
     EXPECT_EQ(access("--url http://cluster:8470")->token, "");
     EXPECT_EQ(access("--url http://127.0.0.1@cluster:1")->token, "");
     EXPECT_EQ(access("--url http://127.0.0.1.evil.example")->token, "");
+}
+
+// Whoever binds another port of the loopback got it from who named that one.
+TEST_F(CliAccess, ALocalTokenIsForTheLocalDaemonsAddressAlone) {
+    write(".local/share/lockstep/token", "abc\n");
+    write(".local/share/lockstep/url", "http://127.0.0.1:9000\n");
+    const Holder lockstepd{home_ + "/.local/share/lockstep"};
+    const auto other = access("--url http://127.0.0.1:9001");
+    ASSERT_FALSE(other.has_value());
+    EXPECT_EQ(other.error().code, Errc::denied);
+    EXPECT_THAT(other.error().message, HasSubstr("http://127.0.0.1:9000"));
+    ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    EXPECT_EQ(access("--url http://127.0.0.1:9001")->token, "mine");
+}
+
+TEST_F(CliAccess, TheLocalDaemonIsAskedThroughItsUnixSocket) {
+    write(".local/share/lockstep/url", "http://127.0.0.1:9000\n");
+    write(".local/share/lockstep/token", "abc\n");
+    write(".local/share/lockstep/lockstepd.sock", "");
+    const Holder lockstepd{home_ + "/.local/share/lockstep"};
+    const std::string socket = home_ + "/.local/share/lockstep/lockstepd.sock";
+    EXPECT_EQ(access("")->socket, socket);
+    EXPECT_EQ(access("--url http://localhost:9000")->socket, socket);
+    EXPECT_EQ(access("")->url, "http://127.0.0.1:9000");
+    ::setenv("LOCKSTEP_TOKEN", "mine", 1);
+    EXPECT_EQ(access("")->socket, "") << "the token may be another daemon's";
 }
 
 TEST_F(CliAccess, TheFingerprintIsTheVariablesOrTheLocalDaemons) {
@@ -132,7 +160,7 @@ TEST_F(CliAccess, TheFingerprintIsTheVariablesOrTheLocalDaemons) {
     EXPECT_EQ(access("")->fingerprint, local);
     EXPECT_EQ(access("")->token, "abc");
     EXPECT_EQ(access("--url https://127.0.0.1:1")->fingerprint, local);
-    EXPECT_EQ(access("--url http://127.0.0.1:1")->fingerprint, "");
+    EXPECT_EQ(access("--url http://127.0.0.1:1").error().code, Errc::unavailable);
     EXPECT_EQ(access("--url https://cluster:1")->fingerprint, "");
     EXPECT_EQ(access("--url https://cluster:1 --fingerprint " + told)->fingerprint, told);
     ::setenv("LOCKSTEP_FINGERPRINT", told.c_str(), 1);

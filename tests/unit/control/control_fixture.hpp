@@ -181,7 +181,7 @@ class ControlTest : public ::testing::Test {
             EXPECT_TRUE(loaded.has_value());
         };
         wait(load());
-        control_->begin(url);
+        control_->begin({url});
     }
     // Everything in memory goes; what the store has stays.
     void shut_down() {

@@ -184,6 +184,9 @@ TEST(Wire, FilesReadBack) {
     EXPECT_EQ(encode_attempt_file(attempt).find("fingerprint"), std::string::npos);
     attempt.fingerprint = "sha256:ab";
     EXPECT_EQ(decode_attempt_file(encode_attempt_file(attempt))->fingerprint, "sha256:ab");
+    EXPECT_EQ(encode_attempt_file(attempt).find("socket"), std::string::npos);
+    attempt.socket = "/data/lockstepd.sock";
+    EXPECT_EQ(decode_attempt_file(encode_attempt_file(attempt))->socket, "/data/lockstepd.sock");
     ResultFile result;
     result.incarnation = "abc";
     result.generation = 1;
