@@ -219,7 +219,7 @@ Exit events(Context& context, const std::string& id) {
             finished = finished || text_at(event, "kind") == "finished";
             if (context.options.json) {
                 // One a line: a stream has no end to close.
-                context.out << dump_json(event) << "\n";
+                context.out << harmless_json(dump_json(event)) << "\n";
             } else {
                 const std::string line = event_line(context.terminal, event);
                 context.out << (context.terminal.interactive
@@ -503,7 +503,7 @@ void print(Context& context, const std::vector<std::string>& lines) {
 }
 
 void print_json(Context& context, const Json& json) {
-    context.out << dump_json_pretty(json) << std::endl;
+    context.out << harmless_json(dump_json_pretty(json)) << std::endl;
 }
 
 Exit run_verb(Context& context, const std::string& verb) {

@@ -171,7 +171,7 @@ class LogMerger {
                 out["generation"] = line.generation;
             }
             out["text"] = line.text;
-            context_.out << dump_json(out) << "\n";
+            context_.out << harmless_json(dump_json(out)) << "\n";
             return;
         }
         mark(line);

@@ -183,6 +183,29 @@ std::string spelled(const Terminal& terminal, std::string_view text) {
     return out;
 }
 
+std::string harmless_json(std::string_view json) {
+    constexpr wchar_t kDelete = 0x7f;
+    std::string out;
+    out.reserve(json.size());
+    for (std::size_t at = 0; at < json.size();) {
+        if (static_cast<unsigned char>(json[at]) < kDelete) {
+            out += json[at++];
+            continue;
+        }
+        Glyph glyph = glyph_at(json, at);
+        glyph.code = json[at] == '\x7f' ? kDelete : glyph.code;
+        if (glyph.code == kDelete || steers(glyph.code)) {
+            std::array<char, 8> text{};
+            std::snprintf(text.data(), text.size(), "\\u%04x", static_cast<unsigned>(glyph.code));
+            out += text.data();
+        } else {
+            out += json.substr(at, glyph.bytes);
+        }
+        at += glyph.bytes;
+    }
+    return out;
+}
+
 std::string one_line(std::string_view text) {
     std::string out = harmless(text);
     std::replace_if(

@@ -34,8 +34,10 @@ Style state_style(std::string_view state);
 // Foreign text without escape sequences, control characters (of one byte or two) and marks that
 // turn the direction of what follows; newlines and tabs stay.
 std::string harmless(std::string_view text);
-// The same on one line: newlines and tabs as blanks.
+// harmless() on one line: newlines and tabs as blanks.
 std::string one_line(std::string_view text);
+// JSON in which such characters are written as \uXXXX: the same values, and no terminal obeys them.
+std::string harmless_json(std::string_view json);
 // What a terminal without UTF-8 can show: ? for every column of what is no ASCII.
 std::string spelled(const Terminal& terminal, std::string_view text);
 // Columns the text takes; escape sequences take none, CJK characters two.

@@ -1,5 +1,7 @@
 #include "job/cli/terminal.hpp"
 
+#include "job/base/json.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,6 +142,14 @@ TEST(CliTerminal, ABlockIsFoundAgainWhenTheTerminalHasWrappedIt) {
     out.str("");
     block.erase();  // what was drawn last was cut to 40 columns
     EXPECT_EQ(out.str(), "\x1b[1A\r\x1b[J");
+}
+
+// With --json a terminal was handed U+009B, which begins an escape sequence, and U+202E raw.
+TEST_F(TerminalText, JsonHoldsNothingThatATerminalObeys) {
+    const std::string text = "a\x7f \u009b31m \u202e\u2028\u2066 \u00e4\u6f22 \U0001f600";
+    const std::string json = harmless_json(dump_json(Json(text)));
+    EXPECT_EQ(json, "\"a\\u007f \\u009b31m \\u202e\\u2028\\u2066 \u00e4\u6f22 \U0001f600\"");
+    EXPECT_EQ(parse_json(json).value(), Json(text));
 }
 
 }  // namespace
