@@ -36,15 +36,18 @@ SocketOwners::Owner read_owner(const nlmsghdr& head, std::uint16_t port_here) {
     if (head.nlmsg_type == NLMSG_ERROR && head.nlmsg_len >= NLMSG_LENGTH(sizeof(nlmsgerr))) {
         nlmsgerr error{};
         std::memcpy(&error, NLMSG_DATA(&head), sizeof(error));
-        out.kind = error.error == -ENOENT ? SocketOwners::Kind::gone : SocketOwners::Kind::unknown;
+        out.kind =
+            error.error == -ENOENT ? SocketOwners::Kind::absent : SocketOwners::Kind::unknown;
     } else if (head.nlmsg_type == SOCK_DIAG_BY_FAMILY &&
                head.nlmsg_len >= NLMSG_LENGTH(sizeof(inet_diag_msg))) {
         inet_diag_msg found{};
         std::memcpy(&found, NLMSG_DATA(&head), sizeof(found));
         // A socket that its process has closed has no inode, and root's number for an owner. One
         // that listens at that address is found in place of a connection that is not there.
-        const bool held = found.idiag_inode != 0 && found.id.idiag_dport == htons(port_here);
-        out.kind = held ? SocketOwners::Kind::known : SocketOwners::Kind::gone;
+        const bool connected = found.id.idiag_dport == htons(port_here);
+        out.kind = !connected               ? SocketOwners::Kind::absent
+                   : found.idiag_inode != 0 ? SocketOwners::Kind::known
+                                            : SocketOwners::Kind::gone;
         out.uid = found.idiag_uid;
     }
     return out;
@@ -67,7 +70,7 @@ SocketOwners::Owner SocketOwners::of(const tcp::endpoint& there, const tcp::endp
     Owner out = ask(there, here);
     if (out.kind == Kind::known) {
         tells_ = true;
-    } else if (out.kind == Kind::gone && !tells()) {
+    } else if (out.kind == Kind::absent && !tells()) {
         out.kind = Kind::unknown;
     }
     return out;

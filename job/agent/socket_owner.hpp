@@ -18,6 +18,7 @@ class SocketOwners {
     enum class Kind : std::uint8_t {
         known,
         gone,     // no process holds the socket any more
+        absent,   // there is no such socket: closed, or seen from elsewhere than it is (NAT, VRF)
         unknown,  // the kernel does not tell
     };
     struct Owner {

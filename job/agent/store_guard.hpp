@@ -3,7 +3,7 @@
 // (held_port.hpp), long before it is known where the nodes reach each other. So the one end that
 // cannot be made up is looked at, where a connection comes from:
 //
-//   this machine            the job's own user only (socket_owner.hpp)
+//   this machine            the job's own user, and root: containers (socket_owner.hpp)
 //   a node of the world     admitted; whose process it is over there, nobody here can tell
 //   anywhere else           closed
 //
@@ -44,6 +44,7 @@ class StoreGuard {
         stranger,      // from a machine that has no part in the job
         another_user,  // of this machine
         gone,          // nobody is there any more
+        not_found,     // the kernel knows no such socket of this machine
     };
     static constexpr int kTold = 4;
 
@@ -61,7 +62,10 @@ class StoreGuard {
     std::set<net::ip::address> nodes_;
     std::set<net::ip::address> own_;
     SocketOwners owners_;
+    Verdict unknown_owner();
+
     bool owner_unknown_told_ = false;
+    const bool all_users_mapped_;
     int told_ = 0;
     std::set<std::string> told_of_;
 };

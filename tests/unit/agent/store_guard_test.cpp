@@ -90,16 +90,42 @@ TEST(StoreGuard, AClosedSocketIsNobodysAndNotRoots) {
 }
 
 TEST(StoreGuard, AnotherUserOfThisMachineIsRefusedAndTheJobIsTold) {
+    // Root is admitted, so that it makes its sockets as somebody else.
+    const bool root = ::geteuid() == 0;
     StoreGuard::Options options;
-    options.uid = ::geteuid() + 1;
+    options.uid = root ? 0 : ::geteuid() + 1;
     std::vector<std::string> told;
     options.tell = [&](std::string text) { told.push_back(std::move(text)); };
     StoreGuard guard{std::move(options)};
     for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(!root || ::seteuid(4712) == 0);
         Connection connection;
+        ASSERT_TRUE(!root || ::seteuid(0) == 0);
         EXPECT_FALSE(guard.admits(connection.server.native_handle()));
     }
     EXPECT_THAT(told, ElementsAre(HasSubstr("a process of another user on this node")));
+}
+
+// Docker's ranks, of a job whose user is not root.
+TEST(StoreGuard, RootOfThisMachineIsAdmitted) {
+    if (::geteuid() != 0) {
+        GTEST_SKIP() << "only root has root's sockets";
+    }
+    Connection connection;
+    StoreGuard::Options options;
+    options.uid = 4711;
+    StoreGuard guard{std::move(options)};
+    EXPECT_TRUE(guard.admits(connection.server.native_handle()));
+}
+
+// As of a rank whose own address is translated on the way to its own node: no socket of this
+// machine has the peer's address, and the connection lives.
+TEST(StoreGuard, AConnectionThatLivesAndIsNobodysIsNotRefused) {
+    Connection connection{"127.0.0.1"};
+    StoreGuard::Options options;
+    options.own = {"10.99.0.1"};
+    StoreGuard guard{std::move(options)};
+    EXPECT_EQ(guard.judge(at("10.99.0.1", 40'000), at("127.0.0.1", 29'500)), Verdict::not_found);
 }
 
 // Of the kernel's own word, with a process that is another user's.
@@ -107,6 +133,7 @@ TEST(StoreGuard, AProcessOfAnotherUserIsTold) {
     if (::geteuid() != 0) {
         GTEST_SKIP() << "only root can start a process of another user";
     }
+    constexpr uid_t kOther = 4711;
     net::io_context io{1};
     tcp::acceptor acceptor{io, at("127.0.0.1", 0)};
     const tcp::endpoint here = acceptor.local_endpoint();
@@ -114,7 +141,7 @@ TEST(StoreGuard, AProcessOfAnotherUserIsTold) {
     ASSERT_GE(child, 0);
     if (child == 0) {
         const UniqueFd socket{
-            ::setuid(65'534) == 0 ? ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1};
+            ::setuid(kOther) == 0 ? ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1};
         const bool connected = socket && ::connect(socket.get(), here.data(),
                                                    static_cast<socklen_t>(here.size())) == 0;
         char byte = 0;
@@ -128,7 +155,7 @@ TEST(StoreGuard, AProcessOfAnotherUserIsTold) {
     EXPECT_EQ(guard.judge(server.remote_endpoint(), server.local_endpoint()),
               Verdict::another_user);
     StoreGuard::Options theirs;
-    theirs.uid = 65'534;
+    theirs.uid = kOther;
     StoreGuard other{std::move(theirs)};
     EXPECT_EQ(other.judge(server.remote_endpoint(), server.local_endpoint()), Verdict::admitted);
     server.close();
