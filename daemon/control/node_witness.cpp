@@ -18,6 +18,12 @@ void NodeWitness::learn(std::int32_t attempt, const std::string& id,
         known = Allocation{id, 0, {}};
     }
     known.count = count;
+    const bool strange = std::any_of(nodes.begin(), nodes.end(), [&](const std::string& node) {
+        return !known.nodes.contains(node);
+    });
+    if (known.nodes.size() >= count && strange) {
+        known.nodes.clear();  // requeued by Slurm under its number, and given others
+    }
     if (known.nodes.size() < count) {
         known.nodes.insert(nodes.begin(), nodes.end());
     }

@@ -185,6 +185,11 @@ TEST(NodeWitness, BelievesTheSchedulerAndNotTheAgent) {
     EXPECT_EQ(witness.word(1, "n2"), NodeWitness::Word::unknown) << "it has another node";
     witness.learn(1, "17", {"n0", "n1"}, 2);
     EXPECT_EQ(witness.word(1, "n2"), NodeWitness::Word::foreign);
+    // Slurm requeued the job, whose number stays, and gave it others.
+    NodeWitness requeued = witness;
+    requeued.learn(1, "17", {"n2", "n3"}, 2);
+    EXPECT_EQ(requeued.word(1, "n2"), NodeWitness::Word::given);
+    EXPECT_EQ(requeued.word(1, "n0"), NodeWitness::Word::foreign);
     EXPECT_EQ(witness.word(2, "n0"), NodeWitness::Word::unknown) << "another attempt";
     witness.learn(1, "17", {"n1"}, 2);  // the job is ending, n0 is free already
     EXPECT_EQ(witness.word(1, "n0"), NodeWitness::Word::given);
