@@ -125,6 +125,9 @@ class ControlService final : public Control, public AgentGate {
         std::vector<StreamMessage> messages;      // of a sweep's events, if somebody listens
         std::shared_ptr<const std::string> view;  // of the first
     };
+    Task<Result<Submitted>> answer_again(Caller caller, SubmitDone before);
+    Task<Result<std::optional<Submitted>>> stored_before(const Caller& caller,
+                                                         const SubmitRequest& request);
     Task<Result<NewJobs>> make_jobs(const Caller& caller, const SubmitRequest& request);
     static event::Submitted submitted_event(const Caller& caller, const SubmitRequest& request,
                                             std::size_t index);

@@ -255,6 +255,8 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
     out.write.idempotency_key = request.idempotency_key;
     out.write.body_sha256 = request.body_sha256;
     const UnixMillis now = context_.clock.wall();
+    // Who comes while others have their turn reads the store: messages are of all jobs, or of none.
+    const bool streamed = request.sweep && context_.bus.has_subscribers();
     for (std::size_t i = 0; i < count; ++i) {
         Event event;
         event.time = now;
@@ -273,7 +275,7 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
         auto text = std::make_shared<const std::string>(dump_json(job_json(*job, LiveView{})));
         Append append;
         append.row = first_row(*job, *text, context_.settings);
-        if (request.sweep && context_.bus.has_subscribers()) {
+        if (streamed) {
             out.messages.push_back(stream_message(event, caller.user));
         }
         append.events.push_back(event);
@@ -342,6 +344,47 @@ Task<Status> ControlService::stand_in_line(std::vector<ActorPtr> actors) {
     co_return Status{};
 }
 
+// A submission with the same key was stored: its answer, if it was the same one.
+Task<Result<Submitted>> ControlService::answer_again(Caller caller, SubmitDone before) {
+    if (before.other_body) {
+        co_return fail(
+            Errc::conflict,
+            "reused: this Idempotency-Key belongs to another submission, " + before.id.value);
+    }
+    auto earlier = co_await show(caller, before.id.value);
+    if (!earlier) {
+        co_return fail(earlier.error());
+    }
+    Submitted out;
+    out.id = before.id.value;
+    out.repeated = true;
+    out.job_json = *earlier;
+    co_return out;
+}
+
+// Nothing: there is no submission with this key.
+Task<Result<std::optional<Submitted>>> ControlService::stored_before(const Caller& caller,
+                                                                     const SubmitRequest& request) {
+    if (request.idempotency_key.empty()) {
+        co_return std::nullopt;
+    }
+    const std::function<Result<std::optional<SubmitDone>>(Database&)> look =
+        [user = caller.user, key = request.idempotency_key,
+         body = request.body_sha256](Database& db) { return db.submitted_before(user, key, body); };
+    const auto before = co_await context_.store.read<std::optional<SubmitDone>>(look);
+    if (!before) {
+        co_return fail(before.error());
+    }
+    if (!*before) {
+        co_return std::nullopt;
+    }
+    auto answer = co_await answer_again(caller, **before);
+    if (!answer) {
+        co_return fail(answer.error());
+    }
+    co_return std::move(*answer);
+}
+
 Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
     if (!request.spec.after.empty()) {
         if (const Status good = co_await check_after(caller, request.spec.after); !good) {
@@ -349,15 +392,20 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         }
     }
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
-    auto hold =
-        quotas_.take(caller.user, count, context_.settings.of_user, context_.clock.steady());
-    if (!hold) {
-        co_return fail(std::move(hold.error()));
-    }
     KeyInFlight key{in_flight_, caller.user, request.idempotency_key};
     if (!key.take()) {
         co_return fail(Errc::conflict,
                        "in flight: a submission with this Idempotency-Key is being stored");
+    }
+    auto hold =
+        quotas_.take(caller.user, count, context_.settings.of_user, context_.clock.steady());
+    if (!hold) {
+        // What is stored already is answered again, whatever there is room for now.
+        auto stored = co_await stored_before(caller, request);
+        if (!stored || *stored) {
+            co_return stored ? Result<Submitted>{std::move(**stored)} : fail(stored.error());
+        }
+        co_return fail(std::move(hold.error()));
     }
     auto made = co_await make_jobs(caller, request);
     if (!made) {
@@ -368,22 +416,11 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     if (!done) {
         co_return fail(done.error());
     }
-    if (done->other_body) {
-        co_return fail(
-            Errc::conflict,
-            "reused: this Idempotency-Key belongs to another submission, " + done->id.value);
+    if (done->other_body || done->repeated) {
+        co_return co_await answer_again(caller, *done);
     }
     Submitted out;
     out.id = done->id.value;
-    out.repeated = done->repeated;
-    if (done->repeated) {
-        auto earlier = co_await show(caller, out.id);
-        if (!earlier) {
-            co_return fail(earlier.error());
-        }
-        out.job_json = *earlier;
-        co_return out;
-    }
     hold->keep();
     submitted_total_ += made->jobs.size();
     std::vector<ActorPtr> actors;

@@ -142,21 +142,35 @@ Status Database::append(const Append& append) {
     return noted ? add_notices(append.notices) : noted;
 }
 
+Result<std::optional<SubmitDone>> Database::submitted_before(const std::string& user,
+                                                             const std::string& key,
+                                                             const std::string& body_sha256) {
+    return guarded("idempotency", [&] {
+        std::optional<SubmitDone> out;
+        const auto find =
+            impl_->statement("SELECT body_sha256, job FROM idempotency WHERE user = ? AND key = ?");
+        find->bindNoCopy(1, user);
+        find->bindNoCopy(2, key);
+        if (find->executeStep()) {
+            out.emplace();
+            out->repeated = true;
+            out->other_body = find->getColumn(0).getString() != body_sha256;
+            out->id.value = find->getColumn(1).getString();
+        }
+        return out;
+    });
+}
+
 Result<SubmitDone> Database::submit(const SubmitWrite& write) {
     SubmitDone done;
     done.id = write.append.row.id;
     if (!write.idempotency_key.empty()) {
-        const auto looked = guarded("idempotency", [&] {
-            const auto find = impl_->statement(
-                "SELECT body_sha256, job FROM idempotency WHERE user = ? AND key = ?");
-            find->bindNoCopy(1, write.append.row.user);
-            find->bindNoCopy(2, write.idempotency_key);
-            if (find->executeStep()) {
-                done.repeated = true;
-                done.other_body = find->getColumn(0).getString() != write.body_sha256;
-                done.id.value = find->getColumn(1).getString();
-                return;
-            }
+        auto before =
+            submitted_before(write.append.row.user, write.idempotency_key, write.body_sha256);
+        if (!before || *before) {
+            return before ? Result<SubmitDone>{std::move(**before)} : fail(before.error());
+        }
+        const auto noted = guarded("idempotency", [&] {
             const auto insert = impl_->statement(
                 "INSERT INTO idempotency (user, key, body_sha256, job) VALUES (?, ?, ?, ?)");
             insert->bindNoCopy(1, write.append.row.user);
@@ -165,11 +179,8 @@ Result<SubmitDone> Database::submit(const SubmitWrite& write) {
             insert->bindNoCopy(4, write.append.row.id.value);
             insert->exec();
         });
-        if (!looked) {
-            return fail(looked.error());
-        }
-        if (done.repeated) {
-            return done;
+        if (!noted) {
+            return fail(noted.error());
         }
     }
     if (auto appended = append(write.append); !appended) {

@@ -245,6 +245,10 @@ class Database {
     Result<HistorySize> history_size();  // counted once, then kept up to date
     // A second connection that only reads, for another thread.
     Result<std::unique_ptr<Database>> reader();
+    // The submission of the user with this Idempotency-Key; nothing if there is none.
+    Result<std::optional<SubmitDone>> submitted_before(const std::string& user,
+                                                       const std::string& key,
+                                                       const std::string& body_sha256);
     Result<std::vector<TokenRow>> tokens();  // oldest first
     Result<std::optional<RemovalRow>> removal(const JobId& job);
     // Of which something may be left, in the order of their ids, beyond `after`.

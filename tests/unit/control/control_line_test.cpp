@@ -1,3 +1,4 @@
+// size: one fixture, a test for each way into the line
 // Jobs that wait for other jobs, and jobs of a sweep: what control makes of waiting_line.hpp.
 #include "tests/unit/control/control_fixture.hpp"
 
@@ -142,6 +143,43 @@ TEST_F(ControlLineTest, ASubmissionThatIsRefusedOrRepeatedCountsForNothing) {
     EXPECT_EQ(refused.error().retry_after_s, 20);
     clock_.advance(std::chrono::seconds{20});
     EXPECT_TRUE(submit());
+}
+
+// Whoever had lost the answer was told that there is no room, and not that the job is there.
+TEST_F(ControlLineTest, ARepeatIsAnsweredAlsoWhereThereIsNoRoomForAnotherJob) {
+    const auto first = submit("key");
+    ASSERT_TRUE(first);
+    context_->settings.of_user = {1, 0};
+    const auto again = submit("key");
+    ASSERT_TRUE(again) << again.error().text();
+    EXPECT_EQ(again->id, first->id);
+    EXPECT_TRUE(again->repeated);
+    const auto other = submit("key", "another body");
+    ASSERT_FALSE(other);
+    EXPECT_THAT(other.error().message, HasSubstr("reused"));
+    EXPECT_EQ(submit("new").error().code, Errc::exhausted);
+}
+
+// Its messages were numbered as those of the first jobs, which nobody was told of.
+TEST_F(ControlLineTest, WhoComesWhileASweepIsTakenUpIsToldOfEachJobOnceWithItsNumber) {
+    std::vector<StreamMessage> told;
+    std::shared_ptr<void> subscription;
+    net::post(*io_, [&] {
+        subscription = control_->subscribe([&](const StreamMessage& message) {
+            if (message.event == "submitted") {
+                told.push_back(message);
+            }
+        });
+    });
+    sweep(1000, 1);
+    ASSERT_EQ(told.size(), 1000U);
+    std::set<std::string> topics;
+    Seq last = 0;
+    for (const StreamMessage& message : told) {
+        EXPECT_TRUE(topics.insert(message.topic).second) << message.topic;
+        EXPECT_GT(message.seq, last);
+        last = message.seq;
+    }
 }
 
 TEST_F(ControlLineTest, WhatIsHeldOrBeginsLaterTakesNoPlace) {
