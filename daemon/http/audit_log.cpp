@@ -1,6 +1,5 @@
 #include "daemon/http/audit_log.hpp"
 
-#include "job/base/json.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/base/unique_fd.hpp"
@@ -37,7 +36,8 @@ AuditLog::AuditLog(std::filesystem::path file, const Clock& clock,
     : file_(std::move(file)),
       clock_(clock),
       lost_(std::move(lost)),
-      refilled_(clock.steady()),
+      refusals_{kRefusalsAtOnce, kRefusalsAtOnce, clock.steady(), 0},
+      failures_{kFailuresAtOnce, kFailuresAtOnce, clock.steady(), 0},
       thread_([this] { run(); }) {}
 
 AuditLog::~AuditLog() {
@@ -64,27 +64,37 @@ void AuditLog::answered(const AuditEntry& entry, int status, std::string_view ma
     if (!made.empty()) {
         line["made"] = made;
     }
-    put(dump_json(line));
+    constexpr int kFirstFailure = 400;
+    if (status < kFirstFailure || take(failures_, line)) {
+        put(dump_json(line));
+    }
+}
+
+bool AuditLog::take(Budget& budget, Json& line) const {
+    const auto now = clock_.steady();
+    const double seconds = std::chrono::duration<double>(now - budget.since).count();
+    budget.since = now;
+    budget.room = std::min(budget.room + std::max(seconds, 0.0), budget.most);
+    if (budget.room < 1) {
+        ++budget.unwritten;
+        return false;
+    }
+    budget.room -= 1;
+    if (budget.unwritten > 0) {
+        line["not_written"] = std::exchange(budget.unwritten, 0);
+    }
+    return true;
 }
 
 void AuditLog::refused(std::string_view what, const std::string& remote, const std::string& path) {
-    const auto now = clock_.steady();
-    const double seconds = std::chrono::duration<double>(now - refilled_).count();
-    refilled_ = now;
-    refusals_ = std::min(refusals_ + std::max(seconds, 0.0), double{kRefusalsAtOnce});
-    if (refusals_ < 1) {
-        ++unwritten_;
-        return;
-    }
-    refusals_ -= 1;
-    const std::string shown = short_path(path);
-    log::warn("refused", {{"what", what}, {"remote", remote}, {"path", shown}});
     Json line = line_of(clock_, remote);
+    const std::string shown = short_path(path);
     line["refused"] = what;
     line["path"] = shown;
-    if (unwritten_ > 0) {
-        line["not_written"] = std::exchange(unwritten_, 0);
+    if (!take(refusals_, line)) {
+        return;
     }
+    log::warn("refused", {{"what", what}, {"remote", remote}, {"path", shown}});
     put(dump_json(line));
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "job/base/clock.hpp"
+#include "job/base/json.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -37,6 +38,8 @@ class AuditLog {
     static constexpr std::size_t kWaiting = std::size_t{8} << 20U;
     // Refused tokens that are written at once; then one a second, however many there are.
     static constexpr int kRefusalsAtOnce = 20;
+    // The same of requests of known users that change nothing, because they are wrong.
+    static constexpr int kFailuresAtOnce = 200;
 
     // `lost` is told how many lines were, on the control thread or the log's own.
     AuditLog(std::filesystem::path file, const Clock& clock,
@@ -45,8 +48,8 @@ class AuditLog {
     AuditLog(const AuditLog&) = delete;
     AuditLog& operator=(const AuditLog&) = delete;
 
-    // A request that changes something was answered with `status`; `made`: the path of what it
-    // made, "" if nothing.
+    // A request that changes something was answered with `status`, of which 400 and above have
+    // changed nothing; `made`: the path of what it made, "" if nothing.
     void answered(const AuditEntry& entry, int status, std::string_view made);
     // A token, or an agent's ticket, that is not good.
     void refused(std::string_view what, const std::string& remote, const std::string& path);
@@ -61,9 +64,17 @@ class AuditLog {
     const std::filesystem::path file_;
     const Clock& clock_;
     const std::function<void(std::size_t)> lost_;
-    double refusals_ = kRefusalsAtOnce;  // that may be written now
-    std::chrono::steady_clock::time_point refilled_;
-    std::uint64_t unwritten_ = 0;  // refusals since the last one that was written
+    // So that nobody fills the disk with lines about nothing.
+    struct Budget {
+        double most = 0;
+        double room = 0;  // lines that may be written now; one more a second
+        std::chrono::steady_clock::time_point since{};
+        std::uint64_t unwritten = 0;  // since the last that was written
+    };
+    // Whether a line may be written; then `line` says how many were not.
+    bool take(Budget& budget, Json& line) const;
+    Budget refusals_;
+    Budget failures_;
 
     std::mutex mutex_;  // guards the rest
     std::condition_variable wake_;

@@ -44,6 +44,11 @@ bool rules(const Principal& who) {
     return allows(who, Scope::admin);
 }
 
+bool allows(const Principal& who, const Route& route, const HttpRequest& request) {
+    return allows(who, route.scope) ||
+           (route.own_token && !who.token.empty() && request.param() == who.token);
+}
+
 std::optional<Scope> parse_token_scope(std::string_view word) {
     for (const Scope scope : kTokenScopes) {
         if (to_string(scope) == word) {

@@ -26,6 +26,9 @@ bool allows(Role role, Scope scope);
 bool allows(const Principal& who, Scope scope);
 // Whether `who` may change what is others': an admin whose token is not narrowed to less.
 bool rules(const Principal& who);
+struct Route;
+// Whether `who` may call it; the request's parameters are there.
+bool allows(const Principal& who, const Route& route, const HttpRequest& request);
 
 // A bit for each scope.
 using ScopeSet = std::uint8_t;
@@ -76,6 +79,7 @@ struct Route {
     // so; the handler then sees a principal without a user.
     bool without_token = false;
     bool changes_nothing = false;  // a POST that only asks: not in the audit log
+    bool own_token = false;        // of scope write, but of any for the token that the {id} names
     // Nothing: kBodyBytes with a request_schema; without one none for GET, kNoBodyBytes for others.
     std::optional<std::size_t> body_limit{};
     std::size_t largest_body() const;

@@ -216,7 +216,7 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         verdict.close = true;
     }
     const bool head_only = request_.head.method == Method::head;
-    const auto change = change_of(verdict.route);
+    auto change = change_of(verdict.route);
     // A handler that waits takes the request with it.
     const bool takes_gzip = accepts_gzip(request_.header("accept-encoding"));
     bool keep = request_.head.keep_alive && !verdict.close;
@@ -250,7 +250,7 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
     }
     HttpResponse response = std::move(*found);
     if (change) {
-        note_change(*change, response);
+        note_change(std::move(*change), response);
     }
     if (response.stream) {
         server_.count(verdict.index, response.status, std::chrono::steady_clock::now() - started);

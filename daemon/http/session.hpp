@@ -59,7 +59,7 @@ class Session {
     std::optional<HttpResponse> check_caller(const Route& route);
     // What the audit log is told of the request, once it is answered; nothing if it only reads.
     std::optional<AuditEntry> change_of(const Route* route) const;
-    void note_change(const AuditEntry& change, const HttpResponse& response);
+    void note_change(AuditEntry change, const HttpResponse& response);
     // Of a credential that is not good.
     void note_refusal(std::string_view what, const std::string& path);
     // A write that another site's page may have begun.

@@ -3,6 +3,7 @@
 #include "daemon/http/page_sessions.hpp"
 #include "daemon/http/problem.hpp"
 #include "daemon/http/session.hpp"
+#include "job/base/json.hpp"
 #include "job/base/text.hpp"
 
 #include <algorithm>
@@ -151,7 +152,7 @@ std::optional<HttpResponse> Session::check_caller(const Route& route) {
         return response;
     }
     request_.principal = std::move(*principal);
-    if (!allows(request_.principal, route.scope)) {
+    if (!allows(request_.principal, route, request_)) {
         return problem(Error{Errc::denied, "this needs the scope " +
                                                std::string{to_string(route.scope)} + "; the role " +
                                                std::string{to_string(request_.principal.role)} +
@@ -175,12 +176,19 @@ std::optional<AuditEntry> Session::change_of(const Route* route) const {
     return AuditEntry{who.user, who.token, who.session, remote_, route->operation, request_.path};
 }
 
-void Session::note_change(const AuditEntry& change, const HttpResponse& response) {
+void Session::note_change(AuditEntry change, const HttpResponse& response) {
     constexpr int kFirstFailure = 400;
-    if (change.user.empty() && response.status >= kFirstFailure) {
-        // Anybody may try to sign in, as often as they like.
-        note_refusal(change.operation, change.path);
-        return;
+    if (change.user.empty()) {
+        // A sign-in, which anybody may try as often as they like, or a sign-out of nobody.
+        if (response.status >= kFirstFailure) {
+            note_refusal(change.operation, change.path);
+            return;
+        }
+        const auto who = parse_json(response.text());
+        change.user = who && who->is_object() ? who->value("user", "") : "";
+        if (change.user.empty()) {
+            return;
+        }
     }
     const auto made = std::find_if(response.headers.begin(), response.headers.end(),
                                    [](const auto& header) { return header.first == "Location"; });

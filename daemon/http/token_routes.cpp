@@ -161,14 +161,15 @@ void add_token_routes(Router& router, const RouteContext& context) {
     route = Route{};
     route.method = Method::delete_;
     route.path = "/v1/tokens/{id}";
-    route.scope = Scope::read;  // so that a viewer can end its own
+    route.scope = Scope::write;
+    route.own_token = true;
     route.handler =
         SlowHandler{[&tokens](HttpRequest request) { return revoke(tokens, std::move(request)); }};
     route.operation = "revokeToken";
     route.summary =
         "End a token now, and all that were made with it: the next request with one is refused, "
-        "open streams end within a second. Without the scope write only the token of the request. "
-        "Again is no error.";
+        "open streams end within a second. The token of the request may always be ended. Again is "
+        "no error.";
     route.response_type = "";
     route.success = 204;
     route.failures = {404, 503, 507};

@@ -316,8 +316,18 @@ Task<Status> TokenTable::revoke(Principal by, std::string id) {
     if (!rules(by) && row.role != to_string(by.role)) {
         co_return fail(Errc::denied, "the token has another role; an admin can revoke it");
     }
+    const auto family = family_of(row);
+    const bool beyond = std::any_of(family.begin(), family.end(), [&by](const TokenRow* one) {
+        const auto whose = principal_of(*one);
+        return one->user != by.user || one->role != to_string(by.role) || (whose && rules(*whose));
+    });
+    if (beyond && id != by.token && !rules(by)) {
+        co_return fail(
+            Errc::denied,
+            "others' tokens, or an admin's, would end with it: that takes the scope admin");
+    }
     const UnixMillis at = row.revoked_at != 0 ? row.revoked_at : clock_.wall();
-    for (TokenRow* one : family_of(row)) {
+    for (TokenRow* one : family) {
         if (one->revoked_at == 0) {
             one->revoked_at = at;
             log::info(

@@ -55,7 +55,7 @@ class AccessTest : public ControlTest {
             ADD_FAILURE() << "no route: " << line;
             return protocol_problem(404, "");
         }
-        if (!allows(principal, match.route->scope)) {
+        if (!allows(principal, *match.route, request)) {
             return protocol_problem(403, "");
         }
         if (const auto* fast = std::get_if<FastHandler>(&match.route->handler)) {

@@ -135,7 +135,12 @@ TEST_F(TokenRoutesTest, ATokenThatIsMadeWhileItsMakerIsEndedIsNone) {
 TEST_F(TokenRoutesTest, WhoeverHasATokenMayEndItAndAViewerNoOther) {
     const std::string other = secret_of(root_, R"({"name":"w","user":"vic","role":"viewer"})");
     EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(other)).status, 403);
-    EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(uma_)).status, 404);
+    EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(uma_)).status, 403);
+    const Json scraper =
+        make(root_, R"({"name":"p","user":"prom","role":"viewer","scopes":["metrics"]})");
+    EXPECT_EQ(
+        call(scraper.value("token", ""), "DELETE /v1/tokens/" + scraper.value("id", "")).status,
+        204);
     EXPECT_EQ(call(vic_, "DELETE /v1/tokens/" + id_of(vic_)).status, 204);
     EXPECT_EQ(call(vic_, "GET /v1/whoami").status, 401);
     EXPECT_EQ(call(other, "GET /v1/whoami").status, 200);
@@ -153,6 +158,12 @@ TEST_F(TokenRoutesTest, AnAdminsTokenWithoutTheScopeAdminChangesOnlyItsOwn) {
     EXPECT_EQ(refusal(narrow, R"({"name":"x","user":"uma"})"), Refusal(403, "/user"));
     EXPECT_EQ(refusal(narrow, R"({"name":"x","role":"viewer"})"), Refusal(403, "/role"));
     EXPECT_EQ(call(admin_, "POST /v1/jobs/" + job + "/cancel").status, 200);
+    // Nor does it end others' tokens by ending the one that they were made with.
+    const std::string bobs =
+        json(call(admin_, "POST /v1/tokens", R"({"name":"b","user":"bob"})"))["token"];
+    EXPECT_EQ(call(narrow, "DELETE /v1/tokens/" + id_of(admin_)).status, 403);
+    EXPECT_EQ(call(bobs, "GET /v1/whoami").status, 200);
+    EXPECT_EQ(call(narrow, "DELETE /v1/tokens/" + id_of(narrow)).status, 204);
 }
 
 TEST_F(TokenRoutesTest, WhatIsMalformedIsNamed) {
@@ -228,7 +239,7 @@ TEST_F(TokenRoutesTest, OnlyTheOwnerAndAnAdminRevokeAndOthersDoNotLearnThatItExi
     std::string same{unknown.text()};
     same.replace(same.find("tk-000000000000"), 15, id_of(uma_));
     EXPECT_EQ(foreign.text(), same);
-    EXPECT_EQ(call(vic_, target).status, 404);
+    EXPECT_EQ(call(vic_, target).status, 403);
     EXPECT_EQ(call(uma_, target).status, 204);
     EXPECT_EQ(call(uma_, target).status, 401);
     EXPECT_EQ(call(admin_, target).status, 204);  // again is no error

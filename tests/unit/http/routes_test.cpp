@@ -119,7 +119,7 @@ const std::map<std::string, Scope>& expected_scopes() {
                                                      {"getOpenApi", Scope::open},
                                                      {"createToken", Scope::write},
                                                      {"listTokens", Scope::read},
-                                                     {"revokeToken", Scope::read},
+                                                     {"revokeToken", Scope::write},
                                                      {"putSlurmToken", Scope::write},
                                                      {"forgetSlurmToken", Scope::write},
                                                      {"getJobEvidence", Scope::read},
