@@ -4,6 +4,7 @@
 #include "job/async/net_stream.hpp"
 #include "job/async/tls.hpp"
 #include "job/base/text.hpp"
+#include "job/base/unique_fd.hpp"
 #include "job/base/version.hpp"
 
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -174,9 +175,12 @@ Task<Status> RestHttp::secure(std::shared_ptr<Exchange> exchange) {
     tcp::socket taken{io_};
     if (!ec) {
         const auto protocol = peer.protocol().family() == AF_INET6 ? tcp::v6() : tcp::v4();
-        const auto native = exchange->socket.release(ec);
+        UniqueFd native{exchange->socket.release(ec)};
         if (!ec) {
-            taken.assign(protocol, native, ec);
+            taken.assign(protocol, native.get(), ec);
+        }
+        if (!ec) {
+            native.release();
         }
     }
     if (ec) {

@@ -21,7 +21,8 @@ constexpr auto kTryAgain = std::chrono::milliseconds{20};
 
 Error no_socket(const std::filesystem::path& path, const char* what, int number) {
     return {Errc::unavailable,
-            std::string{"cannot "} + what + " " + path.string() + ": " + std::strerror(number)};
+            std::string{"cannot "} + what + " " + path.string() + ": " + std::strerror(number) +
+                (number == ECONNREFUSED ? " (nobody on this machine listens there)" : "")};
 }
 
 // A path that fits sockaddr_un whatever the folder's length: by the folder's descriptor.

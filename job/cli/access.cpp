@@ -187,7 +187,9 @@ Result<Access> find_access(const Options& options) {
     if (token && token->empty() && !file->token_file.empty()) {
         token = read_token(file->token_file);
     } else if (token && token->empty() && own && std::filesystem::exists(data + "/token")) {
-        if (access.fingerprint.empty()) {
+        const auto pin = read_file(data + "/fingerprint", kSmallFile);
+        const auto own_pin = pin ? parse_fingerprint(*pin) : Result<std::string>{std::string{}};
+        if (access.fingerprint.empty() || !own_pin || *own_pin != access.fingerprint) {
             if (const Status reached = reach_own(data, access); !reached) {
                 return fail(reached.error());
             }

@@ -59,10 +59,19 @@ class Found(harness.TestCase):
     def test_the_token_goes_to_nobody_who_has_the_address_of_a_lockstepd_that_is_gone(self):
         stranger, heard = self.listener()
         (self.daemon.data / "url").write_text(stranger + "\n")
-        self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data))
-        self.assertIn(b"Bearer", heard.pop(), "lockstepd holds the directory: it says who it is")
+        user = self.daemon.get("/v1/whoami")["user"]
+        self.assertEqual(self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data)), user, "by its Unix socket")
+        self.assertEqual(heard, [])
         self.daemon.kill9()
         self.assertIn("0 no lockstepd runs with the data directory", self.ask(LOCKSTEP_DATA_DIR=str(self.daemon.data)))
+        self.assertEqual(heard, [])
+
+    def test_nor_to_another_address_of_this_machine(self):
+        stranger, heard = self.listener()
+        data = str(self.daemon.data)
+        self.assertIn(f"is for the lockstepd at {self.daemon.url}", self.ask(LOCKSTEP_DATA_DIR=data, LOCKSTEP_URL=stranger))
+        self.daemon.kill9()
+        self.assertIn("no lockstepd runs with the data directory", self.ask(LOCKSTEP_DATA_DIR=data, LOCKSTEP_URL=stranger))
         self.assertEqual(heard, [])
 
     def test_nor_does_it_once_lockstepd_is_gone_that_was_there_before(self):

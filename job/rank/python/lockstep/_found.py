@@ -1,8 +1,11 @@
 """Where the daemon is and whose token it gets, as the command line finds it (job/cli/access.cpp)."""
 
+import errno
 import fcntl
+import http.client
 import os
 import pathlib
+import socket
 import struct
 import urllib.parse
 from typing import Dict, Tuple, Union
@@ -69,6 +72,38 @@ def same_daemon(one: str, other: str) -> bool:
         return place_of(one) == place_of(other) and path_of(one) == path_of(other)
     except ValueError:
         return False
+
+
+def same_address(one: str, other: str) -> bool:
+    """The same host, port and scheme; the loopback has many names."""
+    try:
+        a, b = place_of(one), place_of(other)
+    except ValueError:
+        return False
+    near = is_loopback(with_scheme(one)) and is_loopback(with_scheme(other))
+    return a[0] == b[0] and a[2] == b[2] and (near or a[1] == b[1])
+
+
+class NearConnection(http.client.HTTPConnection):
+    """HTTP through the Unix socket of a lockstepd of this user, or root's: a port of the loopback is anybody's."""
+
+    def __init__(self, path: pathlib.Path, timeout: float):
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # by the folder's descriptor: an address of a Unix socket holds 107 bytes
+            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
+        except OSError as error:
+            raise OSError(error.errno, f"{self._path}: {error.strerror}") from error
+        finally:
+            os.close(folder)
+        user = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[1]
+        if os.geteuid() != 0 and user not in (0, os.geteuid()):
+            raise OSError(errno.EACCES, f"{self._path}: uid {user} listens there")
 
 
 def is_held(data: pathlib.Path) -> bool:

@@ -165,7 +165,8 @@ class Daemon:
             self.token = _found.read(config["token-file"])
         if not self.token and own:
             self.token = _found.read(data / "token")
-            if guessed and not (self.fingerprint and self.url.startswith("https://")):
+            pinned = self.fingerprint and self.fingerprint == _found.read(data / "fingerprint")
+            if self.token and not (pinned and self.url.startswith("https://")):
                 self._data = data
         self.timeout = timeout
 
@@ -174,6 +175,17 @@ class Daemon:
 
     # --- requests -------------------------------------------------------------------------------
     def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        if self.token and self._data is not None:
+            if not _found.is_held(self._data):
+                # Whoever listens at its old address by now is somebody else. With TLS its certificate tells.
+                raise DaemonError(f"no lockstepd runs with the data directory {self._data}: start it with lockstepd; "
+                                  "another one: lockstep.Daemon(url), LOCKSTEP_URL, lockstep login")
+            known = _found.read(self._data / "url")
+            if known and not _found.same_address(known, self.url):
+                raise DaemonError(f"the token in {self._data} is for the lockstepd at {known}, not for {self.url}: give "
+                                  "the other's, LOCKSTEP_TOKEN")
+            if (self._data / "lockstepd.sock").exists():
+                return _found.NearConnection(self._data / "lockstepd.sock", timeout)
         try:
             scheme, host, port = _found.place_of(self.url)
         except ValueError as error:
@@ -202,10 +214,6 @@ class Daemon:
 
     def _exchange(self, method: str, path: str, body: Any = None, headers: Optional[Mapping[str, str]] = None,
                   timeout: Optional[float] = None) -> Tuple[http.client.HTTPResponse, bytes]:
-        if self.token and self._data is not None and not _found.is_held(self._data):
-            # Whoever listens at its old address by now is somebody else. With TLS its certificate tells.
-            raise DaemonError(f"no lockstepd runs with the data directory {self._data}: start it with lockstepd; another "
-                              "one: lockstep.Daemon(url), LOCKSTEP_URL, lockstep login")
         sent = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         sent.update(headers or {})
         data = None
