@@ -35,7 +35,8 @@ std::string mode_of(const struct stat& info) {
 }
 
 // Somebody else who may write to the folder could put a token, an address or a database of their
-// own into it, and whoever may rename the folder another folder. As sshd's StrictModes.
+// own into it, and whoever may rename the folder another folder. As sshd's StrictModes, but for
+// groups that may write to a folder above it: that is how many homes are.
 Status check_is_ours(const std::filesystem::path& path) {
     std::error_code ec;
     const auto real = std::filesystem::canonical(path, ec);
@@ -73,12 +74,17 @@ Status check_is_ours(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
+Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path, bool as_it_is) {
     if (auto made = make_private_directories(path); !made) {
         return fail(made.error());
     }
     if (auto ours = check_is_ours(path); !ours) {
-        return fail(ours.error());
+        if (!as_it_is) {
+            return fail(ours.error().code, ours.error().message +
+                                               "; --any-data-dir takes it as it is, where all of "
+                                               "them are trusted");
+        }
+        log::warn("the data directory is others' too", {{"what", ours.error().message}});
     }
     const auto lock_path = path / "lock";
     UniqueFd lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)};
@@ -98,9 +104,9 @@ Result<DataDirectory> DataDirectory::open(const std::filesystem::path& path) {
         return fail(errno_error("lock " + lock_path.string(), errno));
     }
     // Of the one before: until this one listens nobody's address is here.
-    std::error_code ignored;
-    std::filesystem::remove(path / "url", ignored);
-    return DataDirectory{path, std::move(lock)};
+    DataDirectory out{path, std::move(lock)};
+    out.forget_url();
+    return out;
 }
 
 Status DataDirectory::ensure_token(Database& database, const std::string& user, UnixMillis now) {
@@ -141,6 +147,12 @@ Status DataDirectory::ensure_token(Database& database, const std::string& user, 
 
 Status DataDirectory::write_url(const std::string& url) {
     return write_file_atomic(path_ / "url", url + "\n", 0644);
+}
+
+// The port may be somebody else's soon.
+void DataDirectory::forget_url() const {
+    std::error_code ignored;
+    std::filesystem::remove(path_ / "url", ignored);
 }
 
 std::filesystem::path default_data_directory() {

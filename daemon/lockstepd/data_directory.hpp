@@ -16,7 +16,8 @@ class DataDirectory {
     // conflict: another lockstepd has it; denied: it is another user's, or others may write to it
     // or put another folder in its place. The lock is held for the object's life; it is the
     // process's, so one object per directory and process.
-    static Result<DataDirectory> open(const std::filesystem::path& path);
+    // `as_it_is`: that is only said.
+    static Result<DataDirectory> open(const std::filesystem::path& path, bool as_it_is = false);
 
     const std::filesystem::path& path() const { return path_; }
     std::filesystem::path database() const { return path_ / "lockstep.db"; }
@@ -28,6 +29,7 @@ class DataDirectory {
     Status ensure_token(Database& database, const std::string& user, UnixMillis now);
     // Writes <data-dir>/url: where the API listens, for the command line and for scripts.
     Status write_url(const std::string& url);
+    void forget_url() const;
 
   private:
     DataDirectory(std::filesystem::path path, UniqueFd lock)

@@ -180,12 +180,17 @@ class Daemon {
         const std::string agent_url = settings_.agent_url.empty()
                                           ? url_for_others(*agents, for_agents.tls)
                                           : settings_.agent_url;
-        if (const Status near = server_->listen_unix(data_.socket()); !near) {
-            return near;
+        const Status near = server_->listen_unix(data_.socket());
+        if (!near) {
+            // Some file systems have none; the port is there.
+            log::warn("no Unix socket: programs on this machine use the port",
+                      {{"what", near.error().message}});
+            std::error_code ignored;
+            std::filesystem::remove(data_.socket(), ignored);
         }
         AgentsListener found{agent_url, for_agents.tls ? tls.fingerprint : "", ""};
-        if (settings_.scheduler == "local" && settings_.agent_url.empty() && !plan->agents &&
-            !for_agents.tls) {
+        if (near && settings_.scheduler == "local" && settings_.agent_url.empty() &&
+            !plan->agents && !for_agents.tls) {
             // A port of the loopback would be anybody's once this daemon is gone.
             found.socket = data_.socket().string();
         }
@@ -269,6 +274,7 @@ class Daemon {
             remote_->push(control_->series_text(), clock_.wall());
             remote_->stop(std::chrono::seconds{2});  // beside what follows
         }
+        data_.forget_url();
         if (server_) {
             co_await server_->stop(std::chrono::seconds{2});
         }
@@ -332,7 +338,8 @@ int start(const DaemonSettings& settings) {
     raise_open_files();  // one per agent and client
     auto data = DataDirectory::open(settings.data_dir.empty()
                                         ? default_data_directory()
-                                        : std::filesystem::absolute(settings.data_dir));
+                                        : std::filesystem::absolute(settings.data_dir),
+                                    settings.any_data_dir);
     if (!data) {
         log::error("cannot use the data directory", {{"what", data.error().message}});
         return kCannotStart;

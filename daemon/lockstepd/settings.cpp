@@ -201,6 +201,11 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "Where the event log, the first token and runs are kept; default: "
                    "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
         ->envname("LOCKSTEP_DATA_DIR");
+    app.add_flag(
+           "--any-data-dir", settings.any_data_dir,
+           "Take a data directory that is another user's, or that others may write to: whoever "
+           "may write there is trusted like this user")
+        ->envname("LOCKSTEP_ANY_DATA_DIR");
     app.add_option("--runs-dir", settings.runs_dir,
                    "Attempts, logs and checkpoints; default: <data-dir>/runs")
         ->envname("LOCKSTEP_RUNS_DIR");

@@ -97,6 +97,10 @@ class SomebodyElsesFolder(unittest.TestCase):
         for mode in (0o777, 0o770, 0o1777):
             self.daemon.data.chmod(mode)
             self.refused(f"has mode {mode:04o}", "chmod 700")
+        self.daemon.arguments = ("--any-data-dir",)
+        self.accepted()
+        self.assertIn("the data directory is others' too", self.daemon.log_tail())
+        self.daemon.arguments = ()
         self.daemon.data.chmod(0o755)
         self.accepted()
 
