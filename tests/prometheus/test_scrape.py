@@ -285,12 +285,20 @@ class Discovery(harness.TestCase):
 
         bob = token_of("bob")
         prom = token_of("prom", role="viewer", scopes=["metrics"])
-        for token, seen in ((bob, 0), (prom, 1), (None, 1)):  # without a token: as /metrics, on this machine
-            headers = {"Authorization": token and f"Bearer {token}"}
+        for token, seen in ((bob, 0), (prom, 1)):
+            headers = {"Authorization": f"Bearer {token}"}
             status, listed = self.daemon.api("GET", "/v1/prometheus/targets", headers=headers)
             self.assertEqual((status, len(listed)), (200, seen))
             status, _, _ = self.daemon.request("GET", f"/metrics/jobs/{job}", headers=headers)
             self.assertEqual(status, 200 if seen else 404)
+            self.assertEqual(job in self.daemon.request("GET", "/metrics", headers=headers)[2].decode(), bool(seen))
+        # Without a token, on this machine: the daemon's own.
+        for path in ("/v1/prometheus/targets", f"/metrics/jobs/{job}"):
+            self.assertEqual(self.daemon.request("GET", path, headers={"Authorization": None})[0], 401, path)
+        status, _, own = self.daemon.request("GET", "/metrics", headers={"Authorization": None})
+        self.assertEqual(status, 200)
+        self.assertIn(b"lockstep_build_info", own)
+        self.assertNotIn(job.encode(), own)
         self.end(job)
 
 
