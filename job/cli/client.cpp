@@ -69,7 +69,10 @@ Result<Client> Client::connect(const Access& access) {
         return fail(std::move(endpoint).error());
     }
     endpoint->fingerprint = access.fingerprint;
-    endpoint->unix_path = access.socket;
+    if (!access.socket.empty()) {
+        endpoint->unix_path = access.socket;
+        endpoint->tls = false;
+    }
     const std::string prefix = url_path(access.url);
     Send send = [endpoint = *endpoint, prefix](ClientRequest request) {
         request.target.insert(0, prefix);

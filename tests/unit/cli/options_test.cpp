@@ -151,6 +151,26 @@ TEST_F(CliAccess, TheLocalDaemonIsAskedThroughItsUnixSocket) {
     EXPECT_EQ(access("")->socket, "") << "the token may be another daemon's";
 }
 
+// A tunnel to another daemon, whose certificate is pinned, was given it.
+TEST_F(CliAccess, ALocalTokenIsForTheLocalDaemonsCertificateAlone) {
+    const std::string local = "sha256:" + std::string(64, 'a');
+    const std::string told = "sha256:" + std::string(64, 'b');
+    write(".local/share/lockstep/fingerprint", local + "\n");
+    write(".local/share/lockstep/url", "https://127.0.0.1:9000\n");
+    write(".local/share/lockstep/token", "abc\n");
+    write(".local/share/lockstep/lockstepd.sock", "");
+    const Holder lockstepd{home_ + "/.local/share/lockstep"};
+    const auto tunnel = access("--url https://127.0.0.1:9001 --fingerprint " + told);
+    ASSERT_FALSE(tunnel.has_value());
+    EXPECT_EQ(tunnel.error().code, Errc::denied);
+    // At its own address the certificate is looked at before anything is sent.
+    const auto same = access("--url https://127.0.0.1:9000 --fingerprint " + told);
+    EXPECT_EQ(same->token, "abc");
+    EXPECT_EQ(same->fingerprint, told);
+    EXPECT_EQ(same->socket, "");
+    EXPECT_EQ(access("")->fingerprint, local);
+}
+
 TEST_F(CliAccess, TheFingerprintIsTheVariablesOrTheLocalDaemons) {
     const std::string local = "sha256:" + std::string(64, 'a');
     const std::string told = "sha256:" + std::string(64, 'b');

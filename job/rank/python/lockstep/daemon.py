@@ -184,7 +184,8 @@ class Daemon:
             if known and not _found.same_address(known, self.url):
                 raise DaemonError(f"the token in {self._data} is for the lockstepd at {known}, not for {self.url}: give "
                                   "the other's, LOCKSTEP_TOKEN")
-            if (self._data / "lockstepd.sock").exists():
+            to_be_pinned = self.fingerprint and self.url.startswith("https://")
+            if not to_be_pinned and (self._data / "lockstepd.sock").exists():
                 return _found.NearConnection(self._data / "lockstepd.sock", timeout)
         try:
             scheme, host, port = _found.place_of(self.url)
