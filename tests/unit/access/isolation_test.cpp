@@ -198,7 +198,7 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
 
 // A caller without a token was a viewer, who reads everybody's jobs, and a user read them too.
 TEST_F(IsolationTest, MetricsTellOfAJobWhoMaySeeIt) {
-    const auto body = [this](const HttpResponse& response) {
+    const auto body = [](const HttpResponse& response) {
         EXPECT_EQ(response.status, 200);
         std::string out{response.text()};
         if (response.make) {

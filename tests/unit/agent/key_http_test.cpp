@@ -3,6 +3,7 @@
 #include "job/agent/key_http.hpp"
 
 #include "job/agent/held_port.hpp"
+#include "tests/support/another_user.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -175,8 +176,9 @@ class KeyHttpServer : public testing::Test {
 };
 
 TEST_F(KeyHttpServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
+    const test::AnotherUser us;
     StoreGuard::Options options;
-    options.uid = ::geteuid() + 1;  // the job's: this process is somebody else
+    options.uid = us.job;
     serve([this] { EXPECT_EQ(put("/global/0", "mine"), ""); }, {},
           std::make_unique<StoreGuard>(std::move(options)));
     EXPECT_EQ(totals_.keys, 0U);

@@ -3,6 +3,7 @@
 
 #include "job/agent/tcp_store_state.hpp"
 #include "job/base/unique_fd.hpp"
+#include "tests/support/another_user.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,17 +91,14 @@ TEST(StoreGuard, AClosedSocketIsNobodysAndNotRoots) {
 }
 
 TEST(StoreGuard, AnotherUserOfThisMachineIsRefusedAndTheJobIsTold) {
-    // Root is admitted, so that it makes its sockets as somebody else.
-    const bool root = ::geteuid() == 0;
+    const AnotherUser us;
     StoreGuard::Options options;
-    options.uid = root ? 0 : ::geteuid() + 1;
+    options.uid = us.job;
     std::vector<std::string> told;
     options.tell = [&](std::string text) { told.push_back(std::move(text)); };
     StoreGuard guard{std::move(options)};
     for (int i = 0; i < 3; ++i) {
-        ASSERT_TRUE(!root || ::seteuid(4712) == 0);
         Connection connection;
-        ASSERT_TRUE(!root || ::seteuid(0) == 0);
         EXPECT_FALSE(guard.admits(connection.server.native_handle()));
     }
     EXPECT_THAT(told, ElementsAre(HasSubstr("a process of another user on this node")));

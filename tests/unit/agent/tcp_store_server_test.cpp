@@ -1,6 +1,7 @@
 // The store over real sockets: many clients, bad ones among them, the port before and after it.
 #include "job/agent/held_port.hpp"
 #include "job/agent/tcp_store.hpp"
+#include "tests/support/another_user.hpp"
 #include "tests/unit/agent/tcp_store_streams.hpp"
 
 #include <arpa/inet.h>
@@ -151,8 +152,9 @@ TEST_F(TcpStoreServer, ServesTheJobsUserOnThisMachine) {
 }
 
 TEST_F(TcpStoreServer, AnotherUserOfTheMachineIsClosedBeforeItIsHeard) {
+    const AnotherUser us;
     StoreGuard::Options options;
-    options.uid = ::geteuid() + 1;  // the job's: this process is somebody else
+    options.uid = us.job;
     serve(
         [this] {
             for (int i = 0; i < 3; ++i) {
