@@ -45,12 +45,33 @@ class StoreTest : public ::testing::Test {
         io_.run();
     }
 
+    // The store's thread waits until let_go(): what is written meanwhile gathers behind it.
+    void hold_store(TaskGroup& tasks) {
+        tasks.spawn("hold", wait_there());
+        io_.poll();
+        held_.get_future().wait();
+    }
+    void let_go() { go_.set_value(); }
+
     const test::TemporaryFolder folder_;
     net::io_context io_{1};
     std::size_t commits_ = 0;
     std::size_t largest_ = 0;
     int fatal_ = 0;
+    std::promise<void> held_;
+    std::promise<void> go_;
     std::unique_ptr<Store> store_;  // goes first: its hooks write to what is above
+
+  private:
+    Task<void> wait_there() {
+        const std::function<Result<bool>(Database&)> wait = [this](Database&) -> Result<bool> {
+            held_.set_value();
+            go_.get_future().wait();
+            return true;
+        };
+        const auto waited = co_await store_->read<bool>(wait);
+        EXPECT_TRUE(waited.has_value());
+    }
 };
 
 TEST_F(StoreTest, SharesOneCommitBetweenWritesThatWait) {
@@ -65,21 +86,12 @@ TEST_F(StoreTest, SharesOneCommitBetweenWritesThatWait) {
             store_->stop();
         }
     };
-    // The store's thread is held until all of them wait: else it may be as quick as they come.
-    std::promise<void> all_wait;
-    auto hold = [&]() -> Task<void> {
-        const std::function<Result<bool>(Database&)> wait = [&all_wait](Database&) -> Result<bool> {
-            all_wait.get_future().wait();
-            return true;
-        };
-        EXPECT_TRUE((co_await store_->read<bool>(wait)).has_value());
-    };
     TaskGroup tasks{io_};
-    tasks.spawn("hold", hold());
+    hold_store(tasks);
     for (std::size_t i = 0; i < kWrites; ++i) {
         tasks.spawn("write", one(store_->next_seq()));
     }
-    net::post(io_, [&all_wait] { all_wait.set_value(); });
+    net::post(io_, [this] { let_go(); });
     io_.run();
     EXPECT_EQ(stored, kWrites);
     EXPECT_LT(commits_, kWrites / 4);
@@ -131,14 +143,6 @@ TEST_F(StoreTest, AFullDiskFailsTheWholeGroupAndHealsWithoutARestart) {
 }
 
 TEST_F(StoreTest, OneWriteThatFailsFailsAllThatShareItsTransaction) {
-    std::promise<void> all_wait;
-    auto hold = [&]() -> Task<void> {
-        const std::function<Result<bool>(Database&)> wait = [&all_wait](Database&) -> Result<bool> {
-            all_wait.get_future().wait();
-            return true;
-        };
-        EXPECT_TRUE((co_await store_->read<bool>(wait)).has_value());
-    };
     int refused = 0;
     int answered = 0;
     auto one = [&](Seq seq) -> Task<void> {
@@ -150,11 +154,11 @@ TEST_F(StoreTest, OneWriteThatFailsFailsAllThatShareItsTransaction) {
         }
     };
     TaskGroup tasks{io_};
-    tasks.spawn("hold", hold());
+    hold_store(tasks);
     for (const Seq seq : {1, 1, 2}) {  // the second cannot be: the number is taken
         tasks.spawn("write", one(seq));
     }
-    net::post(io_, [&all_wait] { all_wait.set_value(); });
+    net::post(io_, [this] { let_go(); });
     io_.run();
     EXPECT_EQ(largest_, 3U);
     EXPECT_EQ(refused, 3);
