@@ -15,4 +15,5 @@ CREATE TABLE notices (
     UNIQUE (job, seq, target)
 ) STRICT;
 CREATE INDEX notices_by_due ON notices (due_at);
-CREATE INDEX notices_by_user ON notices (user);
+-- Who is next is found here, without the rows, whose bodies are long.
+CREATE INDEX notices_by_lane ON notices (user, lane, due_at);
