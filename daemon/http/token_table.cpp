@@ -8,6 +8,8 @@
 #include "job/base/text.hpp"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 namespace lockstep {
@@ -217,12 +219,17 @@ Result<std::string> TokenTable::room_for(const std::string& user) const {
 
 // Itself and all that were made with it, and with those.
 std::vector<TokenRow*> TokenTable::family_of(TokenRow& row) {
+    std::unordered_multimap<std::string_view, TokenRow*> children;  // by the id of the one before
+    for (auto& [id, one] : rows_) {
+        if (!one.parent.empty()) {
+            children.emplace(one.parent, &one);
+        }
+    }
     std::vector<TokenRow*> out{&row};
     for (std::size_t i = 0; i < out.size(); ++i) {
-        for (auto& [id, one] : rows_) {
-            if (one.parent == out[i]->id) {
-                out.push_back(&one);
-            }
+        const auto [begin, end] = children.equal_range(out[i]->id);
+        for (auto at = begin; at != end; ++at) {
+            out.push_back(at->second);
         }
     }
     return out;
