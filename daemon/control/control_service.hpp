@@ -184,10 +184,10 @@ class ControlService final : public Control, public AgentGate {
         const std::string& id, std::shared_ptr<const std::string> view) const;
     void remember(const std::string& id, const std::string& user,
                   std::shared_ptr<const std::string> view);
-    // The job whoever asks may see, folded from the store if it is over. not_found otherwise.
-    Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id);
-    // The same as it was submitted; what happened to it since may be missing.
-    Task<Result<std::shared_ptr<const Job>>> load_submitted(Caller caller, std::string id);
+    // The job whoever asks may see; if it is over, folded from the first so many of its events.
+    // With one it is as it was submitted. not_found otherwise.
+    Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id,
+                                                  std::size_t events_of_ended = SIZE_MAX / 2);
     Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
     // series_bands.cpp: the series question with stats or worst, when history is ready.
     Task<Result<std::string>> bands(std::shared_ptr<const Job> job, SeriesQuery query);

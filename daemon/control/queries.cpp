@@ -149,7 +149,8 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     co_return json_page(items, next);
 }
 
-Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std::string id) {
+Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std::string id,
+                                                              std::size_t events_of_ended) {
     if (const ActorPtr actor = find(id)) {
         if (!caller.sees(actor->job().user)) {
             co_return fail(no_job(id));
@@ -161,9 +162,8 @@ Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std
         co_return fail(no_job(id));
     }
     const JobId key{id};
-    const std::function<Result<std::vector<Event>>(Database&)> read = [key](Database& db) {
-        return db.events_of(key, 0, SIZE_MAX / 2);
-    };
+    const std::function<Result<std::vector<Event>>(Database&)> read =
+        [key, events_of_ended](Database& db) { return db.events_of(key, 0, events_of_ended); };
     const auto events = co_await context_.store.read<std::vector<Event>>(read);
     if (!events) {
         co_return fail(events.error());
@@ -211,41 +211,9 @@ Task<Result<std::string>> ControlService::script(Caller caller, std::string id) 
                    over ? "the job has no batch script" : "the batch script is not written yet");
 }
 
-// Of a job that is over only what was submitted is read: it may have a hundred thousand events.
-Task<Result<std::shared_ptr<const Job>>> ControlService::load_submitted(Caller caller,
-                                                                        std::string id) {
-    if (const ActorPtr actor = find(id)) {
-        if (!caller.sees(actor->job().user)) {
-            co_return fail(no_job(id));
-        }
-        co_return std::shared_ptr<const Job>{actor, &actor->job()};
-    }
-    if (!is_job_id(id)) {
-        co_return fail(no_job(id));
-    }
-    const JobId key{id};
-    const std::function<Result<std::vector<Event>>(Database&)> read = [key](Database& db) {
-        return db.events_of(key, 0, 1);
-    };
-    const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
-    }
-    if (events->empty()) {
-        co_return fail(no_job(id));
-    }
-    auto job = start_job(events->front());
-    if (!job) {
-        co_return fail(job.error());
-    }
-    if (!caller.sees(job->user)) {
-        co_return fail(no_job(id));
-    }
-    co_return std::make_shared<const Job>(std::move(*job));
-}
-
 Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
-    const auto job = co_await load_submitted(caller, id);
+    // Of a job that is over only what was submitted: it may have a hundred thousand events.
+    const auto job = co_await load(caller, id, 1);
     if (!job) {
         co_return fail(job.error());
     }
