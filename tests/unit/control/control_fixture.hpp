@@ -8,6 +8,7 @@
 #include "job/base/limits.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/test_clock.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,18 +24,6 @@ inline EventsQuery first_events(std::size_t limit) {
     query.limit = limit;
     return query;
 }
-
-class TestClock final : public Clock {
-  public:
-    UnixMillis wall() const override { return wall_; }
-    std::chrono::steady_clock::time_point steady() const override {
-        return std::chrono::steady_clock::time_point{std::chrono::milliseconds{wall_}};
-    }
-    void advance(std::chrono::milliseconds time) { wall_ += time.count(); }
-
-  private:
-    UnixMillis wall_ = 1'700'000'000'000;
-};
 
 class TestScheduler final : public Scheduler {
   public:

@@ -5,6 +5,7 @@
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/test_clock.hpp"
 #include "tests/unit/http/session_fixture.hpp"
 
 #include <sys/stat.h>
@@ -20,18 +21,6 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-
-class AuditClock final : public Clock {
-  public:
-    UnixMillis wall() const override { return wall_; }
-    std::chrono::steady_clock::time_point steady() const override {
-        return std::chrono::steady_clock::time_point{std::chrono::milliseconds{wall_}};
-    }
-    void advance(std::chrono::milliseconds time) { wall_ += time.count(); }
-
-  private:
-    std::atomic<UnixMillis> wall_{1'700'000'000'000};
-};
 
 class AuditLogTest : public SessionTest {
   protected:
@@ -64,7 +53,7 @@ class AuditLogTest : public SessionTest {
 
     test::TemporaryFolder folder_;
     const std::filesystem::path file_ = folder_ / "audit.log";
-    AuditClock clock_;
+    TestClock clock_;
     std::atomic<std::size_t> lost_{0};
     AuditLog log_{file_, clock_, [this](std::size_t lines) { lost_ += lines; }};
 };
@@ -138,6 +127,18 @@ TEST_F(AuditLogTest, WhatCannotBeWrittenWaitsAndIsWrittenLater) {
     EXPECT_EQ(all[0]["status"], 200);
     EXPECT_EQ(all[1]["status"], 409);
     EXPECT_EQ(lost_, 0U);
+}
+
+TEST_F(AuditLogTest, AFullDiskKeepsTheLinesWaitingAndHoldsNobodyUp) {
+    std::size_t lost = 0;
+    {
+        AuditLog full{"/dev/full", clock_, [&lost](std::size_t lines) { lost += lines; }};
+        full.answered({}, 200, "");
+        EXPECT_FALSE(full.flush());
+        full.answered({}, 200, "");
+        EXPECT_EQ(lost, 0U);
+    }
+    EXPECT_EQ(lost, 2U) << "the daemon ended before there was room";
 }
 
 TEST_F(AuditLogTest, LinesBeyondWhatMayWaitAreCounted) {
