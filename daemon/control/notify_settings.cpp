@@ -27,11 +27,18 @@ bool is_listed(const std::string& host, const std::vector<std::string>& hosts) {
     });
 }
 
+// Metadata services of clouds that are at no link-local address: of Azure, Alibaba and Oracle.
+bool is_metadata_v4(const net::ip::address_v4::bytes_type& bytes) {
+    constexpr std::array<net::ip::address_v4::bytes_type, 3> kServices{
+        {{168, 63, 129, 16}, {100, 100, 100, 200}, {192, 0, 0, 192}}};
+    return std::find(kServices.begin(), kServices.end(), bytes) != kServices.end();
+}
+
 bool is_own_v4(const net::ip::address_v4& address) {
     const auto bytes = address.to_bytes();
     // 0.0.0.0/8 is this host (RFC 1122 §3.2.1.3), 169.254.0.0/16 link-local and metadata services.
     return bytes[0] == 0 || bytes[0] == 127 || (bytes[0] == 169 && bytes[1] == 254) ||
-           address.is_multicast() || bytes[0] >= 240;
+           address.is_multicast() || bytes[0] >= 240 || is_metadata_v4(bytes);
 }
 
 // With an IPv4 address in its last four bytes that a connection goes to.
@@ -45,11 +52,13 @@ bool holds_v4(const net::ip::address_v6::bytes_type& bytes) {
     return begins_with(kMapped) || begins_with(kCompatible) || begins_with(kNat64);
 }
 
-// Amazon's metadata service on IPv6: a unique local address as any other.
+// Those of Amazon and Google on IPv6: unique local addresses as any other.
 bool is_metadata_v6(const net::ip::address_v6::bytes_type& bytes) {
     constexpr net::ip::address_v6::bytes_type kAmazon{0xFD, 0x00, 0x0E, 0xC2, 0, 0, 0,    0,
                                                       0,    0,    0,    0,    0, 0, 0x02, 0x54};
-    return bytes == kAmazon;
+    constexpr net::ip::address_v6::bytes_type kGoogle{0xFD, 0x20, 0, 0xCE, 0, 0, 0,    0,
+                                                      0,    0,    0, 0,    0, 0, 0x02, 0x54};
+    return bytes == kAmazon || bytes == kGoogle;
 }
 
 }  // namespace
