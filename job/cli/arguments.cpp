@@ -20,6 +20,8 @@ constexpr const char* kRunExamples =
     "  lockstep run -N 2 -n 4 -- torchrun train.py        torchrun starts the 4 of each node\n"
     "  lockstep run --setup \"module load cuda/12\" -G 1 -- python train.py\n"
     "  lockstep run --snapshot --detach -- python train.py    edit on while it waits and runs\n"
+    "  lockstep run --sweep lr=0.1,0.01 --sweep seed=1..3 -- python train.py {lr} {seed}\n"
+    "                                                     6 jobs; the best of them at the end\n"
     "  lockstep run -o job.json --dry-run -- python train.py  keep it as a specification\n"
     "\n"
     "What the ranks get: this directory; this shell's environment with its virtual or\n"
@@ -109,6 +111,21 @@ void declare_what(CLI::App* run, RunOptions& options) {
     add_number(run, "--max-restarts", options.max_restarts, 0, 1000,
                "Start the ranks anew after a failure, so often (default: 0)")
         ->group(kGroup);
+    CLI::Option* sweep =
+        run->add_option(
+               "--sweep", options.sweep,
+               "A job for each value, which takes the place of {NAME} in the command, --env, "
+               "--name and --setup: lr=0.1,0.01 or seed=1..5. Given again: each "
+               "combination. NAME may be a field, as resources.nodes")
+            ->type_name("NAME=VALUES")
+            ->expected(1)
+            ->allow_extra_args(false)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+            ->group(kGroup);
+    add_number(run, "--max-parallel", options.max_parallel, 1, 1000,
+               "So many jobs of the sweep at once (default: all)")
+        ->needs(sweep)
+        ->group(kGroup);
     run->add_option("--notify", options.notify,
                     "Who is told when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "
                     "webhook:URL. May be given again")
@@ -132,7 +149,7 @@ void declare_how(CLI::App* run, Options& options) {
     CLI::Option* detach =
         run->add_flag("-d,--detach", options.run.detach, "Print the job's id and end");
     wait->excludes(follow);
-    logs->excludes(follow)->excludes(wait);
+    logs->excludes(follow)->excludes(wait)->excludes(run->get_option("--sweep"));
     detach->excludes(follow)->excludes(wait)->excludes(logs);
     for (CLI::Option* option : {follow, wait, logs, detach}) {
         option->group(kGroup);

@@ -474,6 +474,8 @@ ManualText manual_text() {
                   {"130", "Interrupted; the job goes on."}};
     text.examples = {{"lockstep run -N 2 -n 4 -t 1:00:00 -- python train.py --lr 0.1",
                       "Train on 2 nodes with 4 ranks each, as the script runs here."},
+                     {"lockstep run --sweep lr=0.1,0.01 -- python train.py --lr {lr}",
+                      "A job for each value, then what each has reached."},
                      {"lockstep submit train.json --follow", "Submit a job and watch it."},
                      {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
                      {"lockstep top ls-01JCXW", "Watch its ranks, the slowest first."},

@@ -47,6 +47,8 @@ struct RunOptions {
     std::string output;                    // file for the specification
     std::vector<std::string> environment;  // NAME=VALUE, or NAME
     std::vector<std::string> notify;       // targets, as in the specification
+    std::vector<std::string> sweep;        // NAME=VALUE,VALUE
+    std::int64_t max_parallel = 0;         // jobs of the sweep at once; 0 = all
     std::vector<std::string> command;
     bool bare = false;  // without the caller's environment
     bool snapshot = false;
@@ -54,6 +56,9 @@ struct RunOptions {
     bool logs = false;
     bool dry_run = false;
 };
+
+// Jobs that `jobs` lists if nothing else is asked for.
+inline constexpr std::int64_t kListed = 20;
 
 struct Options {
     RunOptions run;
@@ -72,7 +77,7 @@ struct Options {
     std::string name;
     std::string label;
     std::string sweep;
-    std::int64_t limit = 20;
+    std::int64_t limit = kListed;
     // one job
     std::string id;
     std::vector<std::string> ids;  // rm, du

@@ -7,6 +7,7 @@
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/run_guess.hpp"
+#include "job/cli/run_sweep.hpp"
 #include "job/cli/snapshot.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/submit.hpp"
@@ -43,6 +44,19 @@ std::string fitting_name(const std::string& name) {
     }
     out.erase(0, out.find_first_not_of(".-_"));
     return out.substr(0, 64);
+}
+
+// The name that a sweep's parameters stand in, as mlp-{lr}.
+std::string without_placeholders(std::string name, const std::vector<std::string>& sweep) {
+    for (const std::string& one : sweep) {
+        const std::string inside = one.substr(0, one.find('='));
+        const std::string placeholder = "{" + inside + "}";
+        for (auto at = name.find(placeholder); at != std::string::npos;
+             at = name.find(placeholder)) {
+            name.replace(at, placeholder.size(), inside);
+        }
+    }
+    return name;
 }
 
 // The program that the command starts, as the caller's shell would find it; with a setup it may
@@ -178,7 +192,8 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     Json& spec = plan.spec;
     spec = Json::object();
     const std::string name = options.name.empty() ? guess->name : options.name;
-    if (fitting_name(name) != name) {
+    const std::string plain = without_placeholders(name, options.sweep);
+    if (fitting_name(plain) != plain) {
         return fail(Errc::invalid, "--name " + one_line(name) +
                                        ": letters, digits, and . _ - within; for instance " +
                                        fitting_name(name));
@@ -209,6 +224,16 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     }
     if (!options.notify.empty()) {
         spec["notify"] = options.notify;
+    }
+    if (!options.sweep.empty()) {
+        auto sweep = sweep_of_texts(options.sweep, spec);
+        if (!sweep) {
+            return fail(sweep.error());
+        }
+        spec["sweep"] = std::move(*sweep);
+        if (options.max_parallel > 0) {
+            spec["sweep"]["max_parallel"] = options.max_parallel;
+        }
     }
     tell(plan, options, caller, *guess, *program, nodes, ranks);
     return plan;
@@ -289,6 +314,8 @@ Exit stay_with(Context& context, const std::string& id) {
     Exit end = Exit::ok;
     if (options.logs) {
         end = follow_logs(context, id);
+    } else if (!options.sweep.empty()) {
+        return follow_sweep(context, id);
     } else {
         end = follow_job(context, id, context.options.wait);
         if (!context.options.wait) {
