@@ -61,6 +61,12 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
                                    "ask for 0, or run a script with another framework"}}));
     }
     auto admission = scheduler.admit(spec);
+    if (admission && spec.resources.ranks_per_gpu > 1) {
+        admission->warnings.push_back(
+            std::to_string(spec.resources.ranks_per_gpu) +
+            " ranks share each GPU (resources.ranks_per_gpu), and its memory: to try out a script, "
+            "not to train fast");
+    }
     if (admission && spec.preflight.old_name) {
         admission->warnings.emplace_back(
             "preflight.gpu_test is called cpu_test: it trains on each node's CPUs and touches no "

@@ -68,6 +68,7 @@ inline constexpr std::int32_t kEndpoints = 4096;
 inline constexpr std::size_t kRoles = 16;
 inline constexpr std::int32_t kCpusPerRank = 4096;
 inline constexpr std::int32_t kGpusPerNode = 64;
+inline constexpr std::int32_t kRanksPerGpu = 64;
 inline constexpr std::int64_t kMemoryMbPerNode = 64'000'000;  // 64 TB
 inline constexpr std::size_t kArguments = 4096;
 inline constexpr std::size_t kArgumentBytes = 128U << 10U;  // MAX_ARG_STRLEN of Linux

@@ -60,6 +60,9 @@ void declare_where(CLI::App* run, RunOptions& options) {
     add_number(run, "-G,--gpus-per-node", options.gpus_per_node, 0, 64,
                "GPUs on each node (default: 0)")
         ->group(kGroup);
+    add_number(run, "--ranks-per-gpu", options.ranks_per_gpu, 1, 64,
+               "Ranks that share a GPU, to try out a script (default: 1; needs NCCL 2.30)")
+        ->group(kGroup);
     add_number(run, "-c,--cpus-per-rank", options.cpus_per_rank, 1, 4096,
                "Cores for each rank (default: 1)")
         ->group(kGroup);

@@ -33,6 +33,7 @@ struct RunOptions {
     std::int64_t nodes = 0;
     std::int64_t ranks_per_node = 0;
     std::int64_t gpus_per_node = 0;
+    std::int64_t ranks_per_gpu = 0;  // 0: one
     std::int64_t cpus_per_rank = 0;
     std::int64_t max_restarts = 0;
     std::string partition;

@@ -114,6 +114,9 @@ void add_resources(Json& spec, const RunOptions& options, std::int64_t nodes, st
     if (options.gpus_per_node > 0) {
         resources["gpus_per_node"] = options.gpus_per_node;
     }
+    if (options.ranks_per_gpu > 0) {
+        resources["ranks_per_gpu"] = options.ranks_per_gpu;
+    }
     if (options.cpus_per_rank > 0) {
         resources["cpus_per_rank"] = options.cpus_per_rank;
     }
@@ -187,7 +190,8 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     std::int64_t ranks =
         options.ranks_per_node > 0 ? options.ranks_per_node : guess->ranks_per_node;
     if (ranks == 0) {  // one rank a GPU is what everybody means
-        ranks = std::max<std::int64_t>(options.gpus_per_node, 1);
+        ranks = std::max<std::int64_t>(
+            options.gpus_per_node * std::max<std::int64_t>(options.ranks_per_gpu, 1), 1);
     }
     Json& spec = plan.spec;
     spec = Json::object();

@@ -92,6 +92,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
     read_gpu_type(in, out);
+    in.integer("ranks_per_gpu", out.ranks_per_gpu, 1, limits::kRanksPerGpu);
     in.integer("cpus_per_rank", out.cpus_per_rank, 1, limits::kCpusPerRank);
     in.integer("memory_mb_per_node", out.memory_mb_per_node, 1, limits::kMemoryMbPerNode);
     auto binding = static_cast<std::size_t>(out.binding);
@@ -296,6 +297,9 @@ Json to_json(const JobSpec& spec) {
     resources["gpus_per_node"] = r.gpus_per_node;
     if (!r.gpu_type.empty()) {
         resources["gpu_type"] = r.gpu_type;
+    }
+    if (r.ranks_per_gpu > 1) {
+        resources["ranks_per_gpu"] = r.ranks_per_gpu;
     }
     resources["cpus_per_rank"] = r.cpus_per_rank;
     if (r.memory_mb_per_node > 0) {

@@ -49,6 +49,9 @@ struct Resources {
     std::int32_t ranks_per_node = 1;
     std::int32_t gpus_per_node = 0;
     std::string gpu_type;  // the scheduler's name of their type: "h100"; "" = any
+    // Neighbours among the ranks of a node that compute on one GPU: to try out a script of many
+    // ranks where there are few GPUs. NCCL can do it from 2.30 on.
+    std::int32_t ranks_per_gpu = 1;
     std::int32_t cpus_per_rank = 1;
     std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
     std::int64_t time_limit_seconds = 0;  // 0 = none; Slurm: what the partition gives by default

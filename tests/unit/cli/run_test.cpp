@@ -191,6 +191,14 @@ TEST_F(CliRun, LaunchersStartTheRanksOfTheirNode) {
     EXPECT_THAT(plan_run(options_, caller_)->warnings, ElementsAre(HasSubstr("--standalone")));
 }
 
+TEST_F(CliRun, RanksThatShareAGpuAreAsManyAsFit) {
+    options_.gpus_per_node = 2;
+    options_.ranks_per_gpu = 4;
+    const Json resources = plan({"python", "train.py"})["resources"];
+    EXPECT_EQ(resources["ranks_per_node"], 8);
+    EXPECT_EQ(resources["ranks_per_gpu"], 4);
+}
+
 TEST_F(CliRun, ARayClusterIsACommandWithOneRankANode) {
     options_.gpus_per_node = 8;
     const Json spec = plan({"python", "-m", "lockstep.ray", "--num-cpus=2", "tune.py", "x.py"});

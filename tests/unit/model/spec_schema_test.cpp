@@ -1,3 +1,4 @@
+// size: a document for each field in which it has an effect
 // The schema that /openapi.json and `lockstep explain` show against the parser that decides: every
 // default, choice, bound, length and field of the one is fed to the other.
 #include "job/model/spec_schema.hpp"
@@ -86,6 +87,8 @@ Json schema_base(const std::string& path) {
         {"recorded_environment",
          R"({"name":"a","framework":"command","command":["true"],"inherit_environment":true})"},
         {"resources.gpu_type", R"({"name":"a","framework":"command","command":["true"],
+            "resources":{"gpus_per_node":4}})"},
+        {"resources.ranks_per_gpu", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"gpus_per_node":4}})"},
         {"roles[].name", R"({"name":"a","framework":"command","command":["true"],
             "roles":[{"count":1}]})"},
