@@ -184,6 +184,9 @@ export const sizeText = (job: Job): string => {
 
 const kOver = ['succeeded', 'failed', 'cancelled'];
 
+/** A job that hangs runs, for the scheduler; not for people. */
+export const stateOf = (job: Job): string => (job.hang && !kOver.includes(job.state) ? 'hang' : job.state);
+
 /** Jobs to look at, those first that can still be helped: what hangs, what runs and is not well, what failed within a day. */
 export function inTrouble(jobs: Job[], now: number): Job[] {
   const urgency = (job: Job) => (kOver.includes(job.state) ? (job.state === 'failed' && (seconds(job.finished_at) ?? 0) > now - 86_400 ? 1 : 0)

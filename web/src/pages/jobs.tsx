@@ -3,7 +3,7 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
-import {anomalyName, causeLine, inTrouble, plainly, ranksOf} from '../lib/story';
+import {anomalyName, causeLine, inTrouble, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Job, JobEvent, Page, Series} from '../types';
 import {get, inTurn, parameters} from '../state/api';
 import {now} from '../state/clock';
@@ -91,7 +91,7 @@ function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
   if (!list.length) return null;
   return <section class="attention" aria-label="Needs a look"><h2>Needs a look</h2>
     {list.map((job) => <div key={job.id} class={`attention-item ${job.state === 'failed' || job.hang ? 'is-bad' : 'is-warn'}`}>
-      <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={job.hang ? 'hang' : job.state} /><AttentionText job={job} /></div>)}
+      <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
     {all.length > list.length && <p class="quiet"><a href="#/jobs?state=failed">{count(all.length - list.length)} more</a></p>}</section>;
 }
 
@@ -119,7 +119,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
     if (!(event.target as Element).closest('a, input, label') && !getSelection()?.toString()) location.hash = jobHref(job.id);
   }}>
     <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
-    <td><State state={job.state} /></td>
+    <td><State state={stateOf(job)} /></td>
     <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a>{job.sweep && <span class="quiet"> {job.sweep.index + 1}/{job.sweep.size}</span>}
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>
