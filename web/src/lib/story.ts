@@ -182,6 +182,18 @@ export const sizeText = (job: Job): string => {
   return ranks ? `${plural(ranks, 'rank')} on ${plural(job.resources.nodes ?? 1, 'node')}` : '';
 };
 
+const kOver = ['succeeded', 'failed', 'cancelled'];
+
+/** A job that hangs runs, for the scheduler; not for people. */
+export const stateOf = (job: Job): string => (job.hang && !kOver.includes(job.state) ? 'hang' : job.state);
+
+/** Jobs to look at, those first that can still be helped: what hangs, what runs and is not well, what failed within a day. */
+export function inTrouble(jobs: Job[], now: number): Job[] {
+  const urgency = (job: Job) => (kOver.includes(job.state) ? (job.state === 'failed' && (seconds(job.finished_at) ?? 0) > now - 86_400 ? 1 : 0)
+    : job.hang ? 3 : Object.keys(job.anomalies ?? {}).length ? 2 : 0);
+  return jobs.filter((job) => urgency(job) > 0).sort((a, b) => urgency(b) - urgency(a));
+}
+
 export const kMostEvents = 20_000;
 /** Every event of a job, oldest first; of more than kMostEvents the newest, the last failure among them. They are asked for from
  *  the newest on. */

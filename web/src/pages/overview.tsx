@@ -5,7 +5,7 @@ import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {along, median, trend} from '../lib/series';
 import {ansi} from '../lib/text';
-import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf} from '../lib/story';
+import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Cause, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
@@ -111,7 +111,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
     <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
       note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? 'loss; too few steps for a trend' : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
     <Tile label="Is it fast?" value={<><span class="num">{recent === undefined ? kNone : duration(recent)}</span><span class="unit">a step</span></>}
-      note={recent === undefined ? 'no step times yet' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
+      note={recent === undefined ? 'no step times yet' : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
     <Tile label="Who is slow?" tone={isSlow ? 'warn' : undefined} href={slow ? jobHref(job.id, isSlow ? `ranks/${slow.rank}` : 'ranks') : jobHref(job.id, 'ranks')}
       value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi>{slow.node}</bdi></span>}</> : 'nobody'}
       note={slow === undefined ? (names?.includes('busy_seconds') ? 'no reports yet' : 'ranks do not report how long they wait') : isSlow

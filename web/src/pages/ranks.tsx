@@ -78,7 +78,7 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
     <button type="button" class="toggle" aria-pressed={worst} onClick={() => setQuery({order: worst ? undefined : 'worst'})}>highest on top</button></>}>
     <Show asked={state.value} what="the heatmap" again={again}>{(first) => {
       const heat = live.value ?? first;
-      return heat.rows * heat.columns === 0 ? <Empty title={`No rank has reported ${metricTitle(metric).toLowerCase()} yet`} />
+      return heat.rows * heat.columns === 0 ? <Empty title={`No rank has reported ${metricTitle(metric).toLowerCase()}${over ? '' : ' yet'}`} />
         : <Heatmap heat={heat} metric={metric} worstFirst={worst} label={`${metricTitle(metric)} of every rank over the steps`} open={(rank) => { location.hash = jobHref(job.id, `ranks/${rank}`); }} />;
     }}</Show></Card>;
 }
