@@ -60,5 +60,15 @@ foreach(program lockstep-agent lockstep)
     RULE_LAUNCH_LINK "${Python3_EXECUTABLE} ${portable}/link.py --zig ${zig} --")
   get_target_property(libraries ${program} LINK_LIBRARIES)
   target_link_libraries(${target} PRIVATE ${libraries} lockstep_portable)
-  install(PROGRAMS ${CMAKE_BINARY_DIR}/portable/${program} DESTINATION . COMPONENT portable EXCLUDE_FROM_ALL)
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/portable/${program} DESTINATION bin COMPONENT portable EXCLUDE_FROM_ALL)
 endforeach()
+# What lies beside them in a package (Packages.cmake).
+set(rank ${PROJECT_SOURCE_DIR}/job/rank/python)
+install(DIRECTORY ${rank}/lockstep ${rank}/hooks DESTINATION share/lockstep/python COMPONENT portable EXCLUDE_FROM_ALL
+        FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN __pycache__ EXCLUDE)
+install(FILES ${rank}/pyproject.toml ${rank}/build_backend.py ${rank}/README.md DESTINATION share/lockstep/python
+        COMPONENT portable EXCLUDE_FROM_ALL)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/share/man/man1 ${PROJECT_BINARY_DIR}/share/man/man5 DESTINATION share/man
+        COMPONENT portable EXCLUDE_FROM_ALL)
+install(FILES ${PROJECT_BINARY_DIR}/share/bash-completion/completions/lockstep DESTINATION share/bash-completion/completions
+        COMPONENT portable EXCLUDE_FROM_ALL)
