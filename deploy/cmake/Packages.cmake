@@ -1,7 +1,7 @@
 # What CPack makes of the build folder, compiling nothing (`cmake --build` comes first):
 #
 #   cpack -G DEB -B DIR --config BUILD/CPackConfig.cmake   lockstepd, lockstep, lockstep-agent, lockstep-train and
-#                                                          liblockstep-dev for the distribution that it runs on
+#                                                          liblockstep-dev, lockstep-doc for this distribution
 #   cpack -G RPM …, cpack -G TGZ …                         lockstep-node: the portable programs (Portable.cmake), for
 #                                                          every distribution with glibc 2.28
 # Debian's name what they depend on by dpkg-shlibdeps. No script of theirs starts or restarts a service.
@@ -25,11 +25,13 @@ endforeach()
 install(FILES ${packages}/lockstepd.toml DESTINATION /etc/lockstep COMPONENT lockstepd EXCLUDE_FROM_ALL)
 install(FILES ${packages}/lockstep.sysusers DESTINATION lib/sysusers.d RENAME lockstep.conf COMPONENT lockstepd EXCLUDE_FROM_ALL)
 install(FILES ${packages}/lockstep.tmpfiles DESTINATION lib/tmpfiles.d RENAME lockstep.conf COMPONENT lockstepd EXCLUDE_FROM_ALL)
-foreach(package lockstepd lockstep lockstep-agent lockstep-train liblockstep-dev lockstep-node)
+foreach(package lockstepd lockstep lockstep-agent lockstep-train liblockstep-dev lockstep-doc lockstep-node)
   set(component ${package})
   set(copyright ${packages}/copyright)
   if(package STREQUAL "liblockstep-dev")
     set(component devel)
+  elseif(package STREQUAL "lockstep-doc")
+    set(component doc)
   elseif(package STREQUAL "lockstep-node")
     set(component portable)
     set(copyright ${PROJECT_SOURCE_DIR}/LICENSE)  # whole: other distributions have it nowhere
@@ -50,7 +52,7 @@ set(CPACK_SET_DESTDIR ON)
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/deploy/cmake/package_components.cmake)
-set(LOCKSTEP_PACKAGED lockstepd lockstep lockstep-agent devel)
+set(LOCKSTEP_PACKAGED lockstepd lockstep lockstep-agent devel doc)
 if(TARGET lockstep-train)
   list(APPEND LOCKSTEP_PACKAGED lockstep-train)
 endif()
@@ -71,6 +73,10 @@ set(CPACK_DEBIAN_LOCKSTEP-AGENT_PACKAGE_NAME lockstep-agent)
 set(CPACK_DEBIAN_LOCKSTEP-TRAIN_PACKAGE_NAME lockstep-train)
 set(CPACK_DEBIAN_DEVEL_PACKAGE_NAME liblockstep-dev)
 set(CPACK_DEBIAN_DEVEL_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DOC_PACKAGE_NAME lockstep-doc)
+set(CPACK_DEBIAN_DOC_PACKAGE_SECTION doc)
+set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
+set(CPACK_DEBIAN_DOC_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_LOCKSTEPD_PACKAGE_RECOMMENDS "lockstep, lockstep-agent, systemd")
 set(CPACK_DEBIAN_LOCKSTEP-AGENT_PACKAGE_SUGGESTS "lockstep-train, gdb, python3")
 file(WRITE ${made}/conffiles "/etc/lockstep/lockstepd.toml\n")
@@ -82,6 +88,7 @@ set(CPACK_COMPONENT_LOCKSTEPD_DESCRIPTION "Coordinator of training jobs: service
 set(CPACK_COMPONENT_LOCKSTEP_DESCRIPTION "Command line of Lockstep: submits, follows and looks at training jobs")
 set(CPACK_COMPONENT_LOCKSTEP-AGENT_DESCRIPTION "Agent of Lockstep on a node, with the Python package that ranks find")
 set(CPACK_COMPONENT_LOCKSTEP-TRAIN_DESCRIPTION "Trainer of Lockstep's native jobs")
+set(CPACK_COMPONENT_DOC_DESCRIPTION "Documents of Lockstep: operator's page, Slurm, Prometheus, Grafana, examples")
 set(CPACK_COMPONENT_DEVEL_DESCRIPTION "Lockstep's library for programs in C and C++")
 
 set(CPACK_RPM_COMPONENT_INSTALL ON)
