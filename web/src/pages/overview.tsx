@@ -9,12 +9,12 @@ import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phases
 import type {Cause, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
-import {isOver, useAsk, useWork} from '../state/data';
+import {isOver, useWork} from '../state/data';
 import {flip, pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, CopyButton, Safe, Tile} from '../ui/basics';
 import type {Mark} from '../ui/chart';
-import {kFirstMetrics, MetricChart, useAmount, useMetric, useView, ViewBar, type View} from '../ui/metric';
+import {kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, ViewBar, type View} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
@@ -164,8 +164,7 @@ export function SpanBar({job}: {job: Job}): JSX.Element | null {
 export function Overview({job, events}: JobPageProps): JSX.Element {
   const view = useView();
   const list = events.value.value;
-  const {state} = useAsk<{items: string[]; ranks: number}>(job.started_at ? `v1/jobs/${job.id}/metrics` : undefined, isOver(job) ? undefined : 15);
-  const names = state.value.value?.items;
+  const names = useMetricNames(job);
   const marks = useMarks(job, list, view);
   const nonfinite = useNonfinite(job, list, view);
   const filter = query.value['metric'] ?? '';
