@@ -56,6 +56,8 @@ export interface ChartProps {
   sync?: string;
   /** Beside the title. */
   aside?: ComponentChildren;
+  /** Its height is kept free for what is on its way. */
+  loading?: boolean;
   /** Said when there is no point. */
   empty?: string;
   zeroBased?: boolean;
@@ -322,7 +324,7 @@ export function Chart(props: ChartProps): JSX.Element {
         ]} />}</span>
     </figcaption>
     {table.value ? !shut && <TableTwin props={props} page={page.value} setPage={(p) => { page.value = p; }} />
-      : <div class="plot" hidden={shut} style={{minHeight: `${height}px`}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
+      : <div class="plot" hidden={shut} style={{minHeight: props.loading || props.x.length ? `${height}px` : '28px'}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
         onBlur={() => { spoken.value = false; }}>
         {props.x.length === 0 && <p class="plot-empty quiet">{props.empty ?? 'Nothing was reported yet.'}</p>}
         {marks.value.map(({left, mark, more}) => <MarkSign key={`${mark.kind}${mark.x}`} left={left} mark={mark} more={more} />)}
