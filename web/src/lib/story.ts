@@ -96,6 +96,18 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
   return out;
 }
 
+/** What was seen lately and is still to be looked at; each kind once, the newest; with `job` without the hang that a banner tells of. */
+export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent[] {
+  const last = new Map<string, JobEvent>();
+  for (const event of events ?? []) {
+    if (event.kind !== 'anomaly') continue;
+    const key = `${event.data?.['anomaly']} ${event.rank ?? event.node ?? ''}`;
+    last.delete(key);
+    if (!event.data?.['over']) last.set(key, event);
+  }
+  return [...last.values()].reverse().filter((event) => !job || stateOf(job) !== 'hang' || event.data?.['anomaly'] !== 'hang');
+}
+
 export interface Phase {
   kind: 'queue' | 'launch' | 'rendezvous' | 'run' | 'between';
   from: number;
