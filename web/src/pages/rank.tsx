@@ -38,7 +38,7 @@ export function RankView({job, events, rest}: JobPageProps): JSX.Element {
   const {state: middles} = useWork<{items: Series[]}>(`medians ${job.id}`, (stop) => get(`v1/jobs/${job.id}/series${parameters({metric: [...kParts.map(([key]) => key), 'step_seconds'].join(),
     ranks: 'all', stat: 'median', points: 1, from: job.step && job.step - kNewest})}`, stop), over ? undefined : 5);
   const charts = [...kFirstMetrics, ...(names ?? [])].filter((name, i, all) => names?.includes(name) && all.indexOf(name) === i).slice(0, 6);
-  const own = (events.value.value ?? []).filter((event) => event.rank === rank || (event.kind === 'anomaly' && event.rank === rank)).slice(-12).reverse();
+  const own = (events.value.value ?? []).filter((event) => event.rank === rank).slice(-12).reverse();
   return <Show asked={state.value} what={`rank ${rank}`} again={again}>{(page) => {
     const one = page.items.find((each) => each.rank === rank);
     if (!one) return <Empty title={`This job has no rank ${rank}`}>{page.total !== undefined && <a href={jobHref(job.id, 'ranks')}>It has {count(page.total)}</a>}</Empty>;

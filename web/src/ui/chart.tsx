@@ -312,7 +312,7 @@ export function Chart(props: ChartProps): JSX.Element {
         {readout.slice(0, 6).map(({line, value}) => <span key={line.label} class="readout-item">
           <svg width="16" height="6" aria-hidden="true"><line x1="0" x2="16" y1="3" y2="3" class={`stroke-${line.colour}`} stroke-width="2" stroke-dasharray={line.dash?.join(' ')} /></svg>
           {line.label} <b>{props.format(value)}</b></span>)}</span>
-      <span class="grow" />{!props.small && props.marks?.some((mark) => mark.kind === 'checkpoint') && <span class="readout-x quiet">{kMarkSigns.checkpoint} checkpoint</span>}{props.aside}
+      <span class="grow" />{!props.small && where >= 0 && props.marks?.some((mark) => mark.kind === 'checkpoint') && <span class="readout-x quiet">{kMarkSigns.checkpoint} checkpoint</span>}{props.aside}
       <span class="menu-box"><button type="button" class="icon-button" aria-haspopup="true" aria-expanded={menu.value} aria-label={`${props.title}: table, files and commands`} title="Table, files, commands" onClick={() => { menu.value = !menu.value; }}>⋯</button>
         {menu.value && <Menu close={() => { menu.value = false; }} items={[
           {label: table.value ? 'Picture' : 'Table', act: () => { table.value = !table.value; }},
