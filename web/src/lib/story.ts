@@ -86,7 +86,7 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
       const first = i === 0 && attempt.number === 1;
       if (!first && generation.started_at) {
         out.push({kind: 'restart', step: generation.resumed_from_step ?? 0, time: seconds(generation.running_at ?? generation.started_at),
-          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}${generation.cause ? '' : ''}`});
+          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}`});
       }
       if (generation.cause && generation.cause.class !== 'cancelled_by_user' && generation.finished_at) {
         out.push({kind: 'failure', step: generation.step, time: seconds(generation.finished_at), label: `${generation.cause.class.replace(/_/g, ' ')}: ${generation.cause.message}`, rank: generation.cause.rank});
@@ -94,6 +94,18 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
     });
   }
   return out;
+}
+
+/** What was seen lately and is still to be looked at; each kind once, the newest; with `job` without the hang that a banner tells of. */
+export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent[] {
+  const last = new Map<string, JobEvent>();
+  for (const event of events ?? []) {
+    if (event.kind !== 'anomaly') continue;
+    const key = `${event.data?.['anomaly']} ${event.rank ?? event.node ?? ''}`;
+    last.delete(key);
+    if (!event.data?.['over']) last.set(key, event);
+  }
+  return [...last.values()].reverse().filter((event) => !job || stateOf(job) !== 'hang' || event.data?.['anomaly'] !== 'hang');
 }
 
 export interface Phase {

@@ -87,12 +87,13 @@ function Age({job}: {job: Job}): JSX.Element {
 /** Jobs that are in trouble now or ended so within the last day, by name and culprit. */
 function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
   const all = inTrouble(jobs, now.value);
-  const list = all.slice(0, kAttention);
+  const whole = query.value['look'];
+  const list = whole ? all : all.slice(0, kAttention);
   if (!list.length) return null;
   return <section class="attention" aria-label="Needs a look"><h2>Needs a look</h2>
     {list.map((job) => <div key={job.id} class={`attention-item ${job.state === 'failed' || job.hang ? 'is-bad' : 'is-warn'}`}>
       <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
-    {all.length > list.length && <p class="quiet"><a href="#/jobs?state=failed">{count(all.length - list.length)} more</a></p>}</section>;
+    {all.length > kAttention && <button type="button" class="link-button" aria-expanded={!!whole} onClick={() => setQuery({look: whole ? undefined : 'all'})}>{whole ? 'Fewer' : `${count(all.length - kAttention)} more`}</button>}</section>;
 }
 
 /** Names the slow rank of a running job that has one; the list itself only knows how often. */
