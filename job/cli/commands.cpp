@@ -107,10 +107,8 @@ std::vector<FinalValue> final_values(Context& context, const std::string& id) {
         return values;  // no rank has started, or a daemon that does not know
     }
     for (const std::string& metric : metrics_of_interest(*known)) {
-        const auto series = context.client.get_json(
-            base + "/series?metric=" + query_encode(metric) + "&ranks=0&points=2");
-        if (series) {
-            values.push_back({metric, reached(*series)});
+        if (auto found = read_reached(context, id, metric)) {
+            values.push_back({metric, *std::move(found)});
         }
     }
     return values;

@@ -5,43 +5,32 @@
 #include "job/cli/access.hpp"
 #include "job/cli/arguments.hpp"
 
-#include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
-
-#include <memory>
 
 namespace lockstep::cli {
 namespace {
 
-// Help as people read it: the type of a value, no REQUIRED or Env in between (the man page has
-// them), descriptions wrapped so that 80 columns are enough.
-class HelpFormatter final : public CLI::Formatter {
-  public:
-    HelpFormatter() { column_width(kNames); }
-    std::string make_option_opts(const CLI::Option* option) const override {
-        const bool value = option->get_items_expected_max() != 0 && !option->get_positional();
-        return value ? " " + option->get_type_name() : "";
-    }
-    std::string make_option_desc(const CLI::Option* option) const override {
-        std::string text = option->get_description();
-        if (!option->get_default_str().empty()) {
-            text += " (default: " + option->get_default_str() + ")";
-        }
-        for (std::size_t line = 0; line + kText < text.size();) {
-            const std::size_t end = text.rfind(' ', line + kText);
-            if (end == std::string::npos || end <= line) {
-                break;
-            }
-            text[end] = '\n';
-            line = end + 1;
-        }
-        return text;
-    }
-
-  private:
-    static constexpr std::size_t kNames = 28;
-    static constexpr std::size_t kText = 80 - kNames - 1;
+// Of the verbs in --help, in the order in which they are shown.
+struct VerbGroup {
+    const char* name;
+    std::vector<const char*> verbs;
 };
+
+void group_verbs(CLI::App& app) {
+    const std::vector<VerbGroup> groups{
+        {"Start", {"run", "submit", "render", "script", "explain"}},
+        {"Watch",
+         {"jobs", "show", "follow", "ranks", "top", "logs", "evidence", "events", "series",
+          "export", "spec", "open"}},
+        {"Act", {"cancel", "restart", "checkpoint", "rm", "du"}},
+        {"Cluster", {"nodes", "cluster"}},
+        {"Access", {"login", "whoami", "token", "slurm-token", "completion"}}};
+    for (const VerbGroup& group : groups) {
+        for (const char* name : group.verbs) {
+            app.get_subcommand(name)->group(group.name);
+        }
+    }
+}
 
 void declare_access(CLI::App& app, Options& options) {
     app.add_option("--url", options.url,
@@ -389,7 +378,6 @@ void declare(CLI::App& app, Options& options) {
     app.set_version_flag("--version", "lockstep " + std::string(kVersion));
     app.set_help_flag("-h,--help", "Print this help");
     app.require_subcommand(1);
-    app.formatter(std::make_shared<HelpFormatter>());
     declare_access(app, options);
     declare_run(app, options);
     declare_submit(app, options);
@@ -418,6 +406,8 @@ void declare(CLI::App& app, Options& options) {
     verb(app, "manual", "Print a man page")
         ->group("")  // for the build; not listed
         ->add_option("PAGE", options.page, "job: lockstep-job(5)");
+    group_verbs(app);
+    dress_help(app, terminal_columns());
 }
 
 ManualText manual_text() {
@@ -488,7 +478,7 @@ ManualText manual_text() {
                      {"lockstep jobs --state running --json", "What runs, for a program."},
                      {"lockstep rm --older-than 30d --dry-run",
                       "Which of your jobs would go, and how much they take."}};
-    text.see_also = {"lockstep-job(5)", "lockstepd(8)"};
+    text.see_also = {"lockstep-job(5)", "lockstep-agent(1)", "lockstep-train(1)", "lockstepd(8)"};
     return text;
 }
 

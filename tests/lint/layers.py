@@ -15,6 +15,7 @@ LEVELS = {  # longest prefix wins
     "job/async": 1,
     "job/cli/manual": 1,  # lockstep_manual: any program prints its man page with it
     "job/agent": 2,
+    "job/agent/manual": 4,  # of the program: lockstep-agent(1)
     "job/agent/rank_commands": 4,  # of the program: `lockstep-agent report` is a rank's client
     "job/rank": 2,
     "job/collective": 2,
