@@ -172,8 +172,7 @@ void tell(RunPlan& plan, const RunOptions& options, const Caller& caller, const 
 Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     if (options.command.empty() || options.command.front().empty()) {
         return fail(Errc::invalid,
-                    "no command: lockstep run [OPTION…] -- python train.py; lockstep run --help "
-                    "has examples");
+                    "no command: lockstep run [OPTION…] -- python train.py; see --help");
     }
     auto guess = guess_run(options.command, options.nodes, caller);
     if (!guess) {
