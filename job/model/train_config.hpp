@@ -40,8 +40,8 @@ struct TrainConfig {
     // Folder of the files, or the file (text). digits: where to keep the generated files; empty =
     // a cache folder beside the checkpoints. Required by all others.
     std::string dataset_path;
-    std::int32_t resize = 0;  // images: height and width they are brought to; 0 = as they are
-    std::int32_t context = 64;            // text only: bytes of a sample
+    std::int32_t resize = 0;    // images: height and width they are brought to; 0 = as they are
+    std::int32_t context = 64;  // text only: bytes of a sample
     std::int32_t train_samples = 30'000;  // digits only
     std::int32_t test_samples = 2'000;    // digits only
     TrainStrategy strategy = TrainStrategy::data_parallel;

@@ -26,7 +26,8 @@ std::vector<Layer> gpt_layers(const ModelShape& shape);
 enum class Padding { valid, same };
 Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
                  std::int64_t stride, Padding padding, bool bias);
-// Batch normalisation without scale, then relu: layers.hpp's norm_relu(). Its buffers' names end so.
+// Batch normalisation without scale, then relu: layers.hpp's norm_relu(). Its buffers' names end
+// so.
 inline constexpr const char* kMovingMean = ".moving_mean";
 inline constexpr const char* kMovingVariance = ".moving_variance";
 inline constexpr const char* kMoves = ".moves";
