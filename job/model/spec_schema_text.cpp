@@ -215,7 +215,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "Optimizer steps over which the rate grows in equal parts to learning_rate."},
     "seed": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807, "default": 0,
       "description": "Of weights, shuffling, dropout and drawn images; the same seed gives the same run."},
-    "weights": {"type": "string", "maxLength": 4096, "default": "",
+    "weights": {"type": "string", "maxLength": 4096,
       "description": "A safetensors file whose weights a new run begins with, by name: one of an earlier run, or torchvision's for mobilenet_v2. A last layer for other classes stays random, which is said; anything else that is missing or has another shape ends the run before it trains. A run that goes on from a checkpoint does not read it.",
       "examples": ["mobilenet_v2.safetensors"]},
     "export": {"type": "string", "default": "safetensors"},
