@@ -1,5 +1,6 @@
 #include "job/model/preflight.hpp"
 
+#include "job/base/text.hpp"
 #include "job/model/preflight_devices.hpp"
 #include "job/model/state.hpp"
 
