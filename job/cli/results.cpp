@@ -143,7 +143,7 @@ std::vector<std::string> results_view(const Terminal& terminal,
         if (odd) {
             text = paint(terminal, Style::red, text);
         }
-        if (best && (odd || *best != *value.reached.last)) {
+        if (best && (odd || best != value.reached.last)) {
             text += std::string(falls ? ", lowest " : ", highest ") + format_value(*best);
         }
         lines.push_back(
