@@ -41,6 +41,7 @@ struct ControlSettings {
     std::int64_t history_days = 30;            // 0 = whatever their age
     std::int64_t keep_days = 0;                // jobs that are over; 0 = for ever
     std::filesystem::path snapshots_dir{};     // of `lockstep run --snapshot`; "" = none known
+    CopiedJobs copied{};                       // what came with a copy of another's store
     NotifySettings notify{};                   // where notices of jobs may go
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.

@@ -28,6 +28,11 @@ AttemptRequest JobActor::request() const {
     out.scheduler_id = attempt.scheduler_id;
     out.allocation = attempt.allocation;
     out.exclude = nodes_to_exclude(job_);
+    const auto& followed = context_.settings.copied.followed;
+    if (const auto since = followed.find(job_.id.value); since != followed.end()) {
+        out.follow_only = "restored from a backup of " + to_rfc3339(since->second).substr(0, 19) +
+                          "Z: whether it has run since is not known, so it is not handed in again";
+    }
     return out;
 }
 

@@ -183,6 +183,7 @@ Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std
     if (!caller.sees(job->user)) {
         co_return fail(no_job(id));
     }
+    find_moved_folders(*job, context_.settings.copied);
     co_return std::make_shared<const Job>(std::move(*job));
 }
 

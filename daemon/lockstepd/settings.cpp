@@ -177,6 +177,50 @@ void declare_notices(CLI::App& app, DaemonSettings& settings) {
         ->type_name("PROGRAM");
 }
 
+void declare_copies(CLI::App& app, DaemonSettings& settings) {
+    auto* take_over =
+        app.add_flag("--take-over", settings.take_over,
+                     "For one start on a data directory that is a copy: the lockstepd it was "
+                     "copied from is gone for good, and this one goes on in its place")
+            ->configurable(false);
+    app.add_flag("--as-copy", settings.as_copy,
+                 "For one start on a data directory that is a copy: the lockstepd it was copied "
+                 "from goes on; its unfinished jobs end here and stay untouched there")
+        ->configurable(false)
+        ->excludes(take_over);
+}
+
+void declare_commands(CLI::App& app, DaemonSettings& settings) {
+    app.require_subcommand(0, 1);
+    auto* backup = app.add_subcommand(
+        "backup",
+        "Copy the store and the runs into a new folder, beside a lockstepd that runs or "
+        "not. The options above say where they are");
+    backup->fallthrough();
+    backup->add_option("FOLDER", settings.backup_folder, "The new folder")->required();
+    backup
+        ->add_option("--runs", settings.backup_runs,
+                     "Files of the runs directory that are copied: all but checkpoints and "
+                     "snapshots (logs), all, or none. All of them are listed")
+        ->check(CLI::IsMember({"logs", "all", "none"}));
+    backup->add_flag("--with-secrets", settings.backup_secrets,
+                     "Copy the first token, the key of lockstepd's own certificate and users' "
+                     "Slurm tokens as well");
+    backup->add_flag("--verify", settings.backup_verify,
+                     "Make none: read every byte of the one that is in FOLDER");
+    backup->callback([&settings] { settings.command = "backup"; });
+    auto* restore = app.add_subcommand(
+        "restore",
+        "Make the new data directory --data-dir of a backup. Jobs that were not over "
+        "end in it, unless it takes over");
+    restore->fallthrough();
+    restore->add_option("FOLDER", settings.backup_folder, "The backup")->required();
+    restore->add_flag("--take-over", settings.restore_take_over,
+                      "The lockstepd that was backed up is gone for good: follow the jobs that "
+                      "its scheduler had");
+    restore->callback([&settings] { settings.command = "restore"; });
+}
+
 }  // namespace
 
 namespace {
@@ -212,6 +256,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.config_formatter(std::make_shared<BelowEnvironment>(app));
     app.option_defaults()->always_capture_default();
     declare_listeners(app, settings);
+    declare_copies(app, settings);
     app.add_option("--data-dir", settings.data_dir,
                    "Where the event log, the first token and runs are kept; default: "
                    "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
@@ -290,6 +335,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.name("lockstepd");
     app.add_flag("--print-manual", settings.print_manual, "Print lockstepd(8)")->group("");
     app.add_option("--print-completion", settings.print_completion, "Print completions")->group("");
+    declare_commands(app, settings);
     cli::dress_help(app, cli::terminal_columns());
 }
 
@@ -306,7 +352,12 @@ std::string manual(const CLI::App& app) {
         "of --tls-certificate or one that lockstepd makes at its first start. Agents pin that "
         "certificate; its fingerprint is logged and kept in the data directory, for lockstep(1) on "
         "other machines: LOCKSTEP_FINGERPRINT.",
-        "The first start writes an administrator's token to the data directory."};
+        "The first start writes an administrator's token to the data directory.",
+        "A data directory may be renamed, and its disk be put into another machine. A copy of it "
+        "is "
+        "noticed and refused until --take-over or --as-copy says what it is to be; lockstepd "
+        "backup "
+        "makes copies beside a lockstepd that runs, lockstepd restore puts them to use."};
     text.files = {{"<data-dir>/token", "the first token, mode 0600"},
                   {"<data-dir>/url", "where the API listens"},
                   {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},
@@ -325,7 +376,11 @@ std::string manual(const CLI::App& app) {
                       "--remote-write-token-file /etc/lockstep/push.token",
                       "send the series of jobs, ranks and GPUs to Mimir"},
                      {"lockstepd --scheduler slurm --listen 10.0.0.1:8470",
-                      "serve people and agents of the network, over TLS"}};
+                      "serve people and agents of the network, over TLS"},
+                     {"lockstepd backup /backup/lockstep-$(date +%F)",
+                      "copy the store, logs and results; nobody notices"},
+                     {"lockstepd restore /backup/lockstep-2026-11-25 --data-dir /srv/lockstep",
+                      "look at that day's jobs, beside the lockstepd that goes on"}};
     text.see_also = {"lockstep(1)", "lockstep-agent(1)", "lockstep-job(5)"};
     return cli::man_page(app, text, kVersion, "2026-11-21");
 }

@@ -62,6 +62,19 @@ struct DaemonSettings {
     std::string on_external_cancel = "resubmit";  // or fail
     std::string on_slurm_node_fail = "keep";      // or end
 
+    // Of a data directory that is a copy of another one; for one start, so neither of the file nor
+    // of the environment.
+    bool take_over = false;
+    bool as_copy = false;
+
+    // The commands; "" = serve.
+    std::string command{};             // backup or restore
+    std::string backup_folder{};       // of either
+    std::string backup_runs = "logs";  // none or all
+    bool backup_secrets = false;
+    bool backup_verify = false;
+    bool restore_take_over = false;
+
     bool print_manual = false;     // hidden: for the build
     std::string print_completion;  // hidden: bash, zsh or fish
 };

@@ -162,10 +162,17 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
     if (attempts_.count(out.id) != 0) {
         co_return out;
     }
+    const bool follows = !request.follow_only.empty();
     const auto [attempt, claims] = make(std::move(request));
+    const bool claimed = std::any_of(claims.begin(), claims.end(), is_claimed);
+    if (follows && !claimed) {
+        out.kind = Handover::Kind::refused;
+        out.reason = "no agent of it is on this machine; " + attempt->request.follow_only;
+        co_return out;
+    }
     attempts_[out.id] = attempt;
-    if (std::any_of(claims.begin(), claims.end(), is_claimed)) {
-        take_up(*attempt, claims, true);
+    if (claimed) {
+        take_up(*attempt, claims, !follows);
     } else {
         ledger_.enqueue(out.id, ledger_.need(attempt->request.resources));
     }
