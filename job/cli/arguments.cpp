@@ -109,6 +109,14 @@ void declare_what(CLI::App* run, RunOptions& options) {
     add_number(run, "--max-restarts", options.max_restarts, 0, 1000,
                "Start the ranks anew after a failure, so often (default: 0)")
         ->group(kGroup);
+    run->add_option("--secret", options.secrets,
+                    "A secret that the ranks get as a variable (lockstep secret set NAME). May be "
+                    "given again")
+        ->type_name("NAME")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(kGroup);
     run->add_option("--notify", options.notify,
                     "Who is told when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "
                     "webhook:URL. May be given again")
