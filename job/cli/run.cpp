@@ -352,7 +352,7 @@ Exit run_job(Context& context) {
         for (const std::string& one : recorded.left_out) {
             plan->warnings.push_back("not carried to the job: " + one);
         }
-        for (const std::string& name : context.options.secrets) {  // not in the clear beside it
+        for (const std::string& name : options.secrets) {  // not in the clear beside it
             recorded.variables.erase(name);
         }
         plan->spec["recorded_environment"] = std::move(recorded.variables);
