@@ -39,7 +39,7 @@ std::string standard_input() {
     return out;
 }
 
-Result<std::string> value_of(Context& context) {
+Result<std::string> secret_value(Context& context) {
     const Options& options = context.options;
     if (!options.secret_file.empty()) {
         return read_file(options.secret_file, limits::kSecretBytes);
@@ -57,12 +57,12 @@ Result<std::string> value_of(Context& context) {
     return without_line_end(standard_input());
 }
 
-Exit set(Context& context) {
+Exit set_secret(Context& context) {
     const std::string& name = context.options.secret;
     if (const Status good = check_secret_name(name); !good) {
         return report(context, good.error().in(one_line(name)));
     }
-    const auto value = value_of(context);
+    const auto value = secret_value(context);
     if (!value) {
         return report(context, value.error());
     }
@@ -85,7 +85,7 @@ Exit set(Context& context) {
     return Exit::ok;
 }
 
-Exit list(Context& context) {
+Exit list_secrets(Context& context) {
     const auto found = context.client.get_json("/v1/secrets");
     if (!found) {
         return report(context, found.error());
@@ -102,7 +102,7 @@ Exit list(Context& context) {
     return Exit::ok;
 }
 
-Exit remove(Context& context) {
+Exit remove_secret(Context& context) {
     ClientRequest asked;
     asked.method = "DELETE";
     asked.target = "/v1/secrets/" + query_encode(context.options.secret);
@@ -120,12 +120,12 @@ Exit remove(Context& context) {
 Exit secret(Context& context) {
     const std::string& action = context.options.secret_action;
     if (action == "list") {
-        return list(context);
+        return list_secrets(context);
     }
     if (context.options.secret.empty()) {
         return report(context, {Errc::invalid, "secret " + action + " NAME: say which"});
     }
-    return action == "set" ? set(context) : remove(context);
+    return action == "set" ? set_secret(context) : remove_secret(context);
 }
 
 }  // namespace lockstep::cli

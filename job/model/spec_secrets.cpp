@@ -12,39 +12,39 @@ namespace lockstep {
 namespace {
 
 // Of schedulers, process managers, communication libraries and frameworks, and LD_PRELOAD's kin.
-constexpr std::array<std::string_view, 25> kOthers{
+constexpr std::array<std::string_view, 25> kForeignPrefixes{
     "LOCKSTEP_", "SLURM_", "SLURMD_",       "SBATCH_",  "SRUN_",
     "SALLOC_",   "PMI_",   "PMI2_",         "PMIX_",    "OMPI_",
     "PRTE_",     "MPI_",   "JSM_",          "MV2_",     "NCCL_",
     "GLOO_",     "TORCH_", "TORCHELASTIC_", "HOROVOD_", "PADDLE_",
     "LD_",       "FLAGS_", "PYTHON",        "BASH_",    "KERAS_DISTRIBUTION_"};
-constexpr std::array<std::string_view, 27> kNames{"PATH",
-                                                  "HOME",
-                                                  "USER",
-                                                  "LOGNAME",
-                                                  "SHELL",
-                                                  "PWD",
-                                                  "OLDPWD",
-                                                  "SHLVL",
-                                                  "TMPDIR",
-                                                  "LANG",
-                                                  "TZ",
-                                                  "TERM",
-                                                  "IFS",
-                                                  "ENV",
-                                                  "PS4",
-                                                  "SHELLOPTS",
-                                                  "KERAS_BACKEND",
-                                                  "OMP_NUM_THREADS",
-                                                  "GRPC_FAIL_FAST",
-                                                  "ACCELERATE_USE_CPU",
-                                                  "no_proxy",
-                                                  "NO_PROXY",
-                                                  "CUDA_VISIBLE_DEVICES",
-                                                  "ROCR_VISIBLE_DEVICES",
-                                                  "HIP_VISIBLE_DEVICES",
-                                                  "NVIDIA_VISIBLE_DEVICES",
-                                                  "GPU_DEVICE_ORDINAL"};
+constexpr std::array<std::string_view, 27> kForeignNames{"PATH",
+                                                         "HOME",
+                                                         "USER",
+                                                         "LOGNAME",
+                                                         "SHELL",
+                                                         "PWD",
+                                                         "OLDPWD",
+                                                         "SHLVL",
+                                                         "TMPDIR",
+                                                         "LANG",
+                                                         "TZ",
+                                                         "TERM",
+                                                         "IFS",
+                                                         "ENV",
+                                                         "PS4",
+                                                         "SHELLOPTS",
+                                                         "KERAS_BACKEND",
+                                                         "OMP_NUM_THREADS",
+                                                         "GRPC_FAIL_FAST",
+                                                         "ACCELERATE_USE_CPU",
+                                                         "no_proxy",
+                                                         "NO_PROXY",
+                                                         "CUDA_VISIBLE_DEVICES",
+                                                         "ROCR_VISIBLE_DEVICES",
+                                                         "HIP_VISIBLE_DEVICES",
+                                                         "NVIDIA_VISIBLE_DEVICES",
+                                                         "GPU_DEVICE_ORDINAL"};
 
 std::string joined(const std::vector<std::string>& names) {
     std::string out;
@@ -63,8 +63,9 @@ Status check_secret_name(std::string_view name) {
                                        " characters at most");
     }
     const bool others =
-        is_launchers(name) || std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
-        std::any_of(kOthers.begin(), kOthers.end(),
+        is_launchers(name) ||
+        std::find(kForeignNames.begin(), kForeignNames.end(), name) != kForeignNames.end() ||
+        std::any_of(kForeignPrefixes.begin(), kForeignPrefixes.end(),
                     [name](std::string_view prefix) { return name.starts_with(prefix); });
     if (others) {
         return fail(Errc::invalid,
