@@ -362,7 +362,12 @@ Task<Status> ControlService::ready() {
 }
 
 Json ControlService::cluster() {
-    return cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    Json out = cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    if (context_.settings.account.is_shared()) {
+        out["shared_account"] = true;
+        out["account"] = context_.settings.account.name;
+    }
+    return out;
 }
 
 }  // namespace lockstep

@@ -100,6 +100,12 @@ class Daemon {
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
         control.of_user = {static_cast<std::size_t>(settings_.user_jobs),
                            static_cast<std::size_t>(settings_.user_submissions)};
+        if (scheduler_->identities() == nullptr) {
+            control.account = {user_name(), settings_.shared_account};
+        }
+        tokens_->restrict_to(control.account);
+        tell_account(control.account);
+        const JobsAccount account = control.account;
         auto notify = plan_notify(settings_.notify_hosts, settings_.sendmail);
         if (!notify) {
             co_return fail(notify.error());
@@ -110,6 +116,8 @@ class Daemon {
         }
         context_ = std::make_unique<ControlContext>(io_, clock_, *store_, *scheduler_, metrics_,
                                                     std::move(control));
+        secrets_.load();
+        context_->secrets = &secrets_;
         control_ = std::make_unique<ControlService>(*context_);
         scheduler_->on_change(
             [this](const JobId& job, std::int32_t) { control_->scheduler_changed(job); });
@@ -123,6 +131,8 @@ class Daemon {
             return control_->end_of(std::move(job), attempt);
         });
         RouteContext routes{io_, *control_, metrics_, *tokens_, scheduler_->identities()};
+        routes.account = account;
+        routes.secrets = &secrets_;
         routes.sessions = sessions_.get();
         routes.page = std::make_shared<const WebPage>(
             built_in_page(), settings_.web_root.empty()
@@ -146,6 +156,19 @@ class Daemon {
         }
         ::malloc_trim(0);  // what start-up needed and a daemon at rest does not
         co_return Status{};
+    }
+
+    void tell_account(const JobsAccount& account) const {
+        if (account.is_shared()) {
+            log::warn("all users' jobs run as one, and each can do what that user can",
+                      {{"account", account.name}});
+        }
+        for (const std::string& user : tokens_->shut_out()) {
+            log::warn(
+                "a user has tokens and may submit nothing: all jobs run as lockstepd's user; "
+                "--shared-account allows it",
+                {{"user", user}, {"account", account.name}});
+        }
     }
 
     Status open_listeners() {
@@ -305,6 +328,7 @@ class Daemon {
     std::unique_ptr<Store> store_;
     std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<PageSessions> sessions_;
+    SecretStore secrets_{data_.path() / "secrets"};
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;

@@ -150,6 +150,12 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
 }
 
 void declare_users(CLI::App& app, DaemonSettings& settings) {
+    app.add_flag(
+           "--shared-account", settings.shared_account,
+           "Other users may have tokens and submit jobs, although all jobs run as lockstepd's "
+           "own user (with the schedulers local and slurm) and each can do what that user "
+           "can; without this they may not")
+        ->envname("LOCKSTEP_SHARED_ACCOUNT");
     app.add_option("--user-jobs", settings.user_jobs,
                    "Unfinished jobs that one user may have; one more is answered with 429. 0: as "
                    "many as all have together")

@@ -41,6 +41,7 @@ struct DaemonSettings {
     std::string slurmrestd_url = "http://127.0.0.1:6820";
     std::string slurmrestd_fingerprint;
     bool any_data_dir = false;
+    bool shared_account = false;                // of several users
     std::string slurm_bin_dir;                  // "" = found on PATH
     double slurm_poll_seconds = 5;              // while something is about to change
     std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s

@@ -84,6 +84,14 @@ inline constexpr std::size_t kLabels = 32;
 inline constexpr std::size_t kNotifyTargets = 16;  // people and chat rooms, not all of a company
 // A webhook's URL with its secret has less than 300; receivers take 2,000 and more.
 inline constexpr std::size_t kNotifyTargetBytes = 2048;
+// Secrets: their names become files, their values variables, which Linux bounds by 128 KiB each and
+// 2 MiB in all. A service account's key has 2.4 KiB, a kubeconfig 10.
+inline constexpr std::size_t kSecretNameBytes = 128;
+inline constexpr std::size_t kSecretBytes = 32U << 10U;
+inline constexpr std::size_t kSecretsOfJob = 32;
+inline constexpr std::size_t kSecretsOfUser = 100;
+inline constexpr std::size_t kSecretBytesOfUser = 256U << 10U;
+inline constexpr std::size_t kSecretBytesOfAll = 64U << 20U;  // lockstepd has them in memory
 inline constexpr std::size_t kSweepParameters = 16;
 inline constexpr std::size_t kSweepPoints = 1000;       // jobs of one sweep
 inline constexpr std::size_t kSweepBytes = 64U << 20U;  // document × jobs

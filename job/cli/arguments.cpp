@@ -138,6 +138,14 @@ void declare_what(CLI::App* run, RunOptions& options) {
                "So many jobs of the sweep at once (default: all)")
         ->needs(sweep)
         ->group(kGroup);
+    run->add_option("--secret", options.secrets,
+                    "A secret that the ranks get as a variable (lockstep secret set NAME). May be "
+                    "given again")
+        ->type_name("NAME")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(kGroup);
     run->add_option("--notify", options.notify,
                     "Who is told when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "
                     "webhook:URL. May be given again")

@@ -225,6 +225,9 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
         spec["recovery"] = Json::object();
         spec["recovery"]["max_restarts"] = options.max_restarts;
     }
+    if (!options.secrets.empty()) {
+        spec["secrets"] = options.secrets;
+    }
     if (!options.notify.empty()) {
         spec["notify"] = options.notify;
     }
@@ -378,6 +381,9 @@ Exit run_job(Context& context) {
         plan->decided.emplace_back("environment", environment_text(recorded));
         for (const std::string& one : recorded.left_out) {
             plan->warnings.push_back("not carried to the job: " + one);
+        }
+        for (const std::string& name : options.secrets) {  // not in the clear beside it
+            recorded.variables.erase(name);
         }
         plan->spec["recorded_environment"] = std::move(recorded.variables);
     }

@@ -6,6 +6,7 @@
 #include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
 #include "job/model/spec_fields.hpp"
+#include "job/model/spec_secrets.hpp"
 #include "job/model/spec_slurm.hpp"
 
 #include <algorithm>
@@ -230,6 +231,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     }
     read_launch(in, spec);
     read_environment(in, spec, errors);
+    read_secrets(in, spec, errors);
     read_roles(in, spec, errors);  // the environment says what keras runs on
     read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
              "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
@@ -319,6 +321,9 @@ Json to_json(const JobSpec& spec) {
         out["submission"] = kSubmissions[static_cast<std::size_t>(spec.submission)];
     }
     put_environment(out, spec);
+    if (!spec.secrets.empty()) {
+        out["secrets"] = spec.secrets;
+    }
     if (!spec.working_directory.empty()) {
         out["working_directory"] = spec.working_directory;
     }

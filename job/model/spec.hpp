@@ -225,6 +225,9 @@ struct JobSpec {
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;
     std::map<std::string, std::string> labels;
+    // Variables of every rank that lockstepd has the values of: its user's secrets
+    // (spec_secrets.hpp).
+    std::vector<std::string> secrets;
     std::vector<std::string> notify;  // targets (notify.hpp), as they were given
 
     // The ranks, whoever starts them: the agent, srun, or a launcher that the agent starts (launch
