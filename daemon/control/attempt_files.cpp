@@ -142,6 +142,16 @@ Status refresh_attempt(const std::filesystem::path& directory, const AgentsListe
     return write_attempt_file(path, *file);
 }
 
+void refresh_attempts(const std::vector<std::filesystem::path>& directories,
+                      const AgentsListener& listener) {
+    for (const auto& directory : directories) {
+        if (const Status told = refresh_attempt(directory, listener); !told) {
+            log::warn("cannot tell the agents of an attempt where the daemon is",
+                      {{"attempt", directory.string()}, {"what", told.error().message}});
+        }
+    }
+}
+
 void refresh_attempts_of(const std::filesystem::path& job_directory,
                          const AgentsListener& listener) {
     for (std::int32_t attempt = 1;; ++attempt) {

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,6 +21,8 @@ struct AgentsListener {
     std::string url;
     std::string fingerprint{};  // of its certificate; "" = plain HTTP
     std::string socket{};  // path of lockstepd's Unix socket, for agents on its machine; "" = none
+
+    bool operator==(const AgentsListener& other) const = default;
 };
 struct PreparedAttempt {
     std::string directory;
@@ -42,6 +45,9 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
                                         const std::string& runs_as = "");
 // Tells the agents of an attempt where the daemon listens now.
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener);
+// The same for several. What cannot be rewritten is left, aloud.
+void refresh_attempts(const std::vector<std::filesystem::path>& directories,
+                      const AgentsListener& listener);
 // The same for every attempt of a job that is over: agents that have not heard of its end come, are
 // told, and go. What cannot be rewritten is left.
 void refresh_attempts_of(const std::filesystem::path& job_directory,

@@ -42,10 +42,11 @@ struct ControlSettings {
     std::size_t max_series_per_job = 300'000;  // of ranks, in /metrics
     std::int64_t history_days = 30;            // 0 = whatever their age
     std::int64_t keep_days = 0;                // jobs that are over; 0 = for ever
+    std::int64_t keep_bytes = 0;               // of jobs that are over, in their folders; 0 = any
     std::filesystem::path snapshots_dir{};     // of `lockstep run --snapshot`; "" = none known
     JobsAccount account{};
-    CopiedJobs copied{};                       // what came with a copy of another's store
-    NotifySettings notify{};                   // where notices of jobs may go
+    CopiedJobs copied{};      // what came with a copy of another's store
+    NotifySettings notify{};  // where notices of jobs may go
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.
     std::size_t open_samples = 2 * telemetry::kOpenSamples;

@@ -3,6 +3,7 @@
 
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_metrics.hpp"
+#include "job/async/on_thread.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -260,11 +261,7 @@ void ControlService::begin(AgentsListener agents, const std::string& page_url) {
         const ActorPtr actor = find(id);
         const Attempt* attempt = actor->job().attempt();
         if (attempt != nullptr) {
-            if (const Status told = refresh_attempt(attempt->directory, context_.settings.agents);
-                !told) {
-                log::warn("cannot tell the agents of an attempt where the daemon is",
-                          {{"job", id}, {"what", told.error().message}});
-            }
+            refresh_attempts({attempt->directory}, context_.settings.agents);
             window_.enter(id, actor->job().user);
             window_.set_aside(id, actor->aside());
             line_.occupy(entry(actor->job(), {}));
@@ -287,6 +284,22 @@ void ControlService::begin(AgentsListener agents, const std::string& page_url) {
     }
     loaded_.clear();
     admit_next();
+}
+
+Task<void> ControlService::serve_agents_as(AgentsListener agents) {
+    context_.settings.agents = std::move(agents);
+    std::vector<std::filesystem::path> places;
+    for (const auto& [id, actor] : jobs_) {
+        if (const Attempt* attempt = actor->job().attempt()) {
+            places.emplace_back(attempt->directory);
+        }
+    }
+    const std::function<Status()> tell = [places = std::move(places),
+                                          listener = context_.settings.agents] {
+        refresh_attempts(places, listener);
+        return Status{};
+    };
+    co_await on_thread<Status>(context_.files, tell);
 }
 
 Task<Status> ControlService::restore(JobId id) {

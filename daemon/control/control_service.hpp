@@ -41,6 +41,9 @@ class ControlService final : public Control, public AgentGate {
     // Takes it up again; once the listeners are open and the agents' URL is known.
     // `page_url`: of the API and the page, for links in notices; "" = they have none.
     void begin(AgentsListener agents, const std::string& page_url = "");
+    // Agents are listened for in another way (a renewed certificate): from now on attempts are told
+    // so, and those that are under way before this returns.
+    Task<void> serve_agents_as(AgentsListener agents);
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
     // When an attempt ended; see Scheduler::EndOf.

@@ -39,13 +39,18 @@ AttemptRequest JobActor::request() const {
 
 Task<void> JobActor::create_attempt() {
     const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
-    const std::function<Result<PreparedAttempt>()> prepare =
-        [runs = context_.settings.runs_dir, id = job_.id, number,
-         nodes = job_.spec.resources.allocated_nodes(), listener = context_.settings.agents,
-         runs_as = context_.scheduler.identities() != nullptr ? job_.user : std::string{}] {
-            return prepare_attempt(runs, id, number, nodes, listener, runs_as);
-        };
-    const auto prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
+    AgentsListener listener;
+    Result<PreparedAttempt> prepared = fail(Errc::unavailable, "not yet");
+    do {  // again, if agents have meanwhile to be told something else
+        listener = context_.settings.agents;
+        const std::function<Result<PreparedAttempt>()> prepare =
+            [runs = context_.settings.runs_dir, id = job_.id, number,
+             nodes = job_.spec.resources.allocated_nodes(), listener,
+             runs_as = context_.scheduler.identities() != nullptr ? job_.user : std::string{}] {
+                return prepare_attempt(runs, id, number, nodes, listener, runs_as);
+            };
+        prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
+    } while (prepared && listener != context_.settings.agents);
     if (!prepared) {
         set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
         log::warn("cannot prepare an attempt",

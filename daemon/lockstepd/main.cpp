@@ -3,6 +3,7 @@
 // agents go on without us), scheduler, store. Exit codes: 0 asked to stop, 1 could not start,
 // 2 bad settings, 70 the store cannot be trusted (restart recovers).
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/disk_watch.hpp"
 #include "daemon/http/page_sessions.hpp"
 #include "daemon/http/routes.hpp"
 #include "daemon/http/server.hpp"
@@ -24,6 +25,7 @@
 #include "job/base/version.hpp"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -62,6 +64,11 @@ class Daemon {
         signals_.add(SIGTERM);
         signals_.add(SIGINT);
         tasks_.spawn("signals", wait_for_signal());
+        // On a terminal it is the terminal that goes, and lockstepd with it.
+        if (::isatty(STDERR_FILENO) == 0) {
+            hangups_.add(SIGHUP);
+            tasks_.spawn("hangups", read_certificate_anew());
+        }
         tasks_.spawn("start", start());
         tasks_.spawn("loop-lag", measure_lag());
         io_.run();
@@ -94,6 +101,7 @@ class Daemon {
         control.history_mb = settings_.history_mb;
         control.history_days = settings_.history_days;
         control.keep_days = settings_.keep_days;
+        control.keep_bytes = settings_.keep_gb * 1'000'000'000;
         control.snapshots_dir = std::filesystem::absolute(data_.path() / "snapshots");
         control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
         control.doubtful_ends_recover = settings_.on_external_cancel == "resubmit";
@@ -155,6 +163,10 @@ class Daemon {
             co_return open;
         }
         ::malloc_trim(0);  // what start-up needed and a daemon at rest does not
+        disk_ = std::make_unique<DiskWatch>(
+            io_, disk_metrics_,
+            std::vector<std::filesystem::path>{data_.path(), context_->settings.runs_dir});
+        tasks_.spawn("disk", disk_->watch());
         co_return Status{};
     }
 
@@ -213,13 +225,14 @@ class Daemon {
             std::error_code ignored;
             std::filesystem::remove(data_.socket(), ignored);
         }
-        AgentsListener found{agent_url, for_agents.tls ? tls.fingerprint : "", ""};
+        AgentsListener& found = agents_listener_;
+        found = {agent_url, for_agents.tls ? tls.fingerprint : "", ""};
         if (near && settings_.scheduler == "local" && settings_.agent_url.empty() &&
             !plan->agents && !for_agents.tls) {
             // A port of the loopback would be anybody's once this daemon is gone.
             found.socket = data_.socket().string();
         }
-        control_->begin(std::move(found), url_for_others(*api, plan->api.tls));
+        control_->begin(found, url_for_others(*api, plan->api.tls));
         if (const Status sent = begin_remote_write(api->port()); !sent) {
             return sent;
         }
@@ -267,6 +280,35 @@ class Daemon {
         }
     }
 
+    // SIGHUP: the certificate has been renewed. One that is no good changes nothing.
+    Task<void> read_certificate_anew() {
+        ErrorCode ec;
+        for (;;) {
+            co_await hangups_.async_wait(into(ec));
+            if (ec || finishing_) {
+                break;
+            }
+            const auto plan = plan_listeners(settings_);
+            if (!server_ || !plan || !plan->tls()) {
+                log::info("SIGHUP: there is no certificate to read");
+                continue;
+            }
+            const auto made = set_up_tls(settings_, *plan, data_.path(), clock_.wall());
+            if (!made) {
+                log::error("SIGHUP: the certificate stays what it was",
+                           {{"what", made.error().message}});
+                continue;
+            }
+            server_->show(made->context);
+            if (!agents_listener_.fingerprint.empty()) {
+                agents_listener_.fingerprint = made->fingerprint;
+                co_await control_->serve_agents_as(agents_listener_);
+            }
+            log::info("SIGHUP: the certificate has been read",
+                      {{"fingerprint", made->fingerprint}});
+        }
+    }
+
     // How late a timer of this thread fires is how long everybody else waits for it.
     Task<void> measure_lag() {
         constexpr auto kPeriod = std::chrono::milliseconds{500};
@@ -310,8 +352,12 @@ class Daemon {
             co_await scheduler_->stop();
         }
         store_->stop();
+        if (disk_) {
+            disk_->halt();
+        }
         lag_timer_.cancel();
         signals_.cancel();
+        hangups_.cancel();
     }
 
     ServiceManager manager_;
@@ -321,9 +367,13 @@ class Daemon {
     SystemClock clock_;
     net::io_context io_{1};
     net::signal_set signals_{io_};
+    net::signal_set hangups_{io_};
+    AgentsListener agents_listener_{};  // as open_listeners() found it
     net::steady_timer lag_timer_{io_};
     TaskGroup tasks_{io_};
     telemetry::DaemonMetrics metrics_;
+    telemetry::DiskMetrics disk_metrics_{metrics_.registry(), {"data", "runs"}};
+    std::unique_ptr<DiskWatch> disk_;
     telemetry::SlurmMetrics slurm_metrics_{metrics_};
     std::unique_ptr<Store> store_;
     std::unique_ptr<TokenTable> tokens_;

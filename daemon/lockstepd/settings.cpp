@@ -1,3 +1,4 @@
+// size: every setting of lockstepd, once
 #include "daemon/lockstepd/settings.hpp"
 
 #include "job/base/version.hpp"
@@ -183,6 +184,31 @@ void declare_notices(CLI::App& app, DaemonSettings& settings) {
         ->type_name("PROGRAM");
 }
 
+void declare_retention(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--history-mb", settings.history_mb,
+                   "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
+                   "that are over first")
+        ->envname("LOCKSTEP_HISTORY_MB")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    app.add_option("--history-days", settings.history_days,
+                   "Telemetry older than this is removed; 0: only its size counts")
+        ->envname("LOCKSTEP_HISTORY_DAYS")
+        ->check(CLI::Range(0, 36'500));
+    app.add_option(
+           "--keep-days", settings.keep_days,
+           "Jobs that have been over for so many days are removed with their logs, telemetry "
+           "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
+           "never")
+        ->envname("LOCKSTEP_KEEP_DAYS")
+        ->check(CLI::Range(0, 36'500));
+    app.add_option(
+           "--keep-gb", settings.keep_gb,
+           "GB (10^9 bytes) that jobs that are over may take below --runs-dir; beyond it the "
+           "oldest are removed as by --keep-days, but for those of the last day; 0: any")
+        ->envname("LOCKSTEP_KEEP_GB")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+}
+
 void declare_copies(CLI::App& app, DaemonSettings& settings) {
     auto* take_over =
         app.add_flag("--take-over", settings.take_over,
@@ -300,22 +326,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->check(CLI::IsMember({"local", "slurm", "slurmrestd"}));
     declare_slurm(app, settings);
     declare_users(app, settings);
-    app.add_option("--history-mb", settings.history_mb,
-                   "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
-                   "that are over first")
-        ->envname("LOCKSTEP_HISTORY_MB")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-    app.add_option("--history-days", settings.history_days,
-                   "Telemetry older than this is removed; 0: only its size counts")
-        ->envname("LOCKSTEP_HISTORY_DAYS")
-        ->check(CLI::Range(0, 36'500));
-    app.add_option(
-           "--keep-days", settings.keep_days,
-           "Jobs that have been over for so many days are removed with their logs, telemetry "
-           "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
-           "never")
-        ->envname("LOCKSTEP_KEEP_DAYS")
-        ->check(CLI::Range(0, 36'500));
+    declare_retention(app, settings);
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST")

@@ -53,6 +53,7 @@ struct DaemonSettings {
     std::int64_t history_mb = 10'240;                         // chunks of telemetry on disk
     std::int64_t history_days = 30;                           // 0 = whatever their age
     std::int64_t keep_days = 0;                               // jobs that are over; 0 = for ever
+    std::int64_t keep_gb = 0;                                 // that they may take; 0 = any
     bool slurm_gres = false;           // --gres=gpu:N instead of --gpus-per-node
     std::int32_t local_cores = 0;      // 0 = as the machine has
     std::int64_t local_memory_mb = 0;  // 0 = as the machine has
