@@ -24,7 +24,7 @@ void group_verbs(CLI::App& app) {
           "export", "spec", "open"}},
         {"Act", {"cancel", "restart", "checkpoint", "rm", "du"}},
         {"Cluster", {"nodes", "cluster"}},
-        {"Access", {"login", "whoami", "token", "slurm-token", "completion"}}};
+        {"Access", {"login", "whoami", "token", "secret", "slurm-token", "completion"}}};
     for (const VerbGroup& group : groups) {
         for (const char* name : group.verbs) {
             app.get_subcommand(name)->group(group.name);

@@ -121,8 +121,8 @@ class Secrets(Users):
 
         cli("secret", "set", "MY_KEY", stdin=VALUE + "\n")
         self.assertIn("MY_KEY", cli("secret", "list").stdout)
-        ran = cli("run", "--secret", "MY_KEY", "--", "/bin/sh", "-c", f'[ "$MY_KEY" = {VALUE} ] && echo it fits')
-        self.assertIn("it fits", ran.stdout)
+        ran = cli("run", "--wait", "--secret", "MY_KEY", "--", "/bin/sh", "-c", f'[ "$MY_KEY" = {VALUE} ] && echo it fits')
+        self.assertIn("it fits", self.daemon.rank_log(self.daemon.get("/v1/jobs")["items"][0]["id"]), ran.stdout)
         refused = cli("secret", "set", "LOCKSTEP_X", stdin="x", check=False)
         self.assertEqual(refused.returncode, 2, refused.stderr)
         cli("secret", "rm", "MY_KEY")

@@ -223,6 +223,8 @@ class Follow(Terminals):
 
 
 class Names(Terminals):
+    DAEMON_ARGUMENTS = ("--shared-account",)
+
     def submit(self, name, headers=None):
         return self.daemon.submit(harness.command_job(name, "/bin/sleep", "1000"), headers)["id"]
 

@@ -339,9 +339,10 @@ TEST(SpecSchema, LengthsAreTheParsers) {
                     expect_accepted(field.path, value);
                 }
                 const std::string id = "0123456789ABCDEFGHJKMNPQ" + std::to_string(10 + i);
-                value.push_back(field.path == "after"    ? "ls-" + id
-                                : field.path == "notify" ? "mail:a" + std::to_string(i)
-                                                         : "/a:/b");
+                value.push_back(field.path == "after"     ? "ls-" + id
+                                : field.path == "notify"  ? "mail:a" + std::to_string(i)
+                                : field.path == "secrets" ? "S" + std::to_string(i)
+                                                          : "/a:/b");
             }
             expect_refused(field.path, value);
         }
