@@ -408,6 +408,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     SecretStore::Values secrets_;  // of the attempt with this number
     std::int32_t secrets_attempt_ = 0;
     std::string spec_text_;  // for WELCOME; "" = nobody has called in yet
+    std::string document_;   // the same, of a job that is signed
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;

@@ -321,13 +321,21 @@ std::string JobActor::welcome(const AgentLink& link) {
     }
     out.checkpoint_directory =
         job_.spec.checkpoint.directory.empty()
-            ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()
+            ? (std::filesystem::path{job_.attempt()->directory}.parent_path() / "checkpoints")
+                  .string()
             : job_.spec.checkpoint.directory;
     out.preflight = wants_preflight();
     if (spec_text_.empty()) {
         Json spec = to_json(job_.spec);
         spec.erase("notify");  // with its secrets no matter of the nodes
         spec_text_ = dump_json(spec);
+    }
+    Signatures* const signatures = context_.scheduler.signatures();
+    if (!job_.signature.empty() && signatures != nullptr) {
+        if (document_.empty()) {
+            document_ = signatures->document(job_.user, job_.signature).value_or("");
+        }
+        out.document = document_;  // without it the agent says what is wrong
     }
     const bool late =
         finished_ || job_.attempt() == nullptr || job_.attempt()->number != link.attempt();

@@ -29,6 +29,12 @@ AttemptRequest JobActor::request() const {
     out.scheduler_id = attempt.scheduler_id;
     out.allocation = attempt.allocation;
     out.exclude = nodes_to_exclude(job_);
+    if (!job_.signature.empty()) {
+        out.signature = job_.signature;
+        out.signed_point = job_.sweep ? job_.sweep->index : 0;
+        out.own_directory =
+            attempt_directory(context_.settings.runs_dir, job_.id, attempt.number).string();
+    }
     const auto& followed = context_.settings.copied.followed;
     if (const auto since = followed.find(job_.id.value); since != followed.end()) {
         out.follow_only = "restored from a backup of " + to_rfc3339(since->second).substr(0, 19) +
@@ -60,7 +66,10 @@ Task<void> JobActor::create_attempt() {
     event::AttemptCreated created;
     created.attempt = number;
     created.ticket_hash = prepared->ticket_hash;
-    created.directory = prepared->directory;
+    created.directory =
+        job_.signature.empty()
+            ? prepared->directory
+            : context_.scheduler.signatures()->folder(job_.user, job_.id, number).string();
     Draft next = draft();
     add(next, std::move(created));
     const bool stored = co_await commit(std::move(next));

@@ -105,6 +105,11 @@ constexpr std::string_view kClusterSchemas = R"json(
   "properties": {
   "user": {"type": "string", "description": "Who asks."},
   "role": {"type": "string", "enum": ["viewer", "user", "admin"], "description": "What the user may do."},
+  "identity": {"type": "string", "enum": ["self", "slurmrestd", "lockstep-exec"],
+    "description": "Whose jobs a submission makes: those of lockstepd's own Unix user; the user's, by the user's Slurm token; the user's, who has to sign it."},
+  "signing": {"type": "object", "description": "With identity lockstep-exec: what a signature has to be made for.", "required": ["audience", "gres"], "properties": {
+    "audience": {"type": "string", "description": "The cluster's name in what is signed."},
+    "gres": {"type": "boolean", "description": "Slurm is asked for GPUs by --gres."}}},
   "shared_account": {"type": "boolean", "description": "true: jobs of all users run as one Unix user, account, and each can do to the others what that can (--shared-account). Absent: they do not."},
   "account": {"type": "string", "description": "That Unix user."},
   "scopes": {"type": "array", "items": {"type": "string", "enum": ["metrics", "read", "write", "secrets", "admin"]},

@@ -1,5 +1,7 @@
 #include "daemon/http/rank_log_reader.hpp"
 
+#include "job/base/files.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -15,12 +17,23 @@ std::string dropped_notice(std::int64_t bytes) {
 }
 
 Result<RankLogReader> RankLogReader::open(const std::string& path) {
+    if (is_foreign(path)) {
+        auto fd = open_foreign(path);
+        return fd ? Result<RankLogReader>{RankLogReader{std::move(*fd)}} : fail(fd.error());
+    }
     return open_at(AT_FDCWD, path);
 }
 
 Result<RankLogReader> RankLogReader::open_below(const std::string& directory,
                                                 const std::vector<std::string>& folders,
                                                 const std::string& name) {
+    if (is_foreign(directory)) {
+        std::filesystem::path path{directory};
+        for (const std::string& folder : folders) {
+            path /= folder;
+        }
+        return open((path / name).string());
+    }
     UniqueFd at{::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
     for (const std::string& folder : folders) {
         if (at) {

@@ -22,6 +22,7 @@ namespace lockstep {
 
 class Identities;
 class PageSessions;
+class Signatures;
 class SecretStore;
 class TokenTable;
 
@@ -43,7 +44,8 @@ struct RouteContext {
     SecretStore* secrets = nullptr;    // nullptr: nobody has any
     PageSessions* sessions = nullptr;  // nullptr: nobody signs in
     std::shared_ptr<const WebPage> page = std::make_shared<const WebPage>();
-    std::string grafana_url{};  // for the page's links; "" = none
+    Signatures* signatures = nullptr;  // the scheduler's; nullptr: jobs are not signed
+    std::string grafana_url{};         // for the page's links; "" = none
 };
 
 // All of them, /openapi.json included.

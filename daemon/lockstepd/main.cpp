@@ -108,7 +108,7 @@ class Daemon {
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
         control.of_user = {static_cast<std::size_t>(settings_.user_jobs),
                            static_cast<std::size_t>(settings_.user_submissions)};
-        if (scheduler_->identities() == nullptr) {
+        if (scheduler_->identities() == nullptr && scheduler_->signatures() == nullptr) {
             control.account = {user_name(), settings_.shared_account};
         }
         tokens_->restrict_to(control.account);
@@ -142,6 +142,7 @@ class Daemon {
         routes.account = account;
         routes.secrets = &secrets_;
         routes.sessions = sessions_.get();
+        routes.signatures = scheduler_->signatures();
         routes.page = std::make_shared<const WebPage>(
             built_in_page(), settings_.web_root.empty()
                                  ? std::filesystem::path{}

@@ -62,6 +62,15 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
            "default: the system's authorities vouch for it")
         ->envname("LOCKSTEP_SLURMRESTD_FINGERPRINT")
         ->type_name("HASH");
+    app.add_option(
+           "--slurm-identity", settings.slurm_identity,
+           "Whose jobs those of --scheduler slurm are: self, all of lockstepd's own user; or "
+           "lockstep-exec, each of whoever has signed it, through that program")
+        ->envname("LOCKSTEP_SLURM_IDENTITY")
+        ->check(CLI::IsMember({"self", "lockstep-exec"}));
+    app.add_option("--exec-socket", settings.exec_socket,
+                   "Where lockstep-exec listens, with --slurm-identity lockstep-exec")
+        ->envname("LOCKSTEP_EXEC_SOCKET");
     app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
                    "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
                    "lockstepd's environment is passed on to them, nothing else of it")

@@ -40,6 +40,8 @@ struct DaemonSettings {
     std::string log_level = "info";
     std::string slurmrestd_url = "http://127.0.0.1:6820";
     std::string slurmrestd_fingerprint;
+    std::string slurm_identity = "self";  // or lockstep-exec
+    std::string exec_socket = "/run/lockstep-exec.socket";
     bool any_data_dir = false;
     bool shared_account = false;                // of several users
     std::string slurm_bin_dir;                  // "" = found on PATH

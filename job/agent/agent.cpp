@@ -50,6 +50,8 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     config.name = options.node_name.empty() ? host_name() : options.node_name;
     config.incarnation = random_secret().substr(0, 32);
     config.allocation = options.allocation;
+    config.signed_document = options.signed_document;
+    config.signed_point = options.signed_point;
     const auto program = own_program();
     const auto folder = program.parent_path();
     config.agent_program = program.string();

@@ -10,6 +10,7 @@
 #include "job/base/machine.hpp"
 #include "job/base/sort.hpp"
 #include "job/base/version.hpp"
+#include "job/model/signed_statement.hpp"
 #include "job/model/state.hpp"
 
 #include <signal.h>
@@ -115,8 +116,12 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     connected_ = true;
     clock_offset_.restart();
     outbox_.reconnected(welcome.acked_batch);
-    if (!spec_) {
-        auto spec = parse_spec(welcome.spec);
+    const bool first = !spec_;
+    if (first) {
+        auto spec = config_.signed_document.empty()
+                        ? parse_spec(welcome.spec)
+                        : read_signed_document(welcome.document, config_.signed_document,
+                                               static_cast<std::size_t>(config_.signed_point));
         if (!spec) {
             fault(-1, to_string(CauseClass::internal),
                   "the agent does not understand the job: " + spec.error().message);
@@ -124,6 +129,9 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
             return;
         }
         spec_ = std::move(*spec);
+    }
+    keep_to_what_is_signed();
+    if (first) {
         take_secrets(*welcome_);
         begin_setup();
     }
@@ -143,11 +151,23 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     } else if (!stopping_) {
         send_join();
     }
-    begin_preflight(welcome);
+    begin_preflight(*welcome_);
     if (settling_ && outbox_.settled()) {
         settle_timer_.cancel();
     }
     wake();
+}
+
+// A folder that lockstepd chose could hold a checkpoint whose loading runs what is in it.
+void Node::keep_to_what_is_signed() {
+    if (config_.signed_document.empty()) {
+        return;
+    }
+    const std::string& own = spec_->checkpoint.directory;
+    welcome_->checkpoint_directory =
+        own.empty() ? (config_.attempt_directory.parent_path() / "checkpoints").string() : own;
+    welcome_->job_name = spec_->name;
+    welcome_->document.clear();
 }
 
 void Node::on(const wire::Clock& clock) {

@@ -49,8 +49,12 @@ struct NodeConfig {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
     std::int32_t nodes = 1;
-    std::string name;                            // of the node
-    std::string incarnation;                     // random per process
+    std::string name;         // of the node
+    std::string incarnation;  // random per process
+    // SHA-256 of what the job's user has signed and which job of it this is: the specification is
+    // that one, whatever the daemon says (signed_statement.hpp). "" = the daemon's word counts.
+    std::string signed_document{};
+    std::int64_t signed_point = 0;
     std::string allocation;                      // see wire::Hello
     std::string agent_program;                   // this program, for ranks' shims and their use
     std::string train_program;                   // lockstep-train
@@ -195,6 +199,7 @@ class Node {
     Status open_store();
     std::unique_ptr<StoreGuard> guard_store();
     void send_join();
+    void keep_to_what_is_signed();
     void begin_preflight(const wire::Welcome& welcome);
     void forget_result();
     void send_started();

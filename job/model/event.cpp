@@ -41,6 +41,7 @@ void fields(V& visit, M& m) {
         visit.optional("sweep_size", m.sweep_size);
         visit.optional("sweep_parallel", m.sweep_parallel);
         visit.optional("sweep_parameters", m.sweep_parameters);
+        visit.optional("signature", m.signature);
     } else if constexpr (Is<M, event::AttemptCreated>) {
         visit("attempt", m.attempt);
         visit("ticket_hash", m.ticket_hash);

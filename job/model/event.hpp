@@ -47,6 +47,8 @@ struct Submitted {
     std::int64_t sweep_size = 0;
     std::int64_t sweep_parallel = 0;
     Json sweep_parameters{};
+    std::string
+        signature{};  // what its user's is called (signed_statement.hpp); "" = there is none
 };
 struct AttemptCreated {  // the intent: on disk before the scheduler is asked
     std::int32_t attempt = 0;

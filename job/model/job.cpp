@@ -450,6 +450,7 @@ Result<Job> start_job(const Event& submitted) {
     job.user = data->user;
     job.spec = std::move(*spec);
     job.warnings = data->warnings;
+    job.signature = data->signature;
     if (!data->sweep.empty()) {
         SweepMember member;
         member.id = data->sweep;

@@ -110,6 +110,7 @@ struct Job {
     std::string cancel_requested_by;
     std::string restart_requested_by;  // "" = no; holds until the generation has ended
     std::optional<SweepMember> sweep;
+    std::string signature;         // "" = none is asked for where it runs
     std::optional<Cause> blocked;  // it will never start: a job it waited for has not succeeded
     std::int64_t checkpoint_step = -1;  // newest complete one
     std::string checkpoint_path;

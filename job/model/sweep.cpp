@@ -294,6 +294,11 @@ Status SweepMaker::next() {
     return {};
 }
 
+Result<SweepPoint> SweepMaker::point(std::size_t number) const {
+    return number < size_ ? point_(number)
+                          : Result<SweepPoint>{fail(Errc::invalid, "the sweep has fewer jobs")};
+}
+
 Result<Sweep> parse_sweep(const Json& document) {
     auto maker = SweepMaker::begin(document);
     if (!maker) {

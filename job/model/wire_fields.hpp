@@ -278,6 +278,7 @@ void fields(V& visit, M& m) {
     visit("checkpoint_directory", m.checkpoint_directory);
     visit("spec", m.spec);
     visit.optional("preflight", m.preflight);
+    visit.optional("document", m.document);
     visit.optional("secret_names", m.secret_names);
     visit.optional("secret_values", m.secret_values);
 }
