@@ -123,6 +123,7 @@ class Secrets(Users):
         self.assertIn("MY_KEY", cli("secret", "list").stdout)
         ran = cli("run", "--wait", "--secret", "MY_KEY", "--", "/bin/sh", "-c", f'[ "$MY_KEY" = {VALUE} ] && echo it fits')
         self.assertIn("it fits", self.daemon.rank_log(self.daemon.get("/v1/jobs")["items"][0]["id"]), ran.stdout)
+        self.assertRegex(cli("show", "last").stdout, r"(?m)^secrets +MY_KEY$")
         refused = cli("secret", "set", "LOCKSTEP_X", stdin="x", check=False)
         self.assertEqual(refused.returncode, 2, refused.stderr)
         cli("secret", "rm", "MY_KEY")
