@@ -258,8 +258,11 @@ srun \
     for (const std::string& words : container_options(request, site, identity)) {
         option(words);
     }
+    // With min_nodes a node whose agent was killed is taken up again; nobody else starts it anew.
+    const std::string restarts =
+        resources.is_elastic() ? " --restarts " + std::to_string(limits::kReturns) : "";
     return text + "    " + site.agent_path + " run --attempt-dir " + identity.directory +
-           "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
+           restarts + "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
            std::to_string(kToldToEndExit) + "\nexit $status\n";
 }
 

@@ -2,9 +2,12 @@
 // A million random interleavings of the meeting of nodes: connections drop with what was in flight,
 // agents die, freeze, leave and come back, ranks fail, the coordinator is killed between any two
 // steps, or stopped.
+// In half of the worlds the job is elastic: it goes on with fewer nodes, nodes that were given up call
+// in again, agents are started again by their keepers, and generations grow.
 // What must hold: ranks of two generations never live at a time on nodes that count; and once the
-// accidents stop, every rank runs, or too few nodes are left.
+// accidents stop, every rank runs, on as many nodes as can be had, or too few nodes are left.
 #include "daemon/control/rendezvous.hpp"
+#include "job/base/limits.hpp"
 #include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>
@@ -13,14 +16,17 @@
 #include <array>
 #include <cstdlib>
 #include <deque>
+#include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 namespace {
 
 constexpr std::int32_t kSimulatedNodes = 3;
 constexpr std::int32_t kSlots = 4;  // one spare
+constexpr std::int32_t kLeast = 2;  // of an elastic job
 
 constexpr std::uint32_t kSchedules = test::kSanitized ? 5'000 : 1'000'000;
 
@@ -42,12 +48,15 @@ enum class Word : std::uint8_t {
 struct Message {
     Word word = Word::hello;
     std::int32_t generation = 0;
+    std::int32_t incarnation = 0;  // of hello and join
+    bool late = false;             // hello of one whose ranks are none that count any more
 };
 
 // As job/agent/node.cpp behaves.
 struct Agent {
     enum class Phase : std::uint8_t { waiting, ready, running };
     bool alive = true;
+    std::int32_t incarnation = 0;
     bool frozen = false;  // does nothing, its ranks go on
     bool connected = false;
     Phase phase = Phase::waiting;
@@ -69,14 +78,20 @@ struct Disk {
     bool live = false;
     bool released = false;  // START may have left
     bool failed = false;
-    std::array<std::int32_t, kSimulatedNodes> members{};
-    std::array<bool, kSimulatedNodes> ended{};
+    std::vector<std::int32_t> members;
+    std::vector<bool> ended;
     std::array<bool, kSlots> lost{};
+    std::array<bool, kSlots> absent{};           // of the lost: may return
+    std::array<std::int32_t, kSlots> returns{};  // how often it did
+    std::array<std::int32_t, kSlots> incarnation{};
 };
 
 class World {
   public:
-    explicit World(std::uint64_t seed) : random_(seed) { boot(); }
+    World(std::uint64_t seed, bool elastic)
+        : random_(seed), least_(elastic ? kLeast : kSimulatedNodes) {
+        boot();
+    }
 
     void run(int steps) {
         for (int i = 0; i < steps && wrong_.empty(); ++i) {
@@ -91,32 +106,40 @@ class World {
         for (Agent& agent : agents_) {
             agent.frozen = false;
         }
-        for (int i = 0; i < 3000 && wrong_.empty() && !all_run(); ++i) {
+        for (int i = 0; i < 4000 && wrong_.empty() && !settled(); ++i) {
             act();
             check();
         }
-        if (wrong_.empty() && !all_run() && usable() >= kSimulatedNodes) {
+        if (wrong_.empty() && !settled() && usable() >= least_) {
             wrong_ = "stuck: " + describe();
         }
     }
     const std::string& wrong() const { return wrong_; }
     std::int32_t generations() const { return disk_.generation; }
+    std::int32_t shrunk() const { return shrunk_; }
+    std::int32_t grown() const { return grown_; }
 
   private:
     std::uint32_t pick(std::uint32_t below) {
         return static_cast<std::uint32_t>(random_() % below);
     }
     Agent& agent(std::int32_t slot) { return agents_[static_cast<std::size_t>(slot)]; }
+    bool elastic() const { return least_ < kSimulatedNodes; }
     bool lost(std::int32_t slot) const { return disk_.lost[static_cast<std::size_t>(slot)]; }
+    bool may_return(std::int32_t slot) const {
+        const auto index = static_cast<std::size_t>(slot);
+        return elastic() && disk_.absent[index] && disk_.returns[index] < limits::kReturns;
+    }
     std::int32_t usable() const {
         std::int32_t count = 0;
         for (std::int32_t slot = 0; slot < kSlots; ++slot) {
-            count += !lost(slot) && agents_[static_cast<std::size_t>(slot)].alive ? 1 : 0;
+            const Agent& self = agents_[static_cast<std::size_t>(slot)];
+            count += (!lost(slot) || may_return(slot)) && self.alive && !self.leaving ? 1 : 0;
         }
         return count;
     }
     std::int32_t node_rank(std::int32_t slot) const {
-        const auto* found = std::find(disk_.members.begin(), disk_.members.end(), slot);
+        const auto found = std::find(disk_.members.begin(), disk_.members.end(), slot);
         return disk_.generation == 0 || found == disk_.members.end()
                    ? -1
                    : static_cast<std::int32_t>(found - disk_.members.begin());
@@ -124,7 +147,7 @@ class World {
 
     // ---- the coordinator, as job_actor_rendezvous.cpp does it ----
     void boot() {
-        met_ = Rendezvous{kSimulatedNodes, kSlots};
+        met_ = Rendezvous{kSimulatedNodes, kSlots, least_};
         left_.fill(false);
         for (std::int32_t slot = 0; slot < kSlots; ++slot) {
             if (lost(slot)) {
@@ -132,7 +155,7 @@ class World {
             }
         }
         if (disk_.live) {
-            met_.fixed(disk_.generation, {disk_.members.begin(), disk_.members.end()});
+            met_.fixed(disk_.generation, disk_.members);
         }
     }
     void send(std::int32_t slot, Word word, std::int32_t generation) {
@@ -148,6 +171,15 @@ class World {
         boot();
     }
     void hear(std::int32_t slot, const Message& message) {
+        const auto index = static_cast<std::size_t>(slot);
+        if (message.word == Word::hello && elastic() && !lost(slot) &&
+            message.incarnation != disk_.incarnation[index]) {
+            give_up(slot, true);  // its keeper has started another agent: the one before is dead
+        }
+        if (lost(slot) && may_return(slot)) {
+            hear_lost(slot, message);
+            return;
+        }
         if (lost(slot)) {
             send(slot, Word::fenced, 0);
             return;
@@ -206,6 +238,33 @@ class World {
                 wrong_ = "an agent said what only the daemon says";
         }
     }
+    // As job_actor_elastic.cpp does it.
+    void hear_lost(std::int32_t slot, const Message& message) {
+        const auto index = static_cast<std::size_t>(slot);
+        if (message.word == Word::hello) {
+            met_.connected(slot);
+            hello_of_[index] = message.late ? message.generation : 0;
+            send(slot, Word::welcome, disk_.generation);
+            if (message.late) {
+                send(slot, Word::abort, message.generation);
+            }
+        } else if (message.word == Word::exited) {
+            agent(slot).exits_unsaid = false;
+        } else if (message.word == Word::bye) {
+            met_.disconnected(slot);
+        } else if (message.word == Word::join && message.generation >= hello_of_[index]) {
+            disk_.lost[index] = false;
+            disk_.absent[index] = false;
+            ++disk_.returns[index];
+            disk_.incarnation[index] = message.incarnation;
+            if (accidents_ && pick(16) == 0) {
+                kill();  // it is on disk, and nothing more
+                return;
+            }
+            met_.returned(slot);
+            hear(slot, message);
+        }
+    }
     bool abort_if_over(std::int32_t slot, std::int32_t generation) {
         const bool over =
             generation < disk_.generation || (generation == disk_.generation && !disk_.live);
@@ -248,7 +307,7 @@ class World {
         if (!disk_.live || !disk_.failed) {
             return;
         }
-        for (std::size_t node = 0; node < kSimulatedNodes; ++node) {
+        for (std::size_t node = 0; node < disk_.members.size(); ++node) {
             const std::int32_t slot = disk_.members[node];
             if (!lost(slot) && !disk_.ended[node] &&
                 met_.phase(slot) != Rendezvous::Phase::joined) {
@@ -266,20 +325,25 @@ class World {
         if (disk_.live) {
             return;
         }
-        std::vector<std::int32_t> before;
-        if (disk_.generation > 0) {
-            before.assign(disk_.members.begin(), disk_.members.end());
-        }
+        const std::vector<std::int32_t> before = disk_.members;
         const auto members = met_.next(before, disk_.generation);
-        if (!members) {
+        if (!members || waits_for_more(*members)) {
             return;
+        }
+        shrunk_ += members->size() < before.size() ? 1 : 0;
+        grown_ += !before.empty() && members->size() > before.size() ? 1 : 0;
+        for (std::size_t node = 0; node < std::min(before.size(), members->size()); ++node) {
+            if (members->size() >= before.size() && !lost(before[node]) &&
+                (*members)[node] != before[node]) {
+                wrong_ = "ranks were renumbered without need: " + describe();
+            }
         }
         ++disk_.generation;
         disk_.live = true;
         disk_.released = false;
         disk_.failed = false;
-        std::copy(members->begin(), members->end(), disk_.members.begin());
-        disk_.ended.fill(false);
+        disk_.members = *members;
+        disk_.ended.assign(members->size(), false);
         met_.fixed(disk_.generation, *members);
         for (const std::int32_t slot : *members) {
             if (lost(slot)) {
@@ -288,13 +352,45 @@ class World {
             send(slot, Word::world, disk_.generation);
         }
     }
-    void give_up(std::int32_t slot) {
+    // Whether more are on their way is a matter of patience, which is over at some time.
+    bool waits_for_more(const std::vector<std::int32_t>& members) {
+        if (members.size() == kSimulatedNodes) {
+            return false;
+        }
+        const bool late = disk_.generation == 0 ? !met_.everybody_joined() : somebody_comes();
+        return late && pick(16) != 0;
+    }
+    bool somebody_comes() const {
+        for (std::int32_t slot = 0; slot < kSlots; ++slot) {
+            if (lost(slot) && may_return(slot) &&
+                agents_[static_cast<std::size_t>(slot)].connected) {
+                return true;
+            }
+        }
+        return false;
+    }
+    // The ranks are started again because there are more nodes.
+    void grow() {
+        if (elastic() && all_run() && disk_.members.size() < kSimulatedNodes && spare_waits()) {
+            fail();
+        }
+    }
+    // `silent`: it may have ranks, and come back; else it is fenced.
+    void give_up(std::int32_t slot, bool silent = false) {
         if (lost(slot)) {
             return;
         }
-        disk_.lost[static_cast<std::size_t>(slot)] = true;
+        const auto index = static_cast<std::size_t>(slot);
+        disk_.lost[index] = true;
+        disk_.absent[index] = silent && elastic();
         met_.lost(slot);
-        send(slot, Word::fenced, 0);
+        if (disk_.absent[index]) {
+            if (agent(slot).incarnation == disk_.incarnation[index]) {
+                drop(slot);
+            }
+        } else {
+            send(slot, Word::fenced, 0);
+        }
         if (disk_.live && node_rank(slot) >= 0) {
             fail();
         }
@@ -303,7 +399,7 @@ class World {
 
     // ---- an agent, as node.cpp does it ----
     void say(std::int32_t slot, Word word, std::int32_t generation) {
-        agent(slot).out.push_back({word, generation});
+        agent(slot).out.push_back({word, generation, agent(slot).incarnation, false});
     }
     void say_join(std::int32_t slot) {
         const Agent& self = agent(slot);
@@ -415,7 +511,19 @@ class World {
     void connect(std::int32_t slot) {
         Agent& self = agent(slot);
         self.connected = true;
-        say(slot, Word::hello, self.ranks ? self.generation : 0);
+        // Live ranks say their generation to be counted; one that is lost says it to be told to end
+        // them, or what is prepared.
+        const bool late = lost(slot) || disk_.incarnation[static_cast<std::size_t>(slot)] !=
+                                            self.incarnation;
+        say(slot, Word::hello, self.ranks || late ? self.generation : 0);
+        self.out.back().late = late && self.generation > 0;
+    }
+    // Killed, and started again by its keeper once nothing of it lives.
+    void start_again(std::int32_t slot) {
+        drop(slot);
+        const std::int32_t next = agent(slot).incarnation + 1;
+        agent(slot) = Agent{};
+        agent(slot).incarnation = next;
     }
 
     // ---- what happens ----
@@ -440,9 +548,17 @@ class World {
                 self.frozen = self.alive && !self.frozen;
                 break;
             case 4:
-                if (self.frozen && self.alive && spare_waits() && pick(2) == 0) {
-                    give_up(slot);
+                if (self.frozen && self.alive && (spare_waits() || elastic()) && pick(2) == 0) {
+                    give_up(slot, true);
                 }
+                break;
+            case 10:
+                if (elastic() && self.alive && self.incarnation < 1 && pick(8) == 0) {
+                    start_again(slot);
+                }
+                break;
+            case 11:
+                grow();
                 break;
             case 8:  // SIGTERM
                 if (self.alive && !self.frozen && pick(64) == 0) {
@@ -490,6 +606,10 @@ class World {
     void act() {
         const std::int32_t slot = static_cast<std::int32_t>(pick(kSlots));
         Agent& self = agent(slot);
+        if (elastic() && pick(16) == 0) {  // the coordinator's tick
+            form();
+            accidents_ ? void() : grow();
+        }
         if (!self.alive) {
             if (left_[static_cast<std::size_t>(slot)] || pick(8) == 0) {
                 give_up(slot);  // it said that it goes, or is not heard any more
@@ -542,6 +662,10 @@ class World {
             }
         }
     }
+    bool settled() const {
+        return all_run() && (!elastic() || static_cast<std::int32_t>(disk_.members.size()) ==
+                                               std::min(usable(), kSimulatedNodes));
+    }
     bool all_run() const {
         return disk_.live && !disk_.failed &&
                std::all_of(disk_.members.begin(), disk_.members.end(), [this](std::int32_t slot) {
@@ -564,9 +688,13 @@ class World {
     }
 
     std::minstd_rand random_;
+    std::int32_t least_;
+    std::int32_t shrunk_ = 0;
+    std::int32_t grown_ = 0;
     Disk disk_;
-    Rendezvous met_{kSimulatedNodes, kSlots};
+    Rendezvous met_{kSimulatedNodes, kSlots, least_};
     std::array<bool, kSlots> left_{};  // said BYE; in memory only
+    std::array<std::int32_t, kSlots> hello_of_{};  // what it said of itself; in memory only
     std::array<Agent, kSlots> agents_;
     bool accidents_ = true;
     std::string wrong_;
@@ -574,15 +702,21 @@ class World {
 
 TEST(RendezvousSimulation, NoInterleavingMixesGenerationsOrWaitsForEver) {
     std::uint64_t generations = 0;
+    std::uint64_t shrunk = 0;
+    std::uint64_t grown = 0;
     for (std::uint32_t seed = 1; seed <= kSchedules; ++seed) {
-        World world{seed};
+        World world{seed, seed % 2 == 0};
         world.run(static_cast<int>(80 + seed % 240));
         world.settle();
         ASSERT_EQ(world.wrong(), "") << "seed " << seed;
         generations += static_cast<std::uint64_t>(world.generations());
+        shrunk += static_cast<std::uint64_t>(world.shrunk());
+        grown += static_cast<std::uint64_t>(world.grown());
     }
     // The accidents do happen: on average there is more than one generation in a world.
     EXPECT_GT(generations, kSchedules + kSchedules / 4);
+    EXPECT_GT(shrunk, kSchedules / 20);
+    EXPECT_GT(grown, kSchedules / 50);
 }
 
 }  // namespace
