@@ -87,6 +87,10 @@ Json schema_base(const std::string& path) {
          R"({"name":"a","framework":"command","command":["true"],"inherit_environment":true})"},
         {"resources.gpu_type", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"gpus_per_node":4}})"},
+        {"resources.min_nodes", R"({"name":"a","framework":"command","command":["true"],
+            "resources":{"nodes":16384},"recovery":{}})"},
+        {"recovery.grow_after_seconds", R"({"name":"a","framework":"command","command":["true"],
+            "resources":{"nodes":2,"min_nodes":1},"recovery":{}})"},
         {"roles[].name", R"({"name":"a","framework":"command","command":["true"],
             "roles":[{"count":1}]})"},
         // Of a framework whose ranks are not told each other's addresses.
