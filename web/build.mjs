@@ -70,7 +70,9 @@ const kNotUsed = [['uPlot.join = join;'], ['(paths.stepped = stepped);'], ['(pat
   ['sc.distr == 4 ? snapAsinhY : '], ['_min, _max] = rangeAsinh(_min, _min, scaleX.log, false)', '_min, _max] = [_min, _max]'],
   ['const showLegend = legend.show;', 'const showLegend = false;'], ['if (legend.show && legend.live && shouldSetLegend)', 'if (showLegend)'],
   ['mode: ifNull(opts.mode, 1),', 'mode: 1,'], ['\tconst mode = self.mode;', 'const mode = 1;'], ['const mode = u.mode;', 'const mode = 1;'], ['let mode = self.mode;', 'const mode = 1;'],
-  ['const ms = opts.ms || 1e-3;', 'const ms = 1e-3;'], ['distr == 4 ? asinh(sc.min, sc.asinh) : '], ['distr == 4 ? asinh(sc.max, sc.asinh) : '], ['distr == 4 ? sinh(sv, sc.asinh) :']];
+  ['const ms = opts.ms || 1e-3;', 'const ms = 1e-3;'], ['distr == 4 ? asinh(sc.min, sc.asinh) : '], ['distr == 4 ? asinh(sc.max, sc.asinh) : '], ['distr == 4 ? sinh(sv, sc.asinh) :'],
+  // WebKitGTK under LANG=C has the language "C", which Intl refuses: nothing of the page would run.
+  ["Intl.NumberFormat(domEnv ? nav.language : 'en-US')", "Intl.NumberFormat('en-US')"]];
 const lineChartsOnly = {
   name: 'line-charts-only',
   setup: (b) => b.onLoad({filter: /uPlot\.esm\.js$/}, async ({path: file}) => {

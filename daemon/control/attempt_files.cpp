@@ -68,6 +68,19 @@ std::filesystem::path attempt_directory(const std::filesystem::path& runs, const
     return runs / job.value / ("a" + std::to_string(attempt));
 }
 
+void find_moved_folders(Job& job, const CopiedJobs& copied) {
+    if (copied.stay.contains(job.id.value)) {
+        return;
+    }
+    for (Attempt& attempt : job.attempts) {
+        for (const auto& [before, now] : copied.moves) {
+            if (attempt.directory.starts_with(before + "/")) {
+                attempt.directory.replace(0, before.size(), now);
+            }
+        }
+    }
+}
+
 std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
                                                    const JobId& job) {
     return runs / job.value / "checkpoints";

@@ -2,8 +2,10 @@
 // ranks' logs, claims and results. Blocking, short; control thread.
 #pragma once
 
+#include "daemon/store/identity.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/result.hpp"
+#include "job/model/job.hpp"
 #include "job/model/wire.hpp"
 
 #include <cstdint>
@@ -26,6 +28,8 @@ struct PreparedAttempt {
 
 std::filesystem::path attempt_directory(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt);
+// Where the folders of a job's attempts lie now that the runs have moved (CopiedJobs).
+void find_moved_folders(Job& job, const CopiedJobs& copied);
 std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
                                                    const JobId& job);
 

@@ -310,6 +310,7 @@ Task<Status> ControlService::restore(JobId id) {
                                               applied.error().message);
         }
     }
+    find_moved_folders(*job, context_.settings.copied);
     const bool placed = job->attempt() != nullptr;
     if (placed) {
         if (const Status series = co_await history_.restore(*job); !series) {
@@ -361,6 +362,16 @@ Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt)
             }
         }
         co_return UnixMillis{0};  // it is about to be
+    }
+    const std::function<Result<bool>(Database&)> ask = [job](Database& db) {
+        return db.is_foreign_job(job);
+    };
+    const auto foreign = co_await context_.store.read<bool>(ask);
+    if (!foreign) {
+        co_return fail(foreign.error());
+    }
+    if (*foreign) {
+        co_return fail(Errc::not_found, job.value + " is another lockstepd's");
     }
     const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
         return db.job(job);

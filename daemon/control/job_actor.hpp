@@ -176,6 +176,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void acknowledge_late(const std::shared_ptr<AgentLink>& link,
                           const wire::AgentMessage& message);
     std::string welcome(const AgentLink& link);
+    const SecretStore::Values& secrets_now();
     bool current(const AgentLink& link, std::int32_t generation) const;
     void fence(const std::shared_ptr<AgentLink>& link, std::string why);
     std::string unwelcome(const Job& job, const AgentLink& link, const wire::Hello& hello);
@@ -290,6 +291,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
     Task<void> place();
+    std::vector<std::string> missing_secrets_now() const;
     Task<bool> hand_over();
     void look_whether_aside(const Observation& seen);
     void set_aside(bool aside);
@@ -424,6 +426,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::size_t claims_compared_ = 0;  // of the attempt, with what the scheduler has given it
 
     std::array<bool, kInvariants> broken_reported_{};
+    SecretStore::Values secrets_;  // of the attempt with this number
+    std::int32_t secrets_attempt_ = 0;
     std::string spec_text_;  // for WELCOME; "" = nobody has called in yet
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;

@@ -314,6 +314,16 @@ void JobActor::accept(const std::shared_ptr<AgentLink>& link, bool capable) {
     expect_facts(*link, capable);
 }
 
+// Those of the moment when its first agent called in: all nodes of an attempt have the same.
+const SecretStore::Values& JobActor::secrets_now() {
+    const std::int32_t attempt = job_.attempt()->number;
+    if (!job_.spec.secrets.empty() && attempt != secrets_attempt_ && context_.secrets != nullptr) {
+        secrets_attempt_ = attempt;
+        secrets_ = context_.secrets->values(job_.user, job_.spec.secrets);
+    }
+    return secrets_;
+}
+
 std::string JobActor::welcome(const AgentLink& link) {
     wire::Welcome out;
     out.daemon = context_.settings.daemon_id;
@@ -334,6 +344,12 @@ std::string JobActor::welcome(const AgentLink& link) {
         Json spec = to_json(job_.spec);
         spec.erase("notify");  // with its secrets no matter of the nodes
         spec_text_ = dump_json(spec);
+    }
+    const bool late =
+        finished_ || job_.attempt() == nullptr || job_.attempt()->number != link.attempt();
+    for (const auto& [name, value] : late ? SecretStore::Values{} : secrets_now()) {
+        out.secret_names.push_back(name);
+        out.secret_values.push_back(value);
     }
     return wire::encode_welcome(out, spec_text_);
 }

@@ -2,7 +2,8 @@
 // and come back, and when the ranks are started again because there are more.
 //
 //   silent, or its agent ended ──▶ lost, may return ──HELLO──▶ ABORT of what still runs there
-//   ──JOIN, no rank lives──▶ node_returned: a spare ──a checkpoint, or a deadline──▶ next generation
+//   ──JOIN, no rank lives──▶ node_returned: a spare ──a checkpoint, or a deadline──▶ next
+//   generation
 //
 // A node may return once in an attempt (limits::kReturns): one that is lost again stays out.
 #include "daemon/control/job_actor.hpp"
@@ -52,8 +53,8 @@ bool JobActor::welcome_back(Draft& draft, const std::shared_ptr<AgentLink>& link
     }
     const std::int32_t slot = hello.node_rank;
     const auto claim = job.attempt()->claims.find(slot);
-    const bool another = claim != job.attempt()->claims.end() &&
-                         claim->second.incarnation != hello.incarnation;
+    const bool another =
+        claim != job.attempt()->claims.end() && claim->second.incarnation != hello.incarnation;
     if (another && !job.attempt()->lost.contains(slot)) {
         event::FaultSeen ended;
         ended.node = claim->second.node;
@@ -153,8 +154,7 @@ bool JobActor::waits_for_more(const Job& job, const std::vector<std::int32_t>& m
         return !all && joined_at_ && now - *joined_at_ < limits::kLateNodes;
     }
     return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
-        const bool member =
-            std::find(members.begin(), members.end(), entry.first) != members.end();
+        const bool member = std::find(members.begin(), members.end(), entry.first) != members.end();
         return !member && now - entry.second->since < limits::kReturnPatience;
     });
 }
@@ -166,8 +166,7 @@ std::string JobActor::size_words(const Job& job, const std::vector<std::int32_t>
     const auto count = static_cast<std::int32_t>(members.size());
     const std::int32_t wanted = job.spec.resources.nodes;
     const std::int32_t before = last == nullptr ? wanted : last->nodes;
-    const std::string of =
-        std::to_string(count) + " of " + std::to_string(wanted) + " nodes";
+    const std::string of = std::to_string(count) + " of " + std::to_string(wanted) + " nodes";
     if (count == wanted) {
         return before < wanted ? of + " again" : "";
     }
@@ -255,8 +254,8 @@ void JobActor::look_at_growth(Draft& draft) {
     if (newest_checkpoint(job) <= growth_->checkpoint && now - growth_->since < patience) {
         return;
     }
-    const auto count = std::min(live->nodes + static_cast<std::int32_t>(more.size()),
-                                resources.nodes);
+    const auto count =
+        std::min(live->nodes + static_cast<std::int32_t>(more.size()), resources.nodes);
     event::RestartRequested grow;
     grow.attempt = job.attempt()->number;
     grow.generation = live->number;

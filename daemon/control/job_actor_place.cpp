@@ -7,6 +7,7 @@
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/model/spec_secrets.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -28,6 +29,11 @@ AttemptRequest JobActor::request() const {
     out.scheduler_id = attempt.scheduler_id;
     out.allocation = attempt.allocation;
     out.exclude = nodes_to_exclude(job_);
+    const auto& followed = context_.settings.copied.followed;
+    if (const auto since = followed.find(job_.id.value); since != followed.end()) {
+        out.follow_only = "restored from a backup of " + to_rfc3339(since->second).substr(0, 19) +
+                          "Z: whether it has run since is not known, so it is not handed in again";
+    }
     return out;
 }
 
@@ -60,9 +66,30 @@ Task<void> JobActor::create_attempt() {
     }
 }
 
+// Before an attempt waits in a queue for nothing. What the scheduler may have already is left to
+// its agents, who are told the same: they may have the secrets since long.
+std::vector<std::string> JobActor::missing_secrets_now() const {
+    const Attempt& attempt = *job_.attempt();
+    const bool fresh = attempt.submissions == 0 && attempt.placed_at == 0 && attempt.claims.empty();
+    return fresh && context_.secrets != nullptr
+               ? context_.secrets->missing(job_.user, job_.spec.secrets)
+               : std::vector<std::string>{};
+}
+
 // True once the scheduler has the attempt. An intent is on disk before each try: whatever comes of
 // the try, the next daemon knows that there may be something to find.
 Task<bool> JobActor::hand_over() {
+    if (const auto missing = missing_secrets_now(); !missing.empty()) {
+        event::FaultSeen fault;
+        fault.attempt = job_.attempt()->number;
+        fault.cause_class = to_string(CauseClass::user_error);
+        fault.message = removed_secrets(missing);
+        fault.at = context_.clock.wall();
+        Draft next = draft();
+        add(next, std::move(fault));
+        co_await commit_and_look(std::move(next));
+        co_return false;
+    }
     const AttemptRequest asked = request();
     intent_fresh_ = false;
     const Handover done = co_await context_.scheduler.submit(asked);

@@ -225,9 +225,8 @@ void JobActor::forget_attempt() {
     evidence_.reset();
     hang_watch_.reset();
     stats_.reset();
-    rendezvous_ =
-        Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes(),
-                   job_.spec.resources.least_nodes()};
+    rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes(),
+                             job_.spec.resources.least_nodes()};
     joined_at_.reset();
     growth_.reset();
     preflight_ = PreflightState{};

@@ -69,9 +69,8 @@ void JobActor::form_generation(Draft& draft) {
     }
     // Of an elastic job nobody waits for a newcomer that is still being looked at.
     const bool elastic = job_.spec.resources.is_elastic();
-    auto members = rendezvous_.next(before, over, [&](std::int32_t slot) {
-        return !elastic || preflight_.passed(slot);
-    });
+    auto members = rendezvous_.next(
+        before, over, [&](std::int32_t slot) { return !elastic || preflight_.passed(slot); });
     const bool passed = members && draft.job().spec.preflight.mode != PreflightMode::only &&
                         std::all_of(members->begin(), members->end(),
                                     [this](std::int32_t slot) { return preflight_.passed(slot); });

@@ -183,6 +183,7 @@ Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std
     if (!caller.sees(job->user)) {
         co_return fail(no_job(id));
     }
+    find_moved_folders(*job, context_.settings.copied);
     co_return std::make_shared<const Job>(std::move(*job));
 }
 
@@ -364,7 +365,12 @@ Task<Status> ControlService::ready() {
 }
 
 Json ControlService::cluster() {
-    return cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    Json out = cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    if (context_.settings.account.is_shared()) {
+        out["shared_account"] = true;
+        out["account"] = context_.settings.account.name;
+    }
+    return out;
 }
 
 }  // namespace lockstep

@@ -97,20 +97,18 @@ bool Rendezvous::is_spare(std::int32_t slot) const {
 }
 
 bool Rendezvous::everybody_joined() const {
-    return std::all_of(slots_.begin(), slots_.end(), [](const Node& node) {
-        return node.lost || node.phase == Phase::joined;
-    });
+    return std::all_of(slots_.begin(), slots_.end(),
+                       [](const Node& node) { return node.lost || node.phase == Phase::joined; });
 }
 
-std::optional<std::vector<std::int32_t>> Rendezvous::place(
-    const std::vector<std::int32_t>& before, std::vector<std::int32_t> free) const {
+std::optional<std::vector<std::int32_t>> Rendezvous::place(const std::vector<std::int32_t>& before,
+                                                           std::vector<std::int32_t> free) const {
     std::vector<bool> placed(slots_.size(), false);
     for (const std::int32_t slot : before) {
         placed[static_cast<std::size_t>(slot)] = true;
     }
     // A node of the one before that was lost and has returned takes its own place, not another's.
-    std::erase_if(free,
-                  [&](std::int32_t slot) { return placed[static_cast<std::size_t>(slot)]; });
+    std::erase_if(free, [&](std::int32_t slot) { return placed[static_cast<std::size_t>(slot)]; });
     auto spare = free.begin();
     std::vector<std::int32_t> out;
     for (std::int32_t rank = 0; rank < nodes_; ++rank) {

@@ -12,9 +12,9 @@
 // here that it has returned, by a JOIN that is younger than its loss; what is said of another
 // generation than the live one changes nothing.
 //
-// An elastic job's generation may have fewer nodes than are wanted, down to `least`. Ranks keep their
-// places as long as the nodes do; whoever is new or back comes behind them, or takes the place of a
-// lost one; only where places stay empty do those behind move up.
+// An elastic job's generation may have fewer nodes than are wanted, down to `least`. Ranks keep
+// their places as long as the nodes do; whoever is new or back comes behind them, or takes the
+// place of a lost one; only where places stay empty do those behind move up.
 //
 // "Slot": a node of the allocation, 0..slots-1; "node rank": a node of a generation. Without spares
 // they are the same. Every call is O(1) but next(), which is O(slots) once enough have joined.

@@ -9,6 +9,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec_secrets.hpp"
 
 #include <algorithm>
 #include <set>
@@ -61,6 +62,12 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
                                    "ask for 0, or run a script with another framework"}}));
     }
     auto admission = scheduler.admit(spec);
+    if (admission && spec.resources.ranks_per_gpu > 1) {
+        admission->warnings.push_back(
+            std::to_string(spec.resources.ranks_per_gpu) +
+            " ranks share each GPU (resources.ranks_per_gpu), and its memory: to try out a script, "
+            "not to train fast");
+    }
     if (admission && spec.preflight.old_name) {
         admission->warnings.emplace_back(
             "preflight.gpu_test is called cpu_test: it trains on each node's CPUs and touches no "
@@ -69,13 +76,26 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
     return admission;
 }
 
-Status check_notify_of_all(const SubmitRequest& request, const std::string& user,
-                           const NotifySettings& settings) {
+Status check_secrets(const JobSpec& spec, const std::string& user, const SecretStore* secrets) {
+    const auto missing = secrets != nullptr ? secrets->missing(user, spec.secrets) : spec.secrets;
+    return missing.empty() ? Status{} : Status{fail(missing_secrets(missing, spec))};
+}
+
+// What the user may be told of, and has.
+Status check_for_user(const JobSpec& spec, const std::string& user, const ControlContext& context) {
+    if (const Status good = check_notify(spec, user, context.settings.notify); !good) {
+        return good;
+    }
+    return check_secrets(spec, user, context.secrets);
+}
+
+Status check_all_for_user(const SubmitRequest& request, const std::string& user,
+                          const ControlContext& context) {
     if (!request.sweep) {
-        return check_notify(request.spec, user, settings);
+        return check_for_user(request.spec, user, context);
     }
     for (const SweepPoint& point : request.sweep->points) {
-        if (const Status good = check_notify(point.spec, user, settings); !good) {
+        if (const Status good = check_for_user(point.spec, user, context); !good) {
             return good;
         }
     }
@@ -238,9 +258,11 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
     if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
         co_return fail(may.error());
     }
-    const Status may_notify = check_notify_of_all(request, caller.user, context_.settings.notify);
-    if (!may_notify) {
-        co_return fail(may_notify.error());
+    if (!context_.settings.account.may_submit(caller.user)) {
+        co_return fail(Errc::denied, context_.settings.account.why_not());
+    }
+    if (const Status good = check_all_for_user(request, caller.user, context_); !good) {
+        co_return fail(good.error());
     }
     Slices slices;
     auto warnings = co_await admit_all(context_.scheduler, request, slices);
@@ -465,8 +487,8 @@ Status ControlService::check_rendered(const SubmitRequest& request,
 }
 
 Result<Json> ControlService::render(const Caller& caller, const JobSpec& spec) {
-    if (const Status may = check_notify(spec, caller.user, context_.settings.notify); !may) {
-        return fail(may.error());
+    if (const Status good = check_for_user(spec, caller.user, context_); !good) {
+        return fail(good.error());
     }
     const auto admission = admit(context_.scheduler, spec);
     if (!admission) {

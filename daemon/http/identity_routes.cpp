@@ -93,6 +93,10 @@ std::string whoami_text(const RouteContext& context, const Principal& who) {
         }
         json["slurm_token"] = std::move(slurm);
     }
+    if (context.account.is_shared()) {
+        json["shared_account"] = true;
+        json["account"] = context.account.name;
+    }
     if (!context.grafana_url.empty()) {
         json["grafana_url"] = context.grafana_url;
     }

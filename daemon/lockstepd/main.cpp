@@ -1,3 +1,4 @@
+// size: the daemon as a whole: what is made in which order, and ended in which
 // lockstepd: settings, wiring, signals, exit. Order of the shutdown: listeners, control (jobs and
 // agents go on without us), scheduler, store. Exit codes: 0 asked to stop, 1 could not start,
 // 2 bad settings, 70 the store cannot be trusted (restart recovers).
@@ -7,6 +8,7 @@
 #include "daemon/http/server.hpp"
 #include "daemon/http/token_table.hpp"
 #include "daemon/lockstepd/built_in_page.hpp"
+#include "daemon/lockstepd/copies.hpp"
 #include "daemon/lockstepd/data_directory.hpp"
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
@@ -42,8 +44,9 @@ constexpr int kStoreBroken = 70;  // EX_SOFTWARE
 
 class Daemon {
   public:
-    Daemon(DaemonSettings settings, DataDirectory data, std::unique_ptr<Database> database)
-        : settings_(std::move(settings)), data_(std::move(data)) {
+    Daemon(DaemonSettings settings, DataDirectory data, std::unique_ptr<Database> database,
+           CopiedJobs copied)
+        : settings_(std::move(settings)), data_(std::move(data)), copied_(std::move(copied)) {
         auto tokens = database->tokens().value_or(std::vector<TokenRow>{});
         Store::Hooks hooks;
         hooks.on_fatal = [this](const Error&) { finish(kStoreBroken); };
@@ -85,9 +88,8 @@ class Daemon {
             co_return begun;
         }
         ControlSettings control;
-        control.runs_dir = settings_.runs_dir.empty()
-                               ? data_.path() / "runs"
-                               : std::filesystem::absolute(settings_.runs_dir);
+        control.runs_dir = runs_directory_of(settings_, data_.path());
+        control.copied = std::move(copied_);
         control.daemon_id = random_secret().substr(0, 16);
         control.history_mb = settings_.history_mb;
         control.history_days = settings_.history_days;
@@ -98,6 +100,12 @@ class Daemon {
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
         control.of_user = {static_cast<std::size_t>(settings_.user_jobs),
                            static_cast<std::size_t>(settings_.user_submissions)};
+        if (scheduler_->identities() == nullptr) {
+            control.account = {user_name(), settings_.shared_account};
+        }
+        tokens_->restrict_to(control.account);
+        tell_account(control.account);
+        const JobsAccount account = control.account;
         auto notify = plan_notify(settings_.notify_hosts, settings_.sendmail);
         if (!notify) {
             co_return fail(notify.error());
@@ -108,6 +116,8 @@ class Daemon {
         }
         context_ = std::make_unique<ControlContext>(io_, clock_, *store_, *scheduler_, metrics_,
                                                     std::move(control));
+        secrets_.load();
+        context_->secrets = &secrets_;
         control_ = std::make_unique<ControlService>(*context_);
         scheduler_->on_change(
             [this](const JobId& job, std::int32_t) { control_->scheduler_changed(job); });
@@ -121,6 +131,8 @@ class Daemon {
             return control_->end_of(std::move(job), attempt);
         });
         RouteContext routes{io_, *control_, metrics_, *tokens_, scheduler_->identities()};
+        routes.account = account;
+        routes.secrets = &secrets_;
         routes.sessions = sessions_.get();
         routes.page = std::make_shared<const WebPage>(
             built_in_page(), settings_.web_root.empty()
@@ -144,6 +156,19 @@ class Daemon {
         }
         ::malloc_trim(0);  // what start-up needed and a daemon at rest does not
         co_return Status{};
+    }
+
+    void tell_account(const JobsAccount& account) const {
+        if (account.is_shared()) {
+            log::warn("all users' jobs run as one, and each can do what that user can",
+                      {{"account", account.name}});
+        }
+        for (const std::string& user : tokens_->shut_out()) {
+            log::warn(
+                "a user has tokens and may submit nothing: all jobs run as lockstepd's user; "
+                "--shared-account allows it",
+                {{"user", user}, {"account", account.name}});
+        }
     }
 
     Status open_listeners() {
@@ -292,6 +317,7 @@ class Daemon {
     ServiceManager manager_;
     DaemonSettings settings_;
     DataDirectory data_;
+    CopiedJobs copied_;
     SystemClock clock_;
     net::io_context io_{1};
     net::signal_set signals_{io_};
@@ -302,6 +328,7 @@ class Daemon {
     std::unique_ptr<Store> store_;
     std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<PageSessions> sessions_;
+    SecretStore secrets_{data_.path() / "secrets"};
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;
@@ -336,10 +363,7 @@ int start(const DaemonSettings& settings) {
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
     raise_open_files();  // one per agent and client
-    auto data = DataDirectory::open(settings.data_dir.empty()
-                                        ? default_data_directory()
-                                        : std::filesystem::absolute(settings.data_dir),
-                                    settings.any_data_dir);
+    auto data = DataDirectory::open(data_directory_of(settings), settings.any_data_dir);
     if (!data) {
         log::error("cannot use the data directory", {{"what", data.error().message}});
         return kCannotStart;
@@ -350,6 +374,15 @@ int start(const DaemonSettings& settings) {
         return kCannotStart;
     }
     const SystemClock clock;
+    if (const Status ours = settle_copy(**database, *data, settings, clock.wall()); !ours) {
+        log::error("cannot use the data directory", {{"what", ours.error().message}});
+        return kCannotStart;
+    }
+    auto copied = (*database)->copied_jobs();
+    if (!copied) {
+        log::error("cannot open the store", {{"what", copied.error().message}});
+        return kCannotStart;
+    }
     const UnixMillis forgotten =
         clock.wall() - std::chrono::milliseconds{limits::kTokensRemembered}.count();
     auto token = (*database)->remove_ended_tokens(forgotten);
@@ -360,7 +393,7 @@ int start(const DaemonSettings& settings) {
         log::error("cannot make the first token", {{"what", token.error().message}});
         return kCannotStart;
     }
-    Daemon daemon{settings, std::move(*data), std::move(*database)};
+    Daemon daemon{settings, std::move(*data), std::move(*database), std::move(*copied)};
     return daemon.run();
 }
 
@@ -385,6 +418,9 @@ int main(int argc, char** argv) {
         const std::string script = lockstep::completion(app, settings.print_completion);
         std::cout << script;
         return script.empty() ? lockstep::kBadSettings : 0;
+    }
+    if (!settings.command.empty()) {
+        return lockstep::run_command(settings);
     }
     const int code = lockstep::start(settings);
     if (lockstep::LooseThread::abandoned() > 0) {

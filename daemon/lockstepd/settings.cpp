@@ -21,25 +21,31 @@ void declare_listeners(CLI::App& app, DaemonSettings& settings) {
     app.add_option("--listen", settings.listen,
                    "Address and port of the HTTP API; port 0 takes a free one. Beyond loopback it "
                    "speaks TLS")
-        ->envname("LOCKSTEP_LISTEN");
+        ->envname("LOCKSTEP_LISTEN")
+        ->type_name("HOST:PORT");
     app.add_option("--agent-listen", settings.agent_listen,
                    "Address and port for agents alone; default: the same listener, with Slurm a "
                    "free port of this machine's first address")
-        ->envname("LOCKSTEP_AGENT_LISTEN");
+        ->envname("LOCKSTEP_AGENT_LISTEN")
+        ->type_name("HOST:PORT");
     app.add_option("--agent-url", settings.agent_url,
                    "What agents are told to connect to; default: where they are listened for")
-        ->envname("LOCKSTEP_AGENT_URL");
+        ->envname("LOCKSTEP_AGENT_URL")
+        ->type_name("URL");
     app.add_option("--metrics-listen", settings.metrics_listen,
                    "Address and port for /metrics alone; default: the same listener")
-        ->envname("LOCKSTEP_METRICS_LISTEN");
+        ->envname("LOCKSTEP_METRICS_LISTEN")
+        ->type_name("HOST:PORT");
     app.add_option("--tls", settings.tls, "auto: TLS beyond loopback; always: on loopback too")
         ->envname("LOCKSTEP_TLS")
         ->check(CLI::IsMember({"auto", "always"}));
     app.add_option("--tls-certificate", settings.tls_certificate,
                    "File of the certificate chain (PEM); default: lockstepd makes its own")
-        ->envname("LOCKSTEP_TLS_CERTIFICATE");
+        ->envname("LOCKSTEP_TLS_CERTIFICATE")
+        ->type_name("FILE");
     app.add_option("--tls-key", settings.tls_key, "File of the certificate's key (PEM)")
-        ->envname("LOCKSTEP_TLS_KEY");
+        ->envname("LOCKSTEP_TLS_KEY")
+        ->type_name("FILE");
 }
 
 void declare_slurm(CLI::App& app, DaemonSettings& settings) {
@@ -47,16 +53,19 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
            "--slurmrestd-url", settings.slurmrestd_url,
            "Where slurmrestd listens: http://host:port, https://host:port or unix:/path; it "
            "must take rest_auth/jwt")
-        ->envname("LOCKSTEP_SLURMRESTD_URL");
+        ->envname("LOCKSTEP_SLURMRESTD_URL")
+        ->type_name("URL");
     app.add_option(
            "--slurmrestd-fingerprint", settings.slurmrestd_fingerprint,
            "SHA-256 of the certificate that slurmrestd, or what is in front of it, must show; "
            "default: the system's authorities vouch for it")
-        ->envname("LOCKSTEP_SLURMRESTD_FINGERPRINT");
+        ->envname("LOCKSTEP_SLURMRESTD_FINGERPRINT")
+        ->type_name("HASH");
     app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
                    "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
                    "lockstepd's environment is passed on to them, nothing else of it")
-        ->envname("LOCKSTEP_SLURM_BIN_DIR");
+        ->envname("LOCKSTEP_SLURM_BIN_DIR")
+        ->type_name("DIR");
     app.add_option("--slurm-poll-seconds", settings.slurm_poll_seconds,
                    "Least time between two looks at the queue while something is about to change")
         ->envname("LOCKSTEP_SLURM_POLL_SECONDS")
@@ -116,16 +125,20 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
                    "URL of a Prometheus remote-write receiver, for example "
                    "http://127.0.0.1:9090/api/v1/write: it is sent the series of jobs, ranks and "
                    "GPUs that /metrics shows; default: none")
-        ->envname("LOCKSTEP_REMOTE_WRITE");
+        ->envname("LOCKSTEP_REMOTE_WRITE")
+        ->type_name("URL");
     app.add_option("--remote-write-token-file", settings.remote_write_token_file,
                    "File of the bearer token for it; read before every request")
-        ->envname("LOCKSTEP_REMOTE_WRITE_TOKEN_FILE");
+        ->envname("LOCKSTEP_REMOTE_WRITE_TOKEN_FILE")
+        ->type_name("FILE");
     app.add_option("--remote-write-user", settings.remote_write_user,
                    "User for it, instead of a token (HTTP basic authentication)")
-        ->envname("LOCKSTEP_REMOTE_WRITE_USER");
+        ->envname("LOCKSTEP_REMOTE_WRITE_USER")
+        ->type_name("USER");
     app.add_option("--remote-write-password-file", settings.remote_write_password_file,
                    "File of that user's password; read before every request")
-        ->envname("LOCKSTEP_REMOTE_WRITE_PASSWORD_FILE");
+        ->envname("LOCKSTEP_REMOTE_WRITE_PASSWORD_FILE")
+        ->type_name("FILE");
     app.add_option("--remote-write-interval", settings.remote_write_interval,
                    "Seconds from one collection to the next")
         ->envname("LOCKSTEP_REMOTE_WRITE_INTERVAL")
@@ -137,6 +150,12 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
 }
 
 void declare_users(CLI::App& app, DaemonSettings& settings) {
+    app.add_flag(
+           "--shared-account", settings.shared_account,
+           "Other users may have tokens and submit jobs, although all jobs run as lockstepd's "
+           "own user (with the schedulers local and slurm) and each can do what that user "
+           "can; without this they may not")
+        ->envname("LOCKSTEP_SHARED_ACCOUNT");
     app.add_option("--user-jobs", settings.user_jobs,
                    "Unfinished jobs that one user may have; one more is answered with 429. 0: as "
                    "many as all have together")
@@ -155,11 +174,57 @@ void declare_notices(CLI::App& app, DaemonSettings& settings) {
                    "Hosts that webhooks of jobs may be sent to, with commas; *.example.org: every "
                    "one below it. any: all but addresses of lockstepd's own machine (loopback, "
                    "link-local), as found right before connecting; none: webhooks are refused")
-        ->envname("LOCKSTEP_NOTIFY_HOSTS");
+        ->envname("LOCKSTEP_NOTIFY_HOSTS")
+        ->type_name("HOSTS");
     app.add_option("--sendmail", settings.sendmail,
                    "Program that takes the mails of jobs as sendmail -i -- ADDRESS does; default: "
                    "/usr/sbin/sendmail if it is there; none: mail is refused")
-        ->envname("LOCKSTEP_SENDMAIL");
+        ->envname("LOCKSTEP_SENDMAIL")
+        ->type_name("PROGRAM");
+}
+
+void declare_copies(CLI::App& app, DaemonSettings& settings) {
+    auto* take_over =
+        app.add_flag("--take-over", settings.take_over,
+                     "For one start on a data directory that is a copy: the lockstepd it was "
+                     "copied from is gone for good, and this one goes on in its place")
+            ->configurable(false);
+    app.add_flag("--as-copy", settings.as_copy,
+                 "For one start on a data directory that is a copy: the lockstepd it was copied "
+                 "from goes on; its unfinished jobs end here and stay untouched there")
+        ->configurable(false)
+        ->excludes(take_over);
+}
+
+void declare_commands(CLI::App& app, DaemonSettings& settings) {
+    app.require_subcommand(0, 1);
+    auto* backup = app.add_subcommand(
+        "backup",
+        "Copy the store and the runs into a new folder, beside a lockstepd that runs or "
+        "not. The options above say where they are");
+    backup->fallthrough();
+    backup->add_option("FOLDER", settings.backup_folder, "The new folder")->required();
+    backup
+        ->add_option("--runs", settings.backup_runs,
+                     "Files of the runs directory that are copied: all but checkpoints and "
+                     "snapshots (logs), all, or none. All of them are listed")
+        ->check(CLI::IsMember({"logs", "all", "none"}));
+    backup->add_flag("--with-secrets", settings.backup_secrets,
+                     "Copy the first token, the key of lockstepd's own certificate and users' "
+                     "Slurm tokens as well");
+    backup->add_flag("--verify", settings.backup_verify,
+                     "Make none: read every byte of the one that is in FOLDER");
+    backup->callback([&settings] { settings.command = "backup"; });
+    auto* restore = app.add_subcommand(
+        "restore",
+        "Make the new data directory --data-dir of a backup. Jobs that were not over "
+        "end in it, unless it takes over");
+    restore->fallthrough();
+    restore->add_option("FOLDER", settings.backup_folder, "The backup")->required();
+    restore->add_flag("--take-over", settings.restore_take_over,
+                      "The lockstepd that was backed up is gone for good: follow the jobs that "
+                      "its scheduler had");
+    restore->callback([&settings] { settings.command = "restore"; });
 }
 
 }  // namespace
@@ -192,15 +257,17 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.description(
         "Lockstep's coordinator: takes training jobs over HTTP and keeps their ranks in step");
     app.set_version_flag("--version", std::string{kVersion});
-    app.set_config("--config", "", "Read settings from this file (key = value)");
+    app.set_config("--config", "", "Read settings from this file (key = value)")->type_name("FILE");
     app.allow_config_extras(false);
     app.config_formatter(std::make_shared<BelowEnvironment>(app));
     app.option_defaults()->always_capture_default();
     declare_listeners(app, settings);
+    declare_copies(app, settings);
     app.add_option("--data-dir", settings.data_dir,
                    "Where the event log, the first token and runs are kept; default: "
                    "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
-        ->envname("LOCKSTEP_DATA_DIR");
+        ->envname("LOCKSTEP_DATA_DIR")
+        ->type_name("DIR");
     app.add_flag(
            "--any-data-dir", settings.any_data_dir,
            "Take a data directory that is another user's, or that others may write to: whoever "
@@ -208,19 +275,23 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_ANY_DATA_DIR");
     app.add_option("--runs-dir", settings.runs_dir,
                    "Attempts, logs and checkpoints; default: <data-dir>/runs")
-        ->envname("LOCKSTEP_RUNS_DIR");
+        ->envname("LOCKSTEP_RUNS_DIR")
+        ->type_name("DIR");
     app.add_option("--agent-path", settings.agent_path,
                    "Path of lockstep-agent; default: beside lockstepd")
-        ->envname("LOCKSTEP_AGENT_PATH");
+        ->envname("LOCKSTEP_AGENT_PATH")
+        ->type_name("FILE");
     app.add_option("--web-root", settings.web_root,
                    "Serve the web page from this folder (index.html, assets/) instead of the one "
                    "that was built in: for work on the page")
         ->envname("LOCKSTEP_WEB_ROOT")
+        ->type_name("DIR")
         ->check(CLI::ExistingDirectory);
     app.add_option("--grafana-url", settings.grafana_url,
                    "Address of a Grafana with the dashboards of deploy/grafana, as browsers reach "
                    "it: jobs, ranks and GPUs on the page get a link to it; default: none")
         ->envname("LOCKSTEP_GRAFANA_URL")
+        ->type_name("URL")
         ->check(web_address);
     app.add_option("--scheduler", settings.scheduler,
                    "Where jobs run: on this machine; in Slurm, as lockstepd's own user; in Slurm, "
@@ -247,7 +318,8 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->check(CLI::Range(0, 36'500));
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
-        ->envname("LOCKSTEP_ALLOWED_HOST");
+        ->envname("LOCKSTEP_ALLOWED_HOST")
+        ->type_name("NAME");
     declare_metrics(app, settings);
     declare_notices(app, settings);
     app.add_option("--log-level", settings.log_level, "Least level that is logged")
@@ -269,6 +341,8 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.name("lockstepd");
     app.add_flag("--print-manual", settings.print_manual, "Print lockstepd(8)")->group("");
     app.add_option("--print-completion", settings.print_completion, "Print completions")->group("");
+    declare_commands(app, settings);
+    cli::dress_help(app, cli::terminal_columns());
 }
 
 std::string manual(const CLI::App& app) {
@@ -284,7 +358,12 @@ std::string manual(const CLI::App& app) {
         "of --tls-certificate or one that lockstepd makes at its first start. Agents pin that "
         "certificate; its fingerprint is logged and kept in the data directory, for lockstep(1) on "
         "other machines: LOCKSTEP_FINGERPRINT.",
-        "The first start writes an administrator's token to the data directory."};
+        "The first start writes an administrator's token to the data directory.",
+        "A data directory may be renamed, and its disk be put into another machine. A copy of it "
+        "is "
+        "noticed and refused until --take-over or --as-copy says what it is to be; lockstepd "
+        "backup "
+        "makes copies beside a lockstepd that runs, lockstepd restore puts them to use."};
     text.files = {{"<data-dir>/token", "the first token, mode 0600"},
                   {"<data-dir>/url", "where the API listens"},
                   {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},
@@ -303,8 +382,12 @@ std::string manual(const CLI::App& app) {
                       "--remote-write-token-file /etc/lockstep/push.token",
                       "send the series of jobs, ranks and GPUs to Mimir"},
                      {"lockstepd --scheduler slurm --listen 10.0.0.1:8470",
-                      "serve people and agents of the network, over TLS"}};
-    text.see_also = {"lockstep(1)"};
+                      "serve people and agents of the network, over TLS"},
+                     {"lockstepd backup /backup/lockstep-$(date +%F)",
+                      "copy the store, logs and results; nobody notices"},
+                     {"lockstepd restore /backup/lockstep-2026-11-25 --data-dir /srv/lockstep",
+                      "look at that day's jobs, beside the lockstepd that goes on"}};
+    text.see_also = {"lockstep(1)", "lockstep-agent(1)", "lockstep-job(5)"};
     return cli::man_page(app, text, kVersion, "2026-11-21");
 }
 

@@ -41,6 +41,7 @@ struct DaemonSettings {
     std::string slurmrestd_url = "http://127.0.0.1:6820";
     std::string slurmrestd_fingerprint;
     bool any_data_dir = false;
+    bool shared_account = false;                // of several users
     std::string slurm_bin_dir;                  // "" = found on PATH
     double slurm_poll_seconds = 5;              // while something is about to change
     std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s
@@ -61,6 +62,19 @@ struct DaemonSettings {
     std::int64_t slurm_leave_seconds = 60;
     std::string on_external_cancel = "resubmit";  // or fail
     std::string on_slurm_node_fail = "keep";      // or end
+
+    // Of a data directory that is a copy of another one; for one start, so neither of the file nor
+    // of the environment.
+    bool take_over = false;
+    bool as_copy = false;
+
+    // The commands; "" = serve.
+    std::string command{};             // backup or restore
+    std::string backup_folder{};       // of either
+    std::string backup_runs = "logs";  // none or all
+    bool backup_secrets = false;
+    bool backup_verify = false;
+    bool restore_take_over = false;
 
     bool print_manual = false;     // hidden: for the build
     std::string print_completion;  // hidden: bash, zsh or fish

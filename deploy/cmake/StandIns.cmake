@@ -35,7 +35,7 @@ function(lockstep_make_stand_ins)
   endif()
   list(LENGTH names count)
   message(STATUS "Stand-ins for ${count} libraries that LibTorch does not use")
-  install(DIRECTORY ${lockstep_stand_in_folder} DESTINATION lib/lockstep)
+  install(DIRECTORY ${lockstep_stand_in_folder} DESTINATION lib/lockstep COMPONENT lockstep-train)
 endfunction()
 
 # Programs in bin/ or tests/ of the build, and in bin/ of an installation.

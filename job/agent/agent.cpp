@@ -96,8 +96,9 @@ Task<void> obey_signals(net::signal_set& signals, Node& node) {
     }
 }
 
-// Slurm's daemon of our step is our parent, or our keeper's. Without it nobody ends us with the job, Slurm may not
-// even notice, and the node may be given to others: the ranks are ended, and lockstepd hears why.
+// Slurm's daemon of our step is our parent, or our keeper's. Without it nobody ends us with the
+// job, Slurm may not even notice, and the node may be given to others: the ranks are ended, and
+// lockstepd hears why.
 Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>& code, Node& node,
                              bool kept) {
     const pid_t above = kept ? ::getppid() : ::getpid();

@@ -109,8 +109,8 @@ int keep_agent(int restarts, const std::function<int(bool again)>& agent) {
     for (const int number : {SIGCHLD, SIGTERM, SIGINT}) {
         ::sigaddset(&signals, number);
     }
-    // Waited for, so that none is missed between two looks. SIGURG, which Slurm sends to all, is the
-    // agent's own affair, and nobody else's by default.
+    // Waited for, so that none is missed between two looks. SIGURG, which Slurm sends to all, is
+    // the agent's own affair, and nobody else's by default.
     ::sigprocmask(SIG_BLOCK, &signals, &before);
     for (int started = 0;; ++started) {
         const pid_t child = ::fork();

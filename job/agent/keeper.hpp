@@ -1,6 +1,7 @@
-// `lockstep-agent run --restarts N`: the process that stands above an agent and starts it again when
-// a signal has ended it (a crash, the kernel for lack of memory, somebody's kill -9). What the agent
-// leaves behind, ranks and what they started, is ended first: no two generations live on a node.
+// `lockstep-agent run --restarts N`: the process that stands above an agent and starts it again
+// when a signal has ended it (a crash, the kernel for lack of memory, somebody's kill -9). What the
+// agent leaves behind, ranks and what they started, is ended first: no two generations live on a
+// node.
 //
 //   batch script or lockstepd ── keeper ── agent ── ranks
 //
@@ -19,8 +20,8 @@ pid_t parent_process(pid_t pid);
 
 // Runs `agent` in a child, which returns from here with its result; `again`: it is not the first.
 // In the keeper itself: returns the exit code of the last one, 128 + signal if a signal ended it.
-// Main thread, once, before there is any other thread. Takes the process's signals meanwhile: passes
-// on SIGTERM and SIGINT.
+// Main thread, once, before there is any other thread. Takes the process's signals meanwhile:
+// passes on SIGTERM and SIGINT.
 int keep_agent(int restarts, const std::function<int(bool again)>& agent);
 
 }  // namespace lockstep

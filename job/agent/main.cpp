@@ -1,6 +1,7 @@
 // lockstep-agent: one per node of an attempt (`run`), and the shell's way to the agent of a rank
 // (`report`, `kv`). `exec` is what the agent starts its ranks through.
 #include "job/agent/agent.hpp"
+#include "job/agent/manual.hpp"
 #include "job/agent/rank_commands.hpp"
 #include "job/agent/spawn.hpp"
 #include "job/agent/task_shim.hpp"
@@ -9,10 +10,12 @@
 #include "job/base/start_limits.hpp"
 #include "job/base/text.hpp"
 #include "job/base/version.hpp"
+#include "job/cli/manual.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdlib>
+#include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,9 +84,9 @@ void declare_report(CLI::App& app, Arguments& arguments) {
 }
 
 constexpr const char* kKeyHelp =
-    "Exit codes: 0 done; 1 refused: no such key, another value stands, too large; 2 wrong use;\n"
-    "3 timed out; 4 no agent (LOCKSTEP_SOCKET). A VALUE of - is read from stdin; words that begin\n"
-    "with - go after --. A value has at most 1 MiB.";
+    "Exit codes: 0 done; 1 refused: no such key, another value stands, too large;\n"
+    "2 wrong use; 3 timed out; 4 no agent (LOCKSTEP_SOCKET). A VALUE of - is read\n"
+    "from stdin; words that begin with - go after --. A value has at most 1 MiB.";
 
 void declare_kv(CLI::App& app, Arguments& arguments) {
     auto* kv = app.add_subcommand("kv", "Keys shared by the ranks of this generation");
@@ -136,11 +139,18 @@ int run_main(int argc, char** argv) {
     declare_task(app, arguments);
     declare_report(app, arguments);
     declare_kv(app, arguments);
+    app.add_subcommand("manual", "Print lockstep-agent(1)")
+        ->group("");  // for the build; not listed
+    cli::dress_help(app, cli::terminal_columns());
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         const int code = app.exit(error);
         return code == 0 ? 0 : kWrongUse;
+    }
+    if (app.got_subcommand("manual")) {
+        std::cout << agent_manual(app);
+        return 0;
     }
     if (app.got_subcommand("task")) {
         return run_task(arguments.agent.attempt_directory);

@@ -125,8 +125,12 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
             return;
         }
         spec_ = std::move(*spec);
+        take_secrets(*welcome_);
         begin_setup();
     }
+    // What is not needed any more need not be here.
+    welcome_->secret_names.clear();
+    welcome_->secret_values.clear();
     log::info("connected", {{"job", welcome.job_id},
                             {"attempt", welcome.attempt},
                             {"node_rank", config_.node_rank},
@@ -408,6 +412,7 @@ void Node::on(const wire::Fenced& fenced) {
 }
 
 void Node::fault(std::int32_t rank, std::string_view cause, std::string message) {
+    message = masked(std::move(message));
     log::error("fault", {{"rank", rank}, {"class", cause}, {"message", message}});
     wire::Fault fault;
     fault.generation = world_ ? world_->generation : 0;

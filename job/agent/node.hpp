@@ -20,6 +20,7 @@
 #include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
+#include "job/agent/secret_mask.hpp"
 #include "job/agent/socket_directory.hpp"
 #include "job/agent/task_gate.hpp"
 #include "job/agent/tcp_store.hpp"
@@ -139,6 +140,10 @@ class Node {
 
     void prepare(const wire::World& world);
     // node_setup.cpp: what the ranks' environment begins with
+    void take_secrets(wire::Welcome& welcome);
+    void add_secrets(std::map<std::string, std::string>& environment) const;
+    std::string masked(std::string text) const;
+    void mask_end(wire::Exited& exited) const;
     void begin_setup();
     Task<void> run_setup();
     void end_setup();
@@ -246,6 +251,9 @@ class Node {
     std::string address_;  // this node's, as the daemon sees it
     std::optional<wire::Welcome> welcome_;
     std::optional<JobSpec> spec_;
+    // Of the first WELCOME: all ranks that this agent starts have the same.
+    std::map<std::string, std::string> secrets_;
+    std::shared_ptr<const SecretMask> mask_;  // null: there is nothing to hide
     std::optional<wire::World> world_;
     bool join_wanted_ = false;               // ABORT came while ranks ran
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end

@@ -39,6 +39,7 @@ void NodeChildren::open_log(Child& child) {
                   {{"rank", rank}, {"why", log.error().message}});
         return;
     }
+    log->mask(setup_->mask);
     if (setup_->generation > 1 && log->size() > 0) {
         log->append("[lockstep: generation " + std::to_string(setup_->generation) + " starts]\n");
     }

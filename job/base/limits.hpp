@@ -57,8 +57,8 @@ inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
 // --- what a job may ask ----------------------------------------------------------------------
 inline constexpr std::int32_t kNodes = 16'384;
 inline constexpr std::int32_t kSpares = 1024;
-inline constexpr std::int32_t kRestarts = 1000;       // each is a handful of events
-inline constexpr std::int32_t kAttempts = 100;        // each is an allocation
+inline constexpr std::int32_t kRestarts = 1000;  // each is a handful of events
+inline constexpr std::int32_t kAttempts = 100;   // each is an allocation
 inline constexpr std::int32_t kGrowAfterSeconds = 86'400;
 inline constexpr std::int32_t kHangSeconds = 86'400;  // a day without a step
 inline constexpr std::int32_t kRanks = 131'072;
@@ -69,6 +69,7 @@ inline constexpr std::int32_t kEndpoints = 4096;
 inline constexpr std::size_t kRoles = 16;
 inline constexpr std::int32_t kCpusPerRank = 4096;
 inline constexpr std::int32_t kGpusPerNode = 64;
+inline constexpr std::int32_t kRanksPerGpu = 64;
 inline constexpr std::int64_t kMemoryMbPerNode = 64'000'000;  // 64 TB
 inline constexpr std::size_t kArguments = 4096;
 inline constexpr std::size_t kArgumentBytes = 128U << 10U;  // MAX_ARG_STRLEN of Linux
@@ -84,6 +85,14 @@ inline constexpr std::size_t kLabels = 32;
 inline constexpr std::size_t kNotifyTargets = 16;  // people and chat rooms, not all of a company
 // A webhook's URL with its secret has less than 300; receivers take 2,000 and more.
 inline constexpr std::size_t kNotifyTargetBytes = 2048;
+// Secrets: their names become files, their values variables, which Linux bounds by 128 KiB each and
+// 2 MiB in all. A service account's key has 2.4 KiB, a kubeconfig 10.
+inline constexpr std::size_t kSecretNameBytes = 128;
+inline constexpr std::size_t kSecretBytes = 32U << 10U;
+inline constexpr std::size_t kSecretsOfJob = 32;
+inline constexpr std::size_t kSecretsOfUser = 100;
+inline constexpr std::size_t kSecretBytesOfUser = 256U << 10U;
+inline constexpr std::size_t kSecretBytesOfAll = 64U << 20U;  // lockstepd has them in memory
 inline constexpr std::size_t kSweepParameters = 16;
 inline constexpr std::size_t kSweepPoints = 1000;       // jobs of one sweep
 inline constexpr std::size_t kSweepBytes = 64U << 20U;  // document × jobs

@@ -13,29 +13,40 @@ constexpr const char* kRunExamples =
     "Everything behind -- is the command, as it works in this shell.\n"
     "\n"
     "Examples:\n"
-    "  lockstep run -- python train.py                    one rank, here or on the cluster\n"
-    "  lockstep run -N 4 -- python train.py --lr 0.1      4 nodes, one rank each\n"
+    "  lockstep run -- python train.py\n"
+    "      one rank, here or on the cluster\n"
+    "  lockstep run -N 4 -- python train.py --lr 0.1\n"
+    "      4 nodes, one rank each\n"
     "  lockstep run -N 2 -G 8 -p gpu -t 4:00:00 -- python train.py\n"
-    "                                                     2 nodes, 8 GPUs and 8 ranks on each\n"
-    "  lockstep run -N 2 -n 4 -- torchrun train.py        torchrun starts the 4 of each node\n"
+    "      2 nodes, 8 GPUs and 8 ranks on each\n"
+    "  lockstep run -N 2 -n 4 -- torchrun train.py\n"
+    "      torchrun starts the 4 of each node\n"
     "  lockstep run --setup \"module load cuda/12\" -G 1 -- python train.py\n"
-    "  lockstep run --snapshot --detach -- python train.py    edit on while it waits and runs\n"
-    "  lockstep run -o job.json --dry-run -- python train.py  keep it as a specification\n"
+    "  lockstep run --snapshot --detach -- python train.py\n"
+    "      edit on while it waits and runs\n"
+    "  lockstep run --sweep lr=0.1,0.01 --sweep seed=1..3 -- \\\n"
+    "      python train.py {lr} {seed}\n"
+    "      6 jobs; the best of them at the end\n"
+    "  lockstep run -o job.json --dry-run -- python train.py\n"
+    "      keep it as a specification\n"
     "\n"
-    "What the ranks get: this directory; this shell's environment with its virtual or\n"
-    "conda environment (not the terminal's, the session's or Slurm's variables); and what\n"
-    "torch.distributed's env:// wants: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.\n"
-    "init_process_group() needs no argument but the backend.\n"
+    "What the ranks get: this directory; this shell's environment with its virtual\n"
+    "or conda environment (not the terminal's, the session's or Slurm's variables);\n"
+    "and what torch.distributed's env:// wants: RANK, WORLD_SIZE, LOCAL_RANK,\n"
+    "MASTER_ADDR, MASTER_PORT. init_process_group() needs no argument but the\n"
+    "backend.\n"
     "\n"
-    "Instead of torchrun --nnodes 4 --nproc-per-node 8 train.py: run -N 4 -n 8 -- python train.py\n"
-    "Instead of sbatch -N4 -p gpu -t 1:00:00 with srun in it:    run -N 4 -p gpu -t 1:00:00 -- …\n"
+    "Instead of torchrun --nnodes 4 --nproc-per-node 8 train.py:\n"
+    "  lockstep run -N 4 -n 8 -- python train.py\n"
+    "Instead of sbatch -N4 -p gpu -t 1:00:00 with srun in it:\n"
+    "  lockstep run -N 4 -p gpu -t 1:00:00 -- …\n"
     "\n"
-    "On a terminal it follows the job; Ctrl-C leaves the job running, a second Ctrl-C within 2\n"
-    "seconds cancels it. In a pipe it prints the id and ends: --wait or --follow stay.\n"
-    "Exit status: 0 the job succeeded (or is on its way), 1 failed, 7 cancelled, 2 wrong use,\n"
-    "4 no lockstepd, 130 interrupted. Where no lockstepd runs, one is started for you and says "
-    "so;\n"
-    "on a machine where Slurm is set up it uses Slurm. LOCKSTEP_SCHEDULER=local keeps it here.";
+    "On a terminal it follows the job; Ctrl-C leaves the job running, a second\n"
+    "Ctrl-C within 2 seconds cancels it. In a pipe it prints the id and ends: --wait\n"
+    "or --follow stay. Exit status: 0 the job succeeded (or is on its way), 1 failed,\n"
+    "7 cancelled, 2 wrong use, 4 no lockstepd, 130 interrupted. Where no lockstepd\n"
+    "runs, one is started for you and says so; on a machine where Slurm is set up it\n"
+    "uses Slurm. LOCKSTEP_SCHEDULER=local keeps it here.";
 
 CLI::Option* add_number(CLI::App* run, const std::string& names, std::int64_t& target,
                         std::int64_t least, std::int64_t most, const std::string& help) {
@@ -57,6 +68,9 @@ void declare_where(CLI::App* run, RunOptions& options) {
         ->group(kGroup);
     add_number(run, "-G,--gpus-per-node", options.gpus_per_node, 0, 64,
                "GPUs on each node (default: 0)")
+        ->group(kGroup);
+    add_number(run, "--ranks-per-gpu", options.ranks_per_gpu, 1, 64,
+               "Ranks that share a GPU, to try out a script (default: 1; needs NCCL 2.30)")
         ->group(kGroup);
     add_number(run, "-c,--cpus-per-rank", options.cpus_per_rank, 1, 4096,
                "Cores for each rank (default: 1)")
@@ -109,6 +123,29 @@ void declare_what(CLI::App* run, RunOptions& options) {
     add_number(run, "--max-restarts", options.max_restarts, 0, 1000,
                "Start the ranks anew after a failure, so often (default: 0)")
         ->group(kGroup);
+    CLI::Option* sweep =
+        run->add_option(
+               "--sweep", options.sweep,
+               "A job for each value, which takes the place of {NAME} in the command, --env, "
+               "--name and --setup: lr=0.1,0.01 or seed=1..5. Given again: each "
+               "combination. NAME may be a field, as resources.nodes")
+            ->type_name("NAME=VALUES")
+            ->expected(1)
+            ->allow_extra_args(false)
+            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+            ->group(kGroup);
+    add_number(run, "--max-parallel", options.max_parallel, 1, 1000,
+               "So many jobs of the sweep at once (default: all)")
+        ->needs(sweep)
+        ->group(kGroup);
+    run->add_option("--secret", options.secrets,
+                    "A secret that the ranks get as a variable (lockstep secret set NAME). May be "
+                    "given again")
+        ->type_name("NAME")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group(kGroup);
     run->add_option("--notify", options.notify,
                     "Who is told when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "
                     "webhook:URL. May be given again")
@@ -132,7 +169,7 @@ void declare_how(CLI::App* run, Options& options) {
     CLI::Option* detach =
         run->add_flag("-d,--detach", options.run.detach, "Print the job's id and end");
     wait->excludes(follow);
-    logs->excludes(follow)->excludes(wait);
+    logs->excludes(follow)->excludes(wait)->excludes(run->get_option("--sweep"));
     detach->excludes(follow)->excludes(wait)->excludes(logs);
     for (CLI::Option* option : {follow, wait, logs, detach}) {
         option->group(kGroup);

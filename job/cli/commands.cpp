@@ -9,10 +9,12 @@
 #include "job/cli/spec_file.hpp"
 #include "job/cli/spec_views.hpp"
 #include "job/cli/story.hpp"
+#include "job/cli/sweeps.hpp"
 #include "job/cli/views.hpp"
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 namespace lockstep::cli {
@@ -30,21 +32,6 @@ Result<std::string> sweep_of(Context& context, const std::string& text) {
     }
     const std::string sweep = text_at(at(*job, "sweep"), "id");
     return sweep.empty() ? *id : sweep;
-}
-
-// The jobs of a sweep with what each has reached: one question a job.
-std::vector<SweepRow> sweep_rows(Context& context, const std::vector<Json>& jobs) {
-    std::vector<SweepRow> rows;
-    for (const Json& job : jobs) {
-        SweepRow row{job, {}};
-        const auto series = context.client.get_json("/v1/jobs/" + text_at(job, "id") +
-                                                    "/series?metric=loss&ranks=0&points=2");
-        if (series) {
-            row.loss = reached(*series);
-        }
-        rows.push_back(std::move(row));
-    }
-    return rows;
 }
 
 Exit jobs(Context& context) {
@@ -68,9 +55,15 @@ Exit jobs(Context& context) {
     }
     std::vector<Json> found;
     std::string cursor;
+    // Which of a sweep are the best is known of all of them only, and all are listed if no less is
+    // asked for.
+    const bool all = options.all || !sweep.empty();
+    const auto lines = options.all || (!sweep.empty() && options.limit == kListed)
+                           ? std::numeric_limits<std::int32_t>::max()
+                           : options.limit;
     do {
         const std::int64_t left =
-            options.all ? 500 : std::min<std::int64_t>(500, options.limit - std::ssize(found));
+            all ? 500 : std::min<std::int64_t>(500, options.limit - std::ssize(found));
         const auto page =
             context.client.get_json("/v1/jobs?limit=" + std::to_string(left) + query +
                                     (cursor.empty() ? "" : "&cursor=" + query_encode(cursor)));
@@ -80,7 +73,12 @@ Exit jobs(Context& context) {
         const Json& items = items_at(*page, "items");
         found.insert(found.end(), items.begin(), items.end());
         cursor = text_at(*page, "next_cursor");
-    } while (!cursor.empty() && (options.all || std::ssize(found) < options.limit));
+    } while (!cursor.empty() && (all || std::ssize(found) < options.limit));
+    if (!sweep.empty() && !options.json && !options.quiet && !found.empty()) {
+        print_sweep(context, found, static_cast<std::size_t>(lines));
+        return Exit::ok;
+    }
+    found.resize(std::min(found.size(), static_cast<std::size_t>(lines)));
     if (options.json) {
         Json answer = Json::object();
         answer["items"] = found;
@@ -92,8 +90,6 @@ Exit jobs(Context& context) {
     } else if (found.empty()) {
         context.err << "no jobs"
                     << (query.empty() ? " yet: lockstep submit FILE\n" : " like that\n");
-    } else if (!sweep.empty()) {
-        print(context, sweep_table(context.terminal, sweep_rows(context, found)));
     } else {
         print(context, jobs_table(context.terminal, found, context.clock.wall(),
                                   query.empty() && context.terminal.interactive));
@@ -111,10 +107,8 @@ std::vector<FinalValue> final_values(Context& context, const std::string& id) {
         return values;  // no rank has started, or a daemon that does not know
     }
     for (const std::string& metric : metrics_of_interest(*known)) {
-        const auto series = context.client.get_json(
-            base + "/series?metric=" + query_encode(metric) + "&ranks=0&points=2");
-        if (series) {
-            values.push_back({metric, reached(*series)});
+        if (auto found = read_reached(context, id, metric)) {
+            values.push_back({metric, *std::move(found)});
         }
     }
     return values;
@@ -513,8 +507,8 @@ Exit run_verb(Context& context, const std::string& verb) {
         {"jobs", jobs},       {"nodes", nodes},
         {"cluster", cluster}, {"token", token},
         {"whoami", whoami},   {"slurm-token", slurm_token},
-        {"open", open_page},  {"rm", remove_jobs},
-        {"du", disk_use}};
+        {"secret", secret},   {"open", open_page},
+        {"rm", remove_jobs},  {"du", disk_use}};
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

@@ -31,8 +31,8 @@ void tell(const std::string& text) {
 
 }  // namespace
 
-Interrupts::Interrupts(std::function<bool(const std::string& id)> cancel)
-    : cancel_(std::move(cancel)) {
+Interrupts::Interrupts(std::function<bool(const std::string& id)> cancel, std::string cancel_verb)
+    : cancel_(std::move(cancel)), cancel_verb_(std::move(cancel_verb)) {
     sigset_t set = interrupts();
     ::sigaddset(&set, kEndOfWait);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -82,7 +82,7 @@ void Interrupts::on_interrupt(int number) {
     }
     tell("\ninterrupted; the job goes on: lockstep follow " + id + "\n");
     if (number == SIGINT) {
-        tell("to end it: Ctrl-C again now, or lockstep cancel " + id + "\n");
+        tell("to end it: Ctrl-C again now, or " + cancel_verb_ + " " + id + "\n");
         const sigset_t set = interrupts();
         const timespec patience{kSecondThought.count(), 0};
         if (::sigtimedwait(&set, nullptr, &patience) == SIGINT && cancel_(id)) {

@@ -16,7 +16,9 @@ class Interrupts {
     // `cancel`: ends the job; false, with the reason printed, when that could not be asked for.
     // Called from the other thread, as the last thing that this program does. Blocks SIGINT and
     // SIGTERM for the calling thread and those it starts.
-    explicit Interrupts(std::function<bool(const std::string& id)> cancel);
+    // `cancel_verb`: what does the same by hand, to be followed by the id.
+    explicit Interrupts(std::function<bool(const std::string& id)> cancel,
+                        std::string cancel_verb = "lockstep cancel");
     Interrupts(const Interrupts&) = delete;
     Interrupts& operator=(const Interrupts&) = delete;
     ~Interrupts();
@@ -31,6 +33,7 @@ class Interrupts {
     void on_interrupt(int number);
 
     std::function<bool(const std::string& id)> cancel_;
+    const std::string cancel_verb_;
     std::timed_mutex turn_;  // held while something is being printed
     std::mutex guard_;       // of id_
     std::string id_;

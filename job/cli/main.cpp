@@ -5,6 +5,7 @@
 #include "job/cli/commands.hpp"
 #include "job/cli/daemon_start.hpp"
 #include "job/cli/explain.hpp"
+#include "job/cli/fields.hpp"
 #include "job/cli/interrupt.hpp"
 #include "job/cli/login.hpp"
 #include "job/cli/manual.hpp"
@@ -73,15 +74,26 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error,
     return static_cast<int>(Exit::usage);
 }
 
-// Ends the job from the thread of the interrupts.
-bool cancel_now(const Access& access, const std::string& id) {
+// Ends the job, or all of the sweep that it is of, from the thread of the interrupts.
+Result<Json> cancelled(const Access& access, const std::string& id, bool whole_sweep) {
     const auto client = Client::connect(access);
-    const auto job = client ? client->post_json("/v1/jobs/" + id + "/cancel", "")
-                            : Result<Json>{tl::unexpected(client.error())};
-    if (!job) {
-        std::cerr << "error: " << one_line(job.error().message) << "\n";
+    if (!client) {
+        return fail(client.error());
     }
-    return job.has_value();
+    if (!whole_sweep) {
+        return client->post_json("/v1/jobs/" + id + "/cancel", "");
+    }
+    const auto job = client->get_json("/v1/jobs/" + id);
+    return job ? client->post_json("/v1/sweeps/" + text_at(at(*job, "sweep"), "id") + "/cancel", "")
+               : job;
+}
+
+bool cancel_now(const Access& access, const std::string& id, bool whole_sweep) {
+    const auto answer = cancelled(access, id, whole_sweep);
+    if (!answer) {
+        std::cerr << "error: " << one_line(answer.error().message) << "\n";
+    }
+    return answer.has_value();
 }
 
 Exit without_daemon(const CLI::App& app, const Options& options, const std::string& verb) {
@@ -142,7 +154,10 @@ Exit with_daemon(const Options& options, const std::string& verb) {
         std::cerr,
         set_farewell};
     if (verb == "run") {
-        Interrupts interrupts{[&access](const std::string& id) { return cancel_now(*access, id); }};
+        const bool sweep = !options.run.sweep.empty();
+        Interrupts interrupts{
+            [&access, sweep](const std::string& id) { return cancel_now(*access, id, sweep); },
+            sweep ? "lockstep cancel --sweep" : "lockstep cancel"};
         context.watching = [&interrupts](const std::string& id) { interrupts.watching(id); };
         context.sleep = [&interrupts, sleep = context.sleep](std::chrono::milliseconds time) {
             interrupts.while_idle([&sleep, time] { sleep(time); });

@@ -113,20 +113,28 @@ std::string upper(std::string text) {
     return text;
 }
 
-std::string verb_entry(const CLI::App& verb) {
+// The verb, and below it the verbs that it has: "kv", "kv set".
+std::string verb_entry(const CLI::App& verb, const std::string& before) {
+    const std::string name = before + verb.get_name();
     const std::vector<Declared> options = declared_options(verb);
-    std::string usage = bold(verb.get_name());
+    const std::vector<const CLI::App*> verbs = declared_verbs(verb);
+    std::string usage = bold(name);
     for (const Declared& option : options) {
         usage += " " + synopsis_of(option);
     }
-    return ".SS " + roff(verb.get_name()) + "\n" + usage + "\n.PP\n" +
-           roff(verb.get_description()) + ".\n" + option_entries(options);
+    usage += verbs.empty() ? "" : " " + italic("command") + " [" + italic("argument") + " ...]";
+    std::string out = ".SS " + roff(name) + "\n" + usage + "\n.PP\n" +
+                      roff(verb.get_description()) + ".\n" + option_entries(options);
+    for (const CLI::App* one : verbs) {
+        out += verb_entry(*one, name + " ");
+    }
+    return out;
 }
 
 std::string commands_section(const CLI::App& app) {
     std::string out;
     for (const CLI::App* verb : declared_verbs(app)) {
-        out += verb_entry(*verb);
+        out += verb_entry(*verb, "");
     }
     return out.empty() ? "" : ".SH COMMANDS\n" + out;
 }
@@ -139,6 +147,20 @@ std::string man_words(std::string_view text) {
 
 std::string man_text(std::string_view text) {
     return filled(text) + "\n";
+}
+
+std::string value_name(const CLI::Option& option) {
+    std::string name = option.get_type_name();
+    const std::size_t words = name.find(":{");
+    if (words != std::string::npos && name.back() == '}') {
+        name = name.substr(words + 2, name.size() - words - 3);
+        std::replace(name.begin(), name.end(), ',', '|');
+        return name;
+    }
+    for (const char* check : {":INT in [", ":UINT in [", ":FLOAT in [", ":NONNEGATIVE", ":DIR"}) {
+        name = name.substr(0, name.find(check));
+    }
+    return name == "INT" || name == "UINT" || name == "FLOAT" ? "N" : name;
 }
 
 std::vector<Declared> declared_options(const CLI::App& app) {
@@ -160,7 +182,7 @@ std::vector<Declared> declared_options(const CLI::App& app) {
                 one.names.push_back("--" + name);
             }
         }
-        one.value = option->get_items_expected_max() == 0 ? "" : option->get_type_name();
+        one.value = option->get_items_expected_max() == 0 ? "" : value_name(*option);
         one.help = option->get_description();
         one.environment = option->get_envname();
         one.fallback = option->get_default_str();

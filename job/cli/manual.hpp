@@ -1,10 +1,11 @@
-// Man pages and shell completions made from a program's CLI11 declarations, so that they cannot
-// disagree with what it accepts. A library of its own (lockstep_manual): every program may use it.
-// Pure; any thread.
+// Man pages, shell completions and --help made from a program's CLI11 declarations, so that they
+// cannot disagree with what it accepts. A library of its own (lockstep_manual): every program may
+// use it. Pure but for terminal_columns(); any thread.
 #pragma once
 
 #include <CLI/App.hpp>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,7 +52,25 @@ struct Declared {
     bool positional = false;
     bool required = false;
 };
+// What stands for an option's value: its type name without what CLI11 adds of the checks; the words
+// where only some are taken: a|b.
+std::string value_name(const CLI::Option& option);
 std::vector<Declared> declared_options(const CLI::App& app);
 std::vector<const CLI::App*> declared_verbs(const CLI::App& app);
+
+// --help as people read it.
+inline constexpr std::size_t kPipeColumns = 80;
+
+// Columns of the terminal that stdout is, between 60 and 120; kPipeColumns where it is none.
+std::size_t terminal_columns();
+
+// Lines of at most `columns` characters, broken at blanks and behind the | of alternatives; a
+// longer word stands alone. Newlines of the text stay.
+std::vector<std::string> wrapped(std::string_view text, std::size_t columns);
+
+// Names and value of an option in a column of their own, beside it what it is for, its default and
+// its variable: "(default: 127.0.0.1:8470) [LOCKSTEP_LISTEN]". Verbs by their groups, in the order
+// of the declarations. For the app and the verbs that it has now; a footer is left as it is.
+void dress_help(CLI::App& app, std::size_t columns);
 
 }  // namespace lockstep::cli

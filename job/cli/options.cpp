@@ -5,43 +5,32 @@
 #include "job/cli/access.hpp"
 #include "job/cli/arguments.hpp"
 
-#include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
-
-#include <memory>
 
 namespace lockstep::cli {
 namespace {
 
-// Help as people read it: the type of a value, no REQUIRED or Env in between (the man page has
-// them), descriptions wrapped so that 80 columns are enough.
-class HelpFormatter final : public CLI::Formatter {
-  public:
-    HelpFormatter() { column_width(kNames); }
-    std::string make_option_opts(const CLI::Option* option) const override {
-        const bool value = option->get_items_expected_max() != 0 && !option->get_positional();
-        return value ? " " + option->get_type_name() : "";
-    }
-    std::string make_option_desc(const CLI::Option* option) const override {
-        std::string text = option->get_description();
-        if (!option->get_default_str().empty()) {
-            text += " (default: " + option->get_default_str() + ")";
-        }
-        for (std::size_t line = 0; line + kText < text.size();) {
-            const std::size_t end = text.rfind(' ', line + kText);
-            if (end == std::string::npos || end <= line) {
-                break;
-            }
-            text[end] = '\n';
-            line = end + 1;
-        }
-        return text;
-    }
-
-  private:
-    static constexpr std::size_t kNames = 28;
-    static constexpr std::size_t kText = 80 - kNames - 1;
+// Of the verbs in --help, in the order in which they are shown.
+struct VerbGroup {
+    const char* name;
+    std::vector<const char*> verbs;
 };
+
+void group_verbs(CLI::App& app) {
+    const std::vector<VerbGroup> groups{
+        {"Start", {"run", "submit", "render", "script", "explain"}},
+        {"Watch",
+         {"jobs", "show", "follow", "ranks", "top", "logs", "evidence", "events", "series",
+          "export", "spec", "open"}},
+        {"Act", {"cancel", "restart", "checkpoint", "rm", "du"}},
+        {"Cluster", {"nodes", "cluster"}},
+        {"Access", {"login", "whoami", "token", "slurm-token", "completion"}}};
+    for (const VerbGroup& group : groups) {
+        for (const char* name : group.verbs) {
+            app.get_subcommand(name)->group(group.name);
+        }
+    }
+}
 
 void declare_access(CLI::App& app, Options& options) {
     app.add_option("--url", options.url,
@@ -343,8 +332,8 @@ void declare_identity(CLI::App& app, Options& options) {
         ->check(CLI::IsMember({"user", "viewer", "admin"}).description(""))
         ->type_name("user|viewer|admin");
     token->add_option("--scope", options.scopes, "create: only this; may be given again")
-        ->check(CLI::IsMember({"metrics", "read", "write", "admin"}).description(""))
-        ->type_name("metrics|read|write|admin")
+        ->check(CLI::IsMember({"metrics", "read", "write", "secrets", "admin"}).description(""))
+        ->type_name("metrics|read|write|secrets|admin")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     token
@@ -352,6 +341,19 @@ void declare_identity(CLI::App& app, Options& options) {
                      "create: when it ends, as in 30m, 12h, 30d (default: 30d)")
         ->type_name("TIME");
     token->add_flag("-a,--all", options.all, "list: with those that have ended");
+    CLI::App* secret = verb(app, "secret",
+                            "Set, list or remove what your jobs get as variables and nobody reads "
+                            "again; the value comes from standard input or a prompt");
+    secret->add_option("ACTION", options.secret_action, "What to do")
+        ->required()
+        ->check(CLI::IsMember({"set", "list", "rm"}).description(""))
+        ->type_name("set|list|rm");
+    secret->add_option("NAME", options.secret, "set, rm: the variable")->type_name("NAME");
+    CLI::Option* const file =
+        secret->add_option("--from-file", options.secret_file, "set: the value is this file, whole")
+            ->type_name("FILE");
+    secret->add_flag("--from-env", options.secret_from_env, "set: the value is your own variable")
+        ->excludes(file);
     CLI::App* slurm = verb(app, "slurm-token",
                            "Hand over your Slurm token, read from standard input, as in: scontrol "
                            "token lifespan=86400 | lockstep slurm-token");
@@ -389,7 +391,6 @@ void declare(CLI::App& app, Options& options) {
     app.set_version_flag("--version", "lockstep " + std::string(kVersion));
     app.set_help_flag("-h,--help", "Print this help");
     app.require_subcommand(1);
-    app.formatter(std::make_shared<HelpFormatter>());
     declare_access(app, options);
     declare_run(app, options);
     declare_submit(app, options);
@@ -418,6 +419,8 @@ void declare(CLI::App& app, Options& options) {
     verb(app, "manual", "Print a man page")
         ->group("")  // for the build; not listed
         ->add_option("PAGE", options.page, "job: lockstep-job(5)");
+    group_verbs(app);
+    dress_help(app, terminal_columns());
 }
 
 ManualText manual_text() {
@@ -474,6 +477,8 @@ ManualText manual_text() {
                   {"130", "Interrupted; the job goes on."}};
     text.examples = {{"lockstep run -N 2 -n 4 -t 1:00:00 -- python train.py --lr 0.1",
                       "Train on 2 nodes with 4 ranks each, as the script runs here."},
+                     {"lockstep run --sweep lr=0.1,0.01 -- python train.py --lr {lr}",
+                      "A job for each value, then what each has reached."},
                      {"lockstep submit train.json --follow", "Submit a job and watch it."},
                      {"lockstep login https://10.0.0.1:8470", "Use the daemon of that machine."},
                      {"lockstep top ls-01JCXW", "Watch its ranks, the slowest first."},
@@ -486,7 +491,7 @@ ManualText manual_text() {
                      {"lockstep jobs --state running --json", "What runs, for a program."},
                      {"lockstep rm --older-than 30d --dry-run",
                       "Which of your jobs would go, and how much they take."}};
-    text.see_also = {"lockstep-job(5)", "lockstepd(8)"};
+    text.see_also = {"lockstep-job(5)", "lockstep-agent(1)", "lockstep-train(1)", "lockstepd(8)"};
     return text;
 }
 

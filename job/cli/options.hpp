@@ -33,6 +33,7 @@ struct RunOptions {
     std::int64_t nodes = 0;
     std::int64_t ranks_per_node = 0;
     std::int64_t gpus_per_node = 0;
+    std::int64_t ranks_per_gpu = 0;  // 0: one
     std::int64_t cpus_per_rank = 0;
     std::int64_t max_restarts = 0;
     std::string partition;
@@ -46,7 +47,10 @@ struct RunOptions {
     std::string launch;
     std::string output;                    // file for the specification
     std::vector<std::string> environment;  // NAME=VALUE, or NAME
+    std::vector<std::string> secrets;      // names
     std::vector<std::string> notify;       // targets, as in the specification
+    std::vector<std::string> sweep;        // NAME=VALUE,VALUE
+    std::int64_t max_parallel = 0;         // jobs of the sweep at once; 0 = all
     std::vector<std::string> command;
     bool bare = false;  // without the caller's environment
     bool snapshot = false;
@@ -54,6 +58,9 @@ struct RunOptions {
     bool logs = false;
     bool dry_run = false;
 };
+
+// Jobs that `jobs` lists if nothing else is asked for.
+inline constexpr std::int64_t kListed = 20;
 
 struct Options {
     RunOptions run;
@@ -72,7 +79,7 @@ struct Options {
     std::string name;
     std::string label;
     std::string sweep;
-    std::int64_t limit = 20;
+    std::int64_t limit = kListed;
     // one job
     std::string id;
     std::vector<std::string> ids;  // rm, du
@@ -104,7 +111,12 @@ struct Options {
     std::vector<std::string> metrics;
     // token; the user is `user`
     std::string token_action;
-    std::string token;    // name or id
+    std::string token;  // name or id
+    // secret
+    std::string secret_action;
+    std::string secret;       // its name
+    std::string secret_file;  // with the value
+    bool secret_from_env = false;
     bool forget = false;  // slurm-token
     std::string role;
     std::vector<std::string> scopes;

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace lockstep::cli {
 namespace {
@@ -16,6 +18,43 @@ constexpr std::size_t kMeasuresShown = 8;
 
 std::string optional_loss(const std::optional<double>& value) {
     return value ? format_value(*value) : "-";
+}
+
+std::string last_text(const Reached& reached) {
+    return reached.nonfinite.empty() ? optional_loss(reached.last) : reached.nonfinite;
+}
+
+// What the newest of the values is that the daemon has kept; it keeps the first ones only.
+std::string nonfinite_word(const Json& rank) {
+    const Json& kept = items_at(rank, "nonfinite");
+    const Json& newest = kept.empty() ? kept : kept.back();
+    const bool word = newest.is_array() && newest.size() >= 2 && newest[1].is_string();
+    const std::string text = word ? one_line(newest[1].get<std::string>()) : "nan";
+    return text == "nan" ? "NaN" : text;
+}
+
+// The x of the first value of the end of the line, which has nothing finite; none where a point
+// holds both, or the daemon has not kept the value.
+std::optional<double> nonfinite_since(const PlotLine& line, const Json& rank) {
+    double finite = -std::numeric_limits<double>::infinity();
+    bool mixed = false;
+    for (const PlotPoint& point : line.points) {
+        if (std::isfinite(point.last)) {
+            finite = point.x;
+            mixed = false;
+        } else {
+            mixed = mixed || std::isfinite(point.low);
+        }
+    }
+    std::optional<double> since;
+    for (const Json& value : items_at(rank, "nonfinite")) {
+        if (value.is_array() && !value.empty() && value[0].is_number() &&
+            value[0].get<double>() > finite) {
+            const auto x = value[0].get<double>();
+            since = std::min(x, since.value_or(x));
+        }
+    }
+    return mixed ? std::nullopt : since;
 }
 
 std::string parameter_text(const Json& job, const std::string& name) {
@@ -55,6 +94,12 @@ Reached reached(const Json& series) {
             out.highest = std::max(point.high, out.highest.value_or(point.high));
         }
     }
+    // A point's newest value is none where it is not finite.
+    if (!lines.front().points.empty() && !std::isfinite(lines.front().points.back().last)) {
+        const Json& rank = items_at(series, "series").front();
+        out.nonfinite = nonfinite_word(rank);
+        out.nonfinite_from = nonfinite_since(lines.front(), rank);
+    }
     return out;
 }
 
@@ -83,14 +128,22 @@ std::vector<std::string> results_view(const Terminal& terminal,
                                       const std::vector<FinalValue>& values) {
     std::vector<std::string> lines;
     for (const FinalValue& value : values) {
-        if (!value.reached.last) {
+        if (!value.reached.last && value.reached.nonfinite.empty()) {
             continue;
         }
         const bool falls =
             value.metric.find("loss") != std::string::npos || value.metric == "perplexity";
         const auto& best = falls ? value.reached.lowest : value.reached.highest;
-        std::string text = format_value(*value.reached.last);
-        if (best && *best != *value.reached.last) {
+        std::string text = last_text(value.reached);
+        const bool odd = !value.reached.nonfinite.empty();
+        if (value.reached.nonfinite_from) {
+            text += " since step " +
+                    std::to_string(static_cast<std::int64_t>(*value.reached.nonfinite_from));
+        }
+        if (odd) {
+            text = paint(terminal, Style::red, text);
+        }
+        if (best && (odd || best != value.reached.last)) {
             text += std::string(falls ? ", lowest " : ", highest ") + format_value(*best);
         }
         lines.push_back(
@@ -101,8 +154,10 @@ std::vector<std::string> results_view(const Terminal& terminal,
 }
 
 std::vector<std::string> sweep_table(const Terminal& terminal, std::vector<SweepRow> rows) {
+    // A loss that was low before it broke is no good one.
     const auto rank = [](const SweepRow& row) {
-        return row.loss.lowest.value_or(std::numeric_limits<double>::infinity());
+        return std::pair{!row.loss.nonfinite.empty(),
+                         row.loss.lowest.value_or(std::numeric_limits<double>::infinity())};
     };
     sort_stably(rows, [&rank](const SweepRow& a, const SweepRow& b) { return rank(a) < rank(b); });
     std::vector<std::string> paths;
@@ -132,7 +187,9 @@ std::vector<std::string> sweep_table(const Terminal& terminal, std::vector<Sweep
         const std::string state = text_at(row.job, "state");
         cells.push_back(paint(terminal, state_style(state), state));
         cells.push_back(integer_text(row.job, "step"));
-        cells.push_back(optional_loss(row.loss.last));
+        cells.push_back(row.loss.nonfinite.empty()
+                            ? last_text(row.loss)
+                            : paint(terminal, Style::red, last_text(row.loss)));
         cells.push_back(optional_loss(row.loss.lowest));
         table.row(std::move(cells));
     }

@@ -11,11 +11,15 @@
 
 namespace lockstep::cli {
 
-// Of one rank's series: its newest finite value and the lowest and highest one.
+// Of one rank's series: its newest finite value and the lowest and highest one; and whether
+// something that is not finite came after them all.
 struct Reached {
     std::optional<double> last;
     std::optional<double> lowest;
     std::optional<double> highest;
+    std::string nonfinite{};  // what is newest, "NaN", "inf" or "-inf"; "" = finite
+    std::optional<double>
+        nonfinite_from{};  // x since which nothing was finite, where that is known
 };
 
 // The first rank's line of GET …/series.
@@ -29,7 +33,8 @@ struct FinalValue {
 // Of the answer of GET …/metrics: loss, then whatever is a loss or an accuracy of its own; 8 at
 // most.
 std::vector<std::string> metrics_of_interest(const Json& metrics);
-// One line each: "loss  0.0971, lowest 0.0812". Nothing for what has no value.
+// One line each: "loss  0.0971, lowest 0.0812", "loss  NaN since step 40, lowest 0.25". Nothing for
+// what has no value.
 std::vector<std::string> results_view(const Terminal& terminal,
                                       const std::vector<FinalValue>& values);
 
@@ -38,8 +43,8 @@ struct SweepRow {
     Reached loss;
 };
 
-// The jobs of a sweep: what differs, last and lowest loss; the lowest first, those without a loss
-// at the end in their own order.
+// The jobs of a sweep: what differs, last and lowest loss; the lowest first, then those without
+// a loss in their own order, at the end those whose newest loss is not finite.
 std::vector<std::string> sweep_table(const Terminal& terminal, std::vector<SweepRow> rows);
 
 }  // namespace lockstep::cli

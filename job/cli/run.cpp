@@ -7,6 +7,7 @@
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/run_guess.hpp"
+#include "job/cli/run_sweep.hpp"
 #include "job/cli/snapshot.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/submit.hpp"
@@ -43,6 +44,19 @@ std::string fitting_name(const std::string& name) {
     }
     out.erase(0, out.find_first_not_of(".-_"));
     return out.substr(0, 64);
+}
+
+// The name that a sweep's parameters stand in, as mlp-{lr}.
+std::string without_placeholders(std::string name, const std::vector<std::string>& sweep) {
+    for (const std::string& one : sweep) {
+        const std::string inside = one.substr(0, one.find('='));
+        const std::string placeholder = "{" + inside + "}";
+        for (auto at = name.find(placeholder); at != std::string::npos;
+             at = name.find(placeholder)) {
+            name.replace(at, placeholder.size(), inside);
+        }
+    }
+    return name;
 }
 
 // The program that the command starts, as the caller's shell would find it; with a setup it may
@@ -100,6 +114,9 @@ void add_resources(Json& spec, const RunOptions& options, std::int64_t nodes, st
     if (options.gpus_per_node > 0) {
         resources["gpus_per_node"] = options.gpus_per_node;
     }
+    if (options.ranks_per_gpu > 0) {
+        resources["ranks_per_gpu"] = options.ranks_per_gpu;
+    }
     if (options.cpus_per_rank > 0) {
         resources["cpus_per_rank"] = options.cpus_per_rank;
     }
@@ -155,8 +172,7 @@ void tell(RunPlan& plan, const RunOptions& options, const Caller& caller, const 
 Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     if (options.command.empty() || options.command.front().empty()) {
         return fail(Errc::invalid,
-                    "no command: lockstep run [OPTION…] -- python train.py; lockstep run --help "
-                    "has examples");
+                    "no command: lockstep run [OPTION…] -- python train.py; see --help");
     }
     auto guess = guess_run(options.command, options.nodes, caller);
     if (!guess) {
@@ -173,12 +189,14 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
     std::int64_t ranks =
         options.ranks_per_node > 0 ? options.ranks_per_node : guess->ranks_per_node;
     if (ranks == 0) {  // one rank a GPU is what everybody means
-        ranks = std::max<std::int64_t>(options.gpus_per_node, 1);
+        ranks = std::max<std::int64_t>(
+            options.gpus_per_node * std::max<std::int64_t>(options.ranks_per_gpu, 1), 1);
     }
     Json& spec = plan.spec;
     spec = Json::object();
     const std::string name = options.name.empty() ? guess->name : options.name;
-    if (fitting_name(name) != name) {
+    const std::string plain = without_placeholders(name, options.sweep);
+    if (fitting_name(plain) != plain) {
         return fail(Errc::invalid, "--name " + one_line(name) +
                                        ": letters, digits, and . _ - within; for instance " +
                                        fitting_name(name));
@@ -207,8 +225,21 @@ Result<RunPlan> plan_run(const RunOptions& options, const Caller& caller) {
         spec["recovery"] = Json::object();
         spec["recovery"]["max_restarts"] = options.max_restarts;
     }
+    if (!options.secrets.empty()) {
+        spec["secrets"] = options.secrets;
+    }
     if (!options.notify.empty()) {
         spec["notify"] = options.notify;
+    }
+    if (!options.sweep.empty()) {
+        auto sweep = sweep_of_texts(options.sweep, spec);
+        if (!sweep) {
+            return fail(sweep.error());
+        }
+        spec["sweep"] = std::move(*sweep);
+        if (options.max_parallel > 0) {
+            spec["sweep"]["max_parallel"] = options.max_parallel;
+        }
     }
     tell(plan, options, caller, *guess, *program, nodes, ranks);
     return plan;
@@ -289,6 +320,8 @@ Exit stay_with(Context& context, const std::string& id) {
     Exit end = Exit::ok;
     if (options.logs) {
         end = follow_logs(context, id);
+    } else if (!options.sweep.empty()) {
+        return follow_sweep(context, id);
     } else {
         end = follow_job(context, id, context.options.wait);
         if (!context.options.wait) {
@@ -348,6 +381,9 @@ Exit run_job(Context& context) {
         plan->decided.emplace_back("environment", environment_text(recorded));
         for (const std::string& one : recorded.left_out) {
             plan->warnings.push_back("not carried to the job: " + one);
+        }
+        for (const std::string& name : options.secrets) {  // not in the clear beside it
+            recorded.variables.erase(name);
         }
         plan->spec["recorded_environment"] = std::move(recorded.variables);
     }

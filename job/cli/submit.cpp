@@ -5,6 +5,7 @@
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
 #include "job/cli/spec_file.hpp"
+#include "job/cli/sweeps.hpp"
 #include "job/model/sweep.hpp"
 
 #include <algorithm>
@@ -32,14 +33,15 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
     }
 }
 
-// One after the other, in the order of the sweep; the first bad end counts.
+}  // namespace
+
 Exit follow_sweep(Context& context, const std::string& first) {
-    const auto page = context.client.get_json("/v1/jobs?limit=1000&sweep=" + first);
-    if (!page) {
-        return report(context, page.error());
+    auto jobs = jobs_of_sweep(context, first);
+    if (!jobs) {
+        return report(context, jobs.error());
     }
     std::vector<std::string> ids;
-    for (const Json& job : items_at(*page, "items")) {
+    for (const Json& job : *jobs) {
         ids.push_back(text_at(job, "id"));
     }
     std::sort(ids.begin(), ids.end());
@@ -51,10 +53,12 @@ Exit follow_sweep(Context& context, const std::string& first) {
         }
         end = end == Exit::ok ? one : end;
     }
+    jobs = jobs_of_sweep(context, first);  // as they are now
+    if (jobs) {
+        print_sweep(context, *jobs, jobs->size());
+    }
     return end;
 }
-
-}  // namespace
 
 tl::expected<std::string, Exit> send_job(Context& context, const Document& document,
                                          const std::string& again) {

@@ -16,4 +16,8 @@ namespace lockstep::cli {
 tl::expected<std::string, Exit> send_job(Context& context, const Document& document,
                                          const std::string& again);
 
+// Stays with the jobs of the sweep whose first job it is, one after the other, and shows at the end
+// what each has reached. Ends as the first one did that did not succeed.
+Exit follow_sweep(Context& context, const std::string& first);
+
 }  // namespace lockstep::cli

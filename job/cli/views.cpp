@@ -85,15 +85,15 @@ std::string resources_text(const Json& job) {
 
 std::string smaller_text(const Json& job) {
     const Json& attempts = items_at(job, "attempts");
-    const Json& generations = attempts.empty() ? attempts : items_at(attempts.back(), "generations");
+    const Json& generations =
+        attempts.empty() ? attempts : items_at(attempts.back(), "generations");
     const auto wanted = integer_at(at(job, "resources"), "nodes");
     if (generations.empty() || !wanted || is_final_state(text_at(job, "state"))) {
         return "";
     }
     const auto nodes = integer_at(generations.back(), "nodes").value_or(*wanted);
-    return nodes < *wanted
-               ? std::to_string(nodes) + " of " + std::to_string(*wanted) + " nodes"
-               : "";
+    return nodes < *wanted ? std::to_string(nodes) + " of " + std::to_string(*wanted) + " nodes"
+                           : "";
 }
 
 namespace {

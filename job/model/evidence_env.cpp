@@ -49,6 +49,10 @@ void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpe
     const std::string generation =
         place.job_id + "/" + std::to_string(place.attempt) + "/" + std::to_string(place.generation);
     set_unless(out, {"NCCL_SOCKET_MAGIC"}, "0x" + sha256_hex(generation).substr(0, 16));
+    if (spec.resources.ranks_per_gpu > 1) {
+        // NCCL's guide: 2.30 and later; without it "Multiple Ranks are using the same GPU".
+        set_unless(out, {"NCCL_MULTI_RANK_GPU_ENABLE"}, "1");
+    }
     if (!may_run_torch(spec)) {
         return;
     }

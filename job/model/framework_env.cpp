@@ -79,7 +79,9 @@ void add_paddle_collective(Variables& out, const JobSpec& spec, const RankPlace&
     out["PADDLE_NNODES"] = std::to_string(place.nodes);
     if (spec.resources.gpus_per_node > 0) {
         // Relative to what is visible; a build with CUDA does not start without it.
-        out["FLAGS_selected_gpus"] = gpu_slice(spec, place.rank) ? "0" : local;
+        out["FLAGS_selected_gpus"] = gpu_slice(spec, place.rank)
+                                         ? "0"
+                                         : std::to_string(device_of_rank(spec, place.local_rank));
     } else {
         out["PADDLE_DISTRI_BACKEND"] = "gloo";
     }
@@ -120,6 +122,8 @@ void add_jax(Variables& out, const JobSpec& spec, const RankPlace& place) {
     out["JAX_COORDINATOR_PORT"] = std::to_string(place.master_port);
     if (gpu_slice(spec, place.rank)) {
         out["JAX_LOCAL_DEVICE_IDS"] = "0";
+    } else if (spec.resources.ranks_per_gpu > 1) {
+        out["JAX_LOCAL_DEVICE_IDS"] = std::to_string(device_of_rank(spec, place.local_rank));
     }
     out.try_emplace("SLURM_JOB_ID", "1");
     out.try_emplace("SLURM_STEP_NODELIST", comma_joined(place.hosts));

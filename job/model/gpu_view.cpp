@@ -58,6 +58,43 @@ std::int32_t equal_share(const JobSpec& spec) {
 
 }  // namespace
 
+std::int32_t device_of_rank(const JobSpec& spec, std::int32_t local_rank) {
+    return local_rank / spec.resources.ranks_per_gpu;
+}
+
+void check_shared_gpus(const JobSpec& spec, std::vector<FieldError>& errors) {
+    constexpr const char* kPointer = "/resources/ranks_per_gpu";
+    const Resources& resources = spec.resources;
+    if (resources.ranks_per_gpu == 1) {
+        return;
+    }
+    if (resources.gpus_per_node == 0) {
+        errors.push_back({kPointer,
+                          "says how many ranks share a GPU: /resources/gpus_per_node says "
+                          "how many GPUs there are, and asks for none"});
+    } else if (spec.ranks_per_node() > resources.gpus_per_node * resources.ranks_per_gpu) {
+        errors.push_back(
+            {kPointer, std::to_string(resources.gpus_per_node) + " GPUs × " +
+                           std::to_string(resources.ranks_per_gpu) + " ranks are fewer than the " +
+                           std::to_string(spec.ranks_per_node()) + " ranks of a node"});
+    }
+    if (spec.launch != Launch::rank) {
+        errors.push_back(
+            {kPointer,
+             "needs launch rank: with others the ranks are numbered by their launcher, "
+             "and take the GPU of that number"});
+    }
+    // TensorFlow and Ray hand out GPUs themselves; Lightning counts the devices that it sees.
+    if (runs_tensorflow(spec) || spec.framework == Framework::ray ||
+        spec.framework == Framework::lightning || spec.framework == Framework::mpi) {
+        errors.push_back({kPointer, "framework " + std::string{to_string(spec.framework)} +
+                                        " gives each rank a GPU of its own"});
+    }
+    if (gpu_slice(spec, 0)) {
+        errors.push_back({kPointer, "roles say which GPUs a rank sees: one of the two"});
+    }
+}
+
 bool has_too_few_gpus(const JobSpec& spec) {
     return equal_share(spec) == 0;
 }

@@ -199,8 +199,8 @@ struct Applier {
         started.ports = e.ports;
         started.resumed_from_step = e.resumed_from_step;
         started.slots = e.slots;
-        started.nodes = e.slots.empty() ? job.spec.resources.nodes
-                                        : static_cast<std::int32_t>(e.slots.size());
+        started.nodes =
+            e.slots.empty() ? job.spec.resources.nodes : static_cast<std::int32_t>(e.slots.size());
         started.message = e.message;
         started.release_told = e.release_told;
         started.released_at = e.release_told ? 0 : event.time;

@@ -87,10 +87,10 @@ struct Attempt {
     std::map<std::int32_t, Cause> lost;        // slots that are not to be used any more, and why
     std::set<std::int32_t> absent;             // of those: may come back, as far as they go
     std::map<std::int32_t, std::int32_t> returns;  // slots that did, how often
-    std::optional<Cause> last_lost;            // of those, the newest
-    UnixMillis claimed_at = 0;                 // the last node called in
-    std::int32_t refused = 0;                  // agents that were sent away
-    std::vector<event::GpuXid> xids;           // errors of its GPUs, the first kXidEvents
+    std::optional<Cause> last_lost;                // of those, the newest
+    UnixMillis claimed_at = 0;                     // the last node called in
+    std::int32_t refused = 0;                      // agents that were sent away
+    std::vector<event::GpuXid> xids;               // errors of its GPUs, the first kXidEvents
     std::vector<Generation> generations;
     std::vector<PreflightFinding> preflight;  // at most limits::kPreflightEvents
     bool preflight_passed = false;            // only said if nothing but the pre-flight was wanted

@@ -35,7 +35,10 @@ struct AttemptRequest {
     std::string scheduler_id{};          // as recorded; "" = none
     std::string allocation{};            // the one its agents run in; "" = nobody has claimed it
     std::vector<std::string> exclude{};  // names of nodes that earlier attempts have lost
-    bool outlives_nodes = false;         // the allocation is to go on when one of its nodes is lost
+    // What the scheduler has of it is taken up; it is never handed in. Why, in words; "" = it may
+    // be.
+    std::string follow_only{};
+    bool outlives_nodes = false;  // the allocation is to go on when one of its nodes is lost
 };
 
 // What of the spec a scheduler may know: nothing in which a user could put a command, a variable

@@ -1,5 +1,6 @@
 #include "job/model/preflight.hpp"
 
+#include "job/base/text.hpp"
 #include "job/model/preflight_devices.hpp"
 #include "job/model/state.hpp"
 
@@ -173,6 +174,24 @@ void check_path(const Report& report, const PathFact& path, const JobSpec& spec)
     check_room(report, path, spec);
 }
 
+// "2.30.7" is at least 2.30.
+bool is_at_least(std::string_view version, std::int64_t major, std::int64_t minor) {
+    const auto parts = split(version, '.');
+    const auto first = to_int(parts.front());
+    const auto second = parts.size() > 1 ? to_int(parts[1]) : std::nullopt;
+    return first && second && (*first > major || (*first == major && *second >= minor));
+}
+
+// NCCL refuses several ranks on a GPU before 2.30, in words that do not say so.
+void check_shared_gpu_nccl(const Report& report, const NodeFacts& facts, const JobSpec& spec) {
+    const auto nccl = facts.versions.find("nccl");
+    if (spec.resources.ranks_per_gpu > 1 && nccl != facts.versions.end() &&
+        !is_at_least(nccl->second, 2, 30)) {
+        report.add("versions", "its NCCL is " + nccl->second,
+                   "2.30 or newer, for the ranks that share a GPU (resources.ranks_per_gpu)", true);
+    }
+}
+
 void check_gpus(const Report& report, const NodeFacts& facts, const JobSpec& spec) {
     const std::int32_t want = spec.resources.gpus_per_node;
     for (const std::string& fault : facts.gpu.faults) {
@@ -299,6 +318,7 @@ std::vector<PreflightFinding> check_node(const PreflightNode& node, const JobSpe
         check_path(report, path, spec);
     }
     check_gpus(report, node.facts, spec);
+    check_shared_gpu_nccl(report, node.facts, spec);
     check_gpu_health(node, spec, out);
     check_nics(node, spec, out);
     return out;

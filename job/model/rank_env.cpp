@@ -74,7 +74,8 @@ void add_torchrun(Variables& out, const JobSpec& spec, const RankPlace& place) {
     const std::string nodes = std::to_string(place.nodes);
     out["RANK"] = rank;
     out["WORLD_SIZE"] = world;
-    out["LOCAL_RANK"] = std::to_string(place.local_rank);
+    // What scripts take as the number of their GPU: of ranks that share one it is the same.
+    out["LOCAL_RANK"] = std::to_string(device_of_rank(spec, place.local_rank));
     out["LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
     out["GROUP_RANK"] = node_rank;
     out["GROUP_WORLD_SIZE"] = nodes;

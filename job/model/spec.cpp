@@ -6,6 +6,7 @@
 #include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
 #include "job/model/spec_fields.hpp"
+#include "job/model/spec_secrets.hpp"
 #include "job/model/spec_slurm.hpp"
 
 #include <algorithm>
@@ -99,6 +100,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
     read_gpu_type(in, out);
+    in.integer("ranks_per_gpu", out.ranks_per_gpu, 1, limits::kRanksPerGpu);
     in.integer("cpus_per_rank", out.cpus_per_rank, 1, limits::kCpusPerRank);
     in.integer("memory_mb_per_node", out.memory_mb_per_node, 1, limits::kMemoryMbPerNode);
     auto binding = static_cast<std::size_t>(out.binding);
@@ -274,6 +276,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     }
     read_launch(in, spec);
     read_environment(in, spec, errors);
+    read_secrets(in, spec, errors);
     read_roles(in, spec, errors);  // the environment says what keras runs on
     read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
              "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
@@ -346,6 +349,9 @@ Json to_json(const JobSpec& spec) {
     if (!r.gpu_type.empty()) {
         resources["gpu_type"] = r.gpu_type;
     }
+    if (r.ranks_per_gpu > 1) {
+        resources["ranks_per_gpu"] = r.ranks_per_gpu;
+    }
     resources["cpus_per_rank"] = r.cpus_per_rank;
     if (r.memory_mb_per_node > 0) {
         resources["memory_mb_per_node"] = r.memory_mb_per_node;
@@ -364,6 +370,9 @@ Json to_json(const JobSpec& spec) {
         out["submission"] = kSubmissions[static_cast<std::size_t>(spec.submission)];
     }
     put_environment(out, spec);
+    if (!spec.secrets.empty()) {
+        out["secrets"] = spec.secrets;
+    }
     if (!spec.working_directory.empty()) {
         out["working_directory"] = spec.working_directory;
     }

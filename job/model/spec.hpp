@@ -51,6 +51,9 @@ struct Resources {
     std::int32_t ranks_per_node = 1;
     std::int32_t gpus_per_node = 0;
     std::string gpu_type;  // the scheduler's name of their type: "h100"; "" = any
+    // Neighbours among the ranks of a node that compute on one GPU: to try out a script of many
+    // ranks where there are few GPUs. NCCL can do it from 2.30 on.
+    std::int32_t ranks_per_gpu = 1;
     std::int32_t cpus_per_rank = 1;
     std::int64_t memory_mb_per_node = 0;  // 0 = not stated, nothing reserved
     std::int64_t time_limit_seconds = 0;  // 0 = none; Slurm: what the partition gives by default
@@ -232,6 +235,9 @@ struct JobSpec {
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;
     std::map<std::string, std::string> labels;
+    // Variables of every rank that lockstepd has the values of: its user's secrets
+    // (spec_secrets.hpp).
+    std::vector<std::string> secrets;
     std::vector<std::string> notify;  // targets (notify.hpp), as they were given
 
     // The ranks, whoever starts them: the agent, srun, or a launcher that the agent starts (launch

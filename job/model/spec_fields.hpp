@@ -35,7 +35,7 @@ Json to_json(const RecoverySpec& recovery);
 // What differs from the defaults.
 Json to_json(const WatchSpec& watch);
 
-// secrets, sweep: what asks for nothing is accepted, everything else is refused by name.
+// sweep: what asks for nothing is accepted, everything else is refused by name.
 void refuse_later_fields(ObjectReader& in);
 
 }  // namespace lockstep

@@ -262,6 +262,7 @@ void check_sizes(JobSpec& spec, std::vector<FieldError>& errors) {
                           std::to_string(spec.resources.gpus_per_node) +
                               " GPUs: each of a node's TensorFlow workers needs some of its own"});
     }
+    check_shared_gpus(spec, errors);
     if (spec.launch == Launch::node && runs_tensorflow(spec) && spec.resources.nodes > 1) {
         errors.push_back({"/launch", "with launch node " + framework_words(spec) +
                                          " is one process on one node: use launch rank"});

@@ -42,16 +42,26 @@ void each_text(Document& json, const Take& take) {
     }
 }
 
+// What the submitter's shell had is nobody's text to fill in: a prompt may well say {name}.
+template <class Document, class Take>
+void each_written_text(Document& document, const Take& take) {
+    for (auto&& [key, value] : document.items()) {
+        if (key != "recorded_environment") {
+            each_text(value, take);
+        }
+    }
+}
+
 bool stands_in(const Json& document, const std::string& placeholder) {
     bool found = false;
-    each_text(document, [&](const Json& text) {
+    each_written_text(document, [&](const Json& text) {
         found = found || text.get_ref<const std::string&>().find(placeholder) != std::string::npos;
     });
     return found;
 }
 
 void fill_in(Json& document, const std::string& placeholder, const std::string& words) {
-    each_text(document, [&](Json& text) {
+    each_written_text(document, [&](Json& text) {
         auto& value = text.get_ref<std::string&>();
         for (std::size_t at = value.find(placeholder); at != std::string::npos;
              at = value.find(placeholder, at + words.size())) {

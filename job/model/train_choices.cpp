@@ -13,7 +13,11 @@ constexpr std::array kModelChoices{
     TrainChoice{"alexnet_split", true,
                 "AlexNet in the two halves that its authors put on two GPUs, for small images",
                 "AlexNet 2012", 10},
-    TrainChoice{"mobilenet_v2", false, "MobileNetV2", "tf.keras.applications.MobileNetV2"},
+    TrainChoice{
+        "mobilenet_v2", true,
+        "MobileNetV2 of width 1.0 as torchvision has it, whose weights fit; ImageNet's mean "
+        "is taken out of its images, and those without colour are shown in all three",
+        "torchvision.models.mobilenet_v2, tf.keras.applications.MobileNetV2", 22},
     TrainChoice{"seq2seq", false, "an encoder and a decoder",
                 "encoder on one GPU, decoder on another"},
     TrainChoice{"gpt", true,
@@ -76,7 +80,8 @@ constexpr std::array kOptimizerChoices{
 };
 constexpr std::array kPrecisionChoices{
     TrainChoice{"fp32", true, "32-bit floats", ""},
-    TrainChoice{"fp16", false, "16-bit floats with dynamic loss scaling", "Apex amp, GradScaler"},
+    TrainChoice{"fp16", false, "16-bit floats with dynamic loss scaling", "Apex amp, GradScaler", 0,
+                "needs a GPU, which the native trainer does not use yet; on the CPU use bf16"},
     TrainChoice{"bf16", true,
                 "bfloat16 in convolutions and products; weights and gradients stay 32-bit",
                 "torch.autocast, bf16-mixed"},
@@ -85,6 +90,14 @@ constexpr std::array kScheduleChoices{
     TrainChoice{"constant", true, "learning_rate throughout, after the warm-up", ""},
     TrainChoice{"cosine", true, "half a cosine down to zero at the last step", "CosineAnnealingLR"},
     TrainChoice{"linear", true, "a line down to zero at the last step", "LinearLR"},
+};
+
+constexpr std::array kExportChoices{
+    TrainChoice{"none", true, "nothing but the checkpoints", ""},
+    TrainChoice{"safetensors", true,
+                "model.safetensors beside the checkpoints: the parameters and moving averages by "
+                "name, which Python's safetensors package and train.weights read",
+                "Hugging Face's save_pretrained"},
 };
 
 struct ChoiceField {
@@ -103,6 +116,8 @@ constexpr std::array kChoiceFields{
     ChoiceField{"dataset.name", "What it is trained on.", kDatasetChoices},
     ChoiceField{"optimizer", "How a gradient becomes a step.", kOptimizerChoices},
     ChoiceField{"schedule", "How the rate changes from step to step.", kScheduleChoices},
+    ChoiceField{"export", "What the end of the training leaves for other programs.",
+                kExportChoices},
     ChoiceField{"precision", "Number format of forward and backward.", kPrecisionChoices},
 };
 
@@ -139,6 +154,9 @@ TrainChoices train_precisions() {
 }
 TrainChoices train_schedules() {
     return kScheduleChoices;
+}
+TrainChoices train_exports() {
+    return kExportChoices;
 }
 
 void describe_train_choices(Json& properties) {

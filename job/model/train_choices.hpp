@@ -18,9 +18,10 @@ namespace lockstep {
 struct TrainChoice {
     std::string_view word;
     bool built;
-    std::string_view help;      // a sentence without its full stop: what it is
-    std::string_view known_as;  // what the same thing is called elsewhere; may be empty
-    std::int32_t layers = 0;    // models: the pieces that a pipeline can cut between
+    std::string_view help;       // a sentence without its full stop: what it is
+    std::string_view known_as;   // what the same thing is called elsewhere; may be empty
+    std::int32_t layers = 0;     // models: the pieces that a pipeline can cut between
+    std::string_view why_not{};  // not built: what the refusal says instead
 };
 
 using TrainChoices = std::span<const TrainChoice>;
@@ -33,6 +34,7 @@ TrainChoices train_updates();
 TrainChoices train_optimizers();
 TrainChoices train_precisions();
 TrainChoices train_schedules();
+TrainChoices train_exports();
 
 // Sets "enum" and "description" of the fields in `properties` (the schema of TrainConfig) that the
 // rows above are about.

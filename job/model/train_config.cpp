@@ -26,14 +26,17 @@ constexpr std::array<const char*, 4> kDatasetPaths{
     "no path", "the folder that holds its four IDX files",
     "the folder that holds its six binary files", "the file that is to be read"};
 constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
-constexpr std::int64_t kStagesMax = 10;      // the most layers that a model here has
+constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
+constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
+constexpr double kMobileDropout = 0.2;       // torchvision's
 constexpr std::int32_t kReplicasMax = 64;    // threads of one process
 constexpr double kRateMin = 1e-12;
 constexpr double kRateMax = 1e6;
 constexpr double kClipMax = 1e6;
 
-std::string not_available(std::string_view word) {
-    return "\"" + std::string{word} + "\" is not available yet";
+std::string not_available(std::string_view word, std::string_view why = {}) {
+    return "\"" + std::string{word} + "\" " +
+           (why.empty() ? "is not available yet" : std::string{why});
 }
 
 // Reads one of the words that are built. The others are refused by name, and no message offers
@@ -51,8 +54,9 @@ void read_choice(ObjectReader& in, std::string_view key, TrainChoices rows, Enum
     if (const Json* value = in.raw(key); value != nullptr && value->is_string()) {
         const auto& text = value->get_ref<const std::string&>();
         const auto later = [&](const TrainChoice& row) { return !row.built && row.word == text; };
-        if (std::any_of(rows.begin(), rows.end(), later)) {
-            in.error(key, not_available(text));
+        const auto refused = std::find_if(rows.begin(), rows.end(), later);
+        if (refused != rows.end()) {
+            in.error(key, not_available(text, refused->why_not));
             return;
         }
     }
@@ -76,6 +80,9 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
         ObjectReader data{*object, in.pointer("dataset"), errors};
         read_choice(data, "name", train_datasets(), config.dataset);
         data.string("path", config.dataset_path, limits::kPathBytes);
+        data.integer("resize", config.resize, 0, kResizeMax);
+        refuse_without_effect(data, "resize", config.dataset != TrainDataset::text,
+                              "dataset text, which has no images");
         data.finish();
     }
     if (config.dataset != TrainDataset::digits && config.dataset_path.empty()) {
@@ -128,6 +135,10 @@ void read_devices(ObjectReader& in, TrainConfig& config) {
                             std::to_string(kReplicasMax - 1));
 }
 
+bool has_norm_mode(const TrainConfig& config) {
+    return config.model == TrainModel::mnist_convnet || config.model == TrainModel::mobilenet_v2;
+}
+
 bool has_replicas(const TrainConfig& config) {
     return config.strategy == TrainStrategy::replicated ||
            config.strategy == TrainStrategy::central_storage;
@@ -154,7 +165,7 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
     }
     refuse_without_effect(in, "dropout", !reads_text, "model gpt, which has none");
     refuse_without_effect(
-        in, "norm_mode", config.model == TrainModel::mnist_convnet,
+        in, "norm_mode", has_norm_mode(config),
         "model " + std::string{to_string(config.model)} + ", which has no normalisation layer");
     refuse_without_effect(in, "all_reduce", config.strategy == TrainStrategy::data_parallel,
                           strategy);
@@ -208,6 +219,9 @@ std::string_view to_string(TrainPrecision value) {
 }
 std::string_view to_string(TrainSchedule value) {
     return word_of(train_schedules(), value);
+}
+std::string_view to_string(TrainExport value) {
+    return word_of(train_exports(), value);
 }
 std::string_view to_string(NormMode value) {
     return kNormModes[static_cast<std::size_t>(value)];
@@ -271,8 +285,13 @@ void read_train_config(const Json& object, const std::string& pointer, TrainConf
     read_choice(in, "schedule", train_schedules(), config.schedule);
     in.integer("warmup_steps", config.warmup_steps, 0, INT32_MAX);
     in.integer("seed", config.seed, 0, INT64_MAX);
+    in.string("weights", config.weights, limits::kPathBytes);
+    read_choice(in, "export", train_exports(), config.export_as);
     read_choice(in, "precision", train_precisions(), config.precision);
     in.integer("accumulate", config.accumulate, 1, kAccumulateMax);
+    if (config.model == TrainModel::mobilenet_v2) {
+        config.dropout = kMobileDropout;
+    }
     in.number("dropout", config.dropout, 0.0, 0.95);
     std::size_t norm_mode = static_cast<std::size_t>(config.norm_mode);
     in.word("norm_mode", norm_mode, {kNormModes.begin(), kNormModes.end()});
@@ -294,6 +313,8 @@ Json to_json(const TrainConfig& config) {
     out["dataset"]["path"] = config.dataset_path;
     if (config.dataset == TrainDataset::text) {
         out["context"] = config.context;
+    } else {
+        out["dataset"]["resize"] = config.resize;
     }
     if (generated) {
         out["train_samples"] = config.train_samples;
@@ -325,12 +346,14 @@ Json to_json(const TrainConfig& config) {
     out["schedule"] = to_string(config.schedule);
     out["warmup_steps"] = config.warmup_steps;
     out["seed"] = config.seed;
+    out["weights"] = config.weights;
+    out["export"] = to_string(config.export_as);
     out["precision"] = to_string(config.precision);
     out["accumulate"] = config.accumulate;
     if (config.model != TrainModel::gpt) {
         out["dropout"] = config.dropout;
     }
-    if (config.model == TrainModel::mnist_convnet) {
+    if (has_norm_mode(config)) {
         out["norm_mode"] = to_string(config.norm_mode);
     }
     out["loader_workers"] = config.loader_workers;

@@ -29,6 +29,7 @@ enum class TrainUpdate { sync, async };
 enum class TrainOptimizer { adam, sgd, adamw, lamb };
 enum class TrainPrecision { fp32, fp16, bf16 };
 enum class TrainSchedule { constant, cosine, linear };
+enum class TrainExport { none, safetensors };
 // train: batch statistics, moving averages updated. eval: the moving averages are used as they
 // are and stay constant, which makes a step independent of how a batch is split over ranks.
 enum class NormMode { train, eval };
@@ -39,7 +40,8 @@ struct TrainConfig {
     // Folder of the files, or the file (text). digits: where to keep the generated files; empty =
     // a cache folder beside the checkpoints. Required by all others.
     std::string dataset_path;
-    std::int32_t context = 64;            // text only: bytes of a sample
+    std::int32_t resize = 0;    // images: height and width they are brought to; 0 = as they are
+    std::int32_t context = 64;  // text only: bytes of a sample
     std::int32_t train_samples = 30'000;  // digits only
     std::int32_t test_samples = 2'000;    // digits only
     TrainStrategy strategy = TrainStrategy::data_parallel;
@@ -61,9 +63,12 @@ struct TrainConfig {
     std::int32_t warmup_steps = 0;  // steps over which the rate grows from 0 to learning_rate
     TrainPrecision precision = TrainPrecision::fp32;
     std::int64_t seed = 0;
+    std::string weights;  // safetensors file that a new run begins with; empty = random ones
+    // What the end of the training leaves beside the checkpoints.
+    TrainExport export_as = TrainExport::safetensors;
     std::int32_t accumulate = 1;  // micro-steps per optimizer step
     double dropout = 0.5;
-    NormMode norm_mode = NormMode::train;  // mnist_convnet only
+    NormMode norm_mode = NormMode::train;  // mnist_convnet, mobilenet_v2
     std::int32_t loader_workers = 2;       // threads that prepare batches; 0 = the training thread
     bool shuffle = true;
     std::int32_t checkpoint_every_steps = 200;  // 0 = only when asked to stop and at the end
@@ -80,6 +85,7 @@ std::string_view to_string(TrainUpdate value);
 std::string_view to_string(TrainOptimizer value);
 std::string_view to_string(TrainPrecision value);
 std::string_view to_string(TrainSchedule value);
+std::string_view to_string(TrainExport value);
 std::string_view to_string(NormMode value);
 
 // Reads the object at `pointer` (RFC 6901) into `config`; absent fields keep their values. Every

@@ -26,6 +26,13 @@ SampleSet image_samples(std::vector<std::int64_t> shape, std::vector<std::uint8_
     return set;
 }
 
+void resize_images(SampleSet& set, std::int64_t side) {
+    std::vector<std::int64_t>& shape = set.input.shape;
+    set.input.stored_height = shape[0];
+    set.input.stored_width = shape[1];
+    shape[0] = shape[1] = side;
+}
+
 Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::path& cache) {
     const auto load = [&]() -> Result<Dataset> {
         switch (config.dataset) {
@@ -43,6 +50,10 @@ Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::p
     Result<Dataset> data = load();
     if (!data) {
         return fail(std::move(data).error().in(to_string(config.dataset)));
+    }
+    if (config.resize > 0) {
+        resize_images(data->train, config.resize);
+        resize_images(data->test, config.resize);
     }
     return data;
 }

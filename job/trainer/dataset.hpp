@@ -29,6 +29,9 @@ struct Column {
     std::shared_ptr<const std::vector<std::uint8_t>> bytes;
     std::size_t offset = 0;
     std::size_t stride = 0;
+    // Images that the loader resizes: height and width as they are stored; 0 = as in `shape`.
+    std::int64_t stored_height = 0;
+    std::int64_t stored_width = 0;
 
     // Elements of one sample.
     std::size_t elements() const;
@@ -52,6 +55,9 @@ struct Dataset {
 // `count` images and their classes, both packed.
 SampleSet image_samples(std::vector<std::int64_t> shape, std::vector<std::uint8_t> pixels,
                         std::vector<std::uint8_t> labels);
+
+// Batches of `set` will have images of side × side pixels.
+void resize_images(SampleSet& set, std::int64_t side);
 
 // What `config` names; digits are made first if they are not there. `cache` is the folder for
 // generated data when the configuration names none. not_found, invalid: a file is missing,

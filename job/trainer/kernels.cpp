@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 // One binary serves every x86-64: the dynamic linker picks the copy for this machine. Not under a
 // sanitizer, whose runtime is not up yet when the linker asks which copy to take.
@@ -26,7 +27,65 @@ constexpr std::size_t kLanesMax = 16'384;  // 1024 channels in the worst case
 // Rows of lanes summed in float before the sum goes to double: 64 additions lose < 6 bits.
 constexpr std::size_t kBlock = 64;
 
+// Where a resized line's place lies between two of the line it is made of.
+struct Between {
+    std::size_t low;
+    std::size_t high;
+    float part;  // of high
+};
+
+Between between(std::size_t place, std::size_t to, std::size_t from) {
+    const float middle =
+        (static_cast<float>(place) + 0.5F) * static_cast<float>(from) / static_cast<float>(to) -
+        0.5F;
+    const float at = std::max(middle, 0.0F);
+    const std::size_t low = std::min(static_cast<std::size_t>(at), from - 1);
+    return {low, std::min(low + 1, from - 1), at - static_cast<float>(low)};
+}
+
+// a + (b − a) · part.
+LOCKSTEP_CLONES
+void blend(const float* __restrict a, const float* __restrict b, float* __restrict out,
+           std::size_t count, float part) {
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = a[i] + (b[i] - a[i]) * part;
+    }
+}
+
 }  // namespace
+
+// Each row of pixels is widened once; the rows between two are blends of them.
+void resize(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t channels,
+            float* out, std::size_t rows, std::size_t columns) {
+    constexpr float kScale = 1.0F / 255.0F;
+    constexpr std::size_t kNone = SIZE_MAX;
+    std::vector<Between> places(columns);
+    for (std::size_t x = 0; x < columns; ++x) {
+        places[x] = between(x, columns, width);
+    }
+    const std::size_t line = columns * channels;
+    std::array<std::vector<float>, 2> wide{std::vector<float>(line), std::vector<float>(line)};
+    std::array<std::size_t, 2> holds{kNone, kNone};  // row `y` is kept in place y mod 2
+    const auto widened = [&](std::size_t y) -> const float* {
+        std::vector<float>& to = wide[y % 2];
+        if (holds[y % 2] != y) {
+            holds[y % 2] = y;
+            const std::uint8_t* from = in + y * width * channels;
+            for (std::size_t x = 0; x < columns; ++x) {
+                for (std::size_t c = 0; c < channels; ++c) {
+                    const float low = from[places[x].low * channels + c];
+                    const float high = from[places[x].high * channels + c];
+                    to[x * channels + c] = (low + (high - low) * places[x].part) * kScale;
+                }
+            }
+        }
+        return to.data();
+    };
+    for (std::size_t y = 0; y < rows; ++y) {
+        const Between place = between(y, rows, height);
+        blend(widened(place.low), widened(place.high), out + y * line, line, place.part);
+    }
+}
 
 std::size_t lanes(std::size_t channels) {
     const std::size_t count = std::lcm(channels, kVector);

@@ -15,6 +15,12 @@ namespace lockstep::kernels {
 // out[i] = in[i] / 255.
 void rescale(const std::uint8_t* in, float* out, std::size_t count);
 
+// One image of bytes, [height][width][channels], to floats of [rows][columns][channels] in [0, 1]:
+// bilinear between the centres of pixels, edges repeated, no smoothing when it gets smaller. As
+// tf.image.resize and torch.nn.functional.interpolate(mode="bilinear") do by default.
+void resize(const std::uint8_t* in, std::size_t height, std::size_t width, std::size_t channels,
+            float* out, std::size_t rows, std::size_t columns);
+
 // The least common multiple of `channels` and 16.
 std::size_t lanes(std::size_t channels);
 

@@ -77,13 +77,11 @@ Moments batch_moments(const at::Tensor& x, const Shape& shape, float* moving) {
 
 // The moving moments without the weight of where they started (mean 0, variance 1).
 Moments moving_moments(const Shape& shape, const float* moving) {
-    const auto moves = static_cast<double>(moving[2 * shape.channels]);
-    const double start = moves > 0.0 ? std::pow(kNormMomentum, moves) : 0.0;
+    const double weight = start_weight(moving[2 * shape.channels]);
     Moments out{shape.channels};
     for (std::size_t c = 0; c < shape.channels; ++c) {
-        out.mean[c] = static_cast<double>(moving[c]) / (1.0 - start);
-        const double variance = static_cast<double>(moving[shape.channels + c]) - start;
-        out.variance[c] = std::max(variance, 0.0) / (1.0 - start);
+        out.mean[c] = without_start(moving[c], 0.0, weight);
+        out.variance[c] = std::max(without_start(moving[shape.channels + c], 1.0, weight), 0.0);
     }
     return out;
 }
@@ -167,6 +165,10 @@ struct NormRelu : torch::autograd::Function<NormRelu> {
 };
 
 }  // namespace
+
+double start_weight(double moves) {
+    return std::pow(kNormMomentum, moves);
+}
 
 at::Tensor norm_relu(const at::Tensor& x, const at::Tensor& beta, const at::Tensor& moments,
                      bool training) {

@@ -18,6 +18,13 @@ inline std::int64_t moments_size(std::int64_t channels) {
     return 2 * channels + 1;
 }
 
+// The weight that where a moving average started still has after so many moves, and its value
+// without it.
+double start_weight(double moves);
+inline double without_start(double average, double start, double weight) {
+    return weight < 1.0 ? (average - weight * start) / (1.0 - weight) : average;
+}
+
 // relu(batch_norm(x)) with scale=False, center=True, fused: x is read once to find the moments and
 // once to apply them. `beta` is [channels], `moments` as above.
 // training: the batch's moments are used, and the moving ones move towards them as in Keras

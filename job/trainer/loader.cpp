@@ -25,7 +25,14 @@ std::size_t element_bytes(ColumnType type) {
 void convert(const Column& column, std::size_t sample, std::byte* batch, std::size_t place) {
     const std::size_t elements = column.elements();
     const std::uint8_t* from = column.sample(sample);
-    if (column.type == ColumnType::scaled) {
+    if (column.stored_height > 0) {
+        kernels::resize(from, static_cast<std::size_t>(column.stored_height),
+                        static_cast<std::size_t>(column.stored_width),
+                        static_cast<std::size_t>(column.shape[2]),
+                        reinterpret_cast<float*>(batch) + place * elements,
+                        static_cast<std::size_t>(column.shape[0]),
+                        static_cast<std::size_t>(column.shape[1]));
+    } else if (column.type == ColumnType::scaled) {
         kernels::rescale(from, reinterpret_cast<float*>(batch) + place * elements, elements);
     } else {
         std::copy_n(from, elements, reinterpret_cast<std::int64_t*>(batch) + place * elements);

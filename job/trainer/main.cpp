@@ -8,6 +8,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/version.hpp"
+#include "job/cli/manual.hpp"
 #include "job/model/train_choices.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
@@ -37,7 +38,53 @@ struct Arguments {
     std::string checkpoints;
     bool pair_test = false;
     bool choices = false;
+    bool print_manual = false;
 };
+
+void declare(CLI::App& app, Arguments& arguments) {
+    app.name("lockstep-train");
+    app.add_option("--config", arguments.config,
+                   "JSON file that holds `train` (default: LOCKSTEP_TRAIN_CONFIG)")
+        ->type_name("FILE");
+    app.add_option("--checkpoints", arguments.checkpoints,
+                   "Folder for checkpoints (default: LOCKSTEP_CHECKPOINT_DIR)")
+        ->type_name("DIR");
+    app.add_flag("--choices", arguments.choices,
+                 "Print what the fields of `train` can be, as Markdown tables");
+    app.add_flag("--pair-test", arguments.pair_test,
+                 "Test this node with another one: the agent's, for the pre-flight");
+    app.add_flag("--print-manual", arguments.print_manual, "Print lockstep-train(1)")->group("");
+    app.set_version_flag("--version", std::string{kVersion});
+}
+
+std::string manual(const CLI::App& app) {
+    cli::ManualText text;
+    text.section = 1;
+    text.title = "native trainer of Lockstep";
+    text.description = {
+        "lockstep-train trains a model as the field `train` of a specification says: as one rank "
+        "of a Lockstep job (the agent starts it where the job has no command), as one of several "
+        "that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT make, or alone.",
+        "Ranks that were given different configurations or data are refused by number. After a "
+        "restart training goes on from the newest checkpoint, with the sampler where it was.",
+        "What the fields of `train` can be is in lockstep-job(5); --choices prints the same."};
+    text.environment = {
+        {"LOCKSTEP_TRAIN_CONFIG", "Like --config; the agent sets it."},
+        {"LOCKSTEP_CHECKPOINT_DIR", "Like --checkpoints; the agent sets it."},
+        {"RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
+         "Which of how many ranks this is and where they meet."},
+        {"XDG_CACHE_HOME",
+         "Generated data sets are kept in its folder lockstep (default: ~/.cache) when there is no "
+         "folder for checkpoints; else beside that."}};
+    text.exits = {{"0", "Everything was trained."},
+                  {"1", "The training failed, e.g. a peer was lost."},
+                  {"2", "The configuration or the data is wrong."},
+                  {"143", "Stopped by SIGTERM, after a checkpoint was written."}};
+    text.examples = {{"lockstep-train --config train.json --checkpoints checkpoints",
+                      "Train alone, and go on from there the next time."}};
+    text.see_also = {"lockstep(1)", "lockstep-job(5)", "lockstep-agent(1)"};
+    return cli::man_page(app, text, kVersion, "2026-11-25");
+}
 
 int wrong(const Error& error) {
     log::error("cannot train", {{"reason", error.message}});
@@ -211,19 +258,16 @@ int main(int argc, char** argv) {
     CLI::App app{
         "Trains a model: as one rank of a Lockstep job, as one of several with RANK, WORLD_SIZE, "
         "MASTER_ADDR and MASTER_PORT, or alone."};
-    app.add_option("--config", arguments.config,
-                   "JSON file that holds `train` (default: LOCKSTEP_TRAIN_CONFIG)");
-    app.add_option("--checkpoints", arguments.checkpoints,
-                   "folder for checkpoints (default: LOCKSTEP_CHECKPOINT_DIR)");
-    app.add_flag("--choices", arguments.choices,
-                 "prints what the fields of `train` can be, as Markdown tables");
-    app.add_flag("--pair-test", arguments.pair_test,
-                 "tests this node with another one: the agent's, for the pre-flight");
-    app.set_version_flag("--version", std::string{lockstep::kVersion});
+    lockstep::declare(app, arguments);
+    lockstep::cli::dress_help(app, lockstep::cli::terminal_columns());
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : lockstep::kExitWrong;
+    }
+    if (arguments.print_manual) {
+        std::fputs(lockstep::manual(app).c_str(), stdout);
+        return 0;
     }
     std::setvbuf(stdout, nullptr, _IOLBF, 1U << 12U);  // a line at a time, also into a file
     lockstep::log::start("lockstep-train", lockstep::log::Level::info, false);

@@ -59,6 +59,14 @@ std::vector<ParameterSpec> parameters_of(const std::vector<Layer>& layers) {
     return out;
 }
 
+std::int64_t buffer_floats(const Layer& layer) {
+    std::int64_t out = 0;
+    for (const BufferSpec& buffer : layer.buffers) {
+        out += buffer.count;
+    }
+    return out;
+}
+
 ModelShape shape_of(const Dataset& data) {
     return {data.train.input.type, data.train.input.shape, data.classes};
 }
@@ -74,6 +82,7 @@ std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& sha
         case TrainModel::gpt:
             return gpt_layers(shape);
         case TrainModel::mobilenet_v2:
+            return mobilenet_v2_layers(config, shape);
         case TrainModel::seq2seq:
             break;
     }
@@ -90,20 +99,22 @@ Model::Model(std::vector<Layer> network, std::uint64_t seed, std::size_t first, 
     count = std::min(count, network.size() - first);
     layers_ = part_of(std::move(network), first, count);
     std::size_t next = 0;
-    std::size_t floats = 0;
+    std::int64_t floats = 0;
     for (const Layer& layer : layers_) {
         std::vector<at::Tensor>& tensors = tensors_.emplace_back();
         for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
             tensors.push_back(parameters_[next++]);
         }
-        floats += layer.buffer.size();
+        floats += buffer_floats(layer);
     }
-    buffers_ = at::zeros({static_cast<std::int64_t>(floats)}, at::kFloat);
+    buffers_ = at::zeros({floats}, at::kFloat);
     float* at = floats > 0 ? buffers_.data_ptr<float>() : nullptr;
     std::int64_t offset = 0;
     for (const Layer& layer : layers_) {
-        const auto size = static_cast<std::int64_t>(layer.buffer.size());
-        at = std::copy(layer.buffer.begin(), layer.buffer.end(), at);
+        const std::int64_t size = buffer_floats(layer);
+        for (const BufferSpec& buffer : layer.buffers) {
+            at = std::fill_n(at, buffer.count, buffer.start);
+        }
         layer_buffers_.push_back(buffers_.narrow(0, offset, size));
         offset += size;
     }

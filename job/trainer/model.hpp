@@ -27,6 +27,13 @@ struct Pass {
     std::uint64_t dropout_key = 0;
 };
 
+// One of the numbers that a layer keeps beside its parameters: moving averages, counters.
+struct BufferSpec {
+    std::string name;
+    std::int64_t count = 0;
+    float start = 0.0F;
+};
+
 // One step of the computation; between two layers a pipeline may cut. The batch is the first
 // dimension of what goes in and comes out.
 struct Layer {
@@ -34,7 +41,7 @@ struct Layer {
         std::function<at::Tensor(const at::Tensor& x, std::span<const at::Tensor> parameters,
                                  const at::Tensor& buffer, const Pass& pass)>;
     std::vector<ParameterSpec> parameters;
-    std::vector<float> buffer;  // moving averages, as they start; may be empty
+    std::vector<BufferSpec> buffers;  // `buffer` has them one after the other
     Forward forward;
 };
 
@@ -54,6 +61,7 @@ std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& sha
 
 // Their parameters, in the order of use.
 std::vector<ParameterSpec> parameters_of(const std::vector<Layer>& layers);
+std::int64_t buffer_floats(const Layer& layer);
 
 class Model {
   public:

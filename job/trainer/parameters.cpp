@@ -28,14 +28,20 @@ at::Tensor view_of(const at::Tensor& flat, FlatParameters::Range range,
     return part.view(shape);
 }
 
-// Keras's fans: receptive field × channels; source: keras/src/initializers/random_initializers.py.
-float glorot_bound(const std::vector<std::int64_t>& shape) {
-    std::int64_t field = 1;
-    for (std::size_t i = 2; i < shape.size(); ++i) {
-        field *= shape[i];
+// Values are uniform in ± this. Fans as Keras and PyTorch count them: receptive field × channels;
+// source: keras/src/initializers/random_initializers.py.
+float bound_of(const ParameterSpec& spec) {
+    constexpr float kSmallDeviation = 0.01F;
+    if (spec.start == Start::small) {
+        return kSmallDeviation * std::sqrt(3.0F);
     }
-    const auto fans = static_cast<float>(field * (shape[0] + shape[1]));
-    return std::sqrt(6.0F / fans);
+    std::int64_t field = 1;
+    for (std::size_t i = 2; i < spec.shape.size(); ++i) {
+        field *= spec.shape[i];
+    }
+    const std::int64_t channels =
+        spec.start == Start::he ? spec.shape[0] : spec.shape[0] + spec.shape[1];
+    return std::sqrt(6.0F / static_cast<float>(field * channels));
 }
 
 }  // namespace
@@ -72,10 +78,12 @@ FlatParameters::FlatParameters(std::vector<ParameterSpec> specs, std::uint64_t s
     for (std::size_t i = 0; i < size(); ++i) {
         const ParameterSpec& spec = layout_.specs[i];
         const FlatRange range = layout_.ranges[i];
-        if (spec.glorot) {
+        float* first = values_.data_ptr<float>() + range.offset;
+        if (spec.start == Start::ones) {
+            std::fill_n(first, range.count, 1.0F);
+        } else if (spec.start != Start::zeros) {
             Random random{Random::combine(seed, before + i + 1)};
-            const float bound = glorot_bound(spec.shape);
-            float* first = values_.data_ptr<float>() + range.offset;
+            const float bound = bound_of(spec);
             std::generate_n(first, range.count, [&] { return random.uniform(-bound, bound); });
         }
         at::Tensor tensor = view_of(values_, range, spec.shape);

@@ -17,11 +17,21 @@
 
 namespace lockstep {
 
+// What a parameter is before training.
+enum class Start {
+    zeros,
+    ones,
+    glorot,  // uniform in ±sqrt(6 / (fan_in + fan_out)): Keras's default, GlorotUniform
+    // Uniform in ±sqrt(6 / fan_out): the deviation of He et al.: Delving deep into rectifiers,
+    // 2015, as torchvision's networks have it.
+    he,
+    small,  // uniform with the deviation 0.01
+};
+
 struct ParameterSpec {
     std::string name;
     std::vector<std::int64_t> shape;  // convolutions: [out, in, height, width]
-    // Uniform in ±sqrt(6 / (fan_in + fan_out)): Keras's default, GlorotUniform. Otherwise zeros.
-    bool glorot = false;
+    Start start = Start::zeros;
 };
 
 // Where each of some parameters, in the order of use, lies in a flat buffer, without the buffer.

@@ -72,6 +72,11 @@ Result<RunEnd> TrainingRun::run() {
             return fail(saved.error());
         }
     }
+    if (!end_.stopped) {
+        if (const Status written = export_weights(); !written) {
+            return fail(written.error());
+        }
+    }
     if (!end_.abandoned) {
         if (const Status finished = strategy_->finish(); !finished) {
             return fail(finished.error());

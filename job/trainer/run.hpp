@@ -66,6 +66,7 @@ class TrainingRun {
 
     Status compare_ranks();
     Status load_latest(Checkpoint& checkpoint);
+    Status load_weights(Checkpoint& checkpoint);
     Status restore();
     bool is_root() const;
     std::int64_t total_steps() const;
@@ -76,6 +77,7 @@ class TrainingRun {
     void report(const StepResult& result);
     void print(const StepResult& result);
     Status save(bool due);
+    Status export_weights();
     Status evaluate();
     Status lost(Error error);
     void phase(const char* name);

@@ -1,6 +1,8 @@
 // TrainingRun: where a run starts from and what it leaves behind.
 #include "job/base/digest.hpp"
+#include "job/base/files.hpp"
 #include "job/base/log.hpp"
+#include "job/trainer/named_state.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
 
@@ -22,16 +24,20 @@ bool TrainingRun::is_root() const {
 // The fields that shape the training, and nothing else.
 static Json training_fields(const TrainConfig& config) {
     Json fields = to_json(config);
-    for (const char* name :
-         {"epochs", "max_steps", "loader_workers", "checkpoint_every_steps", "log_every_steps"}) {
+    for (const char* name : {"epochs", "max_steps", "loader_workers", "checkpoint_every_steps",
+                             "log_every_steps", "export"}) {
         fields.erase(name);
     }
     fields["dataset"].erase("path");
+    if (config.resize == 0) {
+        fields["dataset"].erase("resize");
+    }
     // Not known to older versions: a run they began goes on, as long as these change nothing.
     for (const auto& [name, none] : {std::pair{"weight_decay", Json(0.0)},
                                      {"gradient_clip", Json(0.0)},
                                      {"schedule", Json("constant")},
-                                     {"warmup_steps", Json(0)}}) {
+                                     {"warmup_steps", Json(0)},
+                                     {"weights", Json("")}}) {
         if (fields.value(name, none) == none) {
             fields.erase(name);
         }
@@ -92,6 +98,29 @@ Status TrainingRun::load_latest(Checkpoint& checkpoint) {
     }
     log::info("resumed", {{"path", (*found)->path.string()}, {"step", read.step}});
     checkpoint = std::move(read);
+    return {};
+}
+
+// A new run of rank 0 begins with the file's parameters instead of random ones.
+Status TrainingRun::load_weights(Checkpoint& checkpoint) {
+    if (config_.weights.empty()) {
+        return {};
+    }
+    const Result<TensorFile> file = TensorFile::open(config_.weights);
+    if (!file) {
+        return fail(Error{file.error()}.in("weights"));
+    }
+    const Result<ImportedState> imported = import_state(
+        *file, model_layers(config_, shape_of(data_)), checkpoint.parameters, checkpoint.buffers);
+    if (!imported) {
+        return fail(Error{imported.error()}.in("weights"));
+    }
+    log::info("weights imported", {{"path", config_.weights},
+                                   {"tensors", imported->taken},
+                                   {"unused", imported->unused.size()}});
+    for (const std::string& why : imported->fresh) {
+        log::warn("part of the last layer begins at random", {{"reason", why}});
+    }
     return {};
 }
 
@@ -161,6 +190,9 @@ Status TrainingRun::restore() {
     Status loaded;
     if (is_root()) {
         loaded = load_latest(state);
+        if (loaded && state.step == 0) {
+            loaded = load_weights(state);
+        }
     }
     std::array<std::int64_t, 4> head{loaded ? 1 : 0, state.step, state.epoch, state.consumed};
     if (const Status sent =
@@ -172,7 +204,7 @@ Status TrainingRun::restore() {
         return loaded;
     }
     if (head[0] == 0) {
-        return fail(Errc::conflict, "rank 0 could not read the checkpoint; its log says why");
+        return fail(Errc::conflict, "rank 0 could not read what to begin with; its log says why");
     }
     step_ = state.step = head[1];
     epoch_ = state.epoch = head[2];
@@ -213,6 +245,30 @@ Status TrainingRun::save(bool due) {
         options_.client->checkpoint(step_, path->string());
     }
     phase("train");
+    return {};
+}
+
+// Beside the checkpoints, under one name: the newest is the one that counts.
+Status TrainingRun::export_weights() {
+    if (config_.export_as == TrainExport::none || options_.checkpoint_directory.empty() ||
+        (!is_root() && strategy_->root_has_all())) {
+        return {};
+    }
+    Checkpoint state;
+    if (const Status collected = strategy_->collect(state); !collected || !is_root()) {
+        return collected;
+    }
+    const std::filesystem::path path = options_.checkpoint_directory / "model.safetensors";
+    const std::vector<NamedTensor> tensors =
+        named_state(model_layers(config_, shape_of(data_)), state.parameters, state.buffers);
+    Status written = write_file_atomic(
+        path, encode_safetensors(tensors, {{"format", "pt"},
+                                           {"model", std::string{to_string(config_.model)}},
+                                           {"step", std::to_string(step_)}}));
+    if (!written) {
+        return fail(std::move(written).error().in("export"));
+    }
+    log::info("weights exported", {{"path", path.string()}, {"tensors", tensors.size()}});
     return {};
 }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kEndedKept = 1000;  // attempts whose end can still be asked for
 // What a keeper takes to end what its agent has left and to start it again.
 constexpr auto kKeeperPatience = std::chrono::seconds{2};
-constexpr int kClaimedElsewhere = 3;      // exit code of an agent that found its node claimed
+constexpr int kClaimedElsewhere = 3;  // exit code of an agent that found its node claimed
 
 std::string id_of(const JobId& job, std::int32_t attempt) {
     return "local-" + job.value + "-a" + std::to_string(attempt);
@@ -80,7 +80,7 @@ struct LocalScheduler::Agent {
     pid_t pid = -1;
     bool child = false;  // started by this daemon: to be reaped
     bool ended = false;
-    bool lost = false;  // ended without a result
+    bool lost = false;   // ended without a result
     bool waits = false;  // its keeper may be starting it again
     net::steady_timer again_timer;
 };
@@ -167,10 +167,17 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
     if (attempts_.count(out.id) != 0) {
         co_return out;
     }
+    const bool follows = !request.follow_only.empty();
     const auto [attempt, claims] = make(std::move(request));
+    const bool claimed = std::any_of(claims.begin(), claims.end(), is_claimed);
+    if (follows && !claimed) {
+        out.kind = Handover::Kind::refused;
+        out.reason = "no agent of it is on this machine; " + attempt->request.follow_only;
+        co_return out;
+    }
     attempts_[out.id] = attempt;
-    if (std::any_of(claims.begin(), claims.end(), is_claimed)) {
-        take_up(*attempt, claims, true);
+    if (claimed) {
+        take_up(*attempt, claims, !follows);
     } else {
         ledger_.enqueue(out.id, ledger_.need(attempt->request.resources));
     }
@@ -243,8 +250,7 @@ void LocalScheduler::start_node(Attempt& attempt, std::int32_t node_rank) {
     command.node_name = attempt.nodes[static_cast<std::size_t>(node_rank)];
     command.extra = options_.agent_arguments;
     if (attempt.request.resources.is_elastic()) {
-        command.extra.insert(command.extra.end(),
-                             {"--restarts", std::to_string(limits::kReturns)});
+        command.extra.insert(command.extra.end(), {"--restarts", std::to_string(limits::kReturns)});
     }
     command.gpus_given = ledger_.capacity().gpus > 0;
     const auto gpus = ledger_.gpus_of(attempt.id);
@@ -298,8 +304,7 @@ Task<void> LocalScheduler::watch(AttemptPointer attempt, std::int32_t node_rank)
         agent.waits = true;
         co_await sleep_on(agent.again_timer, kKeeperPatience);
         agent.waits = false;
-        auto again = stopped_ ? std::nullopt
-                              : adopt_agent(attempt->request.directory, node_rank);
+        auto again = stopped_ ? std::nullopt : adopt_agent(attempt->request.directory, node_rank);
         if (again) {
             watch_process(*attempt, node_rank, std::move(*again), false);
         }

@@ -261,8 +261,8 @@ srun \
     // With min_nodes a node whose agent was killed is taken up again; nobody else starts it anew.
     const std::string restarts =
         resources.is_elastic() ? " --restarts " + std::to_string(limits::kReturns) : "";
-    return text + "    " + site.agent_path + " run --attempt-dir " + identity.directory +
-           restarts + "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
+    return text + "    " + site.agent_path + " run --attempt-dir " + identity.directory + restarts +
+           "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
            std::to_string(kToldToEndExit) + "\nexit $status\n";
 }
 

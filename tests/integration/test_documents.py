@@ -90,6 +90,42 @@ class Flags(unittest.TestCase):
         self.assertEqual(wrong, [], "\n".join(wrong))
 
 
+class Told(unittest.TestCase):
+    """What the programs say of themselves: --help in a pipe, and their man pages."""
+
+    PAGES = {"lockstep": ("manual",), "lockstepd": ("--print-manual",), "lockstep-agent": ("manual",),
+             "lockstep-train": ("--print-manual",)}
+
+    def programs(self):
+        return [name for name in PROGRAMS if (harness.BIN / name).exists()]
+
+    def page(self, program):
+        return subprocess.run([harness.BIN / program, *self.PAGES[program]], capture_output=True, text=True, timeout=30,
+                              check=True).stdout
+
+    def test_help_in_a_pipe_has_80_columns_and_every_option(self):
+        for program in ("lockstep", "lockstepd", "lockstep-agent"):
+            text = told_by(program)
+            wide = [line for line in text.splitlines() if len(line) > 80]
+            self.assertEqual(wide, [], f"{program} --help")
+            self.assertNotIn("(Env:", text)
+            self.assertNotIn("TEXT:", text)
+            # The page is made of the declarations: what it has of the program itself is in the help as well.
+            options = self.page(program).split(".SH OPTIONS\n")[1].split(".SH ")[0].replace("\\-", "-")
+            names = re.findall(r"\\fB(--[a-z-]+)\\fR", options)
+            self.assertGreater(len(names), 1)
+            for name in names:
+                self.assertRegex(text, rf"(?<![\w-]){name}(?![\w-])", f"{program} --help")
+
+    def test_every_program_has_a_man_page_that_mandoc_takes(self):
+        if shutil.which("mandoc") is None:
+            self.skipTest("mandoc is not installed")
+        for program in self.programs():
+            done = subprocess.run(["mandoc", "-Tlint", "-Wwarning"], input=self.page(program), capture_output=True, text=True,
+                                  timeout=30, check=False)
+            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""), program)
+
+
 class Submitted(harness.TestCase):
     """A lockstepd that says it has the cores and GPUs of a small cluster, and a folder to submit from: Debian's python3
     is `python` there, and has torch."""

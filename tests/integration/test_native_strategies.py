@@ -4,7 +4,10 @@ The specifications are read out of the document, so what it shows is what runs.
 """
 
 import json
+import pathlib
+import random
 import re
+import tempfile
 import unittest
 
 import harness
@@ -12,8 +15,8 @@ import harness
 README = harness.SOURCE / "job" / "trainer" / "README.md"
 BUILT = (harness.BIN / "lockstep-train").exists()
 # Sizes of a test: the same jobs, shorter.
-SHORT = {"train_samples": 640, "test_samples": 100, "batch_size": 16, "max_steps": 6,
-         "checkpoint_every_steps": 0}
+SHORT = {"batch_size": 16, "max_steps": 6, "checkpoint_every_steps": 0}
+FEW_DIGITS = {"train_samples": 640, "test_samples": 100}
 
 
 def specifications():
@@ -22,15 +25,49 @@ def specifications():
     return [(what.strip(), json.loads(text.replace("\\|", "|"))) for what, text in rows]
 
 
+def make_files(folder):
+    """What the specifications name, as small as it can be."""
+    chance = random.Random(1)
+    cifar = folder / "cifar-10-batches-bin"
+    cifar.mkdir()
+    for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
+        (cifar / f"{name}.bin").write_bytes(b"".join(
+            bytes([chance.randrange(10)]) + chance.randbytes(3 * 32 * 32) for _ in range(8)))
+
+
+def shortened(train):
+    """A row's `train` for a test."""
+    out = {**train, **SHORT}
+    if "dataset" not in train:
+        return {**out, **FEW_DIGITS}
+    if train["dataset"].get("resize", 0) > 0:
+        out["dataset"] = {**train["dataset"], "resize": 64}
+    return out
+
+
 @unittest.skipUnless(BUILT, "SKIPPED: lockstep-train is not built here")
 class NativeStrategies(harness.TestCase):
+    def files(self):
+        """A folder with all that the rows name; the weights are what a run of one step leaves."""
+        temporary = tempfile.TemporaryDirectory(prefix="lockstep-native-")
+        self.addCleanup(temporary.cleanup)
+        folder = pathlib.Path(temporary.name)
+        make_files(folder)
+        job = self.daemon.submit({
+            "name": "weights", "framework": "native", "checkpoint": {"directory": str(folder / "weights")},
+            "train": {"model": "mobilenet_v2", **SHORT, **FEW_DIGITS, "max_steps": 1}})
+        self.assertEqual(self.daemon.wait_state(job["id"], harness.FINAL, 120)["state"], "succeeded")
+        (folder / "weights" / "model.safetensors").rename(folder / "mobilenet_v2.safetensors")
+        return folder
+
     def test_every_row_of_the_table_trains(self):
+        folder = self.files()
         rows = specifications()
         self.assertGreaterEqual(len(rows), 10)
         jobs = []
         for what, fields in rows:
-            spec = {"name": "row", "framework": "native", **fields}
-            spec["train"] = {**spec.get("train", {}), **SHORT}
+            spec = {"name": "row", "framework": "native", "working_directory": str(folder), **fields}
+            spec["train"] = shortened(spec.get("train", {}))
             jobs.append((what, spec, self.daemon.submit(spec)))
         for what, spec, job in jobs:
             with self.subTest(what):
@@ -54,7 +91,7 @@ class NativeStrategies(harness.TestCase):
                 ({"train": {"strategy": "replicated"}, "resources": {"ranks_per_node": 2}},
                  "/train/strategy", "one process with several devices"),
                 ({"train": {"strategy": "pipeline", "batch_size": 30}}, "/train/micro_batches", "not a multiple"),
-                ({"train": {"precision": "fp16"}}, "/train/precision", "not available yet")):
+                ({"train": {"precision": "fp16"}}, "/train/precision", "needs a GPU")):
             with self.subTest(word):
                 status, answer = self.daemon.api("POST", "/v1/jobs", {"name": "no", "framework": "native", **fields})
                 self.assertEqual(status, 400, answer)

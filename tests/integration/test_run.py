@@ -1,5 +1,6 @@
 """lockstep run: a command as it works in the caller's shell, without a specification and, if need be,
 without a lockstepd: one is started."""
+# size: one verb, in a shell that all its tests share
 
 import contextlib
 import fcntl
@@ -98,6 +99,23 @@ class Run(RunCase):
         logged = self.lockstep("run", "--logs", "--", "sh", "-c", "echo one; echo two; exit 3")
         self.assertEqual(logged.returncode, 1)
         self.assertIn("one\ntwo\n", logged.stdout)
+
+    def test_a_sweep_is_a_job_a_value_and_the_best_is_shown(self):
+        self.write("train.sh", "echo loss=$1 step=1\n")
+        done = self.lockstep("run", "--wait", "--sweep", "lr=0.5,0.25", "--max-parallel", "1", "--name", "try-{lr}",
+                             "--", "sh", "train.sh", "{lr}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the first of 2 jobs", done.stderr)
+        jobs = self.daemon.get(f"/v1/jobs?sweep={done.stdout.split()[0]}")["items"]
+        self.assertEqual({(job["name"], job["sweep"]["parameters"]["lr"], job["state"]) for job in jobs},
+                         {("try-0.5", 0.5, "succeeded"), ("try-0.25", 0.25, "succeeded")})
+        titles, best, _ = done.stdout.splitlines()[-3:]
+        self.assertIn("BEST LOSS", titles)
+        self.assertRegex(best, r"ls-\S+ +0\.25 +succeeded")
+
+        refused = self.lockstep("run", "--sweep", "rate=1,2", "--", "sh", "train.sh", "{lr}")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("{rate} stands nowhere in the command", refused.stderr)
 
     def test_setup_runs_in_a_login_shell_and_its_exports_are_the_ranks(self):
         (self.home / ".bash_profile").write_text("module() { export MODULE=\"$2\"; }\nPATH=/bin:/usr/bin\n")
@@ -246,13 +264,13 @@ class Documents(RunCase):
 class Interrupt(RunCase):
     """On a terminal, where Ctrl-C is pressed."""
 
-    def pressed(self, times):
+    def pressed(self, times, *options):
         """(exit code, screen, job's id) after Ctrl-C was pressed so often, the job running."""
         self.write("job.sh", "echo begun\nexec sleep 600\n")
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.work)
-            os.execve(BIN / "lockstep", ["lockstep", "run", "sh", "job.sh"], self.environment(TERM="xterm"))
+            os.execve(BIN / "lockstep", ["lockstep", "run", *options, "sh", "job.sh"], self.environment(TERM="xterm"))
         screen = bytearray()
 
         def read():
@@ -288,6 +306,14 @@ class Interrupt(RunCase):
         code, screen, job = self.pressed(2)
         self.assertEqual(code, 7, screen)
         self.daemon.wait_state(job, "cancelled")
+
+
+    def test_the_second_cancels_all_of_a_sweep(self):
+        code, screen, job = self.pressed(2, "--sweep", "environment.SEED=1,2", "--max-parallel", "1")
+        self.assertEqual(code, 7, screen)
+        self.assertIn(f"lockstep cancel --sweep {job}", screen)
+        for one in self.daemon.get(f"/v1/jobs?sweep={job}")["items"]:
+            self.daemon.wait_state(one["id"], "cancelled")
 
 
 class Listener(threading.Thread):

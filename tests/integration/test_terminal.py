@@ -143,7 +143,7 @@ class Hang(Terminals):
 
 
 class Follow(Terminals):
-    DAEMON_ARGUMENTS = ("--local-memory-mb", "1000")
+    DAEMON_ARGUMENTS = ("--local-memory-mb", "1000", "--shared-account")
 
     def spec_file(self, spec):
         path = self.root / "job.json"

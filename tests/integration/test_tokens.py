@@ -18,6 +18,8 @@ STREAM_END = 5 * harness.PATIENCE
 
 
 class Tokens(harness.TestCase):
+    DAEMON_ARGUMENTS = ("--shared-account",)
+
     def setUp(self):
         super().setUp()
         self.admin = self.daemon.token

@@ -15,6 +15,7 @@ LEVELS = {  # longest prefix wins
     "job/async": 1,
     "job/cli/manual": 1,  # lockstep_manual: any program prints its man page with it
     "job/agent": 2,
+    "job/agent/manual": 4,  # of the program: lockstep-agent(1)
     "job/agent/rank_commands": 4,  # of the program: `lockstep-agent report` is a rank's client
     "job/rank": 2,
     "job/collective": 2,
@@ -23,6 +24,7 @@ LEVELS = {  # longest prefix wins
     "daemon/telemetry": 2,
     "job/trainer": 3,
     "daemon/control": 3,
+    "daemon/backup": 3,
     "daemon/http": 4,
     "job/cli": 5,
     "daemon/lockstepd": 5,

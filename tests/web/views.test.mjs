@@ -147,13 +147,14 @@ test('what the GPUs did is drawn while the job runs and after its end', async (t
   await shot('gpus-over-dark');
 });
 
-test('on a phone nothing is wider than the screen', async () => {
+test('on a phone nothing is wider than the screen, and everything has a name', async () => {
   const phone = await browser.tab({viewport: {width: 390, height: 844}});
   await signIn(phone, daemon);
   for (const where of ['#/submit?as=yaml', `#/jobs/${job.id}/gpus`, `#/jobs/${job.id}?x=samples`]) {
     await phone.goto(daemon.url + where);
     await phone.getByRole('heading').first().waitFor();
     await until(() => phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${where} fits`);
+    await browser.axe(phone, where);
   }
   if (process.env.LOCKSTEP_WEB_SHOTS) {
     await phone.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/phone-samples.png`});

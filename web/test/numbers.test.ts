@@ -1,6 +1,6 @@
 import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
-import {align, along, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
+import {charted, align, along, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
 
@@ -82,4 +82,8 @@ it('PromQL has the names that are exported, or there is none', () => {
   expect(promQl('ls-1', 'data_wait_seconds')).toBe('quantile(0.5, lockstep_rank_data_wait_seconds{job_id="ls-1"})');
   expect(promQl('ls-1', 'tokens')).toBe('quantile(0.5, rate(lockstep_rank_tokens_total{job_id="ls-1"}[5m]))');
   expect(promQl('ls-1', 'accuracy')).toBeUndefined();
+});
+
+it('how long a run is to be and how many reports were bad are no curves', () => {
+  expect(charted(['bad_reports', 'epoch', 'loss', 'total_steps', 'total_steps_per_epoch'])).toEqual(['epoch', 'loss', 'total_steps_per_epoch']);
 });

@@ -1,5 +1,5 @@
 import {describe as suite, expect, it} from 'vitest';
-import {causeLine, describe, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf} from '../src/lib/story';
+import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, stateOf} from '../src/lib/story';
 import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
 import {MessageReader} from '../src/lib/sse';
 import type {Job, JobEvent, Page} from '../src/types';
@@ -13,6 +13,25 @@ const job = {
 } as unknown as Job;
 
 suite('story', () => {
+  it('a job that hangs is not said to run, one that is over not to hang', () => {
+    expect(stateOf({...job, state: 'running', hang: {}} as Job)).toBe('hang');
+    expect(stateOf({...job, state: 'failed', hang: {}} as Job)).toBe('failed');
+  });
+  it('many jobs that failed do not push out one that runs and is slow, or hangs', () => {
+    const one = (name: string, more: Partial<Job>) => ({...job, name, finished_at: undefined, ...more}) as Job;
+    const failed = Array.from({length: 9}, (_, i) => one(`failed${i}`, {state: 'failed', finished_at: at(60)}));
+    const jobs = [...failed, one('slow', {state: 'running', anomalies: {straggler: 1}}), one('well', {state: 'running', anomalies: {}}), one('over', {state: 'succeeded', anomalies: {straggler: 1}}),
+      one('hangs', {state: 'running', hang: {}}), one('long ago', {state: 'failed', finished_at: at(-90_000)})];
+    expect(inTrouble(jobs, 1.7e9 + 70).map((found) => found.name)).toEqual(['hangs', 'slow', ...failed.map((found) => found.name)]);
+  });
+  it('an anomaly that is over is not to be looked at, nor is one that the banner tells of', () => {
+    const events = [{seq: 1, time: at(1), kind: 'anomaly', rank: 1, data: {anomaly: 'straggler'}}, {seq: 2, time: at(2), kind: 'anomaly', rank: 2, data: {anomaly: 'straggler'}},
+      {seq: 3, time: at(3), kind: 'anomaly', rank: 1, data: {anomaly: 'straggler', over: true}}, {seq: 4, time: at(4), kind: 'anomaly', rank: 3, data: {anomaly: 'hang'}}] as JobEvent[];
+    const seen = (one: Partial<Job>) => anomaliesOf(events, {...job, ...one} as Job).map((event) => event.seq);
+    expect(seen({state: 'running', hang: {}})).toEqual([2]);
+    expect(seen({state: 'running'})).toEqual([4, 2]);
+    expect(seen({state: 'failed', hang: {}})).toEqual([4, 2]);
+  });
   it('phases follow each other without a hole, from the submission to the end', () => {
     const phases = phasesOf(job, 0);
     expect(phases.map((p) => p.kind)).toEqual(['queue', 'launch', 'rendezvous', 'run', 'between', 'rendezvous', 'run']);

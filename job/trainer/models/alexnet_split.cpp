@@ -15,7 +15,7 @@ constexpr std::int64_t kDenseUnits = 1024;
 Layer alex_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
                  std::int64_t groups, bool pool) {
     Layer layer;
-    layer.parameters = {{name + ".kernel", {out, in / groups, side, side}, true},
+    layer.parameters = {{name + ".kernel", {out, in / groups, side, side}, Start::glorot},
                         {name + ".bias", {out}}};
     layer.forward = [side, groups, pool](const at::Tensor& x, std::span<const at::Tensor> p,
                                          const at::Tensor&, const Pass&) {

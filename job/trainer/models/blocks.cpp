@@ -6,7 +6,7 @@ namespace lockstep {
 Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
                  std::int64_t stride, Padding padding, bool bias) {
     Layer layer;
-    layer.parameters.push_back({name + ".kernel", {out, in, side, side}, true});
+    layer.parameters.push_back({name + ".kernel", {out, in, side, side}, Start::glorot});
     if (bias) {
         layer.parameters.push_back({name + ".bias", {out}});
     }
@@ -23,10 +23,9 @@ Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std
 Layer norm_layer(const std::string& name, std::int64_t channels) {
     Layer layer;
     layer.parameters.push_back({name + ".beta", {channels}});
-    layer.buffer.assign(static_cast<std::size_t>(moments_size(channels)), 0.0F);
-    for (std::int64_t i = channels; i < 2 * channels; ++i) {
-        layer.buffer[static_cast<std::size_t>(i)] = 1.0F;  // variances start at one
-    }
+    layer.buffers = {{name + kMovingMean, channels, 0.0F},
+                     {name + kMovingVariance, channels, 1.0F},
+                     {name + kMoves, 1, 0.0F}};
     layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p,
                        const at::Tensor& moments, const Pass& pass) {
         return norm_relu(x, p[0], moments, pass.batch_statistics);
@@ -48,7 +47,7 @@ Layer flatten_layer() {
 
 Layer dense_layer(const std::string& name, std::int64_t in, std::int64_t out, bool relu) {
     Layer layer;
-    layer.parameters = {{name + ".kernel", {out, in}, true}, {name + ".bias", {out}}};
+    layer.parameters = {{name + ".kernel", {out, in}, Start::glorot}, {name + ".bias", {out}}};
     layer.forward = [relu](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                            const Pass&) {
         const at::Tensor y = dense(x, p[0], p[1]);

@@ -15,9 +15,8 @@ constexpr std::int64_t kGptWidth = 128;
 constexpr std::int64_t kGptHeads = 4;
 constexpr double kGptEpsilon = 1e-5;
 
-// Gains are stored as their difference from one: parameters start at zero or at random.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias) {
-    return at::layer_norm(x, {x.size(-1)}, gain + 1.0, bias, kGptEpsilon);
+    return at::layer_norm(x, {x.size(-1)}, gain, bias, kGptEpsilon);
 }
 
 // dense() for [batch, length, width].
@@ -43,8 +42,8 @@ at::Tensor attention(const at::Tensor& x, const at::Tensor& weight, const at::Te
 
 Layer embedding_layer(std::int64_t words, std::int64_t length) {
     Layer layer;
-    layer.parameters = {{"embed.words", {words, kGptWidth}, true},
-                        {"embed.places", {length, kGptWidth}, true}};
+    layer.parameters = {{"embed.words", {words, kGptWidth}, Start::glorot},
+                        {"embed.places", {length, kGptWidth}, Start::glorot}};
     layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                        const Pass&) { return at::embedding(p[0], x) + p[1]; };
     return layer;
@@ -53,17 +52,17 @@ Layer embedding_layer(std::int64_t words, std::int64_t length) {
 Layer block_layer(const std::string& name) {
     constexpr std::int64_t kInner = 4 * kGptWidth;
     Layer layer;
-    layer.parameters = {{name + ".norm_1.gain", {kGptWidth}},
+    layer.parameters = {{name + ".norm_1.gain", {kGptWidth}, Start::ones},
                         {name + ".norm_1.bias", {kGptWidth}},
-                        {name + ".attention.kernel", {3 * kGptWidth, kGptWidth}, true},
+                        {name + ".attention.kernel", {3 * kGptWidth, kGptWidth}, Start::glorot},
                         {name + ".attention.bias", {3 * kGptWidth}},
-                        {name + ".project.kernel", {kGptWidth, kGptWidth}, true},
+                        {name + ".project.kernel", {kGptWidth, kGptWidth}, Start::glorot},
                         {name + ".project.bias", {kGptWidth}},
-                        {name + ".norm_2.gain", {kGptWidth}},
+                        {name + ".norm_2.gain", {kGptWidth}, Start::ones},
                         {name + ".norm_2.bias", {kGptWidth}},
-                        {name + ".up.kernel", {kInner, kGptWidth}, true},
+                        {name + ".up.kernel", {kInner, kGptWidth}, Start::glorot},
                         {name + ".up.bias", {kInner}},
-                        {name + ".down.kernel", {kGptWidth, kInner}, true},
+                        {name + ".down.kernel", {kGptWidth, kInner}, Start::glorot},
                         {name + ".down.bias", {kGptWidth}}};
     layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                        const Pass&) {
@@ -77,9 +76,9 @@ Layer block_layer(const std::string& name) {
 
 Layer head_layer(std::int64_t classes) {
     Layer layer;
-    layer.parameters = {{"head.norm.gain", {kGptWidth}},
+    layer.parameters = {{"head.norm.gain", {kGptWidth}, Start::ones},
                         {"head.norm.bias", {kGptWidth}},
-                        {"head.kernel", {classes, kGptWidth}, true},
+                        {"head.kernel", {classes, kGptWidth}, Start::glorot},
                         {"head.bias", {classes}}};
     layer.forward = [](const at::Tensor& x, std::span<const at::Tensor> p, const at::Tensor&,
                        const Pass&) { return dense_rows(layer_norm(x, p[0], p[1]), p[2], p[3]); };

@@ -17,6 +17,8 @@ std::vector<Layer> mlp_layers(const TrainConfig& config, const ModelShape& shape
 
 // AlexNet in its two halves, for images of about 32 pixels; see models/alexnet_split.cpp.
 std::vector<Layer> alexnet_split_layers(const TrainConfig& config, const ModelShape& shape);
+// torchvision's MobileNetV2: its names, so that its weights fit. See models/mobilenet_v2.cpp.
+std::vector<Layer> mobilenet_v2_layers(const TrainConfig& config, const ModelShape& shape);
 // A small transformer that continues bytes; see models/gpt.cpp.
 std::vector<Layer> gpt_layers(const ModelShape& shape);
 
@@ -24,7 +26,10 @@ std::vector<Layer> gpt_layers(const ModelShape& shape);
 enum class Padding { valid, same };
 Layer conv_layer(const std::string& name, std::int64_t in, std::int64_t out, std::int64_t side,
                  std::int64_t stride, Padding padding, bool bias);
-// Batch normalisation without scale, then relu: layers.hpp's norm_relu().
+// How the names of norm_relu()'s buffers end (layers.hpp).
+inline constexpr const char* kMovingMean = ".moving_mean";
+inline constexpr const char* kMovingVariance = ".moving_variance";
+inline constexpr const char* kMoves = ".moves";
 Layer norm_layer(const std::string& name, std::int64_t channels);
 Layer average_layer();  // over height and width
 Layer flatten_layer();

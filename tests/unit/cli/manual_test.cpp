@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 namespace lockstep::cli {
 namespace {
@@ -140,6 +142,89 @@ TEST_F(Manual, DescriptionsWithQuotesAndBracketsAreEscaped) {
     EXPECT_THAT(man_page(app, {}, "1", "2026-11-21"), HasSubstr("It's [odd]: $(rm) `x` \\e .TH"));
     const std::string bash = written("b", completion(app, Shell::bash, ""));
     EXPECT_EQ(run("bash -n " + bash), "=0\n");
+}
+
+std::size_t longest_line(const std::string& text) {
+    std::istringstream lines(text);
+    std::size_t most = 0;
+    for (std::string line; std::getline(lines, line);) {
+        most = std::max(most, static_cast<std::size_t>(
+                                  std::count_if(line.begin(), line.end(), [](unsigned char c) {
+                                      return (c & 0xC0U) != 0x80U;  // characters of UTF-8
+                                  })));
+    }
+    return most;
+}
+
+// Verbs were one long line each, up to 200 columns.
+TEST_F(Manual, HelpFitsIntoItsColumnsAndListsEveryVerbAndOption) {
+    for (const std::size_t columns : {80U, 120U}) {
+        dress_help(app_, columns);
+        std::vector<const CLI::App*> apps = declared_verbs(app_);
+        apps.push_back(&app_);
+        for (const CLI::App* app : apps) {
+            const std::string help = app->help();
+            EXPECT_LE(longest_line(help), columns) << app->get_name();
+            for (const Declared& option : declared_options(*app)) {
+                for (const std::string& name : option.names) {
+                    EXPECT_THAT(help, HasSubstr(name)) << app->get_name();
+                }
+            }
+        }
+        for (const CLI::App* verb : declared_verbs(app_)) {
+            EXPECT_THAT(app_.help(), HasSubstr("\n  " + verb->get_name() + " "));
+        }
+    }
+}
+
+TEST_F(Manual, HelpHasTheVerbsInGroups) {
+    const std::string help = app_.help();
+    std::size_t last = 0;
+    for (const char* group : {"Start", "Watch", "Act", "Cluster", "Access"}) {
+        const std::size_t at = help.find(std::string("\n") + group + ":\n");
+        ASSERT_NE(at, std::string::npos) << group;
+        EXPECT_GT(at, last);
+        last = at;
+    }
+    for (const CLI::App* verb : declared_verbs(app_)) {
+        EXPECT_NE(verb->get_group(), "Subcommands") << verb->get_name();
+    }
+}
+
+TEST(Help, AnOptionHasItsMeaningDefaultAndVariable) {
+    CLI::App app;
+    std::string tls = "auto";
+    int cores = 0;
+    app.add_option("--tls", tls, "When it speaks TLS")
+        ->envname("TOOL_TLS")
+        ->check(CLI::IsMember({"auto", "always"}))
+        ->capture_default_str();
+    app.add_option("--cores", cores, "How many")->check(CLI::Range(0, 4096));
+    dress_help(app, 80);
+    EXPECT_THAT(app.help(), HasSubstr("\n  --tls auto|always         "
+                                      "When it speaks TLS (default: auto) [TOOL_TLS]\n"));
+    EXPECT_THAT(app.help(), HasSubstr("\n  --cores N                 How many\n"));
+}
+
+TEST(Help, LinesAreBrokenAtBlanksAndBetweenAlternatives) {
+    EXPECT_EQ(wrapped("one two three", 8), (std::vector<std::string>{"one two", "three"}));
+    EXPECT_EQ(wrapped("red|green|blue", 10), (std::vector<std::string>{"red|green|", "blue"}));
+    EXPECT_EQ(wrapped("a b\nc", 80), (std::vector<std::string>{"a b", "c"}));
+    EXPECT_EQ(wrapped("……… …", 5), (std::vector<std::string>{"……… …"}));  // characters, not bytes
+    EXPECT_EQ(wrapped("https://example.org x", 5),
+              (std::vector<std::string>{"https://example.org", "x"}));
+    EXPECT_TRUE(wrapped("", 5).empty());
+}
+
+TEST(ManPage, VerbsOfVerbsAreOnIt) {
+    CLI::App app;
+    app.name("tool");
+    CLI::App* keys = app.add_subcommand("kv", "Keys");
+    bool once = false;
+    keys->add_subcommand("set", "Set a key")->add_flag("--once", once, "Never again");
+    const std::string page = man_page(app, {}, "1", "2026-11-21");
+    EXPECT_THAT(page, HasSubstr(".SS kv set\n"));
+    EXPECT_THAT(page, HasSubstr("\\fB\\-\\-once\\fR"));
 }
 
 }  // namespace

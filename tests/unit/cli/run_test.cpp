@@ -5,6 +5,7 @@
 #include "job/cli/run_guess.hpp"
 #include "job/cli/suggest.hpp"
 #include "job/model/spec.hpp"
+#include "job/model/sweep.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -44,8 +45,11 @@ class CliRun : public testing::Test {
         if (whole.contains("inherit_environment")) {
             whole["recorded_environment"] = Json::object();
         }
-        const auto parsed = parse_spec(whole);
-        EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().message);
+        const auto parsed = has_sweep(whole) ? parse_sweep(whole).map([](const Sweep& sweep) {
+            return sweep.points.front().spec;
+        })
+                                             : parse_spec(whole);
+        EXPECT_TRUE(parsed.has_value()) << (parsed ? "" : parsed.error().text());
         return plan->spec;
     }
     std::string refused(const Words& command) {
@@ -103,6 +107,50 @@ TEST_F(CliRun, OptionsBecomeFields) {
     EXPECT_FALSE(plan({"python", "train.py"})["environment"].contains("LOCKSTEP_PYTHON_HOOKS"));
 }
 
+TEST_F(CliRun, ASweepFillsInTheCommandOrNamesAField) {
+    options_.sweep = {"lr=0.1,1e-3", "seed=1..3"};
+    options_.max_parallel = 2;
+    const Words command{"python", "train.py", "--lr", "{lr}", "--seed={seed}"};
+    EXPECT_EQ(dump_json(plan(command)["sweep"]),
+              R"({"parameters":{"lr":[0.1,"1e-3"],"seed":[1,2,3]},"max_parallel":2})");
+    options_.command = command;
+    options_.bare = true;  // nothing recorded
+    const auto whole = parse_sweep(plan_run(options_, caller_)->spec);
+    ASSERT_TRUE(whole.has_value()) << whole.error().text();
+    ASSERT_EQ(whole->points.size(), 6U);
+    EXPECT_THAT(whole->points[4].spec.command,
+                ElementsAre("python", "train.py", "--lr", "1e-3", "--seed=2"));
+
+    options_.max_parallel = 0;
+    options_.sweep = {"resources.nodes=1,2", "environment.SEED=7,$x", R"(o=["a,b","c"])"};
+    EXPECT_EQ(dump_json(plan({"tool", "{o}"})["sweep"]),
+              R"({"parameters":{"resources.nodes":[1,2],"environment.SEED":["7","$$x"],)"
+              R"("o":["a,b","c"]}})");
+    options_.sweep = {"down=3..1", "file=../a,b..c", "on=true,007", "n=-1..1"};
+    options_.name = "try-{n}";
+    EXPECT_EQ(dump_json(plan({"tool", "{down}{file}{on}{n}"})["sweep"]["parameters"]),
+              R"({"down":[3,2,1],"file":["../a","b..c"],"on":[true,"007"],"n":[-1,0,1]})");
+}
+
+TEST_F(CliRun, ASweepThatCannotBeMeantIsRefused) {
+    const Words command{"python", "train.py", "--lr", "{lr}"};
+    const auto refused_sweep = [&](const Words& sweep) {
+        options_.sweep = sweep;
+        return refused(command);
+    };
+    EXPECT_THAT(refused_sweep({"lr"}), HasSubstr("--sweep lr: must be NAME=VALUE,VALUE"));
+    EXPECT_THAT(refused_sweep({"=1"}), HasSubstr("must be NAME=VALUE,VALUE"));
+    EXPECT_THAT(refused_sweep({"lr="}), HasSubstr("a value is empty"));
+    EXPECT_THAT(refused_sweep({"lr=1,,2"}), HasSubstr("a value is empty"));
+    EXPECT_THAT(refused_sweep({"lr=[1"}), HasSubstr("must be a JSON array"));
+    EXPECT_THAT(refused_sweep({"lr=1", "lr=2"}), HasSubstr("given twice"));
+    EXPECT_THAT(refused_sweep({"seed=1,2"}),
+                HasSubstr("{seed} stands nowhere in the command, as in --seed {seed}"));
+    // Far too long a range: a text like any other.
+    options_.sweep = {"lr=-9223372036854775808..9223372036854775807"};
+    EXPECT_EQ(plan(command)["sweep"]["parameters"]["lr"].size(), 1U);
+}
+
 TEST_F(CliRun, TheFrameworkIsWhatTheScriptImports) {
     EXPECT_EQ(framework_of("import torch\nimport pytorch_lightning as pl\n"), "lightning");
     EXPECT_EQ(framework_of("from lightning.pytorch import Trainer\n"), "lightning");
@@ -141,6 +189,14 @@ TEST_F(CliRun, LaunchersStartTheRanksOfTheirNode) {
     EXPECT_THAT(refused({"srun", "-N2", "x"}), HasSubstr("--framework mpi"));
     options_.command = {"torchrun", "--standalone", "train.py"};
     EXPECT_THAT(plan_run(options_, caller_)->warnings, ElementsAre(HasSubstr("--standalone")));
+}
+
+TEST_F(CliRun, RanksThatShareAGpuAreAsManyAsFit) {
+    options_.gpus_per_node = 2;
+    options_.ranks_per_gpu = 4;
+    const Json resources = plan({"python", "train.py"})["resources"];
+    EXPECT_EQ(resources["ranks_per_node"], 8);
+    EXPECT_EQ(resources["ranks_per_gpu"], 4);
 }
 
 TEST_F(CliRun, ARayClusterIsACommandWithOneRankANode) {

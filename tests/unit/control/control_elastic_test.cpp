@@ -368,8 +368,7 @@ TEST_F(ElasticTest, TheFirstStartWaitsAWhileForThoseThatAreLate) {
         "half a minute is over");
     begin(1, {0, 2});
     until([&] { return state(id) == "running"; }, "running");
-    EXPECT_EQ(generations(id)[0]["message"],
-              "starts with 2 of 3 nodes: node 1 is not there yet");
+    EXPECT_EQ(generations(id)[0]["message"], "starts with 2 of 3 nodes: node 1 is not there yet");
     call_in(1);
     join(1, 0);
     until(

@@ -2,10 +2,10 @@
 // A million random interleavings of the meeting of nodes: connections drop with what was in flight,
 // agents die, freeze, leave and come back, ranks fail, the coordinator is killed between any two
 // steps, or stopped.
-// In half of the worlds the job is elastic: it goes on with fewer nodes, nodes that were given up call
-// in again, agents are started again by their keepers, and generations grow.
-// What must hold: ranks of two generations never live at a time on nodes that count; and once the
-// accidents stop, every rank runs, on as many nodes as can be had, or too few nodes are left.
+// In half of the worlds the job is elastic: it goes on with fewer nodes, nodes that were given up
+// call in again, agents are started again by their keepers, and generations grow. What must hold:
+// ranks of two generations never live at a time on nodes that count; and once the accidents stop,
+// every rank runs, on as many nodes as can be had, or too few nodes are left.
 #include "daemon/control/rendezvous.hpp"
 #include "job/base/limits.hpp"
 #include "tests/support/sanitized.hpp"
@@ -513,8 +513,8 @@ class World {
         self.connected = true;
         // Live ranks say their generation to be counted; one that is lost says it to be told to end
         // them, or what is prepared.
-        const bool late = lost(slot) || disk_.incarnation[static_cast<std::size_t>(slot)] !=
-                                            self.incarnation;
+        const bool late =
+            lost(slot) || disk_.incarnation[static_cast<std::size_t>(slot)] != self.incarnation;
         say(slot, Word::hello, self.ranks || late ? self.generation : 0);
         self.out.back().late = late && self.generation > 0;
     }
@@ -693,7 +693,7 @@ class World {
     std::int32_t grown_ = 0;
     Disk disk_;
     Rendezvous met_{kSimulatedNodes, kSlots, least_};
-    std::array<bool, kSlots> left_{};  // said BYE; in memory only
+    std::array<bool, kSlots> left_{};              // said BYE; in memory only
     std::array<std::int32_t, kSlots> hello_of_{};  // what it said of itself; in memory only
     std::array<Agent, kSlots> agents_;
     bool accidents_ = true;

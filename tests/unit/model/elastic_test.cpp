@@ -54,10 +54,11 @@ TEST(ElasticSpec, WhatCannotShrinkIsRefusedWithTheReason) {
               Mistakes{"/resources/min_nodes: must be at most nodes, 2"});
     EXPECT_EQ(mistakes(job(R"("nodes":2,"min_nodes":0)")),
               Mistakes{"/resources/min_nodes: must be in 1..16384"});
-    EXPECT_EQ(mistakes(job(R"("nodes":2,"min_nodes":1)", R"(,"launch":"task","recovery":{})")),
-              Mistakes{"/resources/min_nodes: with launch task srun starts one MPI world, which "
-                       "cannot be made again with fewer nodes: use launch rank or node, or leave it "
-                       "out"});
+    EXPECT_EQ(
+        mistakes(job(R"("nodes":2,"min_nodes":1)", R"(,"launch":"task","recovery":{})")),
+        Mistakes{"/resources/min_nodes: with launch task srun starts one MPI world, which "
+                 "cannot be made again with fewer nodes: use launch rank or node, or leave it "
+                 "out"});
     EXPECT_EQ(mistakes(job(R"("nodes":2,"min_nodes":1)",
                            R"(,"roles":[{"name":"ps","count":1},{"name":"worker","count":1}],)"
                            R"("recovery":{})")),
@@ -217,8 +218,7 @@ TEST(Elastic, WhoNeverComesIsNotMissedForEver) {
     h.now += 400'000;
     const Action action = due(h.job, h.now);
     ASSERT_TRUE(action.fault.has_value());
-    EXPECT_EQ(action.fault->message,
-              "1 of 2 nodes called in within 300 s; missing: node 1 node 2");
+    EXPECT_EQ(action.fault->message, "1 of 2 nodes called in within 300 s; missing: node 1 node 2");
 }
 
 TEST(Elastic, TheEventSaysHowManyThereAre) {
@@ -235,8 +235,8 @@ TEST(Elastic, TheEventSaysHowManyThereAre) {
     EXPECT_EQ(json["data"]["nodes"], 2);
     EXPECT_EQ(json["data"]["world_size"], 4);
     EXPECT_EQ(json["data"]["message"], started.message);
-    const auto again = decode_event_data(EventKind::generation_started,
-                                         encode_event_data(EventData{started}));
+    const auto again =
+        decode_event_data(EventKind::generation_started, encode_event_data(EventData{started}));
     ASSERT_TRUE(again.has_value());
     EXPECT_EQ(std::get<event::GenerationStarted>(*again).message, started.message);
 }

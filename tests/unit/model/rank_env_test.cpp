@@ -84,6 +84,29 @@ TEST(RankEnvironment, NcclsSocketsOfOneGenerationKnowEachOther) {
     EXPECT_EQ(rank_environment(spec(Framework::pytorch), one, {}).count("NCCL_SOCKET_MAGIC"), 0U);
 }
 
+TEST(RankEnvironment, RanksThatShareAGpuTakeItByTheirLocalRank) {
+    JobSpec shared = with_gpus(Framework::pytorch);
+    shared.resources.gpus_per_node = 2;
+    shared.resources.ranks_per_gpu = 2;
+    RankPlace third = place();
+    third.local_rank = 2;
+    const auto environment = rank_environment(shared, third, {{"CUDA_VISIBLE_DEVICES", "4,5"}});
+    EXPECT_EQ(environment.at("NCCL_MULTI_RANK_GPU_ENABLE"), "1");
+    EXPECT_EQ(environment.at("LOCAL_RANK"), "1") << "the second of the two GPUs";
+    EXPECT_EQ(environment.at("LOCKSTEP_LOCAL_RANK"), "2");
+    EXPECT_EQ(environment.at("LOCAL_WORLD_SIZE"), "4");
+    EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "4,5");
+    shared.environment = {{"NCCL_MULTI_RANK_GPU_ENABLE", "0"}};
+    EXPECT_EQ(rank_environment(shared, third, {}).at("NCCL_MULTI_RANK_GPU_ENABLE"), "0");
+    shared.framework = Framework::jax;
+    EXPECT_EQ(rank_environment(shared, third, {}).at("JAX_LOCAL_DEVICE_IDS"), "1");
+    shared.framework = Framework::paddle;
+    EXPECT_EQ(rank_environment(shared, third, {}).at("FLAGS_selected_gpus"), "1");
+    EXPECT_EQ(rank_environment(with_gpus(Framework::pytorch), third, {})
+                  .count("NCCL_MULTI_RANK_GPU_ENABLE"),
+              0U);
+}
+
 TEST(RankEnvironment, WithGpusEvidenceOfAHangCanBeHad) {
     Variables expected = with_flight_recorder(torch_contract());
     expected["NCCL_SOCKET_MAGIC"] = magic_of(with_ras());

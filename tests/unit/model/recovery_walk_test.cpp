@@ -30,9 +30,10 @@ std::string random_spec(Dice& dice) {
     return R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2,)"
            R"("ranks_per_node":2,"time_limit":"5","spares":)" +
            std::to_string(dice.roll(3)) + (elastic ? R"(,"min_nodes":1)" : "") + "}" +
-           (!elastic && dice.one_in(4) ? std::string{}
-                           : R"(,"recovery":{"max_restarts":)" + std::to_string(dice.roll(6)) +
-                                 R"(,"max_attempts":)" + std::to_string(1 + dice.roll(4)) + "}") +
+           (!elastic && dice.one_in(4)
+                ? std::string{}
+                : R"(,"recovery":{"max_restarts":)" + std::to_string(dice.roll(6)) +
+                      R"(,"max_attempts":)" + std::to_string(1 + dice.roll(4)) + "}") +
            "}";
 }
 
@@ -162,9 +163,8 @@ void check(const Job& job, UnixMillis now) {
     if (action.kind == ActionKind::restart) {
         // The fold lets a generation start that not all nodes have called in for; the invariants
         // (invariants.hpp), which stand before it, do not.
-        const bool never_met =
-            job.attempt()->claims.size() <
-            static_cast<std::size_t>(job.spec.resources.least_nodes());
+        const bool never_met = job.attempt()->claims.size() <
+                               static_cast<std::size_t>(job.spec.resources.least_nodes());
         ASSERT_EQ(live, 1);
         ASSERT_TRUE(never_met || action.cause.kind == CauseClass::restart_requested ||
                     action.cause.kind == CauseClass::node_returned ||
@@ -313,9 +313,8 @@ class Daemon {
         step_ += dice_.roll(4);
         switch (dice_.roll(16)) {
             case 0: {
-                event::FaultSeen lost =
-                    h_.fault(CauseClass::node_lost,
-                             dice_.roll(h_.job.spec.resources.allocated_nodes()));
+                event::FaultSeen lost = h_.fault(
+                    CauseClass::node_lost, dice_.roll(h_.job.spec.resources.allocated_nodes()));
                 lost.may_return = true;
                 return chance(lost);
             }

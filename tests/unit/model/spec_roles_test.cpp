@@ -293,5 +293,38 @@ TEST(GpuView, ARoleMaySayHowManyIfThereAreSoMany) {
     EXPECT_EQ(visible_devices({1, 2}, ""), "1,2") << "numbers, where the node names none";
 }
 
+Errors sharing_errors(const std::string& framework, const std::string& resources,
+                      const std::string& more = "") {
+    const auto json =
+        parse_json(R"({"name":"a","framework":")" + framework +
+                   R"(","command":["x"],"resources":{)" + resources + "}" + more + "}");
+    EXPECT_TRUE(json.has_value());
+    return errors_of(parse_spec(*json));
+}
+
+TEST(GpuView, SeveralRanksMayShareAGpu) {
+    const std::string four = R"("ranks_per_node":4,"gpus_per_node":2,"ranks_per_gpu":2)";
+    for (const char* framework :
+         {"pytorch", "accelerate", "deepspeed", "paddle", "jax", "horovod", "command"}) {
+        EXPECT_EQ(sharing_errors(framework, four), Errors{}) << framework;
+    }
+    EXPECT_EQ(
+        sharing_errors("pytorch", R"("ranks_per_node":5,"gpus_per_node":2,"ranks_per_gpu":2)"),
+        (Errors{"/resources/ranks_per_gpu: 2 GPUs × 2 ranks are fewer than the 5 ranks of a "
+                "node"}));
+    EXPECT_EQ(sharing_errors("pytorch", R"("ranks_per_gpu":2)"),
+              (Errors{"/resources/ranks_per_gpu: says how many ranks share a GPU: "
+                      "/resources/gpus_per_node says how many GPUs there are, and asks for none"}));
+    EXPECT_EQ(sharing_errors("pytorch", four, R"(,"launch":"node")"),
+              (Errors{"/resources/ranks_per_gpu: needs launch rank: with others the ranks are "
+                      "numbered by their launcher, and take the GPU of that number"}));
+    EXPECT_EQ(sharing_errors("lightning", four),
+              (Errors{"/resources/ranks_per_gpu: framework lightning gives each rank a GPU of its "
+                      "own"}));
+    EXPECT_EQ(sharing_errors("command", four, R"(,"roles":[{"name":"a","count":4,"gpus":0}])"),
+              (Errors{"/resources/ranks_per_gpu: roles say which GPUs a rank sees: one of the "
+                      "two"}));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+// size: a document for each field in which it has an effect
 // The schema that /openapi.json and `lockstep explain` show against the parser that decides: every
 // default, choice, bound, length and field of the one is fed to the other.
 #include "job/model/spec_schema.hpp"
@@ -71,8 +72,8 @@ Json schema_base(const std::string& path) {
             "train":{"strategy":"parameter_server"}})"},
         {"train.context", R"({"name":"a","framework":"native",
             "train":{"model":"gpt","dataset":{"name":"text","path":"/t"}}})"},
-        {"train.stages", R"({"name":"a","framework":"native","resources":{"ranks_per_node":10},
-            "train":{"strategy":"pipeline"}})"},
+        {"train.stages", R"({"name":"a","framework":"native","resources":{"ranks_per_node":22},
+            "train":{"model":"mobilenet_v2","strategy":"pipeline"}})"},
         {"train.micro_batches", R"({"name":"a","framework":"native",
             "train":{"strategy":"pipeline","batch_size":65536}})"},
         {"train.dataset.name",
@@ -91,6 +92,8 @@ Json schema_base(const std::string& path) {
             "resources":{"nodes":16384},"recovery":{}})"},
         {"recovery.grow_after_seconds", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"nodes":2,"min_nodes":1},"recovery":{}})"},
+        {"resources.ranks_per_gpu", R"({"name":"a","framework":"command","command":["true"],
+            "resources":{"gpus_per_node":4}})"},
         {"roles[].name", R"({"name":"a","framework":"command","command":["true"],
             "roles":[{"count":1}]})"},
         // Of a framework whose ranks are not told each other's addresses.

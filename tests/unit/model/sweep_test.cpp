@@ -84,6 +84,16 @@ TEST(Sweep, FillsInWhatStandsInBraces) {
     EXPECT_EQ(dump_json(sweep->points[2].parameters), R"({"lr":0.001,"opt":"sgd"})");
 }
 
+TEST(Sweep, WhatTheSubmittersShellHadIsNotFilledIn) {
+    Json json = *parse_json(R"({"name":"s","framework":"command","command":["train","{lr}"],
+        "inherit_environment":true,"recorded_environment":{"PROMPT":"{lr}>"},
+        "sweep":{"parameters":{"lr":[1]}}})");
+    const auto sweep = parse_sweep(json);
+    ASSERT_TRUE(sweep) << sweep.error().text();
+    EXPECT_EQ(sweep->points[0].spec.recorded_environment.at("PROMPT"), "{lr}>");
+    EXPECT_EQ(sweep->points[0].spec.command.back(), "1");
+}
+
 TEST(Sweep, APlaceholderThatStandsNowhereOrIsARanksOwnIsRefused) {
     const auto nowhere = parse_sweep(*parse_json(R"({"name":"s","framework":"command",
         "command":["train"],"sweep":{"parameters":{"lr":[0.1]}}})"));

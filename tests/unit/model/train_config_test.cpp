@@ -64,16 +64,19 @@ TEST(TrainConfig, EveryFieldIsRead) {
 }
 
 TEST(TrainConfig, WhatIsWrittenReadsBackAsTheSame) {
-    for (const char* text :
-         {"{}", R"({"optimizer":"sgd","momentum":0.1,"strategy":"single"})",
-          R"({"model":"mlp","dataset":{"name":"mnist","path":"x"},"seed":4})",
-          R"({"strategy":"pipeline","stages":2,"micro_batches":8})",
-          R"({"strategy":"parameter_server","update":"async"})",
-          R"({"strategy":"central_storage","devices":"cpu:0,1,2"})",
-          R"({"model":"gpt","dataset":{"name":"text","path":"t"},"context":32,"precision":"bf16"})",
-          R"({"all_reduce":"hierarchical"})",
-          R"({"optimizer":"lamb","weight_decay":0.1,"schedule":"linear","warmup_steps":9})",
-          R"({"norm_mode":"eval","dropout":0,"train_samples":10,"test_samples":5})"}) {
+    for (
+        const char* text :
+        {"{}", R"({"optimizer":"sgd","momentum":0.1,"strategy":"single"})",
+         R"({"model":"mlp","dataset":{"name":"mnist","path":"x"},"seed":4})",
+         R"({"strategy":"pipeline","stages":2,"micro_batches":8})",
+         R"({"strategy":"parameter_server","update":"async"})",
+         R"({"strategy":"central_storage","devices":"cpu:0,1,2"})",
+         R"({"model":"gpt","dataset":{"name":"text","path":"t"},"context":32,"precision":"bf16"})",
+         R"({"all_reduce":"hierarchical"})",
+         R"({"model":"mobilenet_v2","dataset":{"name":"cifar10","path":"p","resize":224},"weights":"w","export":"none"})",
+         R"({"model":"mobilenet_v2","norm_mode":"eval","dropout":0.5})",
+         R"({"optimizer":"lamb","weight_decay":0.1,"schedule":"linear","warmup_steps":9})",
+         R"({"norm_mode":"eval","dropout":0,"train_samples":10,"test_samples":5})"}) {
         const Read first = read(text);
         ASSERT_TRUE(first.errors.empty()) << text;
         const Read second = read(dump_json(to_json(first.config)));
@@ -100,13 +103,14 @@ TEST_P(TrainConfigRefuses, WithThePathAndTheReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     NotAvailableYet, TrainConfigRefuses,
-    testing::Values(
-        Refusal{R"({"model":"mobilenet_v2"})",
-                {"/train/model", "\"mobilenet_v2\" is not available yet"}},
-        Refusal{R"({"model":"seq2seq"})", {"/train/model", "\"seq2seq\" is not available yet"}},
-        Refusal{R"({"precision":"fp16"})", {"/train/precision", "\"fp16\" is not available yet"}},
-        Refusal{R"({"devices":"gpu:0,1"})",
-                {"/train/devices", "\"gpu:0,1\" is not available yet"}}));
+    testing::Values(Refusal{R"({"model":"seq2seq"})",
+                            {"/train/model", "\"seq2seq\" is not available yet"}},
+                    Refusal{R"({"precision":"fp16"})",
+                            {"/train/precision",
+                             "\"fp16\" needs a GPU, which the native trainer does not use yet; on "
+                             "the CPU use bf16"}},
+                    Refusal{R"({"devices":"gpu:0,1"})",
+                            {"/train/devices", "\"gpu:0,1\" is not available yet"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutEffect, TrainConfigRefuses,
@@ -154,7 +158,15 @@ INSTANTIATE_TEST_SUITE_P(
             {"/train/dataset/path", "cifar10 needs the folder that holds its six binary files"}},
         Refusal{R"({"dataset":{"name":"mnist"}})",
                 {"/train/dataset/path", "mnist needs the folder that holds its four IDX files"}},
+        Refusal{R"({"model":"gpt","dataset":{"name":"text","path":"t","resize":9}})",
+                {"/train/dataset/resize", "has no effect with dataset text, which has no images"}},
         Refusal{R"({"warmup":3})", {"/train/warmup", "unknown field"}}));
+
+TEST(TrainConfig, MobileNetsDropoutIsTorchvisionsUnlessGiven) {
+    EXPECT_EQ(read(R"({"model":"mobilenet_v2"})").config.dropout, 0.2);
+    EXPECT_EQ(read(R"({"model":"mobilenet_v2","dropout":0.1})").config.dropout, 0.1);
+    EXPECT_EQ(read("{}").config.dropout, 0.5);
+}
 
 TEST(TrainConfig, TheStrategySaysWhichNumbersOfRanksItTakes) {
     const auto wrong = [](const char* text, std::int32_t ranks) {

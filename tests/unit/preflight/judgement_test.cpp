@@ -37,6 +37,25 @@ TEST(PreflightJudgement, NamesTheMinorityOfAVersion) {
     EXPECT_EQ(words_of(found[1]), "n1: its NCCL is 2.18.1; expected 2.19.3, as 2 of 3 nodes have");
 }
 
+TEST(PreflightJudgement, RanksThatShareAGpuNeedANewNccl) {
+    auto node = good_nodes(1)[0];
+    auto spec = spec_of(1);
+    spec.resources.ranks_per_gpu = 2;
+    for (const char* old : {"2.19.3", "2.3.7", "1.40.0", "2", "x"}) {
+        node.facts.versions["nccl"] = old;
+        EXPECT_THAT(lines(check_node(node, spec)),
+                    ElementsAre("n0 versions fail: its NCCL is " + std::string{old}));
+    }
+    for (const char* good : {"2.30.3", "2.32", "3.0.1"}) {
+        node.facts.versions["nccl"] = good;
+        EXPECT_THAT(check_node(node, spec), IsEmpty());
+    }
+    node.facts.versions.erase("nccl");
+    EXPECT_THAT(check_node(node, spec), IsEmpty()) << "it may come with a module";
+    node.facts.versions["nccl"] = "2.19.3";
+    EXPECT_THAT(check_node(node, spec_of(1)), IsEmpty());
+}
+
 TEST(PreflightJudgement, OnlyWarnsOfVersionsIfTheJobSaysSo) {
     auto nodes = good_nodes(3);
     nodes[1].facts.versions["nccl"] = "2.18.1";

@@ -1,10 +1,12 @@
 """lockstep-train as a program: real processes, real signals, an agent that only serves messages."""
+# size: one program, one set of helpers; each test is short
 
 import json
 import os
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,22 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from rank_agent import RankAgent, rank_environment  # noqa: E402
 
 PROGRAM = ""
+TORCH_PYTHON = "/usr/bin/python3"  # the one that has Debian's torch
 SMALL = {"train_samples": 2000, "test_samples": 200, "batch_size": 32, "epochs": 1}
+
+
+def safetensors_of(path):
+    """{name: bytes of its values}, metadata."""
+    raw = path.read_bytes()
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + length])
+    values, metadata = raw[8 + length:], header.pop("__metadata__")
+    return {name: values[slice(*entry["data_offsets"])] for name, entry in header.items()}, metadata
+
+
+def safetensors_file(header, values):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + values
 
 
 class Group:
@@ -72,7 +89,7 @@ class Train(unittest.TestCase):
         return Group(self.folder, ranks, {**SMALL, **config}).finish()
 
     def checkpoints(self):
-        return sorted(path.name for path in (self.folder / "ckpt").iterdir())
+        return sorted(path.name for path in (self.folder / "ckpt").glob("*.ckpt"))
 
     def alone(self, config, *arguments):
         path = self.folder / "alone.json"
@@ -269,7 +286,7 @@ class Train(unittest.TestCase):
     def test_wrong_configuration_and_data_exit_with_2_and_the_reason(self):
         cases = [
             ("{", "syntax error"),
-            ({"precision": "fp16"}, "not available yet"),
+            ({"precision": "fp16"}, "needs a GPU"),
             ({"model": "gpt"}, "it needs dataset text"),
             ({"batchsize": 3}, "/batchsize"),
             ({"dataset": {"name": "mnist", "path": "/nonexistent"}}, "train-images-idx3-ubyte"),
@@ -278,6 +295,108 @@ class Train(unittest.TestCase):
             done = self.alone(config)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(reason, done.stderr)
+
+    def test_pytorchs_mobilenet_has_pytorchs_loss_and_comes_back_as_it_went_in(self):
+        if subprocess.run([TORCH_PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:
+            self.skipTest("SKIPPED: python3-torch is not installed")
+        subprocess.run([TORCH_PYTHON, str(ROOT / "tests" / "fixtures" / "torch_mobilenet.py"), str(self.folder)],
+                       check=True)
+        expected = json.loads((self.folder / "expected.json").read_text())
+        for side, loss in expected["loss"].items():
+            # One step over all samples that changes next to nothing: its loss is that of the weights.
+            done = self.alone({
+                "model": "mobilenet_v2", "norm_mode": "eval", "dropout": 0, "optimizer": "sgd", "momentum": 0,
+                "learning_rate": 1e-12, "epochs": 1, "max_steps": 1, "batch_size": expected["samples"],
+                "weights": str(self.folder / "weights.safetensors"),
+                "dataset": {"name": "cifar10", "path": str(self.folder / "cifar"), "resize": int(side)}},
+                "--checkpoints", str(self.folder / "ckpt" / side))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertAlmostEqual(float(done.stdout.split("loss is: [")[1].split("]")[0]), loss, delta=1e-3)
+        before, _ = safetensors_of(self.folder / "weights.safetensors")
+        after, metadata = safetensors_of(self.folder / "ckpt" / "0" / "model.safetensors")
+        self.assertEqual(metadata, {"format": "pt", "model": "mobilenet_v2", "step": "1"})
+        counters = {name for name in before if name.endswith(".num_batches_tracked")}
+        self.assertEqual(set(after), set(before) - counters)
+        for name, values in after.items():
+            for old, new in zip(struct.iter_unpack("<f", before[name]), struct.iter_unpack("<f", values)):
+                self.assertAlmostEqual(old[0], new[0], delta=1e-5, msg=name)
+
+    def test_a_pipelined_mobilenet_has_the_losses_of_one_rank(self):
+        config = {"model": "mobilenet_v2", "train_samples": 640, "test_samples": 100, "batch_size": 16,
+                  "norm_mode": "eval", "dropout": 0, "max_steps": 4, "loader_workers": 0}
+
+        def losses(text):
+            return [float(line.split("[")[1].split("]")[0]) for line in text.splitlines() if "loss is" in line]
+
+        one = self.alone({**SMALL, **config})
+        self.assertEqual(one.returncode, 0, one.stderr)
+        processes = self.launched({**config, "strategy": "pipeline"}, 3)
+        ends = [process.communicate(timeout=120) for process in processes]
+        self.assertEqual([p.returncode for p in processes], [0] * 3, ends)
+        for mine, theirs in zip(losses(ends[2][0]), losses(one.stdout), strict=True):
+            self.assertAlmostEqual(mine, theirs, delta=1e-4)
+
+    def test_a_run_begins_with_what_another_left(self):
+        small = {**SMALL, "model": "mlp", "dropout": 0, "max_steps": 20}
+        done = self.alone(small, "--checkpoints", str(self.folder / "ckpt"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        again = self.alone({**small, "max_steps": 1, "weights": str(self.folder / "ckpt" / "model.safetensors")})
+        self.assertEqual(again.returncode, 0, again.stderr)
+        first, last = (float(done.stdout.split("loss is: [")[place].split("]")[0]) for place in (1, -1))
+        self.assertLess(float(again.stdout.split("loss is: [")[1].split("]")[0]), (first + last) / 2)
+        self.assertIn("weights imported", again.stderr)
+        done = self.alone({**small, "max_steps": 1, "export": "none"}, "--checkpoints", str(self.folder / "none"))
+        self.assertEqual([path.name for path in (self.folder / "none").iterdir()], ["step-00000001.ckpt"])
+
+    def test_pythons_safetensors_reads_what_is_written(self):
+        packages = self.folder / "packages"
+        got = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages),
+                              "safetensors", "numpy"], capture_output=True, text=True)
+        if got.returncode != 0:
+            self.skipTest("SKIPPED: no package index gives safetensors: " + got.stderr.strip()[-200:])
+        done = self.alone({**SMALL, "max_steps": 3}, "--checkpoints", str(self.folder / "ckpt"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        script = ("import json, sys; from safetensors import safe_open; from safetensors.numpy import load_file\n"
+                  "state = load_file(sys.argv[1])\n"
+                  "print(json.dumps({name: [list(value.shape), str(value.dtype)] for name, value in state.items()}))\n"
+                  "with safe_open(sys.argv[1], 'np') as file: assert file.metadata()['model'] == 'mnist_convnet'\n")
+        read = subprocess.run([sys.executable, "-c", script, str(self.folder / "ckpt" / "model.safetensors")],
+                              env={"PYTHONPATH": str(packages)}, capture_output=True, text=True, check=True)
+        state = json.loads(read.stdout)
+        self.assertEqual(state["conv_2.kernel"], [[24, 12, 6, 6], "float32"])
+        self.assertEqual(state["norm_3.moving_variance"], [[32], "float32"])
+        self.assertEqual(len(state), 17)
+
+    def test_hostile_weights_end_the_run_before_it_trains(self):
+        def tensor(**fields):
+            return {"t": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4], **fields}}
+
+        four = b"1234"
+        cases = [
+            (b"", "0 bytes"), (struct.pack("<Q", 1 << 60) + b"{}", "a header of"),
+            (b"PK\x03\x04 a zip, as torch.save writes", "a header of"),
+            (safetensors_file(b"[" * 5000, b""), "header: "), (safetensors_file(b'{"t":{},"t":{}}', b""), "header: "),
+            (safetensors_file(tensor(dtype="F31"), four), "is not known"),
+            (safetensors_file(tensor(shape=[1 << 32, 1 << 32]), four), "a shape that no file has"),
+            (safetensors_file(tensor(shape=[-1]), four), "a shape that no file has"),
+            (safetensors_file(tensor(data_offsets=[4, 0]), four), "data_offsets"),
+            (safetensors_file(tensor(data_offsets=[4, 8]), four + four), "does not begin where"),
+            (safetensors_file(tensor(), four + four), "the file 8"),
+            (safetensors_file(tensor(), four[:3]), "the file 3"),
+            (safetensors_file(tensor(), four), "dense_1.kernel is missing, and 1 more"),
+        ]
+        path = self.folder / "weights"
+        config = {**SMALL, "model": "mlp", "train_samples": 64, "test_samples": 10, "weights": str(path)}
+        for content, reason in cases:
+            with self.subTest(reason):
+                path.write_bytes(content)
+                done = self.alone(config)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(reason, done.stderr)
+                self.assertNotIn("loss is", done.stdout)
+        path.unlink()
+        os.mkfifo(path)
+        self.assertIn("not a regular file", self.alone(config).stderr)
 
     def test_strategy_single_refuses_several_ranks(self):
         group = Group(self.folder, 2, {**SMALL, "strategy": "single"})

@@ -127,3 +127,6 @@ export function median(values: (Loose | undefined)[]): number | undefined {
   const sorted = values.map((v) => loose(v)).filter((v): v is number => v !== undefined && Number.isFinite(v)).sort((a, b) => a - b);
   return sorted.length ? sorted[sorted.length >> 1] : undefined;
 }
+
+/** Metrics that are worth a chart: how long the run is to be and how many reports were bad are no curves. */
+export const charted = (names: string[]): string[] => names.filter((name) => name !== 'total_steps' && name !== 'bad_reports');

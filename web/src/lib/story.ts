@@ -86,7 +86,7 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
       const first = i === 0 && attempt.number === 1;
       if (!first && generation.started_at) {
         out.push({kind: 'restart', step: generation.resumed_from_step ?? 0, time: seconds(generation.running_at ?? generation.started_at),
-          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}${generation.cause ? '' : ''}`});
+          label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}`});
       }
       if (generation.cause && generation.cause.class !== 'cancelled_by_user' && generation.finished_at) {
         out.push({kind: 'failure', step: generation.step, time: seconds(generation.finished_at), label: `${generation.cause.class.replace(/_/g, ' ')}: ${generation.cause.message}`, rank: generation.cause.rank});
@@ -94,6 +94,18 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
     });
   }
   return out;
+}
+
+/** What was seen lately and is still to be looked at; each kind once, the newest; with `job` without the hang that a banner tells of. */
+export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent[] {
+  const last = new Map<string, JobEvent>();
+  for (const event of events ?? []) {
+    if (event.kind !== 'anomaly') continue;
+    const key = `${event.data?.['anomaly']} ${event.rank ?? event.node ?? ''}`;
+    last.delete(key);
+    if (!event.data?.['over']) last.set(key, event);
+  }
+  return [...last.values()].reverse().filter((event) => !job || stateOf(job) !== 'hang' || event.data?.['anomaly'] !== 'hang');
 }
 
 export interface Phase {
@@ -181,6 +193,18 @@ export const sizeText = (job: Job): string => {
   const ranks = ranksOf(job);
   return ranks ? `${plural(ranks, 'rank')} on ${plural(job.resources.nodes ?? 1, 'node')}` : '';
 };
+
+const kOver = ['succeeded', 'failed', 'cancelled'];
+
+/** A job that hangs runs, for the scheduler; not for people. */
+export const stateOf = (job: Job): string => (job.hang && !kOver.includes(job.state) ? 'hang' : job.state);
+
+/** Jobs to look at, those first that can still be helped: what hangs, what runs and is not well, what failed within a day. */
+export function inTrouble(jobs: Job[], now: number): Job[] {
+  const urgency = (job: Job) => (kOver.includes(job.state) ? (job.state === 'failed' && (seconds(job.finished_at) ?? 0) > now - 86_400 ? 1 : 0)
+    : job.hang ? 3 : Object.keys(job.anomalies ?? {}).length ? 2 : 0);
+  return jobs.filter((job) => urgency(job) > 0).sort((a, b) => urgency(b) - urgency(a));
+}
 
 export const kMostEvents = 20_000;
 /** Every event of a job, oldest first; of more than kMostEvents the newest, the last failure among them. They are asked for from

@@ -4,7 +4,7 @@ import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {count, dateTime, metricTitle, metricValue, seconds} from '../lib/format';
 import {diffJson} from '../lib/spec';
-import {align, nearestIndex, smooth, along, type Ramp} from '../lib/series';
+import {align, charted, nearestIndex, smooth, along, type Ramp} from '../lib/series';
 import type {Job, Page, Series} from '../types';
 import {get, inTurn, parameters} from '../state/api';
 import {isOver, useWork} from '../state/data';
@@ -52,7 +52,7 @@ export function Compare(): JSX.Element {
   const {state: list} = useWork<Page<Job>>('compare list', (stop) => get(`v1/jobs?limit=100&fields=id,name,state,submitted_at,user,framework,labels,resources`, stop));
   const {state} = useWork<Run[]>(ids.length ? `compare ${ids}` : undefined, (stop) => Promise.all(ids.map(async (id): Promise<Run> => {
     const [job, spec, metrics] = await Promise.all([get<Job>(`v1/jobs/${id}`, stop), get<Record<string, unknown>>(`v1/jobs/${id}/spec`, stop), get<{items: string[]}>(`v1/jobs/${id}/metrics`, stop)]);
-    return {job, spec, metrics: metrics.items};
+    return {job, spec, metrics: charted(metrics.items)};
   })), over.value ? undefined : 5);
   over.value = !!state.value.value?.every((run) => isOver(run.job));
   const set = (next: string[]) => setQuery({jobs: next.join(',')});

@@ -2,7 +2,7 @@
 import type {JSX} from 'preact';
 import {grafanaLink} from '../lib/export';
 import {clock, dateTime, seconds} from '../lib/format';
-import {sizeText} from '../lib/story';
+import {sizeText, stateOf} from '../lib/story';
 import type {Job} from '../types';
 import {send} from '../state/api';
 import {now} from '../state/clock';
@@ -61,7 +61,7 @@ export function JobFrame({pages}: {pages: Record<string, (props: JobPageProps) =
   const Body = pages[page];
   return <div class="page">
     <header class="job-head">
-      <div class="job-title"><a class="up quiet" href="#/jobs">Jobs</a><span class="quiet" aria-hidden="true">/</span><h1><Safe text={job.name} most={80} /></h1><State state={job.hang && !isOver(job) ? 'hang' : job.state} /></div>
+      <div class="job-title"><a class="up quiet" href="#/jobs">Jobs</a><span class="quiet" aria-hidden="true">/</span><h1><Safe text={job.name} most={80} /></h1><State state={stateOf(job)} /></div>
       <Actions job={job} again={again} />
       <p class="job-facts quiet"><span class="id">{job.id} <CopyButton text={job.id} label="Copy the id" /></span><span><bdi>{job.user}</bdi></span><span>{job.framework}</span><span>{sizeText(job)}</span>
         <span title={dateTime(start)}>{start === undefined ? `submitted ${dateTime(seconds(job.submitted_at))}` : end !== undefined ? `ran ${clock(end - start)}, ended ${dateTime(end)}` : `running for ${clock(now.value - start)}`}</span>

@@ -3,7 +3,7 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
-import {anomalyName, causeLine, plainly, ranksOf} from '../lib/story';
+import {anomalyName, causeLine, inTrouble, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Job, JobEvent, Page, Series} from '../types';
 import {get, inTurn, parameters} from '../state/api';
 import {now} from '../state/clock';
@@ -17,6 +17,7 @@ import {Sparkline} from '../ui/sparkline';
 export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
 const kPage = 50;
+const kAttention = 5;
 
 /** Jobs as the filters of the address say; asked for again when one of them changes. */
 function useJobs(): {asked: ReturnType<typeof useWork<Page<Job>>>['state']; more: () => void} {
@@ -85,13 +86,14 @@ function Age({job}: {job: Job}): JSX.Element {
 
 /** Jobs that are in trouble now or ended so within the last day, by name and culprit. */
 function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
-  const day = now.value - 86_400;
-  const list = jobs.filter((job) => job.hang || (!isOver(job) && job.anomalies && Object.keys(job.anomalies).length > 0) ||
-    (job.state === 'failed' && (seconds(job.finished_at) ?? 0) > day)).slice(0, 4);
+  const all = inTrouble(jobs, now.value);
+  const whole = query.value['look'];
+  const list = whole ? all : all.slice(0, kAttention);
   if (!list.length) return null;
   return <section class="attention" aria-label="Needs a look"><h2>Needs a look</h2>
     {list.map((job) => <div key={job.id} class={`attention-item ${job.state === 'failed' || job.hang ? 'is-bad' : 'is-warn'}`}>
-      <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={job.hang ? 'hang' : job.state} /><AttentionText job={job} /></div>)}</section>;
+      <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
+    {all.length > kAttention && <button type="button" class="link-button" aria-expanded={!!whole} onClick={() => setQuery({look: whole ? undefined : 'all'})}>{whole ? 'Fewer' : `${count(all.length - kAttention)} more`}</button>}</section>;
 }
 
 /** Names the slow rank of a running job that has one; the list itself only knows how often. */
@@ -118,7 +120,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
     if (!(event.target as Element).closest('a, input, label') && !getSelection()?.toString()) location.hash = jobHref(job.id);
   }}>
     <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
-    <td><State state={job.state} /></td>
+    <td><State state={stateOf(job)} /></td>
     <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a>{job.sweep && <span class="quiet"> {job.sweep.index + 1}/{job.sweep.size}</span>}
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>

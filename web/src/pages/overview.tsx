@@ -5,16 +5,16 @@ import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
 import {along, median, trend} from '../lib/series';
 import {ansi} from '../lib/text';
-import {advice, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf} from '../lib/story';
+import {advice, anomaliesOf, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Cause, Job, JobEvent, Series} from '../types';
 import {get, parameters} from '../state/api';
 import {now} from '../state/clock';
-import {isOver, useAsk, useWork} from '../state/data';
+import {isOver, useWork} from '../state/data';
 import {flip, pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, CopyButton, Safe, Tile} from '../ui/basics';
 import type {Mark} from '../ui/chart';
-import {kFirstMetrics, MetricChart, useAmount, useMetric, useView, ViewBar, type View} from '../ui/metric';
+import {kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, ViewBar, type View} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
@@ -62,18 +62,6 @@ function HangBanner({job}: {job: Job}): JSX.Element | null {
     <p class="row"><a class="button" href={jobHref(job.id, 'evidence')}>What every rank waits for</a>{hang.rank !== undefined && <a class="button" href={jobHref(job.id, 'logs', {rank: hang.rank})}>Log of rank {hang.rank}</a>}</p></section>;
 }
 
-/** What was seen lately and is still to be looked at; each kind once, the newest. */
-function anomaliesOf(events: JobEvent[] | undefined): JobEvent[] {
-  const last = new Map<string, JobEvent>();
-  for (const event of events ?? []) {
-    if (event.kind !== 'anomaly') continue;
-    const key = `${event.data?.['anomaly']} ${event.rank ?? event.node ?? ''}`;
-    last.delete(key);
-    if (!event.data?.['over']) last.set(key, event);
-  }
-  return [...last.values()].reverse();
-}
-
 interface SlowRank {rank: number; node?: string; ratio?: number; value?: number; median?: number}
 
 /** The rank that computes longest: of the last steps while it runs, of the whole history after. */
@@ -111,7 +99,7 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
     <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
       note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? 'loss; too few steps for a trend' : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
     <Tile label="Is it fast?" value={<><span class="num">{recent === undefined ? kNone : duration(recent)}</span><span class="unit">a step</span></>}
-      note={recent === undefined ? 'no step times yet' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
+      note={recent === undefined ? 'no step times yet' : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
     <Tile label="Who is slow?" tone={isSlow ? 'warn' : undefined} href={slow ? jobHref(job.id, isSlow ? `ranks/${slow.rank}` : 'ranks') : jobHref(job.id, 'ranks')}
       value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi>{slow.node}</bdi></span>}</> : 'nobody'}
       note={slow === undefined ? (names?.includes('busy_seconds') ? 'no reports yet' : 'ranks do not report how long they wait') : isSlow
@@ -164,8 +152,7 @@ export function SpanBar({job}: {job: Job}): JSX.Element | null {
 export function Overview({job, events}: JobPageProps): JSX.Element {
   const view = useView();
   const list = events.value.value;
-  const {state} = useAsk<{items: string[]; ranks: number}>(job.started_at ? `v1/jobs/${job.id}/metrics` : undefined, isOver(job) ? undefined : 15);
-  const names = state.value.value?.items;
+  const names = useMetricNames(job);
   const marks = useMarks(job, list, view);
   const nonfinite = useNonfinite(job, list, view);
   const filter = query.value['metric'] ?? '';
@@ -178,7 +165,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
   const rest = (names ?? []).filter((name) => name !== 'loss' && (!pattern || pattern.test(name)));
   const order = (name: string) => (pinned.value.includes(name) ? -10 : 0) + (kFirstMetrics.includes(name) ? kFirstMetrics.indexOf(name) : 50);
   const charts = [...rest].sort((a, b) => order(a) - order(b) || a.localeCompare(b));
-  const anomalies = anomaliesOf(list);
+  const anomalies = anomaliesOf(list, job);
   const bad = job.cause && (job.state === 'failed' || !isOver(job)) ? job.cause : undefined;
   const before = !bad && !isOver(job) ? lastCause(job) : undefined;
   const many = (ranksOf(job) ?? 1) > 1;
@@ -190,7 +177,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
     <Tiles job={job} events={list} names={names} />
     {job.total_steps !== undefined && !isOver(job) && job.step !== undefined && <div class="job-progress"><progress max={job.total_steps} value={job.step} aria-label="Steps made" /><span class="quiet num">{count(job.step)} of {count(job.total_steps)} steps, {percent(job.step / job.total_steps)}</span></div>}
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
-      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={200} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
+      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={500} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
     {job.started_at ? <>
       <ViewBar names={names} />
       <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card>

@@ -9,11 +9,10 @@ import {isOver, useAsk, useWork} from '../state/data';
 import {jobHref} from '../state/router';
 import {identity} from '../state/session';
 import {Card, Empty, Safe, Show, State, Tile} from '../ui/basics';
-import {kFirstMetrics, MetricChart, useView, ViewBar} from '../ui/metric';
+import {kFirstMetrics, MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
 import {GpuHistory} from './gpus';
 import {LogView} from './logs';
 import {useMarks} from './overview';
-import {useMetricNames} from './ranks';
 import type {JobPageProps} from './job';
 
 const kParts: [keyof Rank & string, string, string][] = [['busy_seconds', 'Compute', 'productive'], ['comm_wait_seconds', 'Wait for other ranks', 'rendezvous'], ['data_wait_seconds', 'Wait for data', 'lost']];
@@ -33,13 +32,13 @@ export function RankView({job, events, rest}: JobPageProps): JSX.Element {
   const over = isOver(job);
   const view = useView();
   const marks = useMarks(job, events.value.value, view);
-  const names = useMetricNames(job.id, over);
+  const names = useMetricNames(job);
   const {state, again} = useAsk<RankPage>(`v1/jobs/${job.id}/ranks?offset=${rank}&limit=1`, over ? undefined : 2);
   // Of every rank's last value in the newest steps.
   const {state: middles} = useWork<{items: Series[]}>(`medians ${job.id}`, (stop) => get(`v1/jobs/${job.id}/series${parameters({metric: [...kParts.map(([key]) => key), 'step_seconds'].join(),
     ranks: 'all', stat: 'median', points: 1, from: job.step && job.step - kNewest})}`, stop), over ? undefined : 5);
   const charts = [...kFirstMetrics, ...(names ?? [])].filter((name, i, all) => names?.includes(name) && all.indexOf(name) === i).slice(0, 6);
-  const own = (events.value.value ?? []).filter((event) => event.rank === rank || (event.kind === 'anomaly' && event.rank === rank)).slice(-12).reverse();
+  const own = (events.value.value ?? []).filter((event) => event.rank === rank).slice(-12).reverse();
   return <Show asked={state.value} what={`rank ${rank}`} again={again}>{(page) => {
     const one = page.items.find((each) => each.rank === rank);
     if (!one) return <Empty title={`This job has no rank ${rank}`}>{page.total !== undefined && <a href={jobHref(job.id, 'ranks')}>It has {count(page.total)}</a>}</Empty>;

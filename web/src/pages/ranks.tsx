@@ -6,11 +6,11 @@ import {count, duration, loose, metricTitle, metricValue, number, plural} from '
 import {append, decodeColumn, decodeHeat, leaveOpen, type Heat} from '../lib/heat';
 import type {Rank, RankPage, StepsEvent} from '../types';
 import {get, getBytes, parameters} from '../state/api';
-import {isOver, throttled, useAsk, useSteps, useWork} from '../state/data';
+import {isOver, throttled, useSteps, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Show, State} from '../ui/basics';
 import {Heatmap} from '../ui/heatmap';
-import {MetricChart, useView, ViewBar} from '../ui/metric';
+import {MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
 import {Table, type ColumnOf} from '../ui/table';
 import {useMarks} from './overview';
 import type {JobPageProps} from './job';
@@ -22,10 +22,6 @@ const kRemembered = 100;
 const kRefill = 5000;  // milliseconds
 /** Steps of a slow rank stand out where waiting is taken out; without it only whole steps can be shown. */
 const kOrder = ['busy_seconds', 'step_seconds', 'comm_wait_seconds', 'data_wait_seconds', 'loss'];
-
-export function useMetricNames(id: string, over: boolean): string[] | undefined {
-  return useAsk<{items: string[]}>(`v1/jobs/${id}/metrics`, over ? undefined : 15).state.value.value?.items;
-}
 
 function withStep(heat: Heat, event: StepsEvent): Heat {
   return heat.columns === 0 ? heat : append(heat, event.step, decodeColumn(event.cells, event.low, event.high, heat.rows, heat.ranksPerRow), kColumns);
@@ -78,7 +74,7 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
     <button type="button" class="toggle" aria-pressed={worst} onClick={() => setQuery({order: worst ? undefined : 'worst'})}>highest on top</button></>}>
     <Show asked={state.value} what="the heatmap" again={again}>{(first) => {
       const heat = live.value ?? first;
-      return heat.rows * heat.columns === 0 ? <Empty title={`No rank has reported ${metricTitle(metric).toLowerCase()} yet`} />
+      return heat.rows * heat.columns === 0 ? <Empty title={`No rank has reported ${metricTitle(metric).toLowerCase()}${over ? '' : ' yet'}`} />
         : <Heatmap heat={heat} metric={metric} worstFirst={worst} label={`${metricTitle(metric)} of every rank over the steps`} open={(rank) => { location.hash = jobHref(job.id, `ranks/${rank}`); }} />;
     }}</Show></Card>;
 }
@@ -132,7 +128,7 @@ function RankTable({job}: {job: JobPageProps['job']}): JSX.Element {
 
 export function Ranks({job, events}: JobPageProps): JSX.Element {
   const view = useView();
-  const names = useMetricNames(job.id, isOver(job));
+  const names = useMetricNames(job);
   const marks = useMarks(job, events.value.value, view);
   const sorted = useMemo(() => [...(names ?? [])].sort((a, b) => (kOrder.indexOf(a) + 1 || 99) - (kOrder.indexOf(b) + 1 || 99) || a.localeCompare(b)), [names]);
   const metric = query.value['metric'] && names?.includes(query.value['metric']) ? query.value['metric'] : sorted[0];

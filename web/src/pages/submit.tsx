@@ -71,7 +71,7 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
     control = area(value === undefined ? '' : JSON.stringify(value), (typed) => (typed.trim() ? JSON.parse(typed) : undefined), 2, 'JSON');
   }
   return <div class={`field ${error ? 'field-bad' : ''}`}><label for={id}>{title(name)}{required && <span class="quiet"> needed</span>}</label>{control}
-    {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 260)}</p></div>;
+    {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 1000)}</p></div>;
 }
 
 function Preview({render, warnings, estimate}: {render: Render; warnings: string[]; estimate: Render['start_estimate']}): JSX.Element {

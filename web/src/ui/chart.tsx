@@ -56,6 +56,8 @@ export interface ChartProps {
   sync?: string;
   /** Beside the title. */
   aside?: ComponentChildren;
+  /** Its height is kept free for what is on its way. */
+  loading?: boolean;
   /** Said when there is no point. */
   empty?: string;
   zeroBased?: boolean;
@@ -310,7 +312,7 @@ export function Chart(props: ChartProps): JSX.Element {
         {readout.slice(0, 6).map(({line, value}) => <span key={line.label} class="readout-item">
           <svg width="16" height="6" aria-hidden="true"><line x1="0" x2="16" y1="3" y2="3" class={`stroke-${line.colour}`} stroke-width="2" stroke-dasharray={line.dash?.join(' ')} /></svg>
           {line.label} <b>{props.format(value)}</b></span>)}</span>
-      <span class="grow" />{props.aside}
+      <span class="grow" />{!props.small && where >= 0 && props.marks?.some((mark) => mark.kind === 'checkpoint') && <span class="readout-x quiet">{kMarkSigns.checkpoint} checkpoint</span>}{props.aside}
       <span class="menu-box"><button type="button" class="icon-button" aria-haspopup="true" aria-expanded={menu.value} aria-label={`${props.title}: table, files and commands`} title="Table, files, commands" onClick={() => { menu.value = !menu.value; }}>⋯</button>
         {menu.value && <Menu close={() => { menu.value = false; }} items={[
           {label: table.value ? 'Picture' : 'Table', act: () => { table.value = !table.value; }},
@@ -322,7 +324,7 @@ export function Chart(props: ChartProps): JSX.Element {
         ]} />}</span>
     </figcaption>
     {table.value ? !shut && <TableTwin props={props} page={page.value} setPage={(p) => { page.value = p; }} />
-      : <div class="plot" hidden={shut} style={{minHeight: `${height}px`}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
+      : <div class="plot" hidden={shut} style={{minHeight: props.loading || props.x.length ? `${height}px` : '28px'}} ref={boxRef} tabIndex={0} role="application" aria-roledescription="chart" aria-label={`${summary}. Arrow keys read values, the menu has a table.`} onKeyDown={move}
         onBlur={() => { spoken.value = false; }}>
         {props.x.length === 0 && <p class="plot-empty quiet">{props.empty ?? 'Nothing was reported yet.'}</p>}
         {marks.value.map(({left, mark, more}) => <MarkSign key={`${mark.kind}${mark.x}`} left={left} mark={mark} more={more} />)}

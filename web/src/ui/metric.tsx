@@ -5,10 +5,10 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
-import {align, along, smooth, totals, zigzag, type Column, type Ramp} from '../lib/series';
+import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp} from '../lib/series';
 import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
 import {get, good, inTurn, parameters} from '../state/api';
-import {isOver, useSteps, useWork} from '../state/data';
+import {isOver, useAsk, useSteps, useWork} from '../state/data';
 import {query, setQuery} from '../state/router';
 import {Segments, Toggle} from './basics';
 import {Chart, type Fill, type Line, type Mark, type XKind} from './chart';
@@ -201,8 +201,14 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
   return <>
     <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={marks} xKind={view.x} height={height}
       zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} small={small}
-      command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric}
-      empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : 'Nothing was reported yet.'} />{children}</>;
+      command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric} loading={state.value.loading}
+      empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? 'Nothing was reported.' : 'Nothing was reported yet.'} />{children}</>;
+}
+
+/** Names of what the ranks of a job report, as far as it is shown as charts; undefined: not known yet. */
+export function useMetricNames(job: Job): string[] | undefined {
+  const names = useAsk<{items: string[]}>(job.started_at ? `v1/jobs/${job.id}/metrics` : undefined, isOver(job) ? undefined : 15).state.value.value?.items;
+  return useMemo(() => names && charted(names), [names]);
 }
 
 /** The metrics that are shown first, in this order, where a job has them. */

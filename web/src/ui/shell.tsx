@@ -47,7 +47,7 @@ export function Shell({children}: {children: ComponentChildren}): JSX.Element {
   return <>
     <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
     <header class="top">
-      <a class="brand" href="#/jobs"><Logo /><span>Lockstep</span></a>
+      <a class="brand" href="#/jobs" aria-label="Lockstep"><Logo /><span>Lockstep</span></a>
       <nav class="nav" aria-label="Pages">{kNav.map(([key, title]) => <a key={key} href={`#/${key}`} aria-current={section === key ? 'page' : undefined}>{title}</a>)}</nav>
       <span class="grow" />
       <button type="button" class="find" onClick={() => { palette.value = true; }}><span>Go to…</span><kbd>Ctrl K</kbd></button>
