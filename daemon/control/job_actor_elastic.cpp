@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kNamed = 4;
+constexpr std::size_t kNodesNamed = 4;
 // Nodes that a switch gives back come one after the other: they share one restart.
 constexpr auto kSettle = std::chrono::seconds{2};
 
@@ -28,11 +28,11 @@ std::string name_of(const Attempt& attempt, std::int32_t slot) {
 
 std::string names_of(const Attempt& attempt, const std::vector<std::int32_t>& slots) {
     std::string out;
-    for (std::size_t i = 0; i < std::min(slots.size(), kNamed); ++i) {
+    for (std::size_t i = 0; i < std::min(slots.size(), kNodesNamed); ++i) {
         out += (i == 0 ? "" : ", ") + name_of(attempt, slots[i]);
     }
-    if (slots.size() > kNamed) {
-        out += " and " + std::to_string(slots.size() - kNamed) + " more";
+    if (slots.size() > kNodesNamed) {
+        out += " and " + std::to_string(slots.size() - kNodesNamed) + " more";
     }
     return out;
 }

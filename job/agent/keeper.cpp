@@ -24,7 +24,7 @@ constexpr int kSignalExit = 128;  // as shells say it
 // beside it.
 constexpr auto kEndPatience = std::chrono::seconds{10};
 constexpr auto kEndLook = std::chrono::milliseconds{10};
-constexpr std::size_t kStatBytes = 4096;
+constexpr std::size_t kProcessStatBytes = 4096;
 
 // Orphans below the keeper become its children (PR_SET_CHILD_SUBREAPER).
 std::vector<pid_t> own_children() {
@@ -91,7 +91,7 @@ int wait_for(pid_t agent, const sigset_t& signals, bool& told) {
 }  // namespace
 
 pid_t parent_process(pid_t pid) {
-    const auto text = read_file("/proc/" + std::to_string(pid) + "/stat", kStatBytes);
+    const auto text = read_file("/proc/" + std::to_string(pid) + "/stat", kProcessStatBytes);
     const auto name_end = text ? text->rfind(") ") : std::string::npos;
     if (name_end == std::string::npos) {
         return 0;

@@ -1,3 +1,4 @@
+// size: one fixture of three agents and each way in which a node leaves or returns
 // Jobs that go on with fewer nodes and take lost ones back, as their agents see it.
 #include "tests/unit/control/control_fixture.hpp"
 

@@ -1,3 +1,4 @@
+// size: one daemon and one world, obeyed and disobeyed, and what both walks count
 // Random histories: first any event at any time, then a daemon that does what is due.
 #include "job/model/invariants.hpp"
 #include "job/model/recovery.hpp"
