@@ -90,13 +90,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     ObjectReader in{json, pointer, errors};
     in.integer("nodes", out.nodes, 1, limits::kNodes);
     in.integer("spares", out.spares, 0, limits::kSpares);
-    in.integer("min_nodes", out.min_nodes, 1, limits::kNodes);
-    if (out.min_nodes > out.nodes) {
-        in.error("min_nodes", "must be at most nodes, " + std::to_string(out.nodes));
-        out.min_nodes = 0;
-    } else if (out.min_nodes == out.nodes) {
-        out.min_nodes = 0;  // the same as without it
-    }
+    read_min_nodes(in, out);
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
     read_gpu_type(in, out);
@@ -175,44 +169,6 @@ void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
     if (std::string wrong = check_train_ranks(*spec.train, spec.resources.world_size());
         !wrong.empty()) {
         errors.push_back({in.pointer("train") + "/strategy", std::move(wrong)});
-    }
-}
-
-// What can go on with fewer nodes, and only once somebody has said that it may.
-void check_elastic(const JobSpec& spec, std::vector<FieldError>& errors) {
-    if (!spec.resources.is_elastic()) {
-        if (spec.recovery.grow_after_seconds) {
-            errors.push_back({"/recovery/grow_after_seconds",
-                              "has no effect without /resources/min_nodes below nodes"});
-        }
-        return;
-    }
-    for (std::size_t i = 0; spec.launch == Launch::node && i < spec.command.size(); ++i) {
-        const std::string_view word = spec.command[i];
-        if (word.starts_with("--nnodes") || word.starts_with("--num_machines") ||
-            word.starts_with("--num-machines")) {
-            errors.push_back({"/command/" + std::to_string(i),
-                              "would keep the number of nodes when /resources/min_nodes lets it "
-                              "change: leave it out, torchrun finds it in PET_NNODES"});
-        }
-    }
-    const auto refuse = [&](std::string why) {
-        errors.push_back({"/resources/min_nodes", std::move(why)});
-    };
-    if (spec.launch == Launch::task) {
-        refuse(
-            "with launch task srun starts one MPI world, which cannot be made again with fewer "
-            "nodes: use launch rank or node, or leave it out");
-    } else if (!spec.roles.empty()) {
-        refuse("with roles the ranks of a lost node have duties that no other has: leave it out");
-    } else if (spec.train && spec.train->strategy == TrainStrategy::pipeline) {
-        refuse(
-            "strategy pipeline cuts the model over a fixed number of ranks: use data_parallel, or "
-            "leave it out");
-    } else if (!spec.recovery.has(RecoveryTrigger::node_failure)) {
-        refuse(
-            "needs /recovery with node_failure: fewer nodes are what ranks that start again from "
-            "their checkpoint go on with");
     }
 }
 
@@ -410,10 +366,11 @@ Json to_json(const JobSpec& spec) {
 }
 
 std::string expand_placeholders(std::string_view text, const Placeholders& values) {
-    const std::array<std::pair<std::string_view, std::string>, 6> table{{
+    const std::array<std::pair<std::string_view, std::string>, 7> table{{
         {"{rank}", std::to_string(values.rank)},
         {"{local_rank}", std::to_string(values.local_rank)},
         {"{node_rank}", std::to_string(values.node_rank)},
+        {"{num_nodes}", std::to_string(values.num_nodes)},
         {"{world_size}", std::to_string(values.world_size)},
         {"{master_addr}", values.master_addr},
         {"{master_port}", std::to_string(values.master_port)},

@@ -261,12 +261,13 @@ std::string_view keras_backend(const JobSpec& spec);
 // tensorflow, or keras on it.
 bool runs_tensorflow(const JobSpec& spec);
 
-// Replaces {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} in one
-// argument. Other braces stay as they are.
+// Replaces {rank} {local_rank} {node_rank} {num_nodes} {world_size} {master_addr} {master_port} in
+// one argument. Other braces stay as they are.
 struct Placeholders {
     std::int32_t rank = 0;
     std::int32_t local_rank = 0;
     std::int32_t node_rank = 0;
+    std::int32_t num_nodes = 1;  // of the generation
     std::int32_t world_size = 1;
     std::string master_addr;
     std::int32_t master_port = 0;

@@ -18,7 +18,7 @@ constexpr std::string_view kSpecSchemas = R"json(
       "description": "Whose rendezvous variables the ranks get. native: Lockstep's own trainer runs, configured by train. ray: a Ray cluster of one rank a node; the command runs beside its head, on rank 0, with RAY_ADDRESS. command: any program, with LOCKSTEP_* and torchrun's variables."},
     "train": {"$ref": "#/components/schemas/TrainConfig"},
     "command": {"type": "array", "items": {"type": "string", "maxLength": 131072}, "maxItems": 4096,
-      "description": "The program each rank runs, as argv, never a shell line; {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} expand. Required but for native, which refuses it.",
+      "description": "The program each rank runs, as argv, never a shell line; {rank} {local_rank} {node_rank} {num_nodes} {world_size} {master_addr} {master_port} expand. Required but for native, which refuses it.",
       "examples": [["python3", "train.py", "--lr", "0.1"]]},
     "launch": {"type": "string", "enum": ["rank", "node", "task"], "default": "rank",
       "description": "rank: an agent starts every rank. node: one process per node, which starts the node's ranks_per_node ranks itself (torchrun, mp.spawn). task: srun starts every rank (MPI; Slurm only; the default of mpi). Not every framework has every one."},

@@ -81,6 +81,17 @@ TEST(ElasticSpec, WhatCannotShrinkIsRefusedWithTheReason) {
                        R"("recovery":{}})"),
               Mistakes{"/command/1: would keep the number of nodes when /resources/min_nodes lets "
                        "it change: leave it out, torchrun finds it in PET_NNODES"});
+    const auto accelerate = [](const std::string& machines) {
+        return mistakes(
+            R"({"name":"t","framework":"accelerate","launch":"node","command":["accelerate",)"
+            R"("launch",)" +
+            machines + R"(,"t.py"],"resources":{"nodes":2,"min_nodes":1},"recovery":{}})");
+    };
+    EXPECT_EQ(accelerate(R"("--num_machines","2")"),
+              Mistakes{"/command/2: would keep the number of nodes when /resources/min_nodes lets "
+                       "it change: its value must be {num_nodes}"});
+    EXPECT_EQ(accelerate(R"("--num_machines","{num_nodes}")"), Mistakes{});
+    EXPECT_EQ(accelerate(R"("--num-machines={num_nodes}")"), Mistakes{});
 }
 
 // Three nodes with two ranks each, two of which are enough.
@@ -103,7 +114,7 @@ event::NodeReturned back(const History& h, std::int32_t slot, const std::string&
     return {h.attempt_number(), slot, "n" + std::to_string(slot), incarnation, 7};
 }
 
-ActionKind due_of(const History& h) {
+ActionKind due_now(const History& h) {
     return due(h.job, h.now).kind;
 }
 
@@ -111,9 +122,9 @@ TEST(Elastic, ALostNodeIsAGenerationOfTheOthers) {
     History h = elastic();
     EXPECT_EQ(h.job.world_size(), 6);
     h.must(silent(h, 1));
-    EXPECT_EQ(due_of(h), ActionKind::restart);
+    EXPECT_EQ(due_now(h), ActionKind::restart);
     h.must(h.end_of_generation(CauseClass::node_lost, 5));
-    EXPECT_EQ(due_of(h), ActionKind::gather);
+    EXPECT_EQ(due_now(h), ActionKind::gather);
     EXPECT_FALSE(h.add(h.next_generation({0})).has_value()) << "one is too few";
     EXPECT_FALSE(h.add(h.next_generation({0, 1})).has_value()) << "it is lost";
     h.again({0, 2});
@@ -126,7 +137,7 @@ TEST(Elastic, ALostNodeIsAGenerationOfTheOthers) {
     for (int rank = 0; rank < 4; ++rank) {
         h.must(h.exit(rank, 0));
     }
-    EXPECT_EQ(due_of(h), ActionKind::conclude);
+    EXPECT_EQ(due_now(h), ActionKind::conclude);
     EXPECT_EQ(outcome(h.job).state, JobState::succeeded);
     const Json view = job_json(h.job, {});
     EXPECT_EQ(view["resources"]["min_nodes"], 2);
@@ -141,18 +152,18 @@ TEST(Elastic, WithFewerThanTheLeastAnotherAttemptFollows) {
     History h = elastic();
     h.must(silent(h, 0));
     h.must(silent(h, 2));
-    EXPECT_EQ(due_of(h), ActionKind::next_attempt);
+    EXPECT_EQ(due_now(h), ActionKind::next_attempt);
     History between = elastic();
     between.must(silent(between, 0));
     between.must(between.end_of_generation(CauseClass::node_lost, 5));
     between.must(silent(between, 2));
-    EXPECT_EQ(due_of(between), ActionKind::next_attempt);
+    EXPECT_EQ(due_now(between), ActionKind::next_attempt);
 }
 
 TEST(Elastic, AShrinkIsARestartLikeAnyOther) {
     History h = elastic(R"(,"recovery":{"max_restarts":0,"max_attempts":1})");
     h.must(silent(h, 1));
-    EXPECT_EQ(due_of(h), ActionKind::stop);
+    EXPECT_EQ(due_now(h), ActionKind::stop);
     EXPECT_EQ(outcome(h.job).state, JobState::failed);
 }
 
@@ -169,15 +180,15 @@ TEST(Elastic, ANodeThatWasOnlySilentComesBackOnce) {
     EXPECT_EQ(h.job.attempt()->claims.at(1).incarnation, "j1");
     EXPECT_EQ(h.job.attempt()->claims.at(1).pid, 7);
     EXPECT_EQ(job_json(h.job, {})["attempts"][0].contains("lost_nodes"), false);
-    EXPECT_EQ(due_of(h), ActionKind::watch) << "it waits for the next generation";
+    EXPECT_EQ(due_now(h), ActionKind::watch) << "it waits for the next generation";
     event::RestartRequested grow{1, 2, "lockstep", "n1 is there"};
     h.must(grow);
-    EXPECT_EQ(due_of(h), ActionKind::restart);
+    EXPECT_EQ(due_now(h), ActionKind::restart);
     EXPECT_EQ(due(h.job, h.now).cause.kind, CauseClass::node_returned);
     EXPECT_EQ(due(h.job, h.now).cause.message, "n1 is there");
     h.must(h.end_of_generation(CauseClass::node_returned, 9));
     EXPECT_EQ(restarts_used(h.job), 1) << "growing is not counted";
-    EXPECT_EQ(due_of(h), ActionKind::gather) << "asked for once";
+    EXPECT_EQ(due_now(h), ActionKind::gather) << "asked for once";
     h.again({0, 2, 1});
     EXPECT_EQ(h.job.world_size(), 6);
     EXPECT_EQ(h.job.claim_of_node(1)->node, "n2") << "who stayed keeps its ranks";
