@@ -343,6 +343,7 @@ Task<void> JobActor::look_at_allocation() {
         }
         look_for_hang(next);
         look_for_anomalies(next);
+        look_at_growth(next);
     }
     if (look && job_.state == JobState::restarting) {
         expect_end_if_left();

@@ -281,7 +281,10 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
                           .string();
     }
     out.ranks = job.spec.world_size();
-    out.may_grow = !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
+    // One that the newest generation does not have has what it left.
+    const auto index = static_cast<std::size_t>(rank);
+    out.may_grow =
+        !is_final(job.state) && index < generation->exited.size() && !generation->exited[index];
     co_return out;
 }
 

@@ -22,6 +22,7 @@ struct AgentOptions {
     std::string signed_document;                 // see NodeConfig
     std::int64_t signed_point = 0;
     std::optional<StartLimits> start_limits;  // for its ranks; none = its own
+    int restarts = 0;  // how often it is started again when a signal ends it (keeper.hpp)
     Session::Timing session;
     RankGroup::Timing ranks;
 };

@@ -79,6 +79,9 @@ void declare_run(CLI::App& app, Arguments& arguments) {
            },
            "What lockstepd was started with, for the ranks (local scheduler)")
         ->group("");
+    run->add_option("--restarts", arguments.agent.restarts,
+                    "How often the agent is started again when a signal ends it (default 0)")
+        ->check(CLI::Range(0, 100));
     run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
 }

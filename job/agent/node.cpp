@@ -116,6 +116,7 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     connected_ = true;
     clock_offset_.restart();
     outbox_.reconnected(welcome.acked_batch);
+    telemetry_.begin_after(welcome.acked_batch);
     const bool first = !spec_;
     if (first) {
         auto spec = config_.signed_document.empty()
@@ -313,7 +314,7 @@ void Node::on(const wire::Start& start) {
         log::info("start ignored", {{"generation", start.generation}});
         return;
     }
-    if (spec_->resources.spares == 0) {
+    if (spec_->resources.spares == 0 && !spec_->resources.is_elastic()) {
         preflight_.no_more_peers();
     }
     start_ranks();

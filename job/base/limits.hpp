@@ -57,8 +57,9 @@ inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
 // --- what a job may ask ----------------------------------------------------------------------
 inline constexpr std::int32_t kNodes = 16'384;
 inline constexpr std::int32_t kSpares = 1024;
-inline constexpr std::int32_t kRestarts = 1000;       // each is a handful of events
-inline constexpr std::int32_t kAttempts = 100;        // each is an allocation
+inline constexpr std::int32_t kRestarts = 1000;  // each is a handful of events
+inline constexpr std::int32_t kAttempts = 100;   // each is an allocation
+inline constexpr std::int32_t kGrowAfterSeconds = 86'400;
 inline constexpr std::int32_t kHangSeconds = 86'400;  // a day without a step
 inline constexpr std::int32_t kRanks = 131'072;
 inline constexpr std::int32_t kRanksPerNode = 1024;
@@ -253,6 +254,12 @@ inline constexpr std::size_t kEvidenceGaps = 8;               // told of one ran
 // Looks at the ranks of a generation that are kept, 0.1-0.5 MB each; the last of them is a hang's.
 inline constexpr std::int32_t kEvidenceEvents = 64;
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
+// With min_nodes of them there, the first start waits so long after the last that came.
+inline constexpr auto kLateNodes = std::chrono::seconds{30};
+// A lost node that has called in again is waited for so long before fewer go on without it.
+inline constexpr auto kReturnPatience = std::chrono::seconds{3};
+// How often a node that was lost may come back in one attempt: one that is lost again stays out.
+inline constexpr std::int32_t kReturns = 1;
 // A job's `setup` on a node, within the time that the ranks have to meet (kGatherTimeout).
 inline constexpr auto kSetupTimeout = std::chrono::seconds{240};
 inline constexpr std::size_t kSetupWords = 2000;              // of its output, in the cause

@@ -31,6 +31,7 @@ Exit exit_code(Errc code);
 // `run`. 0 and "" = not given.
 struct RunOptions {
     std::int64_t nodes = 0;
+    std::int64_t min_nodes = 0;  // 0: not said
     std::int64_t ranks_per_node = 0;
     std::int64_t gpus_per_node = 0;
     std::int64_t ranks_per_gpu = 0;  // 0: one

@@ -75,6 +75,10 @@ SbatchOptions sbatch_options(const AttemptRequest& request, bool gpus_as_gres) {
         // Without a node the ranks start again on the others, if enough of them are left.
         out.srun.emplace_back("no-kill", "");
     }
+    if (request.resources.is_elastic()) {
+        // A node whose agent was killed is taken up again; nobody else starts it anew.
+        out.srun.emplace_back("agent-restarts", std::to_string(limits::kReturns));
+    }
     if (request.container.runtime == ContainerRuntime::pyxis) {
         out.srun.emplace_back("container-image", request.container.image);
         std::string mounts;

@@ -19,7 +19,9 @@ struct SbatchOptions {
     // In the order of the script. Two may be without a value: `exclude` is then what earlier
     // attempts have lost, `time` what the partition gives to a job that states none.
     OptionList sbatch;
-    OptionList srun;  // of gpu-bind, no-kill, container-image and container-mounts
+    // Of gpu-bind, no-kill, container-image and container-mounts; agent-restarts is the agent's own
+    // --restarts.
+    OptionList srun;
     std::int32_t ranks_per_node = 1;
 };
 

@@ -90,6 +90,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     ObjectReader in{json, pointer, errors};
     in.integer("nodes", out.nodes, 1, limits::kNodes);
     in.integer("spares", out.spares, 0, limits::kSpares);
+    read_min_nodes(in, out);
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
     read_gpu_type(in, out);
@@ -258,6 +259,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_placement(in, spec, errors);
     read_container(in, spec, errors);
     read_recovery(in, spec.recovery, errors);
+    check_elastic(spec, errors);
     read_watch(in, spec.watch, errors);
     read_preflight(in, spec.preflight, errors);
     read_after(in, spec.after, errors);
@@ -294,6 +296,9 @@ Json to_json(const JobSpec& spec) {
     resources["nodes"] = r.nodes;
     if (r.spares > 0) {
         resources["spares"] = r.spares;
+    }
+    if (r.is_elastic()) {
+        resources["min_nodes"] = r.min_nodes;
     }
     resources["ranks_per_node"] = r.ranks_per_node;
     resources["gpus_per_node"] = r.gpus_per_node;
@@ -361,10 +366,11 @@ Json to_json(const JobSpec& spec) {
 }
 
 std::string expand_placeholders(std::string_view text, const Placeholders& values) {
-    const std::array<std::pair<std::string_view, std::string>, 6> table{{
+    const std::array<std::pair<std::string_view, std::string>, 7> table{{
         {"{rank}", std::to_string(values.rank)},
         {"{local_rank}", std::to_string(values.local_rank)},
         {"{node_rank}", std::to_string(values.node_rank)},
+        {"{num_nodes}", std::to_string(values.num_nodes)},
         {"{world_size}", std::to_string(values.world_size)},
         {"{master_addr}", values.master_addr},
         {"{master_port}", std::to_string(values.master_port)},

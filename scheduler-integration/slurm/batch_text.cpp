@@ -156,8 +156,10 @@ srun \
     for (const std::string& words : container_options(parts)) {
         option(words);
     }
+    const std::string* restarts = value_of(parts.srun, "agent-restarts");
     return text + "    " + parts.agent_path + " run --attempt-dir " + parts.directory +
-           parts.agent_words + "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
+           (restarts == nullptr ? "" : " --restarts " + *restarts) + parts.agent_words +
+           "\nstatus=$?\n[ $status -eq 0 ] || [ -z \"$told\" ] || status=" +
            std::to_string(kToldToEndExit) + "\nexit $status\n";
 }
 
