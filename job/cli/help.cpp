@@ -14,6 +14,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::size_t kNames = 28;
+constexpr std::size_t kNamesNarrow = 22;  // below kPipeColumns: the longest word fits into 60
 constexpr std::size_t kVerbs = 16;
 constexpr std::size_t kLeast = 60;
 constexpr std::size_t kMost = 120;  // longer lines are hard to read
@@ -41,6 +42,16 @@ std::string entry(const std::string& names, const std::string& text, std::size_t
     return out + "\n";
 }
 
+// A command of an example, indented; where it is too long it goes on behind a backslash.
+std::string command_line(std::string_view line, std::size_t columns) {
+    const std::size_t indent = line.find_first_not_of(' ');
+    std::string out;
+    for (const std::string& part : wrapped(line.substr(indent), columns - indent - 6)) {
+        out += std::string(indent, ' ') + (out.empty() ? "" : "    ") + part + " \\\n";
+    }
+    return out.substr(0, out.size() - 3) + "\n";
+}
+
 class HelpFormatter final : public CLI::Formatter {
   public:
     explicit HelpFormatter(std::size_t columns) : columns_(columns) {}
@@ -57,7 +68,7 @@ class HelpFormatter final : public CLI::Formatter {
         if (!option->get_envname().empty()) {
             text += " [" + option->get_envname() + "]";
         }
-        return entry(names, text, kNames, columns_);
+        return entry(names, text, columns_ < kPipeColumns ? kNamesNarrow : kNames, columns_);
     }
     std::string make_subcommand(const CLI::App* verb) const override {
         return entry(verb->get_name(), verb->get_description(), kVerbs, columns_);
@@ -68,6 +79,10 @@ class HelpFormatter final : public CLI::Formatter {
             out += line + "\n";
         }
         return out;
+    }
+
+    std::string make_footer(const CLI::App* app) const override {
+        return filled(app->get_footer(), columns_);
     }
 
   private:
@@ -92,8 +107,13 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
         blank = false;
     };
     while (!text.empty()) {
-        const std::size_t end = text.find_first_of(" \n|");
-        const bool kept = end != std::string_view::npos && text[end] == '|';
+        std::size_t end = text.find_first_of(" \n|");
+        if (characters(text.substr(0, end)) > columns) {
+            // A list that no line holds is broken behind the last of its commas that one holds.
+            const std::size_t comma = text.substr(0, columns).rfind(',');
+            end = comma == std::string_view::npos || comma == 0 ? end : comma;
+        }
+        const bool kept = end != std::string_view::npos && (text[end] == '|' || text[end] == ',');
         const std::string_view word = text.substr(0, kept ? end + 1 : end);
         if (!line.empty() && characters(line) + characters(word) + (blank ? 1 : 0) > columns) {
             end_line();
@@ -113,6 +133,31 @@ std::vector<std::string> wrapped(std::string_view text, std::size_t columns) {
         end_line();
     }
     return lines;
+}
+
+std::string filled(std::string_view text, std::size_t columns) {
+    std::string out;
+    std::string paragraph;
+    const auto end_paragraph = [&] {
+        for (const std::string& line : wrapped(paragraph, columns)) {
+            out += line + "\n";
+        }
+        paragraph.clear();
+    };
+    while (!text.empty()) {
+        const std::size_t end = text.find('\n');
+        const std::string_view line = text.substr(0, end);
+        if (line.empty() || line.front() == ' ') {
+            end_paragraph();
+            out +=
+                characters(line) > columns ? command_line(line, columns) : std::string(line) + "\n";
+        } else {
+            paragraph += (paragraph.empty() ? "" : " ") + std::string(line);
+        }
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    }
+    end_paragraph();
+    return out;
 }
 
 void dress_help(CLI::App& app, std::size_t columns) {

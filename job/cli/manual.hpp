@@ -64,13 +64,17 @@ inline constexpr std::size_t kPipeColumns = 80;
 // Columns of the terminal that stdout is, between 60 and 120; kPipeColumns where it is none.
 std::size_t terminal_columns();
 
-// Lines of at most `columns` characters, broken at blanks and behind the | of alternatives; a
-// longer word stands alone. Newlines of the text stay.
+// Lines of at most `columns` characters, broken at blanks, behind the | of alternatives and, in a
+// word that no line holds, behind a comma; any other longer word stands alone. Newlines of the text
+// stay.
 std::vector<std::string> wrapped(std::string_view text, std::size_t columns);
+// Paragraphs, whose lines are filled anew, and indented lines, which stay: commands, that go on
+// behind a backslash where they are longer than `columns`.
+std::string filled(std::string_view text, std::size_t columns);
 
 // Names and value of an option in a column of their own, beside it what it is for, its default and
 // its variable: "(default: 127.0.0.1:8470) [LOCKSTEP_LISTEN]". Verbs by their groups, in the order
-// of the declarations. For the app and the verbs that it has now; a footer is left as it is.
+// of the declarations. A footer is filled. For the app and the verbs that it has now.
 void dress_help(CLI::App& app, std::size_t columns);
 
 }  // namespace lockstep::cli

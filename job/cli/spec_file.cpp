@@ -131,8 +131,9 @@ void complete_directory(Json& spec, const Caller& caller, std::vector<std::strin
         if (!text.empty() && text.front() != '/' && text.front() != '-' &&
             text.find('\0') == std::string::npos &&
             std::filesystem::is_regular_file(caller.directory + "/" + text, ec)) {
-            spec["working_directory"] = caller.directory;
+            // First: a new member may move the others, and `text` with them.
             notes.push_back("working_directory: " + caller.directory + ", where " + text + " is");
+            spec["working_directory"] = caller.directory;
             return;
         }
     }

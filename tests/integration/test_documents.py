@@ -4,14 +4,19 @@ specification, every example of deploy/examples, the drop-in for systemd, what `
 # size: one test for what the pages say
 
 import concurrent.futures
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 import unittest.mock
 
@@ -116,6 +121,23 @@ class Told(unittest.TestCase):
             self.assertGreater(len(names), 1)
             for name in names:
                 self.assertRegex(text, rf"(?<![\w-]){name}(?![\w-])", f"{program} --help")
+
+    def test_help_fits_a_narrow_terminal(self):
+        for columns in (60, 72):
+            for program, *verb in (("lockstep",), ("lockstep", "run"), ("lockstep", "export"), ("lockstepd",), ("lockstep-agent",)):
+                ours, theirs = pty.openpty()
+                fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+                told = subprocess.Popen([harness.BIN / program, *verb, "--help"], stdout=theirs)
+                os.close(theirs)
+                text = b""
+                with contextlib.suppress(OSError):  # EIO: it has ended
+                    while piece := os.read(ours, 65536):
+                        text += piece
+                os.close(ours)
+                self.assertEqual(told.wait(30), 0, program)
+                lines = text.decode().replace("\r", "").split("\n")
+                self.assertGreater(len(lines), 10, program)
+                self.assertEqual([line for line in lines if len(line) > columns], [], f"{program} {verb}, {columns} columns")
 
     def test_every_program_has_a_man_page_that_mandoc_takes(self):
         if shutil.which("mandoc") is None:

@@ -25,6 +25,8 @@ class FailureCause(harness.TestCase):
                 self.assertEqual(cause["exit_code"], 7)
                 self.assertIn("weights are empty", cause["log_tail"])
                 self.assertTrue(cause["node"])
+                # Without `recovery` the first failure ends the job.
+                self.assertEqual([len(attempt["generations"]) for attempt in job["attempts"]], [1])
                 ranks = self.daemon.get(f"/v1/jobs/{job['id']}/ranks")["items"]
                 self.assertEqual([r["rank"] for r in ranks if r["state"] == "failed"], [1], ranks)
 

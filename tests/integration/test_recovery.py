@@ -102,12 +102,6 @@ class Ranks(RecoveryCase):
         self.assertEqual(self.generations(done), [["rank_exit", "rank_exit"]])
         self.assertIn("restarted 1 times already", done["cause"]["message"])
 
-    def test_without_recovery_the_first_failure_ends_the_job(self):
-        job = harness.python_job("plain", "fail_once.py", self.folder, 60, 1, 23, "exit",
-                                 resources={"nodes": 2, "ranks_per_node": 2})
-        done = self.ended(self.daemon.submit(job)["id"], "failed")
-        self.assertEqual(self.generations(done), [["rank_exit"]])
-
     def test_a_stopped_rank_is_a_hang_and_is_named(self):
         job_id = self.submit("stop", watch={"hang_seconds": 8})
         done = self.ended(job_id)
@@ -261,18 +255,6 @@ class Daemon(RecoveryCase):
         self.assertEqual(self.generations(done), [["restart_requested", None]])
         for verb in ("restart", "checkpoint"):
             self.assertEqual(self.daemon.api("POST", f"/v1/jobs/{job_id}/{verb}")[0], 409, verb)
-
-    def test_a_checkpoint_asked_for_reaches_every_rank(self):
-        script = 'trap "echo saved" USR2; echo ready; while [ ! -e "$0" ]; do sleep 0.05; done'
-        job = self.daemon.submit(harness.command_job("saves", "/bin/bash", "-c", script, self.folder / "end",
-                                                     resources={"nodes": 2, "ranks_per_node": 1}))["id"]
-        self.daemon.wait_state(job, "running")
-        logs = lambda: [self.daemon.rank_log(job, rank) for rank in (0, 1)]
-        harness.wait_until(lambda: all("ready" in log for log in logs()), 20, "the traps are set")
-        self.assertEqual(self.daemon.cli("checkpoint", job).stdout, f"{job}  its ranks are told to write a checkpoint\n")
-        harness.wait_until(lambda: all("saved" in log for log in logs()), 20, "both have heard")
-        (self.folder / "end").touch()
-        self.ended(job)
 
 
 if __name__ == "__main__":

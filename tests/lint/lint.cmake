@@ -14,3 +14,5 @@ endforeach()
 if(EXISTS ${PROJECT_SOURCE_DIR}/tests/lint/selftest.py)
   lockstep_lint(selftest selftest.py)
 endif()
+# The list of mistakes that the unit tests must notice goes with the sources (tests/mutate; builds nothing).
+lockstep_lint(mutants ../mutate --check)

@@ -9,7 +9,11 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RULES = ROOT / "deploy" / "prometheus" / "lockstep.rules.yml"
 LINK = re.compile(r"/d/([a-z-]+)")
+METRIC = re.compile(r"[a-z_]+:lockstep_[a-z_:]+|\b(?:lockstep|process)_[a-z_]+")
+# What a family's name gets in a body: daemon/telemetry/metric_text.cpp, and histograms.
+ENDING = re.compile(r"_(total|info|bucket|sum|count)$")
 
 
 def panels(board):
@@ -19,6 +23,23 @@ def panels(board):
 def queries(board):
     """(panel, expression) of every panel."""
     return [(panel, target["expr"]) for panel in panels(board) for target in panel["targets"]]
+
+
+def every_expression(board):
+    """(where, expression) of panels, annotations and variables."""
+    asked = [(panel["title"], expression) for panel, expression in queries(board)]
+    asked += [(note["name"], note["expr"]) for note in board["annotations"]["list"]]
+    asked += [(one["name"], one["query"]["query"]) for one in board["templating"]["list"] if one["type"] == "query"]
+    return asked
+
+
+def exported():
+    """The names of families in lockstepd's sources, and of what lockstep.rules.yml records."""
+    sources = [path for folder in ("daemon", "job", "scheduler-integration")
+               for ending in ("*.cpp", "*.hpp") for path in (ROOT / folder).rglob(ending)]
+    names = {name for path in sources for name in re.findall(r'"((?:lockstep|process)_[a-z_]+)"', path.read_text())}
+    recorded = set(re.findall(r"- record: (\S+)", RULES.read_text()))
+    return {ENDING.sub("", name) for name in names} | recorded
 
 
 class Dashboards(unittest.TestCase):
@@ -48,6 +69,48 @@ class Dashboards(unittest.TestCase):
                     self.assertEqual(target["datasource"], SOURCE, where)
                     for used in re.findall(r"\$(\w+)", target["expr"]):
                         self.assertIn(used, variables, where)
+
+    def test_every_panel_says_what_it_shows(self):
+        for name, board in self.boards.items():
+            for panel in panels(board):
+                with self.subTest(board=name, panel=panel["title"]):
+                    text = panel.get("description", "")
+                    self.assertGreaterEqual(len(text), 25)
+                    self.assertEqual(text[-1:], ".")
+
+    def test_every_query_names_metrics_that_lockstepd_exports(self):
+        known = exported()
+        self.assertIn("lockstep_jobs", known)
+        for name, board in self.boards.items():
+            for where, expression in every_expression(board):
+                with self.subTest(board=name, where=where, expression=expression):
+                    named = set(METRIC.findall(expression))
+                    self.assertTrue(named)
+                    self.assertEqual({one for one in named if one not in known and ENDING.sub("", one) not in known},
+                                     set())
+
+    def test_restarts_failures_and_hangs_are_marked_on_every_graph(self):
+        marked = {name: [note["name"] for note in board["annotations"]["list"]] for name, board in self.boards.items()}
+        # A job's series end with it, so how one ended is told of all jobs together.
+        self.assertEqual(marked, {"lockstep-coordinator": ["Starts of lockstepd", "Failures"],
+                                  "lockstep-fleet": ["Restarts", "Failures", "Hangs"],
+                                  "lockstep-job": ["Restarts", "Hangs", "Anomalies", "End"],
+                                  "lockstep-rank": ["Restarts", "Hangs", "Anomalies", "End"]})
+        for board in self.boards.values():
+            for note in board["annotations"]["list"]:
+                self.assertEqual((note["datasource"], note["enable"]), (SOURCE, True), note["name"])
+
+    def test_the_table_of_jobs_renames_columns_that_its_queries_have(self):
+        [table] = [panel for panel in panels(self.boards["lockstep-fleet"]) if panel["type"] == "table"]
+        columns = {f"Value #{target['refId']}" for target in table["targets"]}
+        columns |= {label.strip() for target in table["targets"]
+                    for labels in re.findall(r"by \(([^)]*)\)", target["expr"]) for label in labels.split(",")}
+        for step in table["transformations"]:
+            options = step["options"]
+            named = {options["byField"]} if "byField" in options else set()
+            named |= set(options.get("include", {}).get("names", [])) | set(options.get("renameByName", {}))
+            named |= set(options.get("indexByName", {}))
+            self.assertTrue(named and named <= columns, (step["id"], named - columns))
 
     def test_panels_do_not_overlap(self):
         for name, board in self.boards.items():

@@ -131,6 +131,7 @@ class Scrape(harness.TestCase):
         wait_until(lambda: {t["health"] for t in self.prometheus.ask("targets")["activeTargets"]} == {"up"}, 30,
                    "every target was asked and answered")
         self.check_dashboards(job)
+        self.wait_marks(job, "Restarts", "its restart is marked")
 
         (self.root / "nan").touch()
 
@@ -150,12 +151,23 @@ class Scrape(harness.TestCase):
         wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()), 30, "every rule was evaluated")
         for rule in rules():
             self.assertEqual(rule["health"], "ok", rule.get("lastError"))
+        self.wait_marks(job, "Anomalies", "and so are the NaN")
 
+        running = time.time()
         (self.root / "go").touch()
         self.daemon.wait_state(job, "succeeded", 60)
         ended = time.monotonic()
         wait_until(lambda: not query(f'{{job_id="{job}",__name__=~"lockstep_rank_.*"}}'), 30, "its series are stale")
         print(f"stale {time.monotonic() - ended:.1f} s after the end, at 1 s a scrape")
+        # As Grafana will ask, which looks a minute back.
+        self.wait_marks(job, "End", "the end is marked", running + 60)
+
+    def wait_marks(self, job, name, what, at=None):
+        """Until the annotation `name` of the job's dashboard has something to show."""
+        notes = json.loads((BOARDS[0].parent / "lockstep-job.json").read_text())["annotations"]["list"]
+        [expression] = [note["expr"].replace("$job_id", job) for note in notes if note["name"] == name]
+        at = {} if at is None else {"time": at}
+        wait_until(lambda: self.prometheus.ask("query", query=expression, **at)["result"], 30, f"{what}: {expression}")
 
     def check_dashboards(self, job):
         """Every metric that a panel names exists, and every panel shows something."""
@@ -163,7 +175,10 @@ class Scrape(harness.TestCase):
             return names <= set(self.prometheus.ask("label/__name__/values"))
 
         for path in BOARDS:
-            for panel in json.loads(path.read_text())["panels"]:
+            board = json.loads(path.read_text())
+            for note in board["annotations"]["list"]:
+                self.prometheus.query(note["expr"].replace("$job_id", job))  # an error, unless it can be evaluated
+            for panel in board["panels"]:
                 for target in panel.get("targets", []):
                     expression = target["expr"].replace("$job_id", job)
                     for variable in ("rank", "node", "gpu"):

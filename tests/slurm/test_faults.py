@@ -5,7 +5,7 @@ import collections
 
 from harness import wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
-from lying_sbatch import MODES, LyingSbatch
+from lying_sbatch import LyingSbatch
 
 
 class Faults(SlurmTestCase):
@@ -44,17 +44,6 @@ class Faults(SlurmTestCase):
         self.sbatch = LyingSbatch(self.daemon.root / "bin")
         self.daemon.bin_dir = self.sbatch.folder
         self.daemon.restart()
-
-    def test_whatever_sbatch_says_a_job_is_in_slurm_once(self):
-        self.lie()
-        jobs = {}
-        for mode in MODES:
-            self.sbatch.mode = mode
-            jobs[mode] = self.accept(mode)
-            self.daemon.wait_state(jobs[mode], ("starting", "running", "succeeded"), 40)
-        self.all_done(jobs)
-        for mode, job in jobs.items():
-            self.assertEqual(len(self.slurm_states(job)), 1, mode)
 
     def test_a_daemon_killed_while_sbatch_hangs_finds_the_job_by_its_name(self):
         self.lie()

@@ -150,18 +150,6 @@ class Ends(SlurmTestCase):
         starts = self.daemon.data / "runs" / job / "starts"
         self.assertEqual(starts.read_text(), "started\n" * 2)
 
-    def test_what_can_never_run_is_refused_with_the_field(self):
-        for field, pointer, text in (
-                ({"slurm": {"partition": "nowhere"}}, "/slurm/partition", "nowhere"),
-                ({"resources": {"nodes": 99}}, "/resources/nodes", "more than"),
-                ({"slurm": {"directives": {"wrap": "id"}}}, "/slurm/directives/wrap", "")):
-            with self.subTest(field=field):
-                status, problem = self.daemon.api("POST", "/v1/jobs", command_spec("true", **field))
-                self.assertEqual(status, 400, problem)
-                errors = {error["pointer"]: error["message"] for error in problem["errors"]}
-                self.assertIn(pointer, errors)
-                self.assertIn(text, errors[pointer])
-
     def test_a_script_handed_in_by_a_person_runs_like_any_other(self):
         job = self.daemon.submit(command_spec("hostname", 2, submission="manual"))
         held = self.daemon.wait_state(job["id"], "held")

@@ -265,32 +265,25 @@ class Refused(StateCase):
     """What lockstepd knows from Slurm it says at once, with the field. Nothing is submitted."""
     settings = {"nodes": 2}
 
-    def test_a_partition_that_is_not_there(self):
-        self.refused("/slurm/partition", "there is no partition nowhere", slurm={"partition": "nowhere"})
-
-    def test_one_of_several_partitions_that_is_not_there(self):
-        self.refused("/slurm/partition", "there is no partition nowhere",
-                     slurm={"partition": "main,nowhere"})
-
-    def test_a_time_limit_over_the_partitions(self):
-        self.refused("/resources/time_limit", "longer than partition main allows: at most 01:00:00",
-                     resources={"time_limit": "01:00:01"})
-
-    def test_more_nodes_than_the_partition_has(self):
-        self.refused("/resources/nodes", "more than partition main has or allows: at most 2", resources={"nodes": 3})
-
-    def test_the_limit_itself_is_taken(self):
+    def test_what_can_never_run_is_refused_at_its_field(self):
+        for pointer, words, more in (
+                ("/slurm/partition", "there is no partition nowhere", {"slurm": {"partition": "nowhere"}}),
+                ("/slurm/partition", "there is no partition nowhere", {"slurm": {"partition": "main,nowhere"}}),
+                ("/slurm/directives/wrap", "", {"slurm": {"directives": {"wrap": "id"}}}),
+                ("/resources/time_limit", "longer than partition main allows: at most 01:00:00",
+                 {"resources": {"time_limit": "01:00:01"}}),
+                ("/resources/nodes", "more than partition main has or allows: at most 2", {"resources": {"nodes": 3}}),
+                # All that is wrong is told at once.
+                ("/resources/nodes", "more than", {"resources": {"nodes": 3, "time_limit": "02:00:00"}}),
+                ("/resources/time_limit", "longer", {"resources": {"nodes": 3, "time_limit": "02:00:00"}}),
+                ("/resources/gpus_per_node", "at most 2", {"resources": {"gpus_per_node": 8}}),
+                ("/resources/cpus_per_rank", "at most 8", {"resources": {"cpus_per_rank": 9}}),
+                ("/resources/memory_mb_per_node", "at most", {"resources": {"memory_mb_per_node": 60_000_000}})):
+            with self.subTest(pointer=pointer, more=more):
+                self.refused(pointer, words, **more)
+        # The limit itself is taken.
         job = self.accepted(nodes=2, resources={"time_limit": "01:00:00"})
         self.daemon.wait_state(job, "succeeded")
-
-    def test_all_that_is_wrong_is_told_at_once(self):
-        self.refused("/resources/nodes", "more than", resources={"nodes": 3, "time_limit": "02:00:00"})
-        self.refused("/resources/time_limit", "longer", resources={"nodes": 3, "time_limit": "02:00:00"})
-
-    def test_more_than_any_node_has(self):
-        self.refused("/resources/gpus_per_node", "at most 2", resources={"gpus_per_node": 8})
-        self.refused("/resources/cpus_per_rank", "at most 8", resources={"cpus_per_rank": 9})
-        self.refused("/resources/memory_mb_per_node", "at most", resources={"memory_mb_per_node": 60_000_000})
 
 
 class Partition(StateCase):

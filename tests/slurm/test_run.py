@@ -86,6 +86,52 @@ class Run(unittest.TestCase):
         self.assertEqual(self.lockstep("logs", job, "--rank", "1").stdout, "cuda/12 on n2, carried\n")
         self.assertNotIn("module", self.lockstep("script", job).stdout)
 
+    def test_a_sweep_is_a_slurm_job_a_point_of_which_no_more_run_than_may(self):
+        (self.work / "train.sh").write_text(
+            'echo "begin $SLURM_JOB_ID" >>points\necho "loss=$1 step=$2"\n'
+            'until [ "$(grep -c begin points)" -ge 2 ]; do sleep 0.05; done\n'
+            'echo "end $SLURM_JOB_ID" >>points\n')
+        done = self.lockstep("run", "--wait", "-t", "10:00", "--sweep", "lr=0.5,0.25,0.125", "--sweep", "seed=1..2",
+                             "--max-parallel", "2", "--", "sh", "train.sh", "{lr}", "{seed}")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("the first of 6 jobs", done.stderr)
+        lines = (self.work / "points").read_text().splitlines()
+        running, most = set(), 0
+        for what, number in (line.split() for line in lines):
+            (running.add if what == "begin" else running.remove)(number)
+            most = max(most, len(running))
+        self.assertEqual(most, 2)  # the first two wait for each other
+        self.assertEqual(len({line.split()[1] for line in lines}), 6)
+
+        sweep = done.stdout.split()[0]
+        table = json.loads(self.lockstep("jobs", "--sweep", sweep, "--json").stdout)["items"]
+        self.assertEqual({(job["sweep"]["parameters"]["lr"], job["sweep"]["parameters"]["seed"], job["state"])
+                          for job in table}, {(lr, seed, "succeeded") for lr in (0.5, 0.25, 0.125) for seed in (1, 2)})
+        shown = [line.split() for line in done.stdout.splitlines()[-6:]]
+        self.assertEqual([words[1] for words in shown], ["0.125", "0.125", "0.25", "0.25", "0.5", "0.5"])
+
+    def test_what_runs_and_waits_of_a_sweep_is_gone_from_slurm_when_it_is_cancelled(self):
+        begun = self.lockstep("run", "--detach", "-N", "2", "-c", "8", "-t", "10:00", "--sweep", "lr=1,2,3,4",
+                              "--max-parallel", "3", "--", "sh", "-c", "touch started-{lr}; exec sleep 600")
+        self.assertEqual(begun.returncode, 0, begun.stderr)
+        sweep = begun.stdout.split()[0]
+
+        def in_slurm():
+            return self.cluster.run("squeue", "--noheader", "--format=%T").stdout.split()
+
+        harness.wait_until(lambda: in_slurm().count("RUNNING") == 2 and "PENDING" in in_slurm(), 60,
+                           "two points run and the third waits in Slurm")
+        harness.wait_until(lambda: len(list(self.work.glob("started-*"))) == 2, 60, "and their ranks do")
+        ended = self.lockstep("cancel", "--sweep", sweep)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        harness.wait_until(lambda: not [state for state in in_slurm() if state != "COMPLETING"], 60, "Slurm has none")
+
+        def states():
+            return [job["state"] for job in json.loads(self.lockstep("jobs", "--sweep", sweep, "--json").stdout)["items"]]
+
+        harness.wait_until(lambda: states() == ["cancelled"] * 4, 30, "all of them are cancelled")
+        self.assertEqual(len(list(self.work.glob("started-*"))), 2)
+
     def test_render_says_when_it_would_start(self):
         (self.work / "job.yaml").write_text("name: later\nframework: command\ncommand: [\"true\"]\n"
                                             "resources: {nodes: 4, time_limit: 10}\n")

@@ -82,6 +82,29 @@ TEST(CliCaller, AnEnvironmentThatIsOnlyNamedComesFirstInPath) {
     EXPECT_EQ(record_environment(me).variables["PATH"], "/bin:" + programs);
 }
 
+// The name of the script was read after a new member had moved the others: with 1, 2, 4, 8 of them,
+// where the members' memory grows, submit ended with std::bad_alloc.
+TEST(CliCaller, TheNoteOfTheDirectoryNamesTheScriptHoweverManyFieldsThereAre) {
+    const TemporaryFolder folder;
+    Caller me = somebody();
+    me.directory = folder.path().string();
+    const std::string script = "train_a_network_of_many_layers.py";
+    ASSERT_TRUE(write_file_atomic(folder / script, ""));
+    for (std::size_t fields = 1; fields <= 16; ++fields) {
+        Json spec = Json::object();
+        spec["command"] = Json::array({"python", script});
+        for (std::size_t i = 1; i < fields; ++i) {
+            spec["label" + std::to_string(i)] = "x";
+        }
+        std::vector<std::string> notes;
+        std::vector<FieldError> errors;
+        complete_spec(spec, me, notes, errors);
+        EXPECT_THAT(
+            notes, ElementsAre("working_directory: " + me.directory + ", where " + script + " is"));
+        EXPECT_EQ(spec["working_directory"], me.directory);
+    }
+}
+
 TEST(CliCaller, ASpecificationIsCompletedFromWhereTheCallerIs) {
     const TemporaryFolder folder;
     Caller me = somebody();

@@ -216,6 +216,45 @@ TEST(Help, LinesAreBrokenAtBlanksAndBetweenAlternatives) {
     EXPECT_TRUE(wrapped("", 5).empty());
 }
 
+TEST(Help, AListThatNoLineHoldsIsBrokenBehindAComma) {
+    EXPECT_EQ(wrapped("as rank,step,time ends", 10),
+              (std::vector<std::string>{"as", "rank,step,", "time ends"}));
+    EXPECT_EQ(wrapped("as a,b ends", 6), (std::vector<std::string>{"as a,b", "ends"}));
+}
+
+TEST(Help, AFooterIsFilledAndItsCommandsGoOnBehindABackslash) {
+    const std::string text =
+        "One two\nthree.\n\nExamples:\n  run -- python train.py\n      what it does";
+    EXPECT_EQ(filled(text, 80),
+              "One two three.\n\nExamples:\n  run -- python train.py\n      what it does\n");
+    EXPECT_EQ(filled(text, 20),
+              "One two three.\n\nExamples:\n  run -- \\\n      python \\\n      train.py\n"
+              "      what it does\n");
+}
+
+// Every verb of the command line, at every width from the narrowest that help is made for.
+TEST(Help, NoLineIsLongerThanTheTerminal) {
+    for (std::size_t columns = 60; columns <= 80; ++columns) {
+        CLI::App app;
+        Options options;
+        declare(app, options);
+        dress_help(app, columns);
+        const auto check = [columns](const CLI::App& one, const auto& again) -> void {
+            std::istringstream lines{one.help()};
+            for (std::string line; std::getline(lines, line);) {
+                const auto characters = std::count_if(line.begin(), line.end(), [](char c) {
+                    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+                });
+                EXPECT_LE(characters, static_cast<std::ptrdiff_t>(columns)) << line;
+            }
+            for (const CLI::App* verb : declared_verbs(one)) {
+                again(*verb, again);
+            }
+        };
+        check(app, check);
+    }
+}
+
 TEST(ManPage, VerbsOfVerbsAreOnIt) {
     CLI::App app;
     app.name("tool");
