@@ -66,6 +66,28 @@ test('where the script does not arrive, as when the network changes, the page sa
   await other.context().close();
 });
 
+test('what an address is sure to need is asked for before the script of the page is there, and once', async () => {
+  await daemon.waitFor(jobs.done.id, (job) => job.state === 'succeeded', 'it ends');
+  for (const [where, drawn] of [[`#/jobs/${jobs.done.id}`, '.uplot canvas'], [`#/jobs/${jobs.done.id}/ranks?metric=loss`, '.heat-canvas']]) {
+    await goTo('healthz');
+    await page.route('**/app-*.js', (route) => route.abort());
+    const asked = [];
+    const note = (request) => { asked.push(request.url()); };
+    page.on('request', note);
+    await goTo(where);
+    const needed = [/v1\/whoami/, new RegExp(`v1/jobs/${jobs.done.id}$`), /\/metrics$/, /\/events\?order/, /metric=loss/];
+    await until(() => needed.every((one) => asked.some((url) => one.test(url))), () => asked.join('\n'));
+    await page.unroute('**/app-*.js');
+    asked.length = 0;
+    await goTo('healthz');
+    await goTo(where);
+    await page.waitForSelector(drawn);
+    page.off('request', note);
+    for (const one of needed.slice(0, 4)) assert.equal(asked.filter((url) => one.test(url)).length, 1, `${one}: ${asked.join('\n')}`);
+    assert.equal(new Set(asked.filter((url) => /metric=loss/.test(url))).size, asked.filter((url) => /metric=loss/.test(url)).length, asked.join('\n'));
+  }
+});
+
 test('a job is submitted by the form, and its loss is watched as it moves', async () => {
   await goTo('#/submit');
   await page.getByLabel('Name needed').fill('by hand');

@@ -3,6 +3,7 @@ import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {ago, bytes, count, dateTime, duration, metricValue, number, plural, seconds} from '../lib/format';
 import {histogram, parseMetrics, quantile, type Sample} from '../lib/metrics';
+import {kListFields} from '../lib/paths';
 import {anomalyName, ranksOf} from '../lib/story';
 import type {Cluster, Job, NodeInfo, Page, Use} from '../types';
 import {get, getText, parameters} from '../state/api';
@@ -10,7 +11,6 @@ import {now} from '../state/clock';
 import {useAsk, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Code, CopyButton, Empty, Grid, Safe, Segments, Show, State, Tile} from '../ui/basics';
-import {kListFields} from './jobs';
 
 const kWaiting = ['queued', 'accepted', 'held', 'requeued', 'starting'];
 

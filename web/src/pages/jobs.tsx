@@ -3,9 +3,10 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
+import {eventsPath, listPath} from '../lib/paths';
 import {anomalyName, causeLine, inTrouble, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Job, JobEvent, Page, Series} from '../types';
-import {get, inTurn, parameters} from '../state/api';
+import {get, inTurn} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
@@ -14,21 +15,19 @@ import {identity, maySubmit} from '../state/session';
 import {Empty, Safe, Segments, Show, State, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/sparkline';
 
-export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
-const kPage = 50;
 const kAttention = 5;
 
-/** Jobs as the filters of the address say; asked for again when one of them changes. */
+/** Asked for again when one of the filters changes. */
 function useJobs(): {asked: ReturnType<typeof useWork<Page<Job>>>['state']; more: () => void} {
   const q = query.value;
   const pages = useSignal(1);
-  const key = `jobs${parameters({state: q['state'], user: q['user'], name: q['name'], label: q['label'], sweep: q['sweep']})}`;
+  const key = listPath(q);
   const {state, again} = useWork<Page<Job>>(`${key} ${pages.value}`, async (stop) => {
     const items: Job[] = [];
     let cursor: string | undefined;
     for (let i = 0; i < pages.value; i++) {
-      const page: Page<Job> = await get<Page<Job>>(`v1/jobs${parameters({state: q['state'], user: q['user'], name: q['name'], label: q['label'], sweep: q['sweep'], limit: kPage, cursor, fields: kListFields})}`, stop);
+      const page: Page<Job> = await get<Page<Job>>(listPath(q, cursor), stop);
       items.push(...page.items);
       cursor = page.next_cursor;
       if (!cursor) break;
@@ -102,7 +101,7 @@ function AttentionText({job}: {job: Job}): JSX.Element {
   const {state} = useWork<JobEvent | undefined>(wanted ? `attention ${job.id} ${JSON.stringify(job.anomalies)}` : undefined, async (stop) => {
     let before: string | undefined;
     for (let i = 0; i < 5; i++) {
-      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(`v1/jobs/${job.id}/events${parameters({order: 'desc', limit: 1000, before})}`, stop));
+      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(eventsPath(job.id, before), stop));
       const found = page.items.find((event) => event.kind === 'anomaly' && !event.data?.['over']);
       before = page.next_cursor;
       if (found || !before) return found;

@@ -78,7 +78,7 @@ function useSlowest(job: Job, names: string[] | undefined): SlowRank | undefined
 
 function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; names: string[] | undefined}): JSX.Element {
   const plain = useMemo((): View => ({x: 'step', byTime: false, smooth: 0, logY: false, logX: false, clip: false}), []);
-  const loss = useMetric(job, 'loss', plain, {points: 200});
+  const loss = useMetric(job, 'loss', plain);
   const step = useMetric(job, 'step_seconds', plain, {points: 200});
   const slow = useSlowest(job, names);
   const losses = loss.bands.value.median;

@@ -1,26 +1,7 @@
 // Where the page is: everything behind the #. The path says which page, the query every state of its view, so that a
 // copied address shows the same to somebody else.
 import {computed, signal} from '@preact/signals';
-
-export interface Place {
-  path: string[];
-  query: Record<string, string>;
-}
-
-export function parsePlace(hash: string): Place {
-  const text = hash.replace(/^#\/?/, '');
-  const mark = text.indexOf('?');
-  const path = (mark < 0 ? text : text.slice(0, mark)).split('/').filter(Boolean).map((part) => {
-    try {
-      return decodeURIComponent(part);
-    } catch {
-      return part;
-    }
-  });
-  const query: Record<string, string> = {};
-  if (mark >= 0) for (const [name, value] of new URLSearchParams(text.slice(mark + 1))) query[name] = value;
-  return {path, query};
-}
+import {parsePlace, type Place} from '../lib/paths';
 
 export function formatPlace(path: string[], query: Record<string, string | number | undefined> = {}): string {
   const parameters = new URLSearchParams();

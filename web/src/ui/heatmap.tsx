@@ -2,7 +2,7 @@
 // that share a pixel row is seen, so that one slow rank of 10,000 does not drown.
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
+import {useLayoutEffect, useRef} from 'preact/hooks';
 import {byWorst, kScale, span, type Heat} from '../lib/heat';
 import {count, metricValue, plural} from '../lib/format';
 import {dark} from '../state/prefs';
@@ -30,7 +30,7 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
   if (!ranged.current || ranged.current.metric !== metric || ranged.current.rows !== heat.rows || Math.abs(end - ranged.current.end) >= 10 * heat.stepsPerColumn) ranged.current = {metric, end, rows: heat.rows, range: span(heat.cells)};
   const {range} = ranged.current;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = canvas.current;
     if (!element || width === 0 || heat.rows === 0) return;
     const columns = Math.max(1, heat.columns);

@@ -5,9 +5,10 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
+import {allPath, namesPath} from '../lib/paths';
 import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp} from '../lib/series';
 import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
-import {get, good, inTurn, parameters} from '../state/api';
+import {get, good, inTurn, parameters, together} from '../state/api';
 import {isOver, useAsk, useSteps, useWork} from '../state/data';
 import {query, setQuery} from '../state/router';
 import {Segments, Toggle} from './basics';
@@ -99,9 +100,8 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
   const {amount} = options;
   const zoom = view.zoom && view.amount ? amount && {min: along(amount, view.zoom.min, true), max: along(amount, view.zoom.max, true)} : view.zoom;
   const entity = options.gpus ? {entity: 'gpu'} : {};
-  const path = `v1/jobs/${job.id}/series${parameters({metric, ...(options.gpus ? {...entity, gpus: 'all'} : {ranks: 'all'}), stat: 'min,p5,median,p95,max', worst: options.worst || undefined,
-    x: byTime ? 'time' : undefined, points: options.points ?? 600,
-    from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined})}`;
+  const path = allPath(job.id, metric, {...(options.gpus ? {...entity, ranks: undefined, gpus: 'all'} : {}), worst: options.worst || undefined, x: byTime ? 'time' : undefined, points: options.points ?? 600,
+    from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined});
   const chosen = options.ranks?.length ? `v1/jobs/${job.id}/series${parameters({metric, ...entity, ranks: options.ranks.join(','), x: byTime ? 'time' : undefined, points: options.points ?? 600,
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
   const live = useSignal<Made[]>([]);
@@ -113,8 +113,9 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     live.value = [];
   }, [byTime]);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
-    const ask = async (from: string) => (await inTurn(() => good(from, stop))).json() as Promise<Series>;
-    const [all, ranks] = await Promise.all([ask(path), chosen ? ask(chosen) : undefined]);
+    const ask = async (from: string, until?: AbortSignal) => (await inTurn(() => good(from, until))).json() as Promise<Series>;
+    // The whole history is shown in two places of a page; who has zoomed on does not wait for where that was.
+    const [all, ranks] = await Promise.all([zoom ? ask(path, stop) : together(path, () => ask(path)), chosen ? ask(chosen, stop) : undefined]);
     // What came while the answer was on its way, or is newer than what is stored, stays.
     const last = all.bands?.x[all.bands.x.length - 1] ?? -Infinity;
     live.value = live.peek().filter((one) => one.x > last);
@@ -207,7 +208,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
 
 /** Names of what the ranks of a job report, as far as it is shown as charts; undefined: not known yet. */
 export function useMetricNames(job: Job): string[] | undefined {
-  const names = useAsk<{items: string[]}>(job.started_at ? `v1/jobs/${job.id}/metrics` : undefined, isOver(job) ? undefined : 15).state.value.value?.items;
+  const names = useAsk<{items: string[]}>(job.started_at ? namesPath(job.id) : undefined, isOver(job) ? undefined : 15).state.value.value?.items;
   return useMemo(() => names && charted(names), [names]);
 }
 
