@@ -107,7 +107,7 @@ function RankTable({job}: {job: JobPageProps['job']}): JSX.Element {
   const columns: ColumnOf<Rank>[] = [
     {key: 'rank', title: 'Rank', sortable: true, cell: (one) => <a class="row-link" href={jobHref(job.id, `ranks/${one.rank}`)}><b>{one.rank}</b></a>},
     {key: 'state', title: 'State', cell: (one) => <State state={one.state} />},
-    {key: 'node', title: 'Node', cell: (one) => <bdi>{one.node}</bdi>},
+    {key: 'node', title: 'Node', cell: (one) => <bdi class="name" title={one.node}>{one.node}</bdi>},
     ...(has('role') ? [{key: 'role', title: 'Role', wide: true, cell: (one: Rank) => one.role}] : []),
     {key: 'step', title: 'Step', right: true, sortable: true, cell: (one) => count(one.step)},
     ...plain('loss', 'Loss'), ...plain('step_seconds', 'Step time'),
