@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
+import {Tree} from './spoken.mjs';
 import {Browser, Daemon, has, here, signIn, source, until} from './support.mjs';
 
 const daemon = new Daemon();
@@ -301,6 +302,54 @@ test('axe finds nothing on any page, light and dark', async () => {
   await tab.waitForSelector('#token');
   await browser.axe(tab, 'sign in');
   await tab.context().close();
+});
+
+test('to a screen reader everything has a name, every chart a table, and what changes is told', async () => {
+  const wrong = [];
+  for (const [name, where] of Object.entries(kPages())) {
+    await goTo(where);
+    await settled(page);
+    wrong.push(...(await Tree.of(page)).wrong().map((what) => `${name}: ${what}`));
+  }
+  assert.deepEqual(wrong, []);
+  // Arrow keys on a chart: its values are spoken.
+  await goTo(`#/jobs/${jobs.done.id}`);
+  await page.locator('.plot canvas').first().waitFor();
+  const spoken = async (pattern) => until(async () => {
+    const tree = await Tree.of(page);
+    return tree.live().some((node) => pattern.test(tree.text(node)));
+  }, async () => { const tree = await Tree.of(page); return `${pattern} is told: ${tree.live().map((node) => tree.text(node)).join(' | ')}`; });
+  await page.locator('.plot').first().focus();
+  await page.keyboard.press('Home');
+  await spoken(/^step 1: median 2\.\d+/);
+  // Every chart's table, by its name, with a header for each column and row.
+  for (const button of await page.getByRole('button', {name: /: table, files and commands$/}).all()) {
+    const title = (await button.getAttribute('aria-label')).replace(/: table.*/, '');
+    await button.click();
+    await page.getByRole('menuitem', {name: 'Table'}).click();
+    const tree = await Tree.of(page);
+    const table = tree.all('table').find((node) => tree.name(node) === title);
+    assert.ok(table, `${title} has a table: ${tree.all('table').map(tree.name)}`);
+    assert.ok(tree.all('columnheader', table).length > 1 && tree.all('rowheader', table).length > 10, title);
+  }
+  // The heatmap reads its cells; the table below has every rank.
+  await goTo(`#/jobs/${jobs.slow.id}/ranks`);
+  await page.locator('.heat-canvas').focus();
+  await page.keyboard.press('ArrowLeft');
+  await spoken(/^rank \d( on \S+)?, step [\d\u2009]+: /);
+  await page.getByRole('table', {name: 'Ranks'}).waitFor();
+  // What was done is told.
+  await goTo(`#/jobs/${jobs.done.id}`);
+  await page.getByRole('button', {name: 'Loss: table, files and commands'}).click();
+  await page.getByRole('menuitem', {name: 'Copy command'}).click();
+  await spoken(/^(Copied: lockstep series|This browser does not let)/);
+  // Dialogs and the palette.
+  await page.keyboard.press('Control+k');
+  await page.getByRole('dialog').waitFor();
+  const tree = await Tree.of(page);
+  assert.deepEqual(tree.all('dialog').map(tree.name), ['Go to']);
+  assert.ok(tree.all('option').every((node) => tree.name(node)), 'options have names');
+  await page.keyboard.press('Escape');
 });
 
 test('on a phone nothing is wider than the screen', async () => {

@@ -41,7 +41,7 @@ export function Queue(): JSX.Element {
       : <Grid framed label="Jobs that wait" heads={['Job', 'State', '?User', '>?Ranks', '>Waits', '?Expected', 'Why']} rows={[...jobs].sort((a, b) => a.submitted_at.localeCompare(b.submitted_at)).map((job) =>
         [<a class="row-link" href={jobHref(job.id)}><b><Safe text={job.name} most={60} /></b></a>, <State state={job.state} />, <bdi>{job.user}</bdi>, count(ranksOf(job)), clock(now.value - (seconds(job.submitted_at) ?? now.value)),
           job.expected_start ? dateTime(seconds(job.expected_start)) : <span class="quiet">not known</span>, <Safe text={job.pending_reason ?? ''} most={300} />])} />)}</Show>
-    {waits.length > 0 && <Card title="How long jobs waited" aside={<span class="quiet">the last {waits.length}</span>}><table class="bars"><caption class="away">Waits</caption><tbody>{bars.map((bar) => <tr key={bar.label}><th scope="row">{bar.label}</th><td><span class="bar-long"><span class="bar-fill" style={{width: `${(bar.n / waits.length) * 100}%`}} /></span></td><td class="right num">{bar.n}</td></tr>)}</tbody></table></Card>}
+    {waits.length > 0 && <Card title="How long jobs waited" aside={<span class="quiet">the last {waits.length}</span>}><table class="bars"><caption class="away">How long jobs waited</caption><thead class="away"><tr><th scope="col">Time</th><td /><th scope="col">Jobs</th></tr></thead><tbody>{bars.map((bar) => <tr key={bar.label}><th scope="row">{bar.label}</th><td><span class="bar-long"><span class="bar-fill" style={{width: `${(bar.n / waits.length) * 100}%`}} /></span></td><td class="right num">{bar.n}</td></tr>)}</tbody></table></Card>}
   </div>;
 }
 

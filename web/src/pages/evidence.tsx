@@ -17,7 +17,10 @@ interface Group {frame: string; behind: boolean; ranks: EvidenceRank[]}
 /** Ranks that are at the same place; those behind the others first, then the smallest group: the odd one out. */
 export function groupStacks(ranks: EvidenceRank[]): Group[] {
   const groups = new Map<string, Group>();
-  for (const rank of ranks) {
+  // lockstepd says who was behind when it asked; whoever has come to the newest step by the time of the look is not.
+  const newest = Math.max(...ranks.map((one) => one.step ?? -1));
+  for (const one of ranks) {
+    const rank = {...one, behind: one.behind && (one.step ?? -1) < newest};
     const frame = rank.frame ?? (rank.wchan ? `in the kernel: ${rank.wchan}` : 'its place is not known');
     const key = `${rank.behind} ${frame}`;
     const group = groups.get(key) ?? {frame, behind: rank.behind, ranks: []};

@@ -97,12 +97,12 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const nan = (job.anomalies?.['nonfinite'] ?? 0) > 0;
   return <div class="tiles">
     <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
-      note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? 'loss; too few steps for a trend' : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
+      note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? (loss.state.value.loading ? '' : 'loss; too few steps for a trend') : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
     <Tile label="Is it fast?" value={<><span class="num">{recent === undefined ? kNone : duration(recent)}</span><span class="unit">a step</span></>}
-      note={recent === undefined ? 'no step times yet' : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
+      note={recent === undefined ? (step.state.value.loading ? '' : 'no step times yet') : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
     <Tile label="Who is slow?" tone={isSlow ? 'warn' : undefined} href={slow ? jobHref(job.id, isSlow ? `ranks/${slow.rank}` : 'ranks') : jobHref(job.id, 'ranks')}
       value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi class="name" title={slow.node}>{slow.node}</bdi></span>}</> : 'nobody'}
-      note={slow === undefined ? (names?.includes('busy_seconds') ? 'no reports yet' : 'ranks do not report how long they wait') : isSlow
+      note={slow === undefined ? (!names || names.includes('busy_seconds') ? '' : 'ranks do not report how long they wait') : isSlow
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
       value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi class="name" title={bad.node}>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
