@@ -111,7 +111,7 @@ function RankTable({job}: {job: JobPageProps['job']}): JSX.Element {
     ...(has('role') ? [{key: 'role', title: 'Role', wide: true, cell: (one: Rank) => one.role}] : []),
     {key: 'step', title: 'Step', right: true, sortable: true, cell: (one) => count(one.step)},
     ...plain('loss', 'Loss'), ...plain('step_seconds', 'Step time'),
-    ...(has('busy_seconds') ? [{key: 'busy_seconds', title: 'Compute', right: true, sortable: true, hint: 'Step time without waiting for other ranks or data', cell: (one: Rank) => <>{ratioBar(loose(one.busy_seconds) ?? 0, most, 'busy')}{metricValue('busy_seconds', one.busy_seconds)}</>}] : []),
+    ...(has('busy_seconds') ? [{key: 'busy_seconds', title: 'Compute', right: true, sortable: true, hint: 'Step time without waiting for other ranks or data', cell: (one: Rank) => <>{ratioBar(loose(one.busy_seconds) ?? 0, most, 'busy')}<span class="beside-bar">{metricValue('busy_seconds', one.busy_seconds)}</span></>}] : []),
     ...plain('comm_wait_seconds', 'Wait for others'), ...plain('data_wait_seconds', 'Wait for data'),
     ...(has('gpus') ? [{key: 'gpu', title: 'GPU', wide: true, cell: (one: Rank) => one.gpus?.map((g) => `${g.gpu}${g.utilization_ratio !== undefined ? ` ${Math.round(g.utilization_ratio * 100)} %` : ''}`).join(', ') ?? ''}] : []),
     {key: 'report_age_seconds', title: 'Last report', right: true, sortable: true, wide: true, cell: (one) => (one.report_age_seconds === undefined ? '' : over ? '' : `${duration(one.report_age_seconds)} ago`)},

@@ -34,7 +34,7 @@ export function setQuery(changes: Record<string, string | number | undefined>): 
 export const query = computed(() => place.value.query);
 
 /** View states that go along from page to page of one job. */
-const kShared = ['x', 'zoom', 'smooth', 'logy', 'logx', 'clip'];
+const kShared = ['x', 'zoom', 'smooth', 'by', 'logy', 'logx', 'clip'];
 
 export function jobHref(id: string, page = '', more: Record<string, string | number | undefined> = {}): string {
   const shared: Record<string, string | number | undefined> = {};

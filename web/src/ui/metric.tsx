@@ -6,7 +6,7 @@ import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
 import {allPath, namesPath} from '../lib/paths';
-import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp} from '../lib/series';
+import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp, type Smoothing} from '../lib/series';
 import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
 import {get, good, inTurn, parameters, together} from '../state/api';
 import {isOver, useAsk, useSteps, useWork} from '../state/data';
@@ -21,6 +21,7 @@ export interface View {
   amount?: Amount;
   zoom?: {min: number; max: number};
   smooth: number;
+  by?: Smoothing;
   logY: boolean;
   logX: boolean;
   clip: boolean;
@@ -37,6 +38,8 @@ type Amount = 'samples' | 'tokens';
 /** The last two need ranks that report how much of it a step is. */
 const kAxes: [XKind, string][] = [['step', 'Step'], ['time', 'Time of day'], ['rel', 'Since start'], ['samples', 'Samples'], ['tokens', 'Tokens']];
 
+const kSmoothings: [Smoothing, string][] = [['ema', 'moving average'], ['mean', 'running mean'], ['gauss', 'Gaussian']];
+
 export function useView(): View {
   const q = query.value;
   const x = kAxes.find(([one]) => one === q.x)?.[0] ?? 'step';
@@ -44,7 +47,7 @@ export function useView(): View {
   const weight = Number(q.smooth);
   const zoomText = q.zoom;
   const zoom = useMemo(() => parseZoom(zoomText), [zoomText]);
-  return {x, byTime: x === 'time' || x === 'rel', amount, zoom, smooth: weight > 0 && weight < 1 ? weight : 0, logY: q.logy === '1', logX: q.logx === '1', clip: q.clip === '1'};
+  return {x, byTime: x === 'time' || x === 'rel', amount, zoom, smooth: weight > 0 && weight < 1 ? weight : 0, by: kSmoothings.find(([one]) => one === q.by)?.[0], logY: q.logy === '1', logX: q.logx === '1', clip: q.clip === '1'};
 }
 
 /** How many samples or tokens all ranks had taken in up to each step; undefined: not known yet, or not asked for. */
@@ -78,6 +81,7 @@ export function ViewBar({names}: {names?: string[]}): JSX.Element {
     <Segments label="Horizontal axis" value={view.x} options={axes} set={(one) => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})} />
     <label class="slider"><span>Smoothing</span><input type="range" min="0" max="0.99" step="0.01" value={view.smooth}
       onInput={(event) => setQuery({smooth: Number(event.currentTarget.value) || undefined})} /><output>{view.smooth.toFixed(2)}</output></label>
+    {view.smooth > 0 && <select aria-label="Kind of smoothing" value={view.by ?? 'ema'} onChange={(event) => setQuery({by: event.currentTarget.value === 'ema' ? undefined : event.currentTarget.value})}>{kSmoothings.map(([one, text]) => <option key={one} value={one}>{text}</option>)}</select>}
     <Toggle on={view.logY} set={(on) => setQuery({logy: on ? 1 : undefined})}>log y</Toggle>
     <Toggle on={view.logX} set={(on) => setQuery({logx: on ? 1 : undefined})}>log x</Toggle>
     <Toggle on={view.clip} set={(on) => setQuery({clip: on ? 1 : undefined})}>without outliers</Toggle>
@@ -184,7 +188,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     const {x, columns} = extra.length ? align([{x: b.x, y: b.median}, {x: b.x, y: b.p5}, {x: b.x, y: b.p95}, {x: b.x, y: b.min}, {x: b.x, y: b.max}, ...extra])
       : {x: b.x, columns: [b.median, b.p5, b.p95, b.min, b.max]};
     const [medians, p5, p95, min, max, ...rest] = columns as [Column, Column, Column, Column, Column, ...Column[]];
-    const lines: Line[] = [{label: many ? 'median' : 'value', values: view.smooth ? smooth(medians, view.smooth) : medians, colour: 'series-1'}];
+    const lines: Line[] = [{label: many ? 'median' : 'value', values: view.smooth ? smooth(medians, view.smooth, view.by) : medians, colour: 'series-1'}];
     const fills: Fill[] = [];
     if (many) {
       lines.push({label: 'p5', values: p5, colour: 'band-edge', faint: true}, {label: 'p95', values: p95, colour: 'band-edge', faint: true},
@@ -195,12 +199,14 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     rest.forEach((values, i) => {
       const {label} = named[i]!;
       if (lines.some((line) => line.label === label)) return;
-      lines.push({label, values: view.smooth ? smooth(values, view.smooth) : values, colour: `series-${(i % 6) + 2}`, dash: kDashes[i % kDashes.length]});
+      lines.push({label, values: view.smooth ? smooth(values, view.smooth, view.by) : values, colour: `series-${(i % 6) + 2}`, dash: kDashes[i % kDashes.length]});
     });
-    return {x: shift ? x.map((at) => at - shift) : view.amount ? (amount ? x.map((at) => along(amount, at)) : []) : x, lines, fills};
-  }, [b, answer, view.smooth, shift, view.amount, amount]);
+    const place = (at: number) => (view.amount ? (amount ? along(amount, at) : NaN) : at - shift);
+    const nothing = (answer?.ranks?.series ?? []).flatMap((one) => (one.nonfinite ?? []).map(([at, what]): Mark => ({x: place(at), kind: 'nonfinite', label: `${called(one)}: ${metricTitle(metric)} is ${what}`})));
+    return {x: view.amount && !amount ? [] : x.map(place), lines, fills, nothing};
+  }, [b, answer, view.smooth, view.by, shift, view.amount, amount]);
   return <>
-    <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={marks} xKind={view.x} height={height}
+    <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={built.nothing.length ? [...marks ?? [], ...built.nothing] : marks} xKind={view.x} height={height}
       zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} small={small}
       command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric} loading={state.value.loading}
       empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? 'Nothing was reported.' : 'Nothing was reported yet.'} />{children}</>;
