@@ -1,5 +1,6 @@
 // What an open page goes on to say while jobs run, lockstepd goes away and people change what they look at.
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import fs from 'node:fs';
 import {after, before, test} from 'node:test';
 import {Browser, Daemon, has, signIn, until} from './support.mjs';
@@ -258,6 +259,29 @@ test('a link is not said to be spent when lockstepd does not answer', async () =
   await page.getByRole('alert').getByText('lockstepd does not answer').waitFor();
   assert.equal(await page.getByText('This link has been used').count(), 0);
   await daemon.start();
+});
+
+test('of a job whose history has expired the page says that it has, not that nothing was reported', async () => {
+  const old = await daemon.submit('old', 'good', {steps: 60, pace: 0.01});
+  await daemon.waitFor(old.id, (job) => job.state === 'succeeded', 'it ends');
+  const names = async () => (await daemon.api('GET', `v1/jobs/${old.id}/metrics`)).items;
+  assert.ok((await names()).includes('loss'));
+  // As --history-days would in a month.
+  await daemon.kill9();
+  execFileSync('/usr/bin/python3', ['-c', `import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    db.execute("DELETE FROM history_sections WHERE chunk IN (SELECT id FROM history_chunks WHERE job = ?)", sys.argv[2:])
+    db.execute("DELETE FROM history_chunks WHERE job = ?", sys.argv[2:])`, `${daemon.data}/lockstep.db`, old.id]);
+  await daemon.start();
+  await until(async () => (await names()).length === 0, 'it is gone');
+  for (const where of ['', '/ranks', '/ranks/1']) {
+    await goTo('#/jobs');
+    await goTo(`#/jobs/${old.id}${where}`);
+    await page.getByRole('heading', {name: 'What its ranks reported is no longer kept'}).waitFor();
+    assert.equal(await page.getByText(/Nothing was reported|too few steps/).count(), 0, where);
+    await browser.axe(page, `an expired history, ${where}`);
+  }
+  await page.getByRole('log', {name: 'Log of rank 1'}).getByText('step 60/60').waitFor();
 });
 
 test('no page broke the content policy, asked another host or threw', () => {

@@ -14,7 +14,7 @@ import {flip, pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, CopyButton, Safe, Tile} from '../ui/basics';
 import type {Mark} from '../ui/chart';
-import {kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, ViewBar, type View} from '../ui/metric';
+import {Expired, expired, kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, type View, ViewBar} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
@@ -169,18 +169,19 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
   const bad = job.cause && (job.state === 'failed' || !isOver(job)) ? job.cause : undefined;
   const before = !bad && !isOver(job) ? lastCause(job) : undefined;
   const many = (ranksOf(job) ?? 1) > 1;
+  const gone = expired(job, names);
   return <>
     {bad && <CauseBanner job={job} cause={bad} />}
     <HangBanner job={job} />
     {job.pending_reason && !isOver(job) && job.state !== 'running' && <section class="banner"><h2>Waiting</h2><p><Safe text={job.pending_reason} most={400} />{job.expected_start && <> · the scheduler expects a start about <b>{dateTime(seconds(job.expected_start))}</b></>}</p></section>}
     {before && <section class="banner banner-warn"><p><b>Restarted</b> after <Safe text={`${before.rank !== undefined ? `rank ${before.rank}${before.node ? ` on ${before.node}` : ''}: ` : ''}${causeLine(before)}`} most={240} /></p></section>}
-    {job.started_at && <Tiles job={job} events={list} names={names} />}
+    {gone ? <Expired /> : job.started_at && <Tiles job={job} events={list} names={names} />}
     {job.total_steps !== undefined && !isOver(job) && job.step !== undefined && <div class="job-progress"><progress max={job.total_steps} value={job.step} aria-label="Steps made" /><span class="quiet num">{count(job.step)} of {count(job.total_steps)} steps, {percent(job.step / job.total_steps)}</span></div>}
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
       {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi class="name" title={event.node}>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={500} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
     {job.started_at ? <>
-      <ViewBar names={names} />
-      <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card>
+      {!gone && <><ViewBar names={names} />
+        <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card></>}
       <Card title="Phases"><Timeline job={job} events={list} /><SpanBar job={job} /></Card>
       <div class="chart-grid">{charts.map((name) => <Card key={name} class="card-chart"><MetricChart job={job} metric={name} marks={marks} height={160} small worst={many && /seconds$/.test(name) ? 2 : 0}
         aside={<button type="button" class="icon-button" aria-pressed={pinned.value.includes(name)} aria-label={`Pin ${metricTitle(name)}`} title="Keep in front" onClick={() => flip(pinned, name)}>{pinned.value.includes(name) ? '★' : '☆'}</button>} /></Card>)}</div>

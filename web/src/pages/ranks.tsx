@@ -11,7 +11,7 @@ import {isOver, throttled, useSteps, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Show, State} from '../ui/basics';
 import {Heatmap} from '../ui/heatmap';
-import {MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
+import {Expired, expired, MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
 import {Table, type ColumnOf} from '../ui/table';
 import {useMarks} from './overview';
 import type {JobPageProps} from './job';
@@ -135,6 +135,7 @@ export function Ranks({job, events}: JobPageProps): JSX.Element {
   const pictured = useSignal(false);
   if (!job.started_at) return <Empty title="No rank has been started yet">{job.pending_reason && <Safe text={job.pending_reason} most={300} />}</Empty>;
   return <>
+    {expired(job, names) && <Expired />}
     {metric && <HeatCard job={job} metric={metric} names={sorted} answered={() => { pictured.value = true; }} />}
     {metric && pictured.value && <><ViewBar names={names} /><Card class="card-chart"><MetricChart key={metric} job={job} metric={metric} marks={marks} worst={4} title={`${metricTitle(metric)}: median, 5–95 %, extremes, highest ranks`} /></Card></>}
     {(pictured.value || (names && !metric)) && <RankTable job={job} />}

@@ -218,5 +218,13 @@ export function useMetricNames(job: Job): string[] | undefined {
   return useMemo(() => names && charted(names), [names]);
 }
 
+/** Its ranks made steps, and what they reported has been removed: curves that are not there are no sign that nothing was reported. */
+export const expired = (job: Job, names: string[] | undefined): boolean => isOver(job) && job.step !== undefined && names?.length === 0;
+
+export function Expired(): JSX.Element {
+  return <section class="banner"><h2>What its ranks reported is no longer kept</h2>
+    <p>lockstepd keeps histories for a time and up to a size (<code>--history-days</code>, <code>--history-mb</code>). What happened, logs and the specification are still there.</p></section>;
+}
+
 /** The metrics that are shown first, in this order, where a job has them. */
 export const kFirstMetrics = ['loss', 'step_seconds', 'busy_seconds', 'comm_wait_seconds', 'data_wait_seconds', 'grad_norm'];
