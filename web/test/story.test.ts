@@ -55,6 +55,11 @@ suite('story', () => {
     const phases = phasesOf({...job, state: 'queued', finished_at: undefined, attempts: [{number: 1, state: 'queued', nodes: [], generations: [], created_at: at(0)}]} as unknown as Job, 1.7e9 + 9);
     expect(phases).toMatchObject([{kind: 'queue', open: true, to: 1.7e9 + 9}]);
   });
+  it('a job that hangs runs until it does', () => {
+    const {attempts} = job;
+    const hanging = {...job, state: 'running', finished_at: undefined, hang: {since: at(40)}, attempts: [{...attempts![0]!, finished_at: undefined, generations: [attempts![0]!.generations[0]!, {...attempts![0]!.generations[1]!, finished_at: undefined}]}]} as unknown as Job;
+    expect(phasesOf(hanging, 1.7e9 + 70).slice(-2)).toMatchObject([{kind: 'run', to: 1.7e9 + 40, open: false}, {kind: 'stalled', to: 1.7e9 + 70, open: true}]);
+  });
   it('marks restarts, failures, checkpoints and anomalies', () => {
     const events = [{seq: 1, time: at(9), kind: 'checkpoint_saved', data: {step: 100}}, {seq: 2, time: at(10), kind: 'anomaly', rank: 5, data: {anomaly: 'straggler', step: 90, message: 'slow'}},
       {seq: 3, time: at(11), kind: 'anomaly', data: {anomaly: 'hang', over: true}}] as JobEvent[];

@@ -45,7 +45,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     }
     case 'gpu_xid': return {text: `GPU ${text(d['gpu'])} ${node && `of ${node} `}reported Xid ${text(d['xid'])}${rank && ` (${rank})`}`, weight: 'bad'};
     case 'fault': return {text: `${where ? `${where}: ` : ''}${text(d['message']) || text(cause.message) || 'a fault'}`, weight: 'bad'};
-    case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']) || text(d['reason'])}`, weight: 'plain'};
+    case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']).replace(/^had: /, '') || text(d['reason'])}`, weight: 'plain'};
     case 'checkpoint_requested': return {text: `A checkpoint was asked for by ${text(d['by']) || 'somebody'}`, weight: 'plain'};
     case 'checkpoint_saved': return {text: `Checkpoint at step ${count(Number(d['step']))}`, weight: 'good'};
     case 'anomaly': return {text: `${anomalyName(text(d['anomaly']))}${where ? `, ${where}` : ''}${d['step'] !== undefined ? `, step ${count(Number(d['step']))}` : ''}: ${plainly(d['message'])}${d['over'] ? ' (over)' : ''}`, weight: d['over'] ? 'good' : 'warn'};
@@ -109,7 +109,7 @@ export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent
 }
 
 export interface Phase {
-  kind: 'queue' | 'launch' | 'rendezvous' | 'run' | 'between';
+  kind: 'queue' | 'launch' | 'rendezvous' | 'run' | 'stalled' | 'between';
   from: number;
   to: number;
   label: string;
@@ -134,7 +134,10 @@ export function phasesOf(job: Job, now: number): Phase[] {
     attempt.generations.forEach((generation, i) => {
       push(i === 0 ? 'launch' : 'between', seconds(generation.started_at) ?? seconds(attempt.finished_at), i === 0 ? 'starting agents' : 'stopping and starting anew', n, generation.number);
       push('rendezvous', seconds(generation.running_at) ?? seconds(generation.finished_at), 'ranks meet', n, generation.number);
-      if (generation.running_at) push('run', seconds(generation.finished_at), `generation ${generation.number}`, n, generation.number);
+      if (!generation.running_at) return;
+      const stuck = generation.finished_at ? undefined : seconds(job.hang?.since);
+      push('run', stuck ?? seconds(generation.finished_at), `generation ${generation.number}`, n, generation.number);
+      if (stuck) push('stalled', undefined, 'no rank makes a step', n, generation.number);
     });
     if (!attempt.generations.length && attempt.started_at) push('launch', seconds(attempt.finished_at), 'starting agents', n);
     if (attempt.finished_at) push('between', seconds(attempt.finished_at), 'ending', n);

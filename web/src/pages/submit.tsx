@@ -78,7 +78,7 @@ function Preview({render, warnings, estimate}: {render: Render; warnings: string
   const {start, nodes, message} = estimate ?? {};
   return <>
     <p><b>{render.ranks !== undefined && plural(render.ranks, 'rank')}</b>{render.nodes !== undefined && ` on ${plural(render.nodes, 'node')}`}{start && <> · would start about <b>{dateTime(seconds(start))}</b>{nodes && <> on <Safe text={nodes} most={60} /></>}</>}</p>
-    {message && <p class="weight-warn"><span class="chip chip-warn">start</span><Safe text={message} most={400} /></p>}
+    {message && <p class="weight-warn"><span class="chip chip-warn">Slurm says</span><Safe text={message} most={400} /></p>}
     {warnings.map((text) => <p key={text} class="weight-warn"><span class="chip chip-warn">warning</span><Safe text={text} most={400} /></p>)}
     <h3>Each rank runs</h3><Code label="Command" text={joinCommand(render.command)} />
     {render.script && <><h3>Batch script</h3><Code label="Batch script" text={render.script} /></>}
