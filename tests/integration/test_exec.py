@@ -5,6 +5,7 @@ t2005: configuration, callers, signatures, environment, switching of users) wher
 LOCKSTEP_EXEC_FORGED: how many forged requests are made (default 300)."""
 # size: each way to be refused, on one munged and one set of users
 
+import base64
 import contextlib
 import hashlib
 import os
@@ -59,6 +60,14 @@ def frame(**fields):
 
 def payload(statement):
     return "lockstep-exec-1 " + hashlib.sha256(statement.encode()).hexdigest()
+
+
+def means(credential):
+    """The bytes that munge's text stands for."""
+    try:
+        return base64.b64decode(credential[6:-1])
+    except ValueError:
+        return credential
 
 
 class Answer:
@@ -351,10 +360,11 @@ class Forged(Exec):
     def test_none_of_many_is_accepted(self):
         many = int(os.environ.get("LOCKSTEP_EXEC_FORGED", "300"))
         dice = random.Random(1)
-        submission = self.submission()
         others = [self.signed(BOB)["credential"], self.signed()["credential"]]
         accepted = []
         for number in range(many):
+            if number % 500 == 0:
+                submission = self.submission()
             fields = dict(submission)
             kind = number % 4
             if kind == 0:
@@ -376,8 +386,14 @@ class Forged(Exec):
                 start, end = data.index(submission["credential"].encode()), len(data)
                 at = dice.randrange(start, end)
                 data[at] ^= 1 << dice.randrange(8)
-            if self.place.call(bytes(data)).status == DONE:
+            spelled = data[data.index(b"MUNGE:"):][:len(submission["credential"])] if b"MUNGE:" in data else b""
+            if means(spelled) == means(submission["credential"].encode()) and submission["statement"].encode() in data:
+                continue  # the last letter of base 64 has bits that mean nothing: this is no other credential
+            answer = self.place.call(bytes(data))
+            if answer.status == DONE:
                 accepted.append((kind, number))
+            else:
+                self.assertNotIn("times", answer.message)
         self.assertEqual(accepted, [], f"of {many}")
         print(f"{many} forged requests, none accepted")
 
