@@ -7,6 +7,7 @@
 #include "job/cli/sign.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/sweeps.hpp"
+#include "job/model/signed_statement.hpp"
 #include "job/model/sweep.hpp"
 
 #include <algorithm>
@@ -20,15 +21,23 @@ constexpr std::chrono::milliseconds kFirstPause{200};  // then twice as long eac
 // An answer that was lost may still have been a job. The key makes asking again safe.
 Result<Json> post_until_answered(Context& context, const std::string& body,
                                  const std::string& key) {
-    const auto signature = signature_headers(context, body);
-    if (!signature) {
-        return fail(signature.error());
-    }
     auto pause = kFirstPause;
+    Headers signature;
     for (int attempt = 1;; ++attempt) {
-        Headers headers = *signature;
+        Headers headers = signature;
         headers.emplace_back("Idempotency-Key", key);
         auto job = context.client.post_json("/v1/jobs", body, std::move(headers));
+        // Few ask for a signature, so nobody is asked beforehand whether they do.
+        const bool unsigned_yet = !job && job.error().code == Errc::denied && signature.empty() &&
+                                  job.error().message.find(kSignatureHeader) != std::string::npos;
+        if (unsigned_yet) {
+            auto made = signature_headers(context, body);
+            if (!made || made->empty()) {
+                return made ? std::move(job) : Result<Json>{fail(made.error())};
+            }
+            signature = std::move(*made);
+            continue;
+        }
         const bool in_flight = !job && job.error().code == Errc::conflict &&
                                job.error().message.find("in flight") != std::string::npos;
         if (job || attempt == kSubmitTries || !(may_pass(job.error()) || in_flight)) {

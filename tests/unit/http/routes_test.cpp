@@ -4,6 +4,7 @@
 
 #include "daemon/http/page_sessions.hpp"
 #include "daemon/http/token_table.hpp"
+#include "daemon/store/secret_store.hpp"
 #include "job/base/json.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/http/fake_control.hpp"
@@ -24,6 +25,7 @@ class RoutesTest : public testing::Test {
   protected:
     RoutesTest() : context_{io_, control_, metrics_, tokens_} {
         context_.sessions = &sessions_;
+        context_.secrets = &secrets_;
         add_routes(router_, context_);
         server_ = std::make_unique<TestServer>(router_, &control_.gate, HttpSettings{},
                                                Surface::all, &io_);
@@ -65,6 +67,7 @@ class RoutesTest : public testing::Test {
     TaskGroup tasks_{io_};
     TokenTable tokens_{store_, clock_, tasks_, {}};
     PageSessions sessions_{store_, clock_, tokens_, {}};
+    SecretStore secrets_{folder_ / "secrets"};
     RouteContext context_;
     Router router_;
     std::unique_ptr<TestServer> server_;
@@ -107,6 +110,9 @@ const std::map<std::string, Scope>& expected_scopes() {
                                                      {"getReadiness", Scope::open},
                                                      {"getMetrics", Scope::metrics},
                                                      {"removeJob", Scope::write},
+                                                     {"listSecrets", Scope::read},
+                                                     {"putSecret", Scope::secrets},
+                                                     {"removeSecret", Scope::secrets},
                                                      {"getJobDisk", Scope::read},
                                                      {"getPage", Scope::open},
                                                      {"getJobNodes", Scope::read},
@@ -530,7 +536,8 @@ TEST_F(RoutesTest, HealthReadinessMetricsAndIdentity) {
     EXPECT_EQ(metrics.body, "up 1\n");
     EXPECT_EQ(metrics.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
     EXPECT_EQ(get("/v1/whoami").body,
-              R"({"user":"uma","role":"user","scopes":["metrics","read","write"]})");
+              R"({"user":"uma","role":"user","scopes":["metrics","read","write","secrets"],)"
+              R"("identity":"self"})");
 }
 
 TEST_F(RoutesTest, MetricsOfTheDaemonAloneAndOfAPartOfAJob) {

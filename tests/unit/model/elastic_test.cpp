@@ -53,7 +53,7 @@ TEST(ElasticSpec, WhatCannotShrinkIsRefusedWithTheReason) {
     EXPECT_EQ(mistakes(job(R"("nodes":2,"min_nodes":3)")),
               Mistakes{"/resources/min_nodes: must be at most nodes, 2"});
     EXPECT_EQ(mistakes(job(R"("nodes":2,"min_nodes":0)")),
-              Mistakes{"/resources/min_nodes: must be in 1..16384"});
+              Mistakes{"/resources/min_nodes: must be 1..16384"});
     EXPECT_EQ(
         mistakes(job(R"("nodes":2,"min_nodes":1)", R"(,"launch":"task","recovery":{})")),
         Mistakes{"/resources/min_nodes: with launch task srun starts one MPI world, which "

@@ -101,6 +101,15 @@ Job job_in(JobState state, bool ended) {
     return history.job;
 }
 
+// One that may come back.
+void lose_a_node(Job& job) {
+    job.spec.resources.min_nodes = 1;
+    Attempt& attempt = job.attempts.back();
+    attempt.claims[1] = NodeClaim{"n1", "i0", 16};
+    attempt.lost[1].kind = CauseClass::node_lost;
+    attempt.absent.insert(1);
+}
+
 // A generation starts once the one before has ended; what happens in one happens before that.
 bool after_a_generation(JobState state, EventKind kind) {
     return kind == EventKind::generation_started || state == JobState::restarting;
@@ -114,6 +123,9 @@ TEST(JobFold, FollowsTheTableForEveryStateAndEvent) {
             const auto kind = static_cast<EventKind>(k);
             SCOPED_TRACE(std::string{to_string(state)} + " × " + std::string{to_string(kind)});
             Job job = job_in(state, after_a_generation(state, kind));
+            if (kind == EventKind::node_returned) {
+                lose_a_node(job);
+            }
             const Json before = job_json(job, LiveView{});
             Event event;
             event.seq = 99;

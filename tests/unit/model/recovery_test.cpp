@@ -40,7 +40,8 @@ std::vector<CauseClass> faults() {
     std::vector<CauseClass> out;
     for (std::size_t i = 0; i < kCauseClasses; ++i) {
         const auto kind = static_cast<CauseClass>(i);
-        if (kind != CauseClass::none && kind != CauseClass::restart_requested) {
+        if (kind != CauseClass::none && kind != CauseClass::restart_requested &&
+            kind != CauseClass::node_returned) {
             out.push_back(kind);
         }
     }

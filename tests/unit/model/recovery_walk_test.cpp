@@ -337,7 +337,8 @@ class Daemon {
     // One that is lost, if one is; then the ranks are started again with it.
     void come_back() {
         for (const auto& [slot, cause] : h_.job.attempt()->lost) {
-            if (h_.job.spec.resources.is_elastic() && h_.job.attempt()->may_return(slot)) {
+            if (h_.job.spec.resources.is_elastic() && h_.job.attempt()->may_return(slot) &&
+                h_.job.attempt()->claims.contains(slot)) {
                 take(event::NodeReturned{h_.attempt_number(), slot, "n", "j", 2});
                 if (h_.job.restart_requested_by.empty()) {
                     take(event::RestartRequested{h_.attempt_number(), h_.generation_number(),
