@@ -171,6 +171,24 @@ test('the heatmap of a fast job says of no step that nothing was reported', asyn
 const log = (rank) => page.getByRole('log', {name: `Log of rank ${rank}`});
 const linesOf = async (of) => (await of.innerText()).split('\n').filter(Boolean);
 
+test('a name as long as may be stays on one line and leaves room for what is to know', async () => {
+  const name = `a-${'long-'.repeat(12)}1`;
+  const long = await daemon.submit(name, 'crash');
+  await daemon.waitFor(long.id, (job) => job.state === 'failed', 'it fails');
+  for (const width of [1440, 1200, 1024, 390]) {
+    await page.setViewportSize({width, height: 900});
+    await goTo('#/jobs');
+    const row = page.getByRole('region', {name: 'Jobs', exact: true}).getByRole('row', {name: new RegExp(name)});
+    await row.waitFor();
+    const link = row.getByRole('link', {name, exact: true});
+    assert.ok((await link.boundingBox()).height < 40, `one line at ${width} px`);
+    assert.equal(await link.locator('bdi').getAttribute('title'), name);
+    const [wide, seen] = await page.locator('.table-wrap').evaluate((box) => [box.scrollWidth, box.clientWidth]);
+    assert.ok(wide <= seen, `${wide} of ${seen} px at ${width}`);
+  }
+  await page.setViewportSize({width: 1440, height: 900});
+});
+
 test('a hit of the search over all ranks opens where it is', async () => {
   await goTo(`#/jobs/${jobs.wordy.id}/logs?q=n.edle&all=1&regex=1`);
   await page.getByRole('region', {name: 'In the logs of all ranks'}).getByRole('link', {name: /needle 1000 of rank 0/}).click();
