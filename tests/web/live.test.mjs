@@ -85,7 +85,7 @@ test('the habits of people who look at curves all day', async () => {
     assert.match(page.url(), said, key);
   }
   // Smoothed in another way, the raw line behind; without outliers; over log x.
-  await page.getByLabel('Kind of smoothing').selectOption('Gaussian');
+  await page.getByLabel('Kind of average').selectOption('Gaussian');
   await page.getByRole('button', {name: 'without outliers'}).click();
   await page.getByRole('button', {name: 'Step', exact: true}).click();
   await page.getByRole('button', {name: 'log x'}).click();
