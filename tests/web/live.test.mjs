@@ -85,7 +85,7 @@ test('the habits of people who look at curves all day', async () => {
     assert.match(page.url(), said, key);
   }
   // Smoothed in another way, the raw line behind; without outliers; over log x.
-  await page.getByLabel('Kind of smoothing').selectOption('Gaussian');
+  await page.getByLabel('Kind of average').selectOption('Gaussian');
   await page.getByRole('button', {name: 'without outliers'}).click();
   await page.getByRole('button', {name: 'Step', exact: true}).click();
   await page.getByRole('button', {name: 'log x'}).click();
@@ -115,6 +115,35 @@ test('the habits of people who look at curves all day', async () => {
   await page.keyboard.press('Escape');
 });
 
+test('whatever is asked of a job is asked once, done, and told', async () => {
+  const job = await daemon.submit('acted-on', 'good', {steps: 1_000_000, pace: 0.05});
+  await daemon.waitFor(job.id, (one) => one.step > 10, 'it runs');
+  await goTo(`#/jobs/${job.id}`);
+  const press = async (label, told) => {
+    await page.getByRole('button', {name: label, exact: true}).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', {name: label, exact: true}).click();
+    await page.getByRole('status').getByText(told).waitFor();
+    await dialog.waitFor({state: 'detached'});
+  };
+  await press('Evidence', 'Evidence is being taken');
+  await page.getByRole('link', {name: 'Evidence', exact: true}).first().click();
+  await page.getByText('2 ranks', {exact: true}).or(page.getByText('1 rank', {exact: true})).first().waitFor();
+  await page.getByRole('link', {name: 'Overview', exact: true}).click();
+  // These ranks catch no signal: a refusal is told where it was asked, and nothing has happened.
+  await page.getByRole('button', {name: 'Checkpoint', exact: true}).click();
+  await page.getByRole('dialog').getByRole('button', {name: 'Checkpoint', exact: true}).click();
+  assert.match(await page.getByRole('dialog').getByRole('alert').innerText(), /rank|signal|script/);
+  await page.getByRole('button', {name: 'Leave it'}).click();
+  await press('Restart', 'The ranks are being started anew');
+  await daemon.waitFor(job.id, ({attempts: [{generations}]}) => generations.length === 2 && generations[1].step > 0, 'it makes steps again');
+  const {items} = await daemon.api('GET', `v1/jobs/${job.id}/events?limit=1000`);
+  for (const [kind, times] of [['checkpoint_requested', 0], ['restart_requested', 1], ['evidence_taken', 1]]) assert.equal(items.filter((one) => one.kind === kind).length, times, kind);
+  await goTo(`#/jobs/${job.id}/events`);
+  await has(page, 'asked for the ranks to be started anew');
+  await daemon.api('POST', `v1/jobs/${job.id}/cancel`);
+});
+
 test('the heatmap of another metric has none of the values of the one before', async () => {
   await goTo(`#/jobs/${jobs.fast.id}/ranks?metric=loss`);
   await page.locator('.heat-canvas').waitFor();
@@ -141,6 +170,24 @@ test('the heatmap of a fast job says of no step that nothing was reported', asyn
 
 const log = (rank) => page.getByRole('log', {name: `Log of rank ${rank}`});
 const linesOf = async (of) => (await of.innerText()).split('\n').filter(Boolean);
+
+test('a name as long as may be stays on one line and leaves room for what is to know', async () => {
+  const name = `a-${'long-'.repeat(12)}1`;
+  const long = await daemon.submit(name, 'crash');
+  await daemon.waitFor(long.id, (job) => job.state === 'failed', 'it fails');
+  for (const width of [1440, 1200, 1024, 390]) {
+    await page.setViewportSize({width, height: 900});
+    await goTo('#/jobs');
+    const row = page.getByRole('region', {name: 'Jobs', exact: true}).getByRole('row', {name: new RegExp(name)});
+    await row.waitFor();
+    const link = row.getByRole('link', {name, exact: true});
+    assert.ok((await link.boundingBox()).height < 40, `one line at ${width} px`);
+    assert.equal(await link.locator('bdi').getAttribute('title'), name);
+    const [wide, seen] = await page.locator('.table-wrap').evaluate((box) => [box.scrollWidth, box.clientWidth]);
+    assert.ok(wide <= seen, `${wide} of ${seen} px at ${width}`);
+  }
+  await page.setViewportSize({width: 1440, height: 900});
+});
 
 test('a hit of the search over all ranks opens where it is', async () => {
   await goTo(`#/jobs/${jobs.wordy.id}/logs?q=n.edle&all=1&regex=1`);

@@ -81,8 +81,15 @@ export class Daemon {
     this.process.kill('SIGKILL');
     await ended;
   }
-  request(method, where, body, token = this.token) {
-    return fetch(this.url + where, {method, headers: {Authorization: `Bearer ${token}`, ...(body ? {'Content-Type': 'application/json'} : {})}, body: body && JSON.stringify(body)});
+  async request(method, where, body, token = this.token) {
+    const ask = () => fetch(this.url + where, {method, headers: {Authorization: `Bearer ${token}`, ...(body ? {'Content-Type': 'application/json'} : {})}, body: body && JSON.stringify(body)});
+    try {
+      return await ask();
+    } catch (error) {
+      // lockstepd has ended a connection that was idle while this process was busy with something else: nothing was read of it.
+      if (!['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'].includes(error.cause?.code)) throw error;
+      return ask();
+    }
   }
   async api(method, where, body, token) {
     const answer = await this.request(method, where, body, token);

@@ -19,6 +19,7 @@ import type {JobPageProps} from './job';
 const kPage = 200;
 const kRemembered = 100;
 const kRefill = 5000;  // milliseconds
+const kLate = 1500;
 
 function withStep(heat: Heat, event: StepsEvent): Heat {
   return heat.columns === 0 ? heat : append(heat, event.step, decodeColumn(event.cells, event.low, event.high, heat.rows, heat.ranksPerRow), kColumns);
@@ -131,8 +132,12 @@ export function Ranks({job, events}: JobPageProps): JSX.Element {
   const marks = useMarks(job, events.value.value, view);
   const sorted = useMemo(() => [...(names ?? [])].sort((a, b) => (kHeatOrder.indexOf(a) + 1 || 99) - (kHeatOrder.indexOf(b) + 1 || 99) || a.localeCompare(b)), [names]);
   const metric = query.value['metric'] && names?.includes(query.value['metric']) ? query.value['metric'] : sorted[0];
-  // The picture first: ten thousand ranks in a table and their quantiles are work as well.
+  // The picture first: ten thousand ranks in a table and their quantiles are work as well. They do not wait for long.
   const pictured = useSignal(false);
+  useEffect(() => {
+    const late = setTimeout(() => { pictured.value = true; }, kLate);
+    return () => clearTimeout(late);
+  }, []);
   if (!job.started_at) return <Empty title="No rank has been started yet">{job.pending_reason && <Safe text={job.pending_reason} most={300} />}</Empty>;
   return <>
     {expired(job, names) && <Expired />}

@@ -81,7 +81,7 @@ export function ViewBar({names}: {names?: string[]}): JSX.Element {
     <Segments label="Horizontal axis" value={view.x} options={axes} set={(one) => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})} />
     <label class="slider"><span>Smoothing</span><input type="range" min="0" max="0.99" step="0.01" value={view.smooth}
       onInput={(event) => setQuery({smooth: Number(event.currentTarget.value) || undefined})} /><output>{view.smooth.toFixed(2)}</output></label>
-    {view.smooth > 0 && <select aria-label="Kind of smoothing" value={view.by ?? 'ema'} onChange={(event) => setQuery({by: event.currentTarget.value === 'ema' ? undefined : event.currentTarget.value})}>{kSmoothings.map(([one, text]) => <option key={one} value={one}>{text}</option>)}</select>}
+    {view.smooth > 0 && <select aria-label="Kind of average" value={view.by ?? 'ema'} onChange={(event) => setQuery({by: event.currentTarget.value === 'ema' ? undefined : event.currentTarget.value})}>{kSmoothings.map(([one, text]) => <option key={one} value={one}>{text}</option>)}</select>}
     <Toggle on={view.logY} set={(on) => setQuery({logy: on ? 1 : undefined})}>log y</Toggle>
     <Toggle on={view.logX} set={(on) => setQuery({logx: on ? 1 : undefined})}>log x</Toggle>
     <Toggle on={view.clip} set={(on) => setQuery({clip: on ? 1 : undefined})}>without outliers</Toggle>
