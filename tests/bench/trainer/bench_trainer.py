@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Native trainer against PyTorch DDP, model by model, and what its parts cost.
 
-    bench_trainer.py --train build/bin/lockstep-train [--rounds 5] [--ranks 2] [only …]
+    bench_trainer.py --train build/bin/lockstep-train [--rounds 3] [--ranks 2] [only …]
 
 `only`: models and bytes, checkpoint, start. Both sides train the same network on the same
 files with the same batch, one thread per rank, in alternation; the result is the median over the
