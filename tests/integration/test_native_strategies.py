@@ -3,10 +3,12 @@
 The specifications are read out of the document, so what it shows is what runs.
 """
 
+import gzip
 import json
 import pathlib
 import random
 import re
+import struct
 import tempfile
 import unittest
 
@@ -33,6 +35,19 @@ def make_files(folder):
     for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
         (cifar / f"{name}.bin").write_bytes(b"".join(
             bytes([chance.randrange(10)]) + chance.randbytes(3 * 32 * 32) for _ in range(8)))
+    make_mnist(folder)
+    (folder / "text.txt").write_text("the ranks keep step, the ranks keep time; " * 100)
+
+
+def make_mnist(folder):
+    """MNIST's four files, packed as they are published, of 40 images each."""
+    (folder / "mnist").mkdir()
+    chance = random.Random(3)
+    for prefix in ("train", "t10k"):
+        for name, header, size in (("images-idx3", struct.pack(">IIII", 0x803, 40, 28, 28), 40 * 28 * 28),
+                                   ("labels-idx1", struct.pack(">II", 0x801, 40), 40)):
+            body = bytes(chance.randrange(10) for _ in range(size))
+            (folder / "mnist" / f"{prefix}-{name}-ubyte.gz").write_bytes(gzip.compress(header + body))
 
 
 def shortened(train):

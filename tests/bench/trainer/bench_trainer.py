@@ -1,92 +1,212 @@
 #!/usr/bin/python3
-"""Native trainer against PyTorch DDP, and the cost of reporting every step.
+"""Native trainer against PyTorch DDP, model by model, and what its parts cost.
 
-    bench_trainer.py --train build/bin/lockstep-train [--rounds 5] [--ranks 2]
+    bench_trainer.py --train build/bin/lockstep-train [--rounds 3] [--ranks 2] [only …]
 
-Both train the same network on the same files with the same batch, one thread per rank, in
-alternation; the result is the median over the rounds of the ratio in each round. The native ranks
-meet through tests/support/rank_agent.py and report every step to it; the peer reports nothing.
-The cost of reporting is the wall time of the report calls inside rank 0 (making the message,
-sending it, and what the kernel does to wake the reader) over the time of all steps.
+`only`: models and bytes, checkpoint, start. Both sides train the same network on the same
+files with the same batch, one thread per rank, in alternation; the result is the median over the
+rounds of the ratio in each round, with every PyTorch there is: Debian's, and --peer PYTHON (an
+environment of `deploy/install-frameworks torch`). The native ranks meet through
+tests/support/rank_agent.py and report every step to it; the peer reports nothing. The cost of reporting
+is the wall time of the report calls inside rank 0 (making the message, sending it, and what the
+kernel does to wake the reader) over the time of all steps.
+
+bytes: what two, three and four ranks send a step, counted on a loopback interface of their own (needs
+root), against the ring's 2 (n - 1) / n of the gradients. checkpoint: how long a step waits for a
+checkpoint, over the median step. start: from exec to the line of the first step, step included.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import random
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "support"))
 
 import rank_agent  # noqa: E402
 
-PYTHON = "/usr/bin/python3"  # the one that has Debian's torch
+DEBIAN = "/usr/bin/python3"  # the one that has Debian's torch
+MODELS = {  # name: (data, batch, steps, of them to warm up, context)
+    "mnist_convnet": ("digits", 64, 60, 15, 0),
+    "mlp": ("digits", 64, 100, 20, 0),
+    "alexnet_split": ("digits", 16, 16, 4, 0),
+    "mobilenet_v2": ("digits", 16, 24, 6, 0),
+    "gpt": ("text", 16, 40, 10, 64),
+}
+PARTS = ("bytes", "checkpoint", "start")
 
 
-def native(options, folder):
-    """samples/s of the native trainer between the reports of two steps, and the cost it names."""
-    config = folder / "train.json"
-    config.write_text(json.dumps({
-        "dataset": {"name": "digits", "path": str(folder / "data")},
-        "train_samples": options.samples, "test_samples": 500, "batch_size": options.batch,
-        "epochs": 1000, "max_steps": options.steps, "checkpoint_every_steps": 0,
-        "log_every_steps": 1}))
-    codes, reports = rank_agent.run([options.train, "--config", str(config)], options.ranks, "",
-                                    log_directory=str(folder))
+def make_texts(folder):
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefghij", k=chance.randrange(2, 9))) for _ in range(500)]
+    (folder / "text").write_text(" ".join(chance.choices(words, k=60_000)))
+
+
+def configuration(options, folder, model, **more):
+    data, batch, steps, _, context = MODELS[model]
+    out = {"model": model, "batch_size": batch, "max_steps": steps, "epochs": 1000,
+           "checkpoint_every_steps": 0, "export": "none",
+           "dataset": {"name": data, "path": str(folder / data)}, **more}
+    if data == "digits":
+        out.update(train_samples=options.samples, test_samples=200)
+    else:
+        out["context"] = context
+    if model == "mobilenet_v2":
+        out["dropout"] = 0.2
+    path = folder / "train.json"
+    path.write_text(json.dumps(out))
+    return path
+
+
+def native(options, folder, model, checkpoints="", **more):
+    """(reports of rank 0's steps, its last line)."""
+    config = configuration(options, folder, model, **more)
+    codes, reports = rank_agent.run([options.train, "--config", str(config)], options.ranks,
+                                    checkpoints, log_directory=str(folder))
     if any(codes):
         sys.exit(f"lockstep-train failed: {codes}")
-    ends = {message["step"]: message["time"] for rank, message in reports
-            if rank == 0 and message["op"] == "report" and "loss" in message}
-    seconds = ends[options.steps] - ends[options.warm_up]
-    samples = (options.steps - options.warm_up) * options.batch * options.ranks
-    summary = (folder / "0.log").read_text(encoding="utf-8")
-    cost = float(re.search(r"reporting took ([0-9.]+) %", summary)[1])
-    return samples / seconds, cost
+    steps = [m for rank, m in reports if rank == 0 and m["op"] == "report" and "loss" in m]
+    return steps, (folder / "0.log").read_text(encoding="utf-8").splitlines()[-1]
 
 
-def peer(options, folder):
-    command = [PYTHON, str(HERE / "peer_ddp.py"), "--data", str(folder / "data"),
-               "--ranks", str(options.ranks), "--batch", str(options.batch),
-               "--steps", str(options.steps), "--warm-up", str(options.warm_up),
-               "--workers", str(options.workers)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return float(done.stdout.split()[0])
+def samples_per_second(options, steps, model):
+    _, batch, count, warm_up, _ = MODELS[model]
+    ends = {m["step"]: m["time"] for m in steps}
+    return (count - warm_up) * batch * options.ranks / (ends[count] - ends[warm_up])
+
+
+def peer(options, python, folder, model):
+    """(samples/s, version of torch)"""
+    data, batch, steps, warm_up, context = MODELS[model]
+    command = [python, str(HERE / "peer_ddp.py"), "--model", model, "--data", str(folder / data),
+               "--context", str(context), "--ranks", str(options.ranks), "--batch", str(batch),
+               "--steps", str(steps), "--warm-up", str(warm_up), "--workers", str(options.workers)]
+    words = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+                           text=True).stdout.split()
+    return float(words[0]), words[-1]
+
+
+def bench_model(options, folder, model):
+    """The worst of the ratios to the peers."""
+    ratios, costs, names = {python: [] for python in options.peers}, [], {}
+    for number in range(options.rounds):
+        steps, line = native(options, folder, model)
+        ours = samples_per_second(options, steps, model)
+        costs.append(float(re.search(r"reporting took ([0-9.]+) %", line)[1]))
+        shown = []
+        for python in options.peers:
+            theirs, names[python] = peer(options, python, folder, model)
+            ratios[python].append(ours / theirs)
+            shown.append(f"DDP of torch {names[python]} {theirs:.0f}, ratio {ours / theirs:.2f}")
+        print(f"  {model}, round {number + 1}: native {ours:.0f} samples/s, {'; '.join(shown)}", flush=True)
+    for python, seen in ratios.items():
+        print(f"{model}: {statistics.median(seen):.2f} × DDP of torch {names[python]} "
+              f"(from {min(seen):.2f} to {max(seen):.2f})")
+    print(f"{model}: reporting {statistics.median(costs):.3f} % of a step", flush=True)
+    return min(statistics.median(seen) for seen in ratios.values())
+
+
+def sent_bytes():
+    """What went over this network's loopback interface so far."""
+    for line in pathlib.Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == "lo":
+            return int(numbers.split()[8])
+    return 0
+
+
+def count_bytes(options, folder):
+    """Inside a network of its own: bytes that 20 steps more put on the wire, by number of ranks."""
+    for ranks in (2, 3, 4):
+        options.ranks = ranks
+        counts = []
+        for steps in (5, 25):
+            before = sent_bytes()
+            native(options, folder, "mlp", max_steps=steps, batch_size=16)
+            counts.append(sent_bytes() - before)
+        print(json.dumps({"ranks": ranks, "bytes": (counts[1] - counts[0]) / 20 / ranks}), flush=True)
+
+
+def bench_bytes(options, folder):
+    if os.geteuid() != 0:
+        print("bytes: SKIPPED: needs root for a network of its own")
+        return
+    command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, __file__,
+               "--train", options.train, "--count-bytes", str(folder)]
+    gradients = 4 * (784 * 256 + 256 + 2560 + 10)
+    for line in subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.splitlines():
+        row = json.loads(line)
+        ring = 2 * (row["ranks"] - 1) / row["ranks"] * gradients
+        print(f"bytes a step and rank, mlp, {row['ranks']} ranks: {row['bytes']:.0f}; the ring's "
+              f"2 (n - 1) / n are {ring:.0f}: {row['bytes'] / ring:.3f} ×", flush=True)
+
+
+def bench_checkpoint(options, folder):
+    for model, strategy, ranks in (("mnist_convnet", "data_parallel", 2), ("mobilenet_v2", "data_parallel", 2),
+                                   ("mlp", "pipeline", 2)):
+        options.ranks = ranks
+        steps, _ = native(options, folder, model, checkpoints=str(folder / f"kept-{model}"), strategy=strategy,
+                          max_steps=60 if model != "mobilenet_v2" else 24, checkpoint_every_steps=6)
+        waited = [m["checkpoint_seconds"] for m in steps if "checkpoint_seconds" in m]
+        step = statistics.median(m["step_seconds"] for m in steps)
+        size = sum(f.stat().st_size for f in (folder / f"kept-{model}").iterdir()) / 2e6
+        share = 100 * statistics.median(waited) / step
+        print(f"checkpoint of {model}, {strategy}, {size:.1f} MB: a step waits {1e3 * statistics.median(waited):.2f} "
+              f"ms of {1e3 * step:.1f} ms, {share:.1f} % (worst {100 * max(waited) / step:.1f} %)", flush=True)
+
+
+def bench_start(options, folder):
+    options.ranks = 1
+    seen = []
+    for _ in range(options.rounds + 1):
+        start = time.time()
+        steps, _ = native(options, folder, "mnist_convnet", max_steps=2)
+        seen.append(steps[0]["time"] - start)
+    print(f"start of a rank to the end of its first step: {statistics.median(seen[1:]):.3f} s "
+          f"(from {min(seen):.3f} to {max(seen):.3f})", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("only", nargs="*", help="models, or " + ", ".join(PARTS))
     parser.add_argument("--train", required=True, help="path of lockstep-train")
+    parser.add_argument("--peer", action="append", default=[], metavar="PYTHON", help="one more with a torch")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--warm-up", type=int, default=30)
     parser.add_argument("--samples", type=int, default=20_000, help="images in the data set")
     parser.add_argument("--workers", type=int, default=0, help="of the peer's DataLoaders")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--minimum", type=float, default=0.0, help="fail below this ratio")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minimum", type=float, default=0.0, help="fail below this ratio to any peer")
+    parser.add_argument("--count-bytes", type=pathlib.Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.train = os.path.abspath(options.train)
+    options.peers = [DEBIAN, *options.peer]
+    built = HERE.parents[2] / "build" / "frameworks" / "torch" / "bin" / "python"
+    if built.exists() and not options.peer:
+        options.peers.append(str(built))
     os.environ["OMP_NUM_THREADS"] = "1"
-    ratios, costs = [], []
+    if options.count_bytes:
+        count_bytes(options, options.count_bytes)
+        return 0
+    ratios = []
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as name:
         folder = pathlib.Path(name)
-        native(options, folder)  # makes the data set, warms the caches
-        for number in range(options.rounds):
-            ours, cost = native(options, folder)
-            theirs = peer(options, folder)
-            ratios.append(ours / theirs)
-            costs.append(cost)
-            print(f"round {number + 1}: native {ours:.0f} samples/s, DDP {theirs:.0f} samples/s, "
-                  f"ratio {ours / theirs:.2f}, reporting {cost:.3f} % of a step", flush=True)
-    ratio = statistics.median(ratios)
-    print(f"median ratio {ratio:.2f} (from {min(ratios):.2f} to {max(ratios):.2f}), "
-          f"reporting {statistics.median(costs):.3f} % of a step")
-    return 0 if ratio >= options.minimum else 1
+        make_texts(folder)
+        native(options, folder, "mlp", max_steps=2)  # makes the data set, warms the caches
+        for model in MODELS:
+            if not options.only or model in options.only:
+                ratios.append(bench_model(options, folder, model))
+        for part, bench in zip(PARTS, (bench_bytes, bench_checkpoint, bench_start), strict=True):
+            if not options.only or part in options.only:
+                bench(options, folder)
+    return 0 if not ratios or min(ratios) >= options.minimum else 1
 
 
 if __name__ == "__main__":

@@ -290,11 +290,25 @@ class Train(unittest.TestCase):
             ({"model": "gpt"}, "it needs dataset text"),
             ({"batchsize": 3}, "/batchsize"),
             ({"dataset": {"name": "mnist", "path": "/nonexistent"}}, "train-images-idx3-ubyte"),
+            ({"model": "gpt", "dataset": {"name": "text", "path": "/dev/null"}}, "must be at least"),
         ]
         for config, reason in cases:
             done = self.alone(config)
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(reason, done.stderr)
+
+    def test_a_checkpoint_of_another_strategy_or_model_is_refused_by_what_differs(self):
+        kept = ("--checkpoints", str(self.folder / "ckpt"))
+        done = self.alone({**SMALL, "model": "mlp", "max_steps": 2}, *kept)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for config, reason in (({"model": "mlp", "strategy": "pipeline"}, "strategy was"),
+                               ({"model": "mnist_convnet"}, "model was")):
+            errors = []
+            for process in self.launched({**config, "max_steps": 4}, 2, *kept):
+                errors.append(process.communicate(timeout=120)[1])
+                self.assertEqual(process.returncode, 2, errors)
+            self.assertIn(reason, errors[0])
+            self.assertIn("rank 0 could not read what to begin with", errors[1])
 
     def test_pytorchs_mobilenet_has_pytorchs_loss_and_comes_back_as_it_went_in(self):
         if subprocess.run([TORCH_PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:
