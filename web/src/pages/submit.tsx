@@ -18,7 +18,7 @@ type Document_ = Record<string, unknown>;
 type Schemas = Record<string, Schema>;
 
 const kFirst = ['name', 'framework', 'command', 'working_directory'];
-const kHidden = ['secrets', 'recorded_environment', 'resources', 'train'];
+const kHidden = ['recorded_environment', 'resources', 'train'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
 /** What was written, until the tab is closed. */
 let draft: {text: string; yaml: boolean} | undefined;
