@@ -12,6 +12,7 @@
 #include "job/model/placement.hpp"
 #include "scheduler-integration/cluster.hpp"
 #include "scheduler-integration/identities.hpp"
+#include "scheduler-integration/signatures.hpp"
 
 #include <functional>
 #include <optional>
@@ -110,6 +111,12 @@ class Scheduler {
     // Where users hand over what lets it act in their name; nullptr: it acts in lockstepd's, and
     // jobs run as lockstepd's own Unix user.
     virtual Identities* identities() { return nullptr; }
+    // Where jobs run as their users because these have signed them; nullptr: signatures mean
+    // nothing.
+    virtual Signatures* signatures() { return nullptr; }
+    // Where agents find lockstepd has changed: their attempts' files say so already wherever
+    // lockstepd may write them; what it may not is told now.
+    virtual void agents_moved() {}
     // Hands the attempt over; idempotent per (job, attempt). A scheduler that could have taken an
     // attempt without our hearing of it answers `again` first: an attempt goes there only with
     // request.intent_is_fresh, and each intent is good for one try.

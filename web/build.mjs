@@ -34,14 +34,19 @@ async function finish(result) {
   const icon = await readFile(path.join(here, 'src/icon.svg'));
   const iconName = `icon-${createHash('sha256').update(icon).digest('hex').slice(0, 8)}.svg`;
   await writeFile(path.join(outdir, 'assets', iconName), icon);
+  // By itself, so that it waits for nothing.
+  const [{contents: early}] = (await build({...options, plugins: [], entryPoints: ['src/early.ts'], splitting: false, format: 'iife', inject: [], metafile: false, write: false})).outputFiles;
+  const earlyName = `early-${createHash('sha256').update(early).digest('hex').slice(0, 8)}.js`;
+  await writeFile(path.join(outdir, 'assets', earlyName), early);
   const relative = (name) => path.relative(outdir, path.resolve(here, name)).split(path.sep).join('/');
   const page = (await readFile(path.join(here, 'src/index.html'), 'utf8'))
+    .replace('{sure}', `assets/${earlyName}`)
     .replace('{script}', relative(entry[0]))
     .replace('{early}', entry[1].imports.filter((one) => one.kind === 'import-statement').map((one) => `<link rel="modulepreload" href="${relative(one.path)}">`).join(''))
     .replace('{style}', relative(entry[1].cssBundle))
     .replace('{icon}', `assets/${iconName}`);
   let total = await writeBoth(path.join(outdir, 'index.html'), Buffer.from(page));
-  const wanted = new Set([iconName, ...outputs.map(([name]) => path.basename(name))]);
+  const wanted = new Set([iconName, earlyName, ...outputs.map(([name]) => path.basename(name))]);
   for (const name of await readdir(path.join(outdir, 'assets'))) {
     const file = path.join(outdir, 'assets', name);
     if (!wanted.has(name)) {

@@ -55,6 +55,8 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     std::int32_t node_rank = -1;
     std::string node;
     std::string incarnation;
+    std::int64_t pid = 0;
+    std::int32_t generation = 0;  // of a lost node: what it said that it had ranks of, or had had
     wire::Join join;
     bool done = false;  // every rank of the node has ended
     bool stop_sent = false;
@@ -74,6 +76,7 @@ class AgentLink final : public AgentSession, public std::enable_shared_from_this
     };
     std::optional<ClockOffset> clock_offset;  // nothing: not measured yet
     std::chrono::steady_clock::time_point last_heard;
+    std::chrono::steady_clock::time_point since;  // it is the node's agent
 
   private:
     void refuse(std::string_view what, std::string_view why);

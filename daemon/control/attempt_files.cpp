@@ -68,6 +68,19 @@ std::filesystem::path attempt_directory(const std::filesystem::path& runs, const
     return runs / job.value / ("a" + std::to_string(attempt));
 }
 
+void find_moved_folders(Job& job, const CopiedJobs& copied) {
+    if (copied.stay.contains(job.id.value)) {
+        return;
+    }
+    for (Attempt& attempt : job.attempts) {
+        for (const auto& [before, now] : copied.moves) {
+            if (attempt.directory.starts_with(before + "/")) {
+                attempt.directory.replace(0, before.size(), now);
+            }
+        }
+    }
+}
+
 std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
                                                    const JobId& job) {
     return runs / job.value / "checkpoints";
@@ -127,6 +140,16 @@ Status refresh_attempt(const std::filesystem::path& directory, const AgentsListe
     file->fingerprint = listener.fingerprint;
     file->socket = listener.socket;
     return write_attempt_file(path, *file);
+}
+
+void refresh_attempts(const std::vector<std::filesystem::path>& directories,
+                      const AgentsListener& listener) {
+    for (const auto& directory : directories) {
+        if (const Status told = refresh_attempt(directory, listener); !told) {
+            log::warn("cannot tell the agents of an attempt where the daemon is",
+                      {{"attempt", directory.string()}, {"what", told.error().message}});
+        }
+    }
 }
 
 void refresh_attempts_of(const std::filesystem::path& job_directory,

@@ -2,14 +2,17 @@
 // ranks' logs, claims and results. Blocking, short; control thread.
 #pragma once
 
+#include "daemon/store/identity.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/result.hpp"
+#include "job/model/job.hpp"
 #include "job/model/wire.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -18,6 +21,8 @@ struct AgentsListener {
     std::string url;
     std::string fingerprint{};  // of its certificate; "" = plain HTTP
     std::string socket{};  // path of lockstepd's Unix socket, for agents on its machine; "" = none
+
+    bool operator==(const AgentsListener& other) const = default;
 };
 struct PreparedAttempt {
     std::string directory;
@@ -26,6 +31,8 @@ struct PreparedAttempt {
 
 std::filesystem::path attempt_directory(const std::filesystem::path& runs, const JobId& job,
                                         std::int32_t attempt);
+// Where the folders of a job's attempts lie now that the runs have moved (CopiedJobs).
+void find_moved_folders(Job& job, const CopiedJobs& copied);
 std::filesystem::path default_checkpoint_directory(const std::filesystem::path& runs,
                                                    const JobId& job);
 
@@ -38,6 +45,9 @@ Result<PreparedAttempt> prepare_attempt(const std::filesystem::path& runs, const
                                         const std::string& runs_as = "");
 // Tells the agents of an attempt where the daemon listens now.
 Status refresh_attempt(const std::filesystem::path& directory, const AgentsListener& listener);
+// The same for several. What cannot be rewritten is left, aloud.
+void refresh_attempts(const std::vector<std::filesystem::path>& directories,
+                      const AgentsListener& listener);
 // The same for every attempt of a job that is over: agents that have not heard of its end come, are
 // told, and go. What cannot be rewritten is left.
 void refresh_attempts_of(const std::filesystem::path& job_directory,

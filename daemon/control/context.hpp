@@ -4,8 +4,10 @@
 
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/event_bus.hpp"
+#include "daemon/control/jobs_account.hpp"
 #include "daemon/control/notify_settings.hpp"
 #include "daemon/control/user_quotas.hpp"
+#include "daemon/store/secret_store.hpp"
 #include "daemon/store/store.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
 #include "daemon/telemetry/gpu_table.hpp"
@@ -40,8 +42,11 @@ struct ControlSettings {
     std::size_t max_series_per_job = 300'000;  // of ranks, in /metrics
     std::int64_t history_days = 30;            // 0 = whatever their age
     std::int64_t keep_days = 0;                // jobs that are over; 0 = for ever
+    std::int64_t keep_bytes = 0;               // of jobs that are over, in their folders; 0 = any
     std::filesystem::path snapshots_dir{};     // of `lockstep run --snapshot`; "" = none known
-    NotifySettings notify{};                   // where notices of jobs may go
+    JobsAccount account{};
+    CopiedJobs copied{};      // what came with a copy of another's store
+    NotifySettings notify{};  // where notices of jobs may go
     // Values of all jobs that wait in memory for a chunk: 160 MiB. A full job's share is half of
     // it.
     std::size_t open_samples = 2 * telemetry::kOpenSamples;
@@ -64,6 +69,7 @@ struct ControlContext {
     EventBus bus{};
     telemetry::SeriesStore series{};
     telemetry::GpuTable gpus{};
+    const SecretStore* secrets = nullptr;  // nullptr: nobody has any
 
     ControlContext(net::io_context& io_, const Clock& clock_, Store& store_, Scheduler& scheduler_,
                    telemetry::DaemonMetrics& metrics_, ControlSettings settings_)

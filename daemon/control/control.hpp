@@ -12,6 +12,7 @@
 #include "job/base/json.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
+#include "job/model/signed_statement.hpp"
 #include "job/model/spec.hpp"
 #include "job/model/state.hpp"
 #include "job/model/sweep.hpp"
@@ -41,7 +42,10 @@ struct SubmitRequest {
     std::optional<Sweep> sweep;   // all of them
     std::string idempotency_key;  // "" = none
     std::string body_sha256;      // of the request's body, to tell a repeat from another request
-    std::string if_match;         // render_hash the submission must have, "" = any
+    // The request's body and its signature, where jobs are signed.
+    std::string document{};
+    std::optional<Signature> signature{};
+    std::string if_match;  // render_hash the submission must have, "" = any
 };
 struct Submitted {
     std::shared_ptr<const std::string> job_json;  // the (first) job as GET shows it

@@ -41,6 +41,9 @@ class ControlService final : public Control, public AgentGate {
     // Takes it up again; once the listeners are open and the agents' URL is known.
     // `page_url`: of the API and the page, for links in notices; "" = they have none.
     void begin(AgentsListener agents, const std::string& page_url = "");
+    // Agents are listened for in another way (a renewed certificate): from now on attempts are told
+    // so, and those that are under way before this returns.
+    Task<void> serve_agents_as(AgentsListener agents);
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
     // When an attempt ended; see Scheduler::EndOf.
@@ -115,13 +118,14 @@ class ControlService final : public Control, public AgentGate {
     bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
     Task<Status> remove_over(JobId job, bool checkpoints);
     // submission.cpp
-    Status check_rendered(const SubmitRequest& request,
+    Status check_rendered(const std::string& user, const SubmitRequest& request,
                           const std::vector<std::string>& warnings) const;
     // What a submission stores, and what it becomes once it is stored.
     struct NewJobs {
         SubmitWrite write;
         std::vector<Event> events;
         std::vector<Job> jobs;
+        std::string signature;                    // "" = none was asked for
         std::vector<StreamMessage> messages;      // of a sweep's events, if somebody listens
         std::shared_ptr<const std::string> view;  // of the first
     };
@@ -130,7 +134,10 @@ class ControlService final : public Control, public AgentGate {
                                                          const SubmitRequest& request);
     Task<Result<NewJobs>> make_jobs(const Caller& caller, const SubmitRequest& request);
     static event::Submitted submitted_event(const Caller& caller, const SubmitRequest& request,
-                                            std::size_t index);
+                                            const std::string& signature, std::size_t index);
+    Task<Result<std::string>> take_signature(std::string user, const SubmitRequest& request);
+    void forget_signature(const std::string& user, const std::string& name) const;
+    std::filesystem::path runs_of(const std::string& user) const;
     // Gives the events their numbers.
     void number(NewJobs& made);
     struct OnNode {
@@ -180,6 +187,7 @@ class ControlService final : public Control, public AgentGate {
     // Until it is let go; nullptr: there are `most`.
     std::shared_ptr<void> place_of_caller(const std::string& ticket_sha256, std::size_t most);
     ActorPtr find(std::string_view id) const;
+    std::filesystem::path ticket_folder(const Job& job) const;
     std::shared_ptr<const std::string> with_what_is_left(
         const std::string& id, std::shared_ptr<const std::string> view) const;
     void remember(const std::string& id, const std::string& user,

@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kLookEvery{250};
 // without a report has, and one with a report that names no step.
 std::uint64_t sum_of_steps(const telemetry::JobSeries* series) {
     std::uint64_t sum = 0;
-    for (std::size_t rank = 0; series != nullptr && rank < series->world_size(); ++rank) {
+    for (std::size_t rank = 0; series != nullptr && rank < series->present(); ++rank) {
         sum += static_cast<std::uint64_t>(series->rank(rank).last_step() + 1);
     }
     return sum;
@@ -81,10 +81,10 @@ bool HangWatch::still(const telemetry::JobSeries* series) const {
 
 HangWatch::Verdict HangWatch::standing(const telemetry::JobSeries& series) {
     Verdict out;
-    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
+    for (std::size_t rank = 0; rank < series.present(); ++rank) {
         out.step = std::max(out.step, series.rank(rank).last_step());
     }
-    for (std::size_t rank = 0; rank < series.world_size(); ++rank) {
+    for (std::size_t rank = 0; rank < series.present(); ++rank) {
         const telemetry::RankSeries& one = series.rank(rank);
         if (!one.empty() && one.last_step() < out.step) {
             out.behind.push_back(static_cast<std::int32_t>(rank));

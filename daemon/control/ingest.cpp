@@ -155,6 +155,7 @@ void Ingest::take(const std::vector<Item>& items,
         }
         auto& series =
             context_.series.job(id, static_cast<std::size_t>(actor->job().spec.world_size()));
+        series.have_ranks(static_cast<std::size_t>(actor->job().world_size()));
         series.keep_history().newest_log = logged.at(id);
         if (batch != nullptr) {
             take(*item.link, *batch, series, now);

@@ -43,7 +43,8 @@ class RoundTime {
 };
 
 Rendezvous rendezvous_of(const Job& job) {
-    Rendezvous out{job.spec.resources.nodes, job.spec.resources.allocated_nodes()};
+    const Resources& resources = job.spec.resources;
+    Rendezvous out{resources.nodes, resources.allocated_nodes(), resources.least_nodes()};
     if (job.attempt() != nullptr && job.attempt()->finished_at == 0) {
         for (const auto& [slot, cause] : job.attempt()->lost) {
             out.lost(slot);

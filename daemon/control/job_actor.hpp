@@ -176,6 +176,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void acknowledge_late(const std::shared_ptr<AgentLink>& link,
                           const wire::AgentMessage& message);
     std::string welcome(const AgentLink& link);
+    const SecretStore::Values& secrets_now();
     bool current(const AgentLink& link, std::int32_t generation) const;
     void fence(const std::shared_ptr<AgentLink>& link, std::string why);
     std::string unwelcome(const Job& job, const AgentLink& link, const wire::Hello& hello);
@@ -200,6 +201,19 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation);
     void release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link);
     bool may_start(std::int32_t slot) const;
+
+    // job_actor_elastic.cpp: generations of fewer nodes, and lost ones that come back
+    bool welcome_back(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                      const wire::Hello& hello);
+    void hear_lost(Draft& draft, const std::shared_ptr<AgentLink>& link,
+                   const wire::AgentMessage& message);
+    void come_back(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join);
+    void accept(const std::shared_ptr<AgentLink>& link, bool capable);
+    bool waits_for_more(const Job& job, const std::vector<std::int32_t>& members) const;
+    std::string size_words(const Job& job, const std::vector<std::int32_t>& members) const;
+    void look_at_growth(Draft& draft);
+    std::vector<std::int32_t> more_nodes(const Job& job) const;
+    std::int64_t newest_checkpoint(const Job& job) const;
 
     // job_actor_gather.cpp: who is missing
     std::string why_missing(std::int32_t slot) const;
@@ -277,6 +291,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // job_actor_place.cpp: what it asks of the scheduler
     Task<void> create_attempt();
     Task<void> place();
+    std::vector<std::string> missing_secrets_now() const;
     Task<bool> hand_over();
     void look_whether_aside(const Observation& seen);
     void set_aside(bool aside);
@@ -302,10 +317,11 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> heard(std::int32_t slot) const;
     void forgive_silence();
     std::int32_t spares_at_hand() const;
+    std::int32_t nodes_to_spare(const Job& job) const;
     bool silent_before(const Job& job, std::chrono::steady_clock::time_point time) const;
     void note_lost_agents(Draft& draft);
     void lose(Draft& draft, std::int32_t slot, event::FaultSeen fault);
-    void give_up(Draft& draft, std::int32_t slot);
+    void give_up(Draft& draft, std::int32_t slot, bool may_return = false);
     void read_results(Draft& draft, const Observation& seen);
     void read_result_of(Draft& draft, std::int32_t slot);
     event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot,
@@ -394,6 +410,13 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     };
     std::optional<Saving> saving_;
     std::int32_t saving_round_ = 0;
+    // Nodes wait to be taken into a larger generation: since when, and the newest checkpoint then.
+    struct Growth {
+        std::chrono::steady_clock::time_point since;
+        std::int64_t checkpoint;
+    };
+    std::optional<Growth> growth_;
+    std::optional<std::chrono::steady_clock::time_point> joined_at_;  // the last node that did
     std::optional<event::CheckpointSaved> checkpoint_;  // the newest that was heard of
     std::int32_t time_limit_told_ = 0;  // the generation whose end in time is among the events
     std::int32_t deaf_told_ = 0;        // of it, events that name a rank
@@ -403,7 +426,10 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::size_t claims_compared_ = 0;  // of the attempt, with what the scheduler has given it
 
     std::array<bool, kInvariants> broken_reported_{};
+    SecretStore::Values secrets_;  // of the attempt with this number
+    std::int32_t secrets_attempt_ = 0;
     std::string spec_text_;  // for WELCOME; "" = nobody has called in yet
+    std::string document_;   // the same, of a job that is signed
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
     std::optional<telemetry::JobStats> stats_;

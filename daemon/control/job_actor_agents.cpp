@@ -68,6 +68,11 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         }
         return;
     }
+    if (draft.job().spec.resources.is_elastic() && draft.job().attempt() != nullptr &&
+        draft.job().attempt()->lost.contains(link->node_rank)) {
+        hear_lost(draft, link, input.message);
+        return;
+    }
     if (const auto* m = std::get_if<wire::Join>(&input.message)) {
         join(draft, link, *m);
     } else if (const auto* m1 = std::get_if<wire::Ready>(&input.message)) {
@@ -193,7 +198,8 @@ std::string JobActor::unwelcome(const Job& job, const AgentLink& link, const wir
         hello.allocation.size() > limits::kTextBytes) {
         return "not a node of the current attempt";
     }
-    if (const auto lost = attempt->lost.find(hello.node_rank); lost != attempt->lost.end()) {
+    if (const auto lost = attempt->lost.find(hello.node_rank);
+        lost != attempt->lost.end() && !attempt->may_return(hello.node_rank)) {
         // Another node may have its ranks by now: what it still does must not count.
         return "this node was given up: " + lost->second.message;
     }
@@ -240,6 +246,9 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
                                         "-a" + std::to_string(attempt->number);
         add(draft, std::move(placed));
     }
+    if (welcome_back(draft, link, hello)) {
+        return;
+    }
     const auto claim = attempt->claims.find(hello.node_rank);
     if (claim != attempt->claims.end() && claim->second.incarnation != hello.incarnation) {
         refuse(draft, link, hello,
@@ -248,6 +257,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
     }
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     link->incarnation = hello.incarnation;
+    link->pid = hello.pid;
     if (claim == attempt->claims.end()) {
         event::AgentClaimed claimed;
         claimed.attempt = attempt->number;
@@ -274,18 +284,7 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
         if (!link->open()) {
             return;
         }
-        auto& place = links_[link->node_rank];
-        if (place && place != link) {
-            place->close("another connection of the same agent");
-        }
-        place = link;
-        gone_.erase(link->node_rank);
-        refused_.erase(link->node_rank);
-        link->accepted = true;
-        link->place.reset();
-        unheard_.erase(link->node_rank);
-        rendezvous_.connected(link->node_rank);
-        expect_facts(*link, capable);
+        accept(link, capable);
         if (running != 0 && rendezvous_.started(link->node_rank, running)) {
             inputs_.emplace_back(LookInput{});  // it may be the last that was not ready
         }
@@ -296,6 +295,33 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
             inputs_.emplace_back(LookInput{});
         }
     });
+}
+
+// HELLO is durable: this is the agent of its node from now on.
+void JobActor::accept(const std::shared_ptr<AgentLink>& link, bool capable) {
+    auto& place = links_[link->node_rank];
+    if (place && place != link) {
+        place->close("another connection of the same agent");
+    }
+    place = link;
+    gone_.erase(link->node_rank);
+    refused_.erase(link->node_rank);
+    link->accepted = true;
+    link->since = context_.clock.steady();
+    link->place.reset();
+    unheard_.erase(link->node_rank);
+    rendezvous_.connected(link->node_rank);
+    expect_facts(*link, capable);
+}
+
+// Those of the moment when its first agent called in: all nodes of an attempt have the same.
+const SecretStore::Values& JobActor::secrets_now() {
+    const std::int32_t attempt = job_.attempt()->number;
+    if (!job_.spec.secrets.empty() && attempt != secrets_attempt_ && context_.secrets != nullptr) {
+        secrets_attempt_ = attempt;
+        secrets_ = context_.secrets->values(job_.user, job_.spec.secrets);
+    }
+    return secrets_;
 }
 
 std::string JobActor::welcome(const AgentLink& link) {
@@ -311,13 +337,27 @@ std::string JobActor::welcome(const AgentLink& link) {
     }
     out.checkpoint_directory =
         job_.spec.checkpoint.directory.empty()
-            ? default_checkpoint_directory(context_.settings.runs_dir, job_.id).string()
+            ? (std::filesystem::path{job_.attempt()->directory}.parent_path() / "checkpoints")
+                  .string()
             : job_.spec.checkpoint.directory;
     out.preflight = wants_preflight();
     if (spec_text_.empty()) {
         Json spec = to_json(job_.spec);
         spec.erase("notify");  // with its secrets no matter of the nodes
         spec_text_ = dump_json(spec);
+    }
+    Signatures* const signatures = context_.scheduler.signatures();
+    if (!job_.signature.empty() && signatures != nullptr) {
+        if (document_.empty()) {
+            document_ = signatures->document(job_.user, job_.signature).value_or("");
+        }
+        out.document = document_;  // without it the agent says what is wrong
+    }
+    const bool late =
+        finished_ || job_.attempt() == nullptr || job_.attempt()->number != link.attempt();
+    for (const auto& [name, value] : late ? SecretStore::Values{} : secrets_now()) {
+        out.secret_names.push_back(name);
+        out.secret_values.push_back(value);
     }
     return wire::encode_welcome(out, spec_text_);
 }
@@ -386,7 +426,7 @@ void JobActor::warned(Draft& draft, const std::shared_ptr<AgentLink>& link,
     event::WarningGiven out;
     out.attempt = draft.job().attempt()->number;
     out.generation = warned.generation;
-    out.rank = std::clamp(warned.rank, -1, draft.job().spec.world_size() - 1);
+    out.rank = std::clamp(warned.rank, -1, draft.job().world_size() - 1);
     out.node = link->node;
     out.message = printable(std::string_view{warned.message}.substr(0, limits::kWarningBytes));
     add(draft, std::move(out));
@@ -398,7 +438,7 @@ void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
     event::GpuXid out;
     out.attempt = draft.job().attempt()->number;
     out.generation = xid.generation;
-    out.rank = std::clamp(xid.rank, -1, draft.job().spec.world_size() - 1);
+    out.rank = std::clamp(xid.rank, -1, draft.job().world_size() - 1);
     out.node = link->node;
     out.gpu = xid.gpu;
     out.xid = xid.xid;
@@ -433,7 +473,7 @@ void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyReque
         return;
     }
     if (!exchange_) {  // begin_generation() takes the last one's away
-        exchange_.emplace(job_.spec.world_size(), context_.clock.wall());
+        exchange_.emplace(job_.world_size(), context_.clock.wall());
     }
     send_answers(exchange_->request(link->node_rank, request, context_.clock.steady()));
 }

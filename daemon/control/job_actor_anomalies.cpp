@@ -101,8 +101,8 @@ void JobActor::describe(telemetry::JobMetricsView& view) const {
     }
     const bool met = newest != nullptr && newest->open() && newest->running_at != 0;
     view.ranks_joined =
-        met ? job_.spec.world_size()
-            : std::min<std::int64_t>(nodes * job_.spec.ranks_per_node(), job_.spec.world_size());
+        met ? job_.world_size()
+            : std::min<std::int64_t>(nodes * job_.spec.ranks_per_node(), job_.world_size());
     if (!met) {
         const UnixMillis since = newest == nullptr ? attempt->placed_at
                                  : newest->open()  ? newest->started_at

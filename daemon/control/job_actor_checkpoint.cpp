@@ -48,7 +48,7 @@ void JobActor::ask_who_can_save(const Job& job, SaveInput& input) {
     saving.by = input.by;
     saving.since = context_.clock.steady();
     saving.done.push_back(input.done);
-    for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < live.nodes; ++node) {
         const std::int32_t slot = live.slot_of(node);
         saving.awaited.insert(slot);
         if (const auto link = links_.find(slot); link != links_.end()) {
@@ -156,7 +156,7 @@ void JobActor::save_asked(Draft& draft, const std::shared_ptr<AgentLink>& link,
     if (current(*link, asked.generation)) {
         const bool first = std::exchange(time_limit_told_, asked.generation) != asked.generation;
         deaf_told_ = first ? 0 : deaf_told_;
-        const bool deaf = asked.rank >= 0 && asked.rank < job.spec.world_size();
+        const bool deaf = asked.rank >= 0 && asked.rank < job.world_size();
         if (first || (deaf && deaf_told_ < limits::kDeafRankEvents)) {
             event::CheckpointRequested requested;
             requested.attempt = job.attempt()->number;

@@ -21,7 +21,7 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
     evidence_->gentle = gentle;
     evidence_->reason = std::move(reason);
     evidence_->since = context_.clock.steady();
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < live.nodes; ++node) {
         const std::int32_t slot = live.slot_of(node);
         const auto link = links_.find(slot);
         if (link == links_.end() || !rendezvous_.is_member(slot)) {
@@ -71,7 +71,7 @@ bool JobActor::evidence_is_in() const {
 
 void JobActor::add_evidence(Draft& draft) {
     const auto* series = context_.series.find(job_.id.value);
-    const std::int32_t world = job_.spec.world_size();
+    const std::int32_t world = job_.world_size();
     std::vector<RankFinding> findings(static_cast<std::size_t>(world));
     for (std::int32_t rank = 0; rank < world; ++rank) {
         RankFinding& one = findings[static_cast<std::size_t>(rank)];

@@ -211,12 +211,12 @@ event::FaultSeen JobActor::hang_fault() const {
     } else if (fault.rank < 0 && !verdict.behind.empty()) {
         fault.rank = verdict.behind.front();
     } else if (fault.rank < 0 && verdict.starting) {
-        fault.rank = first_without_stack(stacks, job_.spec.world_size());
+        fault.rank = first_without_stack(stacks, job_.world_size());
     } else if (fault.rank < 0) {
         fault.rank =
             first_with([](const std::string& state) { return state != "S" && state != "R"; });
     }
-    if (fault.rank < 0 || fault.rank >= job_.spec.world_size()) {
+    if (fault.rank < 0 || fault.rank >= job_.world_size()) {
         fault.rank = -1;
         if (!verdict.starting) {
             fault.message += "; all are at step " + std::to_string(verdict.step);

@@ -7,6 +7,7 @@
 #include "job/async/sleep.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
+#include "job/model/spec_secrets.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -28,18 +29,34 @@ AttemptRequest JobActor::request() const {
     out.scheduler_id = attempt.scheduler_id;
     out.allocation = attempt.allocation;
     out.exclude = nodes_to_exclude(job_);
+    if (!job_.signature.empty()) {
+        out.signature = job_.signature;
+        out.signed_point = job_.sweep ? job_.sweep->index : 0;
+        out.own_directory =
+            attempt_directory(context_.settings.runs_dir, job_.id, attempt.number).string();
+    }
+    const auto& followed = context_.settings.copied.followed;
+    if (const auto since = followed.find(job_.id.value); since != followed.end()) {
+        out.follow_only = "restored from a backup of " + to_rfc3339(since->second).substr(0, 19) +
+                          "Z: whether it has run since is not known, so it is not handed in again";
+    }
     return out;
 }
 
 Task<void> JobActor::create_attempt() {
     const auto number = static_cast<std::int32_t>(job_.attempts.size()) + 1;
-    const std::function<Result<PreparedAttempt>()> prepare =
-        [runs = context_.settings.runs_dir, id = job_.id, number,
-         nodes = job_.spec.resources.allocated_nodes(), listener = context_.settings.agents,
-         runs_as = context_.scheduler.identities() != nullptr ? job_.user : std::string{}] {
-            return prepare_attempt(runs, id, number, nodes, listener, runs_as);
-        };
-    const auto prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
+    AgentsListener listener;
+    Result<PreparedAttempt> prepared = fail(Errc::unavailable, "not yet");
+    do {  // again, if agents have meanwhile to be told something else
+        listener = context_.settings.agents;
+        const std::function<Result<PreparedAttempt>()> prepare =
+            [runs = context_.settings.runs_dir, id = job_.id, number,
+             nodes = job_.spec.resources.allocated_nodes(), listener,
+             runs_as = context_.scheduler.identities() != nullptr ? job_.user : std::string{}] {
+                return prepare_attempt(runs, id, number, nodes, listener, runs_as);
+            };
+        prepared = co_await on_thread<Result<PreparedAttempt>>(context_.files, prepare);
+    } while (prepared && listener != context_.settings.agents);
     if (!prepared) {
         set_pending_reason("cannot prepare the attempt: " + prepared.error().message);
         log::warn("cannot prepare an attempt",
@@ -49,7 +66,10 @@ Task<void> JobActor::create_attempt() {
     event::AttemptCreated created;
     created.attempt = number;
     created.ticket_hash = prepared->ticket_hash;
-    created.directory = prepared->directory;
+    created.directory =
+        job_.signature.empty()
+            ? prepared->directory
+            : context_.scheduler.signatures()->folder(job_.user, job_.id, number).string();
     Draft next = draft();
     add(next, std::move(created));
     const bool stored = co_await commit(std::move(next));
@@ -60,9 +80,30 @@ Task<void> JobActor::create_attempt() {
     }
 }
 
+// Before an attempt waits in a queue for nothing. What the scheduler may have already is left to
+// its agents, who are told the same: they may have the secrets since long.
+std::vector<std::string> JobActor::missing_secrets_now() const {
+    const Attempt& attempt = *job_.attempt();
+    const bool fresh = attempt.submissions == 0 && attempt.placed_at == 0 && attempt.claims.empty();
+    return fresh && context_.secrets != nullptr
+               ? context_.secrets->missing(job_.user, job_.spec.secrets)
+               : std::vector<std::string>{};
+}
+
 // True once the scheduler has the attempt. An intent is on disk before each try: whatever comes of
 // the try, the next daemon knows that there may be something to find.
 Task<bool> JobActor::hand_over() {
+    if (const auto missing = missing_secrets_now(); !missing.empty()) {
+        event::FaultSeen fault;
+        fault.attempt = job_.attempt()->number;
+        fault.cause_class = to_string(CauseClass::user_error);
+        fault.message = removed_secrets(missing);
+        fault.at = context_.clock.wall();
+        Draft next = draft();
+        add(next, std::move(fault));
+        co_await commit_and_look(std::move(next));
+        co_return false;
+    }
     const AttemptRequest asked = request();
     intent_fresh_ = false;
     const Handover done = co_await context_.scheduler.submit(asked);
@@ -302,6 +343,7 @@ Task<void> JobActor::look_at_allocation() {
         }
         look_for_hang(next);
         look_for_anomalies(next);
+        look_at_growth(next);
     }
     if (look && job_.state == JobState::restarting) {
         expect_end_if_left();

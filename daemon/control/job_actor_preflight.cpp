@@ -21,8 +21,9 @@ void JobActor::expect_facts(const AgentLink& link, bool capable) {
     if (capable && wants_preflight()) {
         preflight_.expect(link.node_rank, link.node, context_.clock.steady());
     }
+    const bool lost = job_.attempt() != nullptr && job_.attempt()->lost.contains(link.node_rank);
     if (!capable || !wants_preflight() ||
-        (newest != nullptr && newest->node_rank_of(link.node_rank) >= 0)) {
+        (newest != nullptr && newest->node_rank_of(link.node_rank) >= 0 && !lost)) {
         preflight_.exempt(link.node_rank);
     }
 }

@@ -27,7 +27,7 @@ bool JobActor::may_have_ranks(std::int32_t node) const {
 }
 
 bool JobActor::ranks_are_left() const {
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < job_.nodes(); ++node) {
         if (may_have_ranks(node)) {
             return true;
         }
@@ -40,7 +40,7 @@ void JobActor::lose_stuck_nodes(Draft& draft) {
     if (!abort_sent_ || now - *abort_sent_ < kAbortPatience) {
         return;
     }
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < job_.nodes(); ++node) {
         const std::int32_t slot = job_.live_generation()->slot_of(node);
         const auto link = links_.find(slot);
         if (!may_have_ranks(node) || link == links_.end() || !link->second->abort_sent ||
@@ -125,7 +125,7 @@ Task<void> JobActor::restart_ranks(Cause cause) {
 // word on the allocation is wanted soon.
 void JobActor::expect_end_if_left() {
     const Generation* newest = job_.generation();
-    for (std::int32_t node = 0; newest != nullptr && node < job_.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; newest != nullptr && node < job_.nodes(); ++node) {
         const std::int32_t slot = newest->slot_of(node);
         if (!links_.contains(slot) && !job_.attempt()->lost.contains(slot)) {
             context_.scheduler.expect_end(job_.id, job_.attempt()->number);
@@ -225,7 +225,10 @@ void JobActor::forget_attempt() {
     evidence_.reset();
     hang_watch_.reset();
     stats_.reset();
-    rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes()};
+    rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes(),
+                             job_.spec.resources.least_nodes()};
+    joined_at_.reset();
+    growth_.reset();
     preflight_ = PreflightState{};
     pairs_ = PairState{};
     claims_compared_ = 0;

@@ -15,7 +15,7 @@ namespace {
 wire::Table table_of(const Job& job) {
     wire::Table out;
     const Generation& generation = *job.live_generation();
-    for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < generation.nodes; ++node) {
         out.hosts.push_back(job.claim_of_node(node)->node);
     }
     if (!generation.ports.empty()) {
@@ -35,6 +35,7 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
         return;
     }
     link->join = join;
+    joined_at_ = context_.clock.steady();
     if (join.addresses.size() > limits::kNodeAddresses ||
         std::any_of(join.addresses.begin(), join.addresses.end(),
                     [](const std::string& one) { return one.size() > limits::kTextBytes; })) {
@@ -62,15 +63,18 @@ void JobActor::form_generation(Draft& draft) {
     std::int32_t over = 0;
     if (const Generation* last = draft.job().generation()) {
         over = last->number;
-        for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+        for (std::int32_t node = 0; node < last->nodes; ++node) {
             before.push_back(last->slot_of(node));
         }
     }
-    auto members = rendezvous_.next(before, over);
+    // Of an elastic job nobody waits for a newcomer that is still being looked at.
+    const bool elastic = job_.spec.resources.is_elastic();
+    auto members = rendezvous_.next(
+        before, over, [&](std::int32_t slot) { return !elastic || preflight_.passed(slot); });
     const bool passed = members && draft.job().spec.preflight.mode != PreflightMode::only &&
                         std::all_of(members->begin(), members->end(),
                                     [this](std::int32_t slot) { return preflight_.passed(slot); });
-    if (!passed) {
+    if (!passed || waits_for_more(draft.job(), *members)) {
         return;
     }
     event::GenerationStarted started;
@@ -85,8 +89,13 @@ void JobActor::form_generation(Draft& draft) {
     }
     started.resumed_from_step = draft.job().checkpoint_step;
     started.release_told = true;
-    if (job_.spec.resources.spares > 0) {
+    if (job_.spec.resources.spares > 0 || elastic) {
         started.slots = *members;
+    }
+    if (elastic) {
+        started.nodes = static_cast<std::int64_t>(members->size());
+        started.world_size = started.nodes * job_.spec.ranks_per_node();
+        started.message = size_words(draft.job(), *members);
     }
     if (!add(draft, std::move(started))) {
         return;
@@ -116,6 +125,13 @@ void JobActor::begin_generation() {
     processes_.clear();
     evidence_.reset();
     hang_watch_.reset();
+    growth_.reset();
+    if (auto* known = context_.series.at(job_.id.value)) {
+        known->have_ranks(static_cast<std::size_t>(job_.world_size()));
+    }
+    if (!live.message.empty()) {
+        log::info("another number of nodes", {{"job", job_.id.value}, {"what", live.message}});
+    }
     if (const auto* series = context_.series.find(job_.id.value); series != nullptr && resumed_) {
         anomaly_watch_.resume(*series);  // what the generations before had is not told once more
     }
@@ -133,11 +149,11 @@ wire::World JobActor::world() const {
     const Generation& generation = *job_.live_generation();
     wire::World out;
     out.generation = generation.number;
-    out.world_size = job_.spec.world_size();
+    out.world_size = job_.world_size();
     out.local_ranks = job_.spec.ranks_per_node();
     out.master_address = generation.master_address;
     out.master_port = generation.master_port;
-    out.nodes = job_.spec.resources.nodes;
+    out.nodes = generation.nodes;
     out.table = table_digest_;
     if (out.table.empty()) {
         wire::Table table = table_of(job_);
@@ -158,7 +174,7 @@ std::vector<std::string> JobActor::admitted() const {
     const auto take = [&](const std::string& address) {
         bytes += !address.empty() && out.insert(address).second ? address.size() + 3 : 0;
     };
-    for (std::int32_t node = 0; node < job_.spec.resources.nodes; ++node) {
+    for (std::int32_t node = 0; node < generation.nodes; ++node) {
         const auto link = links_.find(generation.slot_of(node));
         if (link == links_.end() || link->second->join.addresses.empty() ||
             bytes > limits::kAdmittedBytes) {
@@ -178,7 +194,7 @@ std::vector<std::string> JobActor::admitted() const {
 void JobActor::make_table() {
     table_.reset();
     table_digest_.clear();
-    if (job_.live_generation() == nullptr || job_.spec.resources.nodes <= limits::kWorldHosts) {
+    if (job_.live_generation() == nullptr || job_.nodes() <= limits::kWorldHosts) {
         return;
     }
     wire::Table table = table_of(job_);
@@ -310,7 +326,7 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
         return;
     }
     release_if_ready(draft, link);  // it may have been the last one that had not been heard
-    processes_.resize(static_cast<std::size_t>(job_.spec.world_size()));
+    processes_.resize(static_cast<std::size_t>(job_.world_size()));
     for (const auto& rank : started.ranks) {
         if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < processes_.size()) {
             processes_[static_cast<std::size_t>(rank.rank)] = rank;

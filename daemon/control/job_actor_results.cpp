@@ -84,6 +84,16 @@ std::int32_t JobActor::spares_at_hand() const {
     return count;
 }
 
+// Nodes of the live generation that it could go on without.
+std::int32_t JobActor::nodes_to_spare(const Job& job) const {
+    const Generation& live = *job.live_generation();
+    std::int32_t left = -job.spec.resources.least_nodes();
+    for (std::int32_t node = 0; node < live.nodes; ++node) {
+        left += job.attempt()->lost.contains(live.slot_of(node)) ? 0 : 1;
+    }
+    return std::max(left, 0);
+}
+
 // Whether a node whose ranks are not done has been silent since before that time. Slurm ends all of
 // a job that lost a node: those that leave then are its victims, and the silent one, which says
 // nothing, is the node that was lost.
@@ -113,10 +123,12 @@ void JobActor::note_lost_agents(Draft& draft) {
         return;
     }
     const auto now = context_.clock.steady();
-    std::int32_t soon = draft.job().spec.recovery.has(RecoveryTrigger::node_failure) &&
-                                draft.job().live_generation() != nullptr
-                            ? spares_at_hand()
-                            : 0;
+    const Generation* running = draft.job().live_generation();
+    const Resources& resources = draft.job().spec.resources;
+    std::int32_t soon =
+        draft.job().spec.recovery.has(RecoveryTrigger::node_failure) && running != nullptr
+            ? spares_at_hand() + nodes_to_spare(draft.job())
+            : 0;
     std::vector<std::int32_t> silent;
     LinkWalk walk{links_};
     for (const auto& [slot, claim] : draft.job().attempt()->claims) {
@@ -168,6 +180,7 @@ void JobActor::note_lost_agents(Draft& draft) {
         lost.cause_class = to_string(CauseClass::node_lost);
         lost.message = "the agent of " + lost.node + " has not been heard for " +
                        std::to_string(silence) + " s";
+        lost.may_return = resources.is_elastic();
         lose(draft, slot, std::move(lost));
     }
 }
@@ -192,19 +205,25 @@ void JobActor::lose(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
         draft.job().live_generation() != nullptr ? draft.job().live_generation()->number : 0;
     fault.slot = slot;
     fault.at = context_.clock.wall();
+    const bool may_return = fault.may_return;
     if (add(draft, std::move(fault))) {
-        give_up(draft, slot);
+        give_up(draft, slot, may_return);
     }
 }
 
-// Whatever the agent of the node still says does not count from now on.
-void JobActor::give_up(Draft& draft, std::int32_t slot) {
-    draft.effects.push_back([this, slot] {
+// Whatever the agent of the node still says does not count from now on. One that may come back is
+// not told to go: what it would be told may reach it when it is heard again.
+void JobActor::give_up(Draft& draft, std::int32_t slot, bool may_return) {
+    draft.effects.push_back([this, slot, may_return] {
         rendezvous_.lost(slot);
         preflight_.lost(slot);
         if (const auto found = links_.find(slot); found != links_.end()) {
             const auto link = found->second;
-            fence(link, "this node was given up");
+            if (may_return) {
+                link->close("this node was given up; it may come back");
+            } else {
+                fence(link, "this node was given up");
+            }
         }
     });
 }
@@ -256,6 +275,7 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
         const bool alone = nodes == 1 ? seen.cause.kind == CauseClass::node_lost
                                       : lost && seen.lost_nodes.size() < nodes;
         if (alone || !over) {
+            fault.may_return = !over && job_.spec.resources.is_elastic();
             lose(draft, slot, std::move(fault));
             continue;
         }

@@ -36,7 +36,7 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
     view.partition = job.spec.slurm.partition;
     view.qos = job.spec.slurm.qos;
     view.state = job.state;
-    view.ranks_expected = job.spec.world_size();
+    view.ranks_expected = job.world_size();
     std::span<const GenerationReport> reports;
     if (series != nullptr) {
         reports = series->generations();
@@ -64,7 +64,11 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
     if (attempt->generations.empty()) {
         return view;
     }
-    for (std::int32_t node = 0; node < job.spec.resources.nodes; ++node) {
+    if (job.spec.resources.is_elastic()) {
+        view.nodes = job.nodes();
+        view.nodes_requested = job.spec.resources.nodes;
+    }
+    for (std::int32_t node = 0; node < job.nodes(); ++node) {
         const NodeClaim* claim = job.claim_of_node(node);
         for (std::int32_t local = 0; claim != nullptr && local < per_node; ++local) {
             ranks.push_back({node * per_node + local, local, claim->node});

@@ -89,7 +89,7 @@ Task<Result<std::string>> ControlService::job_nodes(Caller caller, std::string i
         }
     });
     const std::int32_t per_node = job.spec.ranks_per_node();
-    const std::int32_t nodes = job.spec.world_size() / std::max(per_node, 1);
+    const std::int32_t nodes = job.nodes();
     const Generation* generation = job.generation();
     std::vector<std::string> texts;
     for (std::int32_t node = 0; node < nodes; ++node) {

@@ -134,7 +134,7 @@ bool PreflightState::late(const Node& node, const JobSpec& spec, Time now) const
 }
 
 bool PreflightState::all_passed(const JobSpec& spec) const {
-    return passed_ >= spec.resources.nodes;
+    return passed_ >= spec.resources.least_nodes();
 }
 
 // Whether a round is worth its while now. Whoever comes later than that gets one of his own.
@@ -154,7 +154,7 @@ bool PreflightState::ready(const JobSpec& spec, Time now) {
     const auto lost = static_cast<std::int32_t>(lost_.size());
     // Spares come a moment later, if they come: of two nodes that do not reach each other they tell
     // which it is that nobody reaches.
-    const bool enough = known >= spec.resources.nodes && !waits;
+    const bool enough = known >= spec.resources.least_nodes() && !waits;
     enough_since_ = !enough ? std::nullopt : std::optional{enough_since_.value_or(now)};
     return passed_ > 0 || known + lost >= spec.resources.allocated_nodes() ||
            (enough && now - *enough_since_ >= kSparePatience) ||
@@ -233,7 +233,7 @@ std::optional<PreflightState::Judgement> PreflightState::judge(const JobSpec& sp
     running_ = false;
     Judgement out;
     out.every_node =
-        passed_ == 0 && judged_.size() >= static_cast<std::size_t>(spec.resources.nodes);
+        passed_ == 0 && judged_.size() >= static_cast<std::size_t>(spec.resources.least_nodes());
     // That a node was away meanwhile is no fault of those who did not reach it, nor do they answer
     // for what it did not reach. That it is back by now changes nothing: it gets another round.
     std::erase_if(results_, [&](const ProbeResult& one) {

@@ -47,6 +47,8 @@ class PreflightState {
     // Its connection is gone; what was not judged begins anew with the next one.
     void gone(std::int32_t slot);
     void lost(std::int32_t slot);
+    // A lost node that is there again: to be expected and judged as a new one.
+    void returned(std::int32_t slot) { lost_.erase(slot); }
     // Another test has found it bad: it has not passed, until it is given up.
     void refuse(std::int32_t slot);
 
@@ -63,6 +65,8 @@ class PreflightState {
     bool all_passed(const JobSpec& spec) const;
     // Somebody is still to be judged.
     bool busy() const { return running_ || unjudged_ > 0; }
+    // Nor is somebody there who has not said what he found.
+    bool settled() const { return !busy() && expected_ == 0; }
 
   private:
     enum class Phase : std::uint8_t { expected, unjudged, passed };

@@ -183,6 +183,7 @@ Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std
     if (!caller.sees(job->user)) {
         co_return fail(no_job(id));
     }
+    find_moved_folders(*job, context_.settings.copied);
     co_return std::make_shared<const Job>(std::move(*job));
 }
 
@@ -280,7 +281,10 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
                           .string();
     }
     out.ranks = job.spec.world_size();
-    out.may_grow = !is_final(job.state) && !generation->exited[static_cast<std::size_t>(rank)];
+    // One that the newest generation does not have has what it left.
+    const auto index = static_cast<std::size_t>(rank);
+    out.may_grow =
+        !is_final(job.state) && index < generation->exited.size() && !generation->exited[index];
     co_return out;
 }
 
@@ -361,7 +365,12 @@ Task<Status> ControlService::ready() {
 }
 
 Json ControlService::cluster() {
-    return cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    Json out = cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    if (context_.settings.account.is_shared()) {
+        out["shared_account"] = true;
+        out["account"] = context_.settings.account.name;
+    }
+    return out;
 }
 
 }  // namespace lockstep

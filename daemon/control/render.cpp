@@ -67,6 +67,9 @@ Result<Json> render_json(const JobSpec& spec, const Scheduler& scheduler,
     for (const auto& [name, value] : rank_environment(spec, place, base_environment(spec, {}))) {
         out["environment"][name] = with_port(name, value);
     }
+    for (const std::string& name : spec.secrets) {
+        out["environment"][name] = kMaskedValue;
+    }
     if (*script) {
         out["script"] = **script;
     }

@@ -4,8 +4,11 @@
 
 namespace lockstep {
 
-Rendezvous::Rendezvous(std::int32_t nodes, std::int32_t slots)
-    : nodes_(nodes), slots_(static_cast<std::size_t>(std::max(nodes, slots))) {}
+Rendezvous::Rendezvous(std::int32_t nodes, std::int32_t slots, std::int32_t least)
+    : nodes_(nodes),
+      least_(least > 0 ? std::min(least, nodes) : nodes),
+      members_(nodes),
+      slots_(static_cast<std::size_t>(std::max(nodes, slots))) {}
 
 void Rendezvous::count(const Node& node, std::int32_t more) {
     if (node.lost) {
@@ -31,7 +34,8 @@ void Rendezvous::fixed(std::int32_t generation, const std::vector<std::int32_t>&
     live_ = generation;
     ready_ = 0;
     started_ = 0;
-    for (std::int32_t rank = 0; rank < nodes_; ++rank) {
+    members_ = members.empty() ? nodes_ : static_cast<std::int32_t>(members.size());
+    for (std::int32_t rank = 0; rank < members_; ++rank) {
         at(members.empty() ? rank : members[static_cast<std::size_t>(rank)]).member_of = generation;
     }
 }
@@ -40,6 +44,13 @@ void Rendezvous::lost(std::int32_t slot) {
     Node& node = at(slot);
     count(node, -1);
     node.lost = true;
+}
+
+void Rendezvous::returned(std::int32_t slot) {
+    Node& node = at(slot);
+    node.lost = false;
+    node.phase = Phase::connected;
+    node.generation = 0;
 }
 
 void Rendezvous::connected(std::int32_t slot) {
@@ -85,29 +96,24 @@ bool Rendezvous::is_spare(std::int32_t slot) const {
     return node.phase == Phase::joined && !node.lost && (live_ == 0 || node.member_of != live_);
 }
 
-std::optional<std::vector<std::int32_t>> Rendezvous::next(const std::vector<std::int32_t>& before,
-                                                          std::int32_t over) const {
-    if ((live_ != 0 && live_ != over) || joined_ < nodes_) {
-        return std::nullopt;
-    }
-    const auto has_joined = [this](std::int32_t slot) {
-        return at(slot).phase == Phase::joined && !at(slot).lost;
-    };
-    std::vector<std::int32_t> free;  // may take a place, the lowest first
+bool Rendezvous::everybody_joined() const {
+    return std::all_of(slots_.begin(), slots_.end(),
+                       [](const Node& node) { return node.lost || node.phase == Phase::joined; });
+}
+
+std::optional<std::vector<std::int32_t>> Rendezvous::place(const std::vector<std::int32_t>& before,
+                                                           std::vector<std::int32_t> free) const {
     std::vector<bool> placed(slots_.size(), false);
     for (const std::int32_t slot : before) {
         placed[static_cast<std::size_t>(slot)] = true;
     }
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-        const auto slot = static_cast<std::int32_t>(i);
-        if (!placed[i] && has_joined(slot)) {
-            free.push_back(slot);
-        }
-    }
+    // A node of the one before that was lost and has returned takes its own place, not another's.
+    std::erase_if(free, [&](std::int32_t slot) { return placed[static_cast<std::size_t>(slot)]; });
     auto spare = free.begin();
     std::vector<std::int32_t> out;
     for (std::int32_t rank = 0; rank < nodes_; ++rank) {
-        const std::int32_t old = before.empty() ? -1 : before[static_cast<std::size_t>(rank)];
+        const auto index = static_cast<std::size_t>(rank);
+        const std::int32_t old = index < before.size() ? before[index] : -1;
         if (old >= 0 && !at(old).lost) {
             if (!has_joined(old)) {
                 return std::nullopt;  // it is on its way
@@ -115,9 +121,10 @@ std::optional<std::vector<std::int32_t>> Rendezvous::next(const std::vector<std:
             out.push_back(old);
         } else if (spare != free.end()) {
             out.push_back(*spare++);
-        } else {
-            return std::nullopt;
         }
+    }
+    if (static_cast<std::int32_t>(out.size()) < least_) {
+        return std::nullopt;
     }
     return out;
 }

@@ -8,8 +8,13 @@
 //     └── disconnected   └────────── (reconnected) ◀────────────────────────────┘
 //
 // Safe because of three rules: a generation is fixed only by nodes that have joined, and a node
-// joins only when none of its ranks lives; a node that is lost never counts again; what is said of
-// another generation than the live one changes nothing.
+// joins only when none of its ranks lives; a node that is lost does not count, unless it is told
+// here that it has returned, by a JOIN that is younger than its loss; what is said of another
+// generation than the live one changes nothing.
+//
+// An elastic job's generation may have fewer nodes than are wanted, down to `least`. Ranks keep
+// their places as long as the nodes do; whoever is new or back comes behind them, or takes the
+// place of a lost one; only where places stay empty do those behind move up.
 //
 // "Slot": a node of the allocation, 0..slots-1; "node rank": a node of a generation. Without spares
 // they are the same. Every call is O(1) but next(), which is O(slots) once enough have joined.
@@ -19,6 +24,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -27,8 +33,9 @@ class Rendezvous {
   public:
     enum class Phase : std::uint8_t { away, connected, joined, ready, started };
 
-    // `nodes` of a generation, `slots` of the allocation (≥ nodes). Everybody is away.
-    Rendezvous(std::int32_t nodes, std::int32_t slots);
+    // `nodes` wanted for a generation, `slots` of the allocation (≥ nodes), `least` that are enough
+    // (1..nodes; 0: nodes). Everybody is away.
+    Rendezvous(std::int32_t nodes, std::int32_t slots, std::int32_t least = 0);
 
     // The generation that is live from now on, and its slots by node rank; empty: node rank = slot.
     void fixed(std::int32_t generation, const std::vector<std::int32_t>& members);
@@ -36,6 +43,8 @@ class Rendezvous {
     void over() { live_ = 0; }
     std::int32_t live() const { return live_; }  // 0 = none
     void lost(std::int32_t slot);
+    // A lost one that has said JOIN since; to be followed by joined().
+    void returned(std::int32_t slot);
 
     void connected(std::int32_t slot);
     void disconnected(std::int32_t slot);
@@ -50,13 +59,33 @@ class Rendezvous {
     // Slots by node rank of the generation after `before` (the slots of the one before; empty if
     // there was none): everyone keeps its place, and a node that joined as a spare takes that of a
     // lost one. `over`: the number of that one, which may still be the live one here if its end is
-    // told with this one's beginning. Nothing: not all that are needed have joined.
+    // told with this one's beginning. `fit`: which nodes that were not in `before` may be taken.
+    // Nothing: not all that are needed have joined. Fewer than are wanted: nobody else can be had
+    // now, which is for the caller to wait for or not.
+    template <class Fit>
     std::optional<std::vector<std::int32_t>> next(const std::vector<std::int32_t>& before,
-                                                  std::int32_t over) const;
-    bool enough_joined() const { return joined_ >= nodes_; }
+                                                  std::int32_t over, const Fit& fit) const {
+        std::vector<std::int32_t> free;  // may take a place, the lowest first
+        if ((live_ != 0 && live_ != over) || joined_ < least_) {
+            return std::nullopt;
+        }
+        for (std::int32_t slot = 0; slot < static_cast<std::int32_t>(slots_.size()); ++slot) {
+            if (has_joined(slot) && fit(slot)) {
+                free.push_back(slot);
+            }
+        }
+        return place(before, std::move(free));
+    }
+    std::optional<std::vector<std::int32_t>> next(const std::vector<std::int32_t>& before,
+                                                  std::int32_t over) const {
+        return next(before, over, [](std::int32_t) { return true; });
+    }
+    bool enough_joined() const { return joined_ >= least_; }
+    // Every node that is not lost has joined.
+    bool everybody_joined() const;
     // Every member is ready (or has started: the daemon may have been restarted half way).
-    bool all_ready() const { return live_ != 0 && ready_ + started_ == nodes_; }
-    bool all_started() const { return live_ != 0 && started_ == nodes_; }
+    bool all_ready() const { return live_ != 0 && ready_ + started_ == members_; }
+    bool all_started() const { return live_ != 0 && started_ == members_; }
     bool is_member(std::int32_t slot) const;
     // One that has joined, is not lost and has no part in the live generation.
     bool is_spare(std::int32_t slot) const;
@@ -73,8 +102,15 @@ class Rendezvous {
     const Node& at(std::int32_t slot) const { return slots_[static_cast<std::size_t>(slot)]; }
     void move(Node& node, Phase phase, std::int32_t generation);
     void count(const Node& node, std::int32_t more);
+    bool has_joined(std::int32_t slot) const {
+        return at(slot).phase == Phase::joined && !at(slot).lost;
+    }
+    std::optional<std::vector<std::int32_t>> place(const std::vector<std::int32_t>& before,
+                                                   std::vector<std::int32_t> free) const;
 
     std::int32_t nodes_;
+    std::int32_t least_;
+    std::int32_t members_;  // of the live generation, or the newest
     std::vector<Node> slots_;
     std::int32_t live_ = 0;
     // Of the nodes that are not lost: how many have joined; how many are ready, have started in the

@@ -4,6 +4,7 @@
 #include "daemon/control/job_folder.hpp"
 #include "job/base/log.hpp"
 
+#include <limits>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -18,6 +19,12 @@ constexpr auto kPassEvery = std::chrono::hours{1};
 constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
 constexpr std::size_t kClearedAtOnce = 4;
+constexpr std::size_t kMeasuredAtOnce = 256;
+constexpr std::int64_t kFilesOfJob = 1'000'000;  // that are counted
+constexpr auto kMeasuring = std::chrono::minutes{5};
+constexpr unsigned kLooksOfDay = 24;
+// What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
+constexpr UnixMillis kFresh = 86'400'000;
 constexpr UnixMillis kRemembered = 90LL * 86'400'000;  // what Slurm holds is known by it
 
 }  // namespace
@@ -48,6 +55,7 @@ Task<void> Retention::tend() {
             later_.clear();  // what could not be removed is tried again
             tell_slow();
             co_await remove_old();
+            co_await remove_beyond_size();
         }
         while (std::exchange(waiting_, false) && !ending_) {
             co_await clear_all();
@@ -101,6 +109,82 @@ Task<void> Retention::remove_old() {
     if (removed > 0) {
         log::info("old jobs removed",
                   {{"jobs", removed}, {"keep_days", context_.settings.keep_days}});
+    }
+}
+
+// Of what a job that is over has in its folder; it changes no more, so once a day is enough.
+Task<Result<std::int64_t>> Retention::size_of(const JobId& job) {
+    const auto known = sizes_.find(job.value);
+    if (known != sizes_.end()) {
+        co_return known->second;
+    }
+    const std::string id = job.value;
+    const auto until = std::chrono::steady_clock::now() + kMeasuring;
+    const std::function<DiskUse()> measure = [folder = context_.settings.runs_dir / id, until] {
+        return disk_use(folder, kFilesOfJob, until);
+    };
+    const auto use = co_await files_.run<DiskUse>(measure, until);
+    if (!use) {
+        co_return fail(Errc::unavailable, "the folder of " + id + " cannot be measured");
+    }
+    const std::int64_t bytes = use->logs + use->evidence + use->checkpoints + use->other;
+    sizes_[id] = bytes;
+    co_return bytes;
+}
+
+Task<void> Retention::remove_beyond_size() {
+    if (context_.settings.keep_bytes <= 0) {
+        co_return;
+    }
+    if (looks_++ % kLooksOfDay == 0) {
+        sizes_.clear();
+    }
+    const auto now = context_.clock.wall();
+    std::vector<EndedJob> jobs;  // oldest first
+    std::int64_t bytes = 0;
+    for (bool more = true; more;) {
+        const EndedJob after = jobs.empty() ? EndedJob{} : jobs.back();
+        const std::function<Result<std::vector<EndedJob>>(Database&)> read = [after](Database& db) {
+            return db.ended_before(std::numeric_limits<UnixMillis>::max(), after, kMeasuredAtOnce);
+        };
+        const auto page = co_await context_.store.read<std::vector<EndedJob>>(read);
+        if (!page) {
+            log::error("cannot look for jobs that are over", {{"what", page.error().message}});
+            co_return;
+        }
+        for (const EndedJob& one : *page) {
+            const auto size = co_await size_of(one.job);
+            if (!size || ending_) {
+                if (!size && !ending_) {
+                    log::warn("keep-gb is not looked after", {{"what", size.error().message}});
+                }
+                co_return;
+            }
+            bytes += *size;
+        }
+        jobs.insert(jobs.end(), page->begin(), page->end());
+        more = page->size() == kMeasuredAtOnce;
+    }
+    const std::int64_t most = context_.settings.keep_bytes;
+    std::size_t removed = 0;
+    for (auto one = jobs.begin(); one != jobs.end() && bytes > most && !ending_; ++one) {
+        if (one->finished_at > now - kFresh) {
+            break;
+        }
+        JobId job = one->job;
+        auto removing = remove_(std::move(job));
+        if (const Status done = co_await std::move(removing)) {  // else somebody needs it
+            bytes -= sizes_[one->job.value];
+            sizes_.erase(one->job.value);
+            ++removed;
+        }
+    }
+    if (removed > 0) {
+        log::info("jobs removed, the oldest first", {{"jobs", removed}, {"keep_bytes", most}});
+    }
+    if (bytes > most) {
+        log::warn("jobs that are over take more than keep-gb, and none of them may go",
+                  {{"bytes", bytes}, {"keep_bytes", most}});
     }
 }
 

@@ -122,7 +122,7 @@ void put_process(Json& item, const wire::StartedRank& process) {
 
 std::string ControlService::ranks_text(const Job& job, const telemetry::JobSeries* series,
                                        const JobActor* actor, const RanksQuery& query) const {
-    const auto world = static_cast<std::size_t>(job.spec.world_size());
+    const auto world = static_cast<std::size_t>(job.world_size());
     const double now = context_.now_seconds();
     const auto gpus = context_.gpus.ranks(job.id.value, now);
     std::vector<std::optional<double>> values(world);
@@ -197,7 +197,7 @@ Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, R
     const ActorPtr actor = find(id);
     std::string text = ranks_text(**job, *series, actor.get(), query);
     Json rest = Json::object();
-    rest["total"] = (*job)->spec.world_size();
+    rest["total"] = (*job)->world_size();
     std::optional<telemetry::JobStats> computed;
     const telemetry::JobStats* stats = actor ? actor->stats() : nullptr;
     if (stats == nullptr && *series != nullptr) {

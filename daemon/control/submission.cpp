@@ -9,6 +9,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "job/model/spec_secrets.hpp"
 
 #include <algorithm>
 #include <set>
@@ -47,7 +48,7 @@ JobRow first_row(const Job& job, const std::string& view, const ControlSettings&
 }
 
 // What is wrong with a new job, though one that is stored may have it.
-Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
+Result<Admission> admit(Scheduler& scheduler, const JobSpec& spec) {
     if (spec.preflight.mode == PreflightMode::only && spec.resources.spares > 0) {
         // Neither would the failure of a node that has a spare end it, nor is a spare waited for.
         return fail(field_errors({{"/preflight/mode",
@@ -59,6 +60,11 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
         return fail(field_errors({{"/resources/gpus_per_node",
                                    "the native trainer computes on CPUs only, its GPUs would idle: "
                                    "ask for 0, or run a script with another framework"}}));
+    }
+    if (spec.submission == Submission::manual && scheduler.signatures() != nullptr) {
+        return fail(field_errors({{"/submission",
+                                   "manual is not possible where jobs are signed: its script is "
+                                   "made when it is handed to Slurm"}}));
     }
     auto admission = scheduler.admit(spec);
     if (admission && spec.resources.ranks_per_gpu > 1) {
@@ -75,13 +81,26 @@ Result<Admission> admit(const Scheduler& scheduler, const JobSpec& spec) {
     return admission;
 }
 
-Status check_notify_of_all(const SubmitRequest& request, const std::string& user,
-                           const NotifySettings& settings) {
+Status check_secrets(const JobSpec& spec, const std::string& user, const SecretStore* secrets) {
+    const auto missing = secrets != nullptr ? secrets->missing(user, spec.secrets) : spec.secrets;
+    return missing.empty() ? Status{} : Status{fail(missing_secrets(missing, spec))};
+}
+
+// What the user may be told of, and has.
+Status check_for_user(const JobSpec& spec, const std::string& user, const ControlContext& context) {
+    if (const Status good = check_notify(spec, user, context.settings.notify); !good) {
+        return good;
+    }
+    return check_secrets(spec, user, context.secrets);
+}
+
+Status check_all_for_user(const SubmitRequest& request, const std::string& user,
+                          const ControlContext& context) {
     if (!request.sweep) {
-        return check_notify(request.spec, user, settings);
+        return check_for_user(request.spec, user, context);
     }
     for (const SweepPoint& point : request.sweep->points) {
-        if (const Status good = check_notify(point.spec, user, settings); !good) {
+        if (const Status good = check_for_user(point.spec, user, context); !good) {
             return good;
         }
     }
@@ -89,8 +108,8 @@ Status check_notify_of_all(const SubmitRequest& request, const std::string& user
 }
 
 // What the scheduler says of each job; the warnings of all, each once.
-Task<Result<std::vector<std::string>>> admit_all(const Scheduler& scheduler,
-                                                 const SubmitRequest& request, Slices& slices) {
+Task<Result<std::vector<std::string>>> admit_all(Scheduler& scheduler, const SubmitRequest& request,
+                                                 Slices& slices) {
     if (!request.sweep) {
         auto one = admit(scheduler, request.spec);
         if (!one) {
@@ -220,9 +239,10 @@ Task<Status> ControlService::check_after(Caller caller, std::vector<std::string>
 }
 
 event::Submitted ControlService::submitted_event(const Caller& caller, const SubmitRequest& request,
-                                                 std::size_t index) {
+                                                 const std::string& signature, std::size_t index) {
     event::Submitted data;
     data.user = caller.user;
+    data.signature = signature;
     if (!request.sweep) {
         data.spec = to_json(request.spec);
         return data;
@@ -236,6 +256,36 @@ event::Submitted ControlService::submitted_event(const Caller& caller, const Sub
     return data;
 }
 
+// What the caller's signature of this is called; "" where nothing is signed.
+Task<Result<std::string>> ControlService::take_signature(std::string user,
+                                                         const SubmitRequest& request) {
+    Signatures* const signatures = context_.scheduler.signatures();
+    if (signatures == nullptr) {
+        co_return std::string{};
+    }
+    if (!request.signature) {
+        co_return fail(Errc::denied,
+                       "jobs run here as whoever has signed them: lockstep submit and lockstep run "
+                       "do that with munge, on a machine of the cluster; " +
+                           std::string{kSignatureHeader} + " is the header");
+    }
+    std::vector<JobSpec> jobs{request.spec};
+    if (request.sweep) {
+        jobs.clear();
+        for (const SweepPoint& point : request.sweep->points) {
+            jobs.push_back(point.spec);
+        }
+    }
+    auto statement =
+        make_statement(signatures->signing(), request.signature->nonce, request.document, jobs);
+    if (!statement) {
+        co_return fail(statement.error());
+    }
+    auto taking = signatures->take(std::move(user), *request.signature, std::move(*statement),
+                                   request.document);
+    co_return co_await std::move(taking);
+}
+
 // One `submitted` event a job, in the order of the sweep, and what is stored of it. A thousand jobs
 // take seconds: others have their turn between them, so that events get their numbers at the end,
 // with no turn of anybody's before they are handed to the store.
@@ -244,20 +294,28 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
     if (const Status may = context_.scheduler.admit_user(caller.user); !may) {
         co_return fail(may.error());
     }
-    const Status may_notify = check_notify_of_all(request, caller.user, context_.settings.notify);
-    if (!may_notify) {
-        co_return fail(may_notify.error());
+    if (!context_.settings.account.may_submit(caller.user)) {
+        co_return fail(Errc::denied, context_.settings.account.why_not());
+    }
+    if (const Status good = check_all_for_user(request, caller.user, context_); !good) {
+        co_return fail(good.error());
     }
     Slices slices;
     auto warnings = co_await admit_all(context_.scheduler, request, slices);
     if (!warnings) {
         co_return fail(std::move(warnings.error()));
     }
-    if (const Status same = check_rendered(request, *warnings); !same) {
+    if (const Status same = check_rendered(caller.user, request, *warnings); !same) {
         co_return fail(same.error());
+    }
+    // Last, so that nobody signs in vain what is refused anyway.
+    const auto signature = co_await take_signature(caller.user, request);
+    if (!signature) {
+        co_return fail(signature.error());
     }
     const std::size_t count = request.sweep ? request.sweep->points.size() : 1;
     NewJobs out;
+    out.signature = *signature;
     out.write.idempotency_key = request.idempotency_key;
     out.write.body_sha256 = request.body_sha256;
     const UnixMillis now = context_.clock.wall();
@@ -267,7 +325,7 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
         Event event;
         event.time = now;
         event.job = make_job_id(now);
-        event::Submitted data = submitted_event(caller, request, i);
+        event::Submitted data = submitted_event(caller, request, *signature, i);
         data.warnings = *warnings;
         if (request.sweep) {
             data.sweep = i == 0 ? event.job.value : out.jobs.front().id.value;
@@ -423,6 +481,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
         co_return fail(done.error());
     }
     if (done->other_body || done->repeated) {
+        forget_signature(caller.user, made->signature);
         co_return co_await answer_again(caller, *done);
     }
     Submitted out;
@@ -452,13 +511,12 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
 }
 
 // With If-Match: whether it would run exactly what was rendered.
-Status ControlService::check_rendered(const SubmitRequest& request,
+Status ControlService::check_rendered(const std::string& user, const SubmitRequest& request,
                                       const std::vector<std::string>& warnings) const {
     if (request.if_match.empty()) {
         return {};
     }
-    const auto rendered =
-        render_json(request.spec, context_.scheduler, context_.settings.runs_dir, warnings);
+    const auto rendered = render_json(request.spec, context_.scheduler, runs_of(user), warnings);
     if (!rendered) {
         return fail(rendered.error());
     }
@@ -470,15 +528,31 @@ Status ControlService::check_rendered(const SubmitRequest& request,
     return {};
 }
 
+// What the folders of a user's jobs are in.
+std::filesystem::path ControlService::runs_of(const std::string& user) const {
+    const Signatures* const signatures = context_.scheduler.signatures();
+    return signatures == nullptr ? context_.settings.runs_dir : signatures->runs() / user;
+}
+
+void ControlService::forget_signature(const std::string& user, const std::string& name) const {
+    Signatures* const signatures = context_.scheduler.signatures();
+    if (signatures == nullptr || name.empty()) {
+        return;
+    }
+    if (const Status done = signatures->forget(user, name); !done) {
+        log::warn("a signature stays", {{"what", done.error().message}});
+    }
+}
+
 Result<Json> ControlService::render(const Caller& caller, const JobSpec& spec) {
-    if (const Status may = check_notify(spec, caller.user, context_.settings.notify); !may) {
-        return fail(may.error());
+    if (const Status good = check_for_user(spec, caller.user, context_); !good) {
+        return fail(good.error());
     }
     const auto admission = admit(context_.scheduler, spec);
     if (!admission) {
         return fail(admission.error());
     }
-    return render_json(spec, context_.scheduler, context_.settings.runs_dir, admission->warnings);
+    return render_json(spec, context_.scheduler, runs_of(caller.user), admission->warnings);
 }
 
 Task<Json> ControlService::start_estimate(JobSpec spec) {

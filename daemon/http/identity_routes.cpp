@@ -3,6 +3,7 @@
 #include "daemon/http/routes.hpp"
 #include "job/base/json.hpp"
 #include "scheduler-integration/identities.hpp"
+#include "scheduler-integration/signatures.hpp"
 
 #include <utility>
 
@@ -92,6 +93,17 @@ std::string whoami_text(const RouteContext& context, const Principal& who) {
             slurm["expires_at"] = to_rfc3339(*until);
         }
         json["slurm_token"] = std::move(slurm);
+    }
+    json["identity"] = context.signatures != nullptr ? "lockstep-exec"
+                       : identities != nullptr       ? "slurmrestd"
+                                                     : "self";
+    if (context.signatures != nullptr) {
+        const Signing& signing = context.signatures->signing();
+        json["signing"] = Json{{"audience", signing.audience}, {"gres", signing.gpus_as_gres}};
+    }
+    if (context.account.is_shared()) {
+        json["shared_account"] = true;
+        json["account"] = context.account.name;
     }
     if (!context.grafana_url.empty()) {
         json["grafana_url"] = context.grafana_url;

@@ -136,6 +136,14 @@ Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest reques
         co_return problem(asked.error());
     }
     SubmitRequest submission = std::move(*asked);
+    if (const auto header = request.header("lockstep-signature"); !header.empty()) {
+        auto signature = read_signature(header);
+        if (!signature) {
+            co_return problem(signature.error());
+        }
+        submission.signature = std::move(*signature);
+        submission.document = request.body;
+    }
     if (submission.sweep && !hash->empty()) {
         co_return problem(Error{Errc::invalid, "If-Match: a sweep runs more than was rendered"});
     }
@@ -386,7 +394,11 @@ void add_submit_routes(Router& router, const RouteContext& context) {
         {"Idempotency-Key", "string",
          "1..255 visible ASCII characters. The same key with the same body gives the first answer "
          "again; with another body 422; while the first is in flight 409."},
-        {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."}};
+        {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."},
+        {"Lockstep-Signature", "string",
+         "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a blank and a "
+         "credential of munge's, with which the user signs this body and what Slurm is asked for. "
+         "Without it 403."}};
     route.request_schema = "JobSpec";
     route.response_schema = "Job";
     route.success = 201;

@@ -10,6 +10,8 @@ constexpr std::string_view kClusterSchemas = R"json(
   "properties": {
   "scheduler": {"type": "string", "enum": ["local", "slurm", "slurmrestd"], "description": "What places jobs here."},
   "name": {"type": "string", "description": "The cluster's name, or this machine's."},
+  "shared_account": {"type": "boolean", "description": "true: jobs of all users run as one Unix user, account (--shared-account). Absent: they do not."},
+  "account": {"type": "string", "description": "That Unix user."},
   "version": {"type": "string", "description": "The scheduler's version."},
   "reachable": {"type": "boolean", "description": "The scheduler answers."},
   "problem": {"type": "string", "description": "Why it is not reachable."},
@@ -103,7 +105,14 @@ constexpr std::string_view kClusterSchemas = R"json(
   "properties": {
   "user": {"type": "string", "description": "Who asks."},
   "role": {"type": "string", "enum": ["viewer", "user", "admin"], "description": "What the user may do."},
-  "scopes": {"type": "array", "items": {"type": "string", "enum": ["metrics", "read", "write", "admin"]},
+  "identity": {"type": "string", "enum": ["self", "slurmrestd", "lockstep-exec"],
+    "description": "Whose jobs a submission makes: those of lockstepd's own Unix user; the user's, by the user's Slurm token; the user's, who has to sign it."},
+  "signing": {"type": "object", "description": "With identity lockstep-exec: what a signature has to be made for.", "required": ["audience", "gres"], "properties": {
+    "audience": {"type": "string", "description": "The cluster's name in what is signed."},
+    "gres": {"type": "boolean", "description": "Slurm is asked for GPUs by --gres."}}},
+  "shared_account": {"type": "boolean", "description": "true: jobs of all users run as one Unix user, account, and each can do to the others what that can (--shared-account). Absent: they do not."},
+  "account": {"type": "string", "description": "That Unix user."},
+  "scopes": {"type": "array", "items": {"type": "string", "enum": ["metrics", "read", "write", "secrets", "admin"]},
     "description": "Of that, what this token or session may."},
   "token": {"type": "string", "description": "Its id."},
   "session": {"type": "string", "description": "Of the web page, when a cookie said who asks; its id."},
@@ -126,6 +135,18 @@ constexpr std::string_view kClusterSchemas = R"json(
   "properties": {
   "token": {"type": "string", "maxLength": 8192,
     "description": "As `scontrol token` prints it, with or without SLURM_JWT= before it. It must be the caller's own: where it names a user, the caller."}}},
+"SecretValue": {"type": "object", "required": ["value"], "additionalProperties": false,
+  "properties": {
+  "value": {"type": "string", "minLength": 1, "maxLength": 32768,
+    "description": "What the variable is set to; UTF-8 of at most 32 KiB."}}},
+"Secret": {"type": "object", "required": ["name", "set_at"],
+  "properties": {
+  "name": {"type": "string", "description": "Of the secret, and of the variable it becomes."},
+  "set_at": {"type": "string", "format": "date-time", "description": "When it was set last."}}},
+"SecretPage": {"type": "object", "required": ["items"],
+  "properties": {
+  "items": {"type": "array", "description": "The caller's secrets, by name; never their values.",
+    "items": {"$ref": "#/components/schemas/Secret"}}}},
 "TokenRequest": {"type": "object", "required": ["name"], "additionalProperties": false,
   "properties": {
   "name": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -134,9 +155,9 @@ constexpr std::string_view kClusterSchemas = R"json(
     "description": "Whose it is; the caller if not given. Others': admins only."},
   "role": {"type": "string", "enum": ["viewer", "user", "admin"], "default": "user",
     "description": "user: own jobs; viewer: reads every job, changes none; admin: all. Another than one's own: admins only."},
-  "scopes": {"type": "array", "minItems": 1, "maxItems": 4,
+  "scopes": {"type": "array", "minItems": 1, "maxItems": 5,
     "description": "Less than the role has; all of it if not given.",
-    "items": {"type": "string", "enum": ["metrics", "read", "write", "admin"]}},
+    "items": {"type": "string", "enum": ["metrics", "read", "write", "secrets", "admin"]}},
   "expires_in": {"type": "integer", "minimum": 1, "maximum": 315360000,
     "description": "Seconds until it ends. A token that ends makes none that ends later, an admin's excepted.",
     "default": 2592000}}},

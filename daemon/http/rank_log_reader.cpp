@@ -1,5 +1,7 @@
 #include "daemon/http/rank_log_reader.hpp"
 
+#include "job/base/files.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -15,12 +17,23 @@ std::string dropped_notice(std::int64_t bytes) {
 }
 
 Result<RankLogReader> RankLogReader::open(const std::string& path) {
+    if (is_foreign(path)) {
+        auto fd = open_foreign(path);
+        return fd ? Result<RankLogReader>{RankLogReader{std::move(*fd)}} : fail(fd.error());
+    }
     return open_at(AT_FDCWD, path);
 }
 
 Result<RankLogReader> RankLogReader::open_below(const std::string& directory,
                                                 const std::vector<std::string>& folders,
                                                 const std::string& name) {
+    if (is_foreign(directory)) {
+        std::filesystem::path path{directory};
+        for (const std::string& folder : folders) {
+            path /= folder;
+        }
+        return open((path / name).string());
+    }
     UniqueFd at{::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)};
     for (const std::string& folder : folders) {
         if (at) {
@@ -54,6 +67,10 @@ Result<RankLogReader> RankLogReader::open_at(int folder, const std::string& path
     }
     if (!S_ISREG(info.st_mode)) {
         return fail(Errc::denied, "the log is not a regular file");
+    }
+    if (info.st_nlink > 1) {
+        // Where fs.protected_hardlinks is off, of a file that whoever made the link may not read.
+        return fail(Errc::denied, "the log is a hard link: the file has another name, too");
     }
     return RankLogReader{std::move(fd)};
 }

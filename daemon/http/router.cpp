@@ -15,8 +15,8 @@ constexpr std::string_view kParameter = "{}";
 }  // namespace
 
 std::string_view to_string(Scope scope) {
-    constexpr std::array<std::string_view, 6> kWords{"open",  "metrics", "read",
-                                                     "write", "admin",   "agent"};
+    constexpr std::array<std::string_view, 7> kWords{"open",    "metrics", "read", "write",
+                                                     "secrets", "admin",   "agent"};
     return kWords[static_cast<std::size_t>(scope)];
 }
 
@@ -27,6 +27,7 @@ bool allows(Role role, Scope scope) {
         case Scope::read:
             return true;
         case Scope::write:
+        case Scope::secrets:
             return role != Role::viewer;
         case Scope::admin:
             return role == Role::admin;

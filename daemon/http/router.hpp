@@ -18,9 +18,10 @@
 namespace lockstep {
 
 // What a caller needs. `open`: nothing. `agent`: a job's ticket, checked by the AgentGate.
-enum class Scope : std::uint8_t { open, metrics, read, write, admin, agent };
+// `secrets`: to set and remove one's own, which a token that is narrowed to write may not.
+enum class Scope : std::uint8_t { open, metrics, read, write, secrets, admin, agent };
 std::string_view to_string(Scope scope);
-// viewer: metrics, read; user: and write; admin: everything but agent.
+// viewer: metrics, read; user: and write, secrets; admin: everything but agent.
 bool allows(Role role, Scope scope);
 // And the token is not narrowed to others.
 bool allows(const Principal& who, Scope scope);
@@ -36,7 +37,8 @@ constexpr ScopeSet bit(Scope scope) {
     return static_cast<ScopeSet>(1U << static_cast<unsigned>(scope));
 }
 // What a token can be narrowed to.
-inline constexpr std::array kTokenScopes{Scope::metrics, Scope::read, Scope::write, Scope::admin};
+inline constexpr std::array kTokenScopes{Scope::metrics, Scope::read, Scope::write, Scope::secrets,
+                                         Scope::admin};
 std::optional<Scope> parse_token_scope(std::string_view word);
 
 // For hot reads that need nothing to wait for: no coroutine frame.

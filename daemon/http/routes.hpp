@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/control.hpp"
+#include "daemon/control/jobs_account.hpp"
 #include "daemon/http/router.hpp"
 #include "daemon/http/web_page.hpp"
 #include "daemon/telemetry/daemon_metrics.hpp"
@@ -21,6 +22,8 @@ namespace lockstep {
 
 class Identities;
 class PageSessions;
+class Signatures;
+class SecretStore;
 class TokenTable;
 
 struct RouteContext {
@@ -37,9 +40,12 @@ struct RouteContext {
     using Reads = std::map<std::string, std::vector<std::weak_ptr<void>>>;
     std::shared_ptr<Reads> reads = std::make_shared<Reads>();
     std::chrono::milliseconds read_patience{10'000};
+    JobsAccount account{};
+    SecretStore* secrets = nullptr;    // nullptr: nobody has any
     PageSessions* sessions = nullptr;  // nullptr: nobody signs in
     std::shared_ptr<const WebPage> page = std::make_shared<const WebPage>();
-    std::string grafana_url{};  // for the page's links; "" = none
+    Signatures* signatures = nullptr;  // the scheduler's; nullptr: jobs are not signed
+    std::string grafana_url{};         // for the page's links; "" = none
 };
 
 // All of them, /openapi.json included.
@@ -53,6 +59,7 @@ void add_evidence_routes(Router& router, const RouteContext& context);  // of ha
 void add_removal_routes(Router& router, const RouteContext& context);   // DELETE, disk use
 void add_cluster_routes(Router& router, const RouteContext& context);   // cluster, nodes
 void add_token_routes(Router& router, const RouteContext& context);     // tokens
+void add_secret_routes(Router& router, const RouteContext& context);    // one's own secrets
 void add_identity_routes(Router& router, const RouteContext& context);  // whoami, Slurm token
 void add_session_routes(Router& router, const RouteContext& context);   // sign in, sign out
 void add_system_routes(Router& router, const RouteContext& context);    // health, agents

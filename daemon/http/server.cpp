@@ -118,6 +118,14 @@ Result<tcp::endpoint> HttpServer::listen(const std::string& address, std::uint16
     return bound;
 }
 
+void HttpServer::show(const std::shared_ptr<TlsContext>& tls) {
+    for (Listener& listener : listeners_) {
+        if (listener.tls) {
+            listener.tls = tls;
+        }
+    }
+}
+
 Status HttpServer::listen_unix(const std::filesystem::path& path) {
     auto acceptor = lockstep::listen_unix(io_, path, kBacklog);
     if (!acceptor) {

@@ -42,6 +42,9 @@ struct HttpLimits {
     std::size_t address_connections = limits::kConnectionsOfAddress;  // people's, beyond loopback
     std::size_t reserved_connections = limits::kConnectionsForUs;     // people's
     std::chrono::milliseconds stranger_patience = limits::kStrangerPatience;
+    // Answered on one connection; then the client has to connect anew, as behind nginx, so that no
+    // place is one's for ever.
+    std::size_t requests = 10'000;
     std::size_t handshakes = limits::kHandshakes;
     std::size_t address_handshakes = limits::kHandshakesOfAddress;
     std::size_t bodies = limits::kBodiesInTransit;  // bytes
@@ -105,7 +108,10 @@ class HttpServer {
     // begin with its handshake. The bound endpoint, or unavailable.
     Result<tcp::endpoint> listen(const std::string& address, std::uint16_t port, Surface surface,
                                  std::shared_ptr<TlsContext> tls = nullptr);
-    // The same on a Unix socket, for programs of this user on this machine: people's routes and
+    // Connections from now on begin with this certificate wherever they begin with one; those that
+    // there are keep theirs.
+    void show(const std::shared_ptr<TlsContext>& tls);
+    // As listen(), on a Unix socket, for programs of this user on this machine: people's routes and
     // agents'. `path` is replaced.
     Status listen_unix(const std::filesystem::path& path);
     // Stops accepting, ends streams and idle connections, lets requests in flight finish for at

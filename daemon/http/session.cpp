@@ -257,7 +257,7 @@ Task<bool> Session::serve(std::shared_ptr<Session> self) {
         co_await stream(self, std::move(response), head_only);
         co_return false;
     }
-    keep = keep && !server_.stopping();
+    keep = keep && !server_.stopping() && ++requests_ < server_.limits().requests;
     if (takes_gzip && worth_packing(response)) {
         co_await pack(response);
     }

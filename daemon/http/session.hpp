@@ -110,6 +110,7 @@ class Session {
     ConnectionAdmission::Place admitted_;
     Handshakes::Turn turn_;
     Instant deadline_ = Instant::max();
+    std::size_t requests_ = 0;  // answered on this connection
     Phase phase_ = Phase::idle;
     std::string in_;  // a buffer; its first in_size_ bytes are received and not yet used
     std::size_t in_size_ = 0;

@@ -66,6 +66,7 @@ void add_routes(Router& router, const RouteContext& context) {
     add_removal_routes(router, context);
     add_cluster_routes(router, context);
     add_token_routes(router, context);
+    add_secret_routes(router, context);
     add_identity_routes(router, context);
     add_system_routes(router, context);
     add_metrics_routes(router, context);

@@ -176,6 +176,11 @@ Result<TokenRow> TokenTable::draft(const Principal& by, const TokenRequest& requ
             scopes = static_cast<ScopeSet>(scopes | bit(scope));
         }
     }
+    if (!account_.may_submit(row.user) && allows(request.role, Scope::write) &&
+        (scopes & bit(Scope::write)) != 0) {
+        return fail(at_field(Errc::denied, "user",
+                             account_.why_not() + ", or make a token that cannot submit (viewer)"));
+    }
     row.scopes = scopes == of_role ? "" : words_of(scopes);
     row.name = request.name;
     row.role = to_string(request.role);
@@ -191,6 +196,18 @@ Result<TokenRow> TokenTable::draft(const Principal& by, const TokenRequest& requ
         row.expires_at = by.expires_at;
     }
     return row;
+}
+
+std::vector<std::string> TokenTable::shut_out() const {
+    std::vector<std::string> out;
+    for (const auto& [id, row] : rows_) {
+        const auto whose = ended(row) ? std::nullopt : principal_of(row);
+        if (whose && allows(*whose, Scope::write) && !account_.may_submit(row.user) &&
+            std::find(out.begin(), out.end(), row.user) == out.end()) {
+            out.push_back(row.user);
+        }
+    }
+    return out;
 }
 
 Result<std::string> TokenTable::room_for(const std::string& user) const {

@@ -4,6 +4,7 @@
 // Control thread. The store, the clock and the task group outlive it.
 #pragma once
 
+#include "daemon/control/jobs_account.hpp"
 #include "daemon/http/router.hpp"
 #include "daemon/store/store.hpp"
 #include "job/async/task_group.hpp"
@@ -41,6 +42,10 @@ class TokenTable {
     TokenTable(const TokenTable&) = delete;
     TokenTable& operator=(const TokenTable&) = delete;
 
+    // Whose jobs run as whom: who may not submit any gets no token to do so.
+    void restrict_to(JobsAccount account) { account_ = std::move(account); }
+    // Whose tokens could submit jobs, but for that.
+    std::vector<std::string> shut_out() const;
     // The owner of the token with this hash, if it has not ended. Notes its use, at most once a
     // minute.
     std::optional<Principal> authenticate(const std::string& token_sha256);
@@ -70,6 +75,7 @@ class TokenTable {
     void drop(const std::string& id);
     Task<void> write_use(std::string id, UnixMillis at);
 
+    JobsAccount account_;
     Store& store_;
     const Clock& clock_;
     TaskGroup& tasks_;

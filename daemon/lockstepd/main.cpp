@@ -1,12 +1,15 @@
+// size: the daemon as a whole: what is made in which order, and ended in which
 // lockstepd: settings, wiring, signals, exit. Order of the shutdown: listeners, control (jobs and
 // agents go on without us), scheduler, store. Exit codes: 0 asked to stop, 1 could not start,
 // 2 bad settings, 70 the store cannot be trusted (restart recovers).
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/disk_watch.hpp"
 #include "daemon/http/page_sessions.hpp"
 #include "daemon/http/routes.hpp"
 #include "daemon/http/server.hpp"
 #include "daemon/http/token_table.hpp"
 #include "daemon/lockstepd/built_in_page.hpp"
+#include "daemon/lockstepd/copies.hpp"
 #include "daemon/lockstepd/data_directory.hpp"
 #include "daemon/lockstepd/listeners.hpp"
 #include "daemon/lockstepd/make_scheduler.hpp"
@@ -22,6 +25,7 @@
 #include "job/base/version.hpp"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -42,8 +46,9 @@ constexpr int kStoreBroken = 70;  // EX_SOFTWARE
 
 class Daemon {
   public:
-    Daemon(DaemonSettings settings, DataDirectory data, std::unique_ptr<Database> database)
-        : settings_(std::move(settings)), data_(std::move(data)) {
+    Daemon(DaemonSettings settings, DataDirectory data, std::unique_ptr<Database> database,
+           CopiedJobs copied)
+        : settings_(std::move(settings)), data_(std::move(data)), copied_(std::move(copied)) {
         auto tokens = database->tokens().value_or(std::vector<TokenRow>{});
         Store::Hooks hooks;
         hooks.on_fatal = [this](const Error&) { finish(kStoreBroken); };
@@ -59,6 +64,11 @@ class Daemon {
         signals_.add(SIGTERM);
         signals_.add(SIGINT);
         tasks_.spawn("signals", wait_for_signal());
+        // On a terminal it is the terminal that goes, and lockstepd with it.
+        if (::isatty(STDERR_FILENO) == 0) {
+            hangups_.add(SIGHUP);
+            tasks_.spawn("hangups", read_certificate_anew());
+        }
         tasks_.spawn("start", start());
         tasks_.spawn("loop-lag", measure_lag());
         io_.run();
@@ -85,19 +95,25 @@ class Daemon {
             co_return begun;
         }
         ControlSettings control;
-        control.runs_dir = settings_.runs_dir.empty()
-                               ? data_.path() / "runs"
-                               : std::filesystem::absolute(settings_.runs_dir);
+        control.runs_dir = runs_directory_of(settings_, data_.path());
+        control.copied = std::move(copied_);
         control.daemon_id = random_secret().substr(0, 16);
         control.history_mb = settings_.history_mb;
         control.history_days = settings_.history_days;
         control.keep_days = settings_.keep_days;
+        control.keep_bytes = settings_.keep_gb * 1'000'000'000;
         control.snapshots_dir = std::filesystem::absolute(data_.path() / "snapshots");
         control.max_series_per_job = static_cast<std::size_t>(settings_.metrics_max_series_per_job);
         control.doubtful_ends_recover = settings_.on_external_cancel == "resubmit";
         control.keep_on_node_fail = settings_.on_slurm_node_fail == "keep";
         control.of_user = {static_cast<std::size_t>(settings_.user_jobs),
                            static_cast<std::size_t>(settings_.user_submissions)};
+        if (scheduler_->identities() == nullptr && scheduler_->signatures() == nullptr) {
+            control.account = {user_name(), settings_.shared_account};
+        }
+        tokens_->restrict_to(control.account);
+        tell_account(control.account);
+        const JobsAccount account = control.account;
         auto notify = plan_notify(settings_.notify_hosts, settings_.sendmail);
         if (!notify) {
             co_return fail(notify.error());
@@ -108,6 +124,8 @@ class Daemon {
         }
         context_ = std::make_unique<ControlContext>(io_, clock_, *store_, *scheduler_, metrics_,
                                                     std::move(control));
+        secrets_.load();
+        context_->secrets = &secrets_;
         control_ = std::make_unique<ControlService>(*context_);
         scheduler_->on_change(
             [this](const JobId& job, std::int32_t) { control_->scheduler_changed(job); });
@@ -121,7 +139,10 @@ class Daemon {
             return control_->end_of(std::move(job), attempt);
         });
         RouteContext routes{io_, *control_, metrics_, *tokens_, scheduler_->identities()};
+        routes.account = account;
+        routes.secrets = &secrets_;
         routes.sessions = sessions_.get();
+        routes.signatures = scheduler_->signatures();
         routes.page = std::make_shared<const WebPage>(
             built_in_page(), settings_.web_root.empty()
                                  ? std::filesystem::path{}
@@ -143,7 +164,24 @@ class Daemon {
             co_return open;
         }
         ::malloc_trim(0);  // what start-up needed and a daemon at rest does not
+        disk_ = std::make_unique<DiskWatch>(
+            io_, disk_metrics_,
+            std::vector<std::filesystem::path>{data_.path(), context_->settings.runs_dir});
+        tasks_.spawn("disk", disk_->watch());
         co_return Status{};
+    }
+
+    void tell_account(const JobsAccount& account) const {
+        if (account.is_shared()) {
+            log::warn("all users' jobs run as one, and each can do what that user can",
+                      {{"account", account.name}});
+        }
+        for (const std::string& user : tokens_->shut_out()) {
+            log::warn(
+                "a user has tokens and may submit nothing: all jobs run as lockstepd's user; "
+                "--shared-account allows it",
+                {{"user", user}, {"account", account.name}});
+        }
     }
 
     Status open_listeners() {
@@ -188,13 +226,14 @@ class Daemon {
             std::error_code ignored;
             std::filesystem::remove(data_.socket(), ignored);
         }
-        AgentsListener found{agent_url, for_agents.tls ? tls.fingerprint : "", ""};
+        AgentsListener& found = agents_listener_;
+        found = {agent_url, for_agents.tls ? tls.fingerprint : "", ""};
         if (near && settings_.scheduler == "local" && settings_.agent_url.empty() &&
             !plan->agents && !for_agents.tls) {
             // A port of the loopback would be anybody's once this daemon is gone.
             found.socket = data_.socket().string();
         }
-        control_->begin(std::move(found), url_for_others(*api, plan->api.tls));
+        control_->begin(found, url_for_others(*api, plan->api.tls));
         if (const Status sent = begin_remote_write(api->port()); !sent) {
             return sent;
         }
@@ -242,6 +281,35 @@ class Daemon {
         }
     }
 
+    // SIGHUP: the certificate has been renewed. One that is no good changes nothing.
+    Task<void> read_certificate_anew() {
+        ErrorCode ec;
+        for (;;) {
+            co_await hangups_.async_wait(into(ec));
+            if (ec || finishing_) {
+                break;
+            }
+            const auto plan = plan_listeners(settings_);
+            if (!server_ || !plan || !plan->tls()) {
+                log::info("SIGHUP: there is no certificate to read");
+                continue;
+            }
+            const auto made = set_up_tls(settings_, *plan, data_.path(), clock_.wall());
+            if (!made) {
+                log::error("SIGHUP: the certificate stays what it was",
+                           {{"what", made.error().message}});
+                continue;
+            }
+            server_->show(made->context);
+            if (!agents_listener_.fingerprint.empty()) {
+                agents_listener_.fingerprint = made->fingerprint;
+                co_await control_->serve_agents_as(agents_listener_);
+            }
+            log::info("SIGHUP: the certificate has been read",
+                      {{"fingerprint", made->fingerprint}});
+        }
+    }
+
     // How late a timer of this thread fires is how long everybody else waits for it.
     Task<void> measure_lag() {
         constexpr auto kPeriod = std::chrono::milliseconds{500};
@@ -285,23 +353,33 @@ class Daemon {
             co_await scheduler_->stop();
         }
         store_->stop();
+        if (disk_) {
+            disk_->halt();
+        }
         lag_timer_.cancel();
         signals_.cancel();
+        hangups_.cancel();
     }
 
     ServiceManager manager_;
     DaemonSettings settings_;
     DataDirectory data_;
+    CopiedJobs copied_;
     SystemClock clock_;
     net::io_context io_{1};
     net::signal_set signals_{io_};
+    net::signal_set hangups_{io_};
+    AgentsListener agents_listener_{};  // as open_listeners() found it
     net::steady_timer lag_timer_{io_};
     TaskGroup tasks_{io_};
     telemetry::DaemonMetrics metrics_;
+    telemetry::DiskMetrics disk_metrics_{metrics_.registry(), {"data", "runs"}};
+    std::unique_ptr<DiskWatch> disk_;
     telemetry::SlurmMetrics slurm_metrics_{metrics_};
     std::unique_ptr<Store> store_;
     std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<PageSessions> sessions_;
+    SecretStore secrets_{data_.path() / "secrets"};
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<ControlContext> context_;
     std::unique_ptr<ControlService> control_;
@@ -336,10 +414,7 @@ int start(const DaemonSettings& settings) {
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGXFSZ, SIG_IGN);
     raise_open_files();  // one per agent and client
-    auto data = DataDirectory::open(settings.data_dir.empty()
-                                        ? default_data_directory()
-                                        : std::filesystem::absolute(settings.data_dir),
-                                    settings.any_data_dir);
+    auto data = DataDirectory::open(data_directory_of(settings), settings.any_data_dir);
     if (!data) {
         log::error("cannot use the data directory", {{"what", data.error().message}});
         return kCannotStart;
@@ -350,6 +425,15 @@ int start(const DaemonSettings& settings) {
         return kCannotStart;
     }
     const SystemClock clock;
+    if (const Status ours = settle_copy(**database, *data, settings, clock.wall()); !ours) {
+        log::error("cannot use the data directory", {{"what", ours.error().message}});
+        return kCannotStart;
+    }
+    auto copied = (*database)->copied_jobs();
+    if (!copied) {
+        log::error("cannot open the store", {{"what", copied.error().message}});
+        return kCannotStart;
+    }
     const UnixMillis forgotten =
         clock.wall() - std::chrono::milliseconds{limits::kTokensRemembered}.count();
     auto token = (*database)->remove_ended_tokens(forgotten);
@@ -360,7 +444,7 @@ int start(const DaemonSettings& settings) {
         log::error("cannot make the first token", {{"what", token.error().message}});
         return kCannotStart;
     }
-    Daemon daemon{settings, std::move(*data), std::move(*database)};
+    Daemon daemon{settings, std::move(*data), std::move(*database), std::move(*copied)};
     return daemon.run();
 }
 
@@ -385,6 +469,9 @@ int main(int argc, char** argv) {
         const std::string script = lockstep::completion(app, settings.print_completion);
         std::cout << script;
         return script.empty() ? lockstep::kBadSettings : 0;
+    }
+    if (!settings.command.empty()) {
+        return lockstep::run_command(settings);
     }
     const int code = lockstep::start(settings);
     if (lockstep::LooseThread::abandoned() > 0) {

@@ -7,6 +7,7 @@
 #include "job/model/rank_env.hpp"
 #include "scheduler-integration/local/local_scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_cli.hpp"
+#include "scheduler-integration/slurm/slurm_exec.hpp"
 #include "scheduler-integration/slurm/slurm_rest.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_users.hpp"
@@ -112,9 +113,7 @@ SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::strin
     return options;
 }
 
-std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
-                                      const DaemonSettings& settings, std::string agent,
-                                      telemetry::SlurmMetrics& metrics) {
+SlurmCli::Options cli_options(const DaemonSettings& settings) {
     SlurmCli::Options cli;
     cli.bin_directory = settings.slurm_bin_dir;
     if (const char* conf = std::getenv("SLURM_CONF")) {
@@ -126,8 +125,51 @@ std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
         cli.user = entry->pw_name;
         cli.home = entry->pw_dir;
     }
+    return cli;
+}
+
+// Each job as the user who has signed it, by lockstep-exec.
+Result<std::unique_ptr<Scheduler>> make_slurm_exec(net::io_context& io, const Clock& clock,
+                                                   const DaemonSettings& settings,
+                                                   telemetry::SlurmMetrics& metrics,
+                                                   const std::filesystem::path& data_directory) {
+    auto begun = SlurmSigners::begin(std::make_shared<ExecClient>(settings.exec_socket),
+                                     data_directory / "signatures", settings.slurm_gres);
+    if (!begun) {
+        return fail(begun.error());
+    }
+    const std::shared_ptr<SlurmSigners> signers = std::move(*begun);
+    set_foreign_folder(signers->runs(), [signers](const std::filesystem::path& path) {
+        return signers->open(path);
+    });
+    const auto make_backend = [&io, &metrics, signers, cli = cli_options(settings)](
+                                  const std::string& user, const SlurmUsers::Token&) {
+        SlurmCli::Options own = cli;
+        if (const auto uid = unix_user(user)) {
+            own.uid = *uid;  // whose jobs accounting is asked for
+        }
+        return std::make_unique<SlurmExec>(
+            io, std::move(own),
+            [&metrics](std::string_view program, bool good, double seconds) {
+                metrics.called(program, good, seconds);
+            },
+            signers, user);
+    };
+    // What the scripts hold lockstep-exec's configuration says; here it is for those who look at
+    // one before it is made.
+    SlurmScheduler::Options options = slurm_options(settings, signers->agent(), metrics);
+    options.slurm_bin = signers->slurm_bin();
+    auto scheduler =
+        std::make_unique<SlurmUsers>(io, clock, make_backend, std::move(options), signers);
+    metrics.follow([slurm = scheduler.get()] { return values_of(slurm->counters()); });
+    return scheduler;
+}
+
+std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
+                                      const DaemonSettings& settings, std::string agent,
+                                      telemetry::SlurmMetrics& metrics) {
     auto backend = std::make_unique<SlurmCli>(
-        io, std::move(cli), [&metrics](std::string_view program, bool good, double seconds) {
+        io, cli_options(settings), [&metrics](std::string_view program, bool good, double seconds) {
             metrics.called(program, good, seconds);
         });
     auto scheduler = std::make_unique<SlurmScheduler>(
@@ -232,6 +274,9 @@ Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clo
         agent = (self.parent_path() / "lockstep-agent").string();
     }
     warn_of_missing_hooks(agent);
+    if (settings.scheduler == "slurm" && settings.slurm_identity == "lockstep-exec") {
+        return make_slurm_exec(io, clock, settings, metrics, data_directory);
+    }
     if (settings.scheduler == "slurm") {
         // The agent's path is the nodes' business: here it may not be there.
         return make_slurm(io, clock, settings, std::move(agent), metrics);

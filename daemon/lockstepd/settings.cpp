@@ -1,3 +1,4 @@
+// size: every setting of lockstepd, once
 #include "daemon/lockstepd/settings.hpp"
 
 #include "job/base/version.hpp"
@@ -61,6 +62,15 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
            "default: the system's authorities vouch for it")
         ->envname("LOCKSTEP_SLURMRESTD_FINGERPRINT")
         ->type_name("HASH");
+    app.add_option(
+           "--slurm-identity", settings.slurm_identity,
+           "Whose jobs those of --scheduler slurm are: self, all of lockstepd's own user; or "
+           "lockstep-exec, each of whoever has signed it, through that program")
+        ->envname("LOCKSTEP_SLURM_IDENTITY")
+        ->check(CLI::IsMember({"self", "lockstep-exec"}));
+    app.add_option("--exec-socket", settings.exec_socket,
+                   "Where lockstep-exec listens, with --slurm-identity lockstep-exec")
+        ->envname("LOCKSTEP_EXEC_SOCKET");
     app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
                    "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
                    "lockstepd's environment is passed on to them, nothing else of it")
@@ -150,6 +160,12 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
 }
 
 void declare_users(CLI::App& app, DaemonSettings& settings) {
+    app.add_flag(
+           "--shared-account", settings.shared_account,
+           "Other users may have tokens and submit jobs, although all jobs run as lockstepd's "
+           "own user (with the schedulers local and slurm) and each can do what that user "
+           "can; without this they may not")
+        ->envname("LOCKSTEP_SHARED_ACCOUNT");
     app.add_option("--user-jobs", settings.user_jobs,
                    "Unfinished jobs that one user may have; one more is answered with 429. 0: as "
                    "many as all have together")
@@ -175,6 +191,75 @@ void declare_notices(CLI::App& app, DaemonSettings& settings) {
                    "/usr/sbin/sendmail if it is there; none: mail is refused")
         ->envname("LOCKSTEP_SENDMAIL")
         ->type_name("PROGRAM");
+}
+
+void declare_retention(CLI::App& app, DaemonSettings& settings) {
+    app.add_option("--history-mb", settings.history_mb,
+                   "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
+                   "that are over first")
+        ->envname("LOCKSTEP_HISTORY_MB")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+    app.add_option("--history-days", settings.history_days,
+                   "Telemetry older than this is removed; 0: only its size counts")
+        ->envname("LOCKSTEP_HISTORY_DAYS")
+        ->check(CLI::Range(0, 36'500));
+    app.add_option(
+           "--keep-days", settings.keep_days,
+           "Jobs that have been over for so many days are removed with their logs, telemetry "
+           "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
+           "never")
+        ->envname("LOCKSTEP_KEEP_DAYS")
+        ->check(CLI::Range(0, 36'500));
+    app.add_option(
+           "--keep-gb", settings.keep_gb,
+           "GB (10^9 bytes) that jobs that are over may take below --runs-dir; beyond it the "
+           "oldest are removed as by --keep-days, but for those of the last day; 0: any")
+        ->envname("LOCKSTEP_KEEP_GB")
+        ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
+}
+
+void declare_copies(CLI::App& app, DaemonSettings& settings) {
+    auto* take_over =
+        app.add_flag("--take-over", settings.take_over,
+                     "For one start on a data directory that is a copy: the lockstepd it was "
+                     "copied from is gone for good, and this one goes on in its place")
+            ->configurable(false);
+    app.add_flag("--as-copy", settings.as_copy,
+                 "For one start on a data directory that is a copy: the lockstepd it was copied "
+                 "from goes on; its unfinished jobs end here and stay untouched there")
+        ->configurable(false)
+        ->excludes(take_over);
+}
+
+void declare_commands(CLI::App& app, DaemonSettings& settings) {
+    app.require_subcommand(0, 1);
+    auto* backup = app.add_subcommand(
+        "backup",
+        "Copy the store and the runs into a new folder, beside a lockstepd that runs or "
+        "not. The options above say where they are");
+    backup->fallthrough();
+    backup->add_option("FOLDER", settings.backup_folder, "The new folder")->required();
+    backup
+        ->add_option("--runs", settings.backup_runs,
+                     "Files of the runs directory that are copied: all but checkpoints and "
+                     "snapshots (logs), all, or none. All of them are listed")
+        ->check(CLI::IsMember({"logs", "all", "none"}));
+    backup->add_flag("--with-secrets", settings.backup_secrets,
+                     "Copy the first token, the key of lockstepd's own certificate and users' "
+                     "Slurm tokens as well");
+    backup->add_flag("--verify", settings.backup_verify,
+                     "Make none: read every byte of the one that is in FOLDER");
+    backup->callback([&settings] { settings.command = "backup"; });
+    auto* restore = app.add_subcommand(
+        "restore",
+        "Make the new data directory --data-dir of a backup. Jobs that were not over "
+        "end in it, unless it takes over");
+    restore->fallthrough();
+    restore->add_option("FOLDER", settings.backup_folder, "The backup")->required();
+    restore->add_flag("--take-over", settings.restore_take_over,
+                      "The lockstepd that was backed up is gone for good: follow the jobs that "
+                      "its scheduler had");
+    restore->callback([&settings] { settings.command = "restore"; });
 }
 
 }  // namespace
@@ -212,6 +297,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.config_formatter(std::make_shared<BelowEnvironment>(app));
     app.option_defaults()->always_capture_default();
     declare_listeners(app, settings);
+    declare_copies(app, settings);
     app.add_option("--data-dir", settings.data_dir,
                    "Where the event log, the first token and runs are kept; default: "
                    "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
@@ -249,22 +335,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
         ->check(CLI::IsMember({"local", "slurm", "slurmrestd"}));
     declare_slurm(app, settings);
     declare_users(app, settings);
-    app.add_option("--history-mb", settings.history_mb,
-                   "MiB that telemetry may take on disk; beyond it the oldest goes, that of jobs "
-                   "that are over first")
-        ->envname("LOCKSTEP_HISTORY_MB")
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-    app.add_option("--history-days", settings.history_days,
-                   "Telemetry older than this is removed; 0: only its size counts")
-        ->envname("LOCKSTEP_HISTORY_DAYS")
-        ->check(CLI::Range(0, 36'500));
-    app.add_option(
-           "--keep-days", settings.keep_days,
-           "Jobs that have been over for so many days are removed with their logs, telemetry "
-           "and the checkpoints below --runs-dir, unless they have a label named keep; 0: "
-           "never")
-        ->envname("LOCKSTEP_KEEP_DAYS")
-        ->check(CLI::Range(0, 36'500));
+    declare_retention(app, settings);
     app.add_option("--allowed-host", settings.allowed_hosts,
                    "A further name that the Host header may carry; may be repeated")
         ->envname("LOCKSTEP_ALLOWED_HOST")
@@ -290,6 +361,7 @@ void declare(CLI::App& app, DaemonSettings& settings) {
     app.name("lockstepd");
     app.add_flag("--print-manual", settings.print_manual, "Print lockstepd(8)")->group("");
     app.add_option("--print-completion", settings.print_completion, "Print completions")->group("");
+    declare_commands(app, settings);
     cli::dress_help(app, cli::terminal_columns());
 }
 
@@ -306,7 +378,12 @@ std::string manual(const CLI::App& app) {
         "of --tls-certificate or one that lockstepd makes at its first start. Agents pin that "
         "certificate; its fingerprint is logged and kept in the data directory, for lockstep(1) on "
         "other machines: LOCKSTEP_FINGERPRINT.",
-        "The first start writes an administrator's token to the data directory."};
+        "The first start writes an administrator's token to the data directory.",
+        "A data directory may be renamed, and its disk be put into another machine. A copy of it "
+        "is "
+        "noticed and refused until --take-over or --as-copy says what it is to be; lockstepd "
+        "backup "
+        "makes copies beside a lockstepd that runs, lockstepd restore puts them to use."};
     text.files = {{"<data-dir>/token", "the first token, mode 0600"},
                   {"<data-dir>/url", "where the API listens"},
                   {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},
@@ -325,7 +402,11 @@ std::string manual(const CLI::App& app) {
                       "--remote-write-token-file /etc/lockstep/push.token",
                       "send the series of jobs, ranks and GPUs to Mimir"},
                      {"lockstepd --scheduler slurm --listen 10.0.0.1:8470",
-                      "serve people and agents of the network, over TLS"}};
+                      "serve people and agents of the network, over TLS"},
+                     {"lockstepd backup /backup/lockstep-$(date +%F)",
+                      "copy the store, logs and results; nobody notices"},
+                     {"lockstepd restore /backup/lockstep-2026-11-25 --data-dir /srv/lockstep",
+                      "look at that day's jobs, beside the lockstepd that goes on"}};
     text.see_also = {"lockstep(1)", "lockstep-agent(1)", "lockstep-job(5)"};
     return cli::man_page(app, text, kVersion, "2026-11-21");
 }

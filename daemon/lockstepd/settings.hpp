@@ -40,7 +40,10 @@ struct DaemonSettings {
     std::string log_level = "info";
     std::string slurmrestd_url = "http://127.0.0.1:6820";
     std::string slurmrestd_fingerprint;
+    std::string slurm_identity = "self";  // or lockstep-exec
+    std::string exec_socket = "/run/lockstep-exec.socket";
     bool any_data_dir = false;
+    bool shared_account = false;                // of several users
     std::string slurm_bin_dir;                  // "" = found on PATH
     double slurm_poll_seconds = 5;              // while something is about to change
     std::int64_t slurm_quarantine_seconds = 0;  // 0 = the credential's lifetime + 60 s
@@ -52,6 +55,7 @@ struct DaemonSettings {
     std::int64_t history_mb = 10'240;                         // chunks of telemetry on disk
     std::int64_t history_days = 30;                           // 0 = whatever their age
     std::int64_t keep_days = 0;                               // jobs that are over; 0 = for ever
+    std::int64_t keep_gb = 0;                                 // that they may take; 0 = any
     bool slurm_gres = false;           // --gres=gpu:N instead of --gpus-per-node
     std::int32_t local_cores = 0;      // 0 = as the machine has
     std::int64_t local_memory_mb = 0;  // 0 = as the machine has
@@ -61,6 +65,19 @@ struct DaemonSettings {
     std::int64_t slurm_leave_seconds = 60;
     std::string on_external_cancel = "resubmit";  // or fail
     std::string on_slurm_node_fail = "keep";      // or end
+
+    // Of a data directory that is a copy of another one; for one start, so neither of the file nor
+    // of the environment.
+    bool take_over = false;
+    bool as_copy = false;
+
+    // The commands; "" = serve.
+    std::string command{};             // backup or restore
+    std::string backup_folder{};       // of either
+    std::string backup_runs = "logs";  // none or all
+    bool backup_secrets = false;
+    bool backup_verify = false;
+    bool restore_take_over = false;
 
     bool print_manual = false;     // hidden: for the build
     std::string print_completion;  // hidden: bash, zsh or fish

@@ -45,6 +45,15 @@ std::int32_t schema_version() {
     return static_cast<std::int32_t>(kMigrations.size());
 }
 
+Error newer_schema(const std::filesystem::path& file, std::int32_t version) {
+    return Error{Errc::conflict,
+                 file.string() + " was written by a newer lockstepd (schema " +
+                     std::to_string(version) + ", this one knows " +
+                     std::to_string(schema_version()) +
+                     ") and was left as it is: start that version again, or restore a backup from "
+                     "before the upgrade (lockstepd restore BACKUP --data-dir NEW)"};
+}
+
 Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Database::~Database() = default;
 
@@ -67,10 +76,7 @@ Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& fi
         return fail(prepared.error());
     }
     if (version > schema_version()) {
-        return fail(Errc::conflict, file.string() + " was written by a newer lockstepd (schema " +
-                                        std::to_string(version) + ", this one knows " +
-                                        std::to_string(schema_version()) +
-                                        "): run that version, or start with another --data-dir");
+        return fail(newer_schema(file, version));
     }
     if (auto done = guarded("migrate " + file.string(), [&] { migrate(db, version); }); !done) {
         return fail(done.error());

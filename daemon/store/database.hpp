@@ -5,6 +5,7 @@
 // work; corrupt or internal = the file cannot be trusted, stop the program.
 #pragma once
 
+#include "daemon/store/identity.hpp"
 #include "daemon/store/node_history.hpp"
 #include "daemon/store/notices.hpp"
 #include "job/base/result.hpp"
@@ -208,6 +209,14 @@ class Database {
     Status remove_ended_tokens(UnixMillis before);
     // database_notices.cpp. What became of tries; a row that went with its job stays away.
     Status settle_notices(const std::vector<NoticeSettled>& settled);
+    // database_identity.cpp; see schema/0009_identity.sql.
+    Status set_identity(const StoreIdentity& identity);
+    Status add_foreign_job(const JobId& job);
+    Status follow_job(const JobId& job, UnixMillis since);
+    // Folders of attempts below `before` are below `now` from now on, but those of the jobs named.
+    Status move_runs(const std::string& before, const std::string& now,
+                     const std::vector<JobId>& stay);
+    Status drop_notices();
     Status touch();  // writes a row that means nothing: does writing work?
 
     // Reads.
@@ -270,6 +279,9 @@ class Database {
     Result<std::vector<NodeFault>> node_faults(const std::string& node, UnixMillis now,
                                                std::size_t limit);
     Result<NoticeQueue> notices(const NoticeQuery& query);
+    Result<std::optional<StoreIdentity>> identity();  // nothing: it has none yet
+    Result<bool> is_foreign_job(const JobId& job);
+    Result<CopiedJobs> copied_jobs();
     // Tests: pages the file may have, so that a full disk can be had without one.
     Status limit_pages(std::int64_t pages);
 
@@ -283,5 +295,7 @@ class Database {
 
 // The version this program writes: the number of migrations it knows.
 std::int32_t schema_version();
+// What this program says of a file that a newer one has written.
+Error newer_schema(const std::filesystem::path& file, std::int32_t version);
 
 }  // namespace lockstep

@@ -381,7 +381,7 @@ void AnomalyWatch::look_for_silence(const JobSeries& job, const JobStats& stats,
                                     Found& found) {
     std::vector<std::size_t> silent;
     const NewestReports& newest = job.newest();
-    for (std::size_t i = 0; i < job.world_size(); ++i) {
+    for (std::size_t i = 0; i < job.present(); ++i) {
         if (newest.ever(i) && !newest.reporting(i, facts.now) &&
             newest.last_received()[i] >= facts.since && !gone(facts, i) &&
             trains(job, job.rank(i))) {

@@ -169,10 +169,18 @@ class JobsWriter {
         for (const auto& job : jobs_) {
             text_.sample(job.labels, std::uint64_t{job.stats->ranks_reporting});
         }
-        text_.family("lockstep_job_nodes", MetricType::gauge, "Nodes of the current attempt.");
+        text_.family("lockstep_job_nodes", MetricType::gauge,
+                     "Nodes of the current attempt; of an elastic job those its ranks run on.");
         for (const auto& job : jobs_) {
             if (job.view->nodes > 0) {
                 text_.sample(job.labels, static_cast<double>(job.view->nodes));
+            }
+        }
+        text_.family("lockstep_job_nodes_requested", MetricType::gauge,
+                     "Nodes that an elastic job (resources.min_nodes) is to run on.");
+        for (const auto& job : jobs_) {
+            if (job.view->nodes_requested > 0) {
+                text_.sample(job.labels, static_cast<double>(job.view->nodes_requested));
             }
         }
         text_.family("lockstep_job_restarts", MetricType::counter,

@@ -64,7 +64,8 @@ struct JobMetricsView {
     std::string_view qos;
     JobState state = JobState::accepted;
     std::int32_t ranks_expected = 0;
-    std::int32_t nodes = 0;                               // of the current attempt; 0 = none
+    std::int32_t nodes = 0;            // of the current attempt; 0 = none
+    std::int32_t nodes_requested = 0;  // of a job that may run on fewer; 0 = it may not
     std::array<std::uint64_t, kCauseClasses> restarts{};  // generations and attempts, by cause
     std::array<double, kSpans> span_seconds{};
     std::optional<double> ettr;

@@ -220,7 +220,7 @@ void stragglers(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
 
 JobStats compute_job_stats(const JobSeries& job, double now) {
     JobStats stats;
-    const Ranks ranks = current_ranks(job.newest(), job.world_size(), now, stats.ranks_reporting);
+    const Ranks ranks = current_ranks(job.newest(), job.present(), now, stats.ranks_reporting);
     common_step(job, ranks, stats);
     totals(job, stats);
     rates(job.newest(), ranks, stats);

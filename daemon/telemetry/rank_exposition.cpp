@@ -37,7 +37,7 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
         return;
     }
     const NewestReports& newest = job.series->newest();
-    const std::size_t world = job.series->world_size();
+    const std::size_t world = job.series->present();
     const bool small = world <= kFullTierRanks;
     const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
     ShownRanks shown{job.series, &stats, small && fits, {}, {}, {}};

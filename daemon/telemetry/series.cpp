@@ -45,6 +45,7 @@ void note_step(GenerationReport& report, std::int64_t step, double time) {
 
 JobSeries::JobSeries(std::size_t ranks)
     : ranks_(ranks),
+      present_(ranks),
       newest_(ranks),
       recent_(ranks),
       rank_bytes_(ranks * sizeof(Rank)),

@@ -16,6 +16,7 @@
 #include "job/model/batch.hpp"
 #include "job/model/spans.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -88,6 +89,10 @@ class JobSeries {
     std::optional<std::size_t> add_metric(std::string_view name);
 
     std::size_t world_size() const { return ranks_.size(); }
+    // The first so many of them are those of the generation that runs; all unless told. The others
+    // have a history and nothing more: nobody waits for their reports.
+    void have_ranks(std::size_t ranks) { present_ = std::min(ranks, ranks_.size()); }
+    std::size_t present() const { return present_; }
     // rank < world_size(); empty() if it never reported.
     const RankSeries& rank(std::size_t rank) const { return ranks_[rank].series; }
     // The same of all ranks, column by column: for walks over all of them.
@@ -128,6 +133,7 @@ class JobSeries {
     std::size_t capacity() const;
 
     std::vector<Rank> ranks_;
+    std::size_t present_;
     NewestReports newest_;
     RecentSteps recent_;
     std::size_t series_ = 0;

@@ -1,6 +1,6 @@
 # What CPack makes of the build folder, compiling nothing (`cmake --build` comes first):
 #
-#   cpack -G DEB -B DIR --config BUILD/CPackConfig.cmake   lockstepd, lockstep, lockstep-agent, lockstep-train and
+#   cpack -G DEB -B DIR --config BUILD/CPackConfig.cmake   lockstepd, lockstep, lockstep-agent, lockstep-exec, lockstep-train,
 #                                                          liblockstep-dev, lockstep-doc for this distribution
 #   cpack -G RPM …, cpack -G TGZ …                         lockstep-node: the portable programs (Portable.cmake), for
 #                                                          every distribution with glibc 2.28
@@ -25,7 +25,12 @@ endforeach()
 install(FILES ${packages}/lockstepd.toml DESTINATION /etc/lockstep COMPONENT lockstepd EXCLUDE_FROM_ALL)
 install(FILES ${packages}/lockstep.sysusers DESTINATION lib/sysusers.d RENAME lockstep.conf COMPONENT lockstepd EXCLUDE_FROM_ALL)
 install(FILES ${packages}/lockstep.tmpfiles DESTINATION lib/tmpfiles.d RENAME lockstep.conf COMPONENT lockstepd EXCLUDE_FROM_ALL)
-foreach(package lockstepd lockstep lockstep-agent lockstep-train liblockstep-dev lockstep-doc lockstep-node)
+file(READ ${PROJECT_SOURCE_DIR}/deploy/systemd/lockstep-exec@.service unit)
+string(REPLACE "/usr/local/" "/usr/" unit "${unit}")
+file(WRITE ${made}/lockstep-exec@.service "${unit}")
+install(FILES ${made}/lockstep-exec@.service ${PROJECT_SOURCE_DIR}/deploy/systemd/lockstep-exec.socket DESTINATION lib/systemd/system
+        COMPONENT lockstep-exec EXCLUDE_FROM_ALL)
+foreach(package lockstepd lockstep lockstep-agent lockstep-exec lockstep-train liblockstep-dev lockstep-doc lockstep-node)
   set(component ${package})
   set(copyright ${packages}/copyright)
   if(package STREQUAL "liblockstep-dev")
@@ -56,6 +61,9 @@ set(LOCKSTEP_PACKAGED lockstepd lockstep lockstep-agent devel doc)
 if(TARGET lockstep-train)
   list(APPEND LOCKSTEP_PACKAGED lockstep-train)
 endif()
+if(TARGET lockstep-exec)
+  list(APPEND LOCKSTEP_PACKAGED lockstep-exec)
+endif()
 set(CPACK_LOCKSTEP_DEBIAN "${LOCKSTEP_PACKAGED}")
 set(CPACK_LOCKSTEP_PORTABLE FALSE)
 if(TARGET portable-lockstep)
@@ -71,6 +79,8 @@ set(CPACK_DEBIAN_LOCKSTEPD_PACKAGE_NAME lockstepd)
 set(CPACK_DEBIAN_LOCKSTEP_PACKAGE_NAME lockstep)
 set(CPACK_DEBIAN_LOCKSTEP-AGENT_PACKAGE_NAME lockstep-agent)
 set(CPACK_DEBIAN_LOCKSTEP-TRAIN_PACKAGE_NAME lockstep-train)
+set(CPACK_DEBIAN_LOCKSTEP-EXEC_PACKAGE_NAME lockstep-exec)
+set(CPACK_DEBIAN_LOCKSTEP-EXEC_PACKAGE_RECOMMENDS "lockstepd, munge, systemd")
 set(CPACK_DEBIAN_DEVEL_PACKAGE_NAME liblockstep-dev)
 set(CPACK_DEBIAN_DEVEL_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DOC_PACKAGE_NAME lockstep-doc)
@@ -87,6 +97,7 @@ set(CPACK_DEBIAN_LOCKSTEP-AGENT_PACKAGE_CONTROL_EXTRA
 set(CPACK_COMPONENT_LOCKSTEPD_DESCRIPTION "Coordinator of training jobs: service, web page, API")
 set(CPACK_COMPONENT_LOCKSTEP_DESCRIPTION "Command line of Lockstep: submits, follows and looks at training jobs")
 set(CPACK_COMPONENT_LOCKSTEP-AGENT_DESCRIPTION "Agent of Lockstep on a node, with the Python package that ranks find")
+set(CPACK_COMPONENT_LOCKSTEP-EXEC_DESCRIPTION "What root does in Slurm for users of Lockstep who have signed it")
 set(CPACK_COMPONENT_LOCKSTEP-TRAIN_DESCRIPTION "Trainer of Lockstep's native jobs")
 set(CPACK_COMPONENT_DOC_DESCRIPTION "Documents of Lockstep: operator's page, Slurm, Prometheus, Grafana, examples")
 set(CPACK_COMPONENT_DEVEL_DESCRIPTION "Lockstep's library for programs in C and C++")

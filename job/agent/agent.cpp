@@ -1,6 +1,7 @@
 #include "job/agent/agent.hpp"
 
 #include "job/agent/claim.hpp"
+#include "job/agent/keeper.hpp"
 #include "job/agent/last_words.hpp"
 #include "job/agent/spawn.hpp"
 #include "job/async/sleep.hpp"
@@ -50,6 +51,8 @@ NodeConfig configure(const AgentOptions& options, const wire::AttemptFile& file)
     config.name = options.node_name.empty() ? host_name() : options.node_name;
     config.incarnation = random_secret().substr(0, 32);
     config.allocation = options.allocation;
+    config.signed_document = options.signed_document;
+    config.signed_point = options.signed_point;
     const auto program = own_program();
     const auto folder = program.parent_path();
     config.agent_program = program.string();
@@ -95,15 +98,18 @@ Task<void> obey_signals(net::signal_set& signals, Node& node) {
     }
 }
 
-// Slurm's daemon of our step is our parent. Without it nobody ends us with the job, Slurm may not
-// even notice, and the node may be given to others: the ranks are ended, and lockstepd hears why.
-Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>& code, Node& node) {
-    const pid_t parent = ::getppid();
+// Slurm's daemon of our step is our parent, or our keeper's. Without it nobody ends us with the
+// job, Slurm may not even notice, and the node may be given to others: the ranks are ended, and
+// lockstepd hears why.
+Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>& code, Node& node,
+                             bool kept) {
+    const pid_t above = kept ? ::getppid() : ::getpid();
+    const auto parent = parent_process(above);
     const auto name = read_file("/proc/" + std::to_string(parent) + "/comm", 64);
     if (!name || *name != "slurmstepd\n") {
         co_return;
     }
-    while (!code && ::getppid() == parent) {
+    while (!code && parent_process(above) == parent) {
         co_await sleep_on(timer, kStepDaemonLook);
     }
     if (!code) {
@@ -114,7 +120,7 @@ Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>&
 
 }  // namespace
 
-int run_agent(const AgentOptions& given) {
+static int run_once(const AgentOptions& given, bool again) {
     AgentOptions options = given;
     std::error_code ec;
     options.attempt_directory = std::filesystem::absolute(given.attempt_directory, ec);
@@ -134,7 +140,7 @@ int run_agent(const AgentOptions& given) {
     content.incarnation = config.incarnation;
     content.node = config.name;
     content.allocation = config.allocation;
-    const auto claim = Claim::take(options.attempt_directory, options.node_rank, content);
+    const auto claim = Claim::take(options.attempt_directory, options.node_rank, content, again);
     // Nobody hears of it otherwise than as an exit code.
     const auto refuse = [&](const std::string& why) {
         log::error("not starting", {{"why", why}});
@@ -176,12 +182,18 @@ int run_agent(const AgentOptions& given) {
         step_timer.cancel();
     });
     node.start();
-    tasks.spawn("step daemon", watch_step_daemon(step_timer, code, node));
+    const bool kept = options.restarts > 0;
+    tasks.spawn("step daemon", watch_step_daemon(step_timer, code, node, kept));
     tasks.spawn("signals", obey_signals(signals, node));
     tasks.spawn("session", session.run());
     io.run();
     log::info("agent ends", {{"exit_code", code.value_or(kAgentFailed)}});
     return code.value_or(kAgentFailed);
+}
+
+int run_agent(const AgentOptions& options) {
+    const auto once = [&options](bool again) { return run_once(options, again); };
+    return options.restarts > 0 ? keep_agent(options.restarts, once) : once(false);
 }
 
 }  // namespace lockstep

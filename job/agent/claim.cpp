@@ -10,9 +10,14 @@
 namespace lockstep {
 
 Result<Claim> Claim::take(const std::filesystem::path& attempt_directory, std::int32_t node_rank,
-                          const wire::ClaimFile& content) {
+                          const wire::ClaimFile& content, bool again) {
     const std::filesystem::path path =
         attempt_directory / wire::claim_file_name(node_rank, content.allocation);
+    // Held until this one's has its name.
+    const UniqueFd last{again ? ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1};
+    if (last && ::flock(last.get(), LOCK_EX | LOCK_NB) != 0) {
+        return fail(Errc::conflict, "another agent has this node: " + path.string());
+    }
     // Written and locked under a name of its own, then given the real name by link(2), which fails
     // if that exists: O_EXCL's guarantee, without the moment in which the claim is empty and
     // unlocked and would read as "its agent died".
@@ -35,7 +40,11 @@ Result<Claim> Claim::take(const std::filesystem::path& attempt_directory, std::i
         ::fsync(fd.get()) != 0) {
         return give_up("write " + temporary);
     }
-    if (::link(temporary.c_str(), path.c_str()) != 0) {
+    if (last) {
+        if (::rename(temporary.c_str(), path.c_str()) != 0) {
+            return give_up("rename to " + path.string());
+        }
+    } else if (::link(temporary.c_str(), path.c_str()) != 0) {
         if (errno == EEXIST) {
             ::unlink(temporary.c_str());
             return fail(Errc::conflict, "this node was claimed before: " + path.string());

@@ -55,6 +55,20 @@ void declare_run(CLI::App& app, Arguments& arguments) {
                     "Name of this node (default: SLURMD_NODENAME, else the host's name)");
     run->add_option("--train-program", arguments.agent.train_program,
                     "The native trainer (default: lockstep-train beside this program)");
+    run->add_option_function<std::string>(
+           "--signed",
+           [&arguments](const std::string& text) {
+               const auto slash = text.find('/');
+               const auto point = to_int(text.substr(std::min(text.size(), slash + 1)));
+               if (slash != 64 || !point || *point < 0) {
+                   throw CLI::ValidationError("--signed", "must be <SHA-256>/<number>");
+               }
+               arguments.agent.signed_document = text.substr(0, slash);
+               arguments.agent.signed_point = *point;
+           },
+           "Run nothing but what the job's user has signed: SHA-256 of the request's body, and "
+           "which job of a sweep, as lockstep-exec says it")
+        ->type_name("SHA256/N");
     run->add_option("--preflight-root", arguments.agent.preflight_root,
                     "Put in front of /proc, /sys and /dev by the pre-flight; for tests")
         ->group("");
@@ -65,6 +79,9 @@ void declare_run(CLI::App& app, Arguments& arguments) {
            },
            "What lockstepd was started with, for the ranks (local scheduler)")
         ->group("");
+    run->add_option("--restarts", arguments.agent.restarts,
+                    "How often the agent is started again when a signal ends it (default 0)")
+        ->check(CLI::Range(0, 100));
     run->add_option("--log-level", arguments.log_level, "debug, info, warn or error")
         ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
 }

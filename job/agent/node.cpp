@@ -10,6 +10,7 @@
 #include "job/base/machine.hpp"
 #include "job/base/sort.hpp"
 #include "job/base/version.hpp"
+#include "job/model/signed_statement.hpp"
 #include "job/model/state.hpp"
 
 #include <signal.h>
@@ -115,8 +116,13 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     connected_ = true;
     clock_offset_.restart();
     outbox_.reconnected(welcome.acked_batch);
-    if (!spec_) {
-        auto spec = parse_spec(welcome.spec);
+    telemetry_.begin_after(welcome.acked_batch);
+    const bool first = !spec_;
+    if (first) {
+        auto spec = config_.signed_document.empty()
+                        ? parse_spec(welcome.spec)
+                        : read_signed_document(welcome.document, config_.signed_document,
+                                               static_cast<std::size_t>(config_.signed_point));
         if (!spec) {
             fault(-1, to_string(CauseClass::internal),
                   "the agent does not understand the job: " + spec.error().message);
@@ -124,8 +130,15 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
             return;
         }
         spec_ = std::move(*spec);
+    }
+    keep_to_what_is_signed();
+    if (first) {
+        take_secrets(*welcome_);
         begin_setup();
     }
+    // What is not needed any more need not be here.
+    welcome_->secret_names.clear();
+    welcome_->secret_values.clear();
     log::info("connected", {{"job", welcome.job_id},
                             {"attempt", welcome.attempt},
                             {"node_rank", config_.node_rank},
@@ -139,11 +152,23 @@ void Node::welcome(const wire::Welcome& welcome, const std::string& local_addres
     } else if (!stopping_) {
         send_join();
     }
-    begin_preflight(welcome);
+    begin_preflight(*welcome_);
     if (settling_ && outbox_.settled()) {
         settle_timer_.cancel();
     }
     wake();
+}
+
+// A folder that lockstepd chose could hold a checkpoint whose loading runs what is in it.
+void Node::keep_to_what_is_signed() {
+    if (config_.signed_document.empty()) {
+        return;
+    }
+    const std::string& own = spec_->checkpoint.directory;
+    welcome_->checkpoint_directory =
+        own.empty() ? (config_.attempt_directory.parent_path() / "checkpoints").string() : own;
+    welcome_->job_name = spec_->name;
+    welcome_->document.clear();
 }
 
 void Node::on(const wire::Clock& clock) {
@@ -289,7 +314,7 @@ void Node::on(const wire::Start& start) {
         log::info("start ignored", {{"generation", start.generation}});
         return;
     }
-    if (spec_->resources.spares == 0) {
+    if (spec_->resources.spares == 0 && !spec_->resources.is_elastic()) {
         preflight_.no_more_peers();
     }
     start_ranks();
@@ -407,6 +432,7 @@ void Node::on(const wire::Fenced& fenced) {
 }
 
 void Node::fault(std::int32_t rank, std::string_view cause, std::string message) {
+    message = masked(std::move(message));
     log::error("fault", {{"rank", rank}, {"class", cause}, {"message", message}});
     wire::Fault fault;
     fault.generation = world_ ? world_->generation : 0;

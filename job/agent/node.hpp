@@ -20,6 +20,7 @@
 #include "job/agent/preflight.hpp"
 #include "job/agent/rank_group.hpp"
 #include "job/agent/report_socket.hpp"
+#include "job/agent/secret_mask.hpp"
 #include "job/agent/socket_directory.hpp"
 #include "job/agent/task_gate.hpp"
 #include "job/agent/tcp_store.hpp"
@@ -48,8 +49,12 @@ struct NodeConfig {
     std::filesystem::path attempt_directory;
     std::int32_t node_rank = 0;
     std::int32_t nodes = 1;
-    std::string name;                            // of the node
-    std::string incarnation;                     // random per process
+    std::string name;         // of the node
+    std::string incarnation;  // random per process
+    // SHA-256 of what the job's user has signed and which job of it this is: the specification is
+    // that one, whatever the daemon says (signed_statement.hpp). "" = the daemon's word counts.
+    std::string signed_document{};
+    std::int64_t signed_point = 0;
     std::string allocation;                      // see wire::Hello
     std::string agent_program;                   // this program, for ranks' shims and their use
     std::string train_program;                   // lockstep-train
@@ -139,6 +144,10 @@ class Node {
 
     void prepare(const wire::World& world);
     // node_setup.cpp: what the ranks' environment begins with
+    void take_secrets(wire::Welcome& welcome);
+    void add_secrets(std::map<std::string, std::string>& environment) const;
+    std::string masked(std::string text) const;
+    void mask_end(wire::Exited& exited) const;
     void begin_setup();
     Task<void> run_setup();
     void end_setup();
@@ -190,6 +199,7 @@ class Node {
     Status open_store();
     std::unique_ptr<StoreGuard> guard_store();
     void send_join();
+    void keep_to_what_is_signed();
     void begin_preflight(const wire::Welcome& welcome);
     void forget_result();
     void send_started();
@@ -246,6 +256,9 @@ class Node {
     std::string address_;  // this node's, as the daemon sees it
     std::optional<wire::Welcome> welcome_;
     std::optional<JobSpec> spec_;
+    // Of the first WELCOME: all ranks that this agent starts have the same.
+    std::map<std::string, std::string> secrets_;
+    std::shared_ptr<const SecretMask> mask_;  // null: there is nothing to hide
     std::optional<wire::World> world_;
     bool join_wanted_ = false;               // ABORT came while ranks ran
     std::optional<wire::World> next_world_;  // waits for the old generation's ranks to end

@@ -23,6 +23,7 @@ struct NodeChildren::Child {
 
     std::int32_t local = -1;  // -1: none of this node's ranks
     std::int64_t pid = 0;
+    UnixMillis adopted_at = 0;
     net::posix::stream_descriptor process;  // the pidfd
     net::posix::stream_descriptor output;   // its own pipe
     std::optional<RankLog> log;             // without: what it prints is in the node's log

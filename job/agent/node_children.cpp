@@ -192,6 +192,8 @@ bool NodeChildren::hello(std::int64_t speaker, const RankIdentity& identity, Uni
         } else if (!child || (child->pid != pid && ::kill(static_cast<pid_t>(pid), 0) == 0)) {
             child = adopt(pid, *local);
             handlers_.changed();
+        } else if (!child->ended && child->pid == pid) {
+            find_files(*child);  // it may have been found before its output went into one
         }
     }
     const bool mine = local && child;
@@ -213,6 +215,7 @@ NodeChildren::ChildPointer NodeChildren::adopt(std::int64_t pid, std::int32_t lo
     auto child = std::make_shared<Child>(tasks_.io());
     child->local = local;
     child->pid = pid;
+    child->adopted_at = SystemClock{}.wall();
     auto& place = children_[static_cast<std::size_t>(local)];
     if (place && place->log) {
         child->log =
@@ -266,6 +269,9 @@ void NodeChildren::look() {
     }
     for (const ChildPointer& child : children_) {
         if (child && !child->ended) {
+            if (child->files.empty() && now - began_ < kStartUp) {
+                find_files(*child);
+            }
             read_files(*child);
         }
     }

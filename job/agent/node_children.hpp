@@ -13,6 +13,7 @@
 
 #include "job/agent/output_reader.hpp"
 #include "job/agent/rank_identity.hpp"
+#include "job/agent/secret_mask.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/unique_fd.hpp"
@@ -43,6 +44,7 @@ class NodeChildren {
         std::int64_t launcher = 0;  // its pid
         std::string node;           // its name
         std::filesystem::path logs;
+        std::shared_ptr<const SecretMask> mask{};                    // of the logs
         std::optional<std::pair<std::string, std::string>> capture;  // preset, pattern
     };
     struct Handlers {

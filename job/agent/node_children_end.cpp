@@ -148,6 +148,9 @@ NodeChildren::Ended NodeChildren::end_of(std::int32_t local, const wire::Exited&
         return out;
     }
     out.pid = child->pid;
+    if (child->log) {
+        child->log->end();
+    }
     if (child->pid == setup_->launcher) {
         out.output = launcher.log_tail;
         return out;

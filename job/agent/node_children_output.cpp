@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kChildReadBytes = 64U << 10U;
 constexpr int kFileTurns = 64;  // of them
 // Losses of nobody knows whom: a rank may still say hello.
+constexpr UnixMillis kCoarseClock = 20;
 constexpr auto kUnknownPatience = std::chrono::seconds{10};
 
 std::vector<char>& child_buffer() {
@@ -39,6 +40,7 @@ void NodeChildren::open_log(Child& child) {
                   {{"rank", rank}, {"why", log.error().message}});
         return;
     }
+    log->mask(setup_->mask);
     if (setup_->generation > 1 && log->size() > 0) {
         log->append("[lockstep: generation " + std::to_string(setup_->generation) + " starts]\n");
     }
@@ -95,22 +97,30 @@ Task<void> NodeChildren::read_output(ChildPointer child) {
     }
 }
 
-// What its launcher has sent into a file: read as it grows, from here on.
+// What its launcher has sent into a file: read as it grows, from here on; from its beginning if it
+// is younger than what is known of the rank. The time of its birth comes from a clock that is
+// some milliseconds behind.
 void NodeChildren::find_files(Child& child) {
     for (const char* number : {"1", "2"}) {
         const std::string path = "/proc/" + std::to_string(child.pid) + "/fd/" + number;
-        struct stat info {};
-        if (::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+        struct statx info {};
+        if (::statx(AT_FDCWD, path.c_str(), 0, STATX_BASIC_STATS | STATX_BTIME, &info) != 0 ||
+            !S_ISREG(info.stx_mode)) {
             continue;
         }
-        const auto same = [&](const Child::File& file) { return file.inode == info.st_ino; };
+        const auto same = [&](const Child::File& file) { return file.inode == info.stx_ino; };
         if (std::any_of(child.files.begin(), child.files.end(), same)) {
             continue;
         }
         Child::File file;
         file.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-        file.inode = info.st_ino;
-        file.offset = info.st_size;
+        const UnixMillis born =
+            (info.stx_mask & STATX_BTIME) == 0
+                ? 0
+                : info.stx_btime.tv_sec * 1000 + info.stx_btime.tv_nsec / 1'000'000;
+        file.inode = info.stx_ino;
+        file.offset =
+            born >= child.adopted_at - kCoarseClock ? 0 : static_cast<std::int64_t>(info.stx_size);
         file.reader = make_reader();
         if (file.fd) {
             open_log(child);
@@ -194,6 +204,7 @@ void NodeChildren::printed(std::string_view bytes) {
             child && loss_from_[static_cast<std::size_t>(local)] == LossFrom::nowhere) {
             // A launcher that copies a rank's file may copy half a line, and another rank's behind
             // it: what the file itself says is believed first.
+            find_files(*child);
             read_files(*child);
         }
         auto reader = marked_.find(local);

@@ -43,6 +43,7 @@ void Node::begin_children() {
     setup.launcher = started_.front().pid;
     setup.node = config_.name;
     setup.logs = config_.attempt_directory;
+    setup.mask = mask_;
     if (spec_->capture.preset != "none" || !spec_->capture.loss.empty()) {
         setup.capture = std::pair{spec_->capture.preset, spec_->capture.loss};
     }
@@ -110,6 +111,7 @@ void Node::on_launcher_exited(const wire::Exited& exited) {
     flush_rows();
     for (NodeChildren::Ended& one : children_.ends(exited)) {
         judge_child(one);
+        mask_end(one.exited);
         result_.exits.push_back(one.exited);
         outbox_.event(std::move(one.exited));
     }
@@ -157,6 +159,7 @@ void Node::warn_of_missing_hooks() {
 }
 
 void Node::give_warning(std::int32_t rank, std::string message) {
+    message = masked(std::move(message));
     if (!warned_.insert(message).second) {
         return;
     }

@@ -106,6 +106,7 @@ Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::st
     RankGroup::RankPlan plan;
     plan.rank = place.rank;
     plan.log = config_.attempt_directory / wire::rank_log_name(place.rank);
+    plan.mask = mask_;
     plan.process.agent_program = config_.agent_program;
     plan.process.directory = directory;
     plan.process.argv = rank_command(*spec_, place, config_.train_program);
@@ -121,6 +122,7 @@ Result<RankGroup::RankPlan> Node::plan_of(std::int32_t local_rank, const std::st
             inherited.try_emplace("NCCL_SOCKET_IFNAME", "=" + name);
         }
     }
+    add_secrets(inherited);
     plan.process.environment = rank_environment(*spec_, place, inherited);
     const auto path = plan.process.environment.find("PATH");
     const std::string search =
@@ -397,6 +399,7 @@ void Node::on_rank_exited(wire::Exited exited) {
         return;
     }
     flush_rows();
+    mask_end(exited);
     result_.exits.push_back(exited);
     outbox_.event(std::move(exited));
     wake();

@@ -1,15 +1,18 @@
-// What the ranks' environment begins with: the agent's own, the one recorded of the caller, and
-// what the job's setup makes of it. The setup is run once per attempt and node; later generations
-// find its result.
+// What the ranks' environment begins with: the agent's own, the one recorded of the caller, the
+// job's secrets, and what the job's setup makes of it. The setup is run once per attempt and node;
+// later generations find its result.
 #include "job/agent/node.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "job/model/spec_environment.hpp"
+#include "job/model/spec_secrets.hpp"
+#include "job/model/state.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <utility>
@@ -21,18 +24,25 @@ using Variables = std::map<std::string, std::string>;
 
 constexpr std::size_t kSetupResultBytes = 4U << 20U;  // more than Linux starts a program with
 
-// $1: a folder of this agent's alone; $2: where the output goes. A login shell has read the
-// system's and the user's files before (they define `module`); what they have changed of the
-// caller's variables, PATH above all, is put back. Stops at the first command that fails.
+// $1: a folder of this agent's alone; $2: where the output goes; then options of env(1). A login
+// shell has read the system's and the user's files before (they define `module`); what they have
+// changed of the caller's variables, PATH above all, is put back. Secrets come by variables of
+// their own, which those files do not know, and no file has them. Stops at the first command that
+// fails.
 constexpr const char* kSetupBody = R"(lockstep_setup=$1
 exec >"$2" 2>&1
 . "$lockstep_setup/caller" 2>/dev/null
+for lockstep_secret in "${!LOCKSTEP_SECRET_@}"; do
+    export "${lockstep_secret#LOCKSTEP_SECRET_}=${!lockstep_secret}"
+    unset "$lockstep_secret"
+done
+unset lockstep_secret
 set -eE
 trap 'printf "%s\n" "line $LINENO: $BASH_COMMAND" >"$lockstep_setup/failed"' ERR
 . "$lockstep_setup/text"
 trap - ERR
 set +e
-exec /usr/bin/env -0 >"$lockstep_setup/environment"
+exec /usr/bin/env "${@:3}" -0 >"$lockstep_setup/environment"
 )";
 
 std::string shell_quoted(std::string_view text) {
@@ -112,12 +122,57 @@ std::string how_it_failed(const ProcessResult& result, const std::string& place)
 
 }  // namespace
 
+// They are the ranks' own from here on; no file has them.
+void Node::take_secrets(wire::Welcome& welcome) {
+    const std::size_t given = std::min(welcome.secret_names.size(), welcome.secret_values.size());
+    std::vector<std::string> missing;
+    for (const std::string& name : spec_->secrets) {
+        const auto end = welcome.secret_names.begin() + static_cast<std::ptrdiff_t>(given);
+        const auto at = std::find(welcome.secret_names.begin(), end, name);
+        if (at == end) {
+            missing.push_back(name);
+        } else {
+            secrets_[name] = std::move(
+                welcome.secret_values[static_cast<std::size_t>(at - welcome.secret_names.begin())]);
+        }
+    }
+    if (!secrets_.empty()) {
+        std::vector<std::string> values;
+        for (const auto& [name, value] : secrets_) {
+            values.push_back(value);
+        }
+        mask_ = std::make_shared<const SecretMask>(values);
+    }
+    if (!missing.empty()) {
+        setup_problem_ = removed_secrets(missing);
+        fault(-1, to_string(CauseClass::user_error), setup_problem_);
+    }
+}
+
+void Node::add_secrets(Variables& environment) const {
+    for (const auto& [name, value] : secrets_) {
+        environment[name] = value;
+    }
+}
+
+std::string Node::masked(std::string text) const {
+    return mask_ ? mask_->masked(text) : std::move(text);
+}
+
+void Node::mask_end(wire::Exited& exited) const {
+    for (std::string* text :
+         {&exited.log_tail, &exited.error_type, &exited.error, &exited.traceback}) {
+        *text = masked(std::move(*text));
+    }
+}
+
 void Node::begin_setup() {
     base_ = base_environment(*spec_, config_.inherited);
     if (spec_->inherit_environment) {
         keep_folders(base_, config_.inherited);
     }
-    if (!spec_->setup.empty() && spec_->preflight.mode != PreflightMode::only) {
+    const bool wanted = !spec_->setup.empty() && spec_->preflight.mode != PreflightMode::only;
+    if (wanted && setup_problem_.empty()) {
         setup_running_ = true;
         tasks_.spawn("setup", run_setup());
     }
@@ -147,6 +202,10 @@ Task<void> Node::run_setup() {
     ProcessCommand command;
     command.argv = {"/bin/bash", "--login",       "-c",           kSetupBody,
                     "setup",     folder.string(), output.string()};
+    for (const auto& [name, value] : secrets_) {
+        command.environment.push_back("LOCKSTEP_SECRET_" + name + "=" + value);
+        command.argv.insert(command.argv.end(), {"-u", name});  // of what is written down
+    }
     for (const auto& [name, value] : base_) {
         command.environment.push_back(name + "=" + value);
     }
@@ -167,7 +226,7 @@ Task<void> Node::run_setup() {
         const auto place = read_file(folder / "failed", limits::kSetupBytes + 64);
         const auto words = read_plain_tail(output, limits::kSetupWords);
         setup_problem_ = how_it_failed(*result, place ? printable(trim(*place)) : "") + "\n" +
-                         printable(words ? *words : result->err);
+                         printable(masked(words ? *words : result->err));
     } else {
         base_ = parse_environment(*environment);
         log::info(

@@ -76,6 +76,7 @@ Result<RankGroup::RankPointer> RankGroup::make_rank(RankPlan& plan) {
     if (!log) {
         return fail(log.error().in("rank log"));
     }
+    log->mask(plan.mask);
     if (generation_ > 1 && log->size() > 0) {
         log->append("[lockstep: generation " + std::to_string(generation_) + " starts]\n");
     }
@@ -353,6 +354,7 @@ void RankGroup::finish(Rank& rank, wire::Exited exited) {
     ErrorCode ec;
     rank.output.close(ec);
     rank.process.close(ec);
+    rank.log.end();
     log::info("rank ended", {{"rank", rank.rank},
                              {"generation", rank.generation},
                              {"exit_code", exited.exit_code},

@@ -9,6 +9,7 @@
 #include "job/agent/crash_watch.hpp"
 #include "job/agent/output_reader.hpp"
 #include "job/agent/rank_log.hpp"
+#include "job/agent/secret_mask.hpp"
 #include "job/agent/spawn.hpp"
 #include "job/agent/task_gate.hpp"
 #include "job/async/task_group.hpp"
@@ -29,9 +30,10 @@ class RankGroup {
         std::int32_t rank = 0;
         SpawnRequest process;  // without the output
         std::filesystem::path log;
-        std::optional<Capture> capture;  // nothing: do not look at what it prints
-        std::int32_t world_size = 1;     // of all ranks of the job
-        bool launcher = false;           // it starts ranks: `printed` gets what it prints
+        std::shared_ptr<const SecretMask> mask{};  // of the log; null: it has all that is printed
+        std::optional<Capture> capture;            // nothing: do not look at what it prints
+        std::int32_t world_size = 1;               // of all ranks of the job
+        bool launcher = false;                     // it starts ranks: `printed` gets what it prints
     };
     // What is known of a rank at its end besides how it ended.
     struct LastWords {

@@ -25,7 +25,30 @@ Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& cap
     return RankLog{std::move(fd), info.st_size, caps, LogMarker::open(path), generation};
 }
 
+void RankLog::mask(const std::shared_ptr<const SecretMask>& mask) {
+    if (mask) {
+        masked_.emplace(mask);
+    }
+}
+
 void RankLog::append(std::string_view bytes, UnixMillis now) {
+    if (masked_) {
+        write(masked_->feed(bytes), now);
+    } else {
+        write(bytes, now);
+    }
+}
+
+void RankLog::end() {
+    if (masked_) {
+        write(masked_->end(), SystemClock{}.wall());
+    }
+}
+
+void RankLog::write(std::string_view bytes, UnixMillis now) {
+    if (bytes.empty()) {
+        return;
+    }
     keep_tail(bytes);
     marker_.mark(size_, now, generation_);
     bool written = false;

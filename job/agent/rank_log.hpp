@@ -8,6 +8,7 @@
 #pragma once
 
 #include "job/agent/log_marker.hpp"
+#include "job/agent/secret_mask.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/result.hpp"
@@ -15,6 +16,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,8 +40,12 @@ class RankLog {
         return open(path, Caps(), generation);
     }
 
+    // What is appended from now on goes through it; null: as it is.
+    void mask(const std::shared_ptr<const SecretMask>& mask);
     // `now`: the node's clock, noted beside the log (log_marker.hpp).
     void append(std::string_view bytes, UnixMillis now = SystemClock{}.wall());
+    // No more comes of this output: what a mask has held back is written.
+    void end();
     // The newest caps.tail bytes that were appended, printable() applied.
     std::string tail() const;
     std::int64_t size() const { return size_; }
@@ -54,6 +61,7 @@ class RankLog {
           size_(size),
           punched_(caps.head) {}
 
+    void write(std::string_view bytes, UnixMillis now);
     bool write_all(std::string_view bytes);
     void keep_tail(std::string_view bytes);
     void free_middle();
@@ -68,6 +76,7 @@ class RankLog {
     std::int64_t unsaid_ = 0;  // lost bytes that no line in the log speaks of yet
     bool full_ = false;        // cannot punch and the cap is reached
     std::string tail_;
+    std::optional<MaskedStream> masked_;
 };
 
 }  // namespace lockstep

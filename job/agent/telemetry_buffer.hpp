@@ -5,6 +5,7 @@
 #include "job/agent/rank_message.hpp"
 #include "job/model/batch.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -18,6 +19,8 @@ class TelemetryBuffer {
         open_.node_rank = static_cast<std::uint32_t>(node_rank);
     }
 
+    // Batches up to this number are known already: of the agent that was here before (keeper.hpp).
+    void begin_after(std::uint64_t seq) { next_seq_ = std::max(next_seq_, seq + 1); }
     // Rows of another generation must be taken out (take()) before this is called.
     void set_generation(std::int32_t generation) {
         open_.generation = static_cast<std::uint32_t>(generation);

@@ -1,12 +1,11 @@
 #include "job/base/files.hpp"
 
-#include "job/base/unique_fd.hpp"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace lockstep {
 
@@ -34,7 +33,20 @@ Result<std::string> read_all(const UniqueFd& fd, const std::filesystem::path& pa
     }
 }
 
+struct ForeignFolder {
+    std::filesystem::path folder;
+    OpenForeign open;
+};
+
+ForeignFolder& foreign() {
+    static ForeignFolder one;
+    return one;
+}
+
 Result<UniqueFd> open_plain(const std::filesystem::path& path) {
+    if (is_foreign(path)) {
+        return open_foreign(path);
+    }
     UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
     if (!fd && (errno == ELOOP || errno == ENXIO)) {
         return fail(Errc::denied, path.string() + ": not a regular file");
@@ -88,6 +100,19 @@ Status write_and_rename(const std::filesystem::path& path, std::string_view byte
 }
 
 }  // namespace
+
+void set_foreign_folder(std::filesystem::path folder, OpenForeign open) {
+    foreign() = {std::move(folder), std::move(open)};
+}
+
+bool is_foreign(const std::filesystem::path& path) {
+    const auto& folder = foreign().folder;
+    return !folder.empty() && path.string().starts_with(folder.string() + "/");
+}
+
+Result<UniqueFd> open_foreign(const std::filesystem::path& path) {
+    return foreign().open(path);
+}
 
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap) {
     const UniqueFd fd{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};

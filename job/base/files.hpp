@@ -3,8 +3,10 @@
 #pragma once
 
 #include "job/base/result.hpp"
+#include "job/base/unique_fd.hpp"
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,12 @@ namespace lockstep {
 
 // The file's bytes; exhausted if it is larger than `cap` bytes.
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t cap);
+// Files below `folder` are other users', and closed to this one: whoever may opens them for the two
+// below and for whoever asks open_foreign(). Once, before there is a second thread.
+using OpenForeign = std::function<Result<UniqueFd>(const std::filesystem::path&)>;
+void set_foreign_folder(std::filesystem::path folder, OpenForeign open);
+bool is_foreign(const std::filesystem::path& path);
+Result<UniqueFd> open_foreign(const std::filesystem::path& path);
 // The same of a file in a folder that somebody else may write to: a link is not followed, and what
 // is no regular file is denied without waiting for it.
 Result<std::string> read_plain_file(const std::filesystem::path& path, std::size_t cap);

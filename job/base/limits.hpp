@@ -57,8 +57,9 @@ inline constexpr auto kStreamHeartbeat = std::chrono::seconds{15};
 // --- what a job may ask ----------------------------------------------------------------------
 inline constexpr std::int32_t kNodes = 16'384;
 inline constexpr std::int32_t kSpares = 1024;
-inline constexpr std::int32_t kRestarts = 1000;       // each is a handful of events
-inline constexpr std::int32_t kAttempts = 100;        // each is an allocation
+inline constexpr std::int32_t kRestarts = 1000;  // each is a handful of events
+inline constexpr std::int32_t kAttempts = 100;   // each is an allocation
+inline constexpr std::int32_t kGrowAfterSeconds = 86'400;
 inline constexpr std::int32_t kHangSeconds = 86'400;  // a day without a step
 inline constexpr std::int32_t kRanks = 131'072;
 inline constexpr std::int32_t kRanksPerNode = 1024;
@@ -84,6 +85,14 @@ inline constexpr std::size_t kLabels = 32;
 inline constexpr std::size_t kNotifyTargets = 16;  // people and chat rooms, not all of a company
 // A webhook's URL with its secret has less than 300; receivers take 2,000 and more.
 inline constexpr std::size_t kNotifyTargetBytes = 2048;
+// Secrets: their names become files, their values variables, which Linux bounds by 128 KiB each and
+// 2 MiB in all. A service account's key has 2.4 KiB, a kubeconfig 10.
+inline constexpr std::size_t kSecretNameBytes = 128;
+inline constexpr std::size_t kSecretBytes = 32U << 10U;
+inline constexpr std::size_t kSecretsOfJob = 32;
+inline constexpr std::size_t kSecretsOfUser = 100;
+inline constexpr std::size_t kSecretBytesOfUser = 256U << 10U;
+inline constexpr std::size_t kSecretBytesOfAll = 64U << 20U;  // lockstepd has them in memory
 inline constexpr std::size_t kSweepParameters = 16;
 inline constexpr std::size_t kSweepPoints = 1000;       // jobs of one sweep
 inline constexpr std::size_t kSweepBytes = 64U << 20U;  // document × jobs
@@ -245,6 +254,12 @@ inline constexpr std::size_t kEvidenceGaps = 8;               // told of one ran
 // Looks at the ranks of a generation that are kept, 0.1-0.5 MB each; the last of them is a hang's.
 inline constexpr std::int32_t kEvidenceEvents = 64;
 inline constexpr auto kGatherTimeout = std::chrono::seconds{300};  // agents that never call in
+// With min_nodes of them there, the first start waits so long after the last that came.
+inline constexpr auto kLateNodes = std::chrono::seconds{30};
+// A lost node that has called in again is waited for so long before fewer go on without it.
+inline constexpr auto kReturnPatience = std::chrono::seconds{3};
+// How often a node that was lost may come back in one attempt: one that is lost again stays out.
+inline constexpr std::int32_t kReturns = 1;
 // A job's `setup` on a node, within the time that the ranks have to meet (kGatherTimeout).
 inline constexpr auto kSetupTimeout = std::chrono::seconds{240};
 inline constexpr std::size_t kSetupWords = 2000;              // of its output, in the cause

@@ -63,6 +63,9 @@ CLI::Option* add_text(CLI::App* run, const std::string& names, std::string& targ
 void declare_where(CLI::App* run, RunOptions& options) {
     constexpr const char* kGroup = "Where and how large";
     add_number(run, "-N,--nodes", options.nodes, 1, 16'384, "Nodes (default: 1)")->group(kGroup);
+    add_number(run, "--min-nodes", options.min_nodes, 1, 16'384,
+               "Go on with as few nodes when others are lost, and grow back (default: all of them)")
+        ->group(kGroup);
     add_number(run, "-n,--ranks-per-node,--nproc-per-node", options.ranks_per_node, 1, 1024,
                "Ranks on each node (default: one a GPU, else 1)")
         ->group(kGroup);
@@ -121,7 +124,7 @@ void declare_what(CLI::App* run, RunOptions& options) {
         ->type_name("rank|node|task")
         ->group(kGroup);
     add_number(run, "--max-restarts", options.max_restarts, 0, 1000,
-               "Start the ranks anew after a failure, so often (default: 0)")
+               "Start the ranks anew after a failure, so often (default: 0; with --min-nodes 3)")
         ->group(kGroup);
     CLI::Option* sweep =
         run->add_option(
@@ -137,6 +140,14 @@ void declare_what(CLI::App* run, RunOptions& options) {
     add_number(run, "--max-parallel", options.max_parallel, 1, 1000,
                "So many jobs of the sweep at once (default: all)")
         ->needs(sweep)
+        ->group(kGroup);
+    run->add_option("--secret", options.secrets,
+                    "A secret that the ranks get as a variable (lockstep secret set NAME). May be "
+                    "given again")
+        ->type_name("NAME")
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kGroup);
     run->add_option("--notify", options.notify,
                     "Who is told when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "

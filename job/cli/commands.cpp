@@ -507,8 +507,8 @@ Exit run_verb(Context& context, const std::string& verb) {
         {"jobs", jobs},       {"nodes", nodes},
         {"cluster", cluster}, {"token", token},
         {"whoami", whoami},   {"slurm-token", slurm_token},
-        {"open", open_page},  {"rm", remove_jobs},
-        {"du", disk_use}};
+        {"secret", secret},   {"open", open_page},
+        {"rm", remove_jobs},  {"du", disk_use}};
     if (const auto found = kPlain.find(verb); found != kPlain.end()) {
         return found->second(context);
     }

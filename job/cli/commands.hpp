@@ -29,6 +29,7 @@ Exit top(Context& context, const std::string& id);
 Exit token(Context& context);
 // nodes check
 Exit check_nodes(Context& context);
+Exit secret(Context& context);
 Exit slurm_token(Context& context);
 Exit whoami(Context& context);
 

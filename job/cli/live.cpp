@@ -77,6 +77,7 @@ void FollowView::take_job(const Json& job, double seconds) {
     state_ = text_at(job, "state");
     pending_ = text_at(job, "pending_reason");
     hang_ = text_at(at(job, "hang"), "message");
+    smaller_ = smaller_text(job);
     now_ = seconds;
     const Json& attempts = items_at(job, "attempts");
     if (!attempts.empty()) {
@@ -240,6 +241,9 @@ std::vector<std::string> FollowView::lines(const Terminal& terminal, double run_
     if (attempt_ > 1 || generation_ > 1) {
         head +=
             "  attempt " + std::to_string(attempt_) + "  generation " + std::to_string(generation_);
+    }
+    if (!smaller_.empty()) {
+        head += "  " + paint(terminal, Style::yellow, smaller_);
     }
     out.push_back(head + "  " + paint(terminal, Style::dim, id_));
     out.push_back(progress_line(terminal));

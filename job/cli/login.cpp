@@ -176,6 +176,10 @@ Result<std::string> try_and_keep(const Options& options, const Dialog& dialog, s
     if (const Status kept = keep(options, access); !kept) {
         return fail(kept.error());
     }
+    if (const auto shared = who->find("shared_account"); shared != who->end() && *shared == true) {
+        err << "note: jobs of all users run as " << one_line(text_at(*who, "account"))
+            << " there, and each can do what that user can\n";
+    }
     return "logged in to " + *url + " as " + one_line(text_at(*who, "user")) + " (" +
            one_line(text_at(*who, "role")) + ")";
 }

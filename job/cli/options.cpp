@@ -24,7 +24,7 @@ void group_verbs(CLI::App& app) {
           "export", "spec", "open"}},
         {"Act", {"cancel", "restart", "checkpoint", "rm", "du"}},
         {"Cluster", {"nodes", "cluster"}},
-        {"Access", {"login", "whoami", "token", "slurm-token", "completion"}}};
+        {"Access", {"login", "whoami", "token", "secret", "slurm-token", "completion"}}};
     for (const VerbGroup& group : groups) {
         for (const char* name : group.verbs) {
             app.get_subcommand(name)->group(group.name);
@@ -332,8 +332,8 @@ void declare_identity(CLI::App& app, Options& options) {
         ->check(CLI::IsMember({"user", "viewer", "admin"}).description(""))
         ->type_name("user|viewer|admin");
     token->add_option("--scope", options.scopes, "create: only this; may be given again")
-        ->check(CLI::IsMember({"metrics", "read", "write", "admin"}).description(""))
-        ->type_name("metrics|read|write|admin")
+        ->check(CLI::IsMember({"metrics", "read", "write", "secrets", "admin"}).description(""))
+        ->type_name("metrics|read|write|secrets|admin")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     token
@@ -341,6 +341,19 @@ void declare_identity(CLI::App& app, Options& options) {
                      "create: when it ends, as in 30m, 12h, 30d (default: 30d)")
         ->type_name("TIME");
     token->add_flag("-a,--all", options.all, "list: with those that have ended");
+    CLI::App* secret = verb(app, "secret",
+                            "Set, list or remove what your jobs get as variables and nobody reads "
+                            "again; the value comes from standard input or a prompt");
+    secret->add_option("ACTION", options.secret_action, "What to do")
+        ->required()
+        ->check(CLI::IsMember({"set", "list", "rm"}).description(""))
+        ->type_name("set|list|rm");
+    secret->add_option("NAME", options.secret, "set, rm: the variable")->type_name("NAME");
+    CLI::Option* const file =
+        secret->add_option("--from-file", options.secret_file, "set: the value is this file, whole")
+            ->type_name("FILE");
+    secret->add_flag("--from-env", options.secret_from_env, "set: the value is your own variable")
+        ->excludes(file);
     CLI::App* slurm = verb(app, "slurm-token",
                            "Hand over your Slurm token, read from standard input, as in: scontrol "
                            "token lifespan=86400 | lockstep slurm-token");

@@ -31,6 +31,7 @@ Exit exit_code(Errc code);
 // `run`. 0 and "" = not given.
 struct RunOptions {
     std::int64_t nodes = 0;
+    std::int64_t min_nodes = 0;  // 0: not said
     std::int64_t ranks_per_node = 0;
     std::int64_t gpus_per_node = 0;
     std::int64_t ranks_per_gpu = 0;  // 0: one
@@ -47,6 +48,7 @@ struct RunOptions {
     std::string launch;
     std::string output;                    // file for the specification
     std::vector<std::string> environment;  // NAME=VALUE, or NAME
+    std::vector<std::string> secrets;      // names
     std::vector<std::string> notify;       // targets, as in the specification
     std::vector<std::string> sweep;        // NAME=VALUE,VALUE
     std::int64_t max_parallel = 0;         // jobs of the sweep at once; 0 = all
@@ -110,7 +112,12 @@ struct Options {
     std::vector<std::string> metrics;
     // token; the user is `user`
     std::string token_action;
-    std::string token;    // name or id
+    std::string token;  // name or id
+    // secret
+    std::string secret_action;
+    std::string secret;       // its name
+    std::string secret_file;  // with the value
+    bool secret_from_env = false;
     bool forget = false;  // slurm-token
     std::string role;
     std::vector<std::string> scopes;

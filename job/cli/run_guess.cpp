@@ -127,6 +127,21 @@ std::string option_of(const std::vector<std::string>& command, std::size_t from,
     return "";
 }
 
+// Takes the option and its value out of a launcher's own; how many words that were.
+std::size_t take_out(std::vector<std::string>& command, std::size_t from, std::size_t to,
+                     std::string_view name) {
+    for (std::size_t i = from; i < to && i < command.size(); ++i) {
+        const bool joined = command[i].starts_with(std::string{name} + "=");
+        if (joined || command[i] == name) {
+            const std::size_t words = joined || i + 1 == to ? 1 : 2;
+            const auto place = command.begin() + static_cast<std::ptrdiff_t>(i);
+            command.erase(place, place + static_cast<std::ptrdiff_t>(words));
+            return words;
+        }
+    }
+    return 0;
+}
+
 // The script that a launcher starts: its first argument that is a file of Python, else npos.
 std::size_t script_of(const std::vector<std::string>& command, std::size_t from) {
     for (std::size_t i = from; i < command.size(); ++i) {
@@ -161,13 +176,18 @@ std::int64_t number_of(const std::string& text) {
 }
 
 void guess_torchrun(Guess& out, std::size_t from, std::int64_t nodes) {
-    const std::size_t script = script_of(out.command, from);
+    std::size_t script = script_of(out.command, from);
     out.framework = "pytorch";
     out.launch = "node";
     out.ranks_per_node = number_of(option_of(out.command, from, script, {"--nproc-per-node"}));
     const std::string range = option_of(out.command, from, script, {"--nnodes"});
-    out.nodes =
-        number_of(range.substr(range.find(':') == std::string::npos ? 0 : range.find(':') + 1));
+    const auto colon = range.find(':');
+    out.nodes = number_of(range.substr(colon == std::string::npos ? 0 : colon + 1));
+    if (colon != std::string::npos) {
+        out.min_nodes = number_of(range.substr(0, colon));
+        // What Lockstep tells it (PET_NNODES) is how many there are each time.
+        script -= take_out(out.command, from, script, "--nnodes");
+    }
     const bool alone =
         std::find(out.command.begin(), out.command.begin() + static_cast<std::ptrdiff_t>(script),
                   "--standalone") != out.command.begin() + static_cast<std::ptrdiff_t>(script);
@@ -188,13 +208,13 @@ void guess_torchrun(Guess& out, std::size_t from, std::int64_t nodes) {
 }
 
 // accelerate launch reads no variables: its options are given, where the user has not.
-void guess_accelerate(Guess& out, std::size_t from, std::int64_t nodes) {
+void guess_accelerate(Guess& out, std::size_t from) {
     const std::size_t script = script_of(out.command, from);
     out.framework = "accelerate";
     out.launch = "node";
     out.nodes = number_of(option_of(out.command, from, script, {"--num-machines"}));
     const std::array<std::pair<std::string_view, std::string>, 5> options{{
-        {"--num-machines", std::to_string(std::max<std::int64_t>(nodes, 1))},
+        {"--num-machines", "{num_nodes}"},
         {"--num-processes", "{world_size}"},
         {"--machine-rank", "{node_rank}"},
         {"--main-process-ip", "{master_addr}"},
@@ -248,7 +268,7 @@ Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t no
     }
     if (program == "accelerate" && command.size() > 1 && command[1] == "launch") {
         out.why = "accelerate launch starts the ranks of a node";
-        guess_accelerate(out, 2, nodes);
+        guess_accelerate(out, 2);
         return out;
     }
     if (program == "srun" || program == "mpirun" || program == "mpiexec") {
@@ -291,7 +311,7 @@ Result<Guess> guess_run(const std::vector<std::string>& command, std::int64_t no
         }
         if (behind.module.starts_with("accelerate.commands")) {
             out.why = behind.module + " starts the ranks of a node";
-            guess_accelerate(out, behind.next, nodes);
+            guess_accelerate(out, behind.next);
             return out;
         }
         if (behind.module == "lockstep.ray") {

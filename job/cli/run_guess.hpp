@@ -19,6 +19,7 @@ struct Guess {
     std::string name;  // of the job
     // What the launcher's own options ask for; 0 = nothing.
     std::int64_t nodes = 0;
+    std::int64_t min_nodes = 0;  // torchrun --nnodes MIN:MAX
     std::int64_t ranks_per_node = 0;
     std::vector<std::string> command;  // with what the launcher must be told
     std::vector<std::string> warnings;

@@ -48,6 +48,12 @@ std::vector<std::string> spec_view(const Terminal& terminal, const Json& spec) {
                 (own > 0 ? std::to_string(own) + " of its own" : "") +
                 ": lockstep show ID --environment");
     }
+    std::string secrets;
+    for (const Json& name : items_at(spec, "secrets")) {
+        secrets += (secrets.empty() ? "" : ", ") +
+                   (name.is_string() ? one_line(name.get_ref<const std::string&>()) : "?");
+    }
+    add_fact(lines, terminal, "secrets", secrets);
     return lines;
 }
 

@@ -29,13 +29,16 @@ std::string place(const Json& event) {
 }
 
 std::optional<std::string> started(const Terminal& terminal, const Json& event) {
-    if (integer_at(event, "generation").value_or(1) <= 1) {
+    const Json& data = at(event, "data");
+    const std::string message = text_at(data, "message");  // "goes on with 3 of 4 nodes: …"
+    if (integer_at(event, "generation").value_or(1) <= 1 && message.empty()) {
         return std::nullopt;
     }
-    const auto step = integer_at(at(event, "data"), "resumed_from_step");
+    const auto step = integer_at(data, "resumed_from_step");
     return paint(terminal, Style::bold,
                  "generation " + number_text(event, "generation") + " starts" +
-                     (step && *step >= 0 ? " from step " + std::to_string(*step) : ""));
+                     (step && *step >= 0 ? " from step " + std::to_string(*step) : "")) +
+           (message.empty() ? "" : "  " + paint(terminal, Style::yellow, message));
 }
 
 std::optional<std::string> ended(const Terminal& terminal, const Json& event, const char* what) {
@@ -78,6 +81,12 @@ std::optional<std::string> story_line(const Terminal& terminal, const Json& even
     }
     if (kind == "attempt_ended") {
         return ended(terminal, event, "attempt");
+    }
+    if (kind == "node_returned") {
+        return text_at(event, "node") + " is back";
+    }
+    if (kind == "restart_requested" && !text_at(data, "reason").empty()) {
+        return std::nullopt;  // the generation's end says the same
     }
     if (kind == "rank_exited" && !place(event).empty()) {
         return exited(terminal, event);

@@ -4,6 +4,7 @@
 #include "job/cli/commands.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/follow.hpp"
+#include "job/cli/sign.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/sweeps.hpp"
 #include "job/model/sweep.hpp"
@@ -19,9 +20,14 @@ constexpr std::chrono::milliseconds kFirstPause{200};  // then twice as long eac
 // An answer that was lost may still have been a job. The key makes asking again safe.
 Result<Json> post_until_answered(Context& context, const std::string& body,
                                  const std::string& key) {
+    const auto signature = signature_headers(context, body);
+    if (!signature) {
+        return fail(signature.error());
+    }
     auto pause = kFirstPause;
     for (int attempt = 1;; ++attempt) {
-        Headers headers{{"Idempotency-Key", key}};
+        Headers headers = *signature;
+        headers.emplace_back("Idempotency-Key", key);
         auto job = context.client.post_json("/v1/jobs", body, std::move(headers));
         const bool in_flight = !job && job.error().code == Errc::conflict &&
                                job.error().message.find("in flight") != std::string::npos;

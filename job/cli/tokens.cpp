@@ -208,6 +208,11 @@ Exit whoami(Context& context) {
     }
     context.out << text_at(*answer, "user") << ", " << text_at(*answer, "role") << " ("
                 << words(*answer) << ") at " << context.client.where() << std::endl;
+    if (const auto shared = answer->find("shared_account");
+        shared != answer->end() && *shared == true) {
+        context.out << "jobs of all users run as " << text_at(*answer, "account")
+                    << " here, and each can do what that user can" << std::endl;
+    }
     return Exit::ok;
 }
 

@@ -244,6 +244,7 @@ std::vector<std::string> TopView::head(const Terminal& terminal, const TopChoice
         pack(terminal,
              {{choice.paused ? paint(terminal, Style::yellow, "paused") : "", 10},
               {ranks, 7},
+              {paint(terminal, Style::yellow, smaller_), 8},
               {samples_per_second_ ? format_value(*samples_per_second_) + " samples/s" : "", 6},
               {ettr_ ? "ETTR " + in_tenths(100 * std::clamp(*ettr_, 0.0, 1.0)) + " %" : "", 4},
               {count(restarts_, "restart"), 5},

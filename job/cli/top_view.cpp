@@ -76,6 +76,7 @@ void TopView::take_job(const Json& job, UnixMillis now) {
     name_ = text_at(job, "name");
     state_ = text_at(job, "state");
     pending_ = text_at(job, "pending_reason");
+    smaller_ = smaller_text(job);
     step_ = integer_at(job, "step");
     total_steps_ = integer_at(job, "total_steps");
     ettr_ = number_at(job, "ettr");

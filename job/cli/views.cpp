@@ -67,6 +67,9 @@ std::string resources_text(const Json& job) {
         return "";
     }
     std::string out = std::to_string(*nodes) + " × " + std::to_string(*per_node) + " ranks";
+    if (const auto least = integer_at(resources, "min_nodes")) {
+        out += ", at least " + std::to_string(*least) + (*least == 1 ? " node" : " nodes");
+    }
     if (const auto spares = integer_at(resources, "spares"); spares && *spares > 0) {
         out += ", " + std::to_string(*spares) + (*spares == 1 ? " spare node" : " spare nodes");
     }
@@ -77,6 +80,23 @@ std::string resources_text(const Json& job) {
     }
     return out;
 }
+
+}  // namespace
+
+std::string smaller_text(const Json& job) {
+    const Json& attempts = items_at(job, "attempts");
+    const Json& generations =
+        attempts.empty() ? attempts : items_at(attempts.back(), "generations");
+    const auto wanted = integer_at(at(job, "resources"), "nodes");
+    if (generations.empty() || !wanted || is_final_state(text_at(job, "state"))) {
+        return "";
+    }
+    const auto nodes = integer_at(generations.back(), "nodes").value_or(*wanted);
+    return nodes < *wanted ? std::to_string(nodes) + " of " + std::to_string(*wanted) + " nodes"
+                           : "";
+}
+
+namespace {
 
 std::string labels_text(const Json& job) {
     std::string out;
@@ -131,6 +151,9 @@ void attempts_view(const Terminal& terminal, const Json& job, UnixMillis now, Li
             std::string text = seconds_between(generation, "started_at", "finished_at", now);
             if (const auto step = integer_at(generation, "resumed_from_step"); step && *step >= 0) {
                 text += "  resumed from step " + std::to_string(*step);
+            }
+            if (const std::string size = text_at(generation, "message"); !size.empty()) {
+                text += "  " + size;
             }
             const std::string cause = cause_text(at(generation, "cause"));
             text.append(cause.empty() ? "" : "  ").append(cause);
@@ -311,6 +334,7 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
     facts.add("may start", moment_text(job, "expected_start", now));
     facts.add("framework", text_at(job, "framework"));
     facts.add("resources", resources_text(job));
+    facts.add("runs on", smaller_text(job));
     facts.add("user", text_at(job, "user"));
     facts.add("labels", labels_text(job));
     facts.add("sweep", sweep_text(job));

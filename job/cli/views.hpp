@@ -52,6 +52,8 @@ std::vector<PlotLine> plot_lines(const Json& series);
 
 // How long the job has been running (or ran), in seconds.
 std::optional<double> running_seconds(const Json& job, UnixMillis now);
+// "3 of 4 nodes" while the job runs on fewer than it is to (resources.min_nodes); else "".
+std::string smaller_text(const Json& job);
 bool is_final_state(std::string_view state);
 
 }  // namespace lockstep::cli

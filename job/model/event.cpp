@@ -41,6 +41,7 @@ void fields(V& visit, M& m) {
         visit.optional("sweep_size", m.sweep_size);
         visit.optional("sweep_parallel", m.sweep_parallel);
         visit.optional("sweep_parameters", m.sweep_parameters);
+        visit.optional("signature", m.signature);
     } else if constexpr (Is<M, event::AttemptCreated>) {
         visit("attempt", m.attempt);
         visit("ticket_hash", m.ticket_hash);
@@ -78,6 +79,9 @@ void fields(V& visit, M& m) {
         visit("resumed_from_step", m.resumed_from_step);
         visit.optional("ports", m.ports);
         visit.optional("slots", m.slots);
+        visit.optional("nodes", m.nodes);
+        visit.optional("world_size", m.world_size);
+        visit.optional("message", m.message);
         visit.optional("release_told", m.release_told);
     } else if constexpr (Is<M, event::RankExited>) {
         visit("attempt", m.attempt);
@@ -105,6 +109,13 @@ void fields(V& visit, M& m) {
         visit("message", m.message);
         visit("at", m.at);
         visit.number_or_none("slot", m.slot);
+        visit.optional("may_return", m.may_return);
+    } else if constexpr (Is<M, event::NodeReturned>) {
+        visit("attempt", m.attempt);
+        visit("slot", m.slot);
+        visit("node", m.node);
+        visit("incarnation", m.incarnation);
+        visit("pid", m.pid);
     } else if constexpr (Is<M, event::AnomalySeen>) {
         visit("attempt", m.attempt);
         visit("generation", m.generation);
@@ -172,6 +183,7 @@ void fields(V& visit, M& m) {
             visit.number_or_none("step", m.step);
         } else if constexpr (Is<M, event::RestartRequested>) {
             visit("by", m.by);
+            visit.optional("reason", m.reason);
         }
     }
 }

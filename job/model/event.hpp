@@ -47,6 +47,8 @@ struct Submitted {
     std::int64_t sweep_size = 0;
     std::int64_t sweep_parallel = 0;
     Json sweep_parameters{};
+    std::string
+        signature{};  // what its user's is called (signed_statement.hpp); "" = there is none
 };
 struct AttemptCreated {  // the intent: on disk before the scheduler is asked
     std::int32_t attempt = 0;
@@ -106,6 +108,11 @@ struct GenerationStarted {  // on disk before WORLD leaves: its number is a fenc
     // Which of the allocation's nodes is which node of the generation, by node rank; empty: each is
     // its own (there are no spares).
     std::vector<std::int32_t> slots{};
+    // Of an elastic job: how many nodes and ranks it has, and, if that is not what the one before
+    // had, or what was asked for, in words: "goes on with 3 of 4 nodes: …".
+    std::int64_t nodes = 0;
+    std::int64_t world_size = 0;
+    std::string message{};
     // Whoever wrote it writes ranks_released before START leaves. A version before that one sent
     // START and said nothing: its ranks may have run from this moment on.
     bool release_told = false;
@@ -147,6 +154,18 @@ struct FaultSeen {
     UnixMillis at = 0;
     // The allocation's node that is not to be used any more in this attempt; -1: none is.
     std::int32_t slot = -1;
+    // Of such a node, in an elastic job: it was not heard any more, or its agent ended. It may be
+    // there again.
+    bool may_return = false;
+};
+// A node that was lost has joined again: none of its ranks lives, and it waits for the next
+// generation.
+struct NodeReturned {
+    std::int32_t attempt = 0;
+    std::int32_t slot = -1;
+    std::string node;
+    std::string incarnation;  // of its agent, which may be another one
+    std::int64_t pid = 0;
 };
 struct CheckpointSaved {
     std::int32_t attempt = 0;
@@ -172,6 +191,8 @@ struct RestartRequested {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
     std::string by;
+    // Lockstep itself does, because there are more nodes; "": it is a person's wish.
+    std::string reason{};
 };
 // Something is wrong with a run that goes on; it ends nothing.
 struct AnomalySeen {
@@ -255,7 +276,7 @@ using EventData =
                  event::AttemptSubmitted, event::Held, event::Released, event::AgentRefused,
                  event::DependencyFailed, event::RestartRequested, event::RanksReleased,
                  event::AnomalySeen, event::GpuXid, event::EvidenceTaken, event::PreflightSeen,
-                 event::WarningGiven, event::CheckpointRequested>;
+                 event::WarningGiven, event::CheckpointRequested, event::NodeReturned>;
 static_assert(std::variant_size_v<EventData> == kEventKinds);
 
 struct Event {

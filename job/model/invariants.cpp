@@ -43,7 +43,7 @@ struct Check {
         const Attempt* current = job.attempt();
         const bool good =
             current != nullptr && current->number == e.attempt && current->finished_at == 0 &&
-            current->claims.size() >= static_cast<std::size_t>(job.spec.resources.nodes);
+            current->claims.size() >= static_cast<std::size_t>(job.spec.resources.least_nodes());
         return good ? Found{} : Invariant::ranks_need_a_claim;
     }
     Found operator()(const event::Finished& e) const {

@@ -73,7 +73,8 @@ struct Applier {
             return job.spec.resources.spares == 0 && attempt.lost.empty();
         }
         const std::set<std::int32_t> distinct{slots.begin(), slots.end()};
-        return slots.size() == static_cast<std::size_t>(job.spec.resources.nodes) &&
+        return slots.size() <= static_cast<std::size_t>(job.spec.resources.nodes) &&
+               slots.size() >= static_cast<std::size_t>(job.spec.resources.least_nodes()) &&
                distinct.size() == slots.size() &&
                std::all_of(slots.begin(), slots.end(), [&](std::int32_t slot) {
                    return attempt.claims.contains(slot) && !attempt.lost.contains(slot);
@@ -198,9 +199,13 @@ struct Applier {
         started.ports = e.ports;
         started.resumed_from_step = e.resumed_from_step;
         started.slots = e.slots;
+        started.nodes =
+            e.slots.empty() ? job.spec.resources.nodes : static_cast<std::int32_t>(e.slots.size());
+        started.message = e.message;
         started.release_told = e.release_told;
         started.released_at = e.release_told ? 0 : event.time;
-        started.exited.resize(static_cast<std::size_t>(job.spec.world_size()));
+        started.exited.resize(static_cast<std::size_t>(started.nodes) *
+                              static_cast<std::size_t>(job.spec.ranks_per_node()));
         if (!current->generations.empty()) {
             forget_ranks(current->generations.back());
         }
@@ -264,6 +269,9 @@ struct Applier {
                 return stale("node");  // it is known to be lost
             }
             current->last_lost = cause;
+            if (e.may_return) {
+                current->absent.insert(e.slot);
+            }
         }
         Generation* live =
             current->generations.empty() ? nullptr : generation(e.attempt, e.generation);
@@ -276,6 +284,18 @@ struct Applier {
         if (e.slot < 0 && (e.generation == 0 || current->generations.empty()) && !current->fault) {
             current->fault = cause;
         }
+        return {};
+    }
+    Status operator()(const event::NodeReturned& e) const {
+        Attempt* current = attempt(e.attempt);
+        if (current == nullptr || !job.spec.resources.is_elastic() ||
+            !current->may_return(e.slot) || !current->claims.contains(e.slot)) {
+            return stale("node");
+        }
+        current->lost.erase(e.slot);
+        current->absent.erase(e.slot);
+        ++current->returns[e.slot];
+        current->claims[e.slot] = NodeClaim{e.node, e.incarnation, e.pid};
         return {};
     }
     Status operator()(const event::AnomalySeen& e) const {
@@ -329,6 +349,7 @@ struct Applier {
         current->cause = e.cause;
         current->step = e.step;
         job.restart_requested_by.clear();
+        job.restart_reason.clear();
         return {};
     }
     Status operator()(const event::AttemptEnded& e) const {
@@ -344,6 +365,7 @@ struct Applier {
             current->generations.back().cause = e.cause;
         }
         job.restart_requested_by.clear();
+        job.restart_reason.clear();
         return {};
     }
     Status operator()(const event::CancelRequested& e) const {
@@ -358,6 +380,7 @@ struct Applier {
             return stale("generation");
         }
         job.restart_requested_by = e.by;
+        job.restart_reason = e.reason;
         return {};
     }
     // An agent that reconnects may say it again.
@@ -410,6 +433,16 @@ const Generation* Job::live_generation() const {
     return newest != nullptr && newest->open() ? newest : nullptr;
 }
 
+std::int32_t Job::nodes() const {
+    const Generation* newest = generation();
+    return newest == nullptr ? spec.resources.nodes : newest->nodes;
+}
+
+bool Attempt::may_return(std::int32_t slot) const {
+    const auto before = returns.find(slot);
+    return absent.contains(slot) && (before == returns.end() || before->second < limits::kReturns);
+}
+
 const NodeClaim* Job::claim_of_node(std::int32_t node_rank) const {
     const Generation* newest = generation();
     if (attempt() == nullptr) {
@@ -450,6 +483,7 @@ Result<Job> start_job(const Event& submitted) {
     job.user = data->user;
     job.spec = std::move(*spec);
     job.warnings = data->warnings;
+    job.signature = data->signature;
     if (!data->sweep.empty()) {
         SweepMember member;
         member.id = data->sweep;

@@ -36,6 +36,8 @@ struct Generation {
     std::int64_t resumed_from_step = -1;
     // The allocation's node that is each of its nodes, by node rank; empty: each is its own.
     std::vector<std::int32_t> slots;
+    std::int32_t nodes = 0;  // fewer than was asked for: of an elastic job
+    std::string message;     // what is special about that, in words
     std::int64_t step = -1;  // the highest that a rank had reported when it ended; -1 = none
     // Exits that were reported, by rank. Clean ones are only counted and marked.
     std::vector<bool> exited;  // by rank
@@ -83,10 +85,12 @@ struct Attempt {
     // matter. Without spares a slot's number is its node rank.
     std::map<std::int32_t, NodeClaim> claims;  // by slot
     std::map<std::int32_t, Cause> lost;        // slots that are not to be used any more, and why
-    std::optional<Cause> last_lost;            // of those, the newest
-    UnixMillis claimed_at = 0;                 // the last node called in
-    std::int32_t refused = 0;                  // agents that were sent away
-    std::vector<event::GpuXid> xids;           // errors of its GPUs, the first kXidEvents
+    std::set<std::int32_t> absent;             // of those: may come back, as far as they go
+    std::map<std::int32_t, std::int32_t> returns;  // slots that did, how often
+    std::optional<Cause> last_lost;                // of those, the newest
+    UnixMillis claimed_at = 0;                     // the last node called in
+    std::int32_t refused = 0;                      // agents that were sent away
+    std::vector<event::GpuXid> xids;               // errors of its GPUs, the first kXidEvents
     std::vector<Generation> generations;
     std::vector<PreflightFinding> preflight;  // at most limits::kPreflightEvents
     bool preflight_passed = false;            // only said if nothing but the pre-flight was wanted
@@ -95,6 +99,8 @@ struct Attempt {
     Cause cause;
 
     void take_preflight(const event::PreflightSeen& seen);
+    // A lost node that may still come back.
+    bool may_return(std::int32_t slot) const;
 };
 
 struct Job {
@@ -109,7 +115,9 @@ struct Job {
     UnixMillis cancel_requested_at = 0;
     std::string cancel_requested_by;
     std::string restart_requested_by;  // "" = no; holds until the generation has ended
+    std::string restart_reason;        // of Lockstep itself; "" = a person's wish
     std::optional<SweepMember> sweep;
+    std::string signature;         // "" = none is asked for where it runs
     std::optional<Cause> blocked;  // it will never start: a job it waited for has not succeeded
     std::int64_t checkpoint_step = -1;  // newest complete one
     std::string checkpoint_path;
@@ -125,6 +133,9 @@ struct Job {
     const Generation* generation() const;
     // The same if it has not ended.
     const Generation* live_generation() const;
+    // Nodes and ranks of the newest generation; before there is one, those that were asked for.
+    std::int32_t nodes() const;
+    std::int32_t world_size() const { return nodes() * spec.ranks_per_node(); }
     // The agent that has (had) a node of the newest generation, or nullptr.
     const NodeClaim* claim_of_node(std::int32_t node_rank) const;
 };

@@ -47,7 +47,7 @@ std::string never_met(const Job& job, UnixMillis now) {
     if (job.state == JobState::starting && newest == nullptr &&
         now - attempt.placed_at >= patience) {
         return std::to_string(attempt.claims.size()) + " of " +
-               std::to_string(job.spec.resources.nodes) + " nodes called in" + within +
+               std::to_string(job.spec.resources.least_nodes()) + " nodes called in" + within +
                "; missing:" + missing_nodes(job);
     }
     if (job.state == JobState::restarting && newest != nullptr &&

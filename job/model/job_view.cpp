@@ -43,6 +43,11 @@ Json generation_json(const Job& job, const Generation& generation, const Generat
     put_time(out, "running_at", generation.running_at);
     put_time(out, "finished_at", generation.finished_at);
     put_cause(out, generation.cause, &job.cause);
+    out["nodes"] = generation.nodes;
+    out["world_size"] = generation.nodes * job.spec.ranks_per_node();
+    if (!generation.message.empty()) {
+        out["message"] = generation.message;
+    }
     if (generation.resumed_from_step >= 0) {
         out["resumed_from_step"] = generation.resumed_from_step;
     }
@@ -113,6 +118,9 @@ Json resources_json(const Resources& resources) {
     out["nodes"] = resources.nodes;
     if (resources.spares > 0) {
         out["spares"] = resources.spares;
+    }
+    if (resources.is_elastic()) {
+        out["min_nodes"] = resources.min_nodes;
     }
     out["ranks_per_node"] = resources.ranks_per_node;
     out["gpus_per_node"] = resources.gpus_per_node;
@@ -256,6 +264,8 @@ Json rank_json(const Job& job, std::int32_t rank) {
             } else {
                 out["exit_code"] = exit.exit_code;
             }
+        } else if (static_cast<std::size_t>(rank) >= generation->exited.size()) {
+            state = "gone";  // the generation has fewer ranks than one before it
         } else if (generation->exited[static_cast<std::size_t>(rank)]) {
             state = generation->stopped.contains(rank) ? "stopped" : "succeeded";
             out["exit_code"] = 0;

@@ -122,12 +122,15 @@ Notice trouble_notice(const Job& job, const Event& event, const event::AnomalySe
     return out;
 }
 
+// Not what somebody asked for, and not a node that is back.
+bool is_interruption(CauseClass kind) {
+    return kind != CauseClass::restart_requested && kind != CauseClass::node_returned;
+}
+
 // How many notices but its end a job has caused so far, by what it has been through: the same
 // before and after a restart of the daemon.
 std::int64_t told_so_far(const Job& job) {
-    const auto restarted = [](const Cause& cause) {
-        return cause.kind != CauseClass::restart_requested;
-    };
+    const auto restarted = [](const Cause& cause) { return is_interruption(cause.kind); };
     std::int64_t out = 0;
     for (std::size_t kind = 0; kind < kAnomalyKinds; ++kind) {
         const bool each = kind == static_cast<std::size_t>(AnomalyKind::hang);
@@ -208,7 +211,7 @@ class NoticeReader {
         return trouble_notice(job_, event, seen, hang);
     }
     std::optional<Notice> restart(const Event& event, const Cause& cause, std::int64_t step) const {
-        if (cause.kind == CauseClass::restart_requested) {
+        if (!is_interruption(cause.kind)) {
             return std::nullopt;
         }
         return restart_notice(job_, event, cause, step);

@@ -35,7 +35,19 @@ struct AttemptRequest {
     std::string scheduler_id{};          // as recorded; "" = none
     std::string allocation{};            // the one its agents run in; "" = nobody has claimed it
     std::vector<std::string> exclude{};  // names of nodes that earlier attempts have lost
-    bool outlives_nodes = false;         // the allocation is to go on when one of its nodes is lost
+    // What the scheduler has of it is taken up; it is never handed in. Why, in words; "" = it may
+    // be.
+    std::string follow_only{};
+    // Of a job that its user has signed (signed_statement.hpp): what the signature is called, and
+    // which of its jobs this is; "" = it was not. `directory` is then its user's and closed to
+    // lockstepd, whose own folder of the attempt, with agent.json, is the other.
+    std::string signature{};
+    std::int64_t signed_point = 0;
+    std::string own_directory{};
+    bool outlives_nodes = false;  // the allocation is to go on when one of its nodes is lost
+
+    // Where lockstepd keeps files of its own about the attempt.
+    const std::string& kept_in() const { return own_directory.empty() ? directory : own_directory; }
 };
 
 // What of the spec a scheduler may know: nothing in which a user could put a command, a variable

@@ -281,7 +281,7 @@ std::vector<std::string> rank_command(const JobSpec& spec, const RankPlace& plac
     if (spec.framework == Framework::native) {
         return {train_program};
     }
-    const Placeholders values{place.rank,       place.local_rank,  place.node_rank,
+    const Placeholders values{place.rank,       place.local_rank,  place.node_rank,  place.nodes,
                               place.world_size, place.master_addr, place.master_port};
     std::vector<std::string> out;
     if (spec.container.runtime == ContainerRuntime::apptainer) {

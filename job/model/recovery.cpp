@@ -129,13 +129,19 @@ std::optional<Cause> reason_to_stop(const Job& job) {
     if (job.cancel_requested_at != 0) {
         return cancelled(job);
     }
+    if (live && !job.restart_reason.empty()) {
+        Cause cause;
+        cause.kind = CauseClass::node_returned;
+        cause.message = job.restart_reason;
+        return cause;
+    }
     if (live && !job.restart_requested_by.empty()) {
         Cause cause;
         cause.kind = CauseClass::restart_requested;
         cause.message = "restart asked for by " + job.restart_requested_by;
         return cause;
     }
-    if (!live && usable_nodes(job) < job.spec.resources.nodes) {
+    if (!live && usable_nodes(job) < job.spec.resources.least_nodes()) {
         return attempt.last_lost;
     }
     if (newest != nullptr && !live && crash_loop(attempt)) {
@@ -152,8 +158,8 @@ namespace {
 RecoveryPlan wanted_recovery(const Job& job, const Cause& reason) {
     const Attempt& attempt = *job.attempt();
     const Generation* live = job.live_generation();
-    const bool enough = usable_nodes(job) >= job.spec.resources.nodes && !attempt.fault;
-    if (reason.kind == CauseClass::restart_requested) {
+    const bool enough = usable_nodes(job) >= job.spec.resources.least_nodes() && !attempt.fault;
+    if (reason.kind == CauseClass::restart_requested || reason.kind == CauseClass::node_returned) {
         return {Recovery::generation, ""};
     }
     if (!is_wanted(job.spec.recovery, reason.kind)) {

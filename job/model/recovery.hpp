@@ -3,7 +3,9 @@
 //
 //   a rank, a hang      → another generation in the same allocation, ≤ max_restarts of them
 //   a loss that is NaN  → the same, with on_nonfinite_loss restart
-//   a node              → the same if enough nodes are left (spares), else another attempt
+//   a node              → the same if enough nodes are left (spares, min_nodes), else another
+//                         attempt
+//   a node that is back → another generation with it, without being counted (elastic jobs)
 //   preempted, time     → another attempt, ≤ max_attempts of them
 //   a person's restart  → another generation, without being counted
 //

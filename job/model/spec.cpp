@@ -6,6 +6,7 @@
 #include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
 #include "job/model/spec_fields.hpp"
+#include "job/model/spec_secrets.hpp"
 #include "job/model/spec_slurm.hpp"
 
 #include <algorithm>
@@ -89,6 +90,7 @@ void read_resources(const Json& json, const std::string& pointer, Resources& out
     ObjectReader in{json, pointer, errors};
     in.integer("nodes", out.nodes, 1, limits::kNodes);
     in.integer("spares", out.spares, 0, limits::kSpares);
+    read_min_nodes(in, out);
     in.integer("ranks_per_node", out.ranks_per_node, 1, limits::kRanksPerNode);
     in.integer("gpus_per_node", out.gpus_per_node, 0, limits::kGpusPerNode);
     read_gpu_type(in, out);
@@ -230,6 +232,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     }
     read_launch(in, spec);
     read_environment(in, spec, errors);
+    read_secrets(in, spec, errors);
     read_roles(in, spec, errors);  // the environment says what keras runs on
     read_map(in, "labels", spec.labels, limits::kLabels, limits::kTextBytes, is_name,
              "is not a label name: ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", errors);
@@ -256,6 +259,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     read_placement(in, spec, errors);
     read_container(in, spec, errors);
     read_recovery(in, spec.recovery, errors);
+    check_elastic(spec, errors);
     read_watch(in, spec.watch, errors);
     read_preflight(in, spec.preflight, errors);
     read_after(in, spec.after, errors);
@@ -293,6 +297,9 @@ Json to_json(const JobSpec& spec) {
     if (r.spares > 0) {
         resources["spares"] = r.spares;
     }
+    if (r.is_elastic()) {
+        resources["min_nodes"] = r.min_nodes;
+    }
     resources["ranks_per_node"] = r.ranks_per_node;
     resources["gpus_per_node"] = r.gpus_per_node;
     if (!r.gpu_type.empty()) {
@@ -319,6 +326,9 @@ Json to_json(const JobSpec& spec) {
         out["submission"] = kSubmissions[static_cast<std::size_t>(spec.submission)];
     }
     put_environment(out, spec);
+    if (!spec.secrets.empty()) {
+        out["secrets"] = spec.secrets;
+    }
     if (!spec.working_directory.empty()) {
         out["working_directory"] = spec.working_directory;
     }
@@ -356,10 +366,11 @@ Json to_json(const JobSpec& spec) {
 }
 
 std::string expand_placeholders(std::string_view text, const Placeholders& values) {
-    const std::array<std::pair<std::string_view, std::string>, 6> table{{
+    const std::array<std::pair<std::string_view, std::string>, 7> table{{
         {"{rank}", std::to_string(values.rank)},
         {"{local_rank}", std::to_string(values.local_rank)},
         {"{node_rank}", std::to_string(values.node_rank)},
+        {"{num_nodes}", std::to_string(values.num_nodes)},
         {"{world_size}", std::to_string(values.world_size)},
         {"{master_addr}", values.master_addr},
         {"{master_port}", std::to_string(values.master_port)},

@@ -46,6 +46,8 @@ struct Resources {
     std::int32_t nodes = 1;
     // More nodes in the allocation than the ranks need: one takes the place of a node that is lost.
     std::int32_t spares = 0;
+    // As few nodes the ranks may go on with when others are lost; 0: all of `nodes` are needed.
+    std::int32_t min_nodes = 0;
     std::int32_t ranks_per_node = 1;
     std::int32_t gpus_per_node = 0;
     std::string gpu_type;  // the scheduler's name of their type: "h100"; "" = any
@@ -58,6 +60,9 @@ struct Resources {
     Binding binding = Binding::none;
     std::int32_t world_size() const { return nodes * ranks_per_node; }
     std::int32_t allocated_nodes() const { return nodes + spares; }
+    std::int32_t least_nodes() const { return min_nodes > 0 ? min_nodes : nodes; }
+    // Its generations may have fewer nodes than `nodes`.
+    bool is_elastic() const { return least_nodes() < nodes; }
 };
 
 struct CaptureSpec {
@@ -154,6 +159,8 @@ enum class NonfiniteLoss : std::uint8_t {
     restart,  // another generation from the newest checkpoint, counted as a restart
 };
 
+inline constexpr std::int32_t kGrowAfterSeconds = 300;
+
 // Off unless the spec has /recovery: a script that keeps no checkpoints must not run twice by
 // surprise. {} is what stands here.
 struct RecoverySpec {
@@ -163,6 +170,9 @@ struct RecoverySpec {
     std::array<bool, kRecoveryTriggers> on{true, true, true, true, true};  // by RecoveryTrigger
     NonfiniteLoss on_nonfinite_loss = NonfiniteLoss::warn;
     bool exclude_failed_nodes = true;  // from the next attempts
+    // With min_nodes: how long a checkpoint is waited for, at most, before the ranks are started
+    // again on more nodes. Nothing: kGrowAfterSeconds.
+    std::optional<std::int32_t> grow_after_seconds;
     bool has(RecoveryTrigger trigger) const {
         return wanted && on[static_cast<std::size_t>(trigger)];
     }
@@ -225,10 +235,14 @@ struct JobSpec {
     // Jobs that must have succeeded first; if one of them does not, this one fails without a start.
     std::vector<std::string> after;
     std::map<std::string, std::string> labels;
+    // Variables of every rank that lockstepd has the values of: its user's secrets
+    // (spec_secrets.hpp).
+    std::vector<std::string> secrets;
     std::vector<std::string> notify;  // targets (notify.hpp), as they were given
 
     // The ranks, whoever starts them: the agent, srun, or a launcher that the agent starts (launch
     // node), whose processes say which rank they are.
+    // Of an elastic job the largest world; the generation has its own (job.hpp).
     std::int32_t world_size() const { return resources.world_size(); }
     std::int32_t ranks_per_node() const { return resources.ranks_per_node; }
     RankRole role_of(std::int32_t rank) const;
@@ -247,12 +261,13 @@ std::string_view keras_backend(const JobSpec& spec);
 // tensorflow, or keras on it.
 bool runs_tensorflow(const JobSpec& spec);
 
-// Replaces {rank} {local_rank} {node_rank} {world_size} {master_addr} {master_port} in one
-// argument. Other braces stay as they are.
+// Replaces {rank} {local_rank} {node_rank} {num_nodes} {world_size} {master_addr} {master_port} in
+// one argument. Other braces stay as they are.
 struct Placeholders {
     std::int32_t rank = 0;
     std::int32_t local_rank = 0;
     std::int32_t node_rank = 0;
+    std::int32_t num_nodes = 1;  // of the generation
     std::int32_t world_size = 1;
     std::string master_addr;
     std::int32_t master_port = 0;

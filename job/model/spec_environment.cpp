@@ -349,4 +349,18 @@ std::string dollars_doubled(std::string_view value) {
     return out;
 }
 
+Result<Json> sent_document(std::string_view body) {
+    auto json = parse_json(body);
+    if (!json) {
+        return json;
+    }
+    std::vector<FieldError> values;
+    read_dollars(*json, values);
+    refuse_masked(*json, values);
+    if (!values.empty()) {
+        return fail(field_errors(std::move(values)));
+    }
+    return json;
+}
+
 }  // namespace lockstep

@@ -53,6 +53,8 @@ void read_dollars(Json& document, std::vector<FieldError>& errors);
 // the variables, the first kMaskedNamed of them.
 void refuse_masked(const Json& document, std::vector<FieldError>& errors);
 inline constexpr std::size_t kMaskedNamed = 16;
+// A request's body up to where parse_spec() or a sweep begins: JSON, those two done.
+Result<Json> sent_document(std::string_view body);
 // The way back: a value as it is sent.
 std::string dollars_doubled(std::string_view value);
 

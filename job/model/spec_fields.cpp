@@ -9,8 +9,6 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kNotYet = "is not available yet";
-
 // TERM and INT end a process that does not catch them; NCCL may catch USR1 (submitit found so),
 // hence USR2 by default.
 constexpr std::array<std::string_view, 5> kSignals{"USR2", "USR1", "TERM", "INT", "HUP"};
@@ -74,7 +72,6 @@ void read_after(ObjectReader& in, std::vector<std::string>& out, std::vector<Fie
 }
 
 void refuse_later_fields(ObjectReader& in) {
-    refuse_if_filled(in, "secrets", kNotYet);
     refuse_if_filled(in, "sweep", "is several jobs: only where a job is submitted or rendered");
 }
 

@@ -26,6 +26,11 @@ void read_launch(ObjectReader& in, JobSpec& spec);
 void read_roles(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors);
 Json to_json(const std::vector<RoleSpec>& roles);
 
+// nodes are read already.
+void read_min_nodes(ObjectReader& in, Resources& out);
+// What can go on with fewer nodes, and only once somebody has said that it may.
+void check_elastic(const JobSpec& spec, std::vector<FieldError>& errors);
+
 void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldError>& errors);
 void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldError>& errors);
 // What differs from the defaults.
@@ -35,7 +40,7 @@ Json to_json(const RecoverySpec& recovery);
 // What differs from the defaults.
 Json to_json(const WatchSpec& watch);
 
-// secrets, sweep: what asks for nothing is accepted, everything else is refused by name.
+// sweep: what asks for nothing is accepted, everything else is refused by name.
 void refuse_later_fields(ObjectReader& in);
 
 }  // namespace lockstep

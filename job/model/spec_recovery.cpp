@@ -54,6 +54,10 @@ void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldErr
     in.word("on_nonfinite_loss", on_nonfinite, {kNonfiniteWords.begin(), kNonfiniteWords.end()});
     out.on_nonfinite_loss = static_cast<NonfiniteLoss>(on_nonfinite);
     in.boolean("exclude_failed_nodes", out.exclude_failed_nodes);
+    if (in.has("grow_after_seconds")) {
+        out.grow_after_seconds = kGrowAfterSeconds;
+        in.integer("grow_after_seconds", *out.grow_after_seconds, 0, limits::kGrowAfterSeconds);
+    }
     in.finish();
 }
 
@@ -86,6 +90,9 @@ Json to_json(const RecoverySpec& recovery) {
             kNonfiniteWords[static_cast<std::size_t>(recovery.on_nonfinite_loss)];
     }
     out["exclude_failed_nodes"] = recovery.exclude_failed_nodes;
+    if (recovery.grow_after_seconds.value_or(kGrowAfterSeconds) != kGrowAfterSeconds) {
+        out["grow_after_seconds"] = *recovery.grow_after_seconds;
+    }
     return out;
 }
 

@@ -34,12 +34,13 @@ constexpr std::array<std::string_view, kEventKinds> kEventNames{
     "preflight",
     "warning",
     "checkpoint_requested",
+    "node_returned",
 };
 constexpr std::array<std::string_view, kCauseClasses> kCauseNames{
-    "none",       "user_error",       "rank_exit", "rank_signal",       "oom",
-    "node_lost",  "gpu_fault",        "hang",      "nonfinite_loss",    "rendezvous_timeout",
-    "preempted",  "time_limit",       "scheduler", "cancelled_by_user", "internal",
-    "dependency", "restart_requested"};
+    "none",       "user_error",        "rank_exit",    "rank_signal",       "oom",
+    "node_lost",  "gpu_fault",         "hang",         "nonfinite_loss",    "rendezvous_timeout",
+    "preempted",  "time_limit",        "scheduler",    "cancelled_by_user", "internal",
+    "dependency", "restart_requested", "node_returned"};
 
 template <class Enum, std::size_t N>
 std::optional<Enum> parse(std::string_view text, const std::array<std::string_view, N>& names) {

@@ -51,8 +51,9 @@ enum class EventKind : std::uint8_t {
     preflight,
     warning,
     checkpoint_requested,
+    node_returned,
 };
-inline constexpr std::size_t kEventKinds = 27;
+inline constexpr std::size_t kEventKinds = 28;
 
 // Why a job, an attempt or a generation ended. Words are part of the API (job/README.md).
 enum class CauseClass : std::uint8_t {
@@ -73,8 +74,9 @@ enum class CauseClass : std::uint8_t {
     internal,
     dependency,         // a job that it was to run after did not succeed
     restart_requested,  // of a generation: somebody asked for the next one
+    node_returned,      // of a generation: the next one has more nodes
 };
-inline constexpr std::size_t kCauseClasses = 17;
+inline constexpr std::size_t kCauseClasses = 18;
 
 std::string_view to_string(JobState state);
 std::string_view to_string(EventKind kind);
@@ -139,6 +141,10 @@ inline constexpr std::array kTransitions{
     Transition{JobState::restarting, EventKind::fault, JobState::restarting},
     Transition{JobState::restarting, EventKind::generation_started, JobState::starting},
     Transition{JobState::restarting, EventKind::attempt_ended, JobState::requeued},
+    // One that was lost is there again; it waits for the next generation.
+    Transition{JobState::starting, EventKind::node_returned, JobState::starting},
+    Transition{JobState::running, EventKind::node_returned, JobState::running},
+    Transition{JobState::restarting, EventKind::node_returned, JobState::restarting},
     // A GPU's driver complains whatever its ranks are at.
     Transition{JobState::starting, EventKind::gpu_xid, JobState::starting},
     Transition{JobState::running, EventKind::gpu_xid, JobState::running},

@@ -14,8 +14,8 @@ namespace {
 constexpr std::array<std::string_view, 3> kNotSwept{"sweep", "after", "submission"};
 
 // What expand_placeholders (spec.hpp) fills in for each rank.
-constexpr std::array<std::string_view, 6> kRanksOwn{"rank",       "local_rank",  "node_rank",
-                                                    "world_size", "master_addr", "master_port"};
+constexpr std::array<std::string_view, 7> kRanksOwn{
+    "rank", "local_rank", "node_rank", "num_nodes", "world_size", "master_addr", "master_port"};
 
 struct Parameter {
     std::string path;
@@ -292,6 +292,11 @@ Status SweepMaker::next() {
     }
     made_.points.push_back(std::move(*point));
     return {};
+}
+
+Result<SweepPoint> SweepMaker::point(std::size_t number) const {
+    return number < size_ ? point_(number)
+                          : Result<SweepPoint>{fail(Errc::invalid, "the sweep has fewer jobs")};
 }
 
 Result<Sweep> parse_sweep(const Json& document) {

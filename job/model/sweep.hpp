@@ -49,6 +49,8 @@ class SweepMaker {
     bool whole() const { return made_.points.size() == size_; }
     // The next job, while it is not whole. invalid: as parse_sweep().
     Status next();
+    // That one alone; the maker stays as it is. invalid: there is none, or as next().
+    Result<SweepPoint> point(std::size_t number) const;
     // Once it is whole; the maker is of no use then.
     Sweep take() { return std::move(made_); }
 

@@ -255,6 +255,12 @@ struct Welcome {
     std::string checkpoint_directory;
     Json spec;               // canonical JSON of the job's spec
     bool preflight = false;  // CHECKED is wanted
+    // The request's body, if its user has signed it: the agent takes the specification from there
+    // and from nowhere else (signed_statement.hpp).
+    std::string document{};
+    // The job's secrets that its user has, and their values: nowhere else.
+    std::vector<std::string> secret_names{};
+    std::vector<std::string> secret_values{};
 };
 struct World {
     std::int32_t generation = 0;

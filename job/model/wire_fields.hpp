@@ -278,6 +278,9 @@ void fields(V& visit, M& m) {
     visit("checkpoint_directory", m.checkpoint_directory);
     visit("spec", m.spec);
     visit.optional("preflight", m.preflight);
+    visit.optional("document", m.document);
+    visit.optional("secret_names", m.secret_names);
+    visit.optional("secret_values", m.secret_values);
 }
 template <class V, class M>
 requires std::is_same_v<std::remove_const_t<M>, World>

@@ -3,6 +3,7 @@
 
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
+#include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 
@@ -19,7 +20,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kEndedKept = 1000;  // attempts whose end can still be asked for
-constexpr int kClaimedElsewhere = 3;      // exit code of an agent that found its node claimed
+// What a keeper takes to end what its agent has left and to start it again.
+constexpr auto kKeeperPatience = std::chrono::seconds{2};
+constexpr int kClaimedElsewhere = 3;  // exit code of an agent that found its node claimed
 
 std::string id_of(const JobId& job, std::int32_t attempt) {
     return "local-" + job.value + "-a" + std::to_string(attempt);
@@ -72,12 +75,14 @@ std::string how_it_ended(const siginfo_t& info) {
 }  // namespace
 
 struct LocalScheduler::Agent {
-    explicit Agent(net::io_context& io) : process(io) {}
+    explicit Agent(net::io_context& io) : process(io), again_timer(io) {}
     net::posix::stream_descriptor process;  // pidfd; closed when there is none
     pid_t pid = -1;
     bool child = false;  // started by this daemon: to be reaped
     bool ended = false;
-    bool lost = false;  // ended without a result
+    bool lost = false;   // ended without a result
+    bool waits = false;  // its keeper may be starting it again
+    net::steady_timer again_timer;
 };
 
 struct LocalScheduler::Attempt {
@@ -162,10 +167,17 @@ Task<Handover> LocalScheduler::submit(AttemptRequest request) {
     if (attempts_.count(out.id) != 0) {
         co_return out;
     }
+    const bool follows = !request.follow_only.empty();
     const auto [attempt, claims] = make(std::move(request));
+    const bool claimed = std::any_of(claims.begin(), claims.end(), is_claimed);
+    if (follows && !claimed) {
+        out.kind = Handover::Kind::refused;
+        out.reason = "no agent of it is on this machine; " + attempt->request.follow_only;
+        co_return out;
+    }
     attempts_[out.id] = attempt;
-    if (std::any_of(claims.begin(), claims.end(), is_claimed)) {
-        take_up(*attempt, claims, true);
+    if (claimed) {
+        take_up(*attempt, claims, !follows);
     } else {
         ledger_.enqueue(out.id, ledger_.need(attempt->request.resources));
     }
@@ -237,6 +249,9 @@ void LocalScheduler::start_node(Attempt& attempt, std::int32_t node_rank) {
     command.node_rank = node_rank;
     command.node_name = attempt.nodes[static_cast<std::size_t>(node_rank)];
     command.extra = options_.agent_arguments;
+    if (attempt.request.resources.is_elastic()) {
+        command.extra.insert(command.extra.end(), {"--restarts", std::to_string(limits::kReturns)});
+    }
     command.gpus_given = ledger_.capacity().gpus > 0;
     const auto gpus = ledger_.gpus_of(attempt.id);
     const auto per_node = static_cast<std::size_t>(attempt.request.resources.gpus_per_node);
@@ -283,6 +298,20 @@ Task<void> LocalScheduler::watch(AttemptPointer attempt, std::int32_t node_rank)
         }
     }
     agent.process.close(ec);
+    // One that an earlier daemon started is watched itself, not the keeper above it, which may be
+    // starting it again.
+    if (!agent.child && attempt->request.resources.is_elastic()) {
+        agent.waits = true;
+        co_await sleep_on(agent.again_timer, kKeeperPatience);
+        agent.waits = false;
+        auto again = stopped_ ? std::nullopt : adopt_agent(attempt->request.directory, node_rank);
+        if (again) {
+            watch_process(*attempt, node_rank, std::move(*again), false);
+        }
+        if (stopped_ || again) {
+            co_return;
+        }
+    }
     agent_ended(*attempt, node_rank, how);
     end_if_over(*attempt);
 }
@@ -304,7 +333,8 @@ void LocalScheduler::agent_ended(Attempt& attempt, std::int32_t node_rank, const
 void LocalScheduler::check_locks(Attempt& attempt) {
     for (std::size_t i = 0; i < attempt.agents.size(); ++i) {
         const auto node = static_cast<std::int32_t>(i);
-        if (!attempt.agents[i].ended && !attempt.agents[i].process.is_open() &&
+        if (!attempt.agents[i].ended && !attempt.agents[i].waits &&
+            !attempt.agents[i].process.is_open() &&
             read_claim(attempt.request.directory, node).kind != ClaimState::Kind::alive) {
             agent_ended(attempt, node, "ended");
         }
@@ -451,6 +481,7 @@ Task<void> LocalScheduler::stop() {
     for (auto& [id, attempt] : attempts_) {
         attempt->kill_timer.cancel();
         for (Agent& agent : attempt->agents) {
+            agent.again_timer.cancel();
             ErrorCode ec;
             agent.process.close(ec);
         }

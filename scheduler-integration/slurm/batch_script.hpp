@@ -9,6 +9,7 @@
 
 #include "job/base/result.hpp"
 #include "job/model/placement.hpp"
+#include "scheduler-integration/slurm/batch_text.hpp"
 
 #include <compare>
 #include <cstddef>
@@ -52,18 +53,12 @@ inline constexpr std::string_view kBatchFileName = "batch.sh";
 // Number of the Slurm job that lockstepd cancelled because no agent had come from it.
 inline constexpr std::string_view kAbandonedFileName = "abandoned";
 inline constexpr std::string_view kBatchLogName = "batch.log";  // what the script itself prints
-inline constexpr std::size_t kJobNameBytes = 128;
-// Exit status of a script that Slurm started once more (requeue): EX_TEMPFAIL of sysexits.h.
-inline constexpr int kRestartedExit = 75;
-// … and of one whose node has no lockstep-agent: the shell's own for a command that is not there.
-inline constexpr int kNoAgentExit = 127;
-// Of one that was sent SIGTERM: as a shell says it. Slurm tells the state of a job that it ends
-// itself, so with FAILED it was somebody else.
-inline constexpr int kToldToEndExit = 143;
-
-// <job's name>-<ulid>-a<attempt> in lower case, [a-z0-9._-], at most kJobNameBytes: squeue's -n
-// matches without case and takes commas for a list.
 std::string batch_job_name(std::string_view name, const JobId& job, std::int32_t attempt);
+
+// What batch_text.hpp is told of a request and a site.
+std::string excluded_nodes(const AttemptRequest& request);
+std::string default_time(const BatchSite& site);
+bool has_nil(const Release& release);
 
 // invalid, with the pointer of the field to change if there is one: a path with characters that
 // would need quoting, no time limit to fall back on, seconds_before_timeout ≥ the time limit.

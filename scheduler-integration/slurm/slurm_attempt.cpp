@@ -48,7 +48,8 @@ bool end_is_known(const SlurmAttempt& attempt) {
 bool came_to_nothing(const SlurmAttempt& attempt) {
     return attempt.seen && attempt.stage == SlurmAttempt::Stage::known && end_is_known(attempt) &&
            !is_claimed(attempt) && !attempt.cancelled && !attempt.cancel_wanted && !attempt.over &&
-           attempt.request.submission == Submission::automatic;
+           attempt.request.submission == Submission::automatic &&
+           attempt.request.follow_only.empty();
 }
 
 // As if the job had never been. What was found in doubt may be an earlier try's, and the last one
@@ -291,6 +292,9 @@ SlurmAttempt take_up(AttemptRequest request, SteadyTime now, std::chrono::millis
     }
     if (out.id != 0) {
         out.stage = SlurmAttempt::Stage::known;
+    } else if (!request.follow_only.empty()) {
+        out.stage = SlurmAttempt::Stage::in_doubt;
+        out.message = request.follow_only;
     } else if (request.intent_at != 0 && !request.intent_is_fresh) {
         out.stage = SlurmAttempt::Stage::in_doubt;
         out.message = "lockstepd was restarted while it handed the job to Slurm";
@@ -303,7 +307,7 @@ SlurmAttempt take_up(AttemptRequest request, SteadyTime now, std::chrono::millis
 
 bool may_send(const SlurmAttempt& attempt) {
     return attempt.request.submission == Submission::automatic && !attempt.cancel_wanted &&
-           !attempt.over && attempt.claimed == 0 &&
+           !attempt.over && attempt.claimed == 0 && attempt.request.follow_only.empty() &&
            (attempt.stage == SlurmAttempt::Stage::idle ||
             attempt.stage == SlurmAttempt::Stage::safe ||
             attempt.stage == SlurmAttempt::Stage::gone);
@@ -325,6 +329,9 @@ Handover handover(const SlurmAttempt& attempt) {
         out.kind = Handover::Kind::refused;
         const std::string_view field = field_of_refusal(attempt.message);
         out.reason = (field.empty() ? "" : std::string{field} + ": ") + attempt.message;
+    } else if (attempt.stage == SlurmAttempt::Stage::gone && !attempt.request.follow_only.empty()) {
+        out.kind = Handover::Kind::refused;
+        out.reason = attempt.message + "; " + attempt.request.follow_only;
     } else if (attempt.stage == SlurmAttempt::Stage::sending) {
         out.reason = "being handed to Slurm";
     } else if (attempt.stage == SlurmAttempt::Stage::in_doubt) {
@@ -465,7 +472,8 @@ bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatie
            asked - *attempt.running_since >= patience.unclaimed && !is_claimed(attempt) &&
            !attempt.cancel_wanted && !attempt.over && !attempt.abandoned &&
            attempt.stillborn.size() < patience.stillborn &&
-           attempt.request.submission == Submission::automatic;
+           attempt.request.submission == Submission::automatic &&
+           attempt.request.follow_only.empty();
 }
 
 bool wants_history(const SlurmAttempt& attempt, SteadyTime asked) {

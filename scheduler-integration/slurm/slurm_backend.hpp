@@ -4,6 +4,7 @@
 
 #include "job/async/asio.hpp"
 #include "job/base/result.hpp"
+#include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_info.hpp"
 #include "scheduler-integration/slurm/slurm_text.hpp"
 
@@ -34,6 +35,19 @@ class SlurmBackend {
     virtual Task<Result<SlurmFacts>> probe() = 0;
     // Hands in the script at `path`, once.
     virtual Task<SubmitReply> submit(std::string path) = 0;
+    // The same of an attempt whose script the backend makes itself (!writes_scripts()).
+    virtual bool writes_scripts() const { return true; }
+    virtual Task<SubmitReply> submit_attempt(AttemptRequest request, slurm::BatchSite site) {
+        static_cast<void>(site);
+        std::string path = request.directory + "/" + std::string{slurm::kBatchFileName};
+        auto submitting = submit(std::move(path));
+        co_return co_await std::move(submitting);
+    }
+    // An attempt is followed from now on; an earlier daemon may have handed it over.
+    virtual Task<void> took_up(AttemptRequest request) {
+        static_cast<void>(request);
+        co_return;
+    }
     // Every job of our user that the controller still knows, in any state. One request.
     virtual Task<Result<JobTable>> jobs() = 0;
     // What accounting knows of a name since a time in Unix seconds.

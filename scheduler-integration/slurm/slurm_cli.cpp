@@ -197,13 +197,7 @@ Task<Status> SlurmCli::cancel(std::int64_t id, std::string name) {
     if (!result) {
         co_return fail(result.error());
     }
-    const ProgramOutput output = output_of(*result);
-    // Without -Q it says so when the job is over already: that is what was wanted.
-    if (!output.succeeded() && output.err.find("already completed") == std::string_view::npos &&
-        output.err.find("Invalid job id") == std::string_view::npos) {
-        co_return fail(slurm_failure("scancel", output));
-    }
-    co_return Status{};
+    co_return scancel_status(output_of(*result));
 }
 
 Task<Result<SlurmJobDetail>> SlurmCli::detail(std::int64_t id, std::string name) {

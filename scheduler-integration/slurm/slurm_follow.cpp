@@ -408,7 +408,7 @@ Task<void> SlurmScheduler::ask_detail(TrackedPointer tracked) {
 Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
     SlurmAttempt& attempt = tracked->attempt;
     const std::int64_t id = attempt.id;
-    const std::function<Status()> write = [folder = attempt.request.directory, id] {
+    const std::function<Status()> write = [folder = attempt.request.kept_in(), id] {
         return replace_file(folder + "/" + std::string{slurm::kAbandonedFileName},
                             std::to_string(id), 0600);
     };
@@ -427,7 +427,7 @@ Task<void> SlurmScheduler::abandon(TrackedPointer tracked) {
 }
 
 Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
-    const std::function<bool()> read = [folder = attempt.request.directory, id = attempt.id] {
+    const std::function<bool()> read = [folder = attempt.request.kept_in(), id = attempt.id] {
         const auto text =
             read_plain_file(folder + "/" + std::string{slurm::kAbandonedFileName}, 64);
         return text && *text == std::to_string(id);

@@ -105,6 +105,16 @@ SlurmScheduler::TrackedPointer SlurmScheduler::find(const JobId& job, std::int32
     return found == tracked_.end() ? nullptr : found->second;
 }
 
+void SlurmScheduler::agents_moved() {
+    for (const auto& [key, place] : tracked_) {
+        AttemptRequest request = place->attempt.request;
+        request.intent_is_fresh = false;  // what is there is told, whenever it was handed in
+        if (!request.signature.empty() && !stopped_) {
+            tasks_.spawn("told", backend_->took_up(std::move(request)));
+        }
+    }
+}
+
 SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& request) {
     std::string key = key_of(request.job, request.attempt);
     auto& place = tracked_[key];
@@ -123,6 +133,9 @@ SlurmScheduler::TrackedPointer SlurmScheduler::track(const AttemptRequest& reque
             hurry();
         }
         poll_timer_.cancel();  // the loop may be in a long sleep: nothing was followed
+        if (!stopped_) {
+            tasks_.spawn("taken up", backend_->took_up(request));
+        }
     } else {
         place->attempt.request = request;
     }
@@ -212,6 +225,9 @@ Task<Status> SlurmScheduler::write_script(const AttemptRequest& request) {
     if (!made) {
         co_return fail(made.error());
     }
+    if (!backend_->writes_scripts()) {
+        co_return Status{};
+    }
     // The directory may be on a file server that takes its time.
     const std::function<Status()> write = [script = std::move(*made)] {
         return replace_file(script.path, script.text, 0700);
@@ -239,8 +255,8 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
         }
         const Status written = co_await write_script(request);
         if (written) {
-            std::string path = request.directory + "/" + std::string{slurm::kBatchFileName};
-            reply = co_await backend_->submit(std::move(path));
+            slurm::BatchSite where = site(request.slurm);
+            reply = co_await backend_->submit_attempt(std::move(request), std::move(where));
         } else {
             reply.kind = written.error().code == Errc::invalid ? SubmitReply::Kind::rejected
                                                                : SubmitReply::Kind::not_submitted;

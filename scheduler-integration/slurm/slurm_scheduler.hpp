@@ -102,6 +102,7 @@ class SlurmScheduler final : public Scheduler {
     const SlurmFacts* facts() const { return facts_ ? &*facts_ : nullptr; }
     SlurmBackend& backend() { return *backend_; }
     Task<void> stop() override;
+    void agents_moved() override;
 
   private:
     struct Tracked {

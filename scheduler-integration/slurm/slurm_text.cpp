@@ -13,12 +13,8 @@ namespace {
 constexpr std::string_view kUlidCharacters = "0123456789abcdefghjkmnpqrstvwxyz";
 constexpr std::size_t kUlidLength = 26;
 
-// squeue's columns between the fences and sacct's. What a user can choose (the name) is last.
-constexpr std::string_view kSqueueColumns = "%A %U %u %T %r %N %P %S %V %e %j";
+// Of query_words.cpp's columns.
 constexpr std::size_t kSqueueFields = 11;
-constexpr std::string_view kSacctColumns =
-    "JobIDRaw,UID,User,State,ExitCode,DerivedExitCode,Submit,Start,End,Reason,NodeList,Partition,"
-    "Cluster,JobName";
 constexpr std::size_t kSacctFields = 14;
 
 // A time column: Unix seconds (SLURM_TIME_FORMAT=%s), or one of the words for "not known". Local
@@ -321,19 +317,6 @@ Result<TestOnlyReply> parse_test_only(const ProgramOutput& output) {
     return reply;
 }
 
-std::vector<std::string> squeue_arguments(std::string_view fence, std::string_view user) {
-    std::string format{fence};
-    for (const std::string& column : split(kSqueueColumns, ' ')) {
-        format.append(1, rows::kSeparator).append(column);
-    }
-    format.append(1, rows::kSeparator).append(fence);
-    std::vector<std::string> arguments{"-h", "-t", "all", "-o", std::move(format)};
-    if (!user.empty()) {
-        arguments.insert(arguments.end(), {"-u", std::string{user}});
-    }
-    return arguments;
-}
-
 Result<JobTable> parse_squeue(const ProgramOutput& output, std::string_view fence) {
     if (!output.succeeded() || admits_failure(output.err)) {
         return fail(slurm_failure("squeue", output));
@@ -347,10 +330,6 @@ Result<JobTable> parse_squeue(const ProgramOutput& output, std::string_view fenc
         }
     }
     return table;
-}
-
-std::vector<std::string> show_job_arguments(std::int64_t id) {
-    return {"-o", "show", "job", std::to_string(id)};
 }
 
 Result<SlurmJobDetail> parse_show_job(const ProgramOutput& output, std::string_view name) {
@@ -379,23 +358,6 @@ Result<SlurmJobDetail> parse_show_job(const ProgramOutput& output, std::string_v
         out.signal = exit->signal;
     }
     return out;
-}
-
-std::vector<std::string> sacct_arguments(std::string_view user, std::int64_t since,
-                                         std::string_view name, bool duplicates) {
-    // -S must be there: with SLURM_TIME_FORMAT=%s sacct cannot read back its own default.
-    std::vector<std::string> arguments{"-X", "-P",
-                                       "-n", "--delimiter=" + std::string(1, rows::kSeparator),
-                                       "-u", std::string{user},
-                                       "-S", "uts" + std::to_string(since),
-                                       "-o", std::string{kSacctColumns}};
-    if (!name.empty()) {
-        arguments.push_back("--name=" + std::string{name});
-    }
-    if (duplicates) {
-        arguments.emplace_back("-D");
-    }
-    return arguments;
 }
 
 Result<JobTable> parse_sacct(const ProgramOutput& output, std::int64_t uid) {
@@ -459,6 +421,14 @@ Result<std::vector<ControllerPing>> parse_ping(const ProgramOutput& output) {
         return fail(slurm_failure("scontrol ping", output));
     }
     return controllers;
+}
+
+Status scancel_status(const ProgramOutput& output) {
+    if (!output.succeeded() && output.err.find("already completed") == std::string_view::npos &&
+        output.err.find("Invalid job id") == std::string_view::npos) {
+        return fail(slurm_failure("scancel", output));
+    }
+    return {};
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "job/base/result.hpp"
+#include "scheduler-integration/slurm/query_words.hpp"
 #include "scheduler-integration/slurm/slurm_job.hpp"
 
 #include <array>
@@ -27,11 +28,6 @@ struct ProgramOutput {
 
     bool succeeded() const { return !timed_out && exit_status == 0; }
 };
-
-// The environment that makes the programs print times as Unix seconds and everything in English.
-// To be added to the allow-listed one for every call below.
-inline constexpr std::array<std::string_view, 2> kSlurmTextEnvironment{"SLURM_TIME_FORMAT=%s",
-                                                                       "LC_ALL=C"};
 
 // Whether the text has the form of the Slurm names we give: `<name>-<ulid>-a<attempt>` in lower
 // case, ^[a-z0-9._-]+-[0-9a-hjkmnp-tv-z]{26}-a[0-9]+$, at most kSlurmNameBytes.
@@ -93,26 +89,14 @@ struct JobTable {
     std::size_t malformed = 0;  // lines that are no whole row: forged, torn or a banner
 };
 
-// argv of one poll, without the program: all states of one user's jobs (empty: everybody's).
-// `fence` begins and ends each row: 8 to 64 lower-case hexadecimal characters that nobody who
-// submits jobs can know (job names may hold newlines and so forge rows); new for each call.
-std::vector<std::string> squeue_arguments(std::string_view fence, std::string_view user = {});
 // Rows of squeue_arguments' format, any job name but those with control characters. unavailable:
 // the program failed, or it printed slurm_load_jobs' error beside status 0.
 Result<JobTable> parse_squeue(const ProgramOutput& output, std::string_view fence);
 
-// `scontrol -o show job <id>`. not_found: there is none, or the number is another job's by now.
-std::vector<std::string> show_job_arguments(std::int64_t id);
 Result<SlurmJobDetail> parse_show_job(const ProgramOutput& output, std::string_view name);
 
 // --- sacct -----------------------------------------------------------------------------------
 
-// argv without the program: the allocations (no steps) of one user since a time in Unix seconds.
-// `user` must not be empty: sacct has no fence, its rows are trusted because they are all ours.
-// `name`: only jobs of that name (sacct compares it exactly; no commas); empty: all.
-// `duplicates`: also the earlier runs of a requeued job (-D).
-std::vector<std::string> sacct_arguments(std::string_view user, std::int64_t since,
-                                         std::string_view name = {}, bool duplicates = false);
 // Rows of sacct_arguments' format that belong to `uid`; the others count as malformed. Exit codes
 // only of terminal states. unavailable: the program failed or has no accounting to ask (message).
 Result<JobTable> parse_sacct(const ProgramOutput& output, std::int64_t uid);
@@ -142,5 +126,9 @@ std::string to_string(const SlurmVersion& version);
 // What an operator should know about this version, in one line for the log at start; "" if nothing.
 // scheduler-integration/README.md, "Releases of Slurm", has more.
 std::string known_defects(const SlurmVersion& version);
+
+// Success also if the job is over already: that is what was wanted. Not with -Q, which says
+// nothing.
+Status scancel_status(const ProgramOutput& output);
 
 }  // namespace lockstep

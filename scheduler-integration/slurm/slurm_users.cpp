@@ -38,17 +38,39 @@ SlurmUsers::SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make
     nobody_ = make("");
 }
 
+SlurmUsers::SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make_backend,
+                       SlurmScheduler::Options options, std::shared_ptr<SlurmSigners> signers)
+    : io_(io),
+      clock_(clock),
+      make_backend_(std::move(make_backend)),
+      options_(std::move(options)),
+      tokens_(clock, {}),
+      signers_(std::move(signers)),
+      tasks_(io) {
+    options_.idle_most = kIdleUser;
+    nobody_ = make("");
+}
+
+Status SlurmUsers::usable(const std::string& user) const {
+    return signers_ ? Status{} : tokens_.usable(user);
+}
+
 std::unique_ptr<SlurmScheduler> SlurmUsers::make(const std::string& name) {
     return std::make_unique<SlurmScheduler>(
         io_, clock_, make_backend_(name, [this, name] { return tokens_.get(name); }), options_);
 }
 
 Task<Status> SlurmUsers::begin() {
-    tokens_.load();
-    for (const std::string& name : tokens_.users()) {
+    Status begun;
+    if (signers_) {
+        begun = co_await nobody_->begin();  // what anybody may ask
+    } else {
+        tokens_.load();
+    }
+    for (const std::string& name : signers_ ? signers_->users() : tokens_.users()) {
         user_of(name);
     }
-    co_return Status{};
+    co_return begun;
 }
 
 void SlurmUsers::know_ends(EndOf end_of) {
@@ -130,8 +152,8 @@ Result<Admission> SlurmUsers::admit(const JobSpec& spec) const {
 }
 
 Status SlurmUsers::admit_user(const std::string& user) const {
-    if (const Status usable = tokens_.usable(user); !usable) {
-        return usable;
+    if (const Status good = usable(user); !good) {
+        return good;
     }
     passwd entry{};
     passwd* found = nullptr;
@@ -207,6 +229,12 @@ void SlurmUsers::over(const JobId& job, std::int32_t attempt) {
     }
 }
 
+void SlurmUsers::agents_moved() {
+    for (const auto& [name, user] : users_) {
+        user.scheduler->agents_moved();
+    }
+}
+
 std::optional<std::string> SlurmUsers::leaving(const JobId& job) const {
     for (const auto& [name, user] : users_) {
         if (auto nodes = user.scheduler->leaving(job)) {
@@ -228,6 +256,9 @@ Task<Status> SlurmUsers::cancel(JobId job, std::int32_t attempt) {
 Cluster SlurmUsers::cluster() {
     Cluster out;
     out.problem = "nobody's Slurm token is here";
+    if (signers_) {
+        return nobody_->cluster();
+    }
     for (auto& [name, user] : users_) {
         if (user.begun && tokens_.usable(name)) {
             out = user.scheduler->cluster();
@@ -241,6 +272,10 @@ Cluster SlurmUsers::cluster() {
 
 Task<Status> SlurmUsers::ping() {
     Status out;
+    if (signers_) {
+        out = co_await nobody_->ping();
+        co_return out;
+    }
     for (auto& [name, user] : users_) {
         if (tokens_.usable(name)) {
             if (user.begun) {
@@ -274,6 +309,7 @@ Status SlurmUsers::forget(const std::string& user) {
 
 SlurmCounters SlurmUsers::counters() {
     SlurmCounters out;
+    out.reachable = signers_ && nobody_->counters().reachable;
     for (auto& [name, user] : users_) {
         const SlurmCounters& one = user.scheduler->counters();
         out.polls += one.polls;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
+#include "scheduler-integration/slurm/slurm_signers.hpp"
 #include "scheduler-integration/slurm/slurm_tokens.hpp"
 
 #include <functional>
@@ -24,11 +25,16 @@ class SlurmUsers final : public Scheduler, public Identities {
     SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make_backend,
                SlurmScheduler::Options options, std::filesystem::path token_folder);
 
+    // By signatures instead of tokens: lockstep-exec acts, the token is "".
+    SlurmUsers(net::io_context& io, const Clock& clock, MakeBackend make_backend,
+               SlurmScheduler::Options options, std::shared_ptr<SlurmSigners> signers);
+
     Task<Status> begin() override;
     Task<void> stop() override;
+    void agents_moved() override;
     void on_change(Changed changed) override { changed_ = std::move(changed); }
     void know_ends(EndOf end_of) override;
-    std::string_view name() const override { return "slurmrestd"; }
+    std::string_view name() const override { return signers_ ? "slurm" : "slurmrestd"; }
     Result<Admission> admit(const JobSpec& spec) const override;
     Status admit_user(const std::string& user) const override;
     Task<Handover> submit(AttemptRequest request) override;
@@ -43,7 +49,8 @@ class SlurmUsers final : public Scheduler, public Identities {
     Cluster cluster() override;
     Task<Status> ping() override;
     Result<std::optional<std::string>> script(const AttemptRequest& request) const override;
-    Identities* identities() override { return this; }
+    Identities* identities() override { return signers_ ? nullptr : this; }
+    Signatures* signatures() override { return signers_.get(); }
 
     Status put(const std::string& user, const std::string& credential) override;
     std::optional<UnixMillis> good_until(const std::string& user) const override;
@@ -65,6 +72,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     User& user_of(const std::string& name);
     User* find(const JobId& job);
     const SlurmScheduler& representative() const;
+    Status usable(const std::string& user) const;
     Task<void> begin_user(User& user, std::string name);
     std::unique_ptr<SlurmScheduler> make(const std::string& name);
 
@@ -73,6 +81,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     MakeBackend make_backend_;
     SlurmScheduler::Options options_;
     SlurmTokens tokens_;
+    std::shared_ptr<SlurmSigners> signers_;  // nullptr: tokens
     Changed changed_;
     EndOf end_of_;
     std::map<std::string, User> users_;     // by name; never erased

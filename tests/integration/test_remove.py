@@ -19,6 +19,8 @@ WRITER = "import os, pathlib; d = pathlib.Path(os.environ['LOCKSTEP_CHECKPOINT_D
 
 
 class Remove(harness.TestCase):
+    DAEMON_ARGUMENTS = ("--shared-account",)
+
     def ended(self, name="job", **fields):
         job = self.daemon.submit(harness.command_job(name, harness.PYTHON, "-c", WRITER, **fields))["id"]
         return self.daemon.wait_state(job, FINAL)["id"]

@@ -143,7 +143,7 @@ class Hang(Terminals):
 
 
 class Follow(Terminals):
-    DAEMON_ARGUMENTS = ("--local-memory-mb", "1000")
+    DAEMON_ARGUMENTS = ("--local-memory-mb", "1000", "--shared-account")
 
     def spec_file(self, spec):
         path = self.root / "job.json"
@@ -223,6 +223,8 @@ class Follow(Terminals):
 
 
 class Names(Terminals):
+    DAEMON_ARGUMENTS = ("--shared-account",)
+
     def submit(self, name, headers=None):
         return self.daemon.submit(harness.command_job(name, "/bin/sleep", "1000"), headers)["id"]
 

@@ -4,9 +4,12 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
+import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import urllib.parse
 
 import harness
@@ -122,6 +125,70 @@ class Network(harness.TestCase):
             connection.close()
 
 
+def make_certificate(folder, name):
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                    "-nodes", "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-out", certificate, "-keyout", key], check=True, capture_output=True)
+    return certificate, key
+
+
+class Renewed(harness.TestCase):
+    """SIGHUP: a configured certificate that has been renewed is shown without a restart."""
+
+    def setUp(self):
+        original, harness.Daemon = harness.Daemon, harness.TlsDaemon
+        self.addCleanup(setattr, harness, "Daemon", original)
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.certificate, self.key = make_certificate(self.folder, "site")
+        self.DAEMON_ARGUMENTS = ("--tls", "always", "--tls-certificate", self.certificate, "--tls-key", self.key)
+        trusted = self.certificate
+
+        def connect(daemon, timeout=20):
+            address = urllib.parse.urlsplit(daemon.url)
+            return http.client.HTTPSConnection(address.hostname, address.port, timeout=timeout,
+                                               context=ssl.create_default_context(cafile=trusted))
+
+        self.addCleanup(setattr, harness.TlsDaemon, "connect", harness.TlsDaemon.connect)
+        harness.TlsDaemon.connect = connect
+        super().setUp()
+
+    def shown(self):
+        address = urllib.parse.urlsplit(self.daemon.url)
+        return ssl.get_server_certificate((address.hostname, address.port), timeout=20)
+
+    def told(self, job):
+        return json.loads((self.daemon.data / "runs" / job["id"] / "a1" / "agent.json").read_text())["fingerprint"]
+
+    def test_it_is_shown_and_agents_and_running_jobs_do_not_notice(self):
+        release = self.root / "release"
+        job = self.daemon.submit(harness.command_job(
+            "waits", "/bin/sh", "-c", f"while [ ! -e {release} ]; do sleep 0.05; done"))
+        self.daemon.wait_state(job["id"], "running")
+        first, first_shown = self.daemon.fingerprint, self.shown()
+        for made, place in zip(make_certificate(self.folder, "next"), (self.certificate, self.key)):
+            made.replace(place)
+        os.kill(self.daemon.process.pid, signal.SIGHUP)
+        harness.wait_until(lambda: self.told(job) != first, 20, "the agents are told of the new certificate")
+        self.assertNotEqual(self.shown(), first_shown)
+        self.assertEqual(self.shown().strip(), self.certificate.read_text().strip())
+        self.assertEqual(self.told(job), self.daemon.fingerprint)
+        # One that is no good changes nothing; the next job's agent meets what is shown.
+        second = self.daemon.fingerprint
+        self.key.write_text("no key")
+        os.kill(self.daemon.process.pid, signal.SIGHUP)
+        harness.wait_until(lambda: "the certificate stays what it was" in self.daemon.log.read_text(), 20,
+                           "it says so")
+        after = self.daemon.submit(harness.command_job("after", "/bin/true"))
+        self.daemon.wait_state(after["id"], "succeeded")
+        self.assertEqual(self.told(after), second)
+        release.touch()
+        self.daemon.wait_state(job["id"], "succeeded")
+        self.assertEqual([event["kind"] for event in self.daemon.events(job["id"])
+                          if event["kind"] in ("fault", "agent_refused", "generation_failed")], [])
+
+
 class Settings(harness.TestCase):
     """What does not fit ends the start with code 2 and a reason."""
 
@@ -133,16 +200,9 @@ class Settings(harness.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         return done.stderr
 
-    def make(self, name):
-        certificate, key = self.root / f"{name}.pem", self.root / f"{name}.key"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-                        "-nodes", "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1",
-                        "-out", certificate, "-keyout", key], check=True, capture_output=True)
-        return certificate, key
-
     def test_a_certificate_has_its_key(self):
-        certificate, key = self.make("one")
-        _, other = self.make("two")
+        certificate, key = make_certificate(self.root, "one")
+        _, other = make_certificate(self.root, "two")
         self.assertIn("both or neither", self.refused("--tls-certificate", certificate))
         self.assertIn("the key is not the certificate's",
                       self.refused("--tls-certificate", certificate, "--tls-key", other))

@@ -18,6 +18,8 @@ STREAM_END = 5 * harness.PATIENCE
 
 
 class Tokens(harness.TestCase):
+    DAEMON_ARGUMENTS = ("--shared-account",)
+
     def setUp(self):
         super().setUp()
         self.admin = self.daemon.token
@@ -205,7 +207,7 @@ class Tokens(harness.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         secret = made.stdout.strip()
         self.assertNotIn(secret, made.stderr)
-        self.assertRegex(self.lockstep(secret, "whoami").stdout, r"^eve, user \(metrics, read, write\)")
+        self.assertRegex(self.lockstep(secret, "whoami").stdout, r"^eve, user \(metrics, read, write, secrets\)")
         listed = json.loads(self.lockstep(secret, "token", "list", "--json").stdout)["items"]
         self.assertEqual([(t["name"], t["user"]) for t in listed], [("laptop", "eve")])
         self.assertNotIn(secret, json.dumps(listed))

@@ -24,6 +24,7 @@ LEVELS = {  # longest prefix wins
     "daemon/telemetry": 2,
     "job/trainer": 3,
     "daemon/control": 3,
+    "daemon/backup": 3,
     "daemon/http": 4,
     "job/cli": 5,
     "daemon/lockstepd": 5,

@@ -42,6 +42,19 @@ CASES = {
         # Browsers open connections that they do not use.
         [('lockstep_http_turned_away_total{reason="silent"}', rising(600)),
          ('lockstep_http_turned_away_total{reason="stranger"}', rising(6))]),
+    "LockstepDiskNearlyFull": (
+        10, [('lockstep_disk_free_bytes{folder="runs"}', "40x60"), ('lockstep_disk_size_bytes{folder="runs"}', "1000x60")],
+        {"folder": "runs"},
+        # Full for three minutes only; half full; a file system without a number of inodes.
+        [('lockstep_disk_free_bytes{folder="runs"}', "40x3 400x50"), ('lockstep_disk_size_bytes{folder="runs"}', "1000x60"),
+         ('lockstep_disk_free_bytes{folder="data"}', "500x60"), ('lockstep_disk_size_bytes{folder="data"}', "1000x60"),
+         ('lockstep_disk_inodes_free{folder="data"}', "0x60"), ('lockstep_disk_inodes{folder="data"}', "0x60")]),
+    "LockstepDiskFills": (
+        100, [('lockstep_disk_free_bytes{folder="runs"}', "2000-10x200"), ('lockstep_disk_size_bytes{folder="runs"}', "10000x200")],
+        {"folder": "runs"},
+        # Fills as fast with much room left, and stands still with little.
+        [('lockstep_disk_free_bytes{folder="runs"}', "8000-10x200"), ('lockstep_disk_size_bytes{folder="runs"}', "10000x200"),
+         ('lockstep_disk_free_bytes{folder="data"}', "1000x200"), ('lockstep_disk_size_bytes{folder="data"}', "10000x200")]),
     "LockstepSlurmUnreachable": (
         5, [("lockstep_slurm_last_success_timestamp_seconds", "60x9")], {},
         [("lockstep_slurm_last_success_timestamp_seconds", rising(60))]),

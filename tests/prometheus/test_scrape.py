@@ -194,6 +194,8 @@ class Scrape(harness.TestCase):
 
 @unittest.skipUnless(shutil.which("prometheus"), "prometheus is not installed (Debian package prometheus)")
 class Discovery(harness.TestCase):
+    DAEMON_ARGUMENTS = ("--shared-account",)
+
     """deploy/prometheus/prometheus-large.yml: Prometheus asks lockstepd which jobs there are."""
 
     def job_that_reports(self):

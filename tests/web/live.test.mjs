@@ -1,5 +1,6 @@
 // What an open page goes on to say while jobs run, lockstepd goes away and people change what they look at.
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
 import fs from 'node:fs';
 import {after, before, test} from 'node:test';
 import {Browser, Daemon, has, signIn, until} from './support.mjs';
@@ -54,6 +55,64 @@ test('the axis goes to time and back, and steps still come', async () => {
     return now > 0 && now < 100 * step && now;
   }, async () => `the axis is steps: ${await readout('Loss').innerText()}`);
   await until(async () => (await stepNow()) > back + 5, 'the loss moves by itself');
+});
+
+test('the habits of people who look at curves all day', async () => {
+  await goTo(`#/jobs/${jobs.fast.id}`);
+  await until(stepNow, 'the loss is drawn');
+  const figure = (of) => page.locator('figure', {has: page.getByRole('heading', {name: of, exact: true})});
+  const box = await figure('Loss').locator('.plot').boundingBox();
+  const at = (of) => readout(of).innerText().then((text) => text.match(/^step [\d\u2009]+/)?.[0]);
+  // One cursor for all charts.
+  await figure('Step time').locator('canvas').first().waitFor();
+  await until(async () => {
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 100);
+    await page.mouse.move(box.x + box.width * 0.3 + 1, box.y + 100);
+    const [loss, time] = await Promise.all([at('Loss'), at('Step time')]);
+    return loss && loss === time && Number(loss.replace(/\D/g, '')) < (await daemon.job(jobs.fast.id)).step * 0.6;
+  }, async () => `both say the step under the mouse: ${await at('Loss')}, ${await at('Step time')}`);
+  // Dragged, all zoom; a double click undoes it.
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.6, box.y + 110, {steps: 4});
+  await page.mouse.up();
+  await page.getByRole('button', {name: 'Reset zoom'}).waitFor();
+  await page.mouse.dblclick(box.x + box.width * 0.5, box.y + 100);
+  await page.getByRole('button', {name: 'Reset zoom'}).waitFor({state: 'detached'});
+  // Keys.
+  await page.locator('main').focus();
+  for (const [key, said] of [['l', /logy=1/], ['x', /x=time/], ['+', /smooth=0\.1/], ['+', /smooth=0\.2/], ['-', /smooth=0\.1/]]) {
+    await page.keyboard.press(key);
+    assert.match(page.url(), said, key);
+  }
+  // Smoothed in another way, the raw line behind; without outliers; over log x.
+  await page.getByLabel('Kind of smoothing').selectOption('Gaussian');
+  await page.getByRole('button', {name: 'without outliers'}).click();
+  await page.getByRole('button', {name: 'Step', exact: true}).click();
+  await page.getByRole('button', {name: 'log x'}).click();
+  assert.match(page.url(), /(?=.*by=gauss)(?=.*clip=1)(?=.*logx=1)/);
+  await until(stepNow, 'it is drawn');
+  // Files.
+  for (const [item, ending] of [['PNG', /^fast-loss\.png$/], ['JSON', /^fast-loss\.json$/], ['CSV', /^fast-loss\.csv$/]]) {
+    await page.getByRole('button', {name: 'Loss: table, files and commands'}).click();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', {name: item, exact: true}).click()]);
+    assert.match(file.suggestedFilename(), ending);
+    assert.ok(fs.statSync(await file.path()).size > 500, item);
+  }
+  // A pinned chart is in front, also for the next job.
+  await page.getByRole('button', {name: 'Pin Gradient norm'}).click();
+  await until(async () => (await page.locator('.chart-grid h2').first().innerText()) === 'Gradient norm', 'it is the first');
+  await page.getByRole('button', {name: 'Pin Gradient norm'}).click();
+  // Everywhere else by a key or two, with what is looked at.
+  await page.locator('main').focus();
+  await page.keyboard.press('c');
+  await page.getByRole('heading', {name: 'Compare'}).waitFor();
+  assert.match(page.url(), new RegExp(`jobs=${jobs.fast.id}`));
+  await page.keyboard.press('g');
+  await page.keyboard.press('q');
+  await page.getByRole('heading', {name: 'Queue', exact: true}).waitFor();
+  await page.keyboard.press('?');
+  await page.getByRole('dialog', {name: 'Keys'}).waitFor();
+  await page.keyboard.press('Escape');
 });
 
 test('the heatmap of another metric has none of the values of the one before', async () => {
@@ -200,6 +259,29 @@ test('a link is not said to be spent when lockstepd does not answer', async () =
   await page.getByRole('alert').getByText('lockstepd does not answer').waitFor();
   assert.equal(await page.getByText('This link has been used').count(), 0);
   await daemon.start();
+});
+
+test('of a job whose history has expired the page says that it has, not that nothing was reported', async () => {
+  const old = await daemon.submit('old', 'good', {steps: 60, pace: 0.01});
+  await daemon.waitFor(old.id, (job) => job.state === 'succeeded', 'it ends');
+  const names = async () => (await daemon.api('GET', `v1/jobs/${old.id}/metrics`)).items;
+  assert.ok((await names()).includes('loss'));
+  // As --history-days would in a month.
+  await daemon.kill9();
+  execFileSync('/usr/bin/python3', ['-c', `import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    db.execute("DELETE FROM history_sections WHERE chunk IN (SELECT id FROM history_chunks WHERE job = ?)", sys.argv[2:])
+    db.execute("DELETE FROM history_chunks WHERE job = ?", sys.argv[2:])`, `${daemon.data}/lockstep.db`, old.id]);
+  await daemon.start();
+  await until(async () => (await names()).length === 0, 'it is gone');
+  for (const where of ['', '/ranks', '/ranks/1']) {
+    await goTo('#/jobs');
+    await goTo(`#/jobs/${old.id}${where}`);
+    await page.getByRole('heading', {name: 'What its ranks reported is no longer kept'}).waitFor();
+    assert.equal(await page.getByText(/Nothing was reported|too few steps/).count(), 0, where);
+    await browser.axe(page, `an expired history, ${where}`);
+  }
+  await page.getByRole('log', {name: 'Log of rank 1'}).getByText('step 60/60').waitFor();
 });
 
 test('no page broke the content policy, asked another host or threw', () => {

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import path from 'node:path';
 import {after, before, test} from 'node:test';
+import {Tree} from './spoken.mjs';
 import {Browser, Daemon, has, here, signIn, source, until} from './support.mjs';
 
 const daemon = new Daemon();
@@ -64,6 +65,28 @@ test('where the script does not arrive, as when the network changes, the page sa
   await other.getByLabel('Or a token').waitFor();
   assert.equal(await other.getByText('load the page again').count(), 0);
   await other.context().close();
+});
+
+test('what an address is sure to need is asked for before the script of the page is there, and once', async () => {
+  await daemon.waitFor(jobs.done.id, (job) => job.state === 'succeeded', 'it ends');
+  for (const [where, drawn] of [[`#/jobs/${jobs.done.id}`, '.uplot canvas'], [`#/jobs/${jobs.done.id}/ranks?metric=loss`, '.heat-canvas']]) {
+    await goTo('healthz');
+    await page.route('**/app-*.js', (route) => route.abort());
+    const asked = [];
+    const note = (request) => { asked.push(request.url()); };
+    page.on('request', note);
+    await goTo(where);
+    const needed = [/v1\/whoami/, new RegExp(`v1/jobs/${jobs.done.id}$`), /\/metrics$/, /\/events\?order/, /metric=loss/];
+    await until(() => needed.every((one) => asked.some((url) => one.test(url))), () => asked.join('\n'));
+    await page.unroute('**/app-*.js');
+    asked.length = 0;
+    await goTo('healthz');
+    await goTo(where);
+    await page.waitForSelector(drawn);
+    page.off('request', note);
+    for (const one of needed.slice(0, 4)) assert.equal(asked.filter((url) => one.test(url)).length, 1, `${one}: ${asked.join('\n')}`);
+    assert.equal(new Set(asked.filter((url) => /metric=loss/.test(url))).size, asked.filter((url) => /metric=loss/.test(url)).length, asked.join('\n'));
+  }
 });
 
 test('a job is submitted by the form, and its loss is watched as it moves', async () => {
@@ -279,6 +302,54 @@ test('axe finds nothing on any page, light and dark', async () => {
   await tab.waitForSelector('#token');
   await browser.axe(tab, 'sign in');
   await tab.context().close();
+});
+
+test('to a screen reader everything has a name, every chart a table, and what changes is told', async () => {
+  const wrong = [];
+  for (const [name, where] of Object.entries(kPages())) {
+    await goTo(where);
+    await settled(page);
+    wrong.push(...(await Tree.of(page)).wrong().map((what) => `${name}: ${what}`));
+  }
+  assert.deepEqual(wrong, []);
+  // Arrow keys on a chart: its values are spoken.
+  await goTo(`#/jobs/${jobs.done.id}`);
+  await page.locator('.plot canvas').first().waitFor();
+  const spoken = async (pattern) => until(async () => {
+    const tree = await Tree.of(page);
+    return tree.live().some((node) => pattern.test(tree.text(node)));
+  }, async () => { const tree = await Tree.of(page); return `${pattern} is told: ${tree.live().map((node) => tree.text(node)).join(' | ')}`; });
+  await page.locator('.plot').first().focus();
+  await page.keyboard.press('Home');
+  await spoken(/^step 1: median 2\.\d+/);
+  // Every chart's table, by its name, with a header for each column and row.
+  for (const button of await page.getByRole('button', {name: /: table, files and commands$/}).all()) {
+    const title = (await button.getAttribute('aria-label')).replace(/: table.*/, '');
+    await button.click();
+    await page.getByRole('menuitem', {name: 'Table'}).click();
+    const tree = await Tree.of(page);
+    const table = tree.all('table').find((node) => tree.name(node) === title);
+    assert.ok(table, `${title} has a table: ${tree.all('table').map(tree.name)}`);
+    assert.ok(tree.all('columnheader', table).length > 1 && tree.all('rowheader', table).length > 10, title);
+  }
+  // The heatmap reads its cells; the table below has every rank.
+  await goTo(`#/jobs/${jobs.slow.id}/ranks`);
+  await page.locator('.heat-canvas').focus();
+  await page.keyboard.press('ArrowLeft');
+  await spoken(/^rank \d( on \S+)?, step [\d\u2009]+: /);
+  await page.getByRole('table', {name: 'Ranks'}).waitFor();
+  // What was done is told.
+  await goTo(`#/jobs/${jobs.done.id}`);
+  await page.getByRole('button', {name: 'Loss: table, files and commands'}).click();
+  await page.getByRole('menuitem', {name: 'Copy command'}).click();
+  await spoken(/^(Copied: lockstep series|This browser does not let)/);
+  // Dialogs and the palette.
+  await page.keyboard.press('Control+k');
+  await page.getByRole('dialog').waitFor();
+  const tree = await Tree.of(page);
+  assert.deepEqual(tree.all('dialog').map(tree.name), ['Go to']);
+  assert.ok(tree.all('option').every((node) => tree.name(node)), 'options have names');
+  await page.keyboard.press('Escape');
 });
 
 test('on a phone nothing is wider than the screen', async () => {

@@ -3,12 +3,13 @@
     train.py MODE STEPS SECONDS
 
 good; straggler: rank 3 computes three times as long; crash: rank 1 raises at step 20; forever: until it is ended;
-hostile: prints what should harm no page; wordy: prints 6,000 lines first.
+hostile: prints what should harm no page; wordy: prints 6,000 lines first; hang: rank 5 waits for a lock from step 20 on.
 """
 
 import math
 import os
 import sys
+import threading
 import time
 
 import lockstep
@@ -19,6 +20,11 @@ RANK = int(os.environ["RANK"])
 
 def collate(batch):
     return batch["labels"]
+
+
+def load_shard(lock):
+    with lock:
+        return open("/dev/null", "rb")
 
 
 def print_hostile():
@@ -35,11 +41,15 @@ def main():
         print("".join(f"needle {line} of rank {RANK}\n" if line == 1000 else f"straw {line}\n" for line in range(6000)), flush=True)
     if MODE == "hostile" and RANK == 0:
         print_hostile()
+    lock = threading.Lock()
     for step in range(1, STEPS + 1):
         began = time.monotonic()
+        if MODE == "hang" and RANK == 5 and step == 20:
+            lock.acquire()
+            load_shard(lock)
         time.sleep(PACE * (3 if MODE == "straggler" and RANK == 3 else 1))
         computed = time.monotonic()
-        lockstep.barrier(f"step{step}", timeout=60)
+        lockstep.barrier(f"step{step}", timeout=60 if MODE != "hang" else 3600)
         now = time.monotonic()
         loss = 2.5 * math.exp(-step / 60) + 0.2 + 0.01 * RANK
         lockstep.report(step=step, loss=loss, step_seconds=now - began, comm_wait_seconds=now - computed,

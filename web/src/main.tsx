@@ -13,16 +13,19 @@ import {Ranks} from './pages/ranks';
 import {RankView} from './pages/rank';
 import {Logs} from './pages/logs';
 import {Events} from './pages/events';
-import {EvidenceView} from './pages/evidence';
-import {Config} from './pages/config';
 import {Gpus} from './pages/gpus';
-import {Rendezvous} from './pages/rendezvous';
-import {Nodes, Queue, System} from './pages/cluster';
 import type {JobPageProps} from './pages/job';
 import {later} from './ui/later';
 
-const Compare = later<object>(() => import('./pages/seldom').then((pages) => pages.Compare));
-const Submit = later<{key?: string}>(() => import('./pages/seldom').then((pages) => pages.Submit));
+const seldom = () => import('./pages/seldom');
+const Compare = later<object>(() => seldom().then((pages) => pages.Compare));
+const Submit = later<{key?: string}>(() => seldom().then((pages) => pages.Submit));
+const Queue = later<object>(() => seldom().then((pages) => pages.Queue));
+const Nodes = later<object>(() => seldom().then((pages) => pages.Nodes));
+const System = later<object>(() => seldom().then((pages) => pages.System));
+const EvidenceView = later<JobPageProps>(() => seldom().then((pages) => pages.EvidenceView));
+const Config = later<JobPageProps>(() => seldom().then((pages) => pages.Config));
+const Rendezvous = later<JobPageProps>(() => seldom().then((pages) => pages.Rendezvous));
 
 const kJobPages = {
   '': Overview,

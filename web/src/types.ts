@@ -18,7 +18,7 @@ export interface Cause {
 
 export interface Generation {
   number: number; started_at?: string; running_at?: string; finished_at?: string; cause?: Cause;
-  resumed_from_step?: number; step?: number; lost_steps?: number;
+  resumed_from_step?: number; step?: number; lost_steps?: number; nodes?: number; world_size?: number; message?: string;
 }
 
 export interface Attempt {

@@ -1,5 +1,5 @@
 import {describe, expect, it} from 'vitest';
-import {append, byWorst, decodeColumn, decodeHeat, kScale, leaveOpen, span} from '../src/lib/heat';
+import {append, byWorst, decodeColumn, decodeHeat, kScale, leaveOpen, paint, span} from '../src/lib/heat';
 
 function packed(rows: number, columns: number, cells: number[], low = 0, high = 253, step = 100, width = 1, perRow = 1): ArrayBuffer {
   const buffer = new ArrayBuffer(56 + cells.length);
@@ -75,6 +75,17 @@ describe('heatmap', () => {
     cells[500] = 1e6;
     expect(span(cells).high).toBeLessThan(2);
     expect(byWorst(decodeHeat(packed(3, 2, [1, 1, 200, 200, 5, 5])))).toEqual([1, 2, 0]);
+  });
+  it('a step that is not fetched yet looks as the one before it, not as an empty one, and at the end as none', () => {
+    const cells = Float32Array.from([1, 0, -Infinity, 0, 1, -Infinity, NaN, 0, -Infinity, 0, Infinity, -Infinity]);
+    const out = new Uint32Array(12);
+    paint({rows: 2, columns: 6, firstRank: 0, ranksPerRow: 1, firstStep: 0, stepsPerColumn: 1, cells}, undefined, 2, {low: 0, high: 1}, 7, out);
+    const [low, high, red] = [kScale[0], kScale[255], 0xff2f2fd0];
+    expect([...out.subarray(0, 6)]).toEqual([high, high, high, 7, 7, red]);
+    expect([...out.subarray(6)]).toEqual([low, low, low, low, low, 7]);
+    const one = new Uint32Array(6);
+    paint({rows: 2, columns: 6, firstRank: 0, ranksPerRow: 1, firstStep: 0, stepsPerColumn: 1, cells}, [1, 0], 1, {low: 0, high: 1}, 7, one);
+    expect([...one]).toEqual([high, low, high, low, low, red]);  // two ranks in a pixel: the highest
   });
   it('the scale rises in lightness', () => {
     const light = (c: number) => 0.2126 * (c & 255) + 0.7152 * ((c >> 8) & 255) + 0.0722 * ((c >> 16) & 255);

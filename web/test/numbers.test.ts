@@ -41,6 +41,13 @@ describe('series', () => {
     expect(out[2]).toBeNull();
     for (const i of [0, 1, 3]) expect(out[i]).toBeCloseTo(1, 12);
     expect(smooth([0, 10], 0.5)[1]).toBeCloseTo(20 / 3);
+    // A window of (1 + 0.5) / (1 - 0.5) = 3 points, of those that are there.
+    expect(smooth([0, 3, null, 6, 9], 0.5, 'mean')).toEqual([1.5, 1.5, null, 7.5, 7.5]);
+    const bell = smooth([0, 0, 0, 1, 0, 0, 0], 0.5, 'gauss') as number[];
+    expect(bell[3]).toBeGreaterThan(bell[2]!);
+    expect(bell[2]).toBeCloseTo(bell[4]!);
+    expect(bell[3]! / bell[2]!).toBeCloseTo(Math.exp(0.5 / (9 / 12)));  // sigma² of 3 points side by side: 9 / 12
+    for (const kind of ['ema', 'mean', 'gauss'] as const) expect(smooth([5, 5, NaN, 5], 0.9, kind)).toEqual([5, 5, null, 5].map((v) => v && expect.closeTo(v, 9)));
   });
   it('aligns other steps', () => {
     expect(align([{x: [1, 3], y: [10, 30]}, {x: [2, 3], y: [5, 6]}])).toEqual({x: [1, 2, 3], columns: [[10, null, 30], [null, 5, 6]]});

@@ -1,5 +1,5 @@
 import {describe as suite, expect, it} from 'vitest';
-import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, stateOf} from '../src/lib/story';
+import {anomaliesOf, causeLine, describe, inTrouble, kMostEvents, lastFrames, marksOf, newestEvents, phasesOf, ranksOf, stateOf} from '../src/lib/story';
 import {diffJson, joinCommand, parseDocument, splitCommand, valueAt, withValue, withoutMasked} from '../src/lib/spec';
 import {MessageReader} from '../src/lib/sse';
 import type {Job, JobEvent, Page} from '../src/types';
@@ -13,6 +13,18 @@ const job = {
 } as unknown as Job;
 
 suite('story', () => {
+  it('a job that goes on with fewer nodes has their ranks, and one that grows has not failed', () => {
+    const attempt = job.attempts![0]!;
+    const small = {...attempt.generations[1]!, nodes: 2, world_size: 4, message: 'goes on with 2 of 3 nodes: n1 is lost', cause: {class: 'node_returned', message: 'n1 is there'}};
+    const elastic = {...job, resources: {nodes: 3, ranks_per_node: 2}, attempts: [{...attempt, generations: [attempt.generations[0]!, small]}]} as unknown as Job;
+    expect(ranksOf(elastic)).toBe(4);
+    expect(ranksOf({...elastic, attempts: []} as Job)).toBe(6);
+    expect(marksOf(elastic, []).filter((mark) => mark.kind === 'failure').length).toBe(1);
+    const began = {seq: 1, time: at(1), kind: 'generation_started', generation: 2, data: {resumed_from_step: 100, message: small.message}} as JobEvent;
+    expect(describe(began).text).toBe('Generation 2 is made up, from step 100: goes on with 2 of 3 nodes: n1 is lost');
+    const grows = {seq: 2, time: at(2), kind: 'restart_requested', generation: 2, data: {by: 'lockstep', reason: 'n1 is there: …'}} as JobEvent;
+    expect(describe(grows).text).toBe('n1 is there: …');
+  });
   it('a job that hangs is not said to run, one that is over not to hang', () => {
     expect(stateOf({...job, state: 'running', hang: {}} as Job)).toBe('hang');
     expect(stateOf({...job, state: 'failed', hang: {}} as Job)).toBe('failed');
@@ -42,6 +54,11 @@ suite('story', () => {
   it('a job that waits has one phase that is open', () => {
     const phases = phasesOf({...job, state: 'queued', finished_at: undefined, attempts: [{number: 1, state: 'queued', nodes: [], generations: [], created_at: at(0)}]} as unknown as Job, 1.7e9 + 9);
     expect(phases).toMatchObject([{kind: 'queue', open: true, to: 1.7e9 + 9}]);
+  });
+  it('a job that hangs runs until it does', () => {
+    const {attempts} = job;
+    const hanging = {...job, state: 'running', finished_at: undefined, hang: {since: at(40)}, attempts: [{...attempts![0]!, finished_at: undefined, generations: [attempts![0]!.generations[0]!, {...attempts![0]!.generations[1]!, finished_at: undefined}]}]} as unknown as Job;
+    expect(phasesOf(hanging, 1.7e9 + 70).slice(-2)).toMatchObject([{kind: 'run', to: 1.7e9 + 40, open: false}, {kind: 'stalled', to: 1.7e9 + 70, open: true}]);
   });
   it('marks restarts, failures, checkpoints and anomalies', () => {
     const events = [{seq: 1, time: at(9), kind: 'checkpoint_saved', data: {step: 100}}, {seq: 2, time: at(10), kind: 'anomaly', rank: 5, data: {anomaly: 'straggler', step: 90, message: 'slow'}},

@@ -2,25 +2,12 @@
 // TensorBoard, in turn, by one Chromium with nothing cached; prints "name value unit" lines for bench_web.py.
 import {createRequire} from 'node:module';
 import path from 'node:path';
+import {drawn} from './drawn.mjs';
 
 const [url, token, job, prepared, tensorboard] = process.argv.slice(2);
 const {chromium} = createRequire(path.join(prepared, 'package.json'))('playwright-core');
 const browser = await chromium.launch({executablePath: process.env.LOCKSTEP_CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox']});
 const base = url.replace(/\/?$/, '/');
-
-/** A chart is there when its canvas, or its path, has something on it. */
-const drawn = (selector) => [...document.querySelectorAll(selector)].some((one) => {
-  if (one instanceof SVGPathElement) return (one.getAttribute('d') ?? '').length > 60;
-  if (!one.width || !one.height || !one.getBoundingClientRect().width) return false;
-  // A canvas that draws beside the page cannot be read: a copy of it can.
-  const copy = document.createElement('canvas');
-  [copy.width, copy.height] = [one.width, one.height];
-  const ctx = copy.getContext('2d');
-  ctx.drawImage(one, 0, 0);
-  const pixels = ctx.getImageData(0, 0, copy.width, copy.height).data;
-  for (let i = 3; i < pixels.length; i += 4) if (pixels[i]) return true;
-  return false;
-});
 
 async function look(name, address, selector, prepare) {
   const context = await browser.newContext({viewport: {width: 1440, height: 900}});

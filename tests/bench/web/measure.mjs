@@ -3,6 +3,7 @@ import fs from 'node:fs';
 import http from 'node:http';
 import {createRequire} from 'node:module';
 import path from 'node:path';
+import {drawn} from './drawn.mjs';
 
 const [url, token, job, pid, prepared] = process.argv.slice(2);
 const {chromium} = createRequire(path.join(prepared, 'package.json'))('playwright-core');
@@ -79,12 +80,12 @@ const signIn = async (where) => {
 };
 await signIn(base);
 await sleep(20_000);  // the job has steps
-for (const [name, where, drawn] of [['overview', `#/jobs/${job}`, '.uplot canvas'], ['ranks', `#/jobs/${job}/ranks`, '.heat-canvas']]) {
+for (const [name, where, canvas] of [['overview', `#/jobs/${job}`, '.uplot canvas'], ['ranks', `#/jobs/${job}/ranks`, '.heat-canvas']]) {
   for (let i = 0; i < 5; i++) {
     await page.goto('about:blank');
     const began = Date.now();
     await page.goto(base + where, {waitUntil: 'commit'});
-    await page.waitForSelector(drawn, {timeout: 60_000});
+    await page.waitForFunction(drawn, canvas, {polling: 'raf', timeout: 60_000});
     print(name, Date.now() - began, 'ms');
   }
 }

@@ -7,6 +7,7 @@
 #include "daemon/http/request_head.hpp"
 #include "daemon/http/routes.hpp"
 #include "daemon/http/token_table.hpp"
+#include "daemon/store/secret_store.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <string>
@@ -112,6 +113,7 @@ class AccessTest : public ControlTest {
     std::unique_ptr<TaskGroup> tasks_;
     std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<PageSessions> sessions_;
+    std::unique_ptr<SecretStore> secrets_;
     std::unique_ptr<Router> router_;
     Identities* identities_ = nullptr;  // set before SetUp(), by a test of them
 
@@ -120,9 +122,12 @@ class AccessTest : public ControlTest {
         tasks_ = std::make_unique<TaskGroup>(*io_);
         tokens_ = std::make_unique<TokenTable>(*store_, clock_, *tasks_, stored());
         sessions_ = std::make_unique<PageSessions>(*store_, clock_, *tokens_, stored());
+        secrets_ = std::make_unique<SecretStore>(folder_ / "secrets");
+        secrets_->load();
         router_ = std::make_unique<Router>();
         RouteContext context{*io_, *control_, *metrics_, *tokens_, identities_};
         context.sessions = sessions_.get();
+        context.secrets = secrets_.get();
         add_routes(*router_, context);
     }
     void close_api() {

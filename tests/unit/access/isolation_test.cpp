@@ -159,6 +159,9 @@ TEST_F(IsolationTest, EveryOtherRouteIsKnownAndNamesNoForeignJob) {
         {"getCluster", Kind::tells_no_jobs},
         {"whoAmI", Kind::tells_no_jobs},
         {"listTokens", Kind::tells_no_jobs},
+        {"listSecrets", Kind::tells_no_jobs},
+        {"putSecret", Kind::tested_elsewhere},         // below
+        {"removeSecret", Kind::tested_elsewhere},      // below
         {"putSlurmToken", Kind::tested_elsewhere},     // identity_routes_test.cpp
         {"forgetSlurmToken", Kind::tested_elsewhere},  // identity_routes_test.cpp
         {"createToken", Kind::tested_elsewhere},       // token_routes_test.cpp
@@ -221,6 +224,27 @@ TEST_F(IsolationTest, MetricsTellOfAJobWhoMaySeeIt) {
     for (const Route& route : router_->routes()) {
         EXPECT_EQ(route.without_token, route.operation == "getMetrics") << route.operation;
     }
+}
+
+// Each principal has their own, whatever it is called; nobody, an admin neither, has another's.
+TEST_F(IsolationTest, SecretsAreEachUsersOwn) {
+    const std::string narrowed =
+        secret_of(who(owner_), R"({"name":"n","scopes":["read","write","metrics"]})");
+    EXPECT_EQ(call(owner_, "PUT /v1/secrets/KEY", R"({"value":"of ada"})").status, 200);
+    for (const std::string& secret : {eve_, uma_, admin_}) {
+        const bool ada = secret == admin_;  // her other token
+        EXPECT_EQ(json(call(secret, "GET /v1/secrets"))["items"].size(), ada ? 1U : 0U);
+        EXPECT_EQ(call(secret, "DELETE /v1/secrets/OTHER").status, 404);
+    }
+    EXPECT_EQ(call(eve_, "DELETE /v1/secrets/KEY").status, 404);
+    EXPECT_EQ(call(eve_, "PUT /v1/secrets/KEY", R"({"value":"of eve"})").status, 200);
+    EXPECT_EQ(secrets_->values("ada", {"KEY"}).at("KEY"), "of ada");
+    EXPECT_EQ(secrets_->values("eve", {"KEY"}).at("KEY"), "of eve");
+    for (const std::string& secret : {narrowed, vic_}) {
+        EXPECT_EQ(call(secret, "PUT /v1/secrets/KEY", R"({"value":"x"})").status, 403);
+        EXPECT_EQ(call(secret, "DELETE /v1/secrets/KEY").status, 403);
+    }
+    EXPECT_EQ(call(narrowed, "GET /v1/secrets").text().find("of ada"), std::string::npos);
 }
 
 TEST_F(IsolationTest, OfANodesFaultsOthersSeeOnlyThatTheyWere) {

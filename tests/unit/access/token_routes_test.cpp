@@ -38,7 +38,7 @@ TEST_F(TokenRoutesTest, AUserMakesTokensOfTheirOwnAndNoMore) {
     const Json own = json(call(uma_, "POST /v1/tokens", R"({"name":"laptop"})"));
     EXPECT_EQ(own["user"], "uma");
     EXPECT_EQ(own["role"], "user");
-    EXPECT_EQ(own["scopes"], Json::array({"metrics", "read", "write"}));
+    EXPECT_EQ(own["scopes"], Json::array({"metrics", "read", "write", "secrets"}));
     EXPECT_EQ(who(own["token"]).user, "uma");
     EXPECT_EQ(refusal(uma_, R"({"name":"x","user":"eve"})"), Refusal(403, "/user"));
     EXPECT_EQ(refusal(uma_, R"({"name":"x","role":"admin"})"), Refusal(403, "/role"));
@@ -257,7 +257,7 @@ TEST_F(TokenRoutesTest, WhoAmITellsWhatTheTokenMayDo) {
     const Json me = json(call(uma_, "GET /v1/whoami"));
     EXPECT_EQ(me["user"], "uma");
     EXPECT_EQ(me["role"], "user");
-    EXPECT_EQ(me["scopes"], Json::array({"metrics", "read", "write"}));
+    EXPECT_EQ(me["scopes"], Json::array({"metrics", "read", "write", "secrets"}));
     EXPECT_EQ(me["token"], id_of(uma_));
     EXPECT_TRUE(me.contains("expires_at"));
 }

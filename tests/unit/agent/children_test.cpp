@@ -119,6 +119,29 @@ TEST_F(ChildrenTest, UnmarkedLossesAreInNoSeriesAlsoIfTheAgentReadsThemFirst) {
                 ElementsAre(Pair(0, ElementsAre(0.25)), Pair(1, ElementsAre(0.25))));
 }
 
+// A rank whose launcher sets its environment first and sends its output into a file then was found
+// in between: the file was never read.
+TEST_F(ChildrenTest, AFileThatARanksOutputGoesIntoOnceItIsKnownIsReadFromItsBeginning) {
+    FakeDaemon daemon{
+        launcher("agent = int(open('/proc/%d/stat' % os.getppid()).read().split()[3])\n"
+                 "def texts(folder, read):\n"
+                 "    for name in os.listdir('/proc/%d/%s' % (agent, folder)):\n"
+                 "        try: yield read('/proc/%d/%s/%s' % (agent, folder, name))\n"
+                 "        except OSError: pass\n"
+                 "def known(): return any('Pid:%c%d%c' % (9, os.getpid(), 10) in text\n"
+                 "                        for text in texts('fdinfo', lambda p: open(p).read()))\n"
+                 "while not known(): time.sleep(0.01)\n"
+                 "name = os.path.abspath('late-%d' % rank)\n"
+                 "os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), 1)\n"
+                 "os.write(1, b'step: 1, loss: %d.5%c' % (rank, 10))\n"
+                 "while name not in texts('fd', os.readlink): time.sleep(0.01)\n"
+                 "os.write(1, b'step: 2, loss: %d.25%c' % (rank, 10))"),
+        ranks(2)};
+    EXPECT_EQ(run(daemon), 0);
+    EXPECT_THAT(losses(daemon),
+                ElementsAre(Pair(0, ElementsAre(0.5, 0.25)), Pair(1, ElementsAre(1.5, 1.25))));
+}
+
 // torchrun --tee copies a rank's file; of a line that is written in two pieces it may copy the
 // first, and then another rank's line behind it: one rank's loss was lost, the other's stood for
 // both.

@@ -15,9 +15,11 @@ namespace lockstep::cli {
 namespace {
 
 using test::TemporaryFolder;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using Words = std::vector<std::string>;
 
 // A folder with programs and a script, as a caller has it.
@@ -176,19 +178,52 @@ TEST_F(CliRun, LaunchersStartTheRanksOfTheirNode) {
     EXPECT_EQ(spec["resources"]["nodes"], 2);
     EXPECT_EQ(spec["resources"]["ranks_per_node"], 4);
     options_.nodes = 0;
-    spec = plan({"python", "-m", "torch.distributed.run", "--nnodes", "1:3", "train.py"});
-    EXPECT_EQ(spec["launch"], "node");
-    EXPECT_EQ(spec["resources"]["nodes"], 3);
     options_.nodes = 2;
     spec = plan({"accelerate", "launch", "--mixed_precision", "fp16", "train.py", "--x"});
-    EXPECT_EQ(dump_json(spec["command"]),
-              R"(["accelerate","launch","--num_machines","2","--num_processes","{world_size}",)"
-              R"("--machine_rank","{node_rank}","--main_process_ip","{master_addr}",)"
-              R"("--main_process_port","{master_port}","--mixed_precision","fp16","train.py",)"
-              R"("--x"])");
+    EXPECT_EQ(
+        dump_json(spec["command"]),
+        R"(["accelerate","launch","--num_machines","{num_nodes}","--num_processes","{world_size}",)"
+        R"("--machine_rank","{node_rank}","--main_process_ip","{master_addr}",)"
+        R"("--main_process_port","{master_port}","--mixed_precision","fp16","train.py",)"
+        R"("--x"])");
     EXPECT_THAT(refused({"srun", "-N2", "x"}), HasSubstr("--framework mpi"));
     options_.command = {"torchrun", "--standalone", "train.py"};
     EXPECT_THAT(plan_run(options_, caller_)->warnings, ElementsAre(HasSubstr("--standalone")));
+}
+
+TEST_F(CliRun, FewerNodesAreEnoughWhereThatIsSaid) {
+    options_.nodes = 4;
+    options_.min_nodes = 2;
+    Json spec = plan({"python", "train.py"});
+    EXPECT_EQ(spec["resources"]["min_nodes"], 2);
+    EXPECT_EQ(dump_json(spec["recovery"]), "{}") << "it means nothing without";
+    EXPECT_THAT(plan_run(options_, caller_)->decided,
+                Contains(Pair("elastic", HasSubstr("goes on with 2 of 4 nodes"))));
+    options_.max_restarts = 9;
+    EXPECT_EQ(plan({"python", "train.py"})["recovery"]["max_restarts"], 9);
+    spec = plan({"accelerate", "launch", "train.py"});
+    EXPECT_EQ(spec["resources"]["min_nodes"], 2) << "{num_nodes} follows";
+}
+
+TEST_F(CliRun, TorchrunsRangeOfNodesIsTheJobsAndNotTorchruns) {
+    Json spec = plan({"python", "-m", "torch.distributed.run", "--nnodes", "1:3", "train.py"});
+    EXPECT_EQ(spec["launch"], "node");
+    EXPECT_EQ(spec["resources"]["nodes"], 3);
+    EXPECT_EQ(spec["resources"]["min_nodes"], 1);
+    EXPECT_EQ(spec["command"], (Json{"python", "-m", "torch.distributed.run", "train.py"}));
+    EXPECT_TRUE(spec.contains("recovery"));
+    spec = plan({"torchrun", "--nnodes=2:2", "--nproc-per-node", "4", "train.py", "--nnodes=x"});
+    EXPECT_EQ(spec["command"],
+              (Json{"torchrun", "--nproc-per-node", "4", "train.py", "--nnodes=x"}));
+    EXPECT_EQ(spec["name"], "train");
+    EXPECT_FALSE(spec["resources"].contains("min_nodes"));
+    EXPECT_FALSE(spec.contains("recovery"));
+    options_.nodes = 3;
+    options_.min_nodes = 2;
+    EXPECT_EQ(plan({"torchrun", "--nnodes=1:8", "train.py"})["resources"]["min_nodes"], 2);
+    options_.min_nodes = 0;
+    spec = plan({"torchrun", "--nnodes=4:8", "train.py"});
+    EXPECT_FALSE(spec["resources"].contains("min_nodes")) << "of three, four are not the least";
 }
 
 TEST_F(CliRun, RanksThatShareAGpuAreAsManyAsFit) {

@@ -157,6 +157,7 @@ class ControlTest : public ::testing::Test {
         settings.window = 2;
         settings.open_samples = open_samples_;
         settings.keep_days = keep_days_;
+        settings.keep_bytes = keep_bytes_;
         settings.snapshots_dir = folder_ / "snapshots";
         // They go by the real clock: a machine that stands still for seconds after the test has
         // moved its own must not start the patience anew.
@@ -337,6 +338,7 @@ class ControlTest : public ::testing::Test {
     const Caller ada_{"ada", false, true};
     std::size_t open_samples_ = ControlSettings{}.open_samples;  // from the next boot() on
     std::int64_t keep_days_ = 0;                                 // from the next boot() on
+    std::int64_t keep_bytes_ = 0;                                // the same
     TestClock clock_;
     TestScheduler scheduler_;
     std::unique_ptr<net::io_context> io_;

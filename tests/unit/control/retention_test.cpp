@@ -1,3 +1,4 @@
+// size: every reason for which jobs go, on one fixture
 // Jobs that are removed, by a person or by their age, and what they take on disk.
 #include "daemon/control/retention.hpp"
 
@@ -194,6 +195,34 @@ TEST_F(RetentionTest, JobsGoByTheirAgeButForThoseWithTheLabelKeep) {
     EXPECT_FALSE(show(kept).is_null());
     EXPECT_FALSE(show(young).is_null());
     EXPECT_TRUE(fs::exists(runs(kept)));
+}
+
+TEST_F(RetentionTest, BeyondTheRoomTheyMayTakeTheOldestJobsGo) {
+    std::vector<std::string> ids;
+    for (const char* labels : {"", R"(,"labels":{"keep":"paper"})", "", ""}) {
+        ids.push_back(ended(labels));  // 120 kB
+        days_pass(ids.size() < 4 ? 2 : 0);
+    }
+    keep_bytes_ = 200'000;
+    shut_down();
+    boot();
+    // Three count. The last one, of today, would stay also if it took all of the room alone.
+    until([&] { return show(ids[2]).is_null() && !fs::exists(runs(ids[2])); }, "two go");
+    EXPECT_TRUE(show(ids[0]).is_null());
+    EXPECT_FALSE(show(ids[1]).is_null()) << "it has the label keep";
+    EXPECT_FALSE(show(ids[3]).is_null());
+}
+
+TEST_F(RetentionTest, WhatEndedTodayStaysHoweverMuchItTakes) {
+    const std::string old = ended();
+    days_pass(2);
+    const std::string id = ended();
+    keep_bytes_ = 50'000;
+    shut_down();
+    boot();
+    until([&] { return show(old).is_null(); }, "the old one goes");
+    EXPECT_FALSE(show(id).is_null());
+    EXPECT_TRUE(fs::exists(runs(id)));
 }
 
 // Of history, whose days are other ones; read as hours they would take all of it.

@@ -186,6 +186,16 @@ TEST_F(RankLogReaderTest, TailStopsAtAHole) {
     EXPECT_EQ(reader->tail(1, 1U << 20U), 20'007);
 }
 
+TEST_F(RankLogReaderTest, AFileOfAnotherNameTooIsRefused) {
+    write("somebody's secret");
+    const std::string link = (folder_ / "rank-00001.log").string();
+    ASSERT_EQ(::link(path_.c_str(), link.c_str()), 0);
+    const auto reader = RankLogReader::open(link);
+    ASSERT_FALSE(reader);
+    EXPECT_EQ(reader.error().code, Errc::denied);
+    EXPECT_NE(reader.error().message.find("hard link"), std::string::npos);
+}
+
 TEST_F(RankLogReaderTest, OpensNothingButRegularFiles) {
     write("secret");
     const auto link = (folder_ / "link").string();

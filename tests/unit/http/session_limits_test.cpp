@@ -109,6 +109,24 @@ TEST_F(SessionTest, WhoOnlyHoldsConnectionsGivesWay) {
     EXPECT_EQ(status_in(honest.read_until("uma")), 200);
 }
 
+TEST_F(SessionTest, OneConnectionIsNotForEver) {
+    HttpSettings settings;
+    settings.limits.requests = 3;
+    start(settings);
+    std::string many;
+    for (int i = 0; i < 5; ++i) {
+        many += "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    }
+    const std::string answers = exchange(many);
+    std::size_t answered = 0;
+    for (auto at = answers.find("HTTP/1.1 200"); at != std::string::npos;
+         at = answers.find("HTTP/1.1 200", at + 1)) {
+        ++answered;
+    }
+    EXPECT_EQ(answered, 3U);
+    EXPECT_NE(answers.find("Connection: close"), std::string::npos);
+}
+
 TEST_F(SessionTest, BodiesOfAllConnectionsShareTheirRoom) {
     HttpSettings settings;
     settings.limits.bodies = 100'000;

@@ -42,6 +42,8 @@ EventData fitting(EventKind kind) {
         }
         case EventKind::checkpoint_saved:
             return event::CheckpointSaved{1, 1, 5, "p"};
+        case EventKind::node_returned:
+            return event::NodeReturned{1, 1, "n1", "i1", 17};
         case EventKind::checkpoint_requested:
             return event::CheckpointRequested{1, 1, "ada", "USR2"};
         case EventKind::generation_ended:

@@ -1,3 +1,4 @@
+// size: one daemon and one world, obeyed and disobeyed, and what both walks count
 // Random histories: first any event at any time, then a daemon that does what is due.
 #include "job/model/invariants.hpp"
 #include "job/model/recovery.hpp"
@@ -26,12 +27,14 @@ class Dice {
 };
 
 std::string random_spec(Dice& dice) {
+    const bool elastic = dice.one_in(3);
     return R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2,)"
            R"("ranks_per_node":2,"time_limit":"5","spares":)" +
-           std::to_string(dice.roll(3)) + "}" +
-           (dice.one_in(4) ? std::string{}
-                           : R"(,"recovery":{"max_restarts":)" + std::to_string(dice.roll(6)) +
-                                 R"(,"max_attempts":)" + std::to_string(1 + dice.roll(4)) + "}") +
+           std::to_string(dice.roll(3)) + (elastic ? R"(,"min_nodes":1)" : "") + "}" +
+           (!elastic && dice.one_in(4)
+                ? std::string{}
+                : R"(,"recovery":{"max_restarts":)" + std::to_string(dice.roll(6)) +
+                      R"(,"max_attempts":)" + std::to_string(1 + dice.roll(4)) + "}") +
            "}";
 }
 
@@ -67,7 +70,9 @@ EventData random_event(const History& h, Dice& dice) {
     const std::int32_t off = dice.one_in(8) ? dice.roll(3) - 1 : 0;
     const std::int32_t attempt = h.attempt_number() + off;
     const std::int32_t generation = h.generation_number() + (dice.one_in(8) ? dice.roll(3) - 1 : 0);
-    switch (dice.roll(22)) {
+    switch (dice.roll(23)) {
+        case 22:
+            return event::NodeReturned{attempt, dice.roll(5), "n", "j", 2};
         case 0:
             return event::AttemptCreated{attempt + 1, "", ""};
         case 1:
@@ -92,8 +97,11 @@ EventData random_event(const History& h, Dice& dice) {
         case 11:
         case 12:
             return random_exit(h, dice);
-        case 13:
-            return h.fault(random_cause(dice), dice.roll(5) - 1);
+        case 13: {
+            event::FaultSeen fault = h.fault(random_cause(dice), dice.roll(5) - 1);
+            fault.may_return = dice.one_in(2);
+            return fault;
+        }
         case 14:
             return dice.one_in(4) ? h.attempt_fault(random_cause(dice))
                                   : h.fault(random_cause(dice));
@@ -143,6 +151,10 @@ void check(const Job& job, UnixMillis now) {
             for (const std::int32_t slot : generation.slots) {
                 ASSERT_TRUE(attempt.claims.contains(slot));
             }
+            ASSERT_LE(generation.nodes, job.spec.resources.nodes);
+            ASSERT_GE(generation.nodes, job.spec.resources.least_nodes());
+            ASSERT_TRUE(!generation.open() ||
+                        generation.exited.size() == static_cast<std::size_t>(job.world_size()));
         }
     }
     ASSERT_LE(live, 1);
@@ -152,15 +164,18 @@ void check(const Job& job, UnixMillis now) {
     if (action.kind == ActionKind::restart) {
         // The fold lets a generation start that not all nodes have called in for; the invariants
         // (invariants.hpp), which stand before it, do not.
-        const bool never_met =
-            job.attempt()->claims.size() < static_cast<std::size_t>(job.spec.resources.nodes);
+        const bool never_met = job.attempt()->claims.size() <
+                               static_cast<std::size_t>(job.spec.resources.least_nodes());
         ASSERT_EQ(live, 1);
         ASSERT_TRUE(never_met || action.cause.kind == CauseClass::restart_requested ||
-                    usable_nodes(job) >= job.spec.resources.nodes);
+                    action.cause.kind == CauseClass::node_returned ||
+                    usable_nodes(job) >= job.spec.resources.least_nodes());
     }
     if (action.kind == ActionKind::restart || action.kind == ActionKind::next_attempt) {
         ASSERT_EQ(job.cancel_requested_at, 0);
         ASSERT_TRUE(job.spec.recovery.wanted || action.cause.kind == CauseClass::restart_requested);
+        ASSERT_TRUE(job.spec.resources.is_elastic() ||
+                    action.cause.kind != CauseClass::node_returned);
         ASSERT_NE(action.cause.kind, CauseClass::none);
     }
 }
@@ -225,7 +240,8 @@ class Daemon {
     }
     const Job& job() const { return h_.job; }
     std::string broken;  // why the fold or an invariant refused a step that was due
-    int asked = 0;       // restarts that a person asked for
+    int asked = 0;       // restarts that a person asked for, or a node that was back
+    int shrunk = 0;      // generations of fewer nodes
 
   private:
     void take(const EventData& data) {
@@ -287,16 +303,24 @@ class Daemon {
                 slots.push_back(claimed);
             }
         }
-        if (slots.size() == 2 && !reason_to_stop(h_.job)) {
+        const auto least = static_cast<std::size_t>(h_.job.spec.resources.least_nodes());
+        const bool enough = slots.size() == 2 || (slots.size() >= least && dice_.one_in(4));
+        if (enough && !reason_to_stop(h_.job)) {
+            shrunk += slots.size() < 2 ? 1 : 0;
             take(h_.next_generation(slots));
         }
     }
     void watch() {
         step_ += dice_.roll(4);
         switch (dice_.roll(16)) {
-            case 0:
-                return chance(h_.fault(CauseClass::node_lost,
-                                       dice_.roll(h_.job.spec.resources.allocated_nodes())));
+            case 0: {
+                event::FaultSeen lost = h_.fault(
+                    CauseClass::node_lost, dice_.roll(h_.job.spec.resources.allocated_nodes()));
+                lost.may_return = true;
+                return chance(lost);
+            }
+            case 5:
+                return come_back();
             case 1:
                 return take(h_.fault(CauseClass::hang));
             case 2:
@@ -310,12 +334,26 @@ class Daemon {
                 return chance(h_.exit(dice_.roll(4), dice_.one_in(8) ? 1 : 0, h_.now));
         }
     }
+    // One that is lost, if one is; then the ranks are started again with it.
+    void come_back() {
+        for (const auto& [slot, cause] : h_.job.attempt()->lost) {
+            if (h_.job.spec.resources.is_elastic() && h_.job.attempt()->may_return(slot)) {
+                take(event::NodeReturned{h_.attempt_number(), slot, "n", "j", 2});
+                if (h_.job.restart_requested_by.empty()) {
+                    take(event::RestartRequested{h_.attempt_number(), h_.generation_number(),
+                                                 "lockstep", "a node is there"});
+                    ++asked;
+                }
+                return;
+            }
+        }
+    }
     int ask() {
         take(event::RestartRequested{h_.attempt_number(), h_.generation_number(), "ada"});
         return 1;
     }
     void end_generation(const Cause& cause) {
-        for (int rank = 0; rank < 4; ++rank) {
+        for (int rank = 0; rank < h_.job.world_size(); ++rank) {
             event::RankExited exit = h_.exit(rank, -1, h_.now);
             exit.signal = 15;
             exit.stopped = true;
@@ -341,6 +379,7 @@ TEST(RecoveryWalk, EveryJobThatGetsWhatIsDueEndsWithinItsBounds) {
     std::size_t restarts = 0;
     std::size_t more_attempts = 0;
     std::size_t succeeded = 0;
+    std::size_t shrunk = 0;
     for (int walk = 0; walk < kObedient; ++walk) {
         SCOPED_TRACE(walk);
         Daemon daemon{static_cast<std::uint64_t>(walk)};
@@ -358,12 +397,14 @@ TEST(RecoveryWalk, EveryJobThatGetsWhatIsDueEndsWithinItsBounds) {
             daemon.job().attempts.size(),
             static_cast<std::size_t>((recovery.wanted ? recovery.max_attempts : 1) + forgiven));
         restarts += again;
+        shrunk += static_cast<std::size_t>(daemon.shrunk);
         more_attempts += daemon.job().attempts.size() > 1 ? 1 : 0;
         succeeded += daemon.job().state == JobState::succeeded ? 1 : 0;
     }
     EXPECT_GT(restarts, static_cast<std::size_t>(kObedient / 4));
     EXPECT_GT(more_attempts, static_cast<std::size_t>(kObedient / 20));
     EXPECT_GT(succeeded, static_cast<std::size_t>(kObedient / 100));
+    EXPECT_GT(shrunk, static_cast<std::size_t>(kObedient / 40));
 }
 
 }  // namespace

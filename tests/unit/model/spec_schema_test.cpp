@@ -88,6 +88,10 @@ Json schema_base(const std::string& path) {
          R"({"name":"a","framework":"command","command":["true"],"inherit_environment":true})"},
         {"resources.gpu_type", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"gpus_per_node":4}})"},
+        {"resources.min_nodes", R"({"name":"a","framework":"command","command":["true"],
+            "resources":{"nodes":16384},"recovery":{}})"},
+        {"recovery.grow_after_seconds", R"({"name":"a","framework":"command","command":["true"],
+            "resources":{"nodes":2,"min_nodes":1},"recovery":{}})"},
         {"resources.ranks_per_gpu", R"({"name":"a","framework":"command","command":["true"],
             "resources":{"gpus_per_node":4}})"},
         {"roles[].name", R"({"name":"a","framework":"command","command":["true"],
@@ -339,9 +343,10 @@ TEST(SpecSchema, LengthsAreTheParsers) {
                     expect_accepted(field.path, value);
                 }
                 const std::string id = "0123456789ABCDEFGHJKMNPQ" + std::to_string(10 + i);
-                value.push_back(field.path == "after"    ? "ls-" + id
-                                : field.path == "notify" ? "mail:a" + std::to_string(i)
-                                                         : "/a:/b");
+                value.push_back(field.path == "after"     ? "ls-" + id
+                                : field.path == "notify"  ? "mail:a" + std::to_string(i)
+                                : field.path == "secrets" ? "S" + std::to_string(i)
+                                                          : "/a:/b");
             }
             expect_refused(field.path, value);
         }

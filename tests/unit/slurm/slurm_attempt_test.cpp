@@ -132,6 +132,35 @@ TEST(SlurmAttempt, ARestartedDaemonDoubtsWhatItHasNoIdOf) {
     EXPECT_EQ(handover(claimed).id, "18") << "the claim goes before the acknowledgement";
 }
 
+TEST(SlurmAttempt, WhatIsOnlyFollowedIsLookedForAndNeverHandedIn) {
+    AttemptRequest asked = request();
+    asked.follow_only = "of a backup";
+    SlurmAttempt one = take_up(asked, kStart);
+    EXPECT_EQ(one.stage, Stage::in_doubt)
+        << "also without an intent: it may have been handed in since";
+    take_rows(one, {}, kStart + 400s, kPatience);
+    ASSERT_TRUE(wants_history(one, kStart + 400s));
+    take_history(one, {}, kStart + 400s, kPatience);
+    EXPECT_FALSE(may_send(one));
+    EXPECT_EQ(handover(one).kind, Handover::Kind::refused);
+    EXPECT_NE(handover(one).reason.find("of a backup"), std::string::npos);
+    SlurmAttempt there = take_up(asked, kStart);
+    take_rows(there, {row(17, "RUNNING")}, kStart + 1s, kPatience);
+    EXPECT_EQ(handover(there).id, "17");
+    EXPECT_FALSE(nobody_came(there, kStart + 1000s, kPatience))
+        << "its agents may not know where we are";
+}
+
+TEST(SlurmAttempt, WhatIsOnlyFollowedAndSlurmItselfEndedHasEnded) {
+    AttemptRequest asked = request(1, false, "17");
+    asked.follow_only = "of a backup";
+    SlurmAttempt one = take_up(asked, kStart);
+    take_rows(one, {ended_at_its_start(17, "NODE_FAIL")}, kStart + 1s, kPatience);
+    take_rows(one, {ended_at_its_start(17, "NODE_FAIL")}, kStart + 7s, kPatience);
+    EXPECT_TRUE(one.ended());
+    EXPECT_FALSE(may_send(one));
+}
+
 TEST(SlurmAttempt, AForgottenJobNeedsTwoEmptyAnswersAndNoAccounting) {
     SlurmAttempt one = sent(SubmitReply::Kind::accepted, 17);
     take_rows(one, {row(17, "PENDING")}, kStart + 1s, kPatience);

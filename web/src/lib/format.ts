@@ -41,7 +41,7 @@ export function duration(seconds: Loose | null | undefined): string {
   if (size === 0) return '0 s';
   if (size < 1e-3) return `${sign}${number(size * 1e6, 3)} µs`;
   if (size < 1) return `${sign}${number(size * 1e3, 3)} ms`;
-  if (size < 60) return `${sign}${size < 10 ? size.toFixed(2) : size.toFixed(0)} s`;
+  if (size < 60) return `${sign}${size < 10 ? number(size, 3) : size.toFixed(0)} s`;
   const whole = Math.round(size);
   const two = (n: number) => String(n).padStart(2, '0');
   if (whole < 3600) return `${sign}${Math.floor(whole / 60)} min ${two(whole % 60)} s`;

@@ -146,3 +146,32 @@ export const kScale: Uint32Array = (() => {
   }
   return out;
 })();
+
+const kNotFinite = 0xff2f2fd0;  // red, as ABGR
+
+/** The picture, `rows` pixels high, a pixel a column, into `out`: each pixel row shows the highest of the rows that fall on it.
+ *  A step that the stream has left out and that is not fetched yet looks as the one before it: a stripe would say more than is known. */
+export function paint(heat: Heat, order: number[] | undefined, rows: number, {low, high}: {low: number; high: number}, none: number, out: Uint32Array): void {
+  const {cells, columns} = heat;
+  const scale = 255 / (high - low);
+  const first = Int32Array.from({length: rows + 1}, (_, y) => Math.floor((y * heat.rows) / rows));
+  const hole = new Int32Array(rows).fill(-1);  // where it begins
+  for (let c = 0; c < columns; c++) {
+    const base = c * heat.rows;
+    for (let y = 0; y < rows; y++) {
+      let best = NaN;
+      for (let r = first[y]!; r < first[y + 1]!; r++) {
+        const value = cells[base + (order ? order[r]! : r)]!;
+        if (value > best || best !== best) best = value;
+      }
+      const at = y * columns + c;
+      out[at] = !(best > -Infinity) ? none : best === Infinity ? kNotFinite : kScale[Math.max(0, Math.min(255, Math.round((best - low) * scale)))]!;
+      if (best === -Infinity) {
+        if (hole[y]! < 0) hole[y] = c;
+      } else if (hole[y]! >= 0) {
+        if (hole[y]! > 0 && best === best) out.fill(out[y * columns + hole[y]! - 1]!, y * columns + hole[y]!, at);
+        hole[y] = -1;
+      }
+    }
+  }
+}

@@ -9,9 +9,28 @@ export interface Lines {
   columns: Column[];
 }
 
-/** Debiased exponential moving average, as TensorBoard has it; gaps stay gaps. `weight` 0…0.999. */
-export function smooth(values: Column, weight: number): Column {
+export type Smoothing = 'ema' | 'mean' | 'gauss';
+
+/** Gaps stay gaps; `weight` 0…0.999. ema: the debiased exponential moving average, as TensorBoard has it. mean and gauss look
+ *  ahead as far as back; their windows are as wide as that average is long: (1 + weight) / (1 - weight) points, and a normal
+ *  curve of the same variance. */
+export function smooth(values: Column, weight: number, kind: Smoothing = 'ema'): Column {
   if (weight <= 0) return values;
+  if (kind !== 'ema') {
+    const half = weight / (1 - weight);
+    const sigma = (2 * half + 1) / Math.sqrt(12);
+    const reach = Math.ceil(kind === 'mean' ? half : 3 * sigma);
+    return values.map((value, i) => {
+      if (value === null || !Number.isFinite(value)) return null;
+      let [sum, shares] = [0, 0];
+      for (let j = Math.max(0, i - reach); j <= i + reach && j < values.length; j++) {
+        const other = values[j] ?? NaN;
+        const share = kind === 'mean' ? 1 : Math.exp(-(((j - i) / sigma) ** 2) / 2);
+        if (Number.isFinite(other)) [sum, shares] = [sum + share * other, shares + share];
+      }
+      return sum / shares;
+    });
+  }
   let last = 0;
   let n = 0;
   return values.map((value) => {

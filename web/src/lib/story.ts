@@ -31,7 +31,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     case 'preflight': return {text: d['check'] ? `Pre-flight ${text(d['severity'])}: ${node} ${text(d['check'])}: found ${text(d['found'])}, expected ${text(d['expected'])}` : 'Pre-flight passed', weight: d['severity'] === 'fail' ? 'bad' : d['severity'] === 'warn' ? 'warn' : 'plain'};
     case 'generation_started': {
       const from = Number(d['resumed_from_step'] ?? -1);
-      return {text: `Generation ${event.generation} is made up${from >= 0 ? `, from step ${count(from)}` : ''}`, weight: (event.generation ?? 1) > 1 ? 'warn' : 'plain'};
+      return {text: `Generation ${event.generation} is made up${from >= 0 ? `, from step ${count(from)}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: (event.generation ?? 1) > 1 ? 'warn' : 'plain'};
     }
     case 'ranks_released': return {text: 'Every node is ready', weight: 'quiet'};
     case 'ranks_started': return {text: 'Every rank runs', weight: 'plain'};
@@ -45,7 +45,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
     }
     case 'gpu_xid': return {text: `GPU ${text(d['gpu'])} ${node && `of ${node} `}reported Xid ${text(d['xid'])}${rank && ` (${rank})`}`, weight: 'bad'};
     case 'fault': return {text: `${where ? `${where}: ` : ''}${text(d['message']) || text(cause.message) || 'a fault'}`, weight: 'bad'};
-    case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']) || text(d['reason'])}`, weight: 'plain'};
+    case 'evidence_taken': return {text: `Evidence was taken: ${text(d['message']).replace(/^had: /, '') || text(d['reason'])}`, weight: 'plain'};
     case 'checkpoint_requested': return {text: `A checkpoint was asked for by ${text(d['by']) || 'somebody'}`, weight: 'plain'};
     case 'checkpoint_saved': return {text: `Checkpoint at step ${count(Number(d['step']))}`, weight: 'good'};
     case 'anomaly': return {text: `${anomalyName(text(d['anomaly']))}${where ? `, ${where}` : ''}${d['step'] !== undefined ? `, step ${count(Number(d['step']))}` : ''}: ${plainly(d['message'])}${d['over'] ? ' (over)' : ''}`, weight: d['over'] ? 'good' : 'warn'};
@@ -55,7 +55,7 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
       return {text: `${what} is over${cause.message ? `: ${cause.message}` : ''}`, weight: cause.message ? 'bad' : 'plain'};
     }
     case 'cancel_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the end`, weight: 'warn'};
-    case 'restart_requested': return {text: `${text(d['by']) || 'Somebody'} asked for the ranks to be started anew`, weight: 'warn'};
+    case 'restart_requested': return {text: text(d['reason']) || `${text(d['by']) || 'Somebody'} asked for the ranks to be started anew`, weight: 'warn'};
     case 'finished': return {text: `Finished: ${text(d['state'])}${cause.message ? `: ${cause.message}` : ''}`, weight: d['state'] === 'succeeded' ? 'good' : d['state'] === 'failed' ? 'bad' : 'plain'};
     default: return {text: `${event.kind.replace(/_/g, ' ')}${where ? ` ${where}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: 'plain'};
   }
@@ -88,7 +88,7 @@ export function marksOf(job: Job, events: JobEvent[]): StoryMark[] {
         out.push({kind: 'restart', step: generation.resumed_from_step ?? 0, time: seconds(generation.running_at ?? generation.started_at),
           label: `Generation ${generation.number} starts${generation.resumed_from_step !== undefined ? ` from step ${count(generation.resumed_from_step)}` : ''}`});
       }
-      if (generation.cause && generation.cause.class !== 'cancelled_by_user' && generation.finished_at) {
+      if (generation.cause && !['cancelled_by_user', 'node_returned'].includes(generation.cause.class) && generation.finished_at) {
         out.push({kind: 'failure', step: generation.step, time: seconds(generation.finished_at), label: `${generation.cause.class.replace(/_/g, ' ')}: ${generation.cause.message}`, rank: generation.cause.rank});
       }
     });
@@ -109,7 +109,7 @@ export function anomaliesOf(events: JobEvent[] | undefined, job?: Job): JobEvent
 }
 
 export interface Phase {
-  kind: 'queue' | 'launch' | 'rendezvous' | 'run' | 'between';
+  kind: 'queue' | 'launch' | 'rendezvous' | 'run' | 'stalled' | 'between';
   from: number;
   to: number;
   label: string;
@@ -134,7 +134,10 @@ export function phasesOf(job: Job, now: number): Phase[] {
     attempt.generations.forEach((generation, i) => {
       push(i === 0 ? 'launch' : 'between', seconds(generation.started_at) ?? seconds(attempt.finished_at), i === 0 ? 'starting agents' : 'stopping and starting anew', n, generation.number);
       push('rendezvous', seconds(generation.running_at) ?? seconds(generation.finished_at), 'ranks meet', n, generation.number);
-      if (generation.running_at) push('run', seconds(generation.finished_at), `generation ${generation.number}`, n, generation.number);
+      if (!generation.running_at) return;
+      const stuck = generation.finished_at ? undefined : seconds(job.hang?.since);
+      push('run', stuck ?? seconds(generation.finished_at), `generation ${generation.number}`, n, generation.number);
+      if (stuck) push('stalled', undefined, 'no rank makes a step', n, generation.number);
     });
     if (!attempt.generations.length && attempt.started_at) push('launch', seconds(attempt.finished_at), 'starting agents', n);
     if (attempt.finished_at) push('between', seconds(attempt.finished_at), 'ending', n);
@@ -175,7 +178,7 @@ export function advice(kind: string): string {
   const known: Record<string, string> = {
     user_error: 'The script or the specification is wrong; the traceback says where.', rank_exit: 'The rank ended by itself; its log says why.',
     rank_signal: 'A signal ended the rank: a crash in native code, or somebody killed it.', oom: 'The node ran out of memory: a smaller batch, fewer workers, or memory_mb_per_node.',
-    node_lost: 'The node fell silent. Recovery with spares goes on without it.', gpu_fault: 'The GPU reported a fault; the node should be looked at.',
+    node_lost: 'The node fell silent. Recovery with spares or min_nodes goes on without it.', gpu_fault: 'The GPU reported a fault; the node should be looked at.',
     hang: 'Nobody made a step. The evidence shows what every rank waited for.', nonfinite_loss: 'The loss stopped being a number; a lower learning rate or gradient clipping often helps.',
     rendezvous_timeout: 'Not every rank came to the start; the rendezvous page names the missing ones.', preempted: 'The scheduler took the nodes; recovery can requeue.',
     time_limit: 'The time limit came first: a longer one, or checkpoints and recovery.', scheduler: 'The scheduler refused or ended it.', dependency: 'A job before it failed.',
@@ -184,7 +187,10 @@ export function advice(kind: string): string {
   return known[kind] ?? '';
 }
 
+/** Those of the newest generation, which may have fewer nodes than were asked for. */
 export function ranksOf(job: Job): number | undefined {
+  const newest = job.attempts?.at(-1)?.generations.at(-1);
+  if (newest?.world_size) return newest.world_size;
   const {nodes, ranks_per_node: per} = job.resources;
   return nodes && per ? nodes * per : undefined;
 }

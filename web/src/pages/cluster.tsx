@@ -1,8 +1,9 @@
 // The scheduler's side: what waits and why, nodes and what they were blamed for, and lockstepd about itself.
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
-import {ago, bytes, count, dateTime, duration, metricValue, number, plural, seconds} from '../lib/format';
+import {ago, bytes, clock, count, dateTime, duration, metricValue, number, plural, seconds} from '../lib/format';
 import {histogram, parseMetrics, quantile, type Sample} from '../lib/metrics';
+import {kListFields} from '../lib/paths';
 import {anomalyName, ranksOf} from '../lib/story';
 import type {Cluster, Job, NodeInfo, Page, Use} from '../types';
 import {get, getText, parameters} from '../state/api';
@@ -10,7 +11,6 @@ import {now} from '../state/clock';
 import {useAsk, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Code, CopyButton, Empty, Grid, Safe, Segments, Show, State, Tile} from '../ui/basics';
-import {kListFields} from './jobs';
 
 const kWaiting = ['queued', 'accepted', 'held', 'requeued', 'starting'];
 
@@ -39,9 +39,9 @@ export function Queue(): JSX.Element {
     {cluster.value.value && <ClusterCard cluster={cluster.value.value} />}
     <Show asked={state.value} what="the queue">{(jobs) => (jobs.length === 0 ? <Card><Empty title="Nothing waits">Every job that was submitted runs or is over.</Empty></Card>
       : <Grid framed label="Jobs that wait" heads={['Job', 'State', '?User', '>?Ranks', '>Waits', '?Expected', 'Why']} rows={[...jobs].sort((a, b) => a.submitted_at.localeCompare(b.submitted_at)).map((job) =>
-        [<a class="row-link" href={jobHref(job.id)}><b><Safe text={job.name} most={60} /></b></a>, <State state={job.state} />, <bdi>{job.user}</bdi>, count(ranksOf(job)), duration(now.value - (seconds(job.submitted_at) ?? now.value)),
+        [<a class="row-link" href={jobHref(job.id)}><b><Safe text={job.name} most={60} /></b></a>, <State state={job.state} />, <bdi>{job.user}</bdi>, count(ranksOf(job)), clock(now.value - (seconds(job.submitted_at) ?? now.value)),
           job.expected_start ? dateTime(seconds(job.expected_start)) : <span class="quiet">not known</span>, <Safe text={job.pending_reason ?? ''} most={300} />])} />)}</Show>
-    {waits.length > 0 && <Card title="How long jobs waited" aside={<span class="quiet">the last {waits.length}</span>}><table class="bars"><caption class="away">Waits</caption><tbody>{bars.map((bar) => <tr key={bar.label}><th scope="row">{bar.label}</th><td><span class="bar-long"><span class="bar-fill" style={{width: `${(bar.n / waits.length) * 100}%`}} /></span></td><td class="right num">{bar.n}</td></tr>)}</tbody></table></Card>}
+    {waits.length > 0 && <Card title="How long jobs waited" aside={<span class="quiet">the last {waits.length}</span>}><table class="bars"><caption class="away">How long jobs waited</caption><thead class="away"><tr><th scope="col">Time</th><td /><th scope="col">Jobs</th></tr></thead><tbody>{bars.map((bar) => <tr key={bar.label}><th scope="row">{bar.label}</th><td><span class="bar-long"><span class="bar-fill" style={{width: `${(bar.n / waits.length) * 100}%`}} /></span></td><td class="right num">{bar.n}</td></tr>)}</tbody></table></Card>}
   </div>;
 }
 
@@ -79,9 +79,9 @@ export function Nodes(): JSX.Element {
       if (!nodes.length) return <Empty title="No node is like that" />;
       return <>
         <Card title={plural(nodes.length, 'node')} aside={<span class="quiet">filled: in use · red: not usable · corner: blamed this week</span>}><div class="node-grid">{nodes.slice(0, 5000).map((node) => <a key={node.name} href={`#/nodes?node=${encodeURIComponent(node.name)}`} title={`${node.name}: ${node.state}${node.reason ? `, ${node.reason}` : ''}`} aria-label={`${node.name}: ${node.state}`}
-          class={`node ${node.usable ? (node.cpus_used || node.gpus_used ? 'node-used' : 'node-idle') : 'node-down'} ${node.history?.faults_7d ? 'node-blamed' : ''}`}>{nodes.length <= 60 ? <bdi>{node.name}</bdi> : null}</a>)}</div></Card>
+          class={`node ${node.usable ? (node.cpus_used || node.gpus_used ? 'node-used' : 'node-idle') : 'node-down'} ${node.history?.faults_7d ? 'node-blamed' : ''}`}>{nodes.length <= 60 ? <bdi class="name" title={node.name}>{node.name}</bdi> : null}</a>)}</div></Card>
         {offenders.length > 0 && <Card title="Blamed most, over all jobs"><Grid label="Nodes that were blamed" heads={['Node', '>Faults, 7 days', '>90 days', '>Slow', 'For', '>?Last']} rows={offenders.map((node) =>
-          [<a class="row-link" href={`#/nodes?node=${encodeURIComponent(node.name)}`}><bdi>{node.name}</bdi></a>, node.history!.faults_7d, node.history!.faults, node.history!.slow, Object.entries(node.history!.by_kind).map(([kind, n]) => <span key={kind} class="chip">{n} × {anomalyName(kind)}</span>), ago(seconds(node.history!.last_fault_at), now.value)])} /></Card>}</>;
+          [<a class="row-link" href={`#/nodes?node=${encodeURIComponent(node.name)}`}><bdi class="name" title={node.name}>{node.name}</bdi></a>, node.history!.faults_7d, node.history!.faults, node.history!.slow, Object.entries(node.history!.by_kind).map(([kind, n]) => <span key={kind} class="chip">{n} × {anomalyName(kind)}</span>), ago(seconds(node.history!.last_fault_at), now.value)])} /></Card>}</>;
     }}</Show></div>;
 }
 

@@ -27,8 +27,8 @@ function Overlay({runs, metric}: {runs: Run[]; metric: string}): JSX.Element {
     const all = state.value.value ?? [];
     // By time every run begins at 0: they did not run at the same time of day.
     const {x, columns} = align(all.map(([one, ramp], i) => ({x: (one.bands?.x ?? []).map((at) => (byTime ? at - (seconds(runs[i]!.job.started_at) ?? 0) : ramp ? along(ramp, at) : at)), y: one.bands?.median ?? []})));
-    return {x, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
-  }, [state.value, view.smooth]);
+    return {x, lines: columns.map((values, i): Line => ({label: `${i + 1} ${runs[i]!.job.name}`.slice(0, 30), values: smooth(values, view.smooth, view.by), colour: `series-${(i % 7) + 1}`, dash: kDashes[i % 7]}))};
+  }, [state.value, view.smooth, view.by]);
   const steps = built.x.length ? [0.1, 0.25, 0.5, 0.75, 1].map((share) => built.x[Math.min(built.x.length - 1, Math.round(share * (built.x.length - 1)))]!) : [];
   return <Card class="card-chart"><Chart title={metricTitle(metric)} name={`compare-${metric}`} x={built.x} lines={built.lines} xKind={byTime ? 'rel' : view.x} height={metric === 'loss' ? 300 : 220} zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} sync="compare" />
     {metric === 'loss' && view.x === 'step' && steps.length > 0 && <div class="twin" tabIndex={0} role="region" aria-label="At the same steps"><table class="numbers"><caption class="away">At the same steps</caption><thead><tr><th scope="col">run</th>{steps.map((step) => <th key={step} scope="col">step {count(step)}</th>)}</tr></thead>

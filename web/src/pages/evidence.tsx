@@ -9,12 +9,18 @@ import {jobHref} from '../state/router';
 import {Card, Code, Empty, Safe, Show} from '../ui/basics';
 import type {JobPageProps} from './job';
 
+/** What the kernel says of a process, in words. */
+const kStates: Record<string, string> = {R: 'computes', S: 'waits', D: 'waits for a disk or a device', T: 'is stopped', t: 'is stopped by a debugger', Z: 'has ended'};
+
 interface Group {frame: string; behind: boolean; ranks: EvidenceRank[]}
 
 /** Ranks that are at the same place; those behind the others first, then the smallest group: the odd one out. */
 export function groupStacks(ranks: EvidenceRank[]): Group[] {
   const groups = new Map<string, Group>();
-  for (const rank of ranks) {
+  // lockstepd says who was behind when it asked; whoever has come to the newest step by the time of the look is not.
+  const newest = Math.max(...ranks.map((one) => one.step ?? -1));
+  for (const one of ranks) {
+    const rank = {...one, behind: one.behind && (one.step ?? -1) < newest};
     const frame = rank.frame ?? (rank.wchan ? `in the kernel: ${rank.wchan}` : 'its place is not known');
     const key = `${rank.behind} ${frame}`;
     const group = groups.get(key) ?? {frame, behind: rank.behind, ranks: []};
@@ -35,7 +41,7 @@ function Stacks({job, look, group, odd}: {job: JobPageProps['job']; look: Eviden
   const nodes = new Set(group.ranks.map((one) => one.node));
   return <li class={`stack ${group.behind || odd ? 'stack-behind' : ''}`}>
     <div class="row"><b>{plural(group.ranks.length, 'rank')}</b><span class="chip">{rankRanges(group.ranks.map((one) => one.rank)).slice(0, 80)}</span><span class="quiet">on {nodes.size === 1 ? <bdi>{[...nodes][0]}</bdi> : plural(nodes.size, 'node')}</span>{group.behind ? <span class="chip chip-bad">behind the others</span> : odd && <span class="chip chip-warn">the odd one out</span>}
-      <span class="quiet">{group.ranks[0]!.step !== undefined && `step ${count(group.ranks[0]!.step)}`}{group.ranks[0]!.state && ` · state ${group.ranks[0]!.state}`}</span></div>
+      <span class="quiet">{group.ranks[0]!.step !== undefined && `step ${count(group.ranks[0]!.step)}`}{group.ranks[0]!.state && ` · ${kStates[group.ranks[0]!.state!] ?? `state ${group.ranks[0]!.state}`}`}</span></div>
     <code class="frame"><Safe text={group.frame} most={400} /></code>
     <details><summary>Ranks and files</summary><ul class="plain">{group.ranks.slice(0, 64).map((one) => <li key={one.rank}><a href={jobHref(job.id, `ranks/${one.rank}`)}>rank {one.rank}</a> <span class="quiet"><bdi>{one.node}</bdi> pid {one.pid} {one.wchan && <bdi>{one.wchan}</bdi>}</span> {one.files.map((file) => <button key={file.name} type="button" class="link-button" aria-pressed={chosen.value?.rank === one.rank && chosen.value.name === file.name}
       onClick={() => { chosen.value = {rank: one.rank, name: file.name}; }}><Safe text={file.name} /></button>)}{one.missing.map((what) => <span key={what.what} class="quiet" title={what.why}> no <Safe text={what.what} />: <Safe text={what.why} most={100} /></span>)}</li>)}</ul>
@@ -47,5 +53,5 @@ export function EvidenceView({job}: JobPageProps): JSX.Element {
   return <Show asked={state.value} what="evidence" again={again}>{({items}) => (items.length === 0
     ? <Empty title="Nobody has looked at the ranks">Stacks and states are taken by themselves when the job hangs{!isOver(job) && ', and when you press Evidence above'}.</Empty>
     : <>{items.map((look) => <Card key={`${look.attempt} ${look.generation}`} title={`Generation ${look.generation}${look.attempt > 1 ? ` of attempt ${look.attempt}` : ''}`} aside={<span class="quiet">{dateTime(seconds(look.time))} · <Safe text={look.reason} />{look.step !== undefined && ` · step ${count(look.step)}`}</span>}>
-      <p><Safe text={look.message} most={600} /></p><ul class="stacks">{groupStacks(look.ranks).map((group, i) => <Stacks key={i} job={job} look={look} group={group} odd={i === 0 && group.ranks.length * 3 <= look.ranks.length} />)}</ul></Card>)}</>)}</Show>;
+      <p><Safe text={look.message.replace(/^had: /, 'Taken: ')} most={600} /></p><ul class="stacks">{groupStacks(look.ranks).map((group, i) => <Stacks key={i} job={job} look={look} group={group} odd={i === 0 && group.ranks.length * 3 <= look.ranks.length} />)}</ul></Card>)}</>)}</Show>;
 }

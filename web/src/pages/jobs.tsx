@@ -3,9 +3,10 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useEffect, useMemo} from 'preact/hooks';
 import {ago, clock, count, dateTime, number, percent, plural, seconds} from '../lib/format';
+import {eventsPath, listPath} from '../lib/paths';
 import {anomalyName, causeLine, inTrouble, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Job, JobEvent, Page, Series} from '../types';
-import {get, inTurn, parameters} from '../state/api';
+import {get, inTurn} from '../state/api';
 import {now} from '../state/clock';
 import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
@@ -14,21 +15,21 @@ import {identity, maySubmit} from '../state/session';
 import {Empty, Safe, Segments, Show, State, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/sparkline';
 
-export const kListFields = 'id,name,user,framework,state,labels,resources,submitted_at,started_at,finished_at,cancel_requested_at,step,total_steps,ettr,lost_steps,anomalies,pending_reason,expected_start,hang,cause,sweep';
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
-const kPage = 50;
 const kAttention = 5;
+/** Messages are not cut; in the table three lines of them are seen. */
+const kWhole = 600;
 
-/** Jobs as the filters of the address say; asked for again when one of them changes. */
+/** Asked for again when one of the filters changes. */
 function useJobs(): {asked: ReturnType<typeof useWork<Page<Job>>>['state']; more: () => void} {
   const q = query.value;
   const pages = useSignal(1);
-  const key = `jobs${parameters({state: q['state'], user: q['user'], name: q['name'], label: q['label'], sweep: q['sweep']})}`;
+  const key = listPath(q);
   const {state, again} = useWork<Page<Job>>(`${key} ${pages.value}`, async (stop) => {
     const items: Job[] = [];
     let cursor: string | undefined;
     for (let i = 0; i < pages.value; i++) {
-      const page: Page<Job> = await get<Page<Job>>(`v1/jobs${parameters({state: q['state'], user: q['user'], name: q['name'], label: q['label'], sweep: q['sweep'], limit: kPage, cursor, fields: kListFields})}`, stop);
+      const page: Page<Job> = await get<Page<Job>>(listPath(q, cursor), stop);
       items.push(...page.items);
       cursor = page.next_cursor;
       if (!cursor) break;
@@ -63,11 +64,11 @@ export function Progress({job}: {job: Job}): JSX.Element | null {
 /** Why it waits, what it does, or what ended it: the one thing to know. */
 export function Verdict({job}: {job: Job}): JSX.Element {
   if (job.cause && job.state !== 'cancelled') {
-    return <span class="verdict bad">{job.cause.rank !== undefined && <a href={jobHref(job.id, `ranks/${job.cause.rank}`)}><b>rank {job.cause.rank}</b></a>}{job.cause.node && <> on <bdi>{job.cause.node}</bdi></>}{job.cause.rank !== undefined && ': '}<Safe text={causeLine(job.cause)} most={140} /></span>;
+    return <span class="verdict bad">{job.cause.rank !== undefined && <a href={jobHref(job.id, `ranks/${job.cause.rank}`)}><b>rank {job.cause.rank}</b></a>}{job.cause.node && <> on <bdi class="name" title={job.cause.node}>{job.cause.node}</bdi></>}{job.cause.rank !== undefined && ': '}<Safe text={causeLine(job.cause)} most={kWhole} /></span>;
   }
-  if (job.hang) return <span class="verdict bad">hangs: {job.hang.rank !== undefined && <><a href={jobHref(job.id, `ranks/${job.hang.rank}`)}><b>rank {job.hang.rank}</b></a>, </>}<Safe text={job.hang.message ?? ''} most={120} /></span>;
+  if (job.hang) return <span class="verdict bad">{job.hang.rank !== undefined && <><a href={jobHref(job.id, `ranks/${job.hang.rank}`)}><b>rank {job.hang.rank}</b></a>{job.hang.node && <> on <bdi class="name" title={job.hang.node}>{job.hang.node}</bdi></>}: </>}<Safe text={job.hang.message ?? ''} most={kWhole} /></span>;
   if (job.pending_reason && !isOver(job) && job.state !== 'running') {
-    return <span class="verdict quiet"><Safe text={job.pending_reason} most={140} />{job.expected_start && ` · about ${dateTime(seconds(job.expected_start))}`}</span>;
+    return <span class="verdict quiet"><Safe text={job.pending_reason} most={140} />{job.expected_start && ` · starts about ${dateTime(seconds(job.expected_start))}`}</span>;
   }
   const anomalies = Object.entries(job.anomalies ?? {});
   const again = job.lost_steps !== undefined && <span class="chip">restarted</span>;
@@ -92,7 +93,7 @@ function Attention({jobs}: {jobs: Job[]}): JSX.Element | null {
   if (!list.length) return null;
   return <section class="attention" aria-label="Needs a look"><h2>Needs a look</h2>
     {list.map((job) => <div key={job.id} class={`attention-item ${job.state === 'failed' || job.hang ? 'is-bad' : 'is-warn'}`}>
-      <a class="attention-name row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
+      <a class="attention-name row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a><State state={stateOf(job)} /><AttentionText job={job} /></div>)}
     {all.length > kAttention && <button type="button" class="link-button" aria-expanded={!!whole} onClick={() => setQuery({look: whole ? undefined : 'all'})}>{whole ? 'Fewer' : `${count(all.length - kAttention)} more`}</button>}</section>;
 }
 
@@ -102,7 +103,7 @@ function AttentionText({job}: {job: Job}): JSX.Element {
   const {state} = useWork<JobEvent | undefined>(wanted ? `attention ${job.id} ${JSON.stringify(job.anomalies)}` : undefined, async (stop) => {
     let before: string | undefined;
     for (let i = 0; i < 5; i++) {
-      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(`v1/jobs/${job.id}/events${parameters({order: 'desc', limit: 1000, before})}`, stop));
+      const page: Page<JobEvent> = await inTurn(() => get<Page<JobEvent>>(eventsPath(job.id, before), stop));
       const found = page.items.find((event) => event.kind === 'anomaly' && !event.data?.['over']);
       before = page.next_cursor;
       if (found || !before) return found;
@@ -111,7 +112,7 @@ function AttentionText({job}: {job: Job}): JSX.Element {
   });
   const said = state.value.value;
   if (!said) return <Verdict job={job} />;
-  return <span class="verdict">{said.rank !== undefined && <a href={jobHref(job.id, `ranks/${said.rank}`)}><b>rank {said.rank}</b></a>}{said.node && <> on <bdi>{said.node}</bdi></>}{': '}<Safe text={plainly(said.data?.['message'])} most={140} /></span>;
+  return <span class="verdict">{said.rank !== undefined && <a href={jobHref(job.id, `ranks/${said.rank}`)}><b>rank {said.rank}</b></a>}{said.node && <> on <bdi class="name" title={said.node}>{said.node}</bdi></>}{': '}<Safe text={plainly(said.data?.['message'])} most={kWhole} /></span>;
 }
 
 function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean) => void}): JSX.Element {
@@ -121,7 +122,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
   }}>
     <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
     <td><State state={stateOf(job)} /></td>
-    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi>{job.name}</bdi></a>{job.sweep && <span class="quiet"> {job.sweep.index + 1}/{job.sweep.size}</span>}
+    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a>{job.sweep && <span class="quiet"> {job.sweep.index + 1}/{job.sweep.size}</span>}
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>
     <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>

@@ -228,7 +228,7 @@ export function Logs({job}: JobPageProps): JSX.Element {
   return <>
     <div class="filters" role="search">
       <label class="field-inline">Rank <input type="number" min="0" max={last} value={rank} onChange={(event) => setQuery({rank: event.currentTarget.value, at: undefined})} /></label>
-      <form class="row" onSubmit={(event) => { event.preventDefault(); setQuery({q: typed.value}); }}>
+      <form class="row" aria-label="Search" onSubmit={(event) => { event.preventDefault(); setQuery({q: typed.value}); }}>
         <input type="search" placeholder="Search" aria-label="Search the log" value={typed.value} onInput={(event) => { typed.value = event.currentTarget.value; if (q['all'] !== '1') setQuery({q: typed.value}); }} /></form>
       <Toggle on={regex} set={(on) => setQuery({regex: on ? 1 : undefined})}>.*</Toggle>
       <Toggle on={q['all'] === '1'} set={(on) => setQuery({all: on ? 1 : undefined, q: typed.value})}>all ranks</Toggle>

@@ -14,7 +14,7 @@ import {flip, pinned} from '../state/prefs';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, CopyButton, Safe, Tile} from '../ui/basics';
 import type {Mark} from '../ui/chart';
-import {kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, ViewBar, type View} from '../ui/metric';
+import {Expired, expired, kFirstMetrics, MetricChart, useAmount, useMetric, useMetricNames, useView, type View, ViewBar} from '../ui/metric';
 import {Sparkline} from '../ui/sparkline';
 import type {JobPageProps} from './job';
 
@@ -39,7 +39,7 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
   const log = cause.log_tail?.trimEnd();
   const others = cause.others ?? [];
   return <section class="banner banner-bad" aria-label="What broke">
-    <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><bdi>{cause.node}</bdi></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
+    <h2><span aria-hidden="true">✕ </span>{cause.rank !== undefined && <><a href={jobHref(job.id, `ranks/${cause.rank}`)}>Rank {cause.rank}</a>{cause.node && <> on <a href={`#/nodes?node=${encodeURIComponent(cause.node)}`}><bdi class="name" title={cause.node}>{cause.node}</bdi></a></>}: </>}<Safe text={causeLine(cause)} most={400} /></h2>
     <p><span class="chip chip-bad">{cause.class.replace(/_/g, ' ')}</span>{cause.exit_code !== undefined && <span class="chip">exit code {cause.exit_code}</span>}{cause.signal !== undefined && <span class="chip">signal {cause.signal}</span>}
       <span class="quiet">{frames && cause.class === 'rank_exit' ? 'The script raised an exception; the traceback says where.' : advice(cause.class)}</span></p>
     {cause.exception && !cause.message.endsWith(causeLine(cause)) && <p class="quiet"><Safe text={cause.message} most={300} /></p>}
@@ -53,11 +53,11 @@ export function CauseBanner({job, cause}: {job: Job; cause: Cause}): JSX.Element
   </section>;
 }
 
-function HangBanner({job}: {job: Job}): JSX.Element | null {
+export function HangBanner({job}: {job: Job}): JSX.Element | null {
   const hang = job.hang;
   if (!hang || isOver(job)) return null;
   const since = seconds(hang.since);
-  return <section class="banner banner-bad" aria-label="What broke"><h2><span aria-hidden="true">❙❙ </span>{hang.rank !== undefined ? <><a href={jobHref(job.id, `ranks/${hang.rank}`)}>Rank {hang.rank}</a>{hang.node && <> on <bdi>{hang.node}</bdi></>} holds everybody up</> : 'No rank makes a step'}{since !== undefined && ` for ${clock(now.value - since)}`}</h2>
+  return <section class="banner banner-bad" aria-label="What broke"><h2><span aria-hidden="true">❙❙ </span>{hang.rank !== undefined ? <><a href={jobHref(job.id, `ranks/${hang.rank}`)}>Rank {hang.rank}</a>{hang.node && <> on <bdi class="name" title={hang.node}>{hang.node}</bdi></>} holds everybody up</> : 'No rank makes a step'}{since !== undefined && ` for ${clock(now.value - since)}`}</h2>
     {hang.message && <p><Safe text={hang.message} most={500} /></p>}
     <p class="row"><a class="button" href={jobHref(job.id, 'evidence')}>What every rank waits for</a>{hang.rank !== undefined && <a class="button" href={jobHref(job.id, 'logs', {rank: hang.rank})}>Log of rank {hang.rank}</a>}</p></section>;
 }
@@ -78,7 +78,7 @@ function useSlowest(job: Job, names: string[] | undefined): SlowRank | undefined
 
 function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; names: string[] | undefined}): JSX.Element {
   const plain = useMemo((): View => ({x: 'step', byTime: false, smooth: 0, logY: false, logX: false, clip: false}), []);
-  const loss = useMetric(job, 'loss', plain, {points: 200});
+  const loss = useMetric(job, 'loss', plain);
   const step = useMetric(job, 'step_seconds', plain, {points: 200});
   const slow = useSlowest(job, names);
   const losses = loss.bands.value.median;
@@ -97,16 +97,16 @@ function Tiles({job, events, names}: {job: Job; events: JobEvent[] | undefined; 
   const nan = (job.anomalies?.['nonfinite'] ?? 0) > 0;
   return <div class="tiles">
     <Tile label="Is it learning?" tone={nan ? 'bad' : undefined} value={<><span class="num">{number(lastLoss)}</span><Sparkline values={losses} label="Loss so far" width={110} height={28} /></>}
-      note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? 'loss; too few steps for a trend' : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
+      note={nan ? 'some ranks reported a loss that is no number' : change === undefined ? (loss.state.value.loading ? '' : 'loss; too few steps for a trend') : Math.abs(change) < 0.002 ? 'loss has been level lately' : change < 0 ? `loss fell by ${percent(-change, 1)} lately` : `loss rose by ${percent(change, 1)} lately`} />
     <Tile label="Is it fast?" value={<><span class="num">{recent === undefined ? kNone : duration(recent)}</span><span class="unit">a step</span></>}
-      note={recent === undefined ? 'no step times yet' : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
+      note={recent === undefined ? (step.state.value.loading ? '' : 'no step times yet') : stateOf(job) === 'hang' ? 'until it hung; no step is made now' : `${number(1 / recent, 3)} steps/s${job.ettr !== undefined ? ` · ${percent(job.ettr)} productive` : ''}${left !== undefined && !isOver(job) ? ` · ${duration(left)} left` : ''}`} />
     <Tile label="Who is slow?" tone={isSlow ? 'warn' : undefined} href={slow ? jobHref(job.id, isSlow ? `ranks/${slow.rank}` : 'ranks') : jobHref(job.id, 'ranks')}
-      value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi>{slow.node}</bdi></span>}</> : 'nobody'}
-      note={slow === undefined ? (names?.includes('busy_seconds') ? 'no reports yet' : 'ranks do not report how long they wait') : isSlow
+      value={slow === undefined ? kNone : isSlow ? <>rank {slow.rank}{slow.node && <span class="unit">on <bdi class="name" title={slow.node}>{slow.node}</bdi></span>}</> : 'nobody'}
+      note={slow === undefined ? (!names || names.includes('busy_seconds') ? '' : 'ranks do not report how long they wait') : isSlow
         ? `computes ${ratio!.toFixed(1)} × as long as the median (${metricValue('busy_seconds', slow.value)} against ${metricValue('busy_seconds', slow.median)})` : `longest is rank ${slow.rank}, ${percent(Math.max(0, (ratio ?? 1) - 1))} above the median`} />
     <Tile label="What broke?" tone={bad || job.hang ? 'bad' : broken ? 'warn' : undefined} href={jobHref(job.id, 'events')}
-      value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
-      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
+      value={bad ? <>{bad.rank !== undefined ? `rank ${bad.rank}` : bad.class.replace(/_/g, ' ')}{bad.node && <span class="unit">on <bdi class="name" title={bad.node}>{bad.node}</bdi></span>}</> : job.hang ? 'it hangs' : broken ? anomalyName(String(broken.data?.['anomaly'])) : restarts(job) > 0 ? plural(restarts(job), 'restart') : 'nothing'}
+      note={bad ? <Safe text={causeLine(bad)} most={90} /> : broken ? <>{broken.rank !== undefined ? `rank ${broken.rank} ` : ''}{broken.node && <>on <bdi class="name" title={broken.node}>{broken.node}</bdi> </>}{broken.data?.['step'] !== undefined && `at step ${count(Number(broken.data['step']))}`}</> : restarts(job) > 0 ? <>{before && <Safe text={`${before.rank !== undefined ? `rank ${before.rank}: ` : ''}${causeLine(before)}`} most={90} />}{job.lost_steps ? `; ${count(job.lost_steps)} steps were made twice` : ''}</> : job.warnings?.length ? plural(job.warnings.length, 'warning') : job.anomalies && Object.keys(job.anomalies).length ? 'no failure, no restart' : 'no anomaly was seen'} />
   </div>;
 }
 
@@ -130,7 +130,7 @@ export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefine
     .filter((mark, i, all) => mark.kind !== 'checkpoint' || i === 0 || Math.floor((mark.time! - start) / (end - start) * 80) !== Math.floor((all[i - 1]!.time! - start) / (end - start) * 80));
   return <div class="timeline">
     <div class="timeline-bar">{phases.map((phase, i) => <div key={i} class={`phase phase-${phase.kind}`} style={{left: place(phase.from), width: `calc(${place(phase.to - phase.from + start)} - 1px)`}}
-      title={`${phase.label}: ${duration(phase.to - phase.from)}, from ${timeOfDay(phase.from)}`}><span>{phase.kind === 'run' ? phase.label : ''}</span></div>)}
+      title={`${phase.label}: ${duration(phase.to - phase.from)}, from ${timeOfDay(phase.from)}`}><span>{/^(run|stalled)$/.test(phase.kind) ? phase.label : ''}</span></div>)}
       {marks.map((mark, i) => <span key={`m${i}`} class={`tick tick-${mark.kind}`} style={{left: place(mark.time!)}} title={`${timeOfDay(mark.time)} ${mark.label}`} />)}</div>
     <div class="timeline-axis quiet"><span>{dateTime(start)}</span><span class="grow" /><span>{job.finished_at ? dateTime(end) : 'now'}</span></div>
     <details class="twin-details"><summary>Phases as a table</summary><table class="numbers"><caption class="away">Phases</caption><thead><tr><th scope="col">phase</th><th scope="col">from</th><th scope="col">for</th></tr></thead>
@@ -169,18 +169,19 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
   const bad = job.cause && (job.state === 'failed' || !isOver(job)) ? job.cause : undefined;
   const before = !bad && !isOver(job) ? lastCause(job) : undefined;
   const many = (ranksOf(job) ?? 1) > 1;
+  const gone = expired(job, names);
   return <>
     {bad && <CauseBanner job={job} cause={bad} />}
     <HangBanner job={job} />
     {job.pending_reason && !isOver(job) && job.state !== 'running' && <section class="banner"><h2>Waiting</h2><p><Safe text={job.pending_reason} most={400} />{job.expected_start && <> · the scheduler expects a start about <b>{dateTime(seconds(job.expected_start))}</b></>}</p></section>}
     {before && <section class="banner banner-warn"><p><b>Restarted</b> after <Safe text={`${before.rank !== undefined ? `rank ${before.rank}${before.node ? ` on ${before.node}` : ''}: ` : ''}${causeLine(before)}`} most={240} /></p></section>}
-    <Tiles job={job} events={list} names={names} />
+    {gone ? <Expired /> : job.started_at && <Tiles job={job} events={list} names={names} />}
     {job.total_steps !== undefined && !isOver(job) && job.step !== undefined && <div class="job-progress"><progress max={job.total_steps} value={job.step} aria-label="Steps made" /><span class="quiet num">{count(job.step)} of {count(job.total_steps)} steps, {percent(job.step / job.total_steps)}</span></div>}
     {anomalies.length > 0 && <Card title="Anomalies" aside={<a href={jobHref(job.id, 'events', {kind: 'anomaly'})}>all</a>}><ul class="anomalies">{anomalies.slice(0, 5).map((event) => <li key={event.seq}><span class="chip chip-warn">{anomalyName(String(event.data?.['anomaly']))}</span>
-      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={500} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
+      {event.rank !== undefined && <a href={jobHref(job.id, `ranks/${event.rank}`)}><b>rank {event.rank}</b></a>}{event.node && <span class="quiet">on <bdi class="name" title={event.node}>{event.node}</bdi></span>}<span><Safe text={plainly(event.data?.['message'])} most={500} /></span><span class="quiet when">{event.data?.['step'] !== undefined ? `step ${count(Number(event.data['step']))} · ` : ''}{timeOfDay(seconds(event.time))}</span></li>)}</ul></Card>}
     {job.started_at ? <>
-      <ViewBar names={names} />
-      <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card>
+      {!gone && <><ViewBar names={names} />
+        <Card class="card-chart"><MetricChart job={job} metric="loss" marks={[...marks, ...nonfinite]} height={300} /></Card></>}
       <Card title="Phases"><Timeline job={job} events={list} /><SpanBar job={job} /></Card>
       <div class="chart-grid">{charts.map((name) => <Card key={name} class="card-chart"><MetricChart job={job} metric={name} marks={marks} height={160} small worst={many && /seconds$/.test(name) ? 2 : 0}
         aside={<button type="button" class="icon-button" aria-pressed={pinned.value.includes(name)} aria-label={`Pin ${metricTitle(name)}`} title="Keep in front" onClick={() => flip(pinned, name)}>{pinned.value.includes(name) ? '★' : '☆'}</button>} /></Card>)}</div>

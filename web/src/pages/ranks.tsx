@@ -4,36 +4,33 @@ import type {JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {count, duration, loose, metricTitle, metricValue, number, plural} from '../lib/format';
 import {append, decodeColumn, decodeHeat, leaveOpen, type Heat} from '../lib/heat';
+import {heatPath, kColumns, kHeatOrder} from '../lib/paths';
 import type {Rank, RankPage, StepsEvent} from '../types';
 import {get, getBytes, parameters} from '../state/api';
 import {isOver, throttled, useSteps, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Show, State} from '../ui/basics';
 import {Heatmap} from '../ui/heatmap';
-import {MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
+import {Expired, expired, MetricChart, useMetricNames, useView, ViewBar} from '../ui/metric';
 import {Table, type ColumnOf} from '../ui/table';
 import {useMarks} from './overview';
 import type {JobPageProps} from './job';
 
-const kColumns = 600;
-const kRows = 1024;
 const kPage = 200;
 const kRemembered = 100;
 const kRefill = 5000;  // milliseconds
-/** Steps of a slow rank stand out where waiting is taken out; without it only whole steps can be shown. */
-const kOrder = ['busy_seconds', 'step_seconds', 'comm_wait_seconds', 'data_wait_seconds', 'loss'];
 
 function withStep(heat: Heat, event: StepsEvent): Heat {
   return heat.columns === 0 ? heat : append(heat, event.step, decodeColumn(event.cells, event.low, event.high, heat.rows, heat.ranksPerRow), kColumns);
 }
 
-function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: string; names: string[]}): JSX.Element {
+function HeatCard({job, metric, names, answered}: {job: JobPageProps['job']; metric: string; names: string[]; answered: () => void}): JSX.Element {
   const over = isOver(job);
   const live = useSignal<Heat | undefined>(undefined);
   const newest = useRef<StepsEvent[]>([]);
   const worst = query.value['order'] === 'worst';
   const {state, again} = useWork<Heat>(`heat ${job.id} ${metric} ${over}`, async (stop) => {
-    let heat = decodeHeat(await getBytes(`v1/jobs/${job.id}/heatmap${parameters({metric, columns: kColumns, rows: kRows})}`, stop));
+    let heat = decodeHeat(await getBytes(heatPath(job.id, metric), stop));
     if (!over) leaveOpen(heat);
     // Steps that came while it was on its way.
     for (const event of newest.current) if (event.metric === metric) heat = withStep(heat, event);
@@ -69,6 +66,8 @@ function HeatCard({job, metric, names}: {job: JobPageProps['job']; metric: strin
     });
   }, again, !over);
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
+  const {loading} = state.value;
+  useEffect(() => { if (!loading) answered(); }, [loading]);
   return <Card title="Ranks × steps" aside={<>
     <label class="field-inline"><span class="away">Metric</span><select value={metric} onChange={(event) => setQuery({metric: event.currentTarget.value})}>{names.map((name) => <option key={name} value={name}>{metricTitle(name)}</option>)}</select></label>
     <button type="button" class="toggle" aria-pressed={worst} onClick={() => setQuery({order: worst ? undefined : 'worst'})}>highest on top</button></>}>
@@ -108,11 +107,11 @@ function RankTable({job}: {job: JobPageProps['job']}): JSX.Element {
   const columns: ColumnOf<Rank>[] = [
     {key: 'rank', title: 'Rank', sortable: true, cell: (one) => <a class="row-link" href={jobHref(job.id, `ranks/${one.rank}`)}><b>{one.rank}</b></a>},
     {key: 'state', title: 'State', cell: (one) => <State state={one.state} />},
-    {key: 'node', title: 'Node', cell: (one) => <bdi>{one.node}</bdi>},
+    {key: 'node', title: 'Node', cell: (one) => <bdi class="name" title={one.node}>{one.node}</bdi>},
     ...(has('role') ? [{key: 'role', title: 'Role', wide: true, cell: (one: Rank) => one.role}] : []),
     {key: 'step', title: 'Step', right: true, sortable: true, cell: (one) => count(one.step)},
     ...plain('loss', 'Loss'), ...plain('step_seconds', 'Step time'),
-    ...(has('busy_seconds') ? [{key: 'busy_seconds', title: 'Compute', right: true, sortable: true, hint: 'Step time without waiting for other ranks or data', cell: (one: Rank) => <>{ratioBar(loose(one.busy_seconds) ?? 0, most, 'busy')}{metricValue('busy_seconds', one.busy_seconds)}</>}] : []),
+    ...(has('busy_seconds') ? [{key: 'busy_seconds', title: 'Compute', right: true, sortable: true, hint: 'Step time without waiting for other ranks or data', cell: (one: Rank) => <>{ratioBar(loose(one.busy_seconds) ?? 0, most, 'busy')}<span class="beside-bar">{metricValue('busy_seconds', one.busy_seconds)}</span></>}] : []),
     ...plain('comm_wait_seconds', 'Wait for others'), ...plain('data_wait_seconds', 'Wait for data'),
     ...(has('gpus') ? [{key: 'gpu', title: 'GPU', wide: true, cell: (one: Rank) => one.gpus?.map((g) => `${g.gpu}${g.utilization_ratio !== undefined ? ` ${Math.round(g.utilization_ratio * 100)} %` : ''}`).join(', ') ?? ''}] : []),
     {key: 'report_age_seconds', title: 'Last report', right: true, sortable: true, wide: true, cell: (one) => (one.report_age_seconds === undefined ? '' : over ? '' : `${duration(one.report_age_seconds)} ago`)},
@@ -130,12 +129,15 @@ export function Ranks({job, events}: JobPageProps): JSX.Element {
   const view = useView();
   const names = useMetricNames(job);
   const marks = useMarks(job, events.value.value, view);
-  const sorted = useMemo(() => [...(names ?? [])].sort((a, b) => (kOrder.indexOf(a) + 1 || 99) - (kOrder.indexOf(b) + 1 || 99) || a.localeCompare(b)), [names]);
+  const sorted = useMemo(() => [...(names ?? [])].sort((a, b) => (kHeatOrder.indexOf(a) + 1 || 99) - (kHeatOrder.indexOf(b) + 1 || 99) || a.localeCompare(b)), [names]);
   const metric = query.value['metric'] && names?.includes(query.value['metric']) ? query.value['metric'] : sorted[0];
+  // The picture first: ten thousand ranks in a table and their quantiles are work as well.
+  const pictured = useSignal(false);
   if (!job.started_at) return <Empty title="No rank has been started yet">{job.pending_reason && <Safe text={job.pending_reason} most={300} />}</Empty>;
   return <>
-    {metric && <HeatCard job={job} metric={metric} names={sorted} />}
-    {metric && <><ViewBar names={names} /><Card class="card-chart"><MetricChart key={metric} job={job} metric={metric} marks={marks} worst={4} title={`${metricTitle(metric)}: median, 5–95 %, extremes, highest ranks`} /></Card></>}
-    <RankTable job={job} />
+    {expired(job, names) && <Expired />}
+    {metric && <HeatCard job={job} metric={metric} names={sorted} answered={() => { pictured.value = true; }} />}
+    {metric && pictured.value && <><ViewBar names={names} /><Card class="card-chart"><MetricChart key={metric} job={job} metric={metric} marks={marks} worst={4} title={`${metricTitle(metric)}: median, 5–95 %, extremes, highest ranks`} /></Card></>}
+    {(pictured.value || (names && !metric)) && <RankTable job={job} />}
   </>;
 }

@@ -78,7 +78,7 @@ function Preview({render, warnings, estimate}: {render: Render; warnings: string
   const {start, nodes, message} = estimate ?? {};
   return <>
     <p><b>{render.ranks !== undefined && plural(render.ranks, 'rank')}</b>{render.nodes !== undefined && ` on ${plural(render.nodes, 'node')}`}{start && <> · would start about <b>{dateTime(seconds(start))}</b>{nodes && <> on <Safe text={nodes} most={60} /></>}</>}</p>
-    {message && <p class="weight-warn"><span class="chip chip-warn">start</span><Safe text={message} most={400} /></p>}
+    {message && <p class="weight-warn"><span class="chip chip-warn">Slurm says</span><Safe text={message} most={400} /></p>}
     {warnings.map((text) => <p key={text} class="weight-warn"><span class="chip chip-warn">warning</span><Safe text={text} most={400} /></p>)}
     <h3>Each rank runs</h3><Code label="Command" text={joinCommand(render.command)} />
     {render.script && <><h3>Batch script</h3><Code label="Batch script" text={render.script} /></>}
@@ -224,7 +224,7 @@ export function Submit(): JSX.Element {
           : <Show asked={api.value} what="the form">{() => <>
             <div class="fields">{kFirst.filter((name) => name !== 'command' || !native).map((name) => field(name))}{['nodes', 'ranks_per_node', 'gpus_per_node', 'time_limit'].map((name) => field('resources', name))}</div>
             {native && field('train')}
-            <details class="group"><summary>More of resources</summary><div class="fields">{['cpus_per_rank', 'memory_mb_per_node', 'gpu_type', 'spares', 'binding'].map((name) => field('resources', name))}</div></details>
+            <details class="group"><summary>More of resources</summary><div class="fields">{['cpus_per_rank', 'memory_mb_per_node', 'gpu_type', 'spares', 'min_nodes', 'binding'].map((name) => field('resources', name))}</div></details>
             <div class="fields fields-more">{['setup', 'environment'].map((name) => field(name))}</div>
             {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
             <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}

@@ -2,6 +2,8 @@
 import {signal} from '@preact/signals';
 import type {Problem} from '../types';
 
+export {parameters} from '../lib/paths';
+
 export class ApiError extends Error {
   constructor(readonly status: number, readonly problem: Problem | undefined, message: string) {
     super(message);
@@ -29,6 +31,9 @@ function unanswered(): void {
   if (reach.peek().ok) reach.value = {ok: false, since: reach.peek().since};
 }
 
+/** Answers that early.ts has asked for; each is taken once. */
+const early = (globalThis as {early?: Map<string, Promise<Response>>}).early ?? new Map<string, Promise<Response>>();
+
 /** The answer, whatever its status; throws ApiError with status 0 if there is none. */
 export async function ask(method: string, path: string, options: Options = {}): Promise<Response> {
   const headers: Record<string, string> = {...options.headers};
@@ -40,7 +45,9 @@ export async function ask(method: string, path: string, options: Options = {}): 
   }
   let response: Response;
   try {
-    response = await fetch(path, {method, headers, body, signal: options.signal, credentials: 'same-origin'});
+    const before = method === 'GET' ? early.get(path) : undefined;
+    early.delete(path);
+    response = await (before ?? fetch(path, {method, headers, body, signal: options.signal}));
   } catch (error) {
     if (options.signal?.aborted) throw error;
     unanswered();
@@ -85,6 +92,7 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
 
 export function forget(): void {
   kept.clear();
+  early.clear();
 }
 
 /** The answer whose status is good; throws ApiError. */
@@ -104,14 +112,6 @@ export async function send<T>(method: 'POST' | 'PUT' | 'DELETE', path: string, b
   return (response.status === 204 ? undefined : await response.json()) as T;
 }
 
-/** name=value pairs as a query; undefined ones are left out. */
-export function parameters(values: Record<string, string | number | boolean | undefined>): string {
-  const list = new URLSearchParams();
-  for (const [name, value] of Object.entries(values)) if (value !== undefined && value !== '') list.set(name, String(value));
-  const text = list.toString();
-  return text ? `?${text}` : '';
-}
-
 /** A stream's chunks as they come. Aborted by the signal. */
 export async function follow(path: string, headers: Record<string, string>, stop: AbortSignal,
                              take: (chunk: Uint8Array) => void, opened?: () => void): Promise<void> {
@@ -123,6 +123,18 @@ export async function follow(path: string, headers: Record<string, string>, stop
     if (done) return;
     take(value);
   }
+}
+
+const flying = new Map<string, Promise<unknown>>();
+/** The answer that is on its way to whoever asked the same. */
+export function together<T>(key: string, work: () => Promise<T>): Promise<T> {
+  const before = flying.get(key) as Promise<T> | undefined;
+  if (before) return before;
+  const answer = work();
+  flying.set(key, answer);
+  const gone = () => flying.delete(key);
+  answer.then(gone, gone);
+  return answer;
 }
 
 /** Runs at most four questions at a time: small pictures of a long list do not stand in the way of a click. */

@@ -1,9 +1,10 @@
 // Hooks that hold what the API answers.
 import {useSignal, type Signal} from '@preact/signals';
-import {useEffect, useRef} from 'preact/hooks';
-import {kMostEvents, newestEvents} from '../lib/story';
+import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
+import {eventsPath, jobPath} from '../lib/paths';
+import {newestEvents, kMostEvents} from '../lib/story';
 import type {Job, JobEvent, Page, StepsEvent} from '../types';
-import {ApiError, get, parameters} from './api';
+import {ApiError, get} from './api';
 import {listen} from './live';
 
 export interface Asked<T> {
@@ -26,13 +27,18 @@ export function useWork<T>(key: string | undefined, work: (signal: AbortSignal) 
   const latest = useRef(work);
   latest.current = work;
   const asked = useRef<string | undefined>(undefined);
-  useEffect(() => {
+  const paused = useRef<number | undefined>(undefined);
+  // Before the browser draws: what is asked for is not to wait for a frame.
+  useLayoutEffect(() => {
     if (key === undefined) {
       state.value = {loading: false};
       return;
     }
     const same = asked.current === key;
     asked.current = key;
+    // A job that is over is asked for less often, not once more.
+    const calmer = same && seconds! > paused.current! && state.peek().value !== undefined;
+    paused.current = seconds;
     let stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     let busy = false;
@@ -72,7 +78,8 @@ export function useWork<T>(key: string | undefined, work: (signal: AbortSignal) 
       else void run();
     };
     runner.current = () => void run();
-    void run();
+    if (calmer) timer = setTimeout(tick, seconds! * 1000);
+    else void run();
     return () => {
       stop.abort();
       clearTimeout(timer);
@@ -103,7 +110,7 @@ export const isOver = (job: {state: string}) => kFinal.includes(job.state);
 /** One job, asked for again whenever an event of it comes. */
 export function useJob(id: string): {state: Signal<Asked<Job>>; again: () => void} {
   const over = useSignal(false);
-  const {state, again} = useAsk<Job>(`v1/jobs/${id}`, over.value ? 60 : 3);
+  const {state, again} = useAsk<Job>(jobPath(id), over.value ? 60 : 3);
   over.value = !!state.value.value && isOver(state.value.value);
   useEffect(() => {
     const soon = throttled(again, 300);
@@ -116,7 +123,7 @@ export function useJob(id: string): {state: Signal<Asked<Job>>; again: () => voi
 
 /** The events of a job, oldest first; new ones are added as they come. */
 export function useEvents(id: string): Signal<Asked<JobEvent[]>> {
-  const {state, again} = useWork<JobEvent[]>(`events ${id}`, (stop) => newestEvents((before) => get<Page<JobEvent>>(`v1/jobs/${id}/events${parameters({order: 'desc', limit: 1000, before})}`, stop)));
+  const {state, again} = useWork<JobEvent[]>(`events ${id}`, (stop) => newestEvents((before) => get<Page<JobEvent>>(eventsPath(id, before), stop)));
   useEffect(() => listen([`job.${id}`], (message) => {
     if (message.event === 'ranks' || message.event === 'steps') return;
     try {

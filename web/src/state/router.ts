@@ -1,26 +1,7 @@
 // Where the page is: everything behind the #. The path says which page, the query every state of its view, so that a
 // copied address shows the same to somebody else.
 import {computed, signal} from '@preact/signals';
-
-export interface Place {
-  path: string[];
-  query: Record<string, string>;
-}
-
-export function parsePlace(hash: string): Place {
-  const text = hash.replace(/^#\/?/, '');
-  const mark = text.indexOf('?');
-  const path = (mark < 0 ? text : text.slice(0, mark)).split('/').filter(Boolean).map((part) => {
-    try {
-      return decodeURIComponent(part);
-    } catch {
-      return part;
-    }
-  });
-  const query: Record<string, string> = {};
-  if (mark >= 0) for (const [name, value] of new URLSearchParams(text.slice(mark + 1))) query[name] = value;
-  return {path, query};
-}
+import {parsePlace, type Place} from '../lib/paths';
 
 export function formatPlace(path: string[], query: Record<string, string | number | undefined> = {}): string {
   const parameters = new URLSearchParams();
@@ -53,7 +34,7 @@ export function setQuery(changes: Record<string, string | number | undefined>): 
 export const query = computed(() => place.value.query);
 
 /** View states that go along from page to page of one job. */
-const kShared = ['x', 'zoom', 'smooth', 'logy', 'logx', 'clip'];
+const kShared = ['x', 'zoom', 'smooth', 'by', 'logy', 'logx', 'clip'];
 
 export function jobHref(id: string, page = '', more: Record<string, string | number | undefined> = {}): string {
   const shared: Record<string, string | number | undefined> = {};

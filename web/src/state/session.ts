@@ -1,5 +1,6 @@
 // Who is signed in. undefined: not asked yet; null: nobody.
 import {computed, effect, signal} from '@preact/signals';
+import {kWhoAmI} from '../lib/paths';
 import type {Identity} from '../types';
 import {ApiError, forget, get, send, signedOut} from './api';
 import {restartStream, signedElsewhere} from './live';
@@ -22,7 +23,7 @@ let retry: ReturnType<typeof setTimeout> | undefined;
 export async function whoAmI(): Promise<void> {
   clearTimeout(retry);
   try {
-    identity.value = await get<Identity>('v1/whoami');
+    identity.value = await get<Identity>(kWhoAmI);
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) identity.value = null;
     else retry = setTimeout(() => void whoAmI(), 2000);

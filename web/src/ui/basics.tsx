@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 import {signal, useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import {copy} from '../lib/export';
 import {clipped} from '../lib/text';
 import type {ApiError} from '../state/api';
@@ -126,8 +126,14 @@ export function ActionButton({label, question, detail, act, tone, disabled, why}
 export function useNear(margin = '400px'): {ref: {current: HTMLDivElement | null}; near: boolean} {
   const ref = useRef<HTMLDivElement>(null);
   const near = useSignal(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!ref.current || near.value) return;
+    // What is seen already need not wait for the observer's first frame.
+    const {top, bottom} = ref.current.getBoundingClientRect();
+    if (top < innerHeight && bottom > 0) {
+      near.value = true;
+      return;
+    }
     const watch = new IntersectionObserver((entries) => {
       if (entries.some((entry) => entry.isIntersecting)) {
         near.value = true;
@@ -144,7 +150,7 @@ export function useNear(margin = '400px'): {ref: {current: HTMLDivElement | null
 export function useWidth(): {ref: {current: HTMLDivElement | null}; width: number} {
   const ref = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!ref.current) return;
     const watch = new ResizeObserver((entries) => {
       const seen = Math.floor(entries[0]!.contentRect.width);

@@ -3,7 +3,7 @@
 // every chart of a page.
 import {useSignal} from '@preact/signals';
 import type {ComponentChildren, JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
+import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import uPlot from 'uplot';
 import {columnsJson, copy, csv, download, fileName} from '../lib/export';
 import {dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
@@ -254,7 +254,7 @@ export function Chart(props: ChartProps): JSX.Element {
   const shape = JSON.stringify([props.lines.map((l) => [l.label, l.colour, l.dash, l.faint, l.points]), props.fills, props.xKind, props.logY, props.logX,
     props.clip, props.sync, height, props.zeroBased, props.x.length < 3, dark.value, width > 0, props.x.length > 0]);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!near || !boxRef.current || table.value || shut || width === 0 || props.x.length === 0) return;
     const u = new uPlot(options(held.current, width, {
       cursor: (at) => { index.value = at; },

@@ -2,14 +2,13 @@
 // that share a pixel row is seen, so that one slow rank of 10,000 does not drown.
 import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
-import {useEffect, useRef} from 'preact/hooks';
-import {byWorst, kScale, span, type Heat} from '../lib/heat';
+import {useLayoutEffect, useRef} from 'preact/hooks';
+import {byWorst, paint, span, type Heat} from '../lib/heat';
 import {count, metricValue, plural} from '../lib/format';
 import {dark} from '../state/prefs';
 import {useWidth} from './basics';
 
 const kNothing = {light: 0xfff3f1ef, dark: 0xff26211d};
-const kNotFinite = 0xff2f2fd0;  // red, as ABGR
 
 interface Hover {row: number; column: number; value: number}
 
@@ -30,7 +29,7 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
   if (!ranged.current || ranged.current.metric !== metric || ranged.current.rows !== heat.rows || Math.abs(end - ranged.current.end) >= 10 * heat.stepsPerColumn) ranged.current = {metric, end, rows: heat.rows, range: span(heat.cells)};
   const {range} = ranged.current;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = canvas.current;
     if (!element || width === 0 || heat.rows === 0) return;
     const columns = Math.max(1, heat.columns);
@@ -39,24 +38,7 @@ export function Heatmap({heat, metric, worstFirst, nodeOf, open, label}: {
     if (element.height !== rows) element.height = rows;
     const ctx = element.getContext('2d')!;
     const image = ctx.createImageData(columns, rows);
-    const out = new Uint32Array(image.data.buffer);
-    const none = dark.value ? kNothing.dark : kNothing.light;
-    const scale = 255 / (range.high - range.low);
-    const {cells} = heat;
-    // Each pixel row shows the highest of the rows that fall on it.
-    const first = Int32Array.from({length: rows + 1}, (_, y) => Math.floor((y * heat.rows) / rows));
-    for (let c = 0; c < heat.columns; c++) {
-      const base = c * heat.rows;
-      for (let y = 0; y < rows; y++) {
-        let best = NaN;
-        for (let r = first[y]!; r < first[y + 1]!; r++) {
-          const value = cells[base + (order ? order[r]! : r)]!;
-          if (value > best || best !== best) best = value;
-        }
-        out[y * columns + c] = !(best > -Infinity) ? none : best === Infinity ? kNotFinite
-          : kScale[Math.max(0, Math.min(255, Math.round((best - range.low) * scale)))]!;
-      }
-    }
+    paint(heat, order, rows, range, dark.value ? kNothing.dark : kNothing.light, new Uint32Array(image.data.buffer));
     ctx.putImageData(image, 0, 0);
   }, [heat, order?.join(), width, height, dark.value]);
 

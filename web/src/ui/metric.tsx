@@ -5,9 +5,10 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
-import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp} from '../lib/series';
+import {allPath, namesPath} from '../lib/paths';
+import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp, type Smoothing} from '../lib/series';
 import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
-import {get, good, inTurn, parameters} from '../state/api';
+import {get, good, inTurn, parameters, together} from '../state/api';
 import {isOver, useAsk, useSteps, useWork} from '../state/data';
 import {query, setQuery} from '../state/router';
 import {Segments, Toggle} from './basics';
@@ -20,6 +21,7 @@ export interface View {
   amount?: Amount;
   zoom?: {min: number; max: number};
   smooth: number;
+  by?: Smoothing;
   logY: boolean;
   logX: boolean;
   clip: boolean;
@@ -36,6 +38,8 @@ type Amount = 'samples' | 'tokens';
 /** The last two need ranks that report how much of it a step is. */
 const kAxes: [XKind, string][] = [['step', 'Step'], ['time', 'Time of day'], ['rel', 'Since start'], ['samples', 'Samples'], ['tokens', 'Tokens']];
 
+const kSmoothings: [Smoothing, string][] = [['ema', 'moving average'], ['mean', 'running mean'], ['gauss', 'Gaussian']];
+
 export function useView(): View {
   const q = query.value;
   const x = kAxes.find(([one]) => one === q.x)?.[0] ?? 'step';
@@ -43,7 +47,7 @@ export function useView(): View {
   const weight = Number(q.smooth);
   const zoomText = q.zoom;
   const zoom = useMemo(() => parseZoom(zoomText), [zoomText]);
-  return {x, byTime: x === 'time' || x === 'rel', amount, zoom, smooth: weight > 0 && weight < 1 ? weight : 0, logY: q.logy === '1', logX: q.logx === '1', clip: q.clip === '1'};
+  return {x, byTime: x === 'time' || x === 'rel', amount, zoom, smooth: weight > 0 && weight < 1 ? weight : 0, by: kSmoothings.find(([one]) => one === q.by)?.[0], logY: q.logy === '1', logX: q.logx === '1', clip: q.clip === '1'};
 }
 
 /** How many samples or tokens all ranks had taken in up to each step; undefined: not known yet, or not asked for. */
@@ -77,6 +81,7 @@ export function ViewBar({names}: {names?: string[]}): JSX.Element {
     <Segments label="Horizontal axis" value={view.x} options={axes} set={(one) => setQuery({x: one === 'step' ? undefined : one, zoom: undefined})} />
     <label class="slider"><span>Smoothing</span><input type="range" min="0" max="0.99" step="0.01" value={view.smooth}
       onInput={(event) => setQuery({smooth: Number(event.currentTarget.value) || undefined})} /><output>{view.smooth.toFixed(2)}</output></label>
+    {view.smooth > 0 && <select aria-label="Kind of smoothing" value={view.by ?? 'ema'} onChange={(event) => setQuery({by: event.currentTarget.value === 'ema' ? undefined : event.currentTarget.value})}>{kSmoothings.map(([one, text]) => <option key={one} value={one}>{text}</option>)}</select>}
     <Toggle on={view.logY} set={(on) => setQuery({logy: on ? 1 : undefined})}>log y</Toggle>
     <Toggle on={view.logX} set={(on) => setQuery({logx: on ? 1 : undefined})}>log x</Toggle>
     <Toggle on={view.clip} set={(on) => setQuery({clip: on ? 1 : undefined})}>without outliers</Toggle>
@@ -99,9 +104,8 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
   const {amount} = options;
   const zoom = view.zoom && view.amount ? amount && {min: along(amount, view.zoom.min, true), max: along(amount, view.zoom.max, true)} : view.zoom;
   const entity = options.gpus ? {entity: 'gpu'} : {};
-  const path = `v1/jobs/${job.id}/series${parameters({metric, ...(options.gpus ? {...entity, gpus: 'all'} : {ranks: 'all'}), stat: 'min,p5,median,p95,max', worst: options.worst || undefined,
-    x: byTime ? 'time' : undefined, points: options.points ?? 600,
-    from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined})}`;
+  const path = allPath(job.id, metric, {...(options.gpus ? {...entity, ranks: undefined, gpus: 'all'} : {}), worst: options.worst || undefined, x: byTime ? 'time' : undefined, points: options.points ?? 600,
+    from: zoom ? zoom.min + shift - (zoom.max - zoom.min) * 0.02 : undefined, to: zoom ? zoom.max + shift + (zoom.max - zoom.min) * 0.02 : undefined});
   const chosen = options.ranks?.length ? `v1/jobs/${job.id}/series${parameters({metric, ...entity, ranks: options.ranks.join(','), x: byTime ? 'time' : undefined, points: options.points ?? 600,
     from: zoom ? zoom.min + shift : undefined, to: zoom ? zoom.max + shift : undefined})}` : '';
   const live = useSignal<Made[]>([]);
@@ -113,8 +117,9 @@ export function useMetric(job: Job, metric: string, view: View, options: {points
     live.value = [];
   }, [byTime]);
   const {state, again} = useWork<{all: Series; ranks?: Series}>(`${path} ${chosen} ${over}`, async (stop) => {
-    const ask = async (from: string) => (await inTurn(() => good(from, stop))).json() as Promise<Series>;
-    const [all, ranks] = await Promise.all([ask(path), chosen ? ask(chosen) : undefined]);
+    const ask = async (from: string, until?: AbortSignal) => (await inTurn(() => good(from, until))).json() as Promise<Series>;
+    // The whole history is shown in two places of a page; who has zoomed on does not wait for where that was.
+    const [all, ranks] = await Promise.all([zoom ? ask(path, stop) : together(path, () => ask(path)), chosen ? ask(chosen, stop) : undefined]);
     // What came while the answer was on its way, or is newer than what is stored, stays.
     const last = all.bands?.x[all.bands.x.length - 1] ?? -Infinity;
     live.value = live.peek().filter((one) => one.x > last);
@@ -183,7 +188,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     const {x, columns} = extra.length ? align([{x: b.x, y: b.median}, {x: b.x, y: b.p5}, {x: b.x, y: b.p95}, {x: b.x, y: b.min}, {x: b.x, y: b.max}, ...extra])
       : {x: b.x, columns: [b.median, b.p5, b.p95, b.min, b.max]};
     const [medians, p5, p95, min, max, ...rest] = columns as [Column, Column, Column, Column, Column, ...Column[]];
-    const lines: Line[] = [{label: many ? 'median' : 'value', values: view.smooth ? smooth(medians, view.smooth) : medians, colour: 'series-1'}];
+    const lines: Line[] = [{label: many ? 'median' : 'value', values: view.smooth ? smooth(medians, view.smooth, view.by) : medians, colour: 'series-1'}];
     const fills: Fill[] = [];
     if (many) {
       lines.push({label: 'p5', values: p5, colour: 'band-edge', faint: true}, {label: 'p95', values: p95, colour: 'band-edge', faint: true},
@@ -194,12 +199,14 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
     rest.forEach((values, i) => {
       const {label} = named[i]!;
       if (lines.some((line) => line.label === label)) return;
-      lines.push({label, values: view.smooth ? smooth(values, view.smooth) : values, colour: `series-${(i % 6) + 2}`, dash: kDashes[i % kDashes.length]});
+      lines.push({label, values: view.smooth ? smooth(values, view.smooth, view.by) : values, colour: `series-${(i % 6) + 2}`, dash: kDashes[i % kDashes.length]});
     });
-    return {x: shift ? x.map((at) => at - shift) : view.amount ? (amount ? x.map((at) => along(amount, at)) : []) : x, lines, fills};
-  }, [b, answer, view.smooth, shift, view.amount, amount]);
+    const place = (at: number) => (view.amount ? (amount ? along(amount, at) : NaN) : at - shift);
+    const nothing = (answer?.ranks?.series ?? []).flatMap((one) => (one.nonfinite ?? []).map(([at, what]): Mark => ({x: place(at), kind: 'nonfinite', label: `${called(one)}: ${metricTitle(metric)} is ${what}`})));
+    return {x: view.amount && !amount ? [] : x.map(place), lines, fills, nothing};
+  }, [b, answer, view.smooth, view.by, shift, view.amount, amount]);
   return <>
-    <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={marks} xKind={view.x} height={height}
+    <Chart title={title ?? metricTitle(metric)} name={`${job.name}-${metric}`} x={built.x} lines={built.lines} fills={built.fills} marks={built.nothing.length ? [...marks ?? [], ...built.nothing] : marks} xKind={view.x} height={height}
       zoom={view.zoom} setZoom={setZoom} logY={view.logY} logX={view.logX} clip={view.clip} format={(value) => metricValue(metric, value)} small={small}
       command={gpus ? undefined : seriesCommand(job.id, metric)} promQl={promQl(job.id, metric)} sync={sync} aside={aside} fold={metric} loading={state.value.loading}
       empty={state.value.loading ? 'Loading…' : state.value.error ? state.value.error.message : isOver(job) ? 'Nothing was reported.' : 'Nothing was reported yet.'} />{children}</>;
@@ -207,8 +214,16 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
 
 /** Names of what the ranks of a job report, as far as it is shown as charts; undefined: not known yet. */
 export function useMetricNames(job: Job): string[] | undefined {
-  const names = useAsk<{items: string[]}>(job.started_at ? `v1/jobs/${job.id}/metrics` : undefined, isOver(job) ? undefined : 15).state.value.value?.items;
+  const names = useAsk<{items: string[]}>(job.started_at ? namesPath(job.id) : undefined, isOver(job) ? undefined : 15).state.value.value?.items;
   return useMemo(() => names && charted(names), [names]);
+}
+
+/** Its ranks made steps, and what they reported has been removed: curves that are not there are no sign that nothing was reported. */
+export const expired = (job: Job, names: string[] | undefined): boolean => isOver(job) && job.step !== undefined && names?.length === 0;
+
+export function Expired(): JSX.Element {
+  return <section class="banner"><h2>What its ranks reported is no longer kept</h2>
+    <p>lockstepd keeps histories for a time and up to a size (<code>--history-days</code>, <code>--history-mb</code>). What happened, logs and the specification are still there.</p></section>;
 }
 
 /** The metrics that are shown first, in this order, where a job has them. */

@@ -117,7 +117,7 @@ function Palette(): JSX.Element | null {
 const kKeys: [string, string][] = [
   ['Ctrl K', 'go to a page, a job, a rank'], ['/', 'filter or search on this page'], ['g j', 'jobs'], ['g q', 'queue'], ['g n', 'nodes'], ['g c', 'compare'], ['g s', 'system'], ['n', 'submit a job'],
   ['j  k', 'next and previous row; Enter opens it'], ['x', 'horizontal axis: step, time, since start'], ['l', 'logarithmic y'], ['+  −', 'smoothing'], ['0', 'reset zoom'],
-  ['f', 'follow the log'], ['o r t e', 'of a job: overview, ranks, logs (text), events'], ['← →', 'on a chart: read its values; Shift for larger steps'], ['?', 'this list'],
+  ['f', 'follow the log'], ['c', 'compare, from a job: with others'], ['o r t e', 'of a job: overview, ranks, logs (text), events'], ['← →', 'on a chart: read its values; Shift for larger steps'], ['?', 'this list'],
 ];
 
 function Help(): JSX.Element {
@@ -165,6 +165,7 @@ function useKeys(): void {
           }
           break;
         }
+        case 'c': go(['compare'], {jobs: id}); break;
         case 'n': if (maySubmit.peek()) go(['submit']); break;
         case 'j': moveRow(1); break;
         case 'k': moveRow(-1); break;

@@ -1,0 +1,121 @@
+#include "daemon/backup/copied_store.hpp"
+
+#include "job/model/job_view.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// The events that end the job, already applied to it.
+Result<std::vector<Event>> end_of(Job& job, Seq& seq, const std::string& why, UnixMillis now) {
+    std::vector<Event> out;
+    const auto add = [&](EventData data) -> Status {
+        Event event;
+        event.seq = ++seq;
+        event.job = job.id;
+        event.time = now;
+        event.data = std::move(data);
+        if (Status applied = apply(job, event); !applied) {
+            return applied;
+        }
+        out.push_back(std::move(event));
+        return {};
+    };
+    Cause cause;
+    cause.kind = CauseClass::scheduler;
+    cause.message = why;
+    if (const Attempt* attempt = job.attempt(); attempt != nullptr && attempt->finished_at == 0) {
+        event::AttemptEnded ended;
+        ended.attempt = attempt->number;
+        ended.cause = cause;
+        if (Status added = add(std::move(ended)); !added) {
+            return fail(added.error());
+        }
+    }
+    event::Finished finished;
+    finished.state = JobState::failed;
+    finished.cause = std::move(cause);
+    if (Status added = add(std::move(finished)); !added) {
+        return fail(added.error());
+    }
+    return out;
+}
+
+JobRow row_of(const Job& job, UnixMillis now) {
+    JobRow out;
+    out.id = job.id;
+    out.user = job.user;
+    out.name = job.spec.name;
+    out.state = job.state;
+    out.submitted_at = job.submitted_at;
+    out.finished_at = job.finished_at;
+    out.last_seq = job.last_seq;
+    LiveView live;
+    live.now = job.started_at != 0 ? now : 0;
+    out.view = dump_json(job_json(job, live));
+    return out;
+}
+
+}  // namespace
+
+Result<Job> fold_job(Database& database, const JobId& id) {
+    const auto events = database.events_of(id, 0, SIZE_MAX / 2);
+    if (!events) {
+        return fail(events.error());
+    }
+    if (events->empty()) {
+        return fail(Errc::corrupt, id.value + ": a job without events");
+    }
+    auto job = start_job(events->front());
+    for (std::size_t i = 1; job && i < events->size(); ++i) {
+        if (const Status applied = apply(*job, (*events)[i]); !applied) {
+            return fail(Errc::corrupt, id.value + ": event " + std::to_string((*events)[i].seq) +
+                                           ": " + applied.error().message);
+        }
+    }
+    return job;
+}
+
+bool was_handed_over(const Job& job) {
+    const Attempt* attempt = job.attempt();
+    return attempt != nullptr && attempt->finished_at == 0 &&
+           (attempt->submissions > 0 || attempt->placed_at != 0 || !attempt->claims.empty() ||
+            !attempt->scheduler_id.empty());
+}
+
+Result<std::size_t> end_foreign_jobs(Database& database, const std::string& why, UnixMillis now,
+                                     const std::function<bool(const Job&)>& which) {
+    const auto ids = database.unfinished();
+    auto seq = ids ? database.last_seq() : fail(ids.error());
+    if (!seq) {
+        return fail(seq.error());
+    }
+    std::size_t count = 0;
+    for (const JobId& id : *ids) {
+        auto job = fold_job(database, id);
+        if (!job) {
+            return fail(job.error());
+        }
+        if (!which(*job)) {
+            continue;
+        }
+        auto events = end_of(*job, *seq, why, now);
+        if (!events) {
+            return fail(events.error());
+        }
+        Append append;
+        append.events = std::move(*events);
+        append.row = row_of(*job, now);
+        Status done = database.append(append);
+        done = done ? database.add_foreign_job(id) : done;
+        if (!done) {
+            return fail(done.error());
+        }
+        ++count;
+    }
+    return count;
+}
+
+}  // namespace lockstep

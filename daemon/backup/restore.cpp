@@ -1,0 +1,193 @@
+#include "daemon/backup/restore.hpp"
+
+#include "daemon/backup/copied_store.hpp"
+#include "daemon/backup/staged_folder.hpp"
+#include "daemon/backup/store_place.hpp"
+#include "job/base/files.hpp"
+#include "job/base/machine.hpp"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file, or a link, of the backup; what is there stays.
+Result<bool> put_entry(const fs::path& from, const fs::path& to, const FileEntry& entry,
+                       const StopAsked& stop) {
+    if (Status made = make_private_directories(to.parent_path()); !made) {
+        return fail(made.error());
+    }
+    std::error_code ec;
+    if (fs::exists(fs::symlink_status(to, ec))) {
+        return false;
+    }
+    if (entry.sha256.empty()) {
+        if (::symlink(entry.link.c_str(), to.c_str()) != 0) {
+            return fail(errno_error("make link " + to.string(), errno));
+        }
+        return true;
+    }
+    const auto copied = copy_plain_file(from, to, stop);
+    if (!copied) {
+        return fail(copied.error());
+    }
+    if (copied->sha256 != entry.sha256) {
+        return fail(Errc::corrupt, from.string() + ": its bytes have changed");
+    }
+    if (::chmod(to.c_str(), entry.mode) != 0) {
+        return fail(errno_error("chmod " + to.string(), errno));
+    }
+    return true;
+}
+
+// Into the new data directory, and the runs where they are to be.
+Status put_files(const RestorePlan& plan, const fs::path& data, const fs::path& runs,
+                 const StopAsked& stop, RestoreReport& out) {
+    const std::string of_data = std::string{kDataFolder} + "/";
+    const std::string of_runs = std::string{kRunsFolder} + "/";
+    return read_file_list(plan.from, [&](const FileEntry& entry) -> Status {
+        if (!entry.left_out.empty()) {
+            return {};
+        }
+        const bool run = entry.path.starts_with(of_runs);
+        if (!run && !entry.path.starts_with(of_data)) {
+            return fail(Errc::corrupt, "not a file of a backup: " + entry.path);
+        }
+        const fs::path to = run ? runs / entry.path.substr(of_runs.size())
+                                : data / entry.path.substr(of_data.size());
+        const auto put = put_entry(plan.from / entry.path, to, entry, stop);
+        if (!put) {
+            return fail(put.error());
+        }
+        out.files += run && *put ? 1U : 0U;
+        out.kept += *put ? 0U : 1U;
+        return {};
+    });
+}
+
+// With the first one gone: what a scheduler had is looked for and followed.
+Status follow(Database& database, UnixMillis since, RestoreReport& out) {
+    const auto ids = database.unfinished();
+    if (!ids) {
+        return fail(ids.error());
+    }
+    for (const JobId& id : *ids) {
+        if (Status noted = database.follow_job(id, since); !noted) {
+            return noted;
+        }
+        ++out.followed;
+    }
+    return {};
+}
+
+Status note_runs(Database& database, const std::string& before, const fs::path& now) {
+    if (before.empty() || fs::path{before} == now) {
+        return {};
+    }
+    auto ids = database.unfinished();
+    if (!ids) {
+        return fail(ids.error());
+    }
+    std::erase_if(*ids, [&](const JobId& id) {
+        std::error_code ec;
+        return !fs::exists(fs::path{before} / id.value, ec);
+    });
+    return database.move_runs(before, now.string(), *ids);
+}
+
+Status make_it_ours(Database& database, const FileMark& file, const RestorePlan& plan,
+                    const fs::path& runs, UnixMillis now, RestoreReport& out) {
+    const UnixMillis since = out.manifest.made_at;
+    const std::string when = to_rfc3339(since).substr(0, 19) + "Z";
+    const auto known = database.identity();
+    if (!known) {
+        return fail(known.error());
+    }
+    StoreIdentity identity = known->value_or(StoreIdentity{});
+    if (Status free = check_runs(runs, {identity.store, ""}); !free && !plan.take_over) {
+        return fail(free.error().code, free.error().message + ": name another --runs-dir");
+    }
+    Status done = database.begin();
+    if (!done) {
+        return done;
+    }
+    const auto ended = end_foreign_jobs(
+        database,
+        plan.take_over
+            ? "restored from a backup of " + when +
+                  ": the scheduler did not have it then. Whether it was handed in since is not "
+                  "known, so it is not handed in now; if it has not run, submit it again"
+            : "restored from a backup of " + when +
+                  ": what has become of it since is not known here",
+        now, [&](const Job& job) { return !plan.take_over || !was_handed_over(job); });
+    done = ended ? Status{} : fail(ended.error());
+    out.ended = ended.value_or(0);
+    done = done && plan.take_over ? follow(database, since, out) : done;
+    done = done ? database.drop_notices() : done;
+    done = done ? note_runs(database, out.manifest.runs_directory, runs) : done;
+    if (!plan.take_over || identity.store.empty()) {
+        identity.store = random_secret().substr(0, 32);
+    }
+    identity.incarnation = random_secret().substr(0, 32);
+    identity.file = file;
+    identity.host = host_name();
+    identity.directory = plan.data.string();
+    identity.runs = runs.string();
+    done = done ? database.set_identity(identity) : done;
+    done = done ? database.commit() : done;
+    // A lockstepd that was taken over from finds it there, should it come back.
+    return done && !plan.runs.empty() ? claim_runs(runs, identity) : done;
+}
+
+}  // namespace
+
+Result<RestoreReport> restore_backup(const RestorePlan& plan, UnixMillis now, const StopAsked& stop,
+                                     const std::function<void(const std::string&)>& problem) {
+    auto verified = verify_backup(plan.from, stop, problem);
+    if (!verified) {
+        return fail(verified.error());
+    }
+    RestoreReport out;
+    out.manifest = std::move(*verified);
+    const bool inside = plan.runs.empty();
+    const fs::path runs = inside ? plan.data / "runs" : plan.runs;
+    if (Status made = make_private_directories(plan.data.parent_path()); !made) {
+        return fail(made.error());
+    }
+    auto folder = StagedFolder::begin(plan.data);
+    if (!folder) {
+        return fail(folder.error());
+    }
+    const fs::path file = folder->path() / kDatabaseName;
+    if (const auto copied = copy_plain_file(plan.from / kDatabaseName, file, stop); !copied) {
+        return fail(copied.error());
+    }
+    {
+        const auto mark = mark_of(file);  // it keeps that when its folder gets its name
+        auto database = mark ? Database::open(file) : fail(mark.error());  // migrates it, too
+        if (!database) {
+            return fail(database.error());
+        }
+        if (Status done = make_it_ours(**database, *mark, plan, runs, now, out); !done) {
+            return fail(done.error());
+        }
+    }
+    if (Status put =
+            put_files(plan, folder->path(), inside ? folder->path() / "runs" : runs, stop, out);
+        !put) {
+        return fail(put.error());
+    }
+    if (Status done = folder->finish(); !done) {
+        return fail(done.error());
+    }
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// What a user has signed, and how often it may be used. The credential is munge's, made by the
+// user's own process: munged says whose process that was. munge's lifetime and its guard against a
+// second decoding are left out of account on purpose, as by flux-security's sign_munge: an attempt
+// may be due weeks after the submission, and the helper keeps a lifetime and a count of its own.
+#pragma once
+
+#include "scheduler-integration/exec/config.hpp"
+#include "scheduler-integration/exec/order.hpp"
+#include "scheduler-integration/exec/person.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::exec {
+
+struct Signature {
+    Person signer;
+    std::int64_t made_at = 0;  // Unix seconds, munged's word
+    std::string hash;          // of the statement
+};
+
+// Who has signed the order's statement. "", or why nobody has whom the configuration lets.
+std::string verify(const Config& config, const Order& order, Signature& out);
+// Whether it may still be submitted: not too old, not for another job, not too often. Counted
+// durably before this returns "".
+std::string count_use(const Config& config, const Order& order, const Signature& signature,
+                      std::int64_t now);
+// Of verify(), without munge: whether the payload is what signs the statement for this audience.
+std::string check_payload(const std::string& audience, const char* payload, std::size_t size,
+                          const char* statement, std::string& hash);
+
+}  // namespace lockstep::exec

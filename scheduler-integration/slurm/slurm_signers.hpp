@@ -1,0 +1,70 @@
+// The users whose signatures lockstepd holds, each signature in a file of its own with mode 0600:
+// <folder>/<user>/<SHA-256 of the statement>.json. A credential is worth nothing to whoever finds
+// it: only lockstep-exec takes it, from lockstepd alone, and only for the job it was made for; all
+// the same it is in no event, answer or log. lockstep-exec checks them. Control thread, but for
+// open() and any_of().
+#pragma once
+
+#include "job/async/on_thread.hpp"
+#include "scheduler-integration/signatures.hpp"
+#include "scheduler-integration/slurm/exec_client.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+class SlurmSigners final : public Signatures {
+  public:
+    struct Kept {
+        std::string credential;
+        std::string statement;
+    };
+
+    // Asks lockstep-exec what it is. unavailable, denied: it does not answer, or refuses.
+    static Result<std::unique_ptr<SlurmSigners>> begin(std::shared_ptr<ExecClient> client,
+                                                       std::filesystem::path folder,
+                                                       bool gpus_as_gres);
+
+    const Signing& signing() const override { return signing_; }
+    Task<Result<std::string>> take(std::string user, Signature signature, std::string statement,
+                                   std::string document) override;
+    Result<std::string> document(const std::string& user, const std::string& name) const override;
+    Status forget(const std::string& user, const std::string& name) override;
+    std::filesystem::path folder(const std::string& user, const JobId& job,
+                                 std::int32_t attempt) const override;
+    Result<UniqueFd> open(const std::filesystem::path& path) const override;
+    const std::filesystem::path& runs() const override { return runs_; }
+
+    ExecClient& client() const { return *client_; }
+    // As lockstep-exec's configuration says: what its scripts begin with.
+    const std::string& agent() const { return agent_; }
+    const std::string& slurm_bin() const { return slurm_bin_; }
+    std::vector<std::string> users() const;
+    // Blocking. not_found: there is none of that name.
+    Result<Kept> kept(const std::string& user, const std::string& name) const;
+    // One of the user's, for what any of them allows. Blocking.
+    Result<Kept> any_of(const std::string& user) const;
+
+  private:
+    SlurmSigners(std::shared_ptr<ExecClient> client, std::filesystem::path folder)
+        : client_(std::move(client)), folder_(std::move(folder)) {}
+
+    std::shared_ptr<ExecClient> client_;
+    std::filesystem::path folder_;
+    std::filesystem::path runs_;
+    std::string agent_;
+    std::string slurm_bin_;
+    Signing signing_;
+    net::thread_pool files_{2};
+    mutable std::mutex mutex_;                    // guards the one below
+    mutable std::map<std::string, Kept> newest_;  // by user
+};
+
+// What lockstep-exec says when it does not do what it was asked.
+Error exec_error(const ExecReply& reply);
+
+}  // namespace lockstep

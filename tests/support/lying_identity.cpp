@@ -1,0 +1,75 @@
+// Preloaded into a program: one call that changes or reads who a process is fails, or says that it
+// has succeeded and has done nothing. LOCKSTEP_TEST_IDENTITY=<call>:fail|lie, read at the start:
+// the program may clear its environment.
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+enum class How { truth, fail, lie };
+
+std::string chosen;  // NOLINT: of the whole process, set once before main()
+How how = How::truth;
+
+__attribute__((constructor)) void choose() {
+    const char* text = std::getenv("LOCKSTEP_TEST_IDENTITY");
+    const std::string whole = text == nullptr ? "" : text;
+    const auto colon = whole.find(':');
+    if (colon != std::string::npos) {
+        chosen = whole.substr(0, colon);
+        how = whole.substr(colon) == ":lie" ? How::lie : How::fail;
+    }
+}
+
+template <class... Arguments>
+int call(const char* name, long number, Arguments... arguments) {
+    if (chosen != name) {
+        return static_cast<int>(::syscall(number, arguments...));
+    }
+    if (how == How::lie) {
+        return 0;
+    }
+    errno = EPERM;
+    return -1;
+}
+
+}  // namespace
+
+// NOLINTBEGIN(readability-identifier-naming): glibc's, in whose place they stand
+extern "C" int setgroups(std::size_t count, const gid_t* list) noexcept {
+    return call("setgroups", SYS_setgroups, count, list);
+}
+extern "C" int setresgid(gid_t real, gid_t effective, gid_t saved) noexcept {
+    return call("setresgid", SYS_setresgid, real, effective, saved);
+}
+extern "C" int setresuid(uid_t real, uid_t effective, uid_t saved) noexcept {
+    return call("setresuid", SYS_setresuid, real, effective, saved);
+}
+extern "C" int getgroups(int count, gid_t* list) noexcept {
+    return call("getgroups", SYS_getgroups, count, list);
+}
+extern "C" int getresgid(gid_t* real, gid_t* effective, gid_t* saved) noexcept {
+    return call("getresgid", SYS_getresgid, real, effective, saved);
+}
+extern "C" int getresuid(uid_t* real, uid_t* effective, uid_t* saved) noexcept {
+    return call("getresuid", SYS_getresuid, real, effective, saved);
+}
+extern "C" int prctl(int option, ...) noexcept {
+    va_list rest;
+    va_start(rest, option);
+    const auto a = va_arg(rest, unsigned long);
+    const auto b = va_arg(rest, unsigned long);
+    const auto c = va_arg(rest, unsigned long);
+    const auto d = va_arg(rest, unsigned long);
+    va_end(rest);
+    const bool reads = option == PR_GET_NO_NEW_PRIVS;
+    return reads && how == How::lie ? static_cast<int>(::syscall(SYS_prctl, option, a, b, c, d))
+                                    : call("prctl", SYS_prctl, option, a, b, c, d);
+}
+// NOLINTEND(readability-identifier-naming)
