@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kLookEvery = std::chrono::hours{1};
+constexpr auto kPassEvery = std::chrono::hours{1};
 constexpr std::size_t kChunksAtOnce = 64;  // a transaction of some megabytes
 constexpr std::size_t kJobsAtOnce = 32;    // of age, before what is left of them is removed
 constexpr std::size_t kClearedAtOnce = 4;
@@ -50,7 +50,7 @@ Task<void> Retention::tend() {
     auto due = std::chrono::steady_clock::now();
     while (!ending_) {
         if (std::chrono::steady_clock::now() >= due) {
-            due = std::chrono::steady_clock::now() + kLookEvery;
+            due = std::chrono::steady_clock::now() + kPassEvery;
             waiting_ = true;
             later_.clear();  // what could not be removed is tried again
             tell_slow();
@@ -191,7 +191,7 @@ Task<void> Retention::remove_beyond_size() {
 void Retention::tell_slow() const {
     const auto now = std::chrono::steady_clock::now();
     for (const auto& [job, begun] : clearing_) {
-        if (now - begun >= kLookEvery / 2) {
+        if (now - begun >= kPassEvery / 2) {
             log::warn(
                 "a removed job's files are still being removed: a slow file system, or one that "
                 "does not answer",

@@ -6,6 +6,7 @@
 # that what is missing is said there and the build itself needs no registry. web/ is copied into the build folder
 # first: nothing is written into the source tree.
 set(LOCKSTEP_WEB AUTO CACHE STRING "Build the web page into lockstepd: AUTO (if Node.js and the page's packages are at hand), ON, OFF")
+option(LOCKSTEP_WEB_PACKED "Make the page as small as it gets: a tenth, for some seconds more" ON)
 set(lockstep_web_script ${CMAKE_CURRENT_LIST_DIR}/build_web_page.cmake)
 
 # Sets <reason> to why there can be no page, or to "".
@@ -80,7 +81,7 @@ function(lockstep_web_page program)
     add_custom_command(
       OUTPUT ${page}
       COMMAND ${CMAKE_COMMAND} -DSOURCE=${source} -DWORK=${folder}/source -DDIST=${folder}/dist -DPAGE=${page}
-              -DNPM=${LOCKSTEP_NPM} -P ${lockstep_web_script}
+              -DPACKED=${LOCKSTEP_WEB_PACKED} -DNPM=${LOCKSTEP_NPM} -P ${lockstep_web_script}
       DEPENDS ${inputs} ${more} ${lockstep_web_script}
       COMMENT "Web page" VERBATIM)
   endif()

@@ -1,4 +1,4 @@
-# cmake -DPAGE=FILE [-DSOURCE=web -DWORK=DIR -DDIST=DIR -DNPM=npm] -P build_web_page.cmake
+# cmake -DPAGE=FILE [-DSOURCE=web -DWORK=DIR -DDIST=DIR -DNPM=npm -DPACKED=ON] -P build_web_page.cmake
 # Copies web/ to WORK, where its packages are, builds it into DIST and writes PAGE: C++ that has the files of DIST
 # (NAME.gz in the place of NAME where there is one) by .incbin. Without SOURCE a PAGE that has none.
 cmake_minimum_required(VERSION 3.25)
@@ -15,7 +15,11 @@ if(SOURCE)
     file(COPY ${SOURCE}/${entry} DESTINATION ${WORK})
   endforeach()
   file(REMOVE_RECURSE ${DIST})
-  execute_process(COMMAND ${NPM} run --silent build -- --outdir ${DIST} WORKING_DIRECTORY ${WORK}
+  set(quick --quick)
+  if(PACKED)
+    set(quick "")
+  endif()
+  execute_process(COMMAND ${NPM} run --silent build -- --outdir ${DIST} ${quick} WORKING_DIRECTORY ${WORK}
                   RESULT_VARIABLE status OUTPUT_VARIABLE said ERROR_VARIABLE said)
   if(NOT status EQUAL 0 OR NOT EXISTS ${DIST}/index.html)
     message(FATAL_ERROR "The web page does not build (${status}):\n${said}\nLOCKSTEP_WEB=OFF leaves it out.")

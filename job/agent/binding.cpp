@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int32_t kMostCpus = 65'536;  // NR_CPUS is 8,192 at most today
 constexpr std::size_t kSysFileBytes = 64U << 10U;
-constexpr std::size_t kMaskBits = sizeof(unsigned long) * CHAR_BIT;
+constexpr std::size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 
 std::string trimmed_file(const std::filesystem::path& path) {
     return std::string{trim(read_file(path, kSysFileBytes).value_or(""))};
@@ -52,10 +52,10 @@ int prefer_memory(std::int32_t node) {
         return ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL) == 0 ? 0 : errno;
     }
     const auto bit = static_cast<std::size_t>(node);
-    std::vector<unsigned long> mask(bit / kMaskBits + 1);
-    mask[bit / kMaskBits] |= 1UL << (bit % kMaskBits);
+    std::vector<unsigned long> mask(bit / kWordBits + 1);
+    mask[bit / kWordBits] |= 1UL << (bit % kWordBits);
     // The kernel takes one bit less than it is told.
-    return ::syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask.data(), mask.size() * kMaskBits + 1) ==
+    return ::syscall(SYS_set_mempolicy, MPOL_PREFERRED, mask.data(), mask.size() * kWordBits + 1) ==
                    0
                ? 0
                : errno;

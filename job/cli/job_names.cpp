@@ -83,7 +83,7 @@ Result<FoundJob> newest_of_caller(const Client& client) {
     return nth(client, 1, user.empty() ? "" : "&user=" + query_encode(user));
 }
 
-std::string listed(const std::vector<std::string>& ids) {
+std::string first_few(const std::vector<std::string>& ids) {
     std::string out;
     for (std::size_t i = 0; i < ids.size() && i < kNamedInAnError; ++i) {
         out += (i == 0 ? "" : ", ") + ids[i];
@@ -111,7 +111,8 @@ Result<FoundJob> by_name(const Client& client, const std::string& name, bool act
     }
     if (acting && unfinished.size() > 1) {
         return fail(Errc::conflict, std::to_string(unfinished.size()) + " jobs named " +
-                                        one_line(name) + " have not ended: " + listed(unfinished));
+                                        one_line(name) +
+                                        " have not ended: " + first_few(unfinished));
     }
     found.id = acting && !unfinished.empty() ? unfinished.front() : all.front();
     if (all.size() > 1) {
@@ -143,7 +144,7 @@ Result<FoundJob> by_id_part(const Client& client, const std::string& text) {
     }
     if (found.size() > 1) {
         return fail(Errc::conflict,
-                    "several jobs have " + one_line(text) + " in their id: " + listed(found));
+                    "several jobs have " + one_line(text) + " in their id: " + first_few(found));
     }
     if (found.empty()) {
         return fail(Errc::not_found, "no job is named " + one_line(text) +

@@ -13,7 +13,7 @@ namespace {
 constexpr int kPage = 65'536;  // as many as the daemon gives at a time
 // A daemon that starts again reads its store first.
 constexpr int kSampleTries = 30;
-constexpr auto kBetween = std::chrono::seconds{1};
+constexpr auto kBetweenSampleTries = std::chrono::seconds{1};
 
 std::string set_of(const std::vector<std::int32_t>& ranks) {
     std::string out;
@@ -86,7 +86,7 @@ Result<Json> SampleReader::page(const std::string& target) {
             answered_ = true;
             return answer;
         }
-        context_.sleep(kBetween);
+        context_.sleep(kBetweenSampleTries);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "job/base/log.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategy.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +21,7 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 TrainingRun::TrainingRun(const TrainConfig& config, const Dataset& data, World& world,
                          RunOptions options)
     : config_(config), data_(data), world_(world), options_(std::move(options)) {}
+TrainingRun::~TrainingRun() = default;
 
 void TrainingRun::phase(const char* name) {
     if (options_.client != nullptr) {

@@ -11,7 +11,6 @@
 #include "job/trainer/dataset.hpp"
 #include "job/trainer/loader.hpp"
 #include "job/trainer/sampler.hpp"
-#include "job/trainer/strategy.hpp"
 #include "job/trainer/world.hpp"
 
 #include <chrono>
@@ -23,6 +22,11 @@
 #include <string>
 
 namespace lockstep {
+
+// Of strategy.hpp, which includes LibTorch: ten seconds of a compiler for whoever only runs a
+// training.
+struct StepResult;
+class Strategy;
 
 struct RunOptions {
     RankClient* client = nullptr;                    // where reports go; none: nowhere
@@ -48,6 +52,9 @@ struct RunEnd {
 class TrainingRun {
   public:
     TrainingRun(const TrainConfig& config, const Dataset& data, World& world, RunOptions options);
+    ~TrainingRun();
+    TrainingRun(const TrainingRun&) = delete;
+    TrainingRun& operator=(const TrainingRun&) = delete;
 
     // Makes the strategy; the state of rank 0 to everybody who holds some of it, from the newest
     // checkpoint if there is one.

@@ -1,5 +1,6 @@
 // TrainingRun: what is said about each step, to the agent and to people.
 #include "job/trainer/run.hpp"
+#include "job/trainer/strategy.hpp"
 
 #include <chrono>
 #include <cstdio>

@@ -5,6 +5,7 @@
 #include "job/trainer/named_state.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategy.hpp"
 
 #include <algorithm>
 #include <array>

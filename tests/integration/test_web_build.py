@@ -43,7 +43,7 @@ mkdirSync(out + '/assets', {recursive: true});
 const page = readFileSync(new URL('src/index.html', import.meta.url));
 writeFileSync(out + '/index.html', page);
 writeFileSync(out + '/index.html.gz', gzipSync(page));
-writeFileSync(out + '/assets/icon-1.png', 'PNG');
+writeFileSync(out + '/assets/icon-1.png', process.argv.includes('--quick') ? 'QUICK' : 'PNG');
 """
 
 
@@ -104,6 +104,12 @@ class WebBuild(unittest.TestCase):
         self.write("web/src/index.html", "<!doctype html>" + "<p>more and more and other text</p>")
         self.assertGreater(int(self.files()["index.html"][0]), int(files["index.html"][0]))
         self.assertFalse((self.root / "source" / "web" / "node_modules").exists(), "nothing is written to the source")
+
+    def test_the_quick_starts_page_is_only_bundled(self):
+        self.assertEqual(self.configure("ON", "-DLOCKSTEP_WEB_PACKED=OFF").returncode, 0)
+        self.assertEqual(self.files()["assets/icon-1.png"], ["5", "0"])
+        start = (SOURCE / "deploy/quickstart").read_text()
+        self.assertIn("-DLOCKSTEP_WEB_PACKED=OFF", start)
 
     def test_a_page_that_does_not_build_says_so(self):
         self.write("web/build.mjs", "throw new Error('half a page');")

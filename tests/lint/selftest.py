@@ -42,6 +42,25 @@ class Lints(unittest.TestCase):
             self.skipTest(out.strip())
         self.assertEqual(code, 0, out)
 
+    def test_batches(self):
+        def clash(one, two, words):
+            files = {"job/base/CMakeLists.txt": "lockstep_library(base LEVEL 0\n  SOURCES text.cpp one.cpp two.cpp\n  HEADERS text.hpp)\n",
+                     "job/base/one.cpp": f"namespace lockstep {{\nnamespace {{\n{one}\n}}\n}}\n",
+                     "job/base/two.cpp": f"namespace lockstep {{\nnamespace {{\n{two}\n}}\n}}\n"}
+            code, out = self.run_lint("batches", files)
+            self.assertEqual(code, 1 if words else 0, out)
+            self.assertIn(words or "0 problems", out)
+
+        clash("constexpr int kMost = 1;", "constexpr auto kMost = sizeof(int);",
+              "job/base/two.cpp:3: base has kMost already: job/base/one.cpp:3")
+        clash("struct Row {\n    int a;\n};", "class Row final {\n};", "base has Row already")
+        clash("int f(int a, const std::string& b) {\n    return a;\n}", "int f(int x,\n      const std::string& y = std::string(1, 2)) {\n    return 2;\n}",
+              "base has f(int,conststd::string&) already")
+        clash("int f(int a) {\n    return a;\n}", "int f(long a) {\n    return 2;\n}", "")
+        clash("int f() {\n    int a = 1;\n    return a;\n}\nint a = 1;", "int g() {\n    int a = 1;\n    return a;\n}", "")
+        clash("struct Row;", "struct Row;", "")
+        clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
+
     def test_layers(self):
         self.refused("layers", "job/base/a.cpp", '#include "job/model/spec.hpp"\n',
                      "job/base/a.cpp:1: level 0 may not include level 1")

@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kPipelineEvaluation = 256;
-constexpr std::size_t kDimensionsMax = 7;
+constexpr std::size_t kActivationDimensions = 7;
 
 // Layers first, …, first + count − 1: as many for every stage, one more for the first ones.
 std::pair<std::size_t, std::size_t> layers_of_stage(std::size_t layers, std::size_t stages,
@@ -139,7 +139,7 @@ Status Pipeline::send_on(const at::Tensor& values) {
     if (sent_shape_.empty()) {
         const at::IntArrayRef sample = values.sizes().slice(1);
         sent_shape_.assign(sample.begin(), sample.end());
-        std::array<std::int64_t, 1 + kDimensionsMax> head{};
+        std::array<std::int64_t, 1 + kActivationDimensions> head{};
         head[0] = static_cast<std::int64_t>(sample.size());
         std::copy(sample.begin(), sample.end(), head.begin() + 1);
         const Status sent = all_.send({head.data(), head.size(), Dtype::i64, Device::cpu}, next());
@@ -152,7 +152,7 @@ Status Pipeline::send_on(const at::Tensor& values) {
 
 Result<at::Tensor> Pipeline::receive(std::int64_t size) {
     if (received_shape_.empty()) {
-        std::array<std::int64_t, 1 + kDimensionsMax> head{};
+        std::array<std::int64_t, 1 + kActivationDimensions> head{};
         const Status got =
             all_.recv({head.data(), head.size(), Dtype::i64, Device::cpu}, previous());
         if (!got) {

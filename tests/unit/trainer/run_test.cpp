@@ -2,6 +2,7 @@
 
 #include "job/base/files.hpp"
 #include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategy.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/trainer/training.hpp"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "job/trainer/run.hpp"
+#include "job/trainer/strategy.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/trainer/ranks.hpp"
 

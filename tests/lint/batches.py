@@ -1,0 +1,121 @@
+"""Sources of a library are compiled together, in batches of any size (LOCKSTEP_UNITY_BATCH; the quick start takes all at
+once), so what is in an anonymous namespace of one is seen by the next: no two may define a constant, a variable, a
+type or a function of the same parameters by the same name there. A compiler says so only of those that share
+a batch today.
+"""
+
+import re
+import sys
+
+import tree
+
+TARGET = re.compile(r"lockstep_(?:library|program)\(\s*([\w-]+)(.*?)\)", re.DOTALL)
+SET = re.compile(r"^set\((\w+)\s([^)]*)\)", re.MULTILINE)
+SOURCES = re.compile(r"\bSOURCES\b(.*?)(?=\b(?:HEADERS|DEPS|PCH)\b|$)", re.DOTALL)
+NAMESPACE = re.compile(r"namespace(?:\s+([\w:]+))?\s*\{")
+TYPE = re.compile(r"^(?:class|struct|union|enum(?:\s+class)?)\s+(\w+)[^;(]*\{")
+ALIAS = re.compile(r"^using\s+(\w+)\s*=\s*([^;]+);")
+FUNCTION = re.compile(r"^(?!template\b)[\w:<>,&*\s\[\]\"]*?[\s&*>](\w+)\((.*?)\)\s*(?:const\s*)?(?:noexcept\s*)?(?:->[^{]*)?\{",
+                      re.DOTALL)
+NO_VALUE = ("using", "template", "extern", "namespace", "class", "struct", "enum", "union")
+VALUE = re.compile(r"^[\w:<>,&*\s]*?[\s&*>](\w+)(?:\[[^\]]*\])*\s*(?:=|\{|;)")
+
+
+def targets(text):
+    """(name, sources) of the libraries and programs of a CMakeLists.txt."""
+    known = {name: words for name, words in SET.findall(text)}
+    text = re.sub(r"#[^\n]*", "", text)
+    for name, words in TARGET.findall(re.sub(r"\$\{(\w+)\}", lambda one: known.get(one.group(1), ""), text)):
+        found = SOURCES.search(words)
+        yield name, [word for word in (found.group(1).split() if found else []) if word.endswith(".cpp")]
+
+
+def closing(code, start):
+    depth = 0
+    for position in range(start, len(code)):
+        depth += {"{": 1, "}": -1}.get(code[position], 0)
+        if depth == 0 and code[position] == "}":
+            return position
+    return len(code)
+
+
+def parameter_types(text):
+    """The types of a parameter list, without names and default values."""
+    types, depth, begun = [], 0, 0
+    for position, char in enumerate(text + ","):
+        depth += (char in "(<[{") - (char in ")>]}")
+        if char == "," and depth <= 0:
+            one = " ".join(text[begun:position].split("=")[0].split())
+            types.append(re.sub(r"(?<=[\w>&*])\s*(?<=[\s&*>])\w+$", "", one).replace(" ", ""))
+            begun = position + 1
+    return ",".join(types)
+
+
+def statements(code, start, end):
+    """(position, text) of what stands directly in code[start:end], up to and with its first brace or semicolon."""
+    at = start
+    while at < end:
+        semicolon, brace = code.find(";", at, end), code.find("{", at, end)
+        if semicolon < 0 and brace < 0:
+            return
+        stop = min(one for one in (semicolon, brace) if one >= 0)
+        head = code[at:stop + 1]
+        yield at + len(head) - len(head.lstrip()), head.strip()
+        at = stop + 1
+        if code[stop] == "{":
+            at = closing(code, stop) + 1
+            while at < end and code[at] in "; \n":
+                at += 1
+
+
+def defined(code, start=0, end=None, scope="", hidden=False):
+    """(position, key): what the anonymous namespaces define; two equal keys clash."""
+    for position, head in statements(code, start, len(code) if end is None else end):
+        # A function's head has what stands before it: directives of the preprocessor.
+        text = re.sub(r"(?:^|\n)#(?:[^\n]*\\\n)*[^\n]*", "", head).strip()
+        opened = position + len(head) - 1
+        namespace = NAMESPACE.search(text) if text.startswith(("namespace", "inline namespace")) else None
+        if namespace and "=" not in text:
+            name = namespace.group(1)
+            yield from defined(code, opened + 1, closing(code, opened), scope + "::" + name if name else scope,
+                               hidden or name is None)
+            continue
+        if not hidden:
+            continue
+        at = position + len(head) - len(text)
+        if found := TYPE.match(text):
+            yield at, (scope, found.group(1))
+        elif found := ALIAS.match(text):
+            yield at, (scope, found.group(1), "=", found.group(2).replace(" ", ""))
+        elif found := FUNCTION.match(text):
+            yield at, (scope, found.group(1), "(" + parameter_types(found.group(2)) + ")")
+        elif "(" not in text.split("=")[0] and not text.startswith(NO_VALUE):
+            if found := VALUE.match(text):
+                yield at, (scope, found.group(1))
+
+
+def main():
+    root = tree.root_argument(__doc__)
+    problems, checked = [], 0
+    for lists in [name for name in tree.files(root) if name.name == "CMakeLists.txt" and name.parts[0] != "tests"]:
+        for target, sources in targets((root / lists).read_text(encoding="utf-8")):
+            first = {}
+            for source in sources:
+                path = lists.parent / source
+                if not (root / path).is_file():
+                    continue
+                checked += 1
+                code = tree.code_only((root / path).read_text(encoding="utf-8"))
+                for position, key in defined(code):
+                    where = f"{path}:{tree.line_of(code, position)}"
+                    if "=" in key:  # the same alias twice is none too many
+                        continue
+                    if key in first and first[key].split(":")[0] != str(path):
+                        name = "".join(key[1:])
+                        problems.append(f"{where}: {target} has {name} already: {first[key]}")
+                    first.setdefault(key, where)
+    tree.verdict("batches", problems, checked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
