@@ -29,6 +29,10 @@ void LogMarker::mark(std::int64_t offset, UnixMillis now, std::int32_t generatio
     if (!fd_ || (generation == generation_ && now >= last_ && now - last_ < apart)) {
         return;
     }
+    struct stat info {};
+    if (::fstat(fd_.get(), &info) == 0) {  // another node's agent may have marked meanwhile
+        rows_ = info.st_size / static_cast<std::int64_t>(kLogMarkBytes);
+    }
     const auto row = encode_log_mark({offset, now, generation});
     const auto at = static_cast<off_t>(rows_ * static_cast<std::int64_t>(kLogMarkBytes));
     if (::pwrite(fd_.get(), row.data(), row.size(), at) != static_cast<ssize_t>(row.size())) {

@@ -17,7 +17,7 @@ constexpr std::int64_t kBlock = 4096;  // partial blocks are zeroed, not freed: 
 
 Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& caps,
                               std::int32_t generation) {
-    UniqueFd fd{::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
+    UniqueFd fd{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
     struct stat info {};
     if (!fd || ::fstat(fd.get(), &info) != 0) {
         return fail(errno_error("open " + path.string(), errno));
@@ -50,6 +50,7 @@ void RankLog::write(std::string_view bytes, UnixMillis now) {
         return;
     }
     keep_tail(bytes);
+    look_at_size();
     marker_.mark(size_, now, generation_);
     bool written = false;
     if (!full_ && unsaid_ > 0) {
@@ -68,16 +69,25 @@ void RankLog::write(std::string_view bytes, UnixMillis now) {
     free_middle();
 }
 
+// A rank may have moved to another node, whose agent writes to the same file: what it has written
+// stays when this one, thought lost, goes on.
+void RankLog::look_at_size() {
+    struct stat info {};
+    if (::fstat(fd_.get(), &info) == 0) {
+        size_ = info.st_size;
+    }
+}
+
 bool RankLog::write_all(std::string_view bytes) {
     std::int64_t at = size_;
     while (!bytes.empty()) {
-        const auto put = ::pwrite(fd_.get(), bytes.data(), bytes.size(), at);
+        const auto put = ::write(fd_.get(), bytes.data(), bytes.size());
         if (put < 0 && errno == EINTR) {
             continue;
         }
         if (put <= 0) {
             // Whole pieces or nothing: what was half written must not be taken for output.
-            if (::ftruncate(fd_.get(), size_) != 0) {
+            if (at > size_ && ::ftruncate(fd_.get(), size_) != 0) {
                 log::debug("cannot cut a rank's log", {{"size", size_}});
             }
             return false;

@@ -62,6 +62,7 @@ class RankLog {
           punched_(caps.head) {}
 
     void write(std::string_view bytes, UnixMillis now);
+    void look_at_size();
     bool write_all(std::string_view bytes);
     void keep_tail(std::string_view bytes);
     void free_middle();

@@ -184,7 +184,7 @@ class Killed(ElasticCase):
 
     def test_without_recovery_it_is_refused(self):
         job = harness.command_job("elastic", "true", resources={"nodes": 3, "min_nodes": 2})
-        self.assert_problem(self.daemon.api("POST", "/v1/jobs", job), 422, "/resources/min_nodes", "needs /recovery")
+        self.assert_problem(self.daemon.api("POST", "/v1/jobs", job), 400, "/resources/min_nodes", "needs /recovery")
 
 
 class Daemon(ElasticCase):

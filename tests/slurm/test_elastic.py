@@ -29,6 +29,8 @@ class ElasticCase(SlurmTestCase):
     def runs_on(self, job, number, nodes):
         """Once that generation runs, with so many nodes, and makes steps; when its ranks had been started."""
         def there(one):
+            if not one["attempts"]:
+                return False
             mine = one["attempts"][0]["generations"]
             if len(one["attempts"]) > 1 or len(mine) < number or not mine[number - 1].get("running_at"):
                 return False

@@ -51,6 +51,21 @@ TEST(RankLog, KeepsTheBeginningAndTheNewestAndFreesTheMiddle) {
     EXPECT_EQ(log->lost_bytes(), 0);
 }
 
+// An agent that was thought lost woke up and wrote over what the rank had said on another node.
+TEST(RankLog, TwoAgentsThatWriteToOneLeaveEachOthersWordsAlone) {
+    const TemporaryFolder folder;
+    auto lost = RankLog::open(folder / "log", small(), 1);
+    ASSERT_TRUE(lost);
+    lost->append("first\n");
+    auto newer = RankLog::open(folder / "log", small(), 2);
+    ASSERT_TRUE(newer);
+    newer->append("second\n");
+    lost->append("late\n");
+    newer->append("third\n");
+    EXPECT_EQ(text_of(folder / "log"), "first\nsecond\nlate\nthird\n");
+    EXPECT_EQ(newer->size(), 24);
+}
+
 std::vector<LogMark> marks_of(const std::filesystem::path& log) {
     const std::string bytes = text_of(log_marks_path(log));
     std::vector<LogMark> marks;
