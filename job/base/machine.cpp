@@ -113,6 +113,23 @@ std::int32_t core_count() {
 
 }  // namespace
 
+std::int64_t free_memory_mib(const std::filesystem::path& root) {
+    std::int64_t least =
+        value_of(text_of(root / "proc/meminfo"), "MemAvailable:").value_or(0) / 1024;
+    for (const auto& folder : cgroup_folders(root)) {
+        for (const auto& [limit_name, used_name] :
+             {std::pair{"memory.max", "memory.current"},
+              {"memory.limit_in_bytes", "memory.usage_in_bytes"}}) {
+            const auto limit = to_int(trim(text_of(folder / limit_name)));
+            const auto used = to_int(trim(text_of(folder / used_name)));
+            if (limit && used && *limit > 0) {
+                least = std::min(least, std::max<std::int64_t>(*limit - *used, 0) / kMib);
+            }
+        }
+    }
+    return least;
+}
+
 Machine read_machine(const std::filesystem::path& root) {
     return Machine{core_count(), memory_mib(root), gpu_count(root)};
 }

@@ -20,6 +20,10 @@ struct Machine {
 // `root` is put in front of /proc, /sys and /dev; tests give a made-up tree.
 Machine read_machine(const std::filesystem::path& root = "/");
 
+// MiB that may still be used: of the machine's and of each control group's around this process, the
+// least. What is cached counts as used where the control group counts it.
+std::int64_t free_memory_mib(const std::filesystem::path& root = "/");
+
 // The GPUs that may be handed out, as CUDA_VISIBLE_DEVICES names them: what `visible` (the
 // variable's own value; nullptr if it is not set) leaves, also MIG devices; else the UUIDs that the
 // driver shows in /proc/driver/nvidia, by PCI address; else numbers. CUDA ignores what follows a

@@ -1,5 +1,7 @@
 #include "job/model/train_choices.hpp"
 
+#include "job/model/train_config.hpp"
+
 #include <array>
 
 namespace lockstep {
@@ -18,8 +20,11 @@ constexpr std::array kModelChoices{
         "MobileNetV2 of width 1.0 as torchvision has it, whose weights fit; ImageNet's mean "
         "is taken out of its images, and those without colour are shown in all three",
         "torchvision.models.mobilenet_v2, tf.keras.applications.MobileNetV2", 22},
-    TrainChoice{"seq2seq", false, "an encoder and a decoder",
-                "encoder on one GPU, decoder on another"},
+    TrainChoice{
+        "seq2seq", true,
+        "an encoder and a decoder of GRUs of width 128, with attention, that answer a text "
+        "with another one, byte by byte; two stages of a pipeline are the one and the other",
+        "PyTorch: Translation with a sequence to sequence network and attention", 4},
     TrainChoice{"gpt", true,
                 "a transformer of 4 blocks of width 128 that continues text byte by byte", "GPT-2",
                 6},
@@ -34,6 +39,10 @@ constexpr std::array kDatasetChoices{
                 "the bytes of the file path, in samples of context bytes; the last tenth is the "
                 "test set",
                 ""},
+    TrainChoice{"pairs", true,
+                "the lines of the file path, source TAB target, both of at most context bytes; "
+                "every tenth pair is for the test",
+                "the pairs of sentences of manythings.org/anki"},
 };
 constexpr std::array kStrategyChoices{
     TrainChoice{"single", true, "one process", ""},
@@ -129,6 +138,11 @@ Json* schema_property(Json& properties, std::string_view path) {
                : schema_property(first["properties"], path.substr(dot + 1));
 }
 
+template <class Enum>
+std::string_view word_of(TrainChoices rows, Enum value) {
+    return rows[static_cast<std::size_t>(value)].word;
+}
+
 }  // namespace
 
 TrainChoices train_models() {
@@ -157,6 +171,34 @@ TrainChoices train_schedules() {
 }
 TrainChoices train_exports() {
     return kExportChoices;
+}
+
+std::string_view to_string(TrainModel value) {
+    return word_of(train_models(), value);
+}
+std::string_view to_string(TrainDataset value) {
+    return word_of(train_datasets(), value);
+}
+std::string_view to_string(TrainStrategy value) {
+    return word_of(train_strategies(), value);
+}
+std::string_view to_string(TrainAllReduce value) {
+    return word_of(train_all_reduces(), value);
+}
+std::string_view to_string(TrainUpdate value) {
+    return word_of(train_updates(), value);
+}
+std::string_view to_string(TrainOptimizer value) {
+    return word_of(train_optimizers(), value);
+}
+std::string_view to_string(TrainPrecision value) {
+    return word_of(train_precisions(), value);
+}
+std::string_view to_string(TrainSchedule value) {
+    return word_of(train_schedules(), value);
+}
+std::string_view to_string(TrainExport value) {
+    return word_of(train_exports(), value);
 }
 
 void describe_train_choices(Json& properties) {

@@ -17,14 +17,14 @@ constexpr std::array<std::string_view, 2> kNormModes{"train", "eval"};
 
 constexpr std::int64_t kEpochsMax = 1'000'000;
 constexpr std::int64_t kStepsMax = 1'000'000'000'000;
-constexpr std::int64_t kBatchMax = 65'536;       // 65,536 × 28 × 28 floats are 200 MB
 constexpr std::int64_t kAccumulateMax = 65'536;  // bounded only against a slip of the keyboard
 constexpr std::int64_t kWorkersMax = 16;         // a batch takes 20 µs to prepare; more only wait
 constexpr std::int64_t kSamplesMax = 1'000'000;  // 784 MB on disk and in memory
 // What dataset.path has to name, by TrainDataset.
-constexpr std::array<const char*, 4> kDatasetPaths{
+constexpr std::array<const char*, 5> kDatasetPaths{
     "no path", "the folder that holds its four IDX files",
-    "the folder that holds its six binary files", "the file that is to be read"};
+    "the folder that holds its six binary files", "the file that is to be read",
+    "the file of its lines, source TAB target"};
 constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
 constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
 constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
@@ -74,6 +74,37 @@ void refuse_without_effect(ObjectReader& in, std::string_view key, bool has_effe
     }
 }
 
+bool is_text(TrainDataset dataset) {
+    return dataset == TrainDataset::text || dataset == TrainDataset::pairs;
+}
+
+// What a model reads, as an error says it.
+std::string_view kind_of(TrainDataset dataset) {
+    switch (dataset) {
+        case TrainDataset::text:
+            return "text";
+        case TrainDataset::pairs:
+            return "pairs of texts";
+        default:
+            return "images";
+    }
+}
+
+std::string_view kind_read_by(TrainModel model) {
+    switch (model) {
+        case TrainModel::gpt:
+            return kind_of(TrainDataset::text);
+        case TrainModel::seq2seq:
+            return kind_of(TrainDataset::pairs);
+        default:
+            return kind_of(TrainDataset::digits);
+    }
+}
+
+bool has_dropout(const TrainConfig& config) {
+    return config.model != TrainModel::gpt && config.model != TrainModel::seq2seq;
+}
+
 void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>& errors) {
     const Json* object = in.raw("dataset");
     if (object != nullptr) {
@@ -81,8 +112,9 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
         read_choice(data, "name", train_datasets(), config.dataset);
         data.string("path", config.dataset_path, limits::kPathBytes);
         data.integer("resize", config.resize, 0, kResizeMax);
-        refuse_without_effect(data, "resize", config.dataset != TrainDataset::text,
-                              "dataset text, which has no images");
+        refuse_without_effect(
+            data, "resize", !is_text(config.dataset),
+            "dataset " + std::string{to_string(config.dataset)} + ", which has no images");
         data.finish();
     }
     if (config.dataset != TrainDataset::digits && config.dataset_path.empty()) {
@@ -91,7 +123,7 @@ void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>
                               kDatasetPaths[static_cast<std::size_t>(config.dataset)]});
     }
     in.integer("context", config.context, 1, kContextMax);
-    refuse_without_effect(in, "context", config.dataset == TrainDataset::text,
+    refuse_without_effect(in, "context", is_text(config.dataset),
                           "dataset " + std::string{to_string(config.dataset)});
     in.integer("train_samples", config.train_samples, 1, kSamplesMax);
     in.integer("test_samples", config.test_samples, 1, kSamplesMax);
@@ -157,16 +189,19 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
     const std::string strategy = "strategy " + std::string{to_string(config.strategy)};
     refuse_without_effect(in, "momentum", config.optimizer == TrainOptimizer::sgd,
                           "optimizer " + std::string{to_string(config.optimizer)});
-    const bool reads_text = config.model == TrainModel::gpt;
-    if (reads_text != (config.dataset == TrainDataset::text)) {
-        in.error("model", std::string{to_string(config.model)} +
-                              (reads_text ? " reads text, not images: it needs dataset text"
-                                          : " reads images, not text"));
+    const std::string model{to_string(config.model)};
+    const std::string_view reads = kind_read_by(config.model);
+    if (const std::string_view given = kind_of(config.dataset); reads != given) {
+        const char* needed = config.model == TrainModel::gpt       ? ": it needs dataset text"
+                             : config.model == TrainModel::seq2seq ? ": it needs dataset pairs"
+                                                                   : "";
+        in.error("model",
+                 model + " reads " + std::string{reads} + ", not " + std::string{given} + needed);
     }
-    refuse_without_effect(in, "dropout", !reads_text, "model gpt, which has none");
-    refuse_without_effect(
-        in, "norm_mode", has_norm_mode(config),
-        "model " + std::string{to_string(config.model)} + ", which has no normalisation layer");
+    refuse_without_effect(in, "dropout", has_dropout(config),
+                          "model " + model + ", which has none");
+    refuse_without_effect(in, "norm_mode", has_norm_mode(config),
+                          "model " + model + ", which has no batch normalisation");
     refuse_without_effect(in, "all_reduce", config.strategy == TrainStrategy::data_parallel,
                           strategy);
     refuse_without_effect(in, "update", config.strategy == TrainStrategy::parameter_server,
@@ -189,40 +224,8 @@ void check_effects(ObjectReader& in, const TrainConfig& config) {
     }
 }
 
-template <class Enum>
-std::string_view word_of(TrainChoices rows, Enum value) {
-    return rows[static_cast<std::size_t>(value)].word;
-}
-
 }  // namespace
 
-std::string_view to_string(TrainModel value) {
-    return word_of(train_models(), value);
-}
-std::string_view to_string(TrainDataset value) {
-    return word_of(train_datasets(), value);
-}
-std::string_view to_string(TrainStrategy value) {
-    return word_of(train_strategies(), value);
-}
-std::string_view to_string(TrainAllReduce value) {
-    return word_of(train_all_reduces(), value);
-}
-std::string_view to_string(TrainUpdate value) {
-    return word_of(train_updates(), value);
-}
-std::string_view to_string(TrainOptimizer value) {
-    return word_of(train_optimizers(), value);
-}
-std::string_view to_string(TrainPrecision value) {
-    return word_of(train_precisions(), value);
-}
-std::string_view to_string(TrainSchedule value) {
-    return word_of(train_schedules(), value);
-}
-std::string_view to_string(TrainExport value) {
-    return word_of(train_exports(), value);
-}
 std::string_view to_string(NormMode value) {
     return kNormModes[static_cast<std::size_t>(value)];
 }
@@ -271,11 +274,12 @@ void read_train_config(const Json& object, const std::string& pointer, TrainConf
     read_choice(in, "all_reduce", train_all_reduces(), config.all_reduce);
     read_choice(in, "update", train_updates(), config.update);
     in.integer("stages", config.stages, 0, kStagesMax);
-    in.integer("micro_batches", config.micro_batches, 1, kBatchMax);
+    in.integer("micro_batches", config.micro_batches, 1, kBatchSizeMax);
     read_devices(in, config);
     in.integer("epochs", config.epochs, 1, kEpochsMax);
     in.integer("max_steps", config.max_steps, 0, kStepsMax);
-    in.integer("batch_size", config.batch_size, 1, kBatchMax);
+    in.integer("batch_size", config.batch_size, 1, kBatchSizeMax);
+    in.boolean("find_batch_size", config.find_batch_size);
     in.number("learning_rate", config.learning_rate, kRateMin, kRateMax);
     in.boolean("scale_learning_rate", config.scale_learning_rate);
     read_choice(in, "optimizer", train_optimizers(), config.optimizer);
@@ -311,7 +315,7 @@ Json to_json(const TrainConfig& config) {
     out["dataset"] = Json::object();
     out["dataset"]["name"] = to_string(config.dataset);
     out["dataset"]["path"] = config.dataset_path;
-    if (config.dataset == TrainDataset::text) {
+    if (is_text(config.dataset)) {
         out["context"] = config.context;
     } else {
         out["dataset"]["resize"] = config.resize;
@@ -335,6 +339,7 @@ Json to_json(const TrainConfig& config) {
     out["epochs"] = config.epochs;
     out["max_steps"] = config.max_steps;
     out["batch_size"] = config.batch_size;
+    out["find_batch_size"] = config.find_batch_size;
     out["learning_rate"] = config.learning_rate;
     out["scale_learning_rate"] = config.scale_learning_rate;
     out["optimizer"] = to_string(config.optimizer);
@@ -350,7 +355,7 @@ Json to_json(const TrainConfig& config) {
     out["export"] = to_string(config.export_as);
     out["precision"] = to_string(config.precision);
     out["accumulate"] = config.accumulate;
-    if (config.model != TrainModel::gpt) {
+    if (has_dropout(config)) {
         out["dropout"] = config.dropout;
     }
     if (has_norm_mode(config)) {

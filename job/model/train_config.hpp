@@ -15,7 +15,7 @@ namespace lockstep {
 
 // The order of the rows in train_choices.cpp.
 enum class TrainModel { mnist_convnet, mlp, alexnet_split, mobilenet_v2, seq2seq, gpt };
-enum class TrainDataset { digits, mnist, cifar10, text };
+enum class TrainDataset { digits, mnist, cifar10, text, pairs };
 enum class TrainStrategy {
     single,
     data_parallel,
@@ -34,14 +34,16 @@ enum class TrainExport { none, safetensors };
 // are and stay constant, which makes a step independent of how a batch is split over ranks.
 enum class NormMode { train, eval };
 
+inline constexpr std::int64_t kBatchSizeMax = 65'536;  // × 28 × 28 floats are 200 MB
+
 struct TrainConfig {
     TrainModel model = TrainModel::mnist_convnet;
     TrainDataset dataset = TrainDataset::digits;
-    // Folder of the files, or the file (text). digits: where to keep the generated files; empty =
-    // a cache folder beside the checkpoints. Required by all others.
+    // Folder of the files, or the file (text, pairs). digits: where to keep the generated files;
+    // empty = a cache folder beside the checkpoints. Required by all others.
     std::string dataset_path;
     std::int32_t resize = 0;    // images: height and width they are brought to; 0 = as they are
-    std::int32_t context = 64;  // text only: bytes of a sample
+    std::int32_t context = 64;  // text: bytes of a sample; pairs: at most so many of each text
     std::int32_t train_samples = 30'000;  // digits only
     std::int32_t test_samples = 2'000;    // digits only
     TrainStrategy strategy = TrainStrategy::data_parallel;
@@ -53,8 +55,10 @@ struct TrainConfig {
     std::int32_t epochs = 2;
     std::int64_t max_steps = 0;    // optimizer steps over all epochs; 0 = no limit but `epochs`
     std::int32_t batch_size = 64;  // samples per rank and micro-step
+    bool find_batch_size = false;  // a new run doubles batch_size for as long as it fits
     double learning_rate = 0.001;
-    bool scale_learning_rate = false;  // multiply learning_rate by the number of ranks
+    // Multiply learning_rate by the number of ranks, and by what find_batch_size multiplied.
+    bool scale_learning_rate = false;
     TrainOptimizer optimizer = TrainOptimizer::adam;
     double momentum = 0.9;       // sgd only
     double weight_decay = 0.0;   // adam, sgd: added to the gradient; adamw, lamb: decoupled

@@ -1,78 +1,192 @@
 #include "job/trainer/checkpoint.hpp"
 
-#include "job/base/digest.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
-#include "job/base/text.hpp"
+#include "job/trainer/checkpoint_bytes.hpp"
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <iterator>
+#include <set>
+#include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "floats are stored little-endian");
-
-constexpr std::string_view kMagic = "LOCKSTEP-CHECKPOINT 1 ";
-constexpr std::size_t kHashBytes = 64;
 constexpr std::size_t kCheckpointBytesMax = 8ULL << 30U;
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".ckpt";
+constexpr std::string_view kPartWord{".part-"};
+// What another machine has written is seen here when this one asks the file server again.
+constexpr auto kPartPatience = std::chrono::seconds{30};
+constexpr auto kPartPoll = std::chrono::milliseconds{20};
+constexpr std::size_t kChecksumBytes = 64;
 
-void append_floats(std::string& bytes, const std::vector<float>& values) {
-    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+// What a file is by its name.
+struct Named {
+    enum class Kind { other, checkpoint, part, torn } kind = Kind::other;
+    std::int64_t step = 0;
+};
+
+// "step-00000200.ckpt", "step-00000200.part-1-of-2", and either of them with ".tmp.PID".
+Named named(const std::string& name) {
+    if (!name.starts_with(kPrefix)) {
+        return {};
+    }
+    const std::string_view rest = std::string_view{name}.substr(kPrefix.size());
+    const std::size_t digits = rest.find_first_not_of("0123456789");
+    if (digits == 0 || digits == std::string_view::npos || digits > 18) {
+        return {};
+    }
+    Named out;
+    for (const char c : rest.substr(0, digits)) {
+        out.step = out.step * 10 + (c - '0');
+    }
+    const std::string_view kind = rest.substr(digits);
+    if (kind == kSuffix) {
+        out.kind = Named::Kind::checkpoint;
+    } else if (kind.starts_with(kPartWord)) {
+        out.kind = Named::Kind::part;
+    } else if (kind.starts_with(std::string{kSuffix} + ".tmp.")) {
+        out.kind = Named::Kind::torn;
+    }
+    return out;
 }
 
-Status take_floats(std::string_view& bytes, const Json& sections, const char* name,
-                   std::vector<float>& values) {
-    const auto found = sections.find(name);
-    if (found == sections.end() || !found->is_number_integer() || found->get<std::int64_t>() < 0) {
-        return fail(Errc::corrupt, std::string{"no section "} + name);
-    }
-    const auto count = found->get<std::size_t>();
-    if (count > bytes.size() / sizeof(float)) {
-        return fail(Errc::corrupt, std::string{"section "} + name + " is cut off");
-    }
-    values.resize(count);
-    std::memcpy(values.data(), bytes.data(), count * sizeof(float));
-    bytes.remove_prefix(count * sizeof(float));
-    return {};
-}
+struct Listed {
+    std::vector<std::pair<std::int64_t, std::filesystem::path>> checkpoints;  // newest first
+    std::vector<std::pair<std::int64_t, std::filesystem::path>> parts;
+    std::vector<std::filesystem::path> torn;
+};
 
-// The step of "step-00000200.ckpt", or nothing.
-std::optional<std::int64_t> step_of(const std::string& name) {
-    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) {
-        return std::nullopt;
-    }
-    const std::string_view digits = std::string_view{name}.substr(
-        kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
-    const bool number = !digits.empty() && std::all_of(digits.begin(), digits.end(),
-                                                       [](char c) { return c >= '0' && c <= '9'; });
-    return number ? to_int(digits) : std::nullopt;
-}
-
-using Files = std::vector<std::pair<std::int64_t, std::filesystem::path>>;
-
-// Complete names, newest first; `leftovers` gets what an interrupted write left.
-Files list(const std::filesystem::path& folder, std::vector<std::filesystem::path>& leftovers) {
-    Files files;
+Listed list(const std::filesystem::path& folder) {
+    Listed out;
     std::error_code error;
     for (std::filesystem::directory_iterator it{folder, error}, end; !error && it != end;
          it.increment(error)) {
-        const std::string name = it->path().filename().string();
-        if (const std::optional<std::int64_t> step = step_of(name)) {
-            files.emplace_back(*step, it->path());
-        } else if (name.starts_with(kPrefix) && name.find(".ckpt.tmp.") != std::string::npos) {
-            leftovers.push_back(it->path());
+        const Named what = named(it->path().filename().string());
+        switch (what.kind) {
+            case Named::Kind::checkpoint:
+                out.checkpoints.emplace_back(what.step, it->path());
+                break;
+            case Named::Kind::part:
+                out.parts.emplace_back(what.step, it->path());
+                break;
+            case Named::Kind::torn:
+                out.torn.push_back(it->path());
+                break;
+            case Named::Kind::other:
+                break;
         }
     }
-    std::sort(files.rbegin(), files.rend());
-    return files;
+    std::sort(out.checkpoints.rbegin(), out.checkpoints.rend());
+    return out;
+}
+
+// Later steps than this one are from a run that was rolled back: they count as newest, and stay
+// until `keep` newer ones exist. Parts of later steps may be on their way.
+void remove_old(const std::filesystem::path& folder, std::int64_t step, std::size_t keep) {
+    const Listed files = list(folder);
+    std::vector<std::filesystem::path> old = files.torn;
+    std::set<std::int64_t> kept{step};
+    for (std::size_t i = 0; i < files.checkpoints.size(); ++i) {
+        const auto& [of, path] = files.checkpoints[i];
+        if (i < keep || of == step) {
+            kept.insert(of);
+        } else {
+            old.push_back(path);
+        }
+    }
+    for (const auto& [of, path] : files.parts) {
+        if (of < step && !kept.contains(of)) {
+            old.push_back(path);
+        }
+    }
+    for (const std::filesystem::path& each : old) {
+        std::error_code ignored;  // a file too many does no harm
+        std::filesystem::remove(each, ignored);
+    }
+}
+
+Result<std::filesystem::path> put_checkpoint(const std::filesystem::path& folder,
+                                             const CheckpointFile& file, std::size_t keep) {
+    if (const Status made = make_private_directories(folder); !made) {
+        return fail(made.error().in("checkpoint"));
+    }
+    const std::filesystem::path path = folder / checkpoint_name(file.head.step);
+    if (const Status put = write_file_atomic(path, encode_file(file)); !put) {
+        return fail(put.error().in("checkpoint"));
+    }
+    remove_old(folder, file.head.step, keep);
+    return path;
+}
+
+// "step-00000200.part-1-of-3-9f…": see PartSet.
+std::string part_name(const PartSet& set, std::int32_t index) {
+    std::string name = checkpoint_name(set.step);
+    name.resize(name.size() - kSuffix.size());
+    std::array<char, 64> rest{};
+    std::snprintf(rest.data(), rest.size(), "%s%d-of-%d-%016llx", kPartWord.data(), index,
+                  set.count, static_cast<unsigned long long>(set.start));
+    return name + rest.data();
+}
+
+// A part has its name once it is whole.
+Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string name,
+                               const std::atomic<bool>& give_up) {
+    const auto end = std::chrono::steady_clock::now() + kPartPatience;
+    for (;;) {
+        const Result<std::string> tail = read_plain_tail(folder / name, kChecksumBytes);
+        if (tail && tail->size() == kChecksumBytes) {
+            return PartFile{std::move(name), *tail};
+        }
+        if (give_up) {
+            return fail(Errc::cancelled, "checkpoint: " + name + " is not waited for");
+        }
+        if (std::chrono::steady_clock::now() >= end) {
+            return fail(Errc::unavailable,
+                        "checkpoint: " + (folder / name).string() +
+                            ", which another rank writes, is not there for rank 0: the folder must "
+                            "be one that all ranks share");
+        }
+        std::this_thread::sleep_for(kPartPoll);
+    }
+}
+
+// The whole checkpoint whose first file is this one.
+Result<Checkpoint> read_checkpoint(const std::filesystem::path& path, std::int64_t step) {
+    const Result<std::string> bytes = read_file(path, kCheckpointBytesMax);
+    if (!bytes) {
+        return fail(bytes.error());
+    }
+    Result<CheckpointFile> file = decode_file(*bytes);
+    if (!file) {
+        return fail(std::move(file).error());
+    }
+    if (file->head.step != step) {
+        return fail(Errc::corrupt, "another step than its name says");
+    }
+    for (const PartFile& part : file->parts) {
+        const std::string name = std::filesystem::path{part.name}.filename().string();
+        const Result<std::string> more = read_file(path.parent_path() / name, kCheckpointBytesMax);
+        if (!more) {
+            return fail(Error{more.error()}.in("part " + name));
+        }
+        Result<CheckpointFile> decoded = decode_file(*more);
+        if (!decoded) {
+            return fail(std::move(decoded).error().in("part " + name));
+        }
+        if (decoded->sha256 != part.sha256) {
+            return fail(Errc::corrupt, "part " + name + " is of another checkpoint");
+        }
+        std::move(decoded->slices.begin(), decoded->slices.end(), std::back_inserter(file->slices));
+    }
+    return assemble(std::move(*file));
 }
 
 }  // namespace
@@ -83,120 +197,53 @@ std::string checkpoint_name(std::int64_t step) {
     return name.data();
 }
 
-std::string encode_checkpoint(const Checkpoint& checkpoint) {
-    Json header;
-    header["step"] = checkpoint.step;
-    header["epoch"] = checkpoint.epoch;
-    header["consumed"] = checkpoint.consumed;
-    header["ranks"] = checkpoint.ranks;
-    header["config_hash"] = checkpoint.config_hash;
-    header["sections"] = Json::object();
-    header["sections"]["parameters"] = checkpoint.parameters.size();
-    header["sections"]["buffers"] = checkpoint.buffers.size();
-    header["sections"]["optimizer"] = checkpoint.optimizer.size();
-    header["layout"] = checkpoint.layout;
-    if (!checkpoint.config.is_null()) {
-        header["config"] = checkpoint.config;
-    }
-    const std::string text = dump_json(header);
-    std::string bytes{kMagic};
-    bytes += std::to_string(text.size()) + "\n" + text;
-    append_floats(bytes, checkpoint.parameters);
-    append_floats(bytes, checkpoint.buffers);
-    append_floats(bytes, checkpoint.optimizer);
-    bytes += sha256_hex(bytes);
-    return bytes;
-}
-
-Result<Checkpoint> decode_checkpoint(std::string_view bytes) {
-    if (!bytes.starts_with(kMagic)) {
-        return fail(Errc::corrupt, "not a checkpoint");
-    }
-    const std::size_t line = bytes.substr(0, kMagic.size() + 24).find('\n');
-    if (line == std::string_view::npos || bytes.size() < line + 1 + kHashBytes) {
-        return fail(Errc::corrupt, "truncated");
-    }
-    const std::string_view body = bytes.substr(0, bytes.size() - kHashBytes);
-    if (sha256_hex(body) != bytes.substr(body.size())) {
-        return fail(Errc::corrupt, "truncated or damaged: the checksum differs");
-    }
-    const auto length = to_int(bytes.substr(kMagic.size(), line - kMagic.size()));
-    std::string_view rest = body.substr(line + 1);
-    if (!length || *length < 0 || static_cast<std::size_t>(*length) > rest.size()) {
-        return fail(Errc::corrupt, "the header's length is wrong");
-    }
-    const Result<Json> header = parse_json(rest.substr(0, static_cast<std::size_t>(*length)));
-    if (!header) {
-        return fail(Errc::corrupt, "header: " + header.error().message);
-    }
-    rest.remove_prefix(static_cast<std::size_t>(*length));
-    Checkpoint out;
-    std::vector<FieldError> errors;
-    ObjectReader in{*header, "", errors};
-    in.integer("step", out.step, 0, INT64_MAX);
-    in.integer("epoch", out.epoch, 0, INT64_MAX);
-    in.integer("consumed", out.consumed, 0, INT64_MAX);
-    in.integer("ranks", out.ranks, 1, INT32_MAX);
-    in.string("config_hash", out.config_hash, kHashBytes);
-    const Json* sections = in.raw("sections");
-    if (const Json* layout = in.raw("layout"); layout != nullptr) {
-        out.layout = *layout;
-    }
-    if (const Json* config = in.raw("config"); config != nullptr) {
-        out.config = *config;
-    }
-    if (!errors.empty() || sections == nullptr) {
-        return fail(Errc::corrupt, "header: a field is missing or wrong");
-    }
-    for (const auto& [name, values] : {std::pair{"parameters", &out.parameters},
-                                       {"buffers", &out.buffers},
-                                       {"optimizer", &out.optimizer}}) {
-        if (const Status taken = take_floats(rest, *sections, name, *values); !taken) {
-            return fail(taken.error());
-        }
-    }
-    return out;
+Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& folder,
+                                               const Checkpoint& checkpoint, std::size_t keep) {
+    return put_checkpoint(folder, whole_file(checkpoint), keep);
 }
 
 Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& folder,
-                                               const Checkpoint& checkpoint, std::size_t keep) {
+                                               const CheckpointHead& head, SectionSizes sizes,
+                                               const CheckpointPart& own, const PartSet& set,
+                                               const std::atomic<bool>& give_up, std::size_t keep) {
+    CheckpointFile file{head, sizes, own.slices, {}, ""};
+    for (std::int32_t index = 1; index < set.count; ++index) {
+        Result<PartFile> part = wait_for_part(folder, part_name(set, index), give_up);
+        if (!part) {
+            return fail(std::move(part).error());
+        }
+        file.parts.push_back(std::move(*part));
+    }
+    return put_checkpoint(folder, file, keep);
+}
+
+Result<std::filesystem::path> write_part(const std::filesystem::path& folder, const PartSet& set,
+                                         std::int32_t index, const CheckpointPart& part) {
     if (const Status made = make_private_directories(folder); !made) {
         return fail(made.error().in("checkpoint"));
     }
-    const std::filesystem::path path = folder / checkpoint_name(checkpoint.step);
-    if (const Status put = write_file_atomic(path, encode_checkpoint(checkpoint)); !put) {
+    CheckpointFile file;
+    file.head.step = set.step;
+    file.slices = part.slices;
+    std::filesystem::path path = folder / part_name(set, index);
+    if (const Status put = write_file_atomic(path, encode_file(file)); !put) {
         return fail(put.error().in("checkpoint"));
-    }
-    std::vector<std::filesystem::path> old;
-    const Files files = list(folder, old);
-    // Later steps than this one are from a run that was rolled back: they count as newest, and
-    // stay until `keep` newer ones exist.
-    for (std::size_t i = keep; i < files.size(); ++i) {
-        if (files[i].second != path) {
-            old.push_back(files[i].second);
-        }
-    }
-    for (const std::filesystem::path& each : old) {
-        std::error_code ignored;  // a file too many does no harm
-        std::filesystem::remove(each, ignored);
     }
     return path;
 }
 
 Result<std::optional<FoundCheckpoint>> latest_checkpoint(const std::filesystem::path& folder) {
-    std::vector<std::filesystem::path> leftovers;
-    for (const auto& [step, path] : list(folder, leftovers)) {
-        const Result<std::string> bytes = read_file(path, kCheckpointBytesMax);
-        if (!bytes) {
-            return fail(bytes.error().in("checkpoint"));
-        }
-        Result<Checkpoint> read = decode_checkpoint(*bytes);
-        if (read && read->step == step) {
+    const Listed files = list(folder);
+    for (const auto& [step, path] : files.checkpoints) {
+        Result<Checkpoint> read = read_checkpoint(path, step);
+        if (read) {
             return FoundCheckpoint{path, std::move(*read)};
         }
+        if (read.error().code == Errc::denied || read.error().code == Errc::internal) {
+            return fail(std::move(read).error().in("checkpoint"));
+        }
         log::warn("checkpoint passed over",
-                  {{"path", path.string()},
-                   {"reason", read ? "another step than its name says" : read.error().message}});
+                  {{"path", path.string()}, {"reason", read.error().message}});
     }
     return std::nullopt;
 }

@@ -44,6 +44,8 @@ Result<Dataset> load_dataset(const TrainConfig& config, const std::filesystem::p
                 return load_cifar10(config);
             case TrainDataset::text:
                 return load_text(config);
+            case TrainDataset::pairs:
+                return load_pairs(config);
         }
         return fail(Errc::internal, "no such data set");
     };

@@ -18,7 +18,13 @@ namespace lockstep {
 enum class ColumnType {
     scaled,  // byte / 255 as a float
     index,   // the byte as a 64-bit integer: a class, a token
+    answer,  // the same, but 0 becomes kNoAnswer
 };
+
+// A target that is not asked for and counts for nothing; LibTorch's ignore_index.
+inline constexpr std::int64_t kNoAnswer = -100;
+// Classes of a data set of bytes.
+inline constexpr std::int64_t kByteClasses = 256;
 
 // One value of `shape` for each sample; sample i begins at byte offset + i · stride. Columns may
 // share their bytes and samples may overlap.
@@ -69,6 +75,7 @@ Result<Dataset> load_digits(const TrainConfig& config, const std::filesystem::pa
 Result<Dataset> load_mnist(const TrainConfig& config);
 Result<Dataset> load_cifar10(const TrainConfig& config);
 Result<Dataset> load_text(const TrainConfig& config);
+Result<Dataset> load_pairs(const TrainConfig& config);
 
 // MNIST's files in `folder`: "<prefix>-images-idx3-ubyte" and "<prefix>-labels-idx1-ubyte", or the
 // same with ".gz". invalid: as read_idx(), or different counts, or a label beyond 9.

@@ -164,6 +164,16 @@ struct NormRelu : torch::autograd::Function<NormRelu> {
     }
 };
 
+struct ThroughHalf : torch::autograd::Function<ThroughHalf> {
+    // NOLINTNEXTLINE(readability-identifier-naming): the names are LibTorch's
+    static at::Tensor forward(AutogradContext*, const at::Tensor& x) {
+        return x.to(at::kHalf).to(x.scalar_type());
+    }
+    static tensor_list backward(AutogradContext*, tensor_list gradients) {
+        return {gradients[0].to(at::kHalf).to(gradients[0].scalar_type())};
+    }
+};
+
 }  // namespace
 
 double start_weight(double moves) {
@@ -203,6 +213,15 @@ at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
     const at::Tensor pixels = x.view({x.size(0), x.size(1), 1, 1});
     const at::Tensor kernel = weight.view({weight.size(0), weight.size(1), 1, 1});
     return at::conv2d(pixels, kernel, bias).view({x.size(0), weight.size(0)});
+}
+
+at::Tensor dense_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return dense(x.reshape({-1, x.size(-1)}), weight, bias)
+        .view({x.size(0), x.size(1), weight.size(0)});
+}
+
+at::Tensor through_half(const at::Tensor& x) {
+    return at::isFloatingType(x.scalar_type()) ? ThroughHalf::apply(x) : x;
 }
 
 at::Tensor global_average(const at::Tensor& x) {

@@ -49,6 +49,12 @@ at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key);
 // pixels: LibTorch has those from oneDNN even where its BLAS is the reference one (Debian's), which
 // is 7 times slower for these sizes.
 at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// The same for each place of a text: [batch, length, in] → [batch, length, out].
+at::Tensor dense_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// x as half precision holds it; so is its gradient on the way back. What is too large becomes
+// infinite, what is too small 0.
+at::Tensor through_half(const at::Tensor& x);
 
 // Mean over height and width: [batch, channels, height, width] → [batch, channels].
 at::Tensor global_average(const at::Tensor& x);

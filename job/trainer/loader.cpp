@@ -35,7 +35,11 @@ void convert(const Column& column, std::size_t sample, std::byte* batch, std::si
     } else if (column.type == ColumnType::scaled) {
         kernels::rescale(from, reinterpret_cast<float*>(batch) + place * elements, elements);
     } else {
-        std::copy_n(from, elements, reinterpret_cast<std::int64_t*>(batch) + place * elements);
+        std::int64_t* to = reinterpret_cast<std::int64_t*>(batch) + place * elements;
+        std::copy_n(from, elements, to);
+        if (column.type == ColumnType::answer) {
+            std::replace(to, to + elements, std::int64_t{0}, kNoAnswer);
+        }
     }
 }
 
@@ -44,7 +48,7 @@ void convert(const Column& column, std::size_t sample, std::byte* batch, std::si
 Loader::Loader(const SampleSet& samples, std::int64_t batch_size, std::int32_t workers)
     : samples_(samples), batch_size_(batch_size) {
     // One batch in use, one ready, and one in the hands of each worker.
-    slots_.resize(workers == 0 ? 1 : static_cast<std::size_t>(workers) + 2);
+    slots_.resize(static_cast<std::size_t>(slots(workers)));
     const Column* columns[] = {&samples.input, &samples.target};
     for (Slot& each : slots_) {
         for (std::size_t i = 0; i < 2; ++i) {

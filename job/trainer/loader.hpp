@@ -39,6 +39,9 @@ class Loader {
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
+    // Batches that it has room for.
+    static std::int64_t slots(std::int32_t workers) { return workers == 0 ? 1 : workers + 2; }
+
     // Starts to serve these samples in this order; the last batch may be smaller. What is left of
     // the epoch before is dropped.
     void begin(std::vector<std::uint32_t> indices);

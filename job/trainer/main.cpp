@@ -18,7 +18,10 @@
 #include "job/trainer/stop_signal.hpp"
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -86,10 +89,22 @@ std::string manual(const CLI::App& app) {
     return cli::man_page(app, text, kVersion, "2026-11-25");
 }
 
-int wrong(const Error& error) {
+// `client`: also to the agent, so that the job's cause has these words. Only what is this rank's
+// own fault: a rank that lost others is not whose fault it was.
+int wrong(const Error& error, RankClient* client = nullptr) {
     log::error("cannot train", {{"reason", error.message}});
     for (const FieldError& field : error.fields) {
         log::error("configuration", {{"field", field.pointer}, {"message", field.message}});
+    }
+    if (client != nullptr) {
+        const std::chrono::duration<double> now =
+            std::chrono::system_clock::now().time_since_epoch();
+        client->send_now(dump_json({{"op", "exception"},
+                                    {"pid", ::getpid()},
+                                    {"final", true},
+                                    {"time", now.count()},
+                                    {"type", "lockstep-train"},
+                                    {"message", error.message}}));
     }
     return kExitWrong;
 }
@@ -137,12 +152,28 @@ std::filesystem::path cache_folder(const std::filesystem::path& checkpoints) {
 
 void print_summary(const RunEnd& end, const RankContext& context) {
     const double overhead = end.step_seconds > 0 ? end.report_seconds / end.step_seconds : 0.0;
+    std::string more;
+    if (end.tokens_per_second > 0.0) {
+        std::array<char, 80> text{};
+        std::snprintf(text.data(), text.size(), "%.0f tokens/s, MFU %.3f, ", end.tokens_per_second,
+                      end.mfu);
+        more = text.data();
+    }
+    if (end.skipped_steps > 0) {
+        more += std::to_string(end.skipped_steps) + " steps skipped, ";
+    }
+    if (end.checkpoints > 0) {
+        std::array<char, 80> text{};
+        std::snprintf(text.data(), text.size(), "a checkpoint stalled it for %.2f ms, ",
+                      1e3 * end.stall_seconds / static_cast<double>(end.checkpoints));
+        more += text.data();
+    }
     std::printf(
         "%s at step %lld: %.1f samples/s on %d rank%s, accuracy %.4f, "
-        "reporting took %.3f %% of the time\n",
+        "%sreporting took %.3f %% of the time\n",
         end.stopped ? "stopped" : "finished", static_cast<long long>(end.step),
         end.samples_per_second, context.world_size, context.world_size == 1 ? "" : "s",
-        end.accuracy, 100.0 * overhead);
+        end.accuracy, more.c_str(), 100.0 * overhead);
     std::fflush(stdout);
 }
 
@@ -150,11 +181,11 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
           const std::filesystem::path& checkpoints) {
     if (std::string wrong_ranks = check_train_ranks(config, context.world_size);
         !wrong_ranks.empty()) {
-        return wrong({Errc::invalid, "strategy " + std::move(wrong_ranks)});
+        return wrong({Errc::invalid, "strategy " + std::move(wrong_ranks)}, client);
     }
     const Result<Dataset> data = load_dataset(config, cache_folder(checkpoints));
     if (!data) {
-        return wrong(data.error());
+        return wrong(data.error(), client);
     }
     const Result<std::unique_ptr<Meeting>> meeting = Meeting::begin(context, client);
     if (!meeting) {
@@ -177,11 +208,11 @@ int train(const TrainConfig& config, const RankContext& context, RankClient* cli
     if (const Status ready = run.prepare(); !ready) {
         const bool peer =
             ready.error().code == Errc::unavailable || ready.error().code == Errc::timed_out;
-        return peer ? failed(ready.error()) : wrong(ready.error());
+        return peer ? failed(ready.error()) : wrong(ready.error(), client);
     }
     const Result<RunEnd> end = run.run();
     if (!end) {
-        return failed(end.error());
+        return end.error().code == Errc::invalid ? wrong(end.error(), client) : failed(end.error());
     }
     if (!end->served) {
         print_summary(*end, context);

@@ -1,6 +1,7 @@
 #include "job/trainer/model.hpp"
 
 #include "job/base/check.hpp"
+#include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
 
 #include <ATen/autocast_mode.h>
@@ -84,9 +85,9 @@ std::vector<Layer> model_layers(const TrainConfig& config, const ModelShape& sha
         case TrainModel::mobilenet_v2:
             return mobilenet_v2_layers(config, shape);
         case TrainModel::seq2seq:
-            break;
+            return seq2seq_layers(shape);
     }
-    LOCKSTEP_CHECK(false);  // the specification refuses what is not built
+    LOCKSTEP_CHECK(false);
     return {};
 }
 
@@ -124,9 +125,17 @@ at::Tensor Model::forward(const at::Tensor& x, const Pass& pass) {
     const Autocast autocast{pass.bfloat16};
     at::Tensor value = x;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-        value = layers_[i].forward(value, tensors_[i], layer_buffers_[i], pass);
+        if (pass.half) {
+            std::vector<at::Tensor> rounded;
+            std::transform(tensors_[i].begin(), tensors_[i].end(), std::back_inserter(rounded),
+                           through_half);
+            value = layers_[i].forward(through_half(value), rounded, layer_buffers_[i], pass);
+        } else {
+            value = layers_[i].forward(value, tensors_[i], layer_buffers_[i], pass);
+        }
     }
-    return value.to(at::kFloat);
+    value = value.to(at::kFloat);
+    return pass.half ? through_half(value) : value;
 }
 
 std::span<float> Model::buffers() {
@@ -143,12 +152,22 @@ at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets) {
     if (logits.dim() == 2) {
         return at::cross_entropy_loss(logits, targets);
     }
-    return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+    const at::Tensor rows = logits.reshape({-1, logits.size(-1)});
+    const at::Tensor asked = targets.ne(kNoAnswer);
+    if (asked.all().item<bool>()) {
+        return at::cross_entropy_loss(rows, targets.reshape({-1}));
+    }
+    // Every sample weighs the same, however many answers it has: the mean of a batch is then that
+    // of its parts, wherever a strategy cuts it.
+    const at::Tensor each = at::cross_entropy_loss(rows, targets.reshape({-1}), /*weight=*/{},
+                                                   at::Reduction::None, kNoAnswer)
+                                .view(targets.sizes());
+    return (each.sum(-1) / asked.sum(-1)).mean();
 }
 
 at::Tensor tensor_of(const BatchColumn& column, std::int64_t size) {
     const std::vector<std::int64_t>& shape = column.column->shape;
-    if (column.column->type == ColumnType::index) {
+    if (column.column->type != ColumnType::scaled) {
         std::vector<std::int64_t> sizes{size};
         sizes.insert(sizes.end(), shape.begin(), shape.end());
         return at::from_blob(column.data, sizes, at::kLong);

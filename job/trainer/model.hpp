@@ -24,6 +24,9 @@ struct Pass {
     bool training = false;          // dropout on
     bool batch_statistics = false;  // normalisation uses the batch's moments and moves the others
     bool bfloat16 = false;          // convolutions and products in it, as torch.autocast does
+    // What enters and leaves every layer, its parameters too, is rounded to half precision, and so
+    // are their gradients. The CPU computes with floats in between.
+    bool half = false;
     std::uint64_t dropout_key = 0;
 };
 
@@ -86,7 +89,8 @@ class Model {
 // The whole network of `config`.
 std::unique_ptr<Model> make_model(const TrainConfig& config, const ModelShape& shape);
 
-// Mean cross-entropy of logits [batch, …, classes] against classes [batch, …].
+// Mean over the samples of each one's mean cross-entropy: logits [batch, …, classes] against
+// classes [batch, …], of which those that are kNoAnswer do not count; a sample has others, too.
 at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets);
 
 // A column of a batch as LibTorch sees it, without a copy: images channels-last. The batch must

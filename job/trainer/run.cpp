@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <string>
 #include <utility>
 
 namespace lockstep {
 namespace {
+
+constexpr double kLongestStep = 1e36;
 
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
@@ -20,7 +24,12 @@ double seconds_between(std::chrono::steady_clock::time_point from,
 
 TrainingRun::TrainingRun(const TrainConfig& config, const Dataset& data, World& world,
                          RunOptions options)
-    : config_(config), data_(data), world_(world), options_(std::move(options)) {}
+    : config_(config),
+      fields_(training_fields(config)),
+      hash_(training_hash(config)),
+      data_(data),
+      world_(world),
+      options_(std::move(options)) {}
 TrainingRun::~TrainingRun() = default;
 
 void TrainingRun::phase(const char* name) {
@@ -31,7 +40,7 @@ void TrainingRun::phase(const char* name) {
 
 // Steps of the whole run, as it looks from here: the number of ranks may have changed before.
 std::int64_t TrainingRun::total_steps() const {
-    const std::int64_t per_step = std::int64_t{config_.batch_size} * config_.accumulate;
+    const std::int64_t per_step = std::int64_t{batch_size_} * config_.accumulate;
     const auto steps = [&](std::int64_t samples) { return (samples + per_step - 1) / per_step; };
     std::int64_t all = step_;
     if (epoch_ < config_.epochs) {
@@ -39,6 +48,12 @@ std::int64_t TrainingRun::total_steps() const {
                (config_.epochs - epoch_ - 1) * steps(sampler_.per_rank());
     }
     return config_.max_steps > 0 ? std::min(all, config_.max_steps) : all;
+}
+
+// A pipeline's stage computes a part of the network; then it is the mean over the stages.
+double TrainingRun::mfu(std::int64_t samples, double seconds) const {
+    const double peak = peak_flops_ * stages_ * seconds;
+    return peak > 0.0 ? costs_.flops * static_cast<double>(samples) / peak : 0.0;
 }
 
 bool TrainingRun::done() const {
@@ -49,7 +64,7 @@ Result<RunEnd> TrainingRun::run() {
     if (strategy_->serves()) {
         phase("train");
         end_.served = true;
-        const Status served = strategy_->serve();
+        const Status served = strategy_->serve(options_.checkpoint_directory);
         return served ? Result<RunEnd>{end_} : fail(served.error());
     }
     while (!done() && !stop_) {
@@ -70,11 +85,15 @@ Result<RunEnd> TrainingRun::run() {
     }
     end_.stopped = stop_;
     if (!end_.abandoned) {
-        if (const Status saved = save(true); !saved) {
+        Status saved = save(true);
+        if (saved) {
+            saved = take_written(/*wait=*/true);
+        }
+        if (!saved) {
             return fail(saved.error());
         }
     }
-    if (!end_.stopped) {
+    if (!end_.stopped && !diverged_) {
         if (const Status written = export_weights(); !written) {
             return fail(written.error());
         }
@@ -85,14 +104,18 @@ Result<RunEnd> TrainingRun::run() {
         }
     }
     end_.step = step_;
+    end_.skipped_steps = strategy_->scaler().state().skipped;
+    end_.batch_size = batch_size_;
     const double all = static_cast<double>(trained_samples_) * sampler_.ranks;
     end_.samples_per_second = end_.step_seconds > 0 ? all / end_.step_seconds : 0.0;
+    end_.tokens_per_second = end_.samples_per_second * static_cast<double>(costs_.tokens);
+    end_.mfu = mfu(trained_samples_, end_.step_seconds);
     return end_;
 }
 
 Status TrainingRun::run_epoch() {
     phase("train");
-    const std::int64_t per_step = std::int64_t{config_.batch_size} * config_.accumulate;
+    const std::int64_t per_step = std::int64_t{batch_size_} * config_.accumulate;
     std::int64_t left = sampler_.per_rank(consumed_);
     std::int64_t batch = (sampler_.per_rank() - left) / per_step;
     loader_->begin(sampler_.indices(epoch_, consumed_));
@@ -112,7 +135,9 @@ Status TrainingRun::run_epoch() {
             ++epoch_;
             consumed_ = 0;
         }
-        after_step(*result);
+        if (const Status fit = after_step(*result); !fit) {
+            return fit;
+        }
         const std::int64_t every = config_.checkpoint_every_steps;
         if (const Status saved = save(result->checkpoint || (every > 0 && step_ % every == 0));
             !saved) {
@@ -140,7 +165,9 @@ Result<StepResult> TrainingRun::step(std::int64_t batch, std::int64_t samples) {
     return result;
 }
 
-void TrainingRun::after_step(StepResult& result) {
+// A first step that is not finite was computed from what the run began with: nothing was learned,
+// and nothing will be. invalid: it was.
+Status TrainingRun::after_step(StepResult& result) {
     end_.step_seconds += result.step_seconds;
     trained_samples_ += result.samples;
     epoch_loss_ += result.loss;
@@ -155,6 +182,19 @@ void TrainingRun::after_step(StepResult& result) {
     if (options_.on_step) {
         options_.on_step(result);
     }
+    // The state is not finite, or so far away that floats do not hold it.
+    diverged_ = !result.skipped && !(result.gradient_norm * result.learning_rate < kLongestStep);
+    if (result.step == 1 && !result.skipped &&
+        (!std::isfinite(result.gradient_norm) || !std::isfinite(result.loss))) {
+        const bool loss = !std::isfinite(result.loss);
+        const double value = loss ? result.loss : result.gradient_norm;
+        return fail(Errc::invalid,
+                    std::string{"step 1: the "} + (loss ? "loss" : "gradient's norm") + " is " +
+                        (std::isnan(value) ? "nan" : "infinite") +
+                        ": the data, the weights that the run began with or the network give no "
+                        "finite number");
+    }
+    return {};
 }
 
 // Accuracy and loss on the test set.
@@ -166,7 +206,7 @@ Status TrainingRun::evaluate() {
     }
     evaluated_ = true;
     end_.accuracy = sums->right / sums->answers;
-    end_.test_loss = sums->loss / sums->answers;
+    end_.test_loss = sums->loss / sums->samples;
     if (is_root() && options_.client != nullptr) {
         report_.begin(step_, std::max<std::int64_t>(epoch_ - (consumed_ == 0 ? 1 : 0), 0));
         report_.kind("epoch");

@@ -8,11 +8,14 @@
 #include "job/rank/client.hpp"
 #include "job/rank/report.hpp"
 #include "job/trainer/checkpoint.hpp"
+#include "job/trainer/checkpoint_writer.hpp"
 #include "job/trainer/dataset.hpp"
+#include "job/trainer/flops.hpp"
 #include "job/trainer/loader.hpp"
 #include "job/trainer/sampler.hpp"
 #include "job/trainer/world.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -43,8 +46,14 @@ struct RunEnd {
     double accuracy = 0.0;          // on the test set, 0..1; the last one
     double test_loss = 0.0;
     double samples_per_second = 0.0;  // all ranks, training steps only
+    double tokens_per_second = 0.0;   // the same of gpt and seq2seq
+    double mfu = 0.0;                 // the same: of this rank's peak, see flops.hpp
     double report_seconds = 0.0;      // spent on reporting, in total
     double step_seconds = 0.0;        // all steps together
+    double stall_seconds = 0.0;       // the training waited for checkpoints, in total
+    std::int64_t checkpoints = 0;     // that this rank took part in
+    std::int32_t batch_size = 0;      // configured or found
+    std::int64_t skipped_steps = 0;   // fp16: since the run began, also before a resume
     std::int64_t nonfinite_losses = 0;
     bool served = false;  // this rank was a parameter server: nothing else here is known
 };
@@ -75,27 +84,39 @@ class TrainingRun {
     Status load_latest(Checkpoint& checkpoint);
     Status load_weights(Checkpoint& checkpoint);
     Status restore();
+    Status find_batch_size();
     bool is_root() const;
     std::int64_t total_steps() const;
     bool done() const;
     Status run_epoch();
     Result<StepResult> step(std::int64_t batch, std::int64_t samples);
-    void after_step(StepResult& result);
+    Status after_step(StepResult& result);
+    double mfu(std::int64_t samples, double seconds) const;
     void report(const StepResult& result);
     void print(const StepResult& result);
     Status save(bool due);
+    void begin_writing();
+    Status take_written(bool wait);
+    CheckpointHead checkpoint_head() const;
     Status export_weights();
     Status evaluate();
     Status lost(Error error);
     void phase(const char* name);
 
     TrainConfig config_;
+    Json fields_;       // training_fields() of it
+    std::string hash_;  // and their hash
     const Dataset& data_;
     World& world_;
     RunOptions options_;
     std::unique_ptr<Strategy> strategy_;
     Sampler sampler_;
     std::unique_ptr<Loader> loader_;
+    std::int32_t batch_size_ = 0;     // configured or found
+    std::int32_t ranks_of_node_ = 1;  // known with find_batch_size
+    TextCosts costs_;                 // of a sample
+    std::int32_t stages_ = 1;         // ranks that compute one
+    double peak_flops_ = 0.0;         // of this rank; 0 = not asked
     double base_rate_ = 0.0;          // learning_rate, scaled
     std::int64_t planned_steps_ = 0;  // of the whole run, for the schedule
     Report report_;
@@ -105,17 +126,24 @@ class TrainingRun {
     std::int64_t consumed_ = 0;
     std::int64_t saved_step_ = -1;
     std::int64_t trained_samples_ = 0;  // of this rank in this process
-    double checkpoint_seconds_ = 0.0;   // of the step before, to report
+    std::uint64_t start_ = 0;           // PartSet::start
+    double checkpoint_seconds_ = 0.0;   // the stall of the step before, to report
     bool announced_ = false;            // total_steps was reported
     bool evaluated_ = false;
-    bool stop_ = false;  // all ranks know that all stop
+    bool diverged_ = false;  // the last step's gradient was not finite, nor is the state now
+    bool stop_ = false;      // all ranks know that all stop
     double epoch_loss_ = 0.0;
     std::int64_t epoch_steps_ = 0;
     Clock::time_point last_end_;
+    std::int64_t writing_step_ = 0;      // of the checkpoint that writer_ is at
+    std::atomic<bool> give_up_ = false;  // other ranks' parts are not to be waited for
+    Snapshot snapshot_;                  // while writer_ is at it, nobody else's
+    CheckpointWriter writer_;            // last: it uses what is above
 };
 
-// The hash of the fields that shape the training; the length of the run, the loader's threads,
-// folders and the frequency of lines and checkpoints are left out.
+// The fields that shape the training: the length of the run, the loader's threads, folders and the
+// frequency of lines and checkpoints are left out. And their hash.
+Json training_fields(const TrainConfig& config);
 std::string training_hash(const TrainConfig& config);
 
 }  // namespace lockstep

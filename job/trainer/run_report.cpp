@@ -17,6 +17,10 @@ void TrainingRun::report(const StepResult& result) {
     report_.metric("loss", result.loss);
     report_.metric("step_seconds", result.step_seconds);
     report_.metric("samples", result.samples);
+    if (costs_.tokens > 0) {
+        report_.metric("tokens", result.samples * costs_.tokens);
+        report_.metric("mfu", mfu(result.samples, result.step_seconds));
+    }
     report_.metric("data_wait_seconds", result.data_wait_seconds);
     report_.metric("comm_wait_seconds", result.comm_wait_seconds);
     report_.metric("busy_seconds",
@@ -29,12 +33,17 @@ void TrainingRun::report(const StepResult& result) {
     if (result.staleness >= 0) {
         report_.metric("staleness", result.staleness);
     }
+    if (strategy_->scaler().active()) {
+        report_.metric("loss_scale", strategy_->scaler().scale());
+        report_.metric("skipped_steps", strategy_->scaler().state().skipped);
+    }
     if (checkpoint_seconds_ > 0.0) {
         report_.metric("checkpoint_seconds", checkpoint_seconds_);
         checkpoint_seconds_ = 0.0;
     }
     if (!announced_) {
         report_.metric("total_steps", total_steps());
+        report_.metric("batch_size", std::int64_t{batch_size_});
     }
     if (end_.nonfinite_losses > 0) {
         report_.metric("nonfinite_losses", end_.nonfinite_losses);

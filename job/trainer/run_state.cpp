@@ -1,16 +1,17 @@
-// TrainingRun: where a run starts from and what it leaves behind.
+// TrainingRun: where a run starts from.
 #include "job/base/digest.hpp"
-#include "job/base/files.hpp"
 #include "job/base/log.hpp"
+#include "job/trainer/batch_search.hpp"
 #include "job/trainer/named_state.hpp"
 #include "job/trainer/run.hpp"
-#include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategy.hpp"
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,8 +23,7 @@ bool TrainingRun::is_root() const {
     return strategy_->trainers().rank() == 0;
 }
 
-// The fields that shape the training, and nothing else.
-static Json training_fields(const TrainConfig& config) {
+Json training_fields(const TrainConfig& config) {
     Json fields = to_json(config);
     for (const char* name : {"epochs", "max_steps", "loader_workers", "checkpoint_every_steps",
                              "log_every_steps", "export"}) {
@@ -38,7 +38,8 @@ static Json training_fields(const TrainConfig& config) {
                                      {"gradient_clip", Json(0.0)},
                                      {"schedule", Json("constant")},
                                      {"warmup_steps", Json(0)},
-                                     {"weights", Json("")}}) {
+                                     {"weights", Json("")},
+                                     {"find_batch_size", Json(false)}}) {
         if (fields.value(name, none) == none) {
             fields.erase(name);
         }
@@ -89,13 +90,12 @@ Status TrainingRun::load_latest(Checkpoint& checkpoint) {
         return {};
     }
     Checkpoint& read = (*found)->checkpoint;
-    if (read.config_hash != training_hash(config_) ||
-        read.parameters.size() != checkpoint.parameters.size() ||
+    if (read.config_hash != hash_ || read.parameters.size() != checkpoint.parameters.size() ||
         read.buffers.size() != checkpoint.buffers.size() ||
         read.optimizer.size() != checkpoint.optimizer.size()) {
         return fail(Errc::conflict, (*found)->path.string() +
                                         ": was written by a run with another configuration" +
-                                        differences(read.config, training_fields(config_)));
+                                        differences(read.config, fields_));
     }
     log::info("resumed", {{"path", (*found)->path.string()}, {"step", read.step}});
     checkpoint = std::move(read);
@@ -156,6 +156,14 @@ Status TrainingRun::compare_ranks() {
                     "a folder for checkpoints: " +
                         others + " differ from rank 0");
     }
+    if (config_.find_batch_size) {
+        const Result<std::vector<std::int64_t>> nodes = world_.gather(world_.node_rank());
+        if (!nodes) {
+            return fail(nodes.error());
+        }
+        ranks_of_node_ = static_cast<std::int32_t>(std::count(
+            nodes->begin(), nodes->end(), static_cast<std::int64_t>(world_.node_rank())));
+    }
     return {};
 }
 
@@ -175,11 +183,65 @@ Status TrainingRun::prepare() {
     const Shard shard = strategy_->shard();
     sampler_ = {data_.train.count, shard.index, shard.count, config_.shuffle,
                 static_cast<std::uint64_t>(config_.seed)};
-    loader_ = std::make_unique<Loader>(data_.train, config_.batch_size, config_.loader_workers);
-    base_rate_ = config_.learning_rate * (config_.scale_learning_rate ? shard.count : 1);
-    const Status restored = restore();
+    if (const Status restored = restore(); !restored) {
+        return restored;
+    }
+    if (batch_size_ == 0) {
+        batch_size_ = config_.batch_size;
+        if (config_.find_batch_size) {
+            if (const Status found = find_batch_size(); !found) {
+                return found;
+            }
+        }
+    }
+    loader_ = std::make_unique<Loader>(data_.train, batch_size_, config_.loader_workers);
+    base_rate_ = config_.learning_rate;
+    if (config_.scale_learning_rate) {
+        base_rate_ *= static_cast<double>(shard.count) * batch_size_ / config_.batch_size;
+    }
     planned_steps_ = total_steps();
-    return restored;
+    costs_ = text_costs(config_, shape_of(data_));
+    if (costs_.tokens > 0) {
+        peak_flops_ = measured_peak_flops();
+        if (config_.strategy == TrainStrategy::pipeline) {
+            stages_ = config_.stages == 0 ? world_.size() : config_.stages;
+        } else if (config_.replicas > 1) {
+            stages_ = config_.replicas;
+        }
+    }
+    return {};
+}
+
+// The largest one that fits on every rank.
+Status TrainingRun::find_batch_size() {
+    const auto [first, count] = strategy_->layers();
+    BatchLimits limits;
+    limits.start = config_.batch_size;
+    limits.most = std::min<std::int64_t>(kBatchSizeMax, sampler_.per_rank() / config_.accumulate);
+    limits.bytes = memory_share(ranks_of_node_);
+    const Result<std::int64_t> mine = largest_batch(
+        limits, batch_attempt(config_, {model_layers(config_, shape_of(data_)), first, count},
+                              data_.train));
+    Communicator& trainers = strategy_->trainers();
+    std::vector<std::int64_t> found(static_cast<std::size_t>(trainers.size()), 0);
+    found[static_cast<std::size_t>(trainers.rank())] = mine.value_or(0);
+    if (const Status shared =
+            trainers.all_reduce({found.data(), found.size(), Dtype::i64, Device::cpu});
+        !shared) {
+        return shared;
+    }
+    if (!mine) {
+        return fail(Error{mine.error()}.in("find_batch_size"));
+    }
+    const auto least = std::min_element(found.begin(), found.end());
+    if (*least == 0) {
+        return fail(Errc::exhausted, "find_batch_size: batch_size does not fit on rank " +
+                                         std::to_string(least - found.begin()));
+    }
+    batch_size_ = static_cast<std::int32_t>(*least);
+    log::info("batch size found",
+              {{"batch_size", batch_size_}, {"this_rank", *mine}, {"mib", limits.bytes >> 20U}});
+    return {};
 }
 
 // Where the run starts from: the newest checkpoint, or the state that the ranks have made.
@@ -195,7 +257,16 @@ Status TrainingRun::restore() {
             loaded = load_weights(state);
         }
     }
-    std::array<std::int64_t, 4> head{loaded ? 1 : 0, state.step, state.epoch, state.consumed};
+    std::random_device device;
+    std::array<std::int64_t, 9> head{loaded ? 1 : 0,
+                                     state.step,
+                                     state.epoch,
+                                     state.consumed,
+                                     std::bit_cast<std::int64_t>(state.loss_scale.scale),
+                                     state.loss_scale.good,
+                                     state.loss_scale.skipped,
+                                     (std::int64_t{device()} << 31U) + device(),
+                                     state.batch_size};
     if (const Status sent =
             strategy_->trainers().broadcast(std::as_writable_bytes(std::span{head}), 0);
         !sent) {
@@ -210,84 +281,13 @@ Status TrainingRun::restore() {
     step_ = state.step = head[1];
     epoch_ = state.epoch = head[2];
     consumed_ = state.consumed = head[3];
+    state.loss_scale = {std::bit_cast<double>(head[4]), head[5], head[6]};
+    strategy_->scaler().set_state(state.loss_scale);
+    start_ = static_cast<std::uint64_t>(head[7]);
+    batch_size_ = static_cast<std::int32_t>(head[8]);
     end_.resumed_from = step_;
     saved_step_ = step_;
     return strategy_->distribute(state);
-}
-
-Status TrainingRun::save(bool due) {
-    if (!due || options_.checkpoint_directory.empty() || saved_step_ == step_ ||
-        (!is_root() && strategy_->root_has_all())) {
-        return {};
-    }
-    phase("checkpoint");
-    const auto start = Clock::now();
-    Checkpoint out;
-    if (const Status collected = strategy_->collect(out); !collected) {
-        return collected;
-    }
-    saved_step_ = step_;
-    if (!is_root()) {
-        phase("train");
-        return {};
-    }
-    out.step = step_;
-    out.epoch = epoch_;
-    out.consumed = consumed_;
-    out.ranks = world_.size();
-    out.config_hash = training_hash(config_);
-    out.config = training_fields(config_);
-    const Result<std::filesystem::path> path = write_checkpoint(options_.checkpoint_directory, out);
-    if (!path) {
-        return fail(path.error());
-    }
-    checkpoint_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
-    if (options_.client != nullptr) {
-        options_.client->checkpoint(step_, path->string());
-    }
-    phase("train");
-    return {};
-}
-
-// Beside the checkpoints, under one name: the newest is the one that counts.
-Status TrainingRun::export_weights() {
-    if (config_.export_as == TrainExport::none || options_.checkpoint_directory.empty() ||
-        (!is_root() && strategy_->root_has_all())) {
-        return {};
-    }
-    Checkpoint state;
-    if (const Status collected = strategy_->collect(state); !collected || !is_root()) {
-        return collected;
-    }
-    const std::filesystem::path path = options_.checkpoint_directory / "model.safetensors";
-    const std::vector<NamedTensor> tensors =
-        named_state(model_layers(config_, shape_of(data_)), state.parameters, state.buffers);
-    Status written = write_file_atomic(
-        path, encode_safetensors(tensors, {{"format", "pt"},
-                                           {"model", std::string{to_string(config_.model)}},
-                                           {"step", std::to_string(step_)}}));
-    if (!written) {
-        return fail(std::move(written).error().in("export"));
-    }
-    log::info("weights exported", {{"path", path.string()}, {"tensors", tensors.size()}});
-    return {};
-}
-
-// The step could not be finished with the other ranks. Nothing was changed by it, so rank 0 keeps
-// what the steps before have reached.
-Status TrainingRun::lost(Error error) {
-    const bool stopping = stop_signal::requested();
-    if (error.code == Errc::cancelled) {
-        end_.abandoned = true;
-    }
-    if (const Status saved = save(strategy_->root_has_all()); !saved) {
-        log::warn("no checkpoint after the loss of a rank", {{"reason", saved.error().message}});
-    }
-    if (stopping) {
-        stop_ = true;  // the others were told to stop too, and were faster
-        return {};
-    }
-    return fail(std::move(error).in("step " + std::to_string(step_ + 1)));
 }
 
 }  // namespace lockstep

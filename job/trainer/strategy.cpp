@@ -58,6 +58,7 @@ Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro,
     pass.training = true;
     pass.batch_statistics = config_.norm_mode == NormMode::train;
     pass.bfloat16 = config_.precision == TrainPrecision::bf16;
+    pass.half = config_.precision == TrainPrecision::fp16;
     pass.dropout_key = Random::combine(Random::combine(static_cast<std::uint64_t>(config_.seed),
                                                        static_cast<std::uint64_t>(replica_)),
                                        static_cast<std::uint64_t>(result.step * of + micro));
@@ -65,7 +66,7 @@ Pass GradientPass::training_pass(const StepResult& result, std::int64_t micro,
 }
 
 // Each micro-batch weighs by its samples, so that the gradient is that of the mean over all.
-Status GradientPass::run(Model& model, Loader& loader, StepResult& result,
+Status GradientPass::run(Model& model, Loader& loader, StepResult& result, double scale,
                          const std::function<void()>& before_last) const {
     std::int64_t seen = 0;
     for (std::int64_t micro = 0; seen < result.samples; ++micro) {
@@ -85,7 +86,7 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result,
         if (seen == result.samples) {
             before_last();
         }
-        loss.backward(at::scalar_tensor(weight, at::kFloat));
+        loss.backward(at::scalar_tensor(weight * scale, at::kFloat));
         result.data_wait_seconds += seconds_of(ready - start);
         result.forward_seconds += seconds_of(computed - ready);
         result.backward_seconds += seconds_of(StepClock::now() - computed);
@@ -94,16 +95,17 @@ Status GradientPass::run(Model& model, Loader& loader, StepResult& result,
 }
 
 void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluation& out) {
-    const auto answers = static_cast<double>(targets.numel());
+    const auto samples = static_cast<double>(targets.size(0));
     out.right += static_cast<double>(logits.argmax(-1).eq(targets).sum().item<std::int64_t>());
-    out.loss += mean_loss(logits, targets).item<double>() * answers;
-    out.answers += answers;
+    out.loss += mean_loss(logits, targets).item<double>() * samples;
+    out.answers += static_cast<double>(targets.ne(kNoAnswer).sum().item<std::int64_t>());
+    out.samples += samples;
 }
 
 Status sum_evaluations(Evaluation& mine, Communicator& group) {
-    std::array<double, 3> sums{mine.right, mine.loss, mine.answers};
+    std::array<double, 4> sums{mine.right, mine.loss, mine.answers, mine.samples};
     const Status done = group.all_reduce({sums.data(), sums.size(), Dtype::f64, Device::cpu});
-    mine = {sums[0], sums[1], sums[2]};
+    mine = {sums[0], sums[1], sums[2], sums[3]};
     return done;
 }
 
@@ -140,7 +142,30 @@ void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer) {
               model.parameters().values().begin());
     std::copy(state.buffers.begin(), state.buffers.end(), model.buffers().begin());
     std::copy(state.optimizer.begin(), state.optimizer.end(), optimizer.state().begin());
-    optimizer.set_steps(state.step);
+    optimizer.set_steps(state.step - state.loss_scale.skipped);
+}
+
+void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values) {
+    if (part.slices.size() <= number) {
+        part.slices.resize(number + 1);
+    }
+    CheckpointSlice& slice = part.slices[number];
+    slice.section = section;
+    slice.offset = offset;
+    slice.values.assign(values.begin(), values.end());
+}
+
+void copy_model(Model& model, Optimizer& optimizer, Snapshot& out) {
+    const std::span<const float> values = model.parameters().values();
+    out.index = 0;
+    out.sizes = {values.size(), model.buffers().size(), optimizer.state().size()};
+    copy_slice(out.part, 0, Section::parameters, 0, values);
+    copy_slice(out.part, 1, Section::buffers, 0, model.buffers());
+    copy_slice(out.part, 2, Section::optimizer, 0, optimizer.state());
+    if (out.layout.empty()) {
+        out.layout = model.parameters().layout().json();
+    }
 }
 
 Status broadcast_state(Checkpoint& state, Communicator& group) {
@@ -154,14 +179,22 @@ Status broadcast_state(Checkpoint& state, Communicator& group) {
     return {};
 }
 
-double apply_gradients(const TrainConfig& config, FlatParameters& parameters, Optimizer& optimizer,
-                       double mean, double rate) {
-    const std::span<const float> gradients = parameters.gradients();
-    const double norm =
-        std::sqrt(kernels::sum_of_squares(gradients.data(), gradients.size())) * mean;
-    optimizer.step(parameters.values(), gradients,
-                   static_cast<float>(mean * clip_factor(norm, config.gradient_clip)), rate);
-    return norm;
+Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
+                       std::span<const float> gradients, double squares, double mean,
+                       Optimizer& optimizer, LossScaler& scaler, StepResult& result) {
+    const double factor = mean / scaler.scale();
+    result.gradient_norm = std::sqrt(squares) * factor;
+    const Result<bool> use = scaler.use(std::isfinite(squares));
+    if (!use) {
+        return fail(use.error());
+    }
+    result.skipped = !*use;
+    if (*use) {
+        const double clip = clip_factor(result.gradient_norm, config.gradient_clip);
+        optimizer.step(parameters, gradients, static_cast<float>(factor * clip),
+                       result.learning_rate);
+    }
+    return {};
 }
 
 }  // namespace lockstep

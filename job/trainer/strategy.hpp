@@ -8,14 +8,17 @@
 #include "job/trainer/checkpoint.hpp"
 #include "job/trainer/dataset.hpp"
 #include "job/trainer/loader.hpp"
+#include "job/trainer/loss_scale.hpp"
 #include "job/trainer/model.hpp"
 #include "job/trainer/optimizer.hpp"
 #include "job/trainer/world.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -38,6 +41,7 @@ struct StepResult {
     // parameter_server: steps of other workers between this one's reading of the parameters and
     // the use of its gradient. −1: no servers.
     std::int64_t staleness = -1;
+    bool skipped = false;     // fp16: the gradients were not finite, and no step was made
     bool stop = false;        // all ranks know that all stop after this step
     bool checkpoint = false;  // a checkpoint was asked for, as far as this strategy needs to know
 };
@@ -48,17 +52,32 @@ struct Shard {
     std::int32_t count = 1;
 };
 
+// A copy of what this rank holds of the state, to be written beside the training.
+struct Snapshot {
+    std::int32_t index = -1;  // of its part; −1: it holds none
+    std::int32_t count = 1;   // parts of the whole
+    SectionSizes sizes;       // of the whole; set where index is 0
+    CheckpointPart part;      // keeps its memory from one snapshot to the next
+    Json layout = Json::array();
+};
+
 struct Evaluation {
     double right = 0.0;  // answers that were the most likely one
-    double loss = 0.0;   // summed
+    double loss = 0.0;   // summed over the samples
     double answers = 0.0;
+    double samples = 0.0;
 };
 
 class Strategy {
   public:
     virtual ~Strategy() = default;
 
+    // What the loss is multiplied by (fp16): the same on all ranks that step together.
+    LossScaler& scaler() { return scaler_; }
+
     virtual Shard shard() const = 0;
+    // Of the network, which this rank computes: the first one, and how many.
+    virtual std::pair<std::size_t, std::size_t> layers() const { return {0, SIZE_MAX}; }
     // The ranks that train, this one among them; their rank 0 reads and writes checkpoints.
     virtual Communicator& trainers() = 0;
     // Computes `result.samples` samples of the loader and makes the step; fills in what of `result`
@@ -73,16 +92,29 @@ class Strategy {
     // optimizer, layout. All trainers call it, unless root_has_all(): then the others need not.
     virtual Status collect(Checkpoint& state) = 0;
     virtual bool root_has_all() const = 0;
+    // The same without a word between trainers: each copies its own part. `set` names it, for
+    // servers, which write theirs. Rank 0 calls it alone if root_has_all().
+    virtual Status snapshot(const PartSet& set, Snapshot& out) = 0;
     // The opposite: rank 0's state to everybody who holds some of it. The sizes are right on every
     // rank; the values on rank 0.
     virtual Status distribute(Checkpoint& state) = 0;
 
     // A server's whole life: returns when every worker has said that it is done. Only where
-    // serves(); nothing above but trainers() is called there.
+    // serves(); nothing above but trainers() is called there. `checkpoints`: their folder.
     virtual bool serves() const { return false; }
-    virtual Status serve() { return {}; }
+    virtual Status serve(const std::filesystem::path& checkpoints) {
+        static_cast<void>(checkpoints);
+        return {};
+    }
     // The last call of a trainer.
     virtual Status finish() { return {}; }
+
+  protected:
+    explicit Strategy(const TrainConfig& config)
+        : scaler_(config.precision == TrainPrecision::fp16) {}
+
+  private:
+    LossScaler scaler_;
 };
 
 // invalid: the strategy cannot be had with these ranks (too few, no servers, …).
@@ -109,7 +141,8 @@ class GradientPass {
     GradientPass(const TrainConfig& config, std::int32_t replica)
         : config_(config), replica_(replica) {}
 
-    Status run(Model& model, Loader& loader, StepResult& result,
+    // `scale`: what the gradients are too large by.
+    Status run(Model& model, Loader& loader, StepResult& result, double scale,
                const std::function<void()>& before_last) const;
     // What a pass of the step's `micro`-th micro-batch is for.
     // `micro` of the `of` micro-batches of its step: each has a dropout of its own.
@@ -128,12 +161,20 @@ void count_answers(const at::Tensor& logits, const at::Tensor& targets, Evaluati
 // A model's state to and from a checkpoint.
 void read_model(Model& model, Optimizer& optimizer, Checkpoint& out);
 void write_model(const Checkpoint& state, Model& model, Optimizer& optimizer);
+// The snapshot of a rank that holds everything.
+void copy_model(Model& model, Optimizer& optimizer, Snapshot& out);
+// Floats of a part: slice number `number` of it.
+void copy_slice(CheckpointPart& part, std::size_t number, Section section, std::size_t offset,
+                std::span<const float> values);
 // Rank 0's parameters, buffers and optimizer to the group.
 Status broadcast_state(Checkpoint& state, Communicator& group);
 
-// The step of a mean gradient: gradients · mean, clipped; returns its norm before that.
-double apply_gradients(const TrainConfig& config, FlatParameters& parameters, Optimizer& optimizer,
-                       double mean, double rate);
+// The step of a mean gradient: gradients · mean / scale, clipped; sets result.gradient_norm, to
+// what it was before that, and result.skipped. `squares`: the sum of the gradients' squares, over
+// all ranks that hold some. exhausted: they are not finite, and no scale helps.
+Status apply_gradients(const TrainConfig& config, std::span<float> parameters,
+                       std::span<const float> gradients, double squares, double mean,
+                       Optimizer& optimizer, LossScaler& scaler, StepResult& result);
 
 // Asked while waiting for other ranks: this rank was told to stop, and they had their time.
 bool stop_is_overdue();

@@ -36,6 +36,7 @@ def make_files(folder):
         (cifar / f"{name}.bin").write_bytes(b"".join(
             bytes([chance.randrange(10)]) + chance.randbytes(3 * 32 * 32) for _ in range(8)))
     make_mnist(folder)
+    make_pairs(folder)
     (folder / "text.txt").write_text("the ranks keep step, the ranks keep time; " * 100)
 
 
@@ -48,6 +49,12 @@ def make_mnist(folder):
                                    ("labels-idx1", struct.pack(">II", 0x801, 40), 40)):
             body = bytes(chance.randrange(10) for _ in range(size))
             (folder / "mnist" / f"{prefix}-{name}-ubyte.gz").write_bytes(gzip.compress(header + body))
+
+
+def make_pairs(folder):
+    chance = random.Random(2)
+    words = ["".join(chance.choices("abcd", k=3)) for _ in range(300)]
+    (folder / "pairs.tsv").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
 
 
 def shortened(train):

@@ -86,6 +86,29 @@ class NativeWeights(harness.TestCase):
         self.assertIn("not a safetensors file", json.dumps(done["cause"]) + self.daemon.rank_log(job["id"]))
         self.assertEqual(self.daemon.series(job["id"]), {})
 
+    def test_weights_that_are_no_number_fail_the_job_at_step_one_with_a_cause_that_says_so(self):
+        folder = self.folder()
+        small = {"model": "mlp", "train_samples": 640, "test_samples": 100, "max_steps": 5}
+        first = self.daemon.submit(self.spec(folder, "good", **small))
+        self.assertEqual(self.daemon.wait_state(first["id"], harness.FINAL, 120)["state"], "succeeded")
+        raw = bytearray((folder / "good" / "model.safetensors").read_bytes())
+        raw[-4000:] = struct.pack("<f", float("nan")) * 1000
+        (folder / "broken.safetensors").write_bytes(raw)
+        for policy in ("warn", "stop"):
+            with self.subTest(policy):
+                spec = self.spec(folder, policy, **small, weights="broken.safetensors")
+                job = self.daemon.submit({**spec, "resources": {"ranks_per_node": 2},
+                                          "recovery": {"on_nonfinite_loss": policy}})
+                done = self.daemon.wait_state(job["id"], harness.FINAL, 60)
+                self.assertEqual(done["state"], "failed", done)
+                if policy == "warn":
+                    self.assertEqual((done["cause"]["class"], done["cause"]["exit_code"]), ("rank_exit", 2), done)
+                    self.assertIn("step 1: the loss is nan", json.dumps(done["cause"]))
+                else:  # lockstepd and the rank both saw it; whoever was first is the cause
+                    self.assertIn(done["cause"]["class"], ("nonfinite_loss", "rank_exit"), done)
+                    self.assertRegex(json.dumps(done["cause"]), "step 1|NaN")
+                self.assertFalse(list((folder / policy).glob("*.ckpt")))
+
     def test_pythons_safetensors_reads_what_is_written(self):
         folder = self.folder()
         packages = folder / "packages"

@@ -12,7 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kTextBytesMax = 1U << 30U;
-constexpr std::int64_t kByteClasses = 256;
 
 // Samples of [begin, end): input is context bytes, target the same one byte later.
 SampleSet text_samples(const std::shared_ptr<const std::vector<std::uint8_t>>& bytes,

@@ -19,12 +19,6 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Ten
     return at::layer_norm(x, {x.size(-1)}, gain, bias, kGptEpsilon);
 }
 
-// dense() for [batch, length, width].
-at::Tensor dense_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    return dense(x.reshape({-1, x.size(-1)}), weight, bias)
-        .view({x.size(0), x.size(1), weight.size(0)});
-}
-
 // Every place looks at itself and at those before it.
 at::Tensor attention(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     const std::int64_t batch = x.size(0);
@@ -86,6 +80,15 @@ Layer head_layer(std::int64_t classes) {
 }
 
 }  // namespace
+
+TextCosts gpt_costs(const ModelShape& shape) {
+    const auto length = static_cast<double>(shape.sample[0]);
+    constexpr double kWidth = kGptWidth;
+    const double weights =
+        kGptBlocks * 12.0 * kWidth * kWidth + static_cast<double>(shape.classes) * kWidth;
+    const double scores = kGptBlocks * 2.0 * length * kWidth;  // products of places, for each one
+    return {shape.sample[0], 6.0 * length * (weights + scores)};
+}
 
 std::vector<Layer> gpt_layers(const ModelShape& shape) {
     std::vector<Layer> out{embedding_layer(shape.classes, shape.sample[0])};

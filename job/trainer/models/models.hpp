@@ -1,6 +1,7 @@
 // The networks, one file each, and the layers they are written with. Pure functions.
 #pragma once
 
+#include "job/trainer/flops.hpp"
 #include "job/trainer/model.hpp"
 
 #include <cstdint>
@@ -21,6 +22,13 @@ std::vector<Layer> alexnet_split_layers(const TrainConfig& config, const ModelSh
 std::vector<Layer> mobilenet_v2_layers(const TrainConfig& config, const ModelShape& shape);
 // A small transformer that continues bytes; see models/gpt.cpp.
 std::vector<Layer> gpt_layers(const ModelShape& shape);
+// An encoder and a decoder with attention, for pairs of texts; see models/seq2seq.cpp.
+std::vector<Layer> seq2seq_layers(const ModelShape& shape);
+
+// What their samples cost. Forward is 2 operations for each weight of a product and token, backward
+// twice as much; attention's products with each other come on top, the masked half included.
+TextCosts gpt_costs(const ModelShape& shape);
+TextCosts seq2seq_costs(const ModelShape& shape);
 
 // The building blocks; names of parameters begin with `name`.
 enum class Padding { valid, same };

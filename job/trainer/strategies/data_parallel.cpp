@@ -2,6 +2,7 @@
 // share of the samples; the gradients are summed over the ranks while backward still runs
 // (GradientReducer), and every rank makes the same step.
 #include "job/trainer/all_reduce.hpp"
+#include "job/trainer/kernels.hpp"
 #include "job/trainer/reducer.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategy.hpp"
@@ -16,7 +17,8 @@ class DataParallel final : public Strategy {
   public:
     DataParallel(const TrainConfig& config, const ModelShape& shape, World& world,
                  std::unique_ptr<GradientSum> sum)
-        : config_(config),
+        : Strategy(config),
+          config_(config),
           all_(world.all()),
           model_(make_model(config, shape)),
           optimizer_(optimizer_options(config), model_->parameters().values().size(),
@@ -33,7 +35,7 @@ class DataParallel final : public Strategy {
     Status step(Loader& loader, StepResult& result) override {
         FlatParameters& parameters = model_->parameters();
         parameters.zero_gradients();
-        const Status computed = pass_.run(*model_, loader, result, [&] {
+        const Status computed = pass_.run(*model_, loader, result, scaler().scale(), [&] {
             parameters.flag() = stop_signal::requested() ? 1.0F : 0.0F;
             reducer_.arm();
         });
@@ -45,8 +47,14 @@ class DataParallel final : public Strategy {
             return reduced;
         }
         const auto received = Clock::now();
-        result.gradient_norm = apply_gradients(config_, parameters, optimizer_, 1.0 / all_.size(),
-                                               result.learning_rate);
+        const std::span<const float> gradients = parameters.gradients();
+        const Status applied =
+            apply_gradients(config_, parameters.values(), gradients,
+                            kernels::sum_of_squares(gradients.data(), gradients.size()),
+                            1.0 / all_.size(), optimizer_, scaler(), result);
+        if (!applied) {
+            return applied;
+        }
         result.comm_wait_seconds = std::chrono::duration<double>(received - start).count();
         result.optimizer_seconds = std::chrono::duration<double>(Clock::now() - received).count();
         result.stop = parameters.flag() > 0.0F;
@@ -66,6 +74,10 @@ class DataParallel final : public Strategy {
         return {};
     }
     bool root_has_all() const override { return true; }
+    Status snapshot(const PartSet&, Snapshot& out) override {
+        copy_model(*model_, optimizer_, out);
+        return {};
+    }
     Status distribute(Checkpoint& state) override {
         if (const Status shared = broadcast_state(state, all_); !shared) {
             return shared;

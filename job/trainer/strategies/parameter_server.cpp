@@ -22,19 +22,23 @@ using Pairs = std::vector<std::unique_ptr<Communicator>>;
 class ServerRank final : public Strategy {
   public:
     ServerRank(const TrainConfig& config, ServerPart part, World& world, Pairs workers)
-        : config_(config),
+        : Strategy(config),
+          config_(config),
           part_(std::move(part)),
           all_(world.all()),
           workers_(std::move(workers)) {}
 
     bool serves() const override { return true; }
-    Status serve() override { return serve_workers(config_, part_, workers_); }
+    Status serve(const std::filesystem::path& checkpoints) override {
+        return serve_workers(config_, part_, workers_, checkpoints);
+    }
     Communicator& trainers() override { return all_; }
     Shard shard() const override { return {}; }
     Status step(Loader&, StepResult&) override { return not_here(); }
     Result<Evaluation> evaluate(const SampleSet&) override { return fail(not_here().error()); }
     Status collect(Checkpoint&) override { return {}; }
     bool root_has_all() const override { return true; }
+    Status snapshot(const PartSet&, Snapshot&) override { return not_here(); }
     Status distribute(Checkpoint&) override { return {}; }
 
   private:
@@ -51,7 +55,8 @@ class Worker final : public Strategy {
     Worker(const TrainConfig& config, const ModelShape& shape, std::vector<ServerPart> parts,
            std::unique_ptr<Communicator> workers, std::unique_ptr<Communicator> alone,
            Pairs servers)
-        : config_(config),
+        : Strategy(config),
+          config_(config),
           workers_(std::move(workers)),
           alone_(std::move(alone)),
           servers_(std::move(servers)),
@@ -66,18 +71,22 @@ class Worker final : public Strategy {
     Status step(Loader& loader, StepResult& result) override {
         FlatParameters& parameters = model_->parameters();
         parameters.zero_gradients();
-        if (const Status computed = pass_.run(*model_, loader, result, [] {}); !computed) {
+        if (const Status computed = pass_.run(*model_, loader, result, scaler().scale(), [] {});
+            !computed) {
             return computed;
         }
         const auto start = Clock::now();
         const std::span<float> gradients = parameters.gradients();
-        if (config_.update == TrainUpdate::async && config_.gradient_clip > 0.0) {
-            const double norm =
-                std::sqrt(kernels::sum_of_squares(gradients.data(), gradients.size()));
-            const auto clip = static_cast<float>(clip_factor(norm, config_.gradient_clip));
-            std::for_each(gradients.begin(), gradients.end(), [clip](float& g) { g *= clip; });
-        }
+        const bool clips = config_.update == TrainUpdate::async && config_.gradient_clip > 0.0;
         ServerAsk ask;
+        if (clips || scaler().active()) {
+            const double squares = kernels::sum_of_squares(gradients.data(), gradients.size());
+            double factor = 1.0 / scaler().scale();
+            factor *= clips ? clip_factor(std::sqrt(squares) * factor, config_.gradient_clip) : 1.0;
+            ask.skip = scaler().active() && !std::isfinite(squares) ? 1 : 0;
+            std::for_each(gradients.begin(), gradients.end(),
+                          [by = static_cast<float>(factor)](float& g) { g *= by; });
+        }
         ask.kind = Kind::push;
         ask.rate = result.learning_rate;
         ask.stop = stop_signal::requested() ? 1 : 0;
@@ -97,12 +106,14 @@ class Worker final : public Strategy {
             }
             result.staleness = std::max(result.staleness, answer.staleness);
             result.stop = result.stop || answer.stop != 0;
+            result.skipped = result.skipped || answer.skipped != 0;
             squares += answer.squares;
         }
         result.gradient_norm = std::sqrt(squares);
         result.comm_wait_seconds = std::chrono::duration<double>(Clock::now() - start).count();
         result.checkpoint = stop_signal::take_checkpoint_request();
-        return {};
+        const Result<bool> used = scaler().use(!result.skipped);
+        return used ? Status{} : fail(used.error());
     }
 
     // With async the workers are not at the same step, so each looks at its own share alone.
@@ -132,6 +143,36 @@ class Worker final : public Strategy {
         return {};
     }
     bool root_has_all() const override { return true; }
+
+    // The first worker writes the moving averages, and every server its parameters.
+    Status snapshot(const PartSet& set, Snapshot& out) override {
+        ServerAsk ask;
+        ask.kind = Kind::save;
+        ask.version = set.step;
+        ask.start = set.start;
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            if (const Status sent = send(i, ask, {}); !sent) {
+                return sent;
+            }
+        }
+        const std::size_t floats = model_->parameters().values().size();
+        out.index = 0;
+        out.count = static_cast<std::int32_t>(servers_.size()) + 1;
+        out.sizes = {floats, model_->buffers().size(), moments() * floats};
+        copy_slice(out.part, 0, Section::buffers, 0, model_->buffers());
+        if (out.layout.empty()) {
+            out.layout = model_->parameters().layout().json();
+        }
+        // A server answers once it has its copy: what the next push makes of it is another state.
+        for (std::size_t i = 0; i < servers_.size(); ++i) {
+            ServerAnswer answer;
+            if (const Status got = named(i, receive_message(*servers_[i], answer, kServerOfPair));
+                !got) {
+                return got;
+            }
+        }
+        return {};
+    }
 
     Status distribute(Checkpoint& state) override {
         const std::span<float> buffers{state.buffers};
@@ -228,7 +269,7 @@ class Worker final : public Strategy {
     Status load_server(std::size_t server, Checkpoint& state) {
         ServerAsk ask;
         ask.kind = Kind::load;
-        ask.version = state.step;
+        ask.version = state.step - state.loss_scale.skipped;
         if (const Status sent = send(server, ask, state.parameters); !sent) {
             return sent;
         }

@@ -47,13 +47,18 @@ class Pipeline final : public Strategy {
 
     Pipeline(const TrainConfig& config, std::vector<Layer> network, Place place, World& world,
              std::unique_ptr<Communicator> peers)
-        : config_(config),
+        : Strategy(config),
+          config_(config),
           all_(world.all()),
           place_(place),
           peers_(std::move(peers)),
           pass_(config, place.chain),
+          layers_(layers_of_stage(network.size(), static_cast<std::size_t>(place.stages),
+                                  static_cast<std::size_t>(place.stage))),
           whole_(flat_layout(parameters_of(network))),
-          model_(cut(std::move(network), place, static_cast<std::uint64_t>(config.seed))),
+          model_(std::make_unique<Model>(std::move(network),
+                                         static_cast<std::uint64_t>(config.seed), layers_.first,
+                                         layers_.second)),
           optimizer_(optimizer_options(config), model_->parameters().values().size(),
                      model_->parameters().layout().ranges),
           reducer_(*peers_, model_->parameters()) {}
@@ -80,10 +85,12 @@ class Pipeline final : public Strategy {
 
     Shard shard() const override { return {place_.chain, place_.chains}; }
     Communicator& trainers() override { return all_; }
+    std::pair<std::size_t, std::size_t> layers() const override { return layers_; }
     Status step(Loader& loader, StepResult& result) override;
     Result<Evaluation> evaluate(const SampleSet& test) override;
     Status collect(Checkpoint& state) override;
     bool root_has_all() const override { return false; }
+    Status snapshot(const PartSet& set, Snapshot& out) override;
     Status distribute(Checkpoint& state) override;
 
   private:
@@ -96,7 +103,6 @@ class Pipeline final : public Strategy {
         double weight = 0.0;
     };
 
-    static std::unique_ptr<Model> cut(std::vector<Layer> network, Place place, std::uint64_t seed);
     bool first() const { return place_.stage == 0; }
     bool last() const { return place_.stage + 1 == place_.stages; }
     std::int32_t next() const { return all_.rank() + 1; }
@@ -117,6 +123,7 @@ class Pipeline final : public Strategy {
     Place place_;
     std::unique_ptr<Communicator> peers_;  // the ranks of this stage, by chain
     GradientPass pass_;
+    std::pair<std::size_t, std::size_t> layers_;
     FlatLayout whole_;
     std::unique_ptr<Model> model_;  // this stage's layers
     Optimizer optimizer_;
@@ -126,13 +133,6 @@ class Pipeline final : public Strategy {
     std::vector<std::size_t> parameter_floats_;  // by stage
     std::vector<std::size_t> buffer_floats_;
 };
-
-std::unique_ptr<Model> Pipeline::cut(std::vector<Layer> network, Place place, std::uint64_t seed) {
-    const auto [first, count] =
-        layers_of_stage(network.size(), static_cast<std::size_t>(place.stages),
-                        static_cast<std::size_t>(place.stage));
-    return std::make_unique<Model>(std::move(network), seed, first, count);
-}
 
 // The first time with the shape of a sample before it, which stays what it is.
 Status Pipeline::send_on(const at::Tensor& values) {
@@ -234,7 +234,7 @@ Status Pipeline::backward(std::vector<Micro>& micros, bool final_batch) {
         micros.pop_back();
         at::Tensor gradient;
         if (last()) {
-            gradient = at::scalar_tensor(micro.weight, at::kFloat);
+            gradient = at::scalar_tensor(micro.weight * scaler().scale(), at::kFloat);
         } else {
             gradient = at::empty(micro.output.sizes(), at::kFloat);
             if (const Status got = all_.recv(buffer_of_tensor(gradient), next()); !got) {
@@ -266,7 +266,6 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     }
     FlatParameters& parameters = model_->parameters();
     const std::span<const float> gradients = parameters.gradients();
-    const double mean = 1.0 / place_.chains;
     enum Slot : std::uint8_t { kStop, kCheckpoint, kSquares, kLosses };
     std::vector<double> said(kLosses + static_cast<std::size_t>(place_.chains), 0.0);
     said[kStop] = stop_signal::requested() ? 1.0 : 0.0;
@@ -284,13 +283,11 @@ Status Pipeline::agree_and_apply(StepResult& result) {
     result.loss = said[loss_slot];
     result.stop = said[kStop] > 0.0;
     result.checkpoint = said[kCheckpoint] > 0.0;
-    result.gradient_norm = std::sqrt(said[kSquares]) * mean;
-    const double clip = clip_factor(result.gradient_norm, config_.gradient_clip);
-    optimizer_.step(parameters.values(), gradients, static_cast<float>(mean * clip),
-                    result.learning_rate);
+    const Status applied = apply_gradients(config_, parameters.values(), gradients, said[kSquares],
+                                           1.0 / place_.chains, optimizer_, scaler(), result);
     result.comm_wait_seconds = std::chrono::duration<double>(received - start).count();
     result.optimizer_seconds = std::chrono::duration<double>(Clock::now() - received).count();
-    return {};
+    return applied;
 }
 
 Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
@@ -329,6 +326,34 @@ Result<Evaluation> Pipeline::evaluate(const SampleSet& test) {
         return fail(summed.error());
     }
     return out;
+}
+
+// The first chain's stages write a part each.
+Status Pipeline::snapshot(const PartSet&, Snapshot& out) {
+    out.index = place_.chain == 0 ? place_.stage : -1;
+    out.count = place_.stages;
+    if (out.index < 0) {
+        return {};
+    }
+    const auto stage = static_cast<std::size_t>(place_.stage);
+    const std::size_t blocks = Optimizer::moments(config_.optimizer);
+    const auto sum = [](const std::vector<std::size_t>& sizes, std::size_t end) {
+        return std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(end),
+                               std::size_t{0});
+    };
+    const std::size_t offset = whole_.floats - sum(parameter_floats_, stage + 1);
+    const std::span<const float> values = model_->parameters().values();
+    copy_slice(out.part, 0, Section::parameters, offset, values);
+    copy_slice(out.part, 1, Section::buffers, sum(buffer_floats_, stage), model_->buffers());
+    for (std::size_t block = 0; block < blocks; ++block) {
+        copy_slice(out.part, 2 + block, Section::optimizer, block * whole_.floats + offset,
+                   optimizer_.state().subspan(block * values.size(), values.size()));
+    }
+    out.sizes = {whole_.floats, sum(buffer_floats_, buffer_floats_.size()), blocks * whole_.floats};
+    if (out.index == 0 && out.layout.empty()) {
+        out.layout = whole_.json();
+    }
+    return {};
 }
 
 // Calls part(stage, floats of the whole state) for every piece of every stage, in one order. The
@@ -411,7 +436,7 @@ Status Pipeline::distribute(Checkpoint& state) {
             return sent;
         }
     }
-    optimizer_.set_steps(state.step);
+    optimizer_.set_steps(state.step - state.loss_scale.skipped);
     return {};
 }
 

@@ -98,7 +98,10 @@ class DeviceThreads {
 class Replicated final : public Strategy {
   public:
     Replicated(const TrainConfig& config, const ModelShape& shape, World& world)
-        : config_(config), all_(world.all()), threads_(static_cast<std::size_t>(config.replicas)) {
+        : Strategy(config),
+          config_(config),
+          all_(world.all()),
+          threads_(static_cast<std::size_t>(config.replicas)) {
         for (std::int32_t i = 0; i < config.replicas; ++i) {
             replicas_.push_back({make_model(config, shape), GradientPass{config, i}, 0.0});
         }
@@ -141,11 +144,11 @@ class Replicated final : public Strategy {
             result.backward_seconds += seconds_since(begun);
         }
         const auto computed = Clock::now();
-        combine(result);
+        const Status combined = combine(result);
         result.optimizer_seconds += seconds_since(computed);
         result.stop = stop_signal::requested();
         result.checkpoint = stop_signal::take_checkpoint_request();
-        return {};
+        return combined;
     }
 
     Result<Evaluation> evaluate(const SampleSet& test) override {
@@ -158,6 +161,11 @@ class Replicated final : public Strategy {
         return {};
     }
     bool root_has_all() const override { return true; }
+    Status snapshot(const PartSet&, Snapshot& out) override {
+        show_first();
+        copy_model(first(), *optimizer_, out);
+        return {};
+    }
     Status distribute(Checkpoint& state) override {
         for (Replica& replica : replicas_) {
             write_model(state, *replica.model, *optimizer_);
@@ -205,11 +213,11 @@ class Replicated final : public Strategy {
             mean_loss(logits, tensor_of(batch.target, batch.size).narrow(0, begin, size));
         const double weight = static_cast<double>(size) / static_cast<double>(result.samples);
         replica.loss += weight * loss.item<double>();
-        loss.backward(at::scalar_tensor(weight, at::kFloat));
+        loss.backward(at::scalar_tensor(weight * scaler().scale(), at::kFloat));
     }
 
     // The sum of the replicas' gradients, and the step it makes.
-    void combine(StepResult& result) {
+    Status combine(StepResult& result) {
         std::span<float> sum = first().parameters().gradients();
         if (!central_.empty()) {
             std::copy(sum.begin(), sum.end(), sums_.begin());
@@ -222,9 +230,9 @@ class Replicated final : public Strategy {
         for (const Replica& replica : replicas_) {
             result.loss += replica.loss;
         }
-        result.gradient_norm = std::sqrt(kernels::sum_of_squares(sum.data(), sum.size()));
-        const double clip = clip_factor(result.gradient_norm, config_.gradient_clip);
-        optimizer_->step(held(), sum, static_cast<float>(clip), result.learning_rate);
+        return apply_gradients(config_, held(), sum,
+                               kernels::sum_of_squares(sum.data(), sum.size()), 1.0, *optimizer_,
+                               scaler(), result);
     }
 
     TrainConfig config_;

@@ -3,12 +3,15 @@
 // sync: the gradients of all workers are waited for and used as their mean.
 // async: each is used as it comes, on parameters that may have moved on since the worker read them.
 #include "job/base/log.hpp"
+#include "job/trainer/checkpoint_writer.hpp"
 #include "job/trainer/kernels.hpp"
 #include "job/trainer/strategies/server_messages.hpp"
+#include "job/trainer/strategy.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -19,12 +22,16 @@ namespace {
 
 class Server {
   public:
-    Server(const TrainConfig& config, const ServerPart& part, std::size_t workers)
+    Server(const TrainConfig& config, const ServerPart& part, std::size_t workers,
+           std::filesystem::path checkpoints)
         : config_(config),
+          part_(part),
+          checkpoints_(std::move(checkpoints)),
           optimizer_(optimizer_options(config), part.floats(), part.layers),
           values_(part.floats()),
           gradients_(workers, std::vector<float>(part.floats())),
-          stops_(workers, 0) {}
+          stops_(workers, 0),
+          skips_(workers, 0) {}
 
     // One worker until it is done.
     Status talk(Communicator& pair, std::size_t worker) {
@@ -42,12 +49,22 @@ class Server {
         }
     }
 
+    // Returns when the last part is written.
+    Status finish_writing() {
+        const std::lock_guard lock{mutex_};
+        return written();
+    }
+
   private:
     using Kind = ServerAsk::Kind;
 
     Status answer(Communicator& pair, std::size_t worker, const ServerAsk& ask) {
         if (ask.kind == Kind::load) {
             return load(pair, ask);
+        }
+        if (ask.kind == Kind::save) {
+            const Status saved = save(ask);
+            return saved ? send_message(pair, ServerAnswer{}, kWorkerOfPair) : saved;
         }
         ServerAnswer out;
         if (ask.kind == Kind::push) {
@@ -93,6 +110,33 @@ class Server {
         return got;
     }
 
+    // A copy of this server's part, which is written while the training goes on.
+    Status save(const ServerAsk& ask) {
+        const std::lock_guard lock{mutex_};
+        if (const Status before = written(); !before) {
+            return before;
+        }
+        copy_slice(copy_, 0, Section::parameters, part_.begin, values_);
+        const std::size_t blocks = Optimizer::moments(config_.optimizer);
+        for (std::size_t block = 0; block < blocks; ++block) {
+            copy_slice(copy_, 1 + block, Section::optimizer, block * part_.whole + part_.begin,
+                       optimizer_.state().subspan(block * values_.size(), values_.size()));
+        }
+        const PartSet set{ask.version, ask.start, part_.servers + 1};
+        writer_.begin([this, set]() -> Result<std::string> {
+            const Result<std::filesystem::path> path =
+                write_part(checkpoints_, set, part_.index + 1, copy_);
+            return path ? Result<std::string>{path->string()} : fail(path.error());
+        });
+        return {};
+    }
+
+    // The part before is written; its error.
+    Status written() {
+        const std::optional<Result<std::string>> outcome = writer_.take(/*wait=*/true);
+        return outcome && !*outcome ? fail(outcome->error()) : Status{};
+    }
+
     // Returns when the gradient is in the parameters.
     Status use(std::size_t worker, const ServerAsk& ask, ServerAnswer& out) {
         std::unique_lock lock{mutex_};
@@ -102,20 +146,26 @@ class Server {
         if (config_.update == TrainUpdate::async) {
             out.staleness = version_ - ask.version;
             stop_ = stop_ || ask.stop != 0;
-            apply(gradients_[worker], 1.0, ask.rate);
+            skipped_ = ask.skip != 0;
+            squares_ = std::numeric_limits<double>::infinity();
+            if (!skipped_) {
+                apply(gradients_[worker], 1.0, ask.rate);
+            }
         } else {
-            const std::int64_t before = version_;
+            const std::int64_t before = rounds_;
             stops_[worker] = ask.stop;
+            skips_[worker] = ask.skip;
             if (++arrived_ == gradients_.size()) {
                 apply_all(ask.rate);
             } else {
-                changed_.wait(lock, [&] { return version_ != before || error_; });
-                if (version_ == before) {
+                changed_.wait(lock, [&] { return rounds_ != before || error_; });
+                if (rounds_ == before) {
                     return fail(*error_);
                 }
             }
         }
         out.stop = stop_ ? 1 : 0;
+        out.skipped = skipped_ ? 1 : 0;
         out.squares = squares_;
         return {};
     }
@@ -125,9 +175,16 @@ class Server {
         for (std::size_t i = 1; i < gradients_.size(); ++i) {
             kernels::add_scaled(gradients_[0].data(), gradients_[i].data(), values_.size(), 1.0F);
         }
-        stop_ = std::any_of(stops_.begin(), stops_.end(), [](auto stop) { return stop != 0; });
+        const auto is_set = [](std::int64_t flag) { return flag != 0; };
+        stop_ = std::any_of(stops_.begin(), stops_.end(), is_set);
+        skipped_ = std::any_of(skips_.begin(), skips_.end(), is_set);
         arrived_ = 0;
-        apply(gradients_[0], 1.0 / static_cast<double>(gradients_.size()), rate);
+        ++rounds_;
+        squares_ = std::numeric_limits<double>::infinity();
+        if (!skipped_) {
+            apply(gradients_[0], 1.0 / static_cast<double>(gradients_.size()), rate);
+        }
+        changed_.notify_all();
     }
 
     void apply(std::vector<float>& gradient, double mean, double rate) {
@@ -138,7 +195,6 @@ class Server {
                                 : 1.0;
         optimizer_.step(values_, gradient, static_cast<float>(mean * clip), rate);
         ++version_;
-        changed_.notify_all();
     }
 
     // With sync nobody can go on without that worker.
@@ -158,18 +214,25 @@ class Server {
     }
 
     TrainConfig config_;
+    ServerPart part_;
+    std::filesystem::path checkpoints_;
     std::mutex mutex_;  // guards everything below, but a worker's gradient until it has arrived
     std::condition_variable changed_;
     Optimizer optimizer_;
     std::vector<float> values_;
     std::vector<std::vector<float>> gradients_;  // by worker
     std::vector<std::int64_t> stops_;            // by worker
+    std::vector<std::int64_t> skips_;            // by worker
     std::size_t arrived_ = 0;
+    std::int64_t rounds_ = 0;  // sync: all gradients were there
     std::int64_t version_ = 0;
     double squares_ = 0.0;
     bool loaded_ = false;
     bool stop_ = false;
+    bool skipped_ = false;  // the last gradients were not used
     std::optional<Error> error_;
+    CheckpointPart copy_;      // while writer_ is at it, nobody else's
+    CheckpointWriter writer_;  // last: it uses the copy
 };
 
 }  // namespace
@@ -191,12 +254,18 @@ std::vector<ServerPart> server_parts(const FlatLayout& layout, std::size_t serve
     for (++part; part < servers; ++part) {
         parts[part].begin = parts[part].end = layout.floats;
     }
+    for (std::size_t i = 0; i < servers; ++i) {
+        parts[i].whole = layout.floats;
+        parts[i].index = static_cast<std::int32_t>(i);
+        parts[i].servers = static_cast<std::int32_t>(servers);
+    }
     return parts;
 }
 
 Status serve_workers(const TrainConfig& config, const ServerPart& part,
-                     std::vector<std::unique_ptr<Communicator>>& workers) {
-    Server server{config, part, workers.size()};
+                     std::vector<std::unique_ptr<Communicator>>& workers,
+                     const std::filesystem::path& checkpoints) {
+    Server server{config, part, workers.size(), checkpoints};
     std::vector<Status> ends(workers.size());
     {
         std::vector<std::jthread> threads;
@@ -209,7 +278,7 @@ Status serve_workers(const TrainConfig& config, const ServerPart& part,
             return end;
         }
     }
-    return {};
+    return server.finish_writing();
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "job/trainer/parameters.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,13 +24,17 @@ struct ServerAsk {
     enum class Kind : std::int64_t {
         pull,   // → parameters
         push,   // gradient follows → parameters after it was used
-        load,   // parameters and moments follow, `version` is the step they are of → nothing
+        load,   // parameters and moments follow, `version` is the number of updates → nothing
         state,  // → parameters, then moments
+        save,   // → an answer alone, once the server has a copy; it writes its part of the
+                // checkpoint
         done,   // the last one → nothing
     };
     Kind kind = Kind::pull;
-    std::int64_t version = 0;  // push: of the parameters the gradient was computed with
+    std::int64_t version = 0;  // push: of the parameters the gradient was computed with; save: step
+    std::uint64_t start = 0;   // save: PartSet::start
     std::int64_t stop = 0;     // push: this worker was told to stop
+    std::int64_t skip = 0;     // push: the gradient is not finite, which loss scaling answers
     double rate = 0.0;         // push: the learning rate of the step
 };
 
@@ -37,6 +42,7 @@ struct ServerAnswer {
     std::int64_t version = 0;    // updates so far; of the parameters that follow
     std::int64_t staleness = 0;  // push: updates between `version` of the ask and this one
     std::int64_t stop = 0;       // push: all workers stop after this step
+    std::int64_t skipped = 0;    // push: a worker's gradient was not finite, so none was used
     double squares = 0.0;        // push: Σ of the squared mean gradient of this server's part
 };
 
@@ -55,14 +61,19 @@ struct ServerPart {
     std::size_t begin = 0;  // in floats
     std::size_t end = 0;
     std::vector<FlatRange> layers;  // offsets count from `begin`
+    std::size_t whole = 0;          // floats of all parts
+    std::int32_t index = 0;         // of the server
+    std::int32_t servers = 1;
 
     std::size_t floats() const { return end - begin; }
 };
 std::vector<ServerPart> server_parts(const FlatLayout& layout, std::size_t servers);
 
 // A server's life over its connections, in the order of the workers: returns when every worker is
-// done. unavailable: a worker was lost; with update sync at once, with async after the others.
+// done and its part of the last checkpoint is written in the folder `checkpoints`. unavailable: a
+// worker was lost; with update sync at once, with async after the others.
 Status serve_workers(const TrainConfig& config, const ServerPart& part,
-                     std::vector<std::unique_ptr<Communicator>>& workers);
+                     std::vector<std::unique_ptr<Communicator>>& workers,
+                     const std::filesystem::path& checkpoints);
 
 }  // namespace lockstep

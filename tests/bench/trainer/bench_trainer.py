@@ -3,7 +3,7 @@
 
     bench_trainer.py --train build/bin/lockstep-train [--rounds 3] [--ranks 2] [only …]
 
-`only`: models and bytes, checkpoint, start. Both sides train the same network on the same
+`only`: models and all_reduce, bytes, checkpoint, start. Both sides train the same network on the same
 files with the same batch, one thread per rank, in alternation; the result is the median over the
 rounds of the ratio in each round, with every PyTorch there is: Debian's, and --peer PYTHON (an
 environment of `deploy/install-frameworks torch`). The native ranks meet through
@@ -40,14 +40,17 @@ MODELS = {  # name: (data, batch, steps, of them to warm up, context)
     "alexnet_split": ("digits", 16, 16, 4, 0),
     "mobilenet_v2": ("digits", 16, 24, 6, 0),
     "gpt": ("text", 16, 40, 10, 64),
+    "seq2seq": ("pairs", 32, 40, 10, 16),
 }
-PARTS = ("bytes", "checkpoint", "start")
+PARTS = ("all_reduce", "bytes", "checkpoint", "start")
 
 
 def make_texts(folder):
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghij", k=chance.randrange(2, 9))) for _ in range(500)]
     (folder / "text").write_text(" ".join(chance.choices(words, k=60_000)))
+    lines = (" ".join(chance.choices(words, k=2))[:16] for _ in range(8_000))
+    (folder / "pairs").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
 
 
 def configuration(options, folder, model, **more):
@@ -97,6 +100,7 @@ def peer(options, python, folder, model):
 def bench_model(options, folder, model):
     """The worst of the ratios to the peers."""
     ratios, costs, names = {python: [] for python in options.peers}, [], {}
+    line = ""
     for number in range(options.rounds):
         steps, line = native(options, folder, model)
         ours = samples_per_second(options, steps, model)
@@ -110,8 +114,34 @@ def bench_model(options, folder, model):
     for python, seen in ratios.items():
         print(f"{model}: {statistics.median(seen):.2f} × DDP of torch {names[python]} "
               f"(from {min(seen):.2f} to {max(seen):.2f})")
-    print(f"{model}: reporting {statistics.median(costs):.3f} % of a step", flush=True)
+    tokens = re.search(r"([0-9]+ tokens/s, MFU [0-9.]+)", line)
+    print(f"{model}: reporting {statistics.median(costs):.3f} % of a step"
+          + (f", {tokens[1]}" if tokens else ""), flush=True)
     return min(statistics.median(seen) for seen in ratios.values())
+
+
+def bench_all_reduce(options, folder):
+    """Ours and raw gloo in the same processes; torch's beside them."""
+    sizes = ["197000", str(1 << 20), str(16 << 20)]
+    program = pathlib.Path(options.train).parent / "bench_all_reduce"
+    if not program.exists():
+        print("all_reduce: SKIPPED: bench_all_reduce is not built (cmake -DLOCKSTEP_BENCH=ON)")
+        return
+    meet = folder / "meet"
+    meet.mkdir()
+    ranks = [subprocess.Popen([program, str(rank), "2", str(meet), *sizes], stdout=subprocess.PIPE, text=True)
+             for rank in range(2)]
+    ours = [json.loads(line) for line in ranks[0].communicate()[0].splitlines()]
+    ranks[1].communicate()
+    for python in options.peers:
+        lines = subprocess.run([python, HERE / "peer_all_reduce.py", *sizes], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, check=True, text=True).stdout.splitlines()
+        theirs = {row["bytes"]: row["us"] for row in map(json.loads, lines)}
+        for row in ours:
+            print(f"all_reduce of {row['bytes']} bytes, 2 ranks: {row['lockstep_us']:.0f} µs; raw gloo "
+                  f"{row['gloo_us']:.0f} µs ({row['gloo_us'] / row['lockstep_us']:.2f} ×), torch's "
+                  f"{theirs[row['bytes']]:.0f} µs ({theirs[row['bytes']] / row['lockstep_us']:.2f} ×), {python}",
+                  flush=True)
 
 
 def sent_bytes():
@@ -203,7 +233,7 @@ def main():
         for model in MODELS:
             if not options.only or model in options.only:
                 ratios.append(bench_model(options, folder, model))
-        for part, bench in zip(PARTS, (bench_bytes, bench_checkpoint, bench_start), strict=True):
+        for part, bench in zip(PARTS, (bench_all_reduce, bench_bytes, bench_checkpoint, bench_start), strict=True):
             if not options.only or part in options.only:
                 bench(options, folder)
     return 0 if not ratios or min(ratios) >= options.minimum else 1

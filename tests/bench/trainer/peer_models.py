@@ -102,6 +102,29 @@ class Gpt(nn.Module):
         return self.head(self.blocks(x)).flatten(0, 1)
 
 
+class Seq2Seq(nn.Module):
+    """Luong's attention over a GRU, as PyTorch's tutorial has it, all places of the target at once."""
+
+    def __init__(self, context, width=128):
+        super().__init__()
+        self.context = context
+        self.source, self.target = nn.Embedding(256, width), nn.Embedding(256, width)
+        self.encoder, self.decoder = (nn.GRU(width, width, batch_first=True) for _ in range(2))
+        self.attention, self.combine = nn.Linear(width, width), nn.Linear(2 * width, width)
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, x):
+        source, target = x[:, :self.context], x[:, self.context:]
+        seen, _ = self.encoder(self.source(source))
+        is_there = source != 0
+        last = (is_there.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, seen.shape[2])
+        states, _ = self.decoder(self.target(target), seen.gather(1, last).transpose(0, 1).contiguous())
+        scores = self.attention(states) @ seen.transpose(1, 2)
+        weights = scores.masked_fill(~is_there.unsqueeze(1), -math.inf).softmax(-1)
+        both = torch.cat([weights @ seen, states], -1)
+        return self.head(torch.tanh(self.combine(both))).flatten(0, 1)
+
+
 def read_idx(path):
     data = path.read_bytes()
     dimensions = data[3]
@@ -121,10 +144,23 @@ def text(path, context):
                          data[1:count * context + 1].view(count, context))
 
 
+def pairs(path, context):
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if number % 10:
+            source, target = line.split(b"\t")[:2]
+            rows.append(list(source.ljust(context, b"\0")) + [2] + list(target.ljust(context, b"\0"))
+                        + list((target + b"\3").ljust(context + 1, b"\0")))
+    data = torch.tensor(rows)
+    answers = data[:, 2 * context + 1:]
+    return TensorDataset(data[:, :2 * context + 1], answers.masked_fill(answers == 0, -100))
+
+
 MODELS = {  # name: (network of a context, its data of a path and a context)
     "mnist_convnet": (lambda _: mnist_convnet(), images),
     "mlp": (lambda _: mlp(), images),
     "alexnet_split": (lambda _: alexnet_split(), images),
     "mobilenet_v2": (lambda _: mobilenet_v2(), images),
     "gpt": (Gpt, text),
+    "seq2seq": (Seq2Seq, pairs),
 }

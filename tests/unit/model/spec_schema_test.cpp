@@ -152,6 +152,10 @@ Json with_field(const std::string& path, const Json& value) {
         out["train"]["dataset"] = parsed(R"({"name":"text","path":"/t"})");
     } else if (path == "train.dataset.name" && value == "text") {
         out["train"]["model"] = "gpt";
+    } else if (path == "train.model" && value == "seq2seq") {
+        out["train"]["dataset"] = parsed(R"({"name":"pairs","path":"/t"})");
+    } else if (path == "train.dataset.name" && value == "pairs") {
+        out["train"]["model"] = "seq2seq";
     } else if (path == "roles[].count" && value == 1) {
         out.erase("resources");  // the counts add up to the ranks
     }

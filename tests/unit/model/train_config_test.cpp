@@ -32,7 +32,7 @@ TEST(TrainConfig, AnEmptyObjectKeepsTheDefaults) {
 TEST(TrainConfig, EveryFieldIsRead) {
     const Read got = read(R"({"model":"mlp","dataset":{"name":"mnist","path":"/data"},
         "strategy":"single","devices":"cpu","epochs":3,"max_steps":7,"batch_size":16,
-        "learning_rate":0.5,"scale_learning_rate":true,"optimizer":"sgd","momentum":0.5,"seed":9,
+        "find_batch_size":true,"learning_rate":0.5,"scale_learning_rate":true,"optimizer":"sgd","momentum":0.5,"seed":9,
         "precision":"fp32","accumulate":4,"weight_decay":0.01,
         "gradient_clip":1.5,"schedule":"cosine","warmup_steps":6,"dropout":0.25,"loader_workers":1,"shuffle":false,
         "checkpoint_every_steps":5,"log_every_steps":10})");
@@ -45,6 +45,7 @@ TEST(TrainConfig, EveryFieldIsRead) {
     want.epochs = 3;
     want.max_steps = 7;
     want.batch_size = 16;
+    want.find_batch_size = true;
     want.learning_rate = 0.5;
     want.scale_learning_rate = true;
     want.optimizer = TrainOptimizer::sgd;
@@ -103,9 +104,7 @@ TEST_P(TrainConfigRefuses, WithThePathAndTheReason) {
 
 INSTANTIATE_TEST_SUITE_P(
     NotAvailableYet, TrainConfigRefuses,
-    testing::Values(Refusal{R"({"model":"seq2seq"})",
-                            {"/train/model", "\"seq2seq\" is not available yet"}},
-                    Refusal{R"({"precision":"fp16"})",
+    testing::Values(Refusal{R"({"precision":"fp16"})",
                             {"/train/precision",
                              "\"fp16\" needs a GPU, which the native trainer does not use yet; on "
                              "the CPU use bf16"}},
@@ -129,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "only replicated and central_storage have several"}},
         Refusal{
             R"({"model":"mlp","norm_mode":"eval"})",
-            {"/train/norm_mode", "has no effect with model mlp, which has no normalisation layer"}},
+            {"/train/norm_mode", "has no effect with model mlp, which has no batch normalisation"}},
         Refusal{R"({"dataset":{"name":"mnist","path":"p"},"train_samples":5})",
                 {"/train/train_samples", "has no effect with dataset mnist"}}));
 
@@ -146,6 +145,15 @@ INSTANTIATE_TEST_SUITE_P(
                 {"/train/model", "gpt reads text, not images: it needs dataset text"}},
         Refusal{R"({"dataset":{"name":"text","path":"t"}})",
                 {"/train/model", "mnist_convnet reads images, not text"}},
+        Refusal{
+            R"({"model":"seq2seq"})",
+            {"/train/model", "seq2seq reads pairs of texts, not images: it needs dataset pairs"}},
+        Refusal{R"({"model":"gpt","dataset":{"name":"pairs","path":"t"}})",
+                {"/train/model", "gpt reads text, not pairs of texts: it needs dataset text"}},
+        Refusal{R"({"dataset":{"name":"pairs"},"model":"seq2seq"})",
+                {"/train/dataset/path", "pairs needs the file of its lines, source TAB target"}},
+        Refusal{R"({"model":"seq2seq","dataset":{"name":"pairs","path":"t"},"dropout":0.1})",
+                {"/train/dropout", "has no effect with model seq2seq, which has none"}},
         Refusal{R"({"context":5})", {"/train/context", "has no effect with dataset digits"}},
         Refusal{R"({"strategy":"replicated","devices":"cpu:0,2"})",
                 {"/train/devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…,63"}},

@@ -47,6 +47,19 @@ TEST_F(MachineTest, VersionOneLimitsCountTooAndItsHugeNumberIsNone) {
     EXPECT_EQ(read_machine(root.path()).memory_mb, 1024);
 }
 
+TEST_F(MachineTest, FreeMemoryIsTheLeastOfTheMachinesAndTheGroups) {
+    file("proc/meminfo", "MemTotal:       16384000 kB\nMemAvailable:    8192000 kB\n");
+    file("proc/self/cgroup", "0::/a/b\n");
+    EXPECT_EQ(free_memory_mib(root.path()), 8000);
+    file("sys/fs/cgroup/a/b/memory.max", "max\n");
+    file("sys/fs/cgroup/a/b/memory.current", "1073741824\n");
+    file("sys/fs/cgroup/a/memory.max", "4294967296\n");
+    file("sys/fs/cgroup/a/memory.current", "1073741824\n");
+    EXPECT_EQ(free_memory_mib(root.path()), 3072);
+    file("sys/fs/cgroup/a/memory.current", "4294967299\n");
+    EXPECT_EQ(free_memory_mib(root.path()), 0);
+}
+
 TEST_F(MachineTest, GpusAreTheirNumberedDeviceNodes) {
     EXPECT_EQ(read_machine(root.path()).gpus, 0);
     for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"}) {

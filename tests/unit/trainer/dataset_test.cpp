@@ -3,6 +3,7 @@
 #include "job/base/files.hpp"
 #include "job/trainer/digits.hpp"
 #include "job/trainer/idx_file.hpp"
+#include "job/trainer/loader.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -290,6 +291,64 @@ TEST(Dataset, TextIsCutIntoSamplesThatAskForTheNextByte) {
                   .error()
                   .message.find("200 bytes, must be at least 202 for a context of 100"),
               std::string::npos);
+}
+
+Result<Dataset> pairs_of(const std::filesystem::path& folder, const std::string& text) {
+    EXPECT_TRUE(write_file_atomic(folder / "pairs.tsv", text).has_value());
+    TrainConfig config;
+    config.dataset = TrainDataset::pairs;
+    config.dataset_path = (folder / "pairs.tsv").string();
+    config.context = 4;
+    return load_dataset(config, {});
+}
+
+TEST(Dataset, PairsBecomeSourceTargetSoFarAndWhatFollows) {
+    const TemporaryFolder folder;
+    std::string text = "ab\txyz\tCC-BY 2.0\r\n\nlonger\tthan context\n";
+    for (int i = 2; i <= 10; ++i) {
+        text += "s\tt\n";
+    }
+    const Result<Dataset> data = pairs_of(folder.path(), text);
+    ASSERT_TRUE(data.has_value()) << data.error().text();
+    EXPECT_EQ(data->classes, 256);
+    EXPECT_EQ(data->train.count, 9U);
+    EXPECT_EQ(data->test.count, 1U);
+    Loader loader{data->train, 2, 0};
+    loader.begin({0, 1});
+    const Batch batch = loader.next();
+    const std::vector<std::int64_t> input(batch.input.indices(), batch.input.indices() + 9);
+    EXPECT_EQ(input, (std::vector<std::int64_t>{'a', 'b', 0, 0, 2, 'x', 'y', 'z', 0}));
+    const std::vector<std::int64_t> answers(batch.target.indices(), batch.target.indices() + 10);
+    EXPECT_EQ(answers, (std::vector<std::int64_t>{'x', 'y', 'z', 3, kNoAnswer, 't', 3, kNoAnswer,
+                                                  kNoAnswer, kNoAnswer}));
+}
+
+TEST(Dataset, PairsThatAreNoneAreRefusedByLine) {
+    const TemporaryFolder folder;
+    std::string good;
+    for (int i = 0; i < 10; ++i) {
+        good += "a\tb\n";
+    }
+    const std::vector<std::pair<std::string, std::string>> cases{
+        {good + "no tab\n", "line 11 has no tab between source and target"},
+        {good + "\tb\n", "line 11 has an empty source or target"},
+        {good + "a\t\tc\n", "line 11 has an empty source or target"},
+        {good + std::string{"a\0\tb\n", 5}, "line 11 has one of the bytes 0, 2 and 3"},
+        {good + "a\tb", "the last line has no end: the file is cut off"},
+        {good.substr(4), "9 pairs of at most context = 4 bytes each, must be at least 10"},
+        {"", "0 pairs"},
+    };
+    for (const auto& [text, reason] : cases) {
+        const Result<Dataset> data = pairs_of(folder.path(), text);
+        ASSERT_FALSE(data.has_value()) << reason;
+        EXPECT_EQ(data.error().code, Errc::invalid);
+        EXPECT_NE(data.error().message.find("pairs.tsv: " + reason), std::string::npos)
+            << data.error().message;
+    }
+    TrainConfig config;
+    config.dataset = TrainDataset::pairs;
+    config.dataset_path = (folder.path() / "none.tsv").string();
+    EXPECT_EQ(load_dataset(config, {}).error().code, Errc::not_found);
 }
 
 }  // namespace

@@ -158,6 +158,82 @@ TEST(Model, TheTransformerDoesNotLookAhead) {
     EXPECT_TRUE(at::allclose(before[0], after[0]));
 }
 
+// Two pairs as data/pairs.cpp stores them, for a context of 4.
+at::Tensor two_pairs() {
+    return at::tensor({'a', 'b', 0, 0, 2, 'x', 'y', 'z', 0,  //
+                       'c', 'd', 'e', 'f', 2, 'u', 0, 0, 0},
+                      at::kLong)
+        .view({2, 9});
+}
+const ModelShape kPairs{ColumnType::index, {9}, 256};
+
+TEST(Model, TheDecoderSeesAllOfTheSourceAndNoTargetThatIsToCome) {
+    TrainConfig config;
+    config.model = TrainModel::seq2seq;
+    const std::unique_ptr<Model> model = make_model(config, kPairs);
+    const at::Tensor before = model->forward(two_pairs(), {});
+    EXPECT_EQ(before.sizes(), (std::vector<std::int64_t>{2, 5, 256}));
+    at::Tensor x = two_pairs();
+    x[0][7] = 'q';  // the third byte of the target, which the fourth place reads
+    at::Tensor after = model->forward(x, {});
+    EXPECT_TRUE(at::allclose(before[0].narrow(0, 0, 3), after[0].narrow(0, 0, 3)));
+    EXPECT_FALSE(at::allclose(before[0][3], after[0][3]));
+    x = two_pairs();
+    x[1][0] = 'q';
+    after = model->forward(x, {});
+    EXPECT_FALSE(at::allclose(before[1][0], after[1][0]));
+    EXPECT_TRUE(at::allclose(before[0], after[0]));
+}
+
+// A longer context pads the texts with more that must not be seen.
+TEST(Model, TheDecoderDoesNotSeeHowFarASourceIsPadded) {
+    TrainConfig config;
+    config.model = TrainModel::seq2seq;
+    const at::Tensor narrow = make_model(config, kPairs)->forward(two_pairs(), {});
+    const at::Tensor none = at::zeros({2, 2}, at::kLong);
+    const at::Tensor wide =
+        at::cat({two_pairs().narrow(1, 0, 4), none, two_pairs().narrow(1, 4, 5), none}, /*dim=*/1);
+    const at::Tensor padded = make_model(config, {ColumnType::index, {13}, 256})->forward(wide, {});
+    EXPECT_TRUE(at::allclose(narrow, padded.narrow(1, 0, 5), 1e-4, 1e-5));
+}
+
+// The encoder's states are those of PyTorch's GRU with the same weights.
+TEST(Model, TheEncoderIsPyTorchsGru) {
+    TrainConfig config;
+    config.model = TrainModel::seq2seq;
+    Model encoder{model_layers(config, kPairs), 0, 0, 2};
+    const at::NoGradGuard none;
+    for (std::size_t i = 0; i < encoder.parameters().size(); ++i) {
+        encoder.parameters()[i].uniform_(-0.5, 0.5);
+    }
+    const FlatParameters& p = encoder.parameters();
+    const at::Tensor states =
+        encoder.forward(two_pairs(), {}).narrow(1, 0, 4 * 128).reshape({2, 4, 128});
+    const at::Tensor read = at::embedding(p[0], two_pairs().narrow(1, 0, 4));
+    const at::Tensor expected = std::get<0>(at::gru(
+        read, at::zeros({1, 2, 128}), {p[1], p[2], p[3], p[4]}, true, 1, 0.0, false, false, true));
+    EXPECT_TRUE(at::allclose(states, expected, 1e-4, 1e-5));
+}
+
+// Where only some are asked, every sample weighs the same: the parts of a batch make the whole.
+TEST(Model, TheLossOfABatchIsTheMeanOverItsSamples) {
+    const at::Tensor logits = at::randn({4, 3, 10});
+    at::Tensor targets = at::randint(10, {4, 3}, at::kLong);
+    EXPECT_NEAR(mean_loss(logits, targets).item<double>(),
+                at::cross_entropy_loss(logits.view({12, 10}), targets.view({12})).item<double>(),
+                1e-6);
+    targets[0][1] = targets[0][2] = targets[3][0] = kNoAnswer;
+    const auto part = [&](std::int64_t begin, std::int64_t size) {
+        return mean_loss(logits.narrow(0, begin, size), targets.narrow(0, begin, size))
+            .item<double>();
+    };
+    EXPECT_NEAR(part(0, 4), (part(0, 1) + 3.0 * part(1, 3)) / 4.0, 1e-6);
+    EXPECT_NEAR(part(0, 1),
+                at::cross_entropy_loss(logits[0].narrow(0, 0, 1), targets[0].narrow(0, 0, 1))
+                    .item<double>(),
+                1e-6);
+}
+
 TEST(Model, TheMlpHasItsParametersAndLearnsFromEveryOne) {
     TrainConfig config;
     config.model = TrainModel::mlp;

@@ -1,6 +1,7 @@
 """lockstep-train as a program: real processes, real signals, an agent that only serves messages."""
 # size: one program, one set of helpers; each test is short
 
+import itertools
 import json
 import os
 import pathlib
@@ -290,6 +291,8 @@ class Train(unittest.TestCase):
             ({"model": "gpt"}, "it needs dataset text"),
             ({"batchsize": 3}, "/batchsize"),
             ({"dataset": {"name": "mnist", "path": "/nonexistent"}}, "train-images-idx3-ubyte"),
+            ({"model": "seq2seq", "dataset": {"name": "pairs", "path": "/nonexistent"}}, "/nonexistent"),
+            ({"model": "seq2seq", "dataset": {"name": "pairs", "path": __file__}}, "line 1 has no tab"),
             ({"model": "gpt", "dataset": {"name": "text", "path": "/dev/null"}}, "must be at least"),
         ]
         for config, reason in cases:
@@ -297,18 +300,69 @@ class Train(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(reason, done.stderr)
 
+    def test_pairs_are_learned_and_tokens_reported(self):
+        words = ["".join(word) for word in itertools.product("abcd", repeat=3)]
+        (self.folder / "pairs").write_text("".join(f"{word}\t{word[::-1]}\n" for word in words * 10))
+        group = Group(self.folder, 2, {
+            "model": "seq2seq", "dataset": {"name": "pairs", "path": str(self.folder / "pairs")}, "context": 4,
+            "strategy": "pipeline", "batch_size": 32, "epochs": 20, "max_steps": 150, "learning_rate": 0.01})
+        codes, outputs, reports = group.finish()
+        self.assertEqual(codes, [0, 0], outputs)
+        steps = [m for r, m in reports if r == 0 and "loss" in m]
+        self.assertEqual(steps[0]["tokens"], 32 * 9)
+        self.assertGreater(steps[0]["mfu"], 0)
+        accuracy = [m["accuracy"] for _, m in reports if m.get("kind") == "epoch"]
+        self.assertGreater(accuracy[-1], 0.8)
+        self.assertRegex(outputs[0], r"[0-9]+ tokens/s, MFU 0\.[0-9]+")
+
+    def test_weights_that_are_no_number_end_every_rank_at_step_one(self):
+        small = {**SMALL, "model": "mlp", "max_steps": 1}
+        done = self.alone(small, "--checkpoints", str(self.folder / "first"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        raw = bytearray((self.folder / "first" / "model.safetensors").read_bytes())
+        raw[-4000:] = struct.pack("<f", float("nan")) * 1000
+        (self.folder / "broken").write_bytes(raw)
+        processes = self.launched({**small, "max_steps": 9, "weights": str(self.folder / "broken")}, 2,
+                                  "--checkpoints", str(self.folder / "ckpt"))
+        for process in processes:
+            errors = process.communicate(timeout=120)[1]
+            self.assertEqual(process.returncode, 2, errors)
+            self.assertIn("step 1: the loss is nan", errors)
+        self.assertEqual(self.checkpoints(), [])
+
     def test_a_checkpoint_of_another_strategy_or_model_is_refused_by_what_differs(self):
         kept = ("--checkpoints", str(self.folder / "ckpt"))
         done = self.alone({**SMALL, "model": "mlp", "max_steps": 2}, *kept)
         self.assertEqual(done.returncode, 0, done.stderr)
         for config, reason in (({"model": "mlp", "strategy": "pipeline"}, "strategy was"),
                                ({"model": "mnist_convnet"}, "model was")):
-            errors = []
             for process in self.launched({**config, "max_steps": 4}, 2, *kept):
-                errors.append(process.communicate(timeout=120)[1])
+                errors = process.communicate(timeout=120)[1]
                 self.assertEqual(process.returncode, 2, errors)
-            self.assertIn(reason, errors[0])
-            self.assertIn("rank 0 could not read what to begin with", errors[1])
+                self.assertRegex(errors, f"{reason}|rank 0 could not read what to begin with")
+
+    def test_a_pipeline_that_is_killed_while_it_writes_goes_on_from_a_whole_checkpoint(self):
+        config = {**SMALL, "model": "mlp", "strategy": "pipeline", "epochs": 1000, "checkpoint_every_steps": 1}
+        last = 0
+        for killed in (0, 1, 1):
+            group = Group(self.folder, 2, config)
+            group.wait_for(0, lambda: [m for _, m in list(group.agent.reports) if m["op"] == "checkpoint"],
+                           "a checkpoint")
+            group.processes[killed].kill()
+            codes, outputs, reports = group.finish()
+            self.assertEqual(codes[killed], -signal.SIGKILL)
+            self.assertEqual(codes[1 - killed], 1, outputs)
+            written = max(m["step"] for _, m in reports if m["op"] == "checkpoint")
+            first = min(m["step"] for _, m in reports if "loss" in m)
+            self.assertGreaterEqual(first, last + 1)
+            last = written
+
+    def test_the_largest_batch_is_found_by_ranks_that_share_a_machine(self):
+        codes, outputs, reports = self.run_group(2, model="mlp", find_batch_size=True)
+        self.assertEqual(codes, [0, 0], outputs)
+        first = [m for _, m in reports if "total_steps" in m]
+        self.assertEqual([m["batch_size"] for m in first], [512, 512])  # of 1000 samples each
+        self.assertEqual({m["samples"] for _, m in reports if m.get("step") == 1 and "loss" in m}, {512})
 
     def test_pytorchs_mobilenet_has_pytorchs_loss_and_comes_back_as_it_went_in(self):
         if subprocess.run([TORCH_PYTHON, "-c", "import torch"], capture_output=True).returncode != 0:

@@ -266,8 +266,8 @@ TEST(Pipeline, TheTableOfModelsKnowsTheirLayers) {
             TrainConfig config;
             config.model = static_cast<TrainModel>(i);
             ModelShape shape = shape_of(few_digits());
-            if (config.model == TrainModel::gpt) {
-                shape = {ColumnType::index, {16}, 256};
+            if (config.model == TrainModel::gpt || config.model == TrainModel::seq2seq) {
+                shape = {ColumnType::index, {17}, 256};
             }
             EXPECT_EQ(static_cast<std::size_t>(row.layers), model_layers(config, shape).size())
                 << row.word;

@@ -1,0 +1,64 @@
+#include "job/trainer/checkpoint_writer.hpp"
+
+#include "job/base/check.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace lockstep {
+
+CheckpointWriter::~CheckpointWriter() {
+    {
+        const std::lock_guard lock{mutex_};
+        stop_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+}
+
+void CheckpointWriter::begin(Job job) {
+    LOCKSTEP_CHECK(!begun_);
+    begun_ = true;
+    {
+        const std::lock_guard lock{mutex_};
+        job_ = std::move(job);
+    }
+    if (!thread_.joinable()) {
+        thread_ = std::thread{[this] { work(); }};
+    }
+    changed_.notify_all();
+}
+
+std::optional<Result<std::string>> CheckpointWriter::take(bool wait) {
+    std::unique_lock lock{mutex_};
+    if (begun_ && wait) {
+        changed_.wait(lock, [this] { return outcome_.has_value(); });
+    }
+    begun_ = begun_ && !outcome_;
+    return std::exchange(outcome_, std::nullopt);
+}
+
+void CheckpointWriter::work() {
+    constexpr int kLow = 10;
+    // Linux: of this thread only. Best effort: the training wants the cores more.
+    static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLow));
+    std::unique_lock lock{mutex_};
+    for (;;) {
+        changed_.wait(lock, [this] { return stop_ || job_; });
+        if (!job_) {
+            return;
+        }
+        const Job job = std::exchange(job_, nullptr);
+        lock.unlock();
+        Result<std::string> outcome = job();
+        lock.lock();
+        outcome_ = std::move(outcome);
+        changed_.notify_all();
+    }
+}
+
+}  // namespace lockstep

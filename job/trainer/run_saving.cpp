@@ -1,0 +1,139 @@
+// TrainingRun: what it leaves behind.
+#include "job/base/files.hpp"
+#include "job/base/log.hpp"
+#include "job/trainer/named_state.hpp"
+#include "job/trainer/run.hpp"
+#include "job/trainer/stop_signal.hpp"
+#include "job/trainer/strategy.hpp"
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+CheckpointHead TrainingRun::checkpoint_head() const {
+    CheckpointHead out;
+    out.step = step_;
+    out.epoch = epoch_;
+    out.consumed = consumed_;
+    out.ranks = world_.size();
+    out.batch_size = config_.find_batch_size ? batch_size_ : 0;
+    out.loss_scale = strategy_->scaler().state();
+    out.config_hash = hash_;
+    out.config = fields_;
+    out.layout = snapshot_.layout;
+    return out;
+}
+
+// What the writer has finished is made known. `wait`: until it has.
+Status TrainingRun::take_written(bool wait) {
+    const std::optional<Result<std::string>> outcome = writer_.take(wait);
+    if (!outcome) {
+        return {};
+    }
+    if (!*outcome) {
+        return fail(outcome->error());
+    }
+    if (snapshot_.index == 0 && options_.client != nullptr) {
+        options_.client->checkpoint(writing_step_, **outcome);
+    }
+    return {};
+}
+
+// The training waits for a copy of the state, and for the checkpoint before if it is not written
+// yet; what is left of a checkpoint is done beside it.
+Status TrainingRun::save(bool due) {
+    const bool waits = due && !options_.checkpoint_directory.empty() && saved_step_ != step_ &&
+                       (is_root() || !strategy_->root_has_all());
+    if (!waits) {
+        return take_written(/*wait=*/false);
+    }
+    if (diverged_) {
+        log::warn("no checkpoint of a state that is not finite", {{"step", step_}});
+        return take_written(/*wait=*/false);
+    }
+    phase("checkpoint");
+    const auto start = Clock::now();
+    Status done = take_written(/*wait=*/true);
+    if (done) {
+        done = strategy_->snapshot({step_, start_, 1}, snapshot_);
+    }
+    if (!done) {
+        return done;
+    }
+    saved_step_ = step_;
+    begin_writing();
+    checkpoint_seconds_ = std::chrono::duration<double>(Clock::now() - start).count();
+    end_.stall_seconds += checkpoint_seconds_;
+    ++end_.checkpoints;
+    phase("train");
+    return {};
+}
+
+void TrainingRun::begin_writing() {
+    if (snapshot_.index < 0) {
+        return;
+    }
+    writing_step_ = step_;
+    const PartSet set{step_, start_, snapshot_.count};
+    writer_.begin([this, set, head = checkpoint_head()]() -> Result<std::string> {
+        const Result<std::filesystem::path> path =
+            snapshot_.index == 0
+                ? write_checkpoint(options_.checkpoint_directory, head, snapshot_.sizes,
+                                   snapshot_.part, set, give_up_)
+                : write_part(options_.checkpoint_directory, set, snapshot_.index, snapshot_.part);
+        return path ? Result<std::string>{path->string()} : fail(path.error());
+    });
+}
+
+// Beside the checkpoints, under one name: the newest is the one that counts.
+Status TrainingRun::export_weights() {
+    if (config_.export_as == TrainExport::none || options_.checkpoint_directory.empty() ||
+        (!is_root() && strategy_->root_has_all())) {
+        return {};
+    }
+    Checkpoint state;
+    if (const Status collected = strategy_->collect(state); !collected || !is_root()) {
+        return collected;
+    }
+    const std::filesystem::path path = options_.checkpoint_directory / "model.safetensors";
+    const std::vector<NamedTensor> tensors =
+        named_state(model_layers(config_, shape_of(data_)), state.parameters, state.buffers);
+    Status written = write_file_atomic(
+        path, encode_safetensors(tensors, {{"format", "pt"},
+                                           {"model", std::string{to_string(config_.model)}},
+                                           {"step", std::to_string(step_)}}));
+    if (!written) {
+        return fail(std::move(written).error().in("export"));
+    }
+    log::info("weights exported", {{"path", path.string()}, {"tensors", tensors.size()}});
+    return {};
+}
+
+// The step could not be finished with the other ranks. Nothing was changed by it, so rank 0 keeps
+// what the steps before have reached.
+Status TrainingRun::lost(Error error) {
+    const bool stopping = stop_signal::requested();
+    if (error.code == Errc::cancelled) {
+        end_.abandoned = true;
+    }
+    // Parts of others may never come; a rank that has everything writes all by itself.
+    give_up_ = true;
+    Status saved = save(strategy_->root_has_all());
+    if (saved) {
+        saved = take_written(/*wait=*/true);
+    }
+    if (!saved) {
+        log::warn("no checkpoint after the loss of a rank", {{"reason", saved.error().message}});
+    }
+    if (stopping) {
+        stop_ = true;  // the others were told to stop too, and were faster
+        return {};
+    }
+    return fail(std::move(error).in("step " + std::to_string(step_ + 1)));
+}
+
+}  // namespace lockstep
