@@ -60,7 +60,7 @@ export class Daemon {
     environment.HOME = this.root;  // a setup's login shell reads nothing of whoever runs the tests
     const log = fs.openSync(path.join(this.root, 'lockstepd.log'), 'a');
     // More cores than there are: the jobs of the tests sleep.
-    this.process = spawn(path.join(bin, 'lockstepd'), ['--listen', `127.0.0.1:${this.port}`, '--data-dir', this.data, '--scheduler', 'local', '--local-cores', '64',
+    this.process = spawn(path.join(bin, 'lockstepd'), ['--listen', `127.0.0.1:${this.port}`, '--data-dir', this.data, '--scheduler', 'local', '--shared-account', '--local-cores', '64',
       '--web-root', path.join(prepared, 'dist'), ...this.settings], {stdio: ['ignore', log, log], env: environment});
     fs.closeSync(log);
     this.url = (await until(() => {
