@@ -21,8 +21,9 @@ SecretMask::SecretMask(const std::vector<std::string>& values) {
             add(std::string{trim(line)});
         }
     }
-    std::stable_sort(values_.begin(), values_.end(),
-                     [](const auto& one, const auto& other) { return one.size() > other.size(); });
+    // Equal ones side by side do not matter.
+    std::sort(values_.begin(), values_.end(),
+              [](const auto& one, const auto& other) { return one.size() > other.size(); });
 }
 
 // Where the end of `text` begins that may be the beginning of a value.

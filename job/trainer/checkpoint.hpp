@@ -65,6 +65,15 @@ struct SectionSizes {
     std::size_t optimizer = 0;
 };
 
+// A copy of what this rank holds of the state, to be written beside the training.
+struct Snapshot {
+    std::int32_t index = -1;  // of its part; −1: it holds none
+    std::int32_t count = 1;   // parts of the whole
+    SectionSizes sizes;       // of the whole; set where index is 0
+    CheckpointPart part;      // keeps its memory from one snapshot to the next
+    Json layout = Json::array();
+};
+
 struct PartFile {
     std::string name;    // in the checkpoint's folder
     std::string sha256;  // of all before it in the file

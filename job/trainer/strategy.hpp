@@ -52,15 +52,6 @@ struct Shard {
     std::int32_t count = 1;
 };
 
-// A copy of what this rank holds of the state, to be written beside the training.
-struct Snapshot {
-    std::int32_t index = -1;  // of its part; −1: it holds none
-    std::int32_t count = 1;   // parts of the whole
-    SectionSizes sizes;       // of the whole; set where index is 0
-    CheckpointPart part;      // keeps its memory from one snapshot to the next
-    Json layout = Json::array();
-};
-
 struct Evaluation {
     double right = 0.0;  // answers that were the most likely one
     double loss = 0.0;   // summed over the samples
