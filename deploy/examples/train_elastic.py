@@ -72,7 +72,7 @@ def main():
         for images, labels, numbers in rest_of_epoch(data, epoch, used, max(options.global_batch // world, 1)):
             time.sleep(options.step_seconds)
             if options.show_samples:
-                print(f"samples of epoch {epoch} step {step + 1}: {numbers.tolist()}", flush=True)
+                print(f"samples of epoch {epoch} step {step + 1} of {world}: {numbers.tolist()}", flush=True)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(ddp(images), labels)
             loss.backward()

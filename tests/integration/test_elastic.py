@@ -260,6 +260,7 @@ class Samples(ElasticCase):
         generation the steps up to the checkpoint that the next one began from."""
         steps = {}  # (step, generation): {rank: (epoch, samples)}
         begins = {}
+        said = []
         for rank in range(3):
             generation = 0
             for line in self.daemon.rank_log(job["id"], rank).splitlines():
@@ -268,12 +269,16 @@ class Samples(ElasticCase):
                     generation += 2 if (rank, generation) == (2, 1) else 1
                     self.assertEqual(int(found[1]), {1: 3, 2: 2, 3: 3}[generation])
                     begins.setdefault(generation, set()).add(int(found[2]))
-                elif found := re.fullmatch(r"samples of epoch (\d+) step (\d+): \[(.*)\]", line):
-                    # Said before the ranks meet in the step, so whoever made it has said so.
-                    numbers = [int(number) for number in found[3].split(",")]
-                    steps.setdefault((int(found[2]), generation), {})[rank] = (int(found[1]), numbers)
+                elif found := re.fullmatch(r"samples of epoch (\d+) step (\d+) of (\d): \[(.*)\]", line):
+                    # Said before the ranks meet in the step, so whoever made it has said so. What the agent that
+                    # was frozen had not read yet comes behind what the rank says elsewhere meanwhile.
+                    numbers = [int(number) for number in found[4].split(",")]
+                    said.append((rank, int(found[1]), int(found[2]), int(found[3]), numbers))
         self.assertEqual({len(first) for first in begins.values()}, {1}, "all ranks began at the same step")
         begin = {generation: first.pop() for generation, first in begins.items()}
+        for rank, epoch, step, world, numbers in said:
+            of_three = 3 if step > begin[3] else 1
+            steps.setdefault((step, 2 if world == 2 else of_three), {})[rank] = (epoch, numbers)
         self.assertLess(0, begin[2], "it went on from a checkpoint")
         self.assertLess(begin[2], begin[3], "the small world made steps that count")
         epochs, batches = collections.defaultdict(collections.Counter), collections.Counter()

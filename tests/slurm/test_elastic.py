@@ -122,7 +122,7 @@ class GivenUpBySlurm(ElasticCase):
         self.cluster.cut("n3")
         try:
             self.say("cable of n3 pulled for good", job, self.runs_on(job, 2, 2) - fault)
-            self.cluster.wait_node("n3", "down", seconds=90)
+            self.cluster.wait_node("n3", "down", "down*", seconds=90)
             self.assertEqual(self.cluster.job(number)["JobState"], "RUNNING")
         finally:
             self.cluster.join("n3")
