@@ -24,6 +24,7 @@ namespace lockstep {
 
 struct Generation {
     std::int32_t number = 0;
+    std::int32_t nodes = 0;      // of an elastic job fewer than was asked for, maybe
     UnixMillis started_at = 0;   // WORLD was fixed
     UnixMillis released_at = 0;  // ranks may have run since: START may have left
     bool release_told = true;    // else that is when it was fixed: nobody wrote down more
@@ -36,12 +37,10 @@ struct Generation {
     std::int64_t resumed_from_step = -1;
     // The allocation's node that is each of its nodes, by node rank; empty: each is its own.
     std::vector<std::int32_t> slots;
-    std::int32_t nodes = 0;  // fewer than was asked for: of an elastic job
-    std::string message;     // what is special about that, in words
+    std::string message;     // what is special about its nodes, in words
     std::int64_t step = -1;  // the highest that a rank had reported when it ended; -1 = none
     // Exits that were reported, by rank. Clean ones are only counted and marked.
-    std::vector<bool> exited;  // by rank
-    std::int32_t exited_count = 0;
+    std::vector<bool> exited;        // by rank
     std::set<std::int32_t> stopped;  // ranks that had been told to stop, whatever their code
     std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
     // The failure that is to blame: by whose fault it is (failure.hpp), then by when it happened,
@@ -53,6 +52,7 @@ struct Generation {
     std::int32_t looks = 0;           // evidence that was taken of it
     std::int32_t checkpoints = 0;     // that are among the events
     std::int32_t faults = 0;          // likewise
+    std::int32_t exited_count = 0;    // of exited
     // It hangs, as far as anybody knows: the event that says so, until the one that it is over.
     std::optional<event::AnomalySeen> hang;
     Cause cause;
