@@ -64,7 +64,9 @@ inline AttemptRequest attempt_request(const JobId& job, std::int32_t attempt, co
         out.container = spec.container;
         for (const std::string& path : {spec.working_directory, spec.checkpoint.directory}) {
             if (!path.empty()) {
-                out.container.mounts.push_back(path + ":" + path);
+                std::string mount = path;
+                mount.append(":").append(path);
+                out.container.mounts.push_back(std::move(mount));
             }
         }
     }
