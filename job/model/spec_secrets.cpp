@@ -115,8 +115,9 @@ Error missing_secrets(const std::vector<std::string>& missing, const JobSpec& sp
     std::vector<FieldError> errors;
     for (const std::string& name : missing) {
         const auto at = std::find(spec.secrets.begin(), spec.secrets.end(), name);
-        errors.push_back({"/secrets/" + std::to_string(at - spec.secrets.begin()),
-                          "you have no secret " + name + " here: lockstep secret set " + name});
+        std::string why = "you have no secret ";
+        why.append(name).append(" here: lockstep secret set ").append(name);
+        errors.push_back({"/secrets/" + std::to_string(at - spec.secrets.begin()), std::move(why)});
     }
     return field_errors(std::move(errors));
 }
