@@ -90,8 +90,9 @@ Json to_json(const RecoverySpec& recovery) {
             kNonfiniteWords[static_cast<std::size_t>(recovery.on_nonfinite_loss)];
     }
     out["exclude_failed_nodes"] = recovery.exclude_failed_nodes;
-    if (recovery.grow_after_seconds.value_or(kGrowAfterSeconds) != kGrowAfterSeconds) {
-        out["grow_after_seconds"] = *recovery.grow_after_seconds;
+    if (const auto after = recovery.grow_after_seconds.value_or(kGrowAfterSeconds);
+        after != kGrowAfterSeconds) {
+        out["grow_after_seconds"] = after;
     }
     return out;
 }
