@@ -108,12 +108,11 @@ def main():
                 code = tree.code_only((root / path).read_text(encoding="utf-8"))
                 for position, key in defined(code):
                     where = f"{path}:{tree.line_of(code, position)}"
-                    if "=" in key:  # the same alias twice is none too many
-                        continue
-                    if key in first and first[key].split(":")[0] != str(path):
-                        name = "".join(key[1:])
-                        problems.append(f"{where}: {target} has {name} already: {first[key]}")
-                    first.setdefault(key, where)
+                    # An alias takes its name from every other type too; only the same alias twice is none too many.
+                    name, meaning = (key[:2], key[3]) if "=" in key else (key, "")
+                    there = first.setdefault(name, (where, meaning))
+                    if there[0].split(":")[0] != str(path) and (not meaning or meaning != there[1]):
+                        problems.append(f"{where}: {target} has {''.join(name[1:])} already: {there[0]}")
     tree.verdict("batches", problems, checked)
 
 

@@ -59,6 +59,9 @@ class Lints(unittest.TestCase):
         clash("int f(int a) {\n    return a;\n}", "int f(long a) {\n    return 2;\n}", "")
         clash("int f() {\n    int a = 1;\n    return a;\n}\nint a = 1;", "int g() {\n    int a = 1;\n    return a;\n}", "")
         clash("struct Row;", "struct Row;", "")
+        clash("struct Row {\n    int a;\n};", "using Row = std::vector<int>;", "base has Row already")
+        clash("using Row = int;", "using Row = long;", "base has Row already")
+        clash("using Row = int;", "using Row = int;", "")
         clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
 
     def test_layers(self):

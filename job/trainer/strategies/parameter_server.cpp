@@ -17,11 +17,11 @@ namespace lockstep {
 namespace {
 
 using Kind = ServerAsk::Kind;
-using Pairs = std::vector<std::unique_ptr<Communicator>>;
+using Links = std::vector<std::unique_ptr<Communicator>>;
 
 class ServerRank final : public Strategy {
   public:
-    ServerRank(const TrainConfig& config, ServerPart part, World& world, Pairs workers)
+    ServerRank(const TrainConfig& config, ServerPart part, World& world, Links workers)
         : Strategy(config),
           config_(config),
           part_(std::move(part)),
@@ -47,14 +47,14 @@ class ServerRank final : public Strategy {
     TrainConfig config_;
     ServerPart part_;
     Communicator& all_;
-    Pairs workers_;
+    Links workers_;
 };
 
 class Worker final : public Strategy {
   public:
     Worker(const TrainConfig& config, const ModelShape& shape, std::vector<ServerPart> parts,
            std::unique_ptr<Communicator> workers, std::unique_ptr<Communicator> alone,
-           Pairs servers)
+           Links servers)
         : Strategy(config),
           config_(config),
           workers_(std::move(workers)),
@@ -286,7 +286,7 @@ class Worker final : public Strategy {
     TrainConfig config_;
     std::unique_ptr<Communicator> workers_;
     std::unique_ptr<Communicator> alone_;  // this worker and nobody else
-    Pairs servers_;
+    Links servers_;
     std::vector<ServerPart> parts_;
     std::vector<std::int64_t> versions_;  // by server: of the parameters in model_
     std::unique_ptr<Model> model_;
@@ -321,7 +321,7 @@ Result<std::unique_ptr<Strategy>> make_parameter_server(const TrainConfig& confi
     std::vector<ServerPart> parts =
         server_parts(flat_layout(parameters_of(model_layers(config, shape))), servers.size());
     // All pairs in one order, so that nobody waits for somebody who waits for him.
-    Pairs mine;
+    Links mine;
     std::size_t my_server = 0;
     for (std::size_t s = 0; s < servers.size(); ++s) {
         my_server = servers[s] == world.rank() ? s : my_server;
