@@ -24,7 +24,7 @@ constexpr std::int64_t kFilesOfJob = 1'000'000;  // that are counted
 constexpr auto kMeasuring = std::chrono::minutes{5};
 constexpr unsigned kLooksOfDay = 24;
 // What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
-constexpr UnixMillis kFresh = 86'400'000;
+constexpr std::int64_t kFreshDays = 1;
 constexpr UnixMillis kRemembered = 90LL * 86'400'000;  // what Slurm holds is known by it
 
 }  // namespace
@@ -139,7 +139,11 @@ Task<void> Retention::remove_beyond_size() {
     if (looks_++ % kLooksOfDay == 0) {
         sizes_.clear();
     }
-    const auto now = context_.clock.wall();
+    const auto fresh_since = co_await older_than(context_, kFreshDays);
+    if (!fresh_since) {
+        log::error("cannot tell how old jobs are", {{"what", fresh_since.error().message}});
+        co_return;
+    }
     std::vector<EndedJob> jobs;  // oldest first
     std::int64_t bytes = 0;
     for (bool more = true; more;) {
@@ -168,7 +172,7 @@ Task<void> Retention::remove_beyond_size() {
     const std::int64_t most = context_.settings.keep_bytes;
     std::size_t removed = 0;
     for (auto one = jobs.begin(); one != jobs.end() && bytes > most && !ending_; ++one) {
-        if (one->finished_at > now - kFresh) {
+        if (one->finished_at >= *fresh_since) {
             break;
         }
         JobId job = one->job;

@@ -225,6 +225,19 @@ TEST_F(RetentionTest, WhatEndedTodayStaysHoweverMuchItTakes) {
     EXPECT_TRUE(fs::exists(runs(id)));
 }
 
+// Days that nobody has seen pass made jobs of an hour ago old enough to go.
+TEST_F(RetentionTest, AClockThatJumpsAheadLetsNoFreshJobGoForItsSize) {
+    const std::string old = ended();
+    days_pass(2);
+    const std::string id = ended();
+    clock_.advance(std::chrono::hours{24 * 40});  // unseen
+    keep_bytes_ = 50'000;
+    shut_down();
+    boot();
+    until([&] { return show(old).is_null(); }, "the old one goes");
+    EXPECT_FALSE(show(id).is_null());
+}
+
 // Of history, whose days are other ones; read as hours they would take all of it.
 TEST_F(RetentionTest, TelemetryGoesByDays) {
     const std::string id = ended();
