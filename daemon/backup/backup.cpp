@@ -241,7 +241,8 @@ Status check_store(const fs::path& folder, const Manifest& manifest, const StopA
 }  // namespace
 
 const std::vector<std::string>& secret_names() {
-    static const std::vector<std::string> kNames{"token", "tls", "slurm-tokens", "secrets"};
+    static const std::vector<std::string> kNames{"token", "tls", "slurm-tokens", "secrets",
+                                                 "signatures"};
     return kNames;
 }
 

@@ -43,19 +43,10 @@ Result<std::vector<Event>> end_of(Job& job, Seq& seq, const std::string& why, Un
     return out;
 }
 
-JobRow row_of(const Job& job, UnixMillis now) {
-    JobRow out;
-    out.id = job.id;
-    out.user = job.user;
-    out.name = job.spec.name;
-    out.state = job.state;
-    out.submitted_at = job.submitted_at;
-    out.finished_at = job.finished_at;
-    out.last_seq = job.last_seq;
+JobRow ended_row(const Job& job, UnixMillis now) {
     LiveView live;
     live.now = job.started_at != 0 ? now : 0;
-    out.view = dump_json(job_json(job, live));
-    return out;
+    return row_of(job, dump_json(job_json(job, live)));
 }
 
 }  // namespace
@@ -107,7 +98,7 @@ Result<std::size_t> end_foreign_jobs(Database& database, const std::string& why,
         }
         Append append;
         append.events = std::move(*events);
-        append.row = row_of(*job, now);
+        append.row = ended_row(*job, now);
         Status done = database.append(append);
         done = done ? database.add_foreign_job(id) : done;
         if (!done) {

@@ -229,21 +229,12 @@ void JobActor::report_broken(Invariant invariant, const Event& event) {
 }
 
 JobRow JobActor::row(const Job& job) const {
-    JobRow out;
-    out.id = job.id;
-    out.user = job.user;
-    out.name = job.spec.name;
-    out.state = job.state;
-    out.submitted_at = job.submitted_at;
-    out.finished_at = job.finished_at;
-    out.last_seq = job.last_seq;
     LiveView at_end = live();
     if (is_final(job.state)) {
         at_end.pending_reason.clear();
         at_end.expected_start = 0;
     }
-    out.view = dump_json(job_json(job, at_end));
-    return out;
+    return row_of(job, dump_json(job_json(job, at_end)));
 }
 
 // What the events say of nodes that are the job's, by the scheduler's word. `later`: of those that

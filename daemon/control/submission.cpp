@@ -19,14 +19,7 @@ namespace lockstep {
 namespace {
 
 JobRow first_row(const Job& job, const std::string& view, const ControlSettings& settings) {
-    JobRow row;
-    row.id = job.id;
-    row.user = job.user;
-    row.name = job.spec.name;
-    row.state = job.state;
-    row.submitted_at = job.submitted_at;
-    row.last_seq = job.last_seq;
-    row.view = view;
+    JobRow row = row_of(job, view);
     row.labels.assign(job.spec.labels.begin(), job.spec.labels.end());
     if (job.sweep) {
         row.labels.emplace_back(kSweepLabel, job.sweep->id);

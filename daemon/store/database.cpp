@@ -2,6 +2,7 @@
 #include "daemon/store/database.hpp"
 
 #include "daemon/store/database_impl.hpp"
+#include "job/model/job.hpp"
 
 #include <lockstep_migrations.hpp>
 #include <sqlite3.h>
@@ -56,6 +57,19 @@ Error newer_schema(const std::filesystem::path& file, std::int32_t version) {
 
 Database::Database(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Database::~Database() = default;
+
+JobRow row_of(const Job& job, std::string view) {
+    JobRow out;
+    out.id = job.id;
+    out.user = job.user;
+    out.name = job.spec.name;
+    out.state = job.state;
+    out.submitted_at = job.submitted_at;
+    out.finished_at = job.finished_at;
+    out.last_seq = job.last_seq;
+    out.view = std::move(view);
+    return out;
+}
 
 Result<std::unique_ptr<Database>> Database::open(const std::filesystem::path& file) {
     auto opened = guarded("open " + file.string(), [&] { return std::make_unique<Impl>(file); });

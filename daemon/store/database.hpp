@@ -22,6 +22,8 @@
 
 namespace lockstep {
 
+struct Job;
+
 // The row of a job that an append leaves behind.
 struct JobRow {
     JobId id;
@@ -34,6 +36,9 @@ struct JobRow {
     std::string view;                                         // the job as the API shows it
     std::vector<std::pair<std::string, std::string>> labels;  // stored with the first append
 };
+
+// The row of `job` with `view`; without labels.
+JobRow row_of(const Job& job, std::string view);
 
 struct Append {
     std::vector<Event> events;  // of one job, ascending seq

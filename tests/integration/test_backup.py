@@ -158,6 +158,26 @@ class Backup(harness.TestCase):
         self.assertEqual(self.backup(folder).returncode, 1)  # never over another one
         self.ends_well(job, gate)
 
+    def test_secrets_are_in_a_backup_that_is_to_have_them_and_serve_where_it_is_restored(self):
+        self.daemon.cli("secret", "set", "MY_KEY", stdin="not for everybody\n")
+        signed = self.daemon.data / "signatures" / "somebody" / "1"
+        signed.parent.mkdir(mode=0o700, parents=True)
+        signed.write_text("what somebody has signed")
+        folder = self.root / "backup"
+        self.assertEqual(self.backup(folder, "--with-secrets").returncode, 0)
+        self.assertEqual(self.backup(folder, "--verify").returncode, 0)
+        for path in folder.rglob("*"):
+            self.assertEqual(path.lstat().st_mode & 0o077, 0, path)
+        data = self.root / "restored"
+        self.assertEqual(self.run_lockstepd("restore", folder, "--data-dir", data).returncode, 0)
+        self.assertEqual((data / "signatures" / "somebody" / "1").read_text(), signed.read_text())
+        other = self.second("other", data)
+        other.start()
+        self.assertEqual(other.token, self.daemon.token)
+        job = other.submit(harness.command_job("uses", "/bin/sh", "-c", 'echo "${#MY_KEY} letters"', secrets=["MY_KEY"]))
+        self.assertEqual(other.wait_state(job["id"], harness.FINAL)["state"], "succeeded")
+        self.assertEqual(other.rank_log(job["id"]), "17 letters\n")
+
     def test_whatever_is_changed_in_a_backup_is_found(self):
         self.ended_job()
         folder = self.root / "backup"
