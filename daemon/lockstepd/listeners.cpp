@@ -47,12 +47,6 @@ std::vector<std::string> machine_addresses() {
     return v4;
 }
 
-std::string own_name() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string{name.data()}
-                                                            : std::string{};
-}
-
 std::string url(const net::ip::address& address, std::uint16_t port, bool tls) {
     const std::string host =
         address.is_v6() ? "[" + address.to_string() + "]" : address.to_string();
@@ -67,7 +61,7 @@ std::vector<std::string> certificate_names(const ListenPlan& plan) {
             names.push_back(std::move(name));
         }
     };
-    add(own_name());
+    add(host_name());
     for (const auto& one : {std::optional{plan.api}, plan.agents, plan.metrics}) {
         ErrorCode ec;
         if (one && !net::ip::make_address(one->host, ec).is_unspecified()) {
@@ -196,9 +190,7 @@ std::string url_for_us(const tcp::endpoint& bound, bool tls) {
 
 std::vector<std::string> own_names(const DaemonSettings& settings) {
     std::vector<std::string> names = settings.allowed_hosts;
-    if (std::string name = own_name(); !name.empty()) {
-        names.push_back(std::move(name));
-    }
+    names.push_back(host_name());
     if (const auto told = parse_endpoint(settings.agent_url); told) {
         names.push_back(told->host.find(':') == std::string::npos ? told->host
                                                                   : "[" + told->host + "]");

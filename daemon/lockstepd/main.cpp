@@ -400,6 +400,10 @@ int start(const DaemonSettings& settings) {
         log::error("bad setting", {{"what", good.error().message}});
         return kBadSettings;
     }
+    if (const auto good = plan_scheduler(settings); !good) {
+        log::error("bad setting", {{"what", good.error().message}});
+        return kBadSettings;
+    }
     if (const auto good = plan_remote_write(settings); !good) {
         log::error("bad setting", {{"what", good.error().message}});
         return kBadSettings;

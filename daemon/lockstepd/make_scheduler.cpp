@@ -263,6 +263,16 @@ void warn_of_missing_hooks(const std::filesystem::path& agent) {
 
 }  // namespace
 
+Status plan_scheduler(const DaemonSettings& settings) {
+    // Else every job would silently run as lockstepd's own user.
+    if (settings.slurm_identity != "self" && settings.scheduler != "slurm") {
+        return fail(Errc::invalid, "--slurm-identity " + settings.slurm_identity +
+                                       " needs --scheduler slurm, which is " + settings.scheduler +
+                                       " here");
+    }
+    return {};
+}
+
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
                                                   const DaemonSettings& settings,
                                                   telemetry::SlurmMetrics& metrics,

@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// invalid: settings of the scheduler that contradict each other.
+Status plan_scheduler(const DaemonSettings& settings);
+
 // not_found: lockstep-agent is not there. The arguments outlive the scheduler; `metrics` is told of
 // every call to Slurm.
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,

@@ -70,7 +70,8 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
         ->check(CLI::IsMember({"self", "lockstep-exec"}));
     app.add_option("--exec-socket", settings.exec_socket,
                    "Where lockstep-exec listens, with --slurm-identity lockstep-exec")
-        ->envname("LOCKSTEP_EXEC_SOCKET");
+        ->envname("LOCKSTEP_EXEC_SOCKET")
+        ->type_name("FILE");
     app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
                    "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
                    "lockstepd's environment is passed on to them, nothing else of it")
@@ -245,8 +246,8 @@ void declare_commands(CLI::App& app, DaemonSettings& settings) {
                      "snapshots (logs), all, or none. All of them are listed")
         ->check(CLI::IsMember({"logs", "all", "none"}));
     backup->add_flag("--with-secrets", settings.backup_secrets,
-                     "Copy the first token, the key of lockstepd's own certificate and users' "
-                     "Slurm tokens as well");
+                     "Copy the first token, the key of lockstepd's own certificate, users' "
+                     "secrets and Slurm tokens, and what they have signed as well");
     backup->add_flag("--verify", settings.backup_verify,
                      "Make none: read every byte of the one that is in FOLDER");
     backup->callback([&settings] { settings.command = "backup"; });
@@ -379,11 +380,11 @@ std::string manual(const CLI::App& app) {
         "certificate; its fingerprint is logged and kept in the data directory, for lockstep(1) on "
         "other machines: LOCKSTEP_FINGERPRINT.",
         "The first start writes an administrator's token to the data directory.",
+        "SIGHUP reads a renewed certificate; connections that are open stay. On a terminal it "
+        "means that the terminal has gone, and ends lockstepd.",
         "A data directory may be renamed, and its disk be put into another machine. A copy of it "
-        "is "
-        "noticed and refused until --take-over or --as-copy says what it is to be; lockstepd "
-        "backup "
-        "makes copies beside a lockstepd that runs, lockstepd restore puts them to use."};
+        "is noticed and refused until --take-over or --as-copy says what it is to be; lockstepd "
+        "backup makes copies beside a lockstepd that runs, lockstepd restore puts them to use."};
     text.files = {{"<data-dir>/token", "the first token, mode 0600"},
                   {"<data-dir>/url", "where the API listens"},
                   {"<data-dir>/fingerprint", "of the TLS certificate: sha256:…"},

@@ -180,6 +180,11 @@ class Settings(unittest.TestCase):
         for address in ("127.0.0.1", "nowhere:80", "127.0.0.1:99999"):
             self.assertIn(address, self.refused("--metrics-listen", address))
 
+    def test_an_identity_that_the_scheduler_cannot_have_is_named(self):
+        for scheduler in ((), ("--scheduler", "slurmrestd")):
+            self.assertIn("--slurm-identity lockstep-exec needs --scheduler slurm",
+                          self.refused(*scheduler, "--slurm-identity", "lockstep-exec"))
+
 
 class Precedence(harness.TestCase):
     """Default, then the file, then LOCKSTEP_*, then the flag: the later one is obeyed."""
