@@ -118,9 +118,7 @@ Task<void> watch_step_daemon(net::steady_timer& timer, const std::optional<int>&
     }
 }
 
-}  // namespace
-
-static int run_once(const AgentOptions& given, bool again) {
+int run_once(const AgentOptions& given, bool again) {
     AgentOptions options = given;
     std::error_code ec;
     options.attempt_directory = std::filesystem::absolute(given.attempt_directory, ec);
@@ -190,6 +188,8 @@ static int run_once(const AgentOptions& given, bool again) {
     log::info("agent ends", {{"exit_code", code.value_or(kAgentFailed)}});
     return code.value_or(kAgentFailed);
 }
+
+}  // namespace
 
 int run_agent(const AgentOptions& options) {
     const auto once = [&options](bool again) { return run_once(options, again); };

@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::size_t kChildReadBytes = 64U << 10U;
 constexpr int kFileTurns = 64;  // of them
-// Losses of nobody knows whom: a rank may still say hello.
+// A file's birth is told by the kernel's coarse clock, which is up to a tick behind ours.
 constexpr UnixMillis kCoarseClock = 20;
+// Losses of nobody knows whom: a rank may still say hello.
 constexpr auto kUnknownPatience = std::chrono::seconds{10};
 
 std::vector<char>& child_buffer() {

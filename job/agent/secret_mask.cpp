@@ -21,7 +21,7 @@ SecretMask::SecretMask(const std::vector<std::string>& values) {
             add(std::string{trim(line)});
         }
     }
-    // Equal ones side by side do not matter.
+    // The longest first: one that begins with another is masked whole.
     std::sort(values_.begin(), values_.end(),
               [](const auto& one, const auto& other) { return one.size() > other.size(); });
 }

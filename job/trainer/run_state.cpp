@@ -258,15 +258,16 @@ Status TrainingRun::restore() {
         }
     }
     std::random_device device;
-    std::array<std::int64_t, 9> head{loaded ? 1 : 0,
-                                     state.step,
-                                     state.epoch,
-                                     state.consumed,
-                                     std::bit_cast<std::int64_t>(state.loss_scale.scale),
-                                     state.loss_scale.good,
-                                     state.loss_scale.skipped,
-                                     (std::int64_t{device()} << 31U) + device(),
-                                     state.batch_size};
+    std::array<std::int64_t, 9> head{
+        loaded ? 1 : 0,
+        state.step,
+        state.epoch,
+        state.consumed,
+        std::bit_cast<std::int64_t>(state.loss_scale.scale),
+        state.loss_scale.good,
+        state.loss_scale.skipped,
+        std::bit_cast<std::int64_t>((std::uint64_t{device()} << 32U) | device()),
+        state.batch_size};
     if (const Status sent =
             strategy_->trainers().broadcast(std::as_writable_bytes(std::span{head}), 0);
         !sent) {
