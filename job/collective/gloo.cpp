@@ -1,6 +1,7 @@
 #include "job/collective/gloo.hpp"
 
 #include "job/collective/call.hpp"
+#include "job/collective/gloo_watch.hpp"
 #include "job/collective/reduction.hpp"
 
 #include <gloo/allgather.h>
@@ -355,11 +356,12 @@ Result<std::unique_ptr<Communicator>> make_gloo(const GlooOptions& options, KeyS
         attributes.hostname = options.address.empty() ? "127.0.0.1" : options.address;
         std::shared_ptr<gloo::transport::Device> device =
             gloo::transport::tcp::CreateDevice(attributes);
-        auto context = std::make_shared<gloo::rendezvous::Context>(options.rank, options.size);
+        auto context = std::make_shared<WatchedGloo>(options.rank, options.size);
         context->setTimeout(options.connect_timeout);
         StoreAdapter adapter{store, options};
         context->connectFullMesh(adapter, device);
         context->setTimeout(options.operation_timeout);
+        context->watch(options.operation_timeout);
         out = std::make_unique<GlooCommunicator>(std::move(context), std::move(device));
     });
     if (!made) {
