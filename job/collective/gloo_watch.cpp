@@ -6,9 +6,13 @@
 #include <gloo/types.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -19,170 +23,186 @@ namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using Ranks = std::vector<int>;
+using GlooBuffer = gloo::transport::UnboundBuffer;
 
 // Nothing is ever sent to it; beside the slots of gloo.cpp.
 constexpr std::uint8_t kWatchSlot = 0x42;
 constexpr milliseconds kForever = std::chrono::hours{24 * 365};
 constexpr milliseconds kNow{1};  // to Gloo 0 can mean that there is no timeout
-
-// The receives or the sends of one buffer.
-struct Waits {
-    std::size_t pending = 0;  // begun and not waited for
-    std::set<int> ranks;      // with which, since none was pending
-    bool waiting = false;
-    bool aborted = false;  // by the buffer's owner
-};
+constexpr milliseconds kWatchEvery{100};
 
 class WatchedBuffer;
 
-// Who is lost and who waits. Any thread.
+// Who is lost, and the buffers that may wait for them. Any thread.
 class Ledger {
   public:
-    void lost(const std::vector<int>& ranks);
-    std::set<WatchedBuffer*> waiting;
-    std::set<int> gone;
-    std::mutex mutex;
-
-    // With the mutex held. With several ranks pending it is not known whose operation has
-    // finished: then what is left can still come as long as one of them is there.
-    bool hopeless(const Waits& waits) const {
-        return waits.pending > 0 &&
-               std::includes(gone.begin(), gone.end(), waits.ranks.begin(), waits.ranks.end());
+    void add(WatchedBuffer* buffer) {
+        const std::lock_guard lock{mutex_};
+        buffers_.insert(buffer);
     }
+    void remove(WatchedBuffer* buffer) {
+        const std::lock_guard lock{mutex_};
+        buffers_.erase(buffer);
+    }
+    void lost(int rank);
+    std::mutex& mutex() { return mutex_; }
+    // With the mutex held: nobody of these is left.
+    bool are_gone(const Ranks& ranks) const {
+        return !ranks.empty() && std::all_of(ranks.begin(), ranks.end(),
+                                             [&](int rank) { return gone_.contains(rank); });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::set<int> gone_;
+    std::set<WatchedBuffer*> buffers_;
 };
 
-// One of Gloo's buffers. One thread at a time waits for it, as Gloo has it.
-class WatchedBuffer final : public gloo::transport::UnboundBuffer {
+// One of Gloo's buffers, as one for each rank that it is used with: what a wait is for is known
+// then. Gloo's algorithms count the waits of a buffer, so the oldest operation may be the one that
+// is waited for. One thread at a time uses it, as Gloo has it.
+class WatchedBuffer final : public GlooBuffer {
   public:
-    WatchedBuffer(std::unique_ptr<gloo::transport::UnboundBuffer> inner,
-                  std::shared_ptr<Ledger> ledger, milliseconds patience)
-        : gloo::transport::UnboundBuffer(inner->ptr, inner->size),
-          inner_(std::move(inner)),
+    WatchedBuffer(std::shared_ptr<gloo::transport::Context> transport,
+                  std::shared_ptr<Ledger> ledger, milliseconds patience, void* data,
+                  std::size_t bytes)
+        : GlooBuffer(data, bytes),
+          transport_(std::move(transport)),
           ledger_(std::move(ledger)),
-          patience_(patience) {}
+          patience_(patience) {
+        ledger_->add(this);
+    }
+    ~WatchedBuffer() override { ledger_->remove(this); }
+    WatchedBuffer(const WatchedBuffer&) = delete;
+    WatchedBuffer& operator=(const WatchedBuffer&) = delete;
 
     bool waitRecv(int* rank, milliseconds timeout) override {
-        return wait(receives_, timeout,
-                    [&](milliseconds most) { return inner_->waitRecv(rank, most); });
+        return wait(receives_, timeout, [&](GlooBuffer& buffer, milliseconds most) {
+            return buffer.waitRecv(rank, most);
+        });
     }
     bool waitSend(int* rank, milliseconds timeout) override {
-        return wait(sends_, timeout,
-                    [&](milliseconds most) { return inner_->waitSend(rank, most); });
+        return wait(sends_, timeout, [&](GlooBuffer& buffer, milliseconds most) {
+            return buffer.waitSend(rank, most);
+        });
     }
-    void abortWaitRecv() override {
-        mark(receives_);
-        inner_->abortWaitRecv();
-    }
-    void abortWaitSend() override {
-        mark(sends_);
-        inner_->abortWaitSend();
-    }
+    void abortWaitRecv() override { abort(receives_, &GlooBuffer::abortWaitRecv); }
+    void abortWaitSend() override { abort(sends_, &GlooBuffer::abortWaitSend); }
+
     void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-        begin(sends_, {to});
-        inner_->send(to, slot, offset, bytes);
+        buffer_of(sends_, {to}).send(to, slot, offset, bytes);
+        sends_.begun.push_back({to});
     }
     void recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
-        begin(receives_, {from});
-        inner_->recv(from, slot, offset, bytes);
+        buffer_of(receives_, {from}).recv(from, slot, offset, bytes);
+        receives_.begun.push_back({from});
     }
     void recv(std::vector<int> from, std::uint64_t slot, std::size_t offset,
               std::size_t bytes) override {
-        begin(receives_, from);
-        inner_->recv(std::move(from), slot, offset, bytes);
+        buffer_of(receives_, from).recv(from, slot, offset, bytes);
+        receives_.begun.push_back(std::move(from));
     }
 
-    // With the ledger's mutex held: ends the waits that nobody is left to end.
+    // With the ledger's mutex held: ends a wait that nobody is left to end.
     void wake() {
-        if (receives_.waiting && ledger_->hopeless(receives_)) {
-            inner_->abortWaitRecv();
+        if (receives_.waiting != nullptr && ledger_->are_gone(receives_.begun.front())) {
+            receives_.waiting->abortWaitRecv();
         }
-        if (sends_.waiting && ledger_->hopeless(sends_)) {
-            inner_->abortWaitSend();
+        if (sends_.waiting != nullptr && ledger_->are_gone(sends_.begun.front())) {
+            sends_.waiting->abortWaitSend();
         }
     }
 
   private:
-    void begin(Waits& waits, const std::vector<int>& ranks) {
-        const std::lock_guard lock{ledger_->mutex};
-        if (waits.pending == 0) {
-            waits.ranks.clear();
+    struct Side {
+        std::map<Ranks, std::unique_ptr<GlooBuffer>> buffers;
+        std::deque<Ranks> begun;  // and not waited for, the oldest first
+        // With the ledger's mutex:
+        GlooBuffer* waiting = nullptr;
+        bool aborted = false;  // by the buffer's owner
+    };
+
+    GlooBuffer& buffer_of(Side& side, const Ranks& ranks) {
+        std::unique_ptr<GlooBuffer>& found = side.buffers[ranks];
+        if (!found) {
+            found = transport_->createUnboundBuffer(ptr, size);
         }
-        ++waits.pending;
-        waits.ranks.insert(ranks.begin(), ranks.end());
+        return *found;
     }
 
-    void mark(Waits& waits) {
-        const std::lock_guard lock{ledger_->mutex};
-        waits.aborted = true;
-    }
-
-    // Whether nobody is left who could end it.
-    bool enter(Waits& waits) {
-        const std::lock_guard lock{ledger_->mutex};
-        waits.waiting = true;
-        ledger_->waiting.insert(this);
-        return ledger_->hopeless(waits);
-    }
-
-    void leave(Waits& waits, bool came) {
-        const std::lock_guard lock{ledger_->mutex};
-        waits.waiting = false;
-        ledger_->waiting.erase(this);
-        if (came && waits.pending > 0) {
-            --waits.pending;
+    void abort(Side& side, void (GlooBuffer::*how)()) {
+        const std::lock_guard lock{ledger_->mutex()};
+        side.aborted = true;
+        if (side.waiting != nullptr) {
+            (side.waiting->*how)();
         }
     }
 
-    template <class Wait>
-    bool wait(Waits& waits, milliseconds timeout, Wait&& inner) {
+    template <class Inner>
+    bool wait(Side& side, milliseconds timeout, Inner&& inner) {
+        const Ranks ranks = side.begun.empty() ? Ranks{} : side.begun.front();
+        GlooBuffer& buffer = buffer_of(side, ranks);
         const auto end = std::chrono::steady_clock::now() +
                          (timeout == gloo::transport::kUnsetTimeout ? patience_ : timeout);
         for (;;) {
-            const bool hopeless = enter(waits);
+            bool gone = false;
+            {
+                const std::lock_guard lock{ledger_->mutex()};
+                if (std::exchange(side.aborted, false)) {
+                    return false;
+                }
+                gone = ledger_->are_gone(ranks);
+                side.waiting = ranks.empty() ? nullptr : &buffer;
+            }
             const auto left =
                 std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
             bool came = false;
             try {
-                // What the lost ranks did before they went still counts: it has come by now. A
-                // wait that fails closes all connections.
-                came = inner(hopeless ? kNow : std::max(left, kNow));
+                // What a lost rank did before it went still counts: it has come by now. A wait
+                // that fails closes all connections.
+                came = inner(buffer, gone ? kNow : std::max(left, kNow));
             } catch (const std::exception&) {
-                leave(waits, false);
-                if (hopeless) {
-                    throw gloo::IoException("Connection closed by peer: " + lost_ranks(waits));
+                settle(side);
+                if (gone) {
+                    throw gloo::IoException("Connection closed by peer: " + text_of(ranks));
                 }
                 throw;
             }
-            leave(waits, came);
+            settle(side);
             if (came) {
+                if (!side.begun.empty()) {
+                    side.begun.pop_front();
+                }
                 return true;
-            }
-            const std::lock_guard lock{ledger_->mutex};
-            if (std::exchange(waits.aborted, false)) {
-                return false;
             }
         }
     }
 
-    static std::string lost_ranks(const Waits& waits) {
+    void settle(Side& side) {
+        const std::lock_guard lock{ledger_->mutex()};
+        side.waiting = nullptr;
+    }
+
+    static std::string text_of(const Ranks& ranks) {
         std::string out;
-        for (const int rank : waits.ranks) {
+        for (const int rank : ranks) {
             out += (out.empty() ? "rank " : ", ") + std::to_string(rank);
         }
         return out;
     }
 
-    std::unique_ptr<gloo::transport::UnboundBuffer> inner_;
+    std::shared_ptr<gloo::transport::Context> transport_;
     std::shared_ptr<Ledger> ledger_;
     milliseconds patience_;
-    Waits receives_;
-    Waits sends_;
+    Side receives_;
+    Side sends_;
 };
 
-void Ledger::lost(const std::vector<int>& ranks) {
-    const std::lock_guard lock{mutex};
-    gone.insert(ranks.begin(), ranks.end());
-    for (WatchedBuffer* one : waiting) {
+void Ledger::lost(int rank) {
+    const std::lock_guard lock{mutex_};
+    gone_.insert(rank);
+    for (WatchedBuffer* one : buffers_) {
         one->wake();
     }
 }
@@ -195,7 +215,9 @@ class WatchedTransport final : public gloo::transport::Context {
         : gloo::transport::Context(inner->rank, inner->size),
           inner_(std::move(inner)),
           ledger_(std::move(ledger)),
-          patience_(patience) {}
+          patience_(patience) {
+        setTimeout(patience);
+    }
 
     std::unique_ptr<gloo::transport::Pair>& getPair(int other) override {
         return inner_->getPair(other);
@@ -203,10 +225,8 @@ class WatchedTransport final : public gloo::transport::Context {
     std::unique_ptr<gloo::transport::Pair>& createPair(int other) override {
         return inner_->createPair(other);
     }
-    std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(
-        void* data, std::size_t bytes) override {
-        return std::make_unique<WatchedBuffer>(inner_->createUnboundBuffer(data, bytes), ledger_,
-                                               patience_);
+    std::unique_ptr<GlooBuffer> createUnboundBuffer(void* data, std::size_t bytes) override {
+        return std::make_unique<WatchedBuffer>(inner_, ledger_, patience_, data, bytes);
     }
 
   private:
@@ -217,83 +237,69 @@ class WatchedTransport final : public gloo::transport::Context {
 
 }  // namespace
 
-// Waits on one buffer for a message from every other rank that never comes: it fails when one of
-// the connections does. Which one it was is seen by asking all of them again.
+// Has a receive on every connection that nothing is ever sent to: it fails when the connection
+// does. All of them are begun before any traffic. Later would be wrong: a rank that has left with
+// something of its own still under way would answer with a reset, and take that back.
 class WatchedGloo::Watch {
   public:
-    explicit Watch(std::shared_ptr<gloo::transport::Context> transport)
-        : transport_(std::move(transport)), ledger_(std::make_shared<Ledger>()) {}
-
-    const std::shared_ptr<Ledger>& ledger() const { return ledger_; }
+    Watch(gloo::transport::Context& transport, std::shared_ptr<Ledger> ledger)
+        : ledger_(std::move(ledger)) {
+        for (int rank = 0; rank < transport.size; ++rank) {
+            if (rank == transport.rank) {
+                continue;
+            }
+            std::unique_ptr<GlooBuffer> sentinel = transport.createUnboundBuffer(nullptr, 0);
+            sentinel->recv(rank, gloo::Slot::build(kWatchSlot, 0), 0, 0);
+            sentinels_[rank] = std::move(sentinel);
+        }
+    }
 
     void run() {
-        std::set<int> there;
-        for (int rank = 0; rank < transport_->size; ++rank) {
-            if (rank != transport_->rank) {
-                there.insert(rank);
-            }
-        }
-        while (!there.empty()) {
-            const std::shared_ptr<gloo::transport::UnboundBuffer> sentinel =
-                transport_->createUnboundBuffer(nullptr, 0);
-            if (!publish(sentinel)) {
-                return;
-            }
-            const std::vector<int> lost = ask(*sentinel, there);
-            ledger_->lost(lost);
-            for (const int rank : lost) {
-                there.erase(rank);
-            }
-            try {
-                if (!there.empty() && !sentinel->waitRecv(nullptr, kForever)) {
-                    return;  // end()
+        std::unique_lock lock{mutex_};
+        while (!ending_ && !sentinels_.empty()) {
+            for (auto one = sentinels_.begin(); one != sentinels_.end();) {
+                const bool lost = failed(*one->second);
+                if (lost) {
+                    ledger_->lost(one->first);
                 }
-            } catch (const std::exception&) {
-                continue;  // a connection was lost: ask which
+                one = lost ? sentinels_.erase(one) : std::next(one);
             }
+            ends_.wait_for(lock, kWatchEvery, [this] { return ending_; });
         }
     }
 
     void end() {
-        const std::lock_guard lock{mutex_};
-        ending_ = true;
-        if (sentinel_) {
-            sentinel_->abortWaitRecv();
+        {
+            const std::lock_guard lock{mutex_};
+            ending_ = true;
         }
+        ends_.notify_all();
     }
 
   private:
-    // Those that can be asked for nothing any more.
-    static std::vector<int> ask(gloo::transport::UnboundBuffer& sentinel,
-                                const std::set<int>& there) {
-        std::vector<int> lost;
-        for (const int rank : there) {
-            try {
-                sentinel.recv(rank, gloo::Slot::build(kWatchSlot, 0), 0, 0);
-            } catch (const std::exception&) {
-                lost.push_back(rank);
-            }
+    // An aborted wait looks at the failure first and returns at once.
+    static bool failed(GlooBuffer& sentinel) {
+        try {
+            sentinel.abortWaitRecv();
+            sentinel.waitRecv(nullptr, kForever);
+            return false;
+        } catch (const std::exception&) {
+            return true;
         }
-        return lost;
     }
 
-    bool publish(std::shared_ptr<gloo::transport::UnboundBuffer> sentinel) {
-        const std::lock_guard lock{mutex_};
-        sentinel_ = std::move(sentinel);
-        return !ending_;
-    }
-
-    std::shared_ptr<gloo::transport::Context> transport_;
     std::shared_ptr<Ledger> ledger_;
+    std::map<int, std::unique_ptr<GlooBuffer>> sentinels_;  // of the ranks that are there
     std::mutex mutex_;
+    std::condition_variable ends_;
     bool ending_ = false;
-    std::shared_ptr<gloo::transport::UnboundBuffer> sentinel_;
 };
 
 void WatchedGloo::watch(std::chrono::milliseconds patience) {
-    watch_ = std::make_shared<Watch>(transportContext_);
+    auto ledger = std::make_shared<Ledger>();
+    watch_ = std::make_shared<Watch>(*transportContext_, ledger);
     transportContext_ = std::make_shared<WatchedTransport>(std::move(transportContext_),
-                                                           watch_->ledger(), patience);
+                                                           std::move(ledger), patience);
     thread_ = std::thread{[watch = watch_] { watch->run(); }};
 }
 

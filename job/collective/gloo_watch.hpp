@@ -3,8 +3,8 @@
 // Gloo's TCP transport fails the operations that are queued on a connection when the connection
 // ends, but not the one whose message is half written or half read at that moment (Pair::
 // signalException looks at neither rx_ nor the unbound buffers of tx_, in 2022 and in 2026): its
-// caller waits for the whole timeout for a process that was killed. Here every wait is known, and
-// one that only lost ranks could end is ended.
+// caller waits for the whole timeout for a process that was killed. Here every wait knows its rank,
+// and one whose rank is lost is ended.
 #pragma once
 
 #include <gloo/rendezvous/context.h>
@@ -20,8 +20,9 @@ class WatchedGloo final : public gloo::rendezvous::Context {
     using gloo::rendezvous::Context::Context;
     ~WatchedGloo() override;
 
-    // Once, after connectFullMesh. `patience`: of a wait that is given no timeout of its own. The
-    // connections are watched by a thread until this object ends. Throws what Gloo throws.
+    // Once, after connectFullMesh and before anything is sent. `patience`: of a wait that is given
+    // no timeout of its own. A thread watches the connections until this object ends. Throws what
+    // Gloo throws.
     void watch(std::chrono::milliseconds patience);
 
   private:
