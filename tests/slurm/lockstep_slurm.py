@@ -19,6 +19,7 @@ class SlurmDaemon(harness.Daemon):
         super().__init__(root, *arguments)
         self.cluster = cluster
         self.bin_dir = bin_dir
+        self.more_environment = {}
 
     def command(self):
         more = ["--slurm-bin-dir", self.bin_dir] if self.bin_dir else []
@@ -29,7 +30,7 @@ class SlurmDaemon(harness.Daemon):
                 "--scheduler", "slurm", *more, *self.arguments]
 
     def environment(self):
-        return {**super().environment(), **self.cluster.env()}
+        return {**super().environment(), **self.cluster.env(), **self.more_environment}
 
     def attempt_folder(self, job_id, attempt=1):
         return self.data / "runs" / job_id / f"a{attempt}"

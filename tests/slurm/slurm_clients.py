@@ -1,11 +1,20 @@
 """What a test asks a SlurmCluster (cluster.py) through Slurm's own commands."""
 
+import os
 import pwd
+import shutil
 import subprocess
 
 from slurm_hosts import until
 
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Another Slurm than Debian's, for one run of the tests: the prefix that it was configured with.
+PREFIX = os.environ.get("LOCKSTEP_TEST_SLURM", "")
+SEARCH_PATH = ((f"{PREFIX}/sbin:{PREFIX}/bin:" if PREFIX else "")
+               + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+
+
+def program_path(name):
+    return shutil.which(name, path=SEARCH_PATH)
 
 
 class Clients:

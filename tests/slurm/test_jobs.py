@@ -5,6 +5,7 @@ import subprocess
 
 from harness import BIN, wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
+from slurm_clients import SEARCH_PATH, program_path
 
 
 class Run(SlurmTestCase):
@@ -173,6 +174,21 @@ class Start(SlurmTestCase):
         ended = self.start_with("--slurm-bin-dir", "/nonexistent")
         self.assertEqual(ended.returncode, 1, ended.stderr)
         self.assertIn("sbatch of Slurm was not found in /nonexistent", ended.stderr)
+
+    def test_a_slurm_in_a_folder_of_its_own_is_found_by_the_batch_script_too(self):
+        """As /opt/slurm/bin of many sites, on lockstepd's PATH and on none of a batch script."""
+        folder = self.daemon.root / "opt"
+        folder.mkdir()
+        for program in ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo"):
+            (folder / program).symlink_to(program_path(program))
+        (folder / "srun").write_text(f'#!/bin/sh\necho "$1" >>{folder}/called\nexec {program_path("srun")} "$@"\n')
+        (folder / "srun").chmod(0o755)
+        self.daemon.stop()
+        self.daemon.more_environment = {"PATH": f"{folder}:{SEARCH_PATH}"}
+        self.daemon.start()
+        job = self.daemon.submit(command_spec("true"))
+        self.daemon.wait_state(job["id"], "succeeded")
+        self.assertEqual((folder / "called").read_text().split(), ["--help", "--nodes=1"])
 
     def test_an_old_slurm_is_refused_with_its_version(self):
         folder = self.daemon.root / "old"
