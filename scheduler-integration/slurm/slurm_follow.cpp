@@ -440,7 +440,10 @@ Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
 Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) {
     const std::function<std::string()> read = [folder = attempt.request.directory] {
         std::string words = last_line_of(folder + "/" + std::string{slurm::kBatchLogName});
-        if (words.empty() || words.starts_with("srun: ") || words.starts_with("slurmstepd: ")) {
+        // Newer slurmstepds say "[2026-11-25T20:02:59.450] error: …", without their name.
+        const bool of_step_daemon = words.starts_with("slurmstepd: ") ||
+                                    (words.starts_with('[') && words.find("] error: ") == 24);
+        if (words.empty() || words.starts_with("srun: ") || of_step_daemon) {
             const std::string agents = last_line_of(folder + "/agent-00000.log");
             words = agents.empty() ? words : agents;
         }

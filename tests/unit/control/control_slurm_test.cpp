@@ -353,16 +353,16 @@ TEST_F(ControlSlurmTest, ASuspendedJobIsNotLostHoweverLongItStandsStill) {
     EXPECT_EQ(show(id)["cause"]["class"], "node_lost");
 }
 
-TEST_F(ControlSlurmTest, AnEndForMemoryIsFoundInTheWordsThatSlurmLeft) {
+class KilledForMemory : public ControlSlurmTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(KilledForMemory, IsFoundInTheWordsThatSlurmLeft) {
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     const std::filesystem::path folder = scheduler_.last.directory;
     ASSERT_TRUE(write_file_atomic(folder / "agent-00000.log",
                                   "slurmstepd-n0: error: *** STEP 2.0 "
                                   "ON n0 CANCELLED AT … ***\n"));
-    ASSERT_TRUE(write_file_atomic(folder / "agent-00001.log",
-                                  "a rank that says oom-kill\nslurmstepd-n1: error: StepId=2.0 "
-                                  "exceeded memory limit (600 > 300), being killed\n"));
+    ASSERT_TRUE(write_file_atomic(folder / "agent-00001.log", GetParam()));
     agents[0].session->on_closed();
     agents[1].session->on_closed();
     scheduler_.seen.state = AllocationState::ended;
@@ -374,6 +374,14 @@ TEST_F(ControlSlurmTest, AnEndForMemoryIsFoundInTheWordsThatSlurmLeft) {
     EXPECT_EQ(cause["rank"], 1);
     EXPECT_THAT(cause["message"].get<std::string>(), HasSubstr("exceeded memory limit"));
 }
+
+// Of 22.05.8, and of 26.05.3, where slurmstepd leaves its name out.
+INSTANTIATE_TEST_SUITE_P(
+    Releases, KilledForMemory,
+    testing::Values("a rank that says oom-kill\nslurmstepd-n1: error: StepId=2.0 exceeded memory "
+                    "limit (600 > 300), being killed\n",
+                    "oom-kill\n[2026-11-25T20:02:59.450] error: StepId=1.0 exceeded memory limit "
+                    "(600 > 300), being killed\n"));
 
 // Slurm sends its signals to the ranks of every node: the first that died is not where it was.
 TEST_F(ControlSlurmTest, ALostNodeIsTheOneThatFellSilentAndNotTheFirstThatSlurmKilled) {
