@@ -12,15 +12,21 @@ namespace {
 
 constexpr std::int64_t kDefaultTimeLimit = 24L * 3600;
 
-// sbatch: "invalid number of nodes (-N 2-1)", "Invalid node name specified".
-void check_hosts(const JobSpec& spec, std::vector<FieldError>& errors) {
+// From here on Slurm chooses among the nodes of a list that is longer than the job (its CHANGELOG).
+constexpr SlurmVersion kChoosesOfNodelist{23, 2, 0};
+
+// sbatch: "invalid number of nodes (-N 2-1)", "Invalid node name specified". `version`: nullptr
+// while it is not known.
+void check_hosts(const JobSpec& spec, const SlurmVersion* version,
+                 std::vector<FieldError>& errors) {
     const auto wanted = expand_hostlist(spec.slurm.nodelist);
     if (spec.slurm.nodelist.empty() || !wanted) {
         return;
     }
     const std::set<std::string> names{wanted->begin(), wanted->end()};
     const std::int64_t nodes = spec.resources.allocated_nodes();
-    if (static_cast<std::int64_t>(names.size()) > nodes) {
+    if (static_cast<std::int64_t>(names.size()) > nodes && version != nullptr &&
+        *version < kChoosesOfNodelist) {
         errors.push_back({"/slurm/nodelist",
                           "names " + std::to_string(names.size()) +
                               " nodes, and every one of them is part of the job: /resources/nodes" +
@@ -159,7 +165,7 @@ Result<Admission> SlurmScheduler::admit(const JobSpec& spec) const {
     }
     Admission out;
     std::vector<FieldError> errors;
-    check_hosts(spec, errors);
+    check_hosts(spec, facts_ ? &facts_->version : nullptr, errors);
     if (!facts_ && !errors.empty()) {
         return fail(field_errors(std::move(errors)));
     }

@@ -304,6 +304,8 @@ Result<TestOnlyReply> parse_test_only(const ProgramOutput& output) {
         }
         list.remove_prefix(list.starts_with("nodes ") ? 6 : 0);
         reply.start_text = line.substr(start + kStart.size(), use - start - kStart.size());
+        // Since 25.05 "TIME on cluster NAME a" or "TIME a" is before "using".
+        reply.start_text.resize(std::min(reply.start_text.find(' '), reply.start_text.size()));
         reply.start = rows::number(reply.start_text).value_or(0);
         const auto cpus =
             rows::number(line.substr(use + kUsing.size(), nodes - use - kUsing.size()));

@@ -2,12 +2,13 @@
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import time
 from pathlib import Path
 
-from slurm_clients import SEARCH_PATH
+from slurm_clients import PREFIX, SEARCH_PATH
 from slurm_hosts import Unavailable, bridges, start_time
 
 USERS = ("lstest-a", "lstest-b")
@@ -15,6 +16,12 @@ MADE_HERE = "made by tests/slurm"  # in the users' comment field: ours to remove
 PROGRAMS = ("ip", "nsenter", "unshare", "munged", "slurmctld", "slurmd", "scontrol", "sinfo")
 CLIENTS = ("srun", "salloc", "sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo",
            "slurmrestd")
+
+
+def release():
+    """Of the Slurm that is tested: (22, 5)."""
+    said = subprocess.run(["slurmd", "-V"], env={"PATH": SEARCH_PATH}, capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in re.search(r"(\d+)\.(\d+)", said).groups())
 
 
 def check_programs(settings):
@@ -27,7 +34,8 @@ def check_programs(settings):
     missing = [name for name in wanted if not shutil.which(name, path=SEARCH_PATH)]
     if missing:
         raise Unavailable(f"not installed (deploy/install-deps --test): {' '.join(missing)}")
-    if settings.slurmrestd and not list(Path("/usr/lib").glob("*/slurm*/auth_jwt.so")):
+    plugins = Path(PREFIX or "/usr").glob("lib/slurm/auth_jwt.so" if PREFIX else "lib/*/slurm*/auth_jwt.so")
+    if settings.slurmrestd and not list(plugins):
         raise Unavailable("not installed (deploy/install-deps --test): slurm-wlm-jwt-plugin")
 
 

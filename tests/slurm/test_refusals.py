@@ -7,6 +7,7 @@ import time
 from harness import wait_until
 from lockstep_slurm import command_spec, main
 from lying_sbatch import LyingSbatch
+from slurm_machine import release
 from test_more_states import StateCase
 
 # As sites write it: a sentence for the user and slurm.ERROR, or a plain number, or no word at all.
@@ -50,9 +51,14 @@ class Site(StateCase):
     def test_a_refusal_without_a_word(self):
         self.site_refuses("silent", "Unspecified error")
 
-    def test_more_nodes_named_than_asked_for_is_refused_at_the_field(self):
-        self.refused("/slurm/nodelist", "names 2 nodes", "/resources/nodes asks for 1", slurm={"nodelist": "n[1-2]"})
+    def test_more_nodes_named_than_asked_for_is_refused_at_the_field_where_slurm_does(self):
         self.refused("/slurm/exclude", "n1 is in /slurm/nodelist", slurm={"nodelist": "n1", "exclude": "n[1-2]"})
+        if release() >= (23, 2):
+            job = self.accepted(slurm={"nodelist": "n[1-2]"})
+            self.daemon.wait_state(job, "succeeded")
+            self.assertEqual(len(self.daemon.job(job)["attempts"][0]["nodes"]), 1)
+            return
+        self.refused("/slurm/nodelist", "names 2 nodes", "/resources/nodes asks for 1", slurm={"nodelist": "n[1-2]"})
         # What sbatch says of it, should it come that far.
         said = self.cluster.run("sbatch", "-N1", "--nodelist=n[1-2]", "--wrap=true", check=False)
         self.assertIn("invalid number of nodes (-N 2-1)", said.stderr)
@@ -73,7 +79,7 @@ class Site(StateCase):
         self.assertEqual(self.daemon.rank_log(job, 0), "0,1\n")
         self.assertIn("#SBATCH --gpus-per-node=h100:2\n", self.daemon.text(f"/v1/jobs/{job}/script"))
         number = self.daemon.job(job)["attempts"][0]["scheduler_id"]
-        self.assertEqual(self.cluster.job(number)["TresPerNode"], "gres:gpu:h100:2")
+        self.assertEqual(self.cluster.job(number)["TresPerNode"].replace("/", ":"), "gres:gpu:h100:2")
 
     def estimate(self, **more):
         spec = command_spec("true", 2, **more)

@@ -241,6 +241,21 @@ TEST(TestOnly, TellsWhenAndWhereAJobWouldStart) {
     EXPECT_EQ(reply->partition, "main");
 }
 
+// Found on a live 26.05.3: the estimate was lost. Both lines are seen there.
+TEST(TestOnly, ReadsTheSentenceOfNewerReleases) {
+    for (const char* line : {"sbatch: Job 2 to start at 1795237809 a using 1 processors on nodes "
+                             "n1 in partition main\n",
+                             "sbatch: Job 2 to start at 1795237809 on cluster test1 a using 1 "
+                             "processors on nodes n1 in "
+                             "partition main\n"}) {
+        const auto reply = parse_test_only(said("", line));
+        ASSERT_TRUE(reply) << reply.error().message;
+        EXPECT_EQ(reply->start, 1795237809) << line;
+        EXPECT_EQ(reply->nodes, "n1");
+        EXPECT_EQ(reply->partition, "main");
+    }
+}
+
 TEST(TestOnly, KeepsLocalTimeAsText) {
     const auto reply = parse_test_only(
         said("", "sbatch: Job 9 to start at 2026-11-21T05:10:09 using 8 processors on n1\n"));
