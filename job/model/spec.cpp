@@ -175,7 +175,7 @@ void read_train(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors
 void read_placement(ObjectReader& in, JobSpec& spec, std::vector<FieldError>& errors) {
     if (const Json* slurm = in.raw("slurm")) {
         read_slurm(*slurm, in.pointer("slurm"), spec.slurm, errors);
-        check_gpus_once(spec.slurm, in.pointer("slurm"), spec.resources.gpus_per_node, errors);
+        check_against_resources(spec.slurm, in.pointer("slurm"), spec.resources, errors);
     }
     std::size_t submission = 0;
     in.word("submission", submission, {kSubmissions.begin(), kSubmissions.end()});

@@ -50,13 +50,19 @@ constexpr std::array kDirectives{
     Directive{"acctg-freq",
               {"[0-9]{1,6}|[a-z]{1,16}=[0-9]{1,6}(,[a-z]{1,16}=[0-9]{1,6}){0,7}",
                "must be seconds, or such as task=30,energy=60"}},
+    Directive{"batch", kConstraint},
+    Directive{"bb",
+              {"[A-Za-z0-9_.:,=@-]{1,256}",
+               "must be such as capacity=100GB,access=striped (without #DW lines)"}},
     Directive{"begin", kTime},
     Directive{"cluster-constraint", {"!?[A-Za-z0-9_,-]{1,128}", "must be a list of features"}},
     Directive{"comment",
               {"[A-Za-z0-9_.:,=+@/-]([A-Za-z0-9_.:,=+@/ -]{0,254}[A-Za-z0-9_.:,=+@/-])?",
                "may hold letters, digits, spaces between them and _ . : , = + @ / -"}},
+    Directive{"consolidate-segments", kSwitch},
     Directive{"contiguous", kSwitch},
     Directive{"core-spec", kCount},
+    Directive{"cores-per-socket", kCount},
     Directive{"cpu-freq",
               {"[A-Za-z0-9:-]{1,64}", "must be such as high or 1000000-2000000:OnDemand"}},
     Directive{"deadline", kTime},
@@ -64,6 +70,12 @@ constexpr std::array kDirectives{
     Directive{"distribution",
               {"(block|cyclic)(:(block|cyclic|fcyclic)){0,2}(,(Pack|NoPack))?",
                "must be block or cyclic, for nodes, sockets and cores: block:cyclic"}},
+    Directive{"extra",
+              {"[A-Za-z0-9_.:,=<>&|!()@/-]{1,256}",
+               "may hold letters, digits and _ . : , = < > & | ! ( ) @ / -"}},
+    Directive{"extra-node-info",
+              {"([0-9]{1,5}|\\*)(:([0-9]{1,5}|\\*)){0,2}",
+               "must be sockets, or sockets:cores:threads, each a number or *"}},
     Directive{"gpu-freq",
               {"[A-Za-z0-9=]{1,32}(,[A-Za-z0-9=]{1,32}){0,3}",
                "must be such as high or medium,memory=low"}},
@@ -86,16 +98,26 @@ constexpr std::array kDirectives{
               {"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}(@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?",
                "must be an address"}},
     Directive{"mcs-label", kName},
+    Directive{"mem-update",
+              {"[0-9]{1,4}@[0-9:-]{1,20}", "must be a margin in percent and a delay: 20@30"}},
     Directive{"network", {"[A-Za-z0-9_=,-]{1,128}", "may hold letters, digits and _ = , -"}},
     Directive{"nice", {"-?[0-9]{1,10}", kCount.rule}},  // below 0: Slurm minds it of operators only
+    Directive{"oom-kill-step", {"[01]?", "must be 0, 1 or \"\""}},
+    Directive{"oversubscribe", kSwitch},
     Directive{"power", kWords},
     Directive{"prefer", kConstraint},
     Directive{"priority", kCount},
     Directive{"profile", kWords},
     Directive{"propagate",
               {"[A-Z]{2,10}(,[A-Z]{2,10}){0,15}", "must be ALL, NONE or such as NOFILE,STACK"}},
+    Directive{"reboot", kSwitch},
+    Directive{"resources",
+              {"[A-Za-z0-9_.-]{1,64}(:[0-9]{1,9})?(,[A-Za-z0-9_.-]{1,64}(:[0-9]{1,9})?){0,7}",
+               "must be such as flat:2,natural:1"}},
+    Directive{"segment", {"[1-9][0-9]{0,4}", "must be a number of nodes"}},
     Directive{"sockets-per-node", kCount},
     Directive{"spread-job", kSwitch},
+    Directive{"spread-segments", kSwitch},
     Directive{
         "switches",
         {"[0-9]{1,6}(@[0-9:-]{1,20})?", "must be a number, or with the longest wait: 1@01:00:00"}},
@@ -122,6 +144,10 @@ constexpr const char* kEnvironment = "is Lockstep's own: use /environment";
 constexpr const char* kRequeue =
     "is Lockstep's own: every attempt is a new Slurm job, see /recovery/max_attempts";
 constexpr const char* kIdentity = "is Lockstep's own: the job runs as the user of the daemon";
+constexpr const char* kContainer = "is Lockstep's own: use /container";
+constexpr const char* kClusters =
+    "is of federations: lockstepd hands jobs to the cluster that it serves, each has its own";
+constexpr const char* kPrints = "is Lockstep's own: it reads what sbatch answers";
 constexpr const char* kCommand = "is Lockstep's own: use /command";
 constexpr const char* kBinding =
     "is of srun's tasks, and the one that srun starts on a node is the agent: use "
@@ -132,9 +158,16 @@ constexpr const char* kBinding =
 constexpr std::array kManaged{
     Managed{"account", "has a field of its own: use /slurm/account"},
     Managed{"array", "is Lockstep's own: use /sweep"},
+    Managed{"autocomplete", kPrints},
+    Managed{"bbf", "names a file, which sbatch would read on lockstepd's machine: use bb"},
     Managed{"chdir", "is Lockstep's own: use /working_directory"},
+    Managed{"cluster", kClusters},
+    Managed{"clusters", kClusters},
     Managed{"constraint", "has a field of its own: use /slurm/constraint"},
-    Managed{"container", "is Lockstep's own: use /container"},
+    Managed{"container", kContainer},
+    Managed{"container-id", kContainer},
+    Managed{"container-type", kContainer},
+    Managed{"context", kIdentity},
     Managed{"cpu-bind", kBinding},
     Managed{"cpus-per-gpu", kCpus},
     Managed{"cpus-per-task", kCpus},
@@ -144,6 +177,7 @@ constexpr std::array kManaged{
     Managed{"exclusive", "has a field of its own: use /slurm/exclusive"},
     Managed{"export", kEnvironment},
     Managed{"export-file", kEnvironment},
+    Managed{"external", "makes a job that starts nothing"},
     Managed{"get-user-env", kEnvironment},
     Managed{"gid", kIdentity},
     Managed{"gpu-bind", kGpusAreOurs},
@@ -151,10 +185,12 @@ constexpr std::array kManaged{
     Managed{"gpus-per-node", kGpusAreOurs},
     Managed{"gpus-per-socket", kGpusAreOurs},
     Managed{"gpus-per-task", kGpusAreOurs},
+    Managed{"help", kPrints},
     Managed{"hetjob",
             "is not for a job of equal nodes, which every attempt is: use /roles for ranks that "
             "differ"},
     Managed{"hold", "is Lockstep's own: use /submission"},
+    Managed{"ignore-pbs", "is of scripts that Lockstep does not write"},
     Managed{"input", kLogs},
     Managed{"job-name", "is Lockstep's own: use /name"},
     Managed{"kill-on-invalid-dep", "is Lockstep's own: use /after"},
@@ -173,22 +209,34 @@ constexpr std::array kManaged{
     Managed{"ntasks-per-gpu", kRanks},
     Managed{"ntasks-per-node", kRanks},
     Managed{"ntasks-per-socket", kRanks},
+    Managed{"ntasks-per-tres", kRanks},
     Managed{"open-mode", kLogs},
     Managed{"output", kLogs},
     Managed{
         "overcommit",
         "would give the agent one CPU and its ranks the same one: use /resources/cpus_per_rank"},
-    Managed{"parsable", "is Lockstep's own: it reads what sbatch answers"},
+    Managed{"parsable", kPrints},
     Managed{"partition", "has a field of its own: use /slurm/partition"},
     Managed{"qos", "has a field of its own: use /slurm/qos"},
-    Managed{"quiet", "is Lockstep's own: it reads what sbatch answers"},
+    Managed{"quiet", kPrints},
     Managed{"requeue", kRequeue},
     Managed{"reservation", "has a field of its own: use /slurm/reservation"},
+    Managed{"resv-ports", "is of MPI in srun's steps: ranks get their ports from Lockstep"},
     Managed{"signal",
             "is Lockstep's own: use /checkpoint/signal and /checkpoint/seconds_before_timeout"},
+    Managed{"stepmgr", "is of jobs with many steps, and an attempt has one"},
+    Managed{"tasks-per-node", kRanks},
+    Managed{"test-only", "is Lockstep's own: use /v1/jobs/render, lockstep submit --dry-run"},
     Managed{"time", kTimeLimit},
     Managed{"time-min", kTimeLimit},
+    Managed{"tres-bind", kGpusAreOurs},
+    Managed{"tres-per-task", kRanks},
     Managed{"uid", kIdentity},
+    Managed{"usage", kPrints},
+    Managed{"verbose", kPrints},
+    Managed{"version", kPrints},
+    Managed{"wait", "is Lockstep's own: use lockstep run --wait"},
+    Managed{"wait-all-nodes", "is Lockstep's own: its agents wait for each other"},
     Managed{"wrap", kCommand},
     Managed{"x11", "needs a terminal of the user's own; lockstepd hands jobs in from none"},
 };
@@ -320,14 +368,32 @@ void read_slurm(const Json& json, const std::string& pointer, SlurmSpec& out,
     in.finish();
 }
 
-void check_gpus_once(const SlurmSpec& slurm, const std::string& pointer, std::int32_t gpus_per_node,
-                     std::vector<FieldError>& errors) {
-    const auto gres = slurm.directives.find("gres");
-    if (gpus_per_node > 0 && gres != slurm.directives.end() &&
-        asks_for_parts_of_gpus(gres->second)) {
-        errors.push_back(
-            {pointer + "/directives/gres",
-             "asks for parts of GPUs, and /resources/gpus_per_node for whole ones: one of them"});
+void check_against_resources(const SlurmSpec& slurm, const std::string& pointer,
+                             const Resources& resources, std::vector<FieldError>& errors) {
+    const auto given = [&](const char* option) -> const std::string* {
+        const auto found = slurm.directives.find(option);
+        return found == slurm.directives.end() ? nullptr : &found->second;
+    };
+    const auto wrong = [&](const char* option, std::string message) {
+        errors.push_back({pointer + "/directives/" + option, std::move(message)});
+    };
+    if (const std::string* gres = given("gres");
+        gres != nullptr && resources.gpus_per_node > 0 && asks_for_parts_of_gpus(*gres)) {
+        wrong("gres",
+              "asks for parts of GPUs, and /resources/gpus_per_node for whole ones: one of them");
+    }
+    if (slurm.exclusive && given("oversubscribe") != nullptr) {
+        wrong("oversubscribe", "shares the nodes, and /slurm/exclusive does not: one of them");
+    }
+    // sbatch(1): more nodes than one segment are a multiple of it.
+    if (const std::string* segment = given("segment"); segment != nullptr) {
+        const std::int32_t nodes = resources.allocated_nodes();
+        const std::int32_t size = std::stoi(*segment);
+        if (nodes > size && nodes % size != 0) {
+            wrong("segment", std::to_string(nodes) +
+                                 (resources.spares > 0 ? " nodes with the spares" : " nodes") +
+                                 " are not made of segments of " + *segment);
+        }
     }
 }
 

@@ -11,9 +11,10 @@ namespace lockstep {
 
 void read_slurm(const Json& json, const std::string& pointer, SlurmSpec& out,
                 std::vector<FieldError>& errors);
-// Parts of GPUs (gres mps, shard) beside whole ones, which Slurm gives no job.
-void check_gpus_once(const SlurmSpec& slurm, const std::string& pointer, std::int32_t gpus_per_node,
-                     std::vector<FieldError>& errors);
+// What Slurm gives no job: parts of GPUs (gres mps, shard) beside whole ones, nodes that are shared
+// and exclusive, nodes that segments do not add up to.
+void check_against_resources(const SlurmSpec& slurm, const std::string& pointer,
+                             const Resources& resources, std::vector<FieldError>& errors);
 // What is stated of it, in the order of the contract.
 Json to_json(const SlurmSpec& slurm);
 

@@ -30,28 +30,36 @@ struct Rule {
     std::string_view option;
     std::string_view old_name;  // of v0.0.38
     Form old_form;
-    std::string_view name;  // from v0.0.39 on
+    std::string_view name;  // from v0.0.39 on, or `since`
     Form form;
+    int since = 39;
 };
 
 // v0.0.38 was seen live (22.05.8): each of these that Slurm 22.05 takes gives the same job as
 // sbatch does, but for those marked none:
 //   contiguous, network, power, switches: "Disabled key";
+//   batch: slurmrestd dies of it; bb: not tried;
 //   distribution: overwritten by slurmrestd;
 //   hint: without the threads per core that sbatch derives from it.
-// The rest is from the sources named in the header. From v0.0.39 on nothing stands for: hint and
-// power; gres-flags' task sharing, whose flags come and go.
+// v0.0.42 to v0.0.45 were seen live (26.05.3), compared likewise. The rest is from the sources
+// named in the header. From v0.0.39 on nothing stands for: hint, power, resources and
+// extra-node-info; gres-flags' task sharing, whose flags come and go.
 constexpr std::array kRules{
     Rule{"account", "account", Form::text, "account", Form::text},
     Rule{"acctg-freq", "account_gather_frequency", Form::text, "account_gather_frequency",
          Form::text},
+    Rule{"batch", "", Form::none, "batch_features", Form::text},
+    Rule{"bb", "", Form::none, "burst_buffer", Form::text},
     Rule{"begin", "begin_time", Form::text, "begin_time", Form::special},
     Rule{"chdir", "current_working_directory", Form::text, "current_working_directory", Form::text},
     Rule{"cluster-constraint", "cluster_constraint", Form::text, "cluster_constraint", Form::text},
     Rule{"comment", "comment", Form::text, "comment", Form::text},
+    Rule{"consolidate-segments", "", Form::none, "flags", Form::special, 44},
     Rule{"constraint", "constraints", Form::text, "constraints", Form::text},
     Rule{"contiguous", "", Form::none, "contiguous", Form::yes},
     Rule{"core-spec", "core_specification", Form::integer, "core_specification", Form::integer},
+    Rule{"cores-per-socket", "cores_per_socket", Form::integer, "cores_per_socket", Form::integer,
+         45},
     Rule{"cpu-freq", "cpu_frequency", Form::text, "cpu_frequency", Form::text},
     Rule{"cpus-per-task", "cpus_per_task", Form::integer, "cpus_per_task", Form::integer},
     Rule{"deadline", "deadline", Form::text, "deadline", Form::special},
@@ -60,6 +68,8 @@ constexpr std::array kRules{
     Rule{"exclude", "exclude_nodes", Form::text, "excluded_nodes", Form::list},
     Rule{"exclusive", "exclusive", Form::special, "shared", Form::special},
     Rule{"export", "environment", Form::special, "environment", Form::special},
+    Rule{"extra", "", Form::none, "extra", Form::text},
+    Rule{"extra-node-info", "", Form::none, "", Form::none},
     Rule{"gpus-per-node", "gpus_per_node", Form::text, "tres_per_node", Form::special},
     Rule{"gres", "gres", Form::text, "tres_per_node", Form::special},
     Rule{"gpu-freq", "tres_frequency", Form::special, "tres_freq", Form::special},
@@ -72,6 +82,7 @@ constexpr std::array kRules{
     Rule{"mail-user", "mail_user", Form::text, "mail_user", Form::text},
     Rule{"mcs-label", "mcs_label", Form::text, "mcs_label", Form::text},
     Rule{"mem", "memory_per_node", Form::text, "memory_per_node", Form::special},
+    Rule{"mem-update", "", Form::none, "memory_update_margin", Form::special, 45},
     Rule{"network", "", Form::none, "network", Form::text},
     Rule{"nice", "nice", Form::special, "nice", Form::special},
     Rule{"no-kill", "no_kill", Form::yes, "kill_on_node_fail", Form::no},
@@ -79,8 +90,10 @@ constexpr std::array kRules{
     Rule{"nodelist", "nodelist", Form::text, "required_nodes", Form::list},
     Rule{"nodes", "nodes", Form::text, "nodes", Form::text},
     Rule{"ntasks-per-node", "tasks_per_node", Form::integer, "tasks_per_node", Form::integer},
+    Rule{"oom-kill-step", "", Form::none, "oom_kill_step", Form::special, 42},
     Rule{"open-mode", "open_mode", Form::text, "open_mode", Form::special},
     Rule{"output", "standard_output", Form::text, "standard_output", Form::text},
+    Rule{"oversubscribe", "", Form::none, "shared", Form::special},
     Rule{"partition", "partition", Form::text, "partition", Form::text},
     Rule{"power", "", Form::none, "", Form::none},
     Rule{"prefer", "prefer", Form::text, "prefer", Form::text},
@@ -88,10 +101,14 @@ constexpr std::array kRules{
     Rule{"profile", "profile", Form::text, "profile", Form::special},
     Rule{"propagate", "", Form::none, "", Form::none},
     Rule{"qos", "qos", Form::text, "qos", Form::text},
+    Rule{"reboot", "", Form::none, "reboot", Form::yes},
     Rule{"reservation", "reservation", Form::text, "reservation", Form::text},
+    Rule{"resources", "", Form::none, "", Form::none},
+    Rule{"segment", "", Form::none, "segment_size", Form::special, 41},
     Rule{"signal", "signal", Form::text, "kill_warning_signal", Form::special},
     Rule{"sockets-per-node", "sockets_per_node", Form::integer, "sockets_per_node", Form::integer},
     Rule{"spread-job", "spread_job", Form::yes, "flags", Form::special},
+    Rule{"spread-segments", "", Form::none, "flags", Form::special, 44},
     Rule{"switches", "", Form::none, "required_switches", Form::special},
     Rule{"thread-spec", "thread_specification", Form::integer, "thread_specification",
          Form::integer},
@@ -151,7 +168,8 @@ Status Job::take(const Directive& directive) {
         return fail(Errc::invalid, "the batch script asks for " + name +
                                        ", which Lockstep cannot say to slurmrestd");
     }
-    if ((old() ? rule->old_form : rule->form) == Form::none) {
+    if ((old() ? rule->old_form : rule->form) == Form::none ||
+        (!old() && site_.parser < rule->since)) {
         return fail(Errc::invalid, "slurmrestd's " + version_text(site_.parser) + " cannot take " +
                                        name + ": leave it out, or use Slurm's own programs");
     }
@@ -214,6 +232,8 @@ Status Job::special(std::string_view option, const std::string& value) {
         } else {
             set("shared", Json::array({"none"}));
         }
+    } else if (option == "oversubscribe") {
+        set("shared", Json::array({"oversubscribe"}));
     } else if (option == "gpus-per-node") {
         tres_per_node("gpu:" + value);
     } else if (option == "gres") {
@@ -267,6 +287,22 @@ bool Job::sizes_and_times(std::string_view option, const std::string& value, boo
         const auto number = rows::number(value);
         good = number.has_value();
         set("priority", late_number(number.value_or(0)));
+    } else if (option == "oom-kill-step") {  // without a value 1, as sbatch(1) has it
+        const auto number = rows::number(value.empty() ? "1" : value);
+        good = number && *number <= 1;
+        set("oom_kill_step", number.value_or(0));
+    } else if (option == "segment") {
+        const auto size = rows::number(value);
+        good = size && *size > 0 && *size < 65'534;
+        set("segment_size", number_object(size.value_or(0)));
+    } else if (option == "mem-update") {  // minutes, a part of one counts whole
+        const auto at_sign = value.find('@');
+        const auto margin = rows::number(value.substr(0, at_sign));
+        const auto delay = parse_time_limit(
+            at_sign == std::string::npos ? std::string{} : value.substr(at_sign + 1));
+        good = margin && delay && *margin < 65'534;
+        set("memory_update_margin", margin.value_or(0));
+        set("memory_update_delay", good ? (*delay + 59) / 60 : 0);
     } else if (option == "switches") {
         const auto at_sign = value.find('@');
         const auto count = rows::number(value.substr(0, at_sign));
@@ -286,7 +322,7 @@ bool Job::sizes_and_times(std::string_view option, const std::string& value, boo
 bool Job::words(std::string_view option, const std::string& value, bool& good) {
     using Word = std::pair<std::string_view, std::string_view>;
     // sbatch(1)'s words and those of PARSER_FLAG_ARRAY(JOB_MAIL_FLAGS, ACCT_GATHER_PROFILE).
-    static constexpr std::array<Word, 16> kMail{{{"BEGIN", "BEGIN"},
+    static constexpr std::array<Word, 17> kMail{{{"BEGIN", "BEGIN"},
                                                  {"END", "END"},
                                                  {"FAIL", "FAIL"},
                                                  {"REQUEUE", "REQUEUE"},
@@ -297,6 +333,7 @@ bool Job::words(std::string_view option, const std::string& value, bool& good) {
                                                  {"TIME_LIMIT_50", "TIME=50%"},
                                                  {"ARRAY_TASKS", "ARRAY_TASKS"},
                                                  {"INVALID_DEPEND", "INVALID_DEPENDENCY"},
+                                                 {"ALL", "INVALID_DEPENDENCY"},
                                                  {"ALL", "BEGIN"},
                                                  {"ALL", "END"},
                                                  {"ALL", "FAIL"},
@@ -347,8 +384,12 @@ bool Job::flags(std::string_view option, const std::string& value, bool& good) {
         flag(value == "yes" ? "KILL_INVALID_DEPENDENCY" : "NO_KILL_INVALID_DEPENDENCY");
     } else if (option == "spread-job") {
         flag("SPREAD_JOB");
+    } else if (option == "consolidate-segments") {
+        flag("CONSOLIDATE_SEGMENTS");
+    } else if (option == "spread-segments") {
+        flag("SPREAD_SEGMENTS");
     } else if (option == "use-min-nodes") {
-        flag("USE_MIN_NODES");
+        flag("PREFER_MINIMUM_NODE_COUNT");
     } else if (option == "gres-flags" && value == "enforce-binding") {
         flag("GRES_BINDING_ENFORCED");
     } else if (option == "gres-flags" && value == "disable-binding") {

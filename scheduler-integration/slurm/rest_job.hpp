@@ -1,7 +1,7 @@
 // A batch script as slurmrestd wants it: the script and, because slurmrestd reads no #SBATCH line,
 // each of its directives as a property of the job. The names and types are those of the OpenAPI
 // plugin v0.0.38 (Slurm 22.05, src/plugins/openapi/v0.0.38/jobs.c) and of the data parsers v0.0.39
-// to v0.0.44 (src/plugins/data_parser/v0.0.NN/parsers.c, JOB_DESC_MSG). Pure; any thread.
+// to v0.0.45 (src/plugins/data_parser/v0.0.NN/parsers.c, JOB_DESC_MSG). Pure; any thread.
 #pragma once
 
 #include "job/base/result.hpp"
@@ -15,9 +15,9 @@
 
 namespace lockstep::rest {
 
-// The versions that are known here: v0.0.38 … v0.0.44. Seen live: 38.
+// The versions that are known here: v0.0.38 … v0.0.45. Seen live: 38, 42 to 45.
 inline constexpr int kOldestParser = 38;
-inline constexpr int kNewestParser = 44;
+inline constexpr int kNewestParser = 45;
 std::string version_text(int parser);  // "v0.0.38"
 
 struct JobSite {

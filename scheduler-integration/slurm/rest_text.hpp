@@ -1,4 +1,4 @@
-// What slurmrestd answers, v0.0.38 (Slurm 22.05) to v0.0.44 (25.11), and what a user's token says.
+// What slurmrestd answers, v0.0.38 (Slurm 22.05) to v0.0.45 (26.05), and what a user's token says.
 // Shapes are told apart by what is there, not by the version's number. Nothing here trusts the
 // bytes. Pure; any thread.
 #pragma once

@@ -3,6 +3,7 @@
 #include "scheduler-integration/slurm/rest_job.hpp"
 
 #include "job/base/json.hpp"
+#include "job/model/spec_slurm.hpp"
 #include "tests/unit/slurm/batch_script_fixture.hpp"
 #include "tests/unit/slurm/fixtures.hpp"
 
@@ -92,15 +93,22 @@ TEST(RestJob, KnowsEveryDirectiveOfTheGenerator) {
 
 // The options that a spec may name (spec_slurm.cpp), with a value each.
 const std::vector<std::string> kOptions{"--acctg-freq=30",
+                                        "--batch=a",
+                                        "--bb=capacity=1GB",
                                         "--begin=2027-01-01T04:00:00",
                                         "--cluster-constraint=a",
                                         "--comment=a",
+                                        "--consolidate-segments",
                                         "--contiguous",
                                         "--core-spec=1",
+                                        "--cores-per-socket=2",
                                         "--cpu-freq=high",
                                         "--deadline=2027-01-01",
                                         "--delay-boot=5",
                                         "--distribution=block:cyclic",
+                                        "--extra=a",
+                                        "--extra-node-info=1:2",
+                                        "--gpu-freq=high",
                                         "--gres=lustre:1",
                                         "--gres-flags=enforce-binding",
                                         "--hint=nomultithread",
@@ -108,20 +116,36 @@ const std::vector<std::string> kOptions{"--acctg-freq=30",
                                         "--mail-type=ALL",
                                         "--mail-user=a",
                                         "--mcs-label=a",
+                                        "--mem-update=20@30",
                                         "--network=ib",
                                         "--nice=1",
+                                        "--oom-kill-step",
+                                        "--oversubscribe",
                                         "--power=level",
                                         "--prefer=a",
                                         "--priority=1",
                                         "--profile=all",
+                                        "--propagate=NONE",
+                                        "--reboot",
+                                        "--resources=a:1",
+                                        "--segment=2",
+                                        "--sockets-per-node=1",
                                         "--spread-job",
+                                        "--spread-segments",
                                         "--switches=1",
                                         "--thread-spec=1",
                                         "--threads-per-core=1",
                                         "--tmp=1G",
+                                        "--use-min-nodes",
                                         "--wckey=a"};
 
 TEST(RestJob, NeverDropsAnOption) {
+    std::vector<std::string> names;
+    for (const std::string& option : kOptions) {
+        names.push_back(option.substr(2, option.find('=') - 2));
+    }
+    const auto all = slurm_directives();
+    EXPECT_THAT(names, testing::UnorderedElementsAreArray(all.begin(), all.end()));
     for (int parser = kOldestParser; parser <= kNewestParser; ++parser) {
         const std::size_t plain = job_of(script_with(""), parser).size();
         for (const std::string& option : kOptions) {
@@ -151,6 +175,40 @@ TEST(RestJob, RefusesWhatAVersionCannotTake) {
                 HasSubstr("--gres-flags"));
     EXPECT_THAT(refusal(script_with("--nice=a"), 40), HasSubstr("--nice=a"));
     EXPECT_THAT(refusal("#!/bin/sh\ntrue\n", 38), HasSubstr("how many nodes"));
+}
+
+// PARSER_FLAG_ARRAY(JOB_FLAGS) and PARSER_FLAG_ARRAY(JOB_SHARED) of Slurm 26.05.3. slurmrestd
+// refuses the whole job for a word that it does not know.
+TEST(RestJob, FlagsAreTheWordsOfTheDataParser) {
+    const auto flags = [](const std::string& line, int parser) {
+        return dump_json(job_of(script_with(line), parser)["flags"]);
+    };
+    EXPECT_EQ(flags("--use-min-nodes", 39), R"(["PREFER_MINIMUM_NODE_COUNT"])");
+    EXPECT_EQ(flags("--spread-job", 39), R"(["SPREAD_JOB"])");
+    EXPECT_EQ(flags("--gres-flags=disable-binding", 39), R"(["GRED_BINDING_DISABLED"])");
+    EXPECT_EQ(flags("--gres-flags=disable-binding", 45), R"(["GRES_BINDING_DISABLED"])");
+    EXPECT_EQ(flags("--consolidate-segments", 44), R"(["CONSOLIDATE_SEGMENTS"])");
+    EXPECT_EQ(flags("--spread-segments", 45), R"(["SPREAD_SEGMENTS"])");
+    const Json shared = job_of(script_with("--oversubscribe"), 45)["shared"];
+    EXPECT_EQ(dump_json(shared), R"(["oversubscribe"])");
+}
+
+TEST(RestJob, NewOptionsHaveTheirFirstVersion) {
+    const std::vector<std::pair<std::string, int>> first{{"--segment=2", 41},
+                                                         {"--oom-kill-step=0", 42},
+                                                         {"--consolidate-segments", 44},
+                                                         {"--cores-per-socket=2", 45},
+                                                         {"--mem-update=20@30", 45}};
+    for (const auto& [option, parser] : first) {
+        EXPECT_THAT(refusal(script_with(option), parser - 1), HasSubstr("cannot take --"))
+            << option;
+        EXPECT_TRUE(submission(script_with(option), site_of(parser))) << option;
+    }
+    EXPECT_EQ(job_of(script_with("--segment=2"), 45)["segment_size"]["number"], 2);
+    EXPECT_EQ(job_of(script_with("--oom-kill-step"), 45)["oom_kill_step"], 1);
+    const Json update = job_of(script_with("--mem-update=20@00:30:01"), 45);
+    EXPECT_EQ(update["memory_update_margin"], 20);
+    EXPECT_EQ(update["memory_update_delay"], 31);
 }
 
 TEST(RestJob, SaysHowManyTasksAndCpusAsSbatchDoes) {

@@ -3,6 +3,7 @@
 #include "scheduler-integration/slurm/slurm_rest.hpp"
 
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/rest_job.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/slurm/fake_restd.hpp"
 #include "tests/unit/slurm/fixtures.hpp"
@@ -175,7 +176,7 @@ TEST_F(SlurmRestTest, SaysSoWhenThereIsNoVersionItKnows) {
     const auto facts = run(rest().probe());
     ASSERT_FALSE(facts);
     EXPECT_EQ(facts.error().code, Errc::invalid);
-    EXPECT_THAT(facts.error().message, HasSubstr("v0.0.38 to v0.0.44"));
+    EXPECT_THAT(facts.error().message, HasSubstr("v0.0.38 to v0.0.45"));
     EXPECT_EQ(submit().kind, Kind::not_submitted);
 }
 
@@ -440,11 +441,12 @@ TEST_F(SlurmRestTest, AsksAboutTheDefaultPartitionOfNewVersions) {
     serve_new();
     auto facts = run(rest().probe());
     ASSERT_TRUE(facts) << facts.error().message;
-    EXPECT_EQ(rest().parser(), 44);
+    EXPECT_EQ(rest().parser(), rest::kNewestParser);
     EXPECT_EQ(facts->default_partition(), nullptr);
     EXPECT_EQ(facts->config.cluster, "alps");
     EXPECT_TRUE(facts->config.has_accounting());  // told by the ping: slurmdb was not asked
-    EXPECT_THAT(asked(), ElementsAre("GET /slurm/v0.0.44/partitions"));
+    EXPECT_THAT(asked(), ElementsAre("GET /slurm/" + rest::version_text(rest::kNewestParser) +
+                                     "/partitions"));
     options_.default_partition = "low";
     serve_new();
     facts = run(rest().probe());
