@@ -6,6 +6,7 @@ import sys
 import time
 
 from cluster import SlurmCluster
+from slurm_clients import PREFIX
 from slurm_conf import Settings
 from slurm_hosts import Unavailable
 from slurm_machine import USERS
@@ -76,6 +77,8 @@ def main():
         cluster.stop()
     elif verb == "env":
         print(f"export SLURM_CONF={cluster.conf}")
+        if PREFIX:
+            print(f"export PATH={PREFIX}/sbin:{PREFIX}/bin:$PATH")
         print(f"export LOCKSTEP_TEST_HOST_ADDRESS={cluster.host_address}")
         if cluster.rest_port:
             print(f"export LOCKSTEP_TEST_REST_URL={cluster.rest_url}")

@@ -8,6 +8,8 @@ truth, or nothing, as the file `mode` beside it tells.
 
 import pathlib
 
+from slurm_clients import program_path
+
 # Each hands the job in and then says or does what its name is; refuse-connection hands nothing in,
 # once, and is honest from then on. Not among them: `lost` hands nothing in and says what `timeout`
 # says; `late` says so, too, and the job comes some seconds later.
@@ -53,8 +55,8 @@ def programs_with_sbatch(folder, script):
     """A folder of Slurm's programs with this script in sbatch's place."""
     folder = pathlib.Path(folder)
     folder.mkdir()
-    for program in ("squeue", "sacct", "scancel", "scontrol", "sinfo"):
-        (folder / program).symlink_to(f"/usr/bin/{program}")
+    for program in ("squeue", "sacct", "scancel", "scontrol", "sinfo", "srun"):
+        (folder / program).symlink_to(program_path(program))
     (folder / "sbatch").write_text(script)
     (folder / "sbatch").chmod(0o755)
     return folder
@@ -64,7 +66,7 @@ class LyingSbatch:
     """A folder for --slurm-bin-dir."""
 
     def __init__(self, folder):
-        self.folder = programs_with_sbatch(folder, SBATCH.replace("{real}", "/usr/bin/sbatch"))
+        self.folder = programs_with_sbatch(folder, SBATCH.replace("{real}", program_path("sbatch")))
         self.mode = "honest"
 
     @property

@@ -131,8 +131,9 @@ def gres_conf(folder: Path, settings: Settings):
     return f"AutoDetect=off\nName=gpu{kind} File={folder}/dev/gpu[0-{settings.gpus - 1}]\n"
 
 
-def cgroup_conf():
-    return "CgroupAutomount=no\n"
+def cgroup_conf(release):
+    # There is no cgroup tree of slurmd's own in a container; from 23.11 on it must be told.
+    return "CgroupPlugin=disabled\n" if release >= (23, 11) else "CgroupAutomount=no\n"
 
 
 def slurmdbd_conf(folder: Path, settings: Settings, addresses):

@@ -8,6 +8,7 @@ import signal
 from harness import FINAL, wait_until
 from lockstep_slurm import SlurmTestCase, command_spec, main
 from lying_sbatch import programs_with_sbatch
+from slurm_clients import program_path
 
 GATE = "until [ -e {} ]; do sleep 0.1; done"
 SQUEUES = 'lockstep_slurm_calls_total{program="squeue",result="ok"}'
@@ -17,7 +18,7 @@ folder=$(dirname "$0")
 if [ "$1" != --version ] && [ -e "$folder/refused" ]; then
     until [ -e "$folder/gate" ]; do sleep 0.05; done
 fi
-/usr/bin/sbatch "$@"
+{real} "$@"
 status=$?
 [ $status -eq 0 ] || touch "$folder/refused"
 exit $status
@@ -232,7 +233,7 @@ class Nodes(EndsCase):
     def test_squeue_between_a_refusal_and_the_next_sbatch_takes_its_record_for_no_job(self):
         # slurmctld keeps a FAILED record, with the attempt's name, of what it refuses for its nodes. The job that it
         # then took was called surplus and ended, and the attempt with it.
-        folder = programs_with_sbatch(self.daemon.root / "bin", SBATCH_WITH_GATE)
+        folder = programs_with_sbatch(self.daemon.root / "bin", SBATCH_WITH_GATE.replace("{real}", program_path("sbatch")))
         self.daemon.bin_dir = folder
         self.daemon.restart()
         gate = self.daemon.root / "gate"

@@ -94,7 +94,7 @@ class Identity(SlurmTestCase):
         self.alice.wait_state(job, "succeeded", 60)
         number = self.daemon.job(job)["attempts"][0]["scheduler_id"]
         shown = self.cluster.run("scontrol", "-o", "show", "job", number).stdout
-        self.assertIn("TresPerNode=gres:gpu:h100:1", shown)
+        self.assertRegex(shown, "TresPerNode=gres[:/]gpu:h100:1")
 
     def test_each_job_runs_as_its_user_and_the_other_sees_nothing_of_it(self):
         self.both()

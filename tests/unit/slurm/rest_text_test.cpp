@@ -214,6 +214,54 @@ ClientResponse live(const char* name, int status = 200) {
     return answer(status, slurm_fixture("22.05/rest_" + std::string{name} + ".json"));
 }
 
+// Slurm 26.05.3, v0.0.45, as it answered; none of it was written by hand.
+TEST(RestLive, AnswersOf2605AreReadWhole) {
+    const auto said = [](const char* name) {
+        return answer(200, slurm_fixture("26.05/rest_" + std::string{name} + ".json"));
+    };
+    const auto ping = parse_ping_answer(said("ping"), "lstest-a");
+    ASSERT_TRUE(ping) << ping.error().message;
+    EXPECT_EQ(ping->meta.data_parser, "v0.0.45");
+    EXPECT_EQ(ping->meta.slurm_release, "26.05.3");
+    EXPECT_EQ(ping->meta.accounting_storage, "accounting_storage/slurmdbd");
+    ASSERT_EQ(ping->controllers.size(), 1U);
+    EXPECT_TRUE(ping->controllers[0].up);
+
+    const auto partitions = parse_partitions(said("partitions"), "lstest-a");
+    ASSERT_TRUE(partitions) << partitions.error().message;
+    ASSERT_EQ(partitions->size(), 2U);
+    const SlurmPartition& main = partitions->front();
+    EXPECT_EQ(main.name, "main");
+    EXPECT_EQ(main.state, "UP");
+    EXPECT_EQ(main.max_time, 3600);
+    EXPECT_EQ(main.default_time, 300);
+    EXPECT_EQ(main.total_nodes, 3);
+    EXPECT_EQ(main.nodes, "n[1-3]");
+
+    const auto nodes = parse_nodes(said("nodes"), "lstest-a");
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    EXPECT_EQ(nodes->malformed, 0U);
+    ASSERT_EQ(nodes->nodes.size(), 3U);
+    EXPECT_EQ(nodes->nodes[0].state, "mixed");
+    EXPECT_EQ(nodes->nodes[0].gpus(), 2);
+    EXPECT_EQ(nodes->nodes[0].gpus_used(), 1);
+    EXPECT_THAT(nodes->nodes[0].partitions, ElementsAre("main", "low"));
+
+    const auto detail = parse_job_detail(said("job"), "lstest-a");
+    ASSERT_TRUE(detail) << detail.error().message;
+    EXPECT_EQ(detail->job.id, 4);
+    EXPECT_EQ(detail->job.verdict().phase, SlurmPhase::running);
+
+    const auto history = parse_history(said("history"), "lstest-a", 0);
+    ASSERT_TRUE(history) << history.error().message;
+    EXPECT_EQ(history->malformed, 0U);
+    ASSERT_EQ(history->jobs.size(), 5U);
+    EXPECT_EQ(history->jobs[0].verdict().end, SlurmEnd::ok);
+    EXPECT_EQ(history->jobs[1].verdict().end, SlurmEnd::failed);
+    EXPECT_EQ(history->jobs[1].exit_code, 3);
+    EXPECT_EQ(history->jobs[2].verdict().end, SlurmEnd::cancelled);
+}
+
 TEST(RestPing, IsReadFromEveryVersion) {
     const auto old = parse_ping_answer(live("ping"), "demo");
     ASSERT_TRUE(old);

@@ -26,6 +26,25 @@ const std::vector<Release> kReleases{
     {"25.11/jobs_v0.0.44.json", "v0.0.44", "25.11.1", true},
 };
 
+// `squeue --json --states=all` of Slurm 26.05.3 as it was printed.
+TEST(SlurmJson, ReadsWhatALive2605Prints) {
+    const auto parsed = parse_slurm_jobs_json(slurm_fixture("26.05/jobs_v0.0.45.json"));
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    EXPECT_EQ(parsed->data_parser, "v0.0.45");
+    EXPECT_EQ(parsed->slurm_release, "26.05.3");
+    EXPECT_EQ(parsed->malformed, 0U);
+    ASSERT_EQ(parsed->jobs.size(), 5U);
+    const auto job = [&](std::int64_t id) { return *find_job(parsed->jobs, id); };
+    EXPECT_EQ(job(1).verdict().end, SlurmEnd::ok);
+    EXPECT_EQ(job(2).verdict().end, SlurmEnd::failed);
+    EXPECT_EQ(job(2).exit_code, 3);
+    EXPECT_EQ(job(3).verdict().end, SlurmEnd::cancelled);
+    EXPECT_EQ(job(4).verdict().phase, SlurmPhase::running);
+    EXPECT_EQ(job(4).nodes, "n[1-2]");
+    EXPECT_EQ(job(5).verdict().phase, SlurmPhase::queued);
+    EXPECT_EQ(job(5).reason, "Resources");
+}
+
 TEST(SlurmJson, ReadsTheSameJobsFromEveryRelease) {
     for (const Release& release : kReleases) {
         SCOPED_TRACE(release.file);
