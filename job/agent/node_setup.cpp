@@ -15,6 +15,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <ios>
 #include <utility>
 
 namespace lockstep {
@@ -102,6 +105,23 @@ void keep_folders(Variables& base, const Variables& own) {
         } else {
             base.erase(found);
         }
+    }
+}
+
+// What was printed where only this agent reads it, without the job's secrets.
+void copy_masked(const std::filesystem::path& from, const std::filesystem::path& to,
+                 const std::shared_ptr<const SecretMask>& mask) {
+    std::ifstream in{from, std::ios::binary};
+    std::ofstream out{to, std::ios::binary};
+    MaskedStream masked{mask};
+    std::string piece(1U << 16U, '\0');
+    while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
+        out << masked.feed({piece.data(), static_cast<std::size_t>(in.gcount())});
+    }
+    out << masked.end();
+    out.flush();
+    if (!out) {
+        log::warn("the output of setup could not be kept", {{"path", to.string()}});
     }
 }
 
@@ -199,9 +219,11 @@ Task<void> Node::run_setup() {
         end_setup();
         co_return;
     }
+    // With secrets the output is first where nobody else reads it: `set -x` would show them.
+    const std::filesystem::path printed = mask_ ? folder / "output" : output;
     ProcessCommand command;
-    command.argv = {"/bin/bash", "--login",       "-c",           kSetupBody,
-                    "setup",     folder.string(), output.string()};
+    command.argv = {"/bin/bash",     "--login",       "-c", kSetupBody, "setup",
+                    folder.string(), printed.string()};
     for (const auto& [name, value] : secrets_) {
         command.environment.push_back("LOCKSTEP_SECRET_" + name + "=" + value);
         command.argv.insert(command.argv.end(), {"-u", name});  // of what is written down
@@ -216,6 +238,9 @@ Task<void> Node::run_setup() {
     command.output_bytes = SIZE_MAX;  // a limit of its own would be one of what setup writes
     log::info("setup begins", {{"output", output.string()}});
     const auto result = co_await runner_.run(std::move(command));
+    if (mask_) {
+        copy_masked(printed, output, mask_);
+    }
     if (finished_once_) {
         co_return;
     }

@@ -39,7 +39,7 @@ class Secrets(Users):
         script = ('test ${#MY_KEY} = ' + str(len(VALUE)) + ' && test "$SEEN" = yes && echo it is $MY_KEY here; '
                   'printf %s "$MY_KEY" | cut -c1-9; printf %s "$MY_KEY" | cut -c10- ; echo "loss=0.5 step=1"')
         spec = harness.command_job("uses", "/bin/sh", "-c", script, secrets=["MY_KEY"],
-                                   setup=f'[ "$MY_KEY" = {VALUE[:4]}"{VALUE[4:]}" ] && export SEEN=yes',
+                                   setup=f'set -x; [ "$MY_KEY" = {VALUE[:4]}"{VALUE[4:]}" ] && export SEEN=yes',
                                    resources={"ranks_per_node": 2})
         shown = self.call("POST", "/v1/jobs/render", spec)[1]
         self.assertEqual(shown["environment"]["MY_KEY"], "***")
@@ -48,6 +48,8 @@ class Secrets(Users):
         self.assertEqual(done["state"], "succeeded", done)
         log = self.daemon.rank_log(job["id"])
         self.assertIn("it is *** here", log)
+        written, = self.daemon.data.rglob("setup-00000.log")
+        self.assertIn("+ '[' *** = *** ']'\n+ export SEEN=yes\n", written.read_text())
         self.assertEqual(self.daemon.get(f"/v1/jobs/{job['id']}/spec")["secrets"], ["MY_KEY"])
         self.assertEqual(self.files_with(VALUE), {own})
         self.assertNotIn(VALUE, self.daemon.text(f"/v1/jobs/{job['id']}/events"))
