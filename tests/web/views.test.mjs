@@ -40,6 +40,8 @@ const shot = async (name) => process.env.LOCKSTEP_WEB_SHOTS && page.screenshot({
 
 test('a specification is written in YAML, checked and submitted', async () => {
   await page.goto(`${daemon.url}#/submit`);
+  // The daemon of the tests has --shared-account.
+  await has(page, `Jobs of all users run as ${os.userInfo().username} here`);
   await page.getByLabel('Name needed').fill('in-yaml');
   await page.getByRole('button', {name: 'YAML', exact: true}).click();
   const text = page.getByLabel(/^Specification, as/);
@@ -63,6 +65,24 @@ test('a specification is written in YAML, checked and submitted', async () => {
   const id = page.url().match(/ls-[0-9A-Z]{26}/)[0];
   assert.deepEqual((await daemon.api('GET', `v1/jobs/${id}/spec`)).command, ['sleep', '1000']);
   await daemon.api('POST', `v1/jobs/${id}/cancel`);
+});
+
+test('where submissions are signed the page says how to hand one in, and does not', async () => {
+  const tab = await browser.tab();
+  await signIn(tab, daemon);
+  await tab.route('**/v1/whoami', async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({response: answer, json: {...await answer.json(), identity: 'lockstep-exec', signing: {audience: 'a', gres: false}}});
+  });
+  await tab.goto(`${daemon.url}#/submit`);
+  await tab.reload();
+  await has(tab, 'Submissions are signed on this cluster');
+  await tab.getByLabel('Name needed').fill('unsigned');
+  await tab.getByLabel('Command').fill('sleep 1');
+  await has(tab, 'Each rank runs');
+  assert.equal(await tab.getByRole('button', {name: 'Submit', exact: true}).isDisabled(), true);
+  await browser.axe(tab, 'submit where submissions are signed');
+  await tab.close();
 });
 
 test('steps are counted in samples', async () => {

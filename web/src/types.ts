@@ -117,7 +117,10 @@ export interface NodeInfo {
     message?: string}[];
 }
 
-export interface Identity {user: string; role: 'viewer' | 'user' | 'admin'; scopes: string[]; token?: string; expires_at?: string; grafana_url?: string}
+export interface Identity {
+  user: string; role: 'viewer' | 'user' | 'admin'; scopes: string[]; token?: string; expires_at?: string; grafana_url?: string;
+  identity: 'self' | 'slurmrestd' | 'lockstep-exec'; shared_account?: boolean; account?: string;
+}
 
 export interface Render {
   scheduler?: string; nodes?: number; ranks?: number; command: string[]; environment: Record<string, string>;

@@ -10,7 +10,7 @@ import type {Job, Render} from '../types';
 import {ApiError, ask, get, send} from '../state/api';
 import {useAsk} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {maySubmit} from '../state/session';
+import {identity, maySubmit} from '../state/session';
 import {Card, Code, Empty, Safe, Segments, Show, say} from '../ui/basics';
 import {Diff} from './config';
 
@@ -213,9 +213,14 @@ export function Submit(): JSX.Element {
   };
   const grouped = (name: string) => !!resolve(top[name] ?? {}, all!).properties;
   const native = spec['framework'] === 'native';
+  const who = identity.value;
+  // A browser cannot sign; what is written here is handed in where munge is.
+  const signed = who?.identity === 'lockstep-exec';
   return <div class="page">
     <header class="job-head"><div class="job-title"><h1>{from ? 'Again with changes' : 'Submit a job'}</h1></div>
       <Segments label="Written as" value={asText ? as : ''} options={[['', 'Form'], ['text', 'JSON'], ['yaml', 'YAML']]} set={(as) => setQuery({as})} /></header>
+    {who?.shared_account && <p class="weight-warn"><span class="chip chip-warn">shared account</span>Jobs of all users run as <Safe text={who.account ?? 'one user'} most={60} /> here: each can read the others' files and end their jobs.</p>}
+    {signed && <p class="weight-warn"><span class="chip chip-warn">to be signed</span>Submissions are signed on this cluster, which a browser cannot do: check the specification here, copy it from JSON or YAML into a file, and <code>lockstep submit</code> it on a machine of the cluster.</p>}
     {hidden.value.length > 0 && <p class="weight-warn"><span class="chip chip-warn">left out</span><Safe text={hidden.value.join(', ')} most={400} />: values of its environment or whom it tells, which only its owner is shown</p>}
     <div class="submit-grid">
       <form class="card" aria-label="Specification" onSubmit={(event) => { event.preventDefault(); void submit(); }} noValidate>
@@ -229,7 +234,7 @@ export function Submit(): JSX.Element {
             {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
             <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}
         <div class="row end submit-row">{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'thing')} to mend</span>}
-          <button type="submit" class="button solid" disabled={busy.value || !current}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
+          <button type="submit" class="button solid" disabled={busy.value || !current || signed}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
       </form>
       <div>
         <Card title="What would run" aside={<span class="quiet" role="status">{checking.value ? 'asking lockstepd…' : ''}</span>}>
