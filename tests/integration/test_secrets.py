@@ -49,7 +49,7 @@ class Secrets(Users):
         log = self.daemon.rank_log(job["id"])
         self.assertIn("it is *** here", log)
         written, = self.daemon.data.rglob("setup-00000.log")
-        self.assertIn("+ '[' *** = *** ']'\n+ export SEEN=yes\n", written.read_text())
+        self.assertIn("++ '[' *** = *** ']'\n++ export SEEN=yes\n", written.read_text())
         self.assertEqual(self.daemon.get(f"/v1/jobs/{job['id']}/spec")["secrets"], ["MY_KEY"])
         self.assertEqual(self.files_with(VALUE), {own})
         self.assertNotIn(VALUE, self.daemon.text(f"/v1/jobs/{job['id']}/events"))
