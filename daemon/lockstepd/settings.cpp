@@ -72,9 +72,11 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
                    "Where lockstep-exec listens, with --slurm-identity lockstep-exec")
         ->envname("LOCKSTEP_EXEC_SOCKET")
         ->type_name("FILE");
-    app.add_option("--slurm-bin-dir", settings.slurm_bin_dir,
-                   "Where sbatch, squeue and the others are; default: found on PATH. SLURM_CONF of "
-                   "lockstepd's environment is passed on to them, nothing else of it")
+    app.add_option(
+           "--slurm-bin-dir", settings.slurm_bin_dir,
+           "Where sbatch, squeue and the others are, and srun on the nodes; default: found on "
+           "PATH. SLURM_CONF of lockstepd's environment is passed on to them, nothing else "
+           "of it")
         ->envname("LOCKSTEP_SLURM_BIN_DIR")
         ->type_name("DIR");
     app.add_option("--slurm-poll-seconds", settings.slurm_poll_seconds,
