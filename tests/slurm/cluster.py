@@ -34,8 +34,8 @@ from slurm_clients import Clients
 from slurm_conf import CONTROLLER, SLURMCTLD_PORT, SLURMDBD_PORT, Settings
 from slurm_hosts import (Network, Unavailable, bridges, kill, listens, reap, signal_process,
                          start_time, until)
-from slurm_machine import (USERS, add_users, check_programs, clients_of, release,
-                           remove_users_if_last)
+from slurm_machine import (USERS, add_users, check_programs, clients_of, release, remove_users_if_last,
+                           restd_plugins)
 from slurm_state import SavedState
 
 FOLDERS = ("etc", "log", "shared", "run", "state", "spool", "keys", "dev", "mysql")
@@ -289,7 +289,7 @@ class SlurmCluster(Clients, SavedState):
         until(listening, 15, f"answer of {name} at {address}")
 
     def start_slurmctld(self):
-        # Newer ones refuse to start after an end so early that not all of their state was saved.
+        # Newer ones refuse to start after an end before all of their state was saved.
         more = ["-i"] if release() >= (23, 11) else []
         self.daemon("slurmctld", ["slurmctld", "-D", *more, "-f", str(self.conf)], CONTROLLER)
         self.until_listening("slurmctld", SLURMCTLD_PORT)
@@ -374,13 +374,9 @@ class SlurmCluster(Clients, SavedState):
         self.rest_socket.unlink(missing_ok=True)
         # Not one of the kernel's choice: whoever asks for any port may be given it before slurmrestd.
         self.rest_port = self.rest_port or 24000 + self.network.index
-        # Without slurmdbd it ends at once unless its OpenAPI plugins for that are left out.
-        alone = "v0.0.36,v0.0.37,v0.0.38" if release() < (23, 11) else "slurmctld"
-        plugins = [] if self.settings.accounting else ["-s", alone]
-        if parser := os.environ.get("LOCKSTEP_TEST_DATA_PARSER"):
-            plugins += ["-d", parser]  # v0.0.43: and no other, so that Lockstep takes this one
         self.daemon("slurmrestd", ["slurmrestd", "-f", str(self.conf), "-a", "rest_auth/jwt",
-                                   *plugins, f"127.0.0.1:{self.rest_port}", f"unix:{self.rest_socket}"],
+                                   *restd_plugins(self.settings), f"127.0.0.1:{self.rest_port}",
+                                   f"unix:{self.rest_socket}"],
                     env={"SLURM_JWT": "daemon"},
                     user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
         self.until_listening("slurmrestd", self.rest_port)

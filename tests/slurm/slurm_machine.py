@@ -24,6 +24,15 @@ def release():
     return tuple(int(part) for part in re.search(r"(\d+)\.(\d+)", said).groups())
 
 
+def restd_plugins(settings):
+    """Without slurmdbd slurmrestd ends at once unless its OpenAPI plugins for that are left out."""
+    alone = "v0.0.36,v0.0.37,v0.0.38" if release() < (23, 11) else "slurmctld"
+    plugins = [] if settings.accounting else ["-s", alone]
+    if parser := os.environ.get("LOCKSTEP_TEST_DATA_PARSER"):
+        plugins += ["-d", parser]  # v0.0.43: and no other, so that Lockstep takes this one
+    return plugins
+
+
 def check_programs(settings):
     if os.geteuid() != 0:
         raise Unavailable("needs root (network namespaces, other users' jobs)")
