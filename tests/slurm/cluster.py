@@ -32,8 +32,8 @@ from pathlib import Path
 import slurm_conf
 from slurm_clients import Clients
 from slurm_conf import CONTROLLER, SLURMCTLD_PORT, SLURMDBD_PORT, Settings
-from slurm_hosts import (Network, Unavailable, bridges, kill, listens, reap, signal_process,
-                         start_time, until)
+from slurm_hosts import (Network, Unavailable, bridges, kill, listens, reap, signal_process, start_time,
+                         until)
 from slurm_machine import (USERS, add_users, check_programs, clients_of, release, remove_users_if_last,
                            restd_plugins)
 from slurm_state import SavedState
@@ -289,8 +289,7 @@ class SlurmCluster(Clients, SavedState):
         until(listening, 15, f"answer of {name} at {address}")
 
     def start_slurmctld(self):
-        # Newer ones refuse to start after an end before all of their state was saved.
-        more = ["-i"] if release() >= (23, 11) else []
+        more = ["-i"] if release() >= (23, 11) else []  # else: "fatal: No Assoc usage file"
         self.daemon("slurmctld", ["slurmctld", "-D", *more, "-f", str(self.conf)], CONTROLLER)
         self.until_listening("slurmctld", SLURMCTLD_PORT)
 
@@ -374,9 +373,9 @@ class SlurmCluster(Clients, SavedState):
         self.rest_socket.unlink(missing_ok=True)
         # Not one of the kernel's choice: whoever asks for any port may be given it before slurmrestd.
         self.rest_port = self.rest_port or 24000 + self.network.index
+        listen = [f"127.0.0.1:{self.rest_port}", f"unix:{self.rest_socket}"]
         self.daemon("slurmrestd", ["slurmrestd", "-f", str(self.conf), "-a", "rest_auth/jwt",
-                                   *restd_plugins(self.settings), f"127.0.0.1:{self.rest_port}",
-                                   f"unix:{self.rest_socket}"],
+                                   *restd_plugins(self.settings), *listen],
                     env={"SLURM_JWT": "daemon"},
                     user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
         self.until_listening("slurmrestd", self.rest_port)
