@@ -16,6 +16,7 @@ import harness
 from cluster import SlurmCluster, Unavailable
 from harness import BIN
 from lockstep_slurm import SlurmDaemon, command_spec
+from slurm_clients import program_path
 
 ADA, BOB, DAEMON = USERS = ("lsexec-ada", "lsexec-bob", "lsexec-daemon")
 
@@ -71,7 +72,7 @@ class Exec(unittest.TestCase):
         self.munge = f"{self.cluster.folder}/run/munge.socket"
         configuration = self.root / "exec.conf"
         configuration.write_text(
-            f"callers = {DAEMON}\naudience = test\nslurm-bin = {pathlib.Path(shutil.which('sbatch')).parent}\n"
+            f"callers = {DAEMON}\naudience = test\nslurm-bin = {pathlib.Path(program_path('sbatch')).parent}\n"
             f"slurm-conf = {self.cluster.conf}\nruns = {self.root}/runs\nagent = {BIN}/lockstep-agent\n"
             f"state = {self.root}/state\nmunge-socket = {self.munge}\n")
         socket = self.root / "exec.socket"
