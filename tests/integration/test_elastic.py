@@ -59,7 +59,7 @@ class ElasticCase(harness.TestCase):
 
     def finish(self, job_id):
         """Lets the ranks end, and checks that each generation was of one world and from one checkpoint."""
-        (self.folder / "last").write_text(str(self.daemon.job(job_id)["step"] + 60), encoding="utf-8")
+        harness.write_whole(self.folder / "last", str(self.daemon.job(job_id)["step"] + 60))
         done = self.daemon.wait_state(job_id, harness.FINAL, 90)
         self.assertEqual(done["state"], "succeeded", done)
         for attempt in done["attempts"]:

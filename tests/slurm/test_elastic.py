@@ -47,7 +47,7 @@ class ElasticCase(SlurmTestCase):
         return [int(line.split()[4]) for line in lines if line and int(line.split()[2]) == generation]
 
     def finish(self, job, causes):
-        (self.folder / "last").write_text(str(self.daemon.job(job)["step"] + 60), encoding="utf-8")
+        harness.write_whole(self.folder / "last", str(self.daemon.job(job)["step"] + 60))
         done = self.daemon.wait_state(job, harness.FINAL, 150)
         self.assertEqual(done["state"], "succeeded", done)
         self.assertEqual([g.get("cause", {}).get("class") for g in done["attempts"][0]["generations"]], causes)

@@ -46,6 +46,13 @@ class Unreachable(Exception):
 PATIENCE = float(os.environ.get("LOCKSTEP_TEST_PATIENCE", "3"))
 
 
+def write_whole(path, text):
+    """A reader finds all of it or no file."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.rename(path)
+
+
 def wait_until(ask, seconds, what, patience=PATIENCE):
     """Asks until the answer is true and returns it; fails after `seconds` times `patience`: 1 where the
     time is a promise."""
