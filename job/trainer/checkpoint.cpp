@@ -151,8 +151,9 @@ Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string 
         if (std::chrono::steady_clock::now() >= end) {
             return fail(Errc::unavailable,
                         "checkpoint: " + (folder / name).string() +
-                            ", which another rank writes, is not there for rank 0: the folder must "
-                            "be one that all ranks share");
+                            ", which another rank writes, is not there for rank 0 after " +
+                            std::to_string(kPartPatience.count()) +
+                            " s: that rank has ended, or the folder is not one that all share");
         }
         std::this_thread::sleep_for(kPartPoll);
     }
