@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <ios>
+#include <limits>
 #include <utility>
 
 namespace lockstep {
@@ -26,6 +27,8 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 constexpr std::size_t kSetupResultBytes = 4U << 20U;  // more than Linux starts a program with
+// Of output that is masked: it is copied on the agent's thread, which has other things to answer.
+constexpr std::uintmax_t kMaskedOutputBytes = 16U << 20U;
 
 // $1: a folder of this agent's alone; $2: where the output goes; then options of env(1). A login
 // shell has read the system's and the user's files before (they define `module`); what they have
@@ -108,11 +111,20 @@ void keep_folders(Variables& base, const Variables& own) {
     }
 }
 
-// What was printed where only this agent reads it, without the job's secrets.
+// What was printed where only this agent reads it, without the job's secrets. Of more than
+// kMaskedOutputBytes the end, from a line's beginning: a part of a secret is not recognized.
 void copy_masked(const std::filesystem::path& from, const std::filesystem::path& to,
                  const std::shared_ptr<const SecretMask>& mask) {
     std::ifstream in{from, std::ios::binary};
     std::ofstream out{to, std::ios::binary};
+    std::error_code ec;
+    const std::uintmax_t bytes = std::filesystem::file_size(from, ec);
+    if (!ec && bytes > kMaskedOutputBytes) {
+        in.seekg(static_cast<std::streamoff>(bytes - kMaskedOutputBytes));
+        in.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+        out << "[lockstep: what is before the last " << (kMaskedOutputBytes >> 20U)
+            << " MiB is left out]\n";
+    }
     MaskedStream masked{mask};
     std::string piece(1U << 16U, '\0');
     while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {

@@ -59,6 +59,23 @@ class Secrets(Users):
         audit = (self.daemon.data / "audit.log").read_text()
         self.assertIn("/v1/secrets/MY_KEY", audit)
 
+    def test_a_setup_that_prints_it_and_fails_is_told_without_it(self):
+        self.put("MY_KEY", VALUE)
+        for printed, kept in (("echo first $MY_KEY", "first ***\n"),
+                              # More than is kept, one line of it: the cut is in the middle of a value.
+                              ('yes "$MY_KEY" | head -c 20000000 | tr -d "\\n"; echo; echo last $MY_KEY', "last ***\n")):
+            job = self.daemon.submit(harness.command_job("fails", "true", secrets=["MY_KEY"],
+                                                         setup=f"{printed}; echo $MY_KEY >&2; exit 3"))["id"]
+            done = self.daemon.wait_state(job, harness.FINAL)
+            self.assertEqual(done["state"], "failed", done)
+            self.assertIn("setup failed with exit code 3", json.dumps(done["cause"]))
+            written = (self.daemon.data / "runs" / job / "a1" / "setup-00000.log").read_text()
+            self.assertTrue(written.endswith(kept + "***\n"), written[-200:])
+            self.assertNotIn(VALUE, written)
+            self.assertNotIn(VALUE, json.dumps(done))
+        self.assertLess(len(written), 1000)
+        self.assertEqual(len(self.files_with(VALUE)), 1)
+
     def test_what_a_rank_dies_of_is_told_without_it(self):
         self.put("MY_KEY", VALUE)
         job = self.daemon.submit(harness.command_job(
