@@ -6,6 +6,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
+#include "scheduler-integration/step_daemon_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,9 +54,8 @@ std::string memory_line(const std::filesystem::path& log) {
     for (const std::string& line : split(tail, '\n')) {
         for (const char* words : {"exceeded memory limit", "Exceeded job memory limit", "oom_kill",
                                   "oom-kill", "OUT_OF_MEMORY", "Out Of Memory"}) {
-            // "slurmstepd: error: …", or since 25.11 "[2026-11-25T20:02:59.450] error: …".
-            const bool of_slurm = line.find("slurm") != std::string::npos ||
-                                  (line.starts_with('[') && line.find("] error: ") == 24);
+            const bool of_slurm =
+                line.find("slurm") != std::string::npos || is_step_daemon_line(line);
             if (of_slurm && line.find(words) != std::string::npos) {
                 return printable(std::string_view{line}.substr(0, kReasonBytes));
             }

@@ -8,6 +8,7 @@
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
+#include "scheduler-integration/step_daemon_text.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -440,10 +441,7 @@ Task<bool> SlurmScheduler::was_abandoned(const SlurmAttempt& attempt) {
 Task<std::string> SlurmScheduler::last_batch_words(const SlurmAttempt& attempt) {
     const std::function<std::string()> read = [folder = attempt.request.directory] {
         std::string words = last_line_of(folder + "/" + std::string{slurm::kBatchLogName});
-        // Newer slurmstepds say "[2026-11-25T20:02:59.450] error: …", without their name.
-        const bool of_step_daemon = words.starts_with("slurmstepd: ") ||
-                                    (words.starts_with('[') && words.find("] error: ") == 24);
-        if (words.empty() || words.starts_with("srun: ") || of_step_daemon) {
+        if (words.empty() || words.starts_with("srun: ") || is_step_daemon_line(words)) {
             const std::string agents = last_line_of(folder + "/agent-00000.log");
             words = agents.empty() ? words : agents;
         }

@@ -375,13 +375,15 @@ TEST_P(KilledForMemory, IsFoundInTheWordsThatSlurmLeft) {
     EXPECT_THAT(cause["message"].get<std::string>(), HasSubstr("exceeded memory limit"));
 }
 
-// Of 22.05.8, and of 26.05.3, where slurmstepd leaves its name out.
+// Of 22.05.8, and of 26.05.3, where slurmstepd leaves its name out, with two LogTimeFormats.
 INSTANTIATE_TEST_SUITE_P(
     Releases, KilledForMemory,
     testing::Values("a rank that says oom-kill\nslurmstepd-n1: error: StepId=2.0 exceeded memory "
                     "limit (600 > 300), being killed\n",
                     "oom-kill\n[2026-11-25T20:02:59.450] error: StepId=1.0 exceeded memory limit "
-                    "(600 > 300), being killed\n"));
+                    "(600 > 300), being killed\n",
+                    "[Nov 25 20:02:59] error: StepId=1.0 exceeded memory limit (600 > 300), being "
+                    "killed\n"));
 
 // Slurm sends its signals to the ranks of every node: the first that died is not where it was.
 TEST_F(ControlSlurmTest, ALostNodeIsTheOneThatFellSilentAndNotTheFirstThatSlurmKilled) {
