@@ -4,7 +4,6 @@
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/start_limits.hpp"
-#include "job/base/text.hpp"
 #include "job/model/rank_env.hpp"
 #include "scheduler-integration/local/local_scheduler.hpp"
 #include "scheduler-integration/slurm/batch_text.hpp"
@@ -98,34 +97,27 @@ std::string home_of(const std::string& user) {
 
 // Where the batch script looks for srun first: beside the sbatch that is found here, as sites have
 // Slurm in one place on all machines. "": where the script looks anyway.
-std::string slurm_folder(const DaemonSettings& settings) {
+std::string srun_folder(const DaemonSettings& settings) {
     if (!settings.slurm_bin_dir.empty()) {
         return settings.slurm_bin_dir;
     }
-    const char* path = std::getenv("PATH");
-    for (const std::string& folder : split(path != nullptr ? path : "", ':')) {
-        if (folder.empty() || ::access((folder + "/sbatch").c_str(), X_OK) != 0) {
-            continue;
-        }
-        if (folder == "/usr/local/bin" || folder == "/usr/bin" || folder == "/bin") {
-            return "";
-        }
-        if (!slurm::is_plain_path(folder)) {
-            log::warn(
-                "batch scripts cannot name this folder: srun must be in /usr/bin of the nodes",
-                {{"folder", folder}});
-            return "";
-        }
-        return folder;
+    std::string folder = folder_of_sbatch("");
+    if (folder == "/usr/local/bin" || folder == "/usr/bin" || folder == "/bin") {
+        return "";
     }
-    return "";
+    if (!folder.empty() && !slurm::is_plain_path(folder)) {
+        log::warn("batch scripts cannot name this folder: srun must be in /usr/bin of the nodes",
+                  {{"folder", folder}});
+        return "";
+    }
+    return folder;
 }
 
 SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::string agent,
                                       telemetry::SlurmMetrics& metrics) {
     SlurmScheduler::Options options;
     options.agent_path = std::move(agent);
-    options.slurm_bin = slurm_folder(settings);
+    options.slurm_bin = srun_folder(settings);
     options.poll_min =
         std::chrono::milliseconds{static_cast<std::int64_t>(settings.slurm_poll_seconds * 1000)};
     options.poll_max = std::max(options.poll_max, options.poll_min);

@@ -45,21 +45,23 @@ const SlurmPartition* SlurmFacts::partition(std::string_view name) const {
     return found == partitions.end() ? nullptr : &*found;
 }
 
+std::string folder_of_sbatch(const std::string& given) {
+    std::vector<std::string> folders{given};
+    if (given.empty()) {
+        const char* path = std::getenv("PATH");
+        folders = split(path != nullptr ? path : "/usr/bin:/bin", ':');
+    }
+    const auto found = std::find_if(folders.begin(), folders.end(), [](const std::string& folder) {
+        return !folder.empty() && ::access((folder + "/sbatch").c_str(), X_OK) == 0;
+    });
+    return found == folders.end() ? std::string{} : *found;
+}
+
 SlurmCli::SlurmCli(net::io_context& io, Options options, Called called)
     : options_(std::move(options)), called_(std::move(called)), runner_(io) {}
 
 Status SlurmCli::find_programs() {
-    std::vector<std::string> folders{options_.bin_directory};
-    if (options_.bin_directory.empty()) {
-        const char* path = std::getenv("PATH");
-        folders = split(path != nullptr ? path : "/usr/bin:/bin", ':');
-    }
-    for (const std::string& folder : folders) {
-        if (!folder.empty() && ::access((folder + "/sbatch").c_str(), X_OK) == 0) {
-            bin_ = folder;
-            break;
-        }
-    }
+    bin_ = folder_of_sbatch(options_.bin_directory);
     for (const char* program : kPrograms) {
         if (bin_.empty() || ::access((bin_ + "/" + program).c_str(), X_OK) != 0) {
             return fail(

@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// `given`, or the first folder of PATH, if sbatch is there and may be run; else "".
+std::string folder_of_sbatch(const std::string& given);
+
 class SlurmCli final : public SlurmBackend {
   public:
     struct Options {
