@@ -92,7 +92,7 @@ class StoreAdapter final : public gloo::rendezvous::Store {
 
 // A call has another tag (CollectiveCall::tag).
 constexpr std::uint32_t kAgreeTag = 0;
-// Slots of our own operations beside those of Gloo's (gloo/types.h).
+// Slots of our own operations beside those of Gloo's (gloo/types.h); 0x42 is gloo_watch.cpp's.
 constexpr std::uint8_t kSendSlot = 0x40;
 constexpr std::uint8_t kReduceScatterSlot = 0x41;
 constexpr std::size_t kKnownCalls = 4096;

@@ -7,6 +7,7 @@
 #include "job/base/files.hpp"
 #include "job/base/text.hpp"
 #include "job/collective/gloo.hpp"
+#include "tests/support/folder_key_store.hpp"
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -19,7 +20,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace lockstep {
@@ -29,31 +29,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 15;
 constexpr int kWarmUp = 3;
-
-class FolderStore final : public KeyStore {
-  public:
-    explicit FolderStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
-    Status set(const std::string& key, std::string_view value) override {
-        return replace_file(path_of(key), value);
-    }
-    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
-        const auto end = Clock::now() + timeout;
-        for (;;) {
-            Result<std::string> value = read_file(path_of(key), 1U << 20U);
-            if (value || Clock::now() >= end) {
-                return value;
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds{1});
-        }
-    }
-
-  private:
-    std::filesystem::path path_of(std::string key) const {
-        std::replace(key.begin(), key.end(), '/', '-');
-        return folder_ / key;
-    }
-    std::filesystem::path folder_;
-};
 
 double microseconds_of(int times, const auto& operation) {
     const auto start = Clock::now();
@@ -70,7 +45,7 @@ double median(std::vector<double> values) {
 
 int run(int rank, int size, const std::filesystem::path& folder,
         const std::vector<std::size_t>& sizes) {
-    FolderStore keys{folder};
+    test::FolderKeyStore keys{folder};
     GlooOptions options;
     options.rank = rank;
     options.size = size;

@@ -1,14 +1,13 @@
 // A rank that is killed, as a process of its own, in the middle of a message.
-#include "job/base/files.hpp"
 #include "job/collective/gloo.hpp"
-#include "job/collective/key_store.hpp"
+#include "tests/support/folder_key_store.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -21,7 +20,6 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,33 +31,6 @@ using namespace std::chrono_literals;
 
 // Far more than the kernel takes at once: 128 MiB.
 constexpr std::size_t kMany = 32ULL << 20U;
-
-// Keys that processes share: a file each.
-class FolderKeyStore final : public KeyStore {
-  public:
-    explicit FolderKeyStore(std::filesystem::path folder) : folder_(std::move(folder)) {}
-
-    Status set(const std::string& key, std::string_view value) override {
-        return write_file_atomic(path(key), value);
-    }
-    Result<std::string> wait(const std::string& key, std::chrono::milliseconds timeout) override {
-        const auto end = std::chrono::steady_clock::now() + timeout;
-        while (!std::filesystem::exists(path(key))) {
-            if (std::chrono::steady_clock::now() > end) {
-                return fail(Errc::timed_out, key);
-            }
-            std::this_thread::yield();
-        }
-        return read_file(path(key), 1U << 20U);
-    }
-
-  private:
-    std::filesystem::path path(std::string key) const {
-        std::replace(key.begin(), key.end(), '/', '.');
-        return folder_ / key;
-    }
-    std::filesystem::path folder_;
-};
 
 // Whether another thread, Gloo's, has written to the value within the time.
 bool changes(float& value, float from) {
@@ -78,15 +49,8 @@ class GlooKilled : public testing::Test {
     using Values = std::vector<float>;
     using Body = std::function<Status(Communicator&, Values&)>;
 
-    void SetUp() override {
-        std::string name = (std::filesystem::temp_directory_path() / "gloo-killed-XXXXXX").string();
-        ASSERT_NE(::mkdtemp(name.data()), nullptr);
-        folder_ = name;
-    }
-    void TearDown() override { std::filesystem::remove_all(folder_); }
-
     Result<std::unique_ptr<Communicator>> meet(std::int32_t rank, std::int32_t ranks) {
-        FolderKeyStore store{folder_ / std::to_string(tries_)};
+        test::FolderKeyStore store{folder_ / std::to_string(tries_)};
         GlooOptions options;
         options.rank = rank;
         options.size = ranks;
@@ -166,7 +130,7 @@ class GlooKilled : public testing::Test {
         EXPECT_EQ(told.error().code, Errc::unavailable) << told.error().text();
     }
 
-    std::filesystem::path folder_;
+    test::TemporaryFolder folder_;
     int tries_ = 0;
 };
 
