@@ -2,6 +2,7 @@
 
 #include "job/base/ids.hpp"
 #include "job/base/text.hpp"
+#include "scheduler-integration/slurm/text_rows.hpp"
 
 #include <unistd.h>
 
@@ -125,7 +126,10 @@ Task<Result<SlurmFacts>> SlurmCli::probe() {
     }
     auto parsed = parse_slurm_version(version->out);
     if (!parsed) {
-        co_return fail(parsed.error());
+        // Without slurm.conf it does not say even that.
+        const std::string said = rows::message(version->err, version->out);
+        co_return fail(Errc::invalid,
+                       "sbatch --version: " + (said.empty() ? parsed.error().message : said));
     }
     facts.version = *parsed;
     if (facts.version < kOldest) {

@@ -94,5 +94,17 @@ TEST_F(SlurmPrograms, WhatASitesPluginSaysIsARefusalToBeLookedInto) {
     EXPECT_TRUE(run(cli().submit("/x/batch.sh")).ended_badly);
 }
 
+// Found by hand, on a machine without slurm.conf: "cannot start: not Slurm's version: ".
+TEST_F(SlurmPrograms, WithoutAConfigurationTheStartSaysWhatSlurmSays) {
+    write("sbatch",
+          "echo 'sbatch: error: fetch_config: DNS SRV lookup failed' >&2\n"
+          "echo 'sbatch: fatal: Could not establish a configuration source' >&2; exit 1\n");
+    const auto facts = run(cli().probe());
+    ASSERT_FALSE(facts);
+    EXPECT_EQ(facts.error().code, Errc::invalid);
+    EXPECT_THAT(facts.error().message, HasSubstr("sbatch --version: "));
+    EXPECT_THAT(facts.error().message, HasSubstr("Could not establish a configuration source"));
+}
+
 }  // namespace
 }  // namespace lockstep
