@@ -1,29 +1,130 @@
-// Specifications in YAML, as `lockstep submit` reads them. Fetched when somebody writes YAML.
-import {parseDocument, stringify, visit, type Node, type Pair} from 'yaml';
+// Specifications in YAML, as `lockstep submit` reads them. Fetched when somebody writes YAML. js-yaml says what is in the text
+// and where; what it means is said here, as job/cli/document_yaml.cpp has it.
+import {EVENT_ID, getScalarValue, parseEvents, SCALAR_STYLE, type Event, type ScalarEvent} from 'js-yaml';
 
-// What is text although it may look like a number, as job/cli/document_yaml.cpp has it.
-const kTexts = /^\/(name|setup|working_directory|resources\/time_limit|slurm\/(account|partition|qos)|(command|environment|labels|slurm\/directives|recorded_environment)\/[^/]+)$/;
+// Of lockstepd's limits.
+const kDepth = 32;
+const kNodes = 100_000;
+
+// What is text although it may look like a number.
+const kTexts = /^\/(name|setup|working_directory|resources\/time_limit|slurm\/(account|partition|qos)|(command|environment|labels|slurm\/directives|recorded_environment)\/.+)$/;
+
+/** A plain scalar by YAML 1.2's core schema. */
+function plain(text: string): unknown {
+  if (/^(|~|null|Null|NULL)$/.test(text)) return null;
+  if (/^(true|True|TRUE|false|False|FALSE)$/.test(text)) return /^t/i.test(text);
+  const digits = text.replace(/^\+/, '');
+  return /^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(digits) && Number.isFinite(Number(digits)) ? Number(digits) : text;
+}
 
 /** The document's value; throws a SyntaxError with the place. */
 export function parseYaml(text: string): unknown {
-  const document = parseDocument(text, {merge: false, prettyErrors: true});
-  const [error] = document.errors;
-  if (error) throw new SyntaxError(error.message.split('\n\n')[0]);
-  visit(document, {
-    Scalar(key, node, path) {
-      if (key === 'key' || node.value === null || typeof node.value === 'string' || node.source === undefined) return;
-      const parts = path.flatMap((one, i) => {
-        const pair = one as Pair<Node>;
-        if (pair.key !== undefined) return [String((pair.key as {value?: unknown}).value)];
-        const list = (one as {items?: unknown[]}).items;
-        const inner = i + 1 < path.length ? path[i + 1] : node;
-        return list && typeof key === 'number' && list.includes(inner) && !(inner as {key?: unknown}).key ? [String(list.indexOf(inner))] : [];
-      });
-      if (kTexts.test(`/${parts.join('/')}`)) node.value = node.source;
-    },
+  const stop = (why: string, at: number): never => {
+    const before = text.slice(0, Math.max(0, at)).split(/\r\n?|\n/);
+    throw new SyntaxError(`line ${before.length}, column ${before.pop()!.length + 1}: ${why}`);
+  };
+  let events: Event[];
+  try {
+    events = parseEvents(text, {maxDepth: kDepth});
+  } catch (error) {
+    const {reason, mark} = error as {reason?: string; mark?: {position: number}};
+    throw mark ? stop(reason!, mark.position) : error;
+  }
+  // An alias is what its anchor was last given to, here as often as it is there: each place says whether it is text.
+  const meant = new Map<number, number>();
+  const anchors = new Map<string, number>();
+  const placeOf = (event: Event): number => ('valueStart' in event && event.valueStart >= 0 ? event.valueStart : 'start' in event ? event.start : 'anchorStart' in event ? event.anchorStart : 0);
+  let documents = 0;
+  events.forEach((event, i) => {
+    if (event.type === EVENT_ID.DOCUMENT) documents++;
+    if (!('anchorStart' in event) || event.anchorStart < 0) return;
+    const name = text.slice(event.anchorStart, event.anchorEnd);
+    if (event.type === EVENT_ID.ALIAS) meant.set(i, anchors.get(name) ?? stop(`nothing is called ${name} before`, event.anchorStart));
+    else anchors.set(name, i);
   });
-  // Aliases may make much of little: as many as a person writes.
-  return document.toJS({maxAliasCount: 100});
+  if (documents !== 1) throw new SyntaxError(`one document is wanted, there are ${documents}`);
+  let at = 1;
+  let nodes = 0;
+  /** Reads with the cursor at what an alias means, and goes on after the alias. */
+  const there = <T>(work: (event: Event) => T): T => {
+    const to = meant.get(at);
+    if (to === undefined) return work(events[at++]!);
+    const back = at + 1;
+    at = to + 1;
+    const out = work(events[to]!);
+    at = back;
+    return out;
+  };
+  const word = (event: Event): string => (event.type === EVENT_ID.SCALAR ? getScalarValue(text, event) : stop('the name of a field must be a word', placeOf(event)));
+  const isText = (event: ScalarEvent): boolean => (event.tagStart < 0 ? event.style !== SCALAR_STYLE.PLAIN : /^(!|!!str|!<tag:yaml.org,2002:str>)$/.test(text.slice(event.tagStart, event.tagEnd)));
+  const read = (path: string, depth: number): unknown => there((event) => {
+    if (++nodes > kNodes || depth > kDepth) stop('the document is too large or nested too deeply, or an alias makes it so', placeOf(event));
+    if (event.type === EVENT_ID.MAPPING) return map(path, depth);
+    if (event.type === EVENT_ID.SEQUENCE) {
+      const out: unknown[] = [];
+      while (events[at]!.type !== EVENT_ID.POP) out.push(read(`${path}/${out.length}`, depth + 1));
+      at++;
+      return out;
+    }
+    const value = getScalarValue(text, event as ScalarEvent);
+    if (isText(event as ScalarEvent)) return value;
+    return kTexts.test(path) ? plain(value) === null ? '' : value : plain(value);
+  });
+  const map = (path: string, depth: number): object => {
+    const out = new Map<string, unknown>();
+    const merged: number[] = [];
+    while (events[at]!.type !== EVENT_ID.POP) {
+      const name = events[at]!;
+      const [key, merges] = there((event) => [word(event), !isText(event as ScalarEvent)]);
+      if (key === '<<' && merges) {
+        merged.push(at);
+        skip();
+      } else if (out.has(key)) {
+        stop(`${JSON.stringify(key.slice(0, 64))} is here twice`, placeOf(name));
+      } else {
+        out.set(key, read(`${path}/${key.replace(/~/g, '~0').replace(/\//g, '~1')}`, depth + 1));
+      }
+    }
+    const back = ++at;
+    // What is there already wins; of several the first.
+    const merge = (deep: number): void => there((event) => {
+      if (event.type === EVENT_ID.SEQUENCE) {
+        while (events[at]!.type !== EVENT_ID.POP) merge(deep + 1);
+        at++;
+        return;
+      }
+      if (event.type !== EVENT_ID.MAPPING || ++nodes > kNodes || deep > kDepth) stop('<< takes a map, or a list of maps', placeOf(event));
+      for (const [key, value] of Object.entries(map(path, deep + 1))) if (!out.has(key)) out.set(key, value);
+    });
+    for (at of merged) merge(depth);
+    at = back;
+    return Object.fromEntries(out);
+  };
+  const skip = (): void => {
+    let open = 0;
+    do {
+      const {type} = events[at++]!;
+      open += type === EVENT_ID.MAPPING || type === EVENT_ID.SEQUENCE ? 1 : type === EVENT_ID.POP ? -1 : 0;
+    } while (open > 0);
+  };
+  return read('', 0);
 }
 
-export const formatYaml = (value: unknown): string => stringify(value, {lineWidth: 0});
+/** A text that every reader of YAML takes for itself. `indent`: of a text that may go over several lines. */
+function written(text: string, indent?: string): string {
+  // A program over several lines is shown as one.
+  if (indent !== undefined && /^\S[^]*\n[^]*\S\n?$/.test(text) && !/[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe]/.test(text)) {
+    return `|${text.endsWith('\n') ? '' : '-'}${text.replace(/\n$/, '').replace(/^|\n(?=[^\n])/g, (end) => `${end || '\n'}${indent}`)}`;
+  }
+  const safe = /^-{0,2}[\w./][\w./@%+=,-]*( [\w./@%+=,-]+)*$/.test(text) && typeof plain(text) === 'string' && !/^([-+.]*\d.*|\.inf|\.nan|[yn]|yes|no|on|off)$/i.test(text);
+  return safe ? text : JSON.stringify(text).replace(/[\x7f-\x9f\u2028\u2029\ufeff]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+function block(value: unknown, indent: string): string {
+  if (typeof value === 'string') return ` ${written(value, indent)}`;
+  const parts = value !== null && typeof value === 'object' ? Object.entries(value) : [];
+  if (!parts.length) return ` ${JSON.stringify(value)}`;
+  return parts.map(([key, one]) => `\n${indent}${Array.isArray(value) ? '-' : `${written(key)}:`}${block(one, `${indent}  `)}`).join('');
+}
+
+export const formatYaml = (value: unknown): string => `${block(value, '').replace(/^\s/, '')}\n`;
