@@ -33,7 +33,7 @@ async function smaller(file) {
     return readFile(file);
   }
   const {minify} = await import('terser');
-  const {code} = await minify(await readFile(file, 'utf8'), {module: true, ecma: 2020, compress: {passes: 2}});
+  const {code} = await minify(await readFile(file, 'utf8'), {module: true, ecma: 2022, compress: {passes: 4}});
   return Buffer.from(code);
 }
 
@@ -83,11 +83,29 @@ const kNotUsed = [['uPlot.join = join;'], ['(paths.stepped = stepped);'], ['(pat
   ['(ms == 1 ? timeAxisSplitsMs(_tzDate) : timeAxisSplitsS(_tzDate))', 'timeAxisSplitsS(_tzDate)'], ['(ms == 1 ? timeIncrsMs : timeIncrsS)', 'timeIncrsS'],
   ['uPlot.rangeAsinh = rangeAsinh;'], ['sc.distr == 4 ? asinhAxisSplits : '], ['sc.distr == 4   ? val => asinh(val, sc.asinh) :'], ['sc.distr == 4 ? snapAsinhX : '],
   ['sc.distr == 4 ? snapAsinhY : '], ['_min, _max] = rangeAsinh(_min, _min, scaleX.log, false)', '_min, _max] = [_min, _max]'],
-  ['const showLegend = legend.show;', 'const showLegend = false;'], ['if (legend.show && legend.live && shouldSetLegend)', 'if (showLegend)'],
+  ['const showLegend = legend.show;'], ['if (legend.show && legend.live && shouldSetLegend)', 'if (false)'], ['const showCursor =                cursor.show;'],
   ['mode: ifNull(opts.mode, 1),', 'mode: 1,'], ['\tconst mode = self.mode;', 'const mode = 1;'], ['const mode = u.mode;', 'const mode = 1;'], ['let mode = self.mode;', 'const mode = 1;'],
   ['const ms = opts.ms || 1e-3;', 'const ms = 1e-3;'], ['distr == 4 ? asinh(sc.min, sc.asinh) : '], ['distr == 4 ? asinh(sc.max, sc.asinh) : '], ['distr == 4 ? sinh(sv, sc.asinh) :'],
+  ["(opts.padding || [autoPadSide,autoPadSide,autoPadSide,autoPadSide]).map(p => fnOrSelf(ifNull(p, autoPadSide)))", 'opts.padding.map(p => () => p)'],
+  ['let rangeIsArr = isArr(rn);', 'const rangeIsArr = false;'], ['if (rangeIsArr && (rn[0] == null || rn[1] == null)) {', 'if (false) {'], ['rangeIsArr = false;\n\t\t\t\t\t}', '}'],
+  ['!rangeIsArr && isObj(rn)', 'false'], ['(sc.distr == 3 ? snapLogY : snapNumY)', 'snapLogY'], ['[_min, _max] = rangeNum(_min, _max, rangePad, true);', ';'], ['_max = _min + round(86400 / ms);', ';'],
+  ['sc.distr >= 3 && sc.log == 10 ? log10AxisValsFilt : sc.distr == 3 && sc.log == 2 ? log2AxisValsFilt : retArg1', 'sc.distr == 3 ? log10AxisValsFilt : retArg1'],
+  ['const cursorFocus = focus.prox >= 0;'], ['const cursorOnePt = cursorFocus && points.one;'], ['let withProx = _prox >= 0 && _prox < inf;'], ['const days3 = days.map(slice3);'], ['const months3 = months.map(slice3);'], ['\tMMM:  months3,\n'], ['\tWWW:  days3,\n'],
+  ['if (drag.setScale && hasSelect && chgSelect) {', 'if (false) {'], ['else if (cursor.lock) {', 'else if (false) {'], ['dragY = drag.y && rawDY >= drag.dist;', 'dragY = false;'], ['if (uni != null) {', 'if (false) {'],
+  ['else if (drag.x && drag.y && (dragX || dragY))', 'else if (false)'], ['if (dragY) {\n\t\t\t\t\tif (scaleX.ori == 1) {', 'if (false) {\n\t\t\t\t\tif (scaleX.ori == 1) {'],
+  ['let angle = axis._rotate * -PI/180;', 'const angle = 0;'], ['axis._rotate = side == 2 ? axis.rotate(self, values, i, _space) : 0;'], ['axis.rotate = fnOrSelf(axis.rotate);'],
+  ['if (legend.live) {\n\t\tconst getMultiVals', 'if (false) {\n\t\tconst getMultiVals'], ['assign({}, legendOpts, opts.legend)', '{}'], ['const markers    = legend.markers;', 'const markers = {};'], ['let multiValLegend = false;'], ['multiValLegend = getMultiVals != null;'],
+  ['if (legend.live) {\n\t\t\t\tactiveIdxs.fill(idx);', 'if (true) {\n\t\t\t\tactiveIdxs.fill(idx);'],
+  ['self.addSeries = addSeries;'], ['self.delSeries = delSeries;'], ['self.setSeries = setSeries;'], ['self.addBand = addBand;'], ['self.setBand = setBand;'], ['self.delBand = delBand;'], ['self.setLegend = setLegend;'],
+  ['idx != -1 && setSeries(idx, opts, true, false);'], ['uPlot.assign = assign;'], ['uPlot.fmtNum = fmtNum;'], ['uPlot.rangeNum = rangeNum;'], ['uPlot.rangeLog = rangeLog;'], ['uPlot.orient   = orient;'], ['uPlot.sync = _sync;'],
+  ['uPlot.addGap = addGap;'], ['uPlot.clipGaps = clipGaps;'], ['sx.ori == 0', 'true'], ['markers.width  = fnOrSelf(markers.width);'], ['markers.dash   = fnOrSelf(markers.dash);'], ['markers.stroke = fnOrSelf(markers.stroke);'], ['markers.fill   = fnOrSelf(markers.fill);'],
   // WebKitGTK under LANG=C has the language "C", which Intl refuses: nothing of the page would run.
   ["Intl.NumberFormat(domEnv ? nav.language : 'en-US')", "Intl.NumberFormat('en-US')"]];
+// What holds wherever it is asked.
+const kAlways = [['scaleX.dir * (scaleX.ori == 0 ? 1 : -1)', '1'], ['scaleX.ori == 0', 'true'], ['scaleX.ori == 1', 'false'], ['(!series.spanGaps)', '(false)'], ['xScaleDistr == 2', 'false'], ['sc.distr == 2', 'false'], ['scale.distr == 2', 'false'],
+  ['distr == 100', 'false'], ['wsc.from == null', 'true'], ['wsc.from != null', 'false'], ['sc.from == null', 'true'], ['sc.from != null', 'false'], ['scaleOpts.from != null', 'false'], ['axis.label != null', 'false'], ['logBase == 10', 'true'],
+  ['base == 10', 'true'], ['base == 2', 'false'], ['(opts.plugins || []).forEach', 'false && [].forEach'], ['(cursor._lock)', '(false)'], ['showLegend', 'false'], ['showCursor', 'true'],
+  ['cursorFocus', 'false'], ['cursorOnePt', 'false'], ['multiValLegend', 'false'], ['withProx', 'false']];
 const lineChartsOnly = {
   name: 'line-charts-only',
   setup: (b) => b.onLoad({filter: /uPlot\.esm\.js$/}, async ({path: file}) => {
@@ -95,6 +113,10 @@ const lineChartsOnly = {
     for (const [text, instead = ''] of kNotUsed) {
       if (contents.split(text).length !== 2) throw new Error(`${file}: not once: ${text}`);
       contents = contents.replace(text, instead);
+    }
+    for (const [text, instead] of kAlways) {
+      if (!contents.includes(text)) throw new Error(`${file}: nowhere: ${text}`);
+      contents = contents.replaceAll(text, instead);
     }
     return {contents, loader: 'js'};
   }),

@@ -1,4 +1,4 @@
-// Specifications in YAML, as `lockstep submit` reads them. Fetched when somebody writes YAML. js-yaml says what is in the text
+// Specifications in YAML, as `lockstep submit` reads them. js-yaml says what is in the text
 // and where; what it means is said here, as job/cli/document_yaml.cpp has it.
 import {EVENT_ID, getScalarValue, parseEvents, SCALAR_STYLE, type Event, type ScalarEvent} from 'js-yaml';
 

@@ -6,6 +6,7 @@ import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {dateTime, plural, seconds} from '../lib/format';
 import {joinCommand, parseDocument, resolve, splitCommand, valueAt, withoutMasked, withValue, type Schema} from '../lib/spec';
 import {clipped} from '../lib/text';
+import {formatYaml, parseYaml} from '../lib/yaml';
 import type {Job, Render} from '../types';
 import {ApiError, ask, get, send} from '../state/api';
 import {useAsk} from '../state/data';
@@ -22,8 +23,6 @@ const kHidden = ['recorded_environment', 'resources', 'train'];
 const kStart: Document_ = {name: '', framework: 'pytorch', command: [], resources: {nodes: 1, ranks_per_node: 1}};
 /** What was written, until the tab is closed. */
 let draft: {text: string; yaml: boolean} | undefined;
-type Yaml = typeof import('../lib/yaml');
-let yaml: Yaml | undefined;
 
 interface FieldProps {
   path: string[]; schema: Schema; all: Schemas; value: unknown; set: (path: string[], value: unknown) => void; errors: Map<string, string>; required?: boolean;
@@ -118,7 +117,7 @@ export function Submit(): JSX.Element {
   }, [from]);
   const parsed = useMemo((): {value?: Document_; error?: string} => {
     try {
-      const value = isYaml.value ? yaml!.parseYaml(text.value) : parseDocument(text.value);
+      const value = isYaml.value ? parseYaml(text.value) : parseDocument(text.value);
       return value && typeof value === 'object' && !Array.isArray(value) ? {value: value as Document_} : {error: 'A specification is an object: { … }'};
     } catch (error) {
       return {error: (error as Error).message};
@@ -128,18 +127,10 @@ export function Submit(): JSX.Element {
   useEffect(() => {
     const want = as === 'yaml';
     if (want === isYaml.value || !parsed.value) return;
-    const write = (known?: Yaml) => batch(() => {
-      yaml ??= known;
-      text.value = want ? yaml!.formatYaml(parsed.value) : JSON.stringify(parsed.value, null, 2);
+    batch(() => {
+      text.value = want ? formatYaml(parsed.value) : JSON.stringify(parsed.value, null, 2);
       isYaml.value = want;
     });
-    if (yaml || !want) {
-      write();
-      return;
-    }
-    let gone = false;
-    import('../lib/yaml').then((known) => { if (!gone) write(known); }, () => say('lockstepd did not send what reads YAML', true));
-    return () => { gone = true; };
   }, [as, parsed]);
   useEffect(() => {
     if (!from) draft = {text: text.value, yaml: isYaml.value};
