@@ -36,7 +36,7 @@ after(async () => {
   fs.rmSync(script, {force: true});
 });
 const figure = (of) => page.locator('figure', {has: page.getByRole('heading', {name: of, exact: true})});
-const shot = async (name) => process.env.LOCKSTEP_WEB_SHOTS && page.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/${name}.png`, fullPage: true});
+const shot = async (name, of = page) => process.env.LOCKSTEP_WEB_SHOTS && of.screenshot({path: `${process.env.LOCKSTEP_WEB_SHOTS}/${name}.png`, fullPage: true});
 
 test('a specification is written in YAML, checked and submitted', async () => {
   await page.goto(`${daemon.url}#/submit`);
@@ -81,6 +81,7 @@ test('where submissions are signed the page says how to hand one in, and does no
   await tab.getByLabel('Command').fill('sleep 1');
   await has(tab, 'Each rank runs');
   assert.equal(await tab.getByRole('button', {name: 'Submit', exact: true}).isDisabled(), true);
+  await shot('submit-signed', tab);
   await browser.axe(tab, 'submit where submissions are signed');
   await tab.close();
 });
