@@ -1,4 +1,4 @@
-// size: every rule of the watch, one after the other
+// size: the detection rules, one after the other
 #include "daemon/telemetry/anomalies.hpp"
 
 #include "daemon/telemetry/order_statistics.hpp"

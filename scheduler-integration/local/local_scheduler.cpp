@@ -1,4 +1,4 @@
-// size: one class from submit() to the end of every agent; ledger.hpp has what is pure
+// size: one class, from submit() to the end of every agent; the pure part is in ledger.hpp
 #include "scheduler-integration/local/local_scheduler.hpp"
 
 #include "job/async/sleep.hpp"

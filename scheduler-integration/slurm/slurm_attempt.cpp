@@ -1,4 +1,4 @@
-// size: the rules of one attempt, a small function each
+// size: the rules of one attempt, one short function each
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 
 #include "job/base/text.hpp"

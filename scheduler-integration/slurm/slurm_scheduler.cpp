@@ -1,4 +1,4 @@
-// size: what control asks of Slurm, and the way of one submission
+// size: the scheduler interface for Slurm, and the course of one submission
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include "job/async/on_thread.hpp"
