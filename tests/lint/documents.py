@@ -20,6 +20,7 @@ SOURCE = re.compile(r"[\w-]+\.(?:hpp|cpp|yml|service|cmake|sql|tsx?|mjs)")
 # What is searched for references to texts elsewhere; scripts have no suffix.
 WRITTEN = {"", ".c", ".cmake", ".cu", ".h", ".html", ".md", ".mjs", ".py", ".sh", ".toml", ".ts", ".tsx", ".txt", ".yml"}
 FENCE = re.compile(r"^\s*```(\w*)")
+README_LINES = 200
 HEADING = re.compile(r"^#+ +(.*)")
 # Not of another program's words, not in another folder: `sudo deploy/install-deps --bench`.
 SCRIPT = re.compile(r"(?<![\w/.<>$}~-])(?:lockstep/)?((?:deploy|tests)/[\w/.-]+)((?: +[^\s;&|#)`]+)*)")
@@ -137,6 +138,9 @@ def main():
     checked = documents(names)
     for name in checked:
         problems += Document(root, name, names, options.links_only).problems(known)
+        lines = (root / name).read_text(encoding="utf-8").count("\n")
+        if name.as_posix() == "README.md" and lines > README_LINES:
+            problems.append(f"{name}:{lines}: over {README_LINES} lines: what not everybody needs belongs into a page that it links")
     if not options.links_only:
         for name in names:
             if name.suffix in tree.CPP | WRITTEN and "fixtures" not in name.parts:

@@ -146,6 +146,7 @@ class Lints(unittest.TestCase):
         for name, text in (("README.md", "As desi" + "gn §4 says.\n"), ("job/base/a.cpp", "// The desi" + "gn's table.\n"),
                            ("tests/run", "# Revi" + "ew finding S1\n"), ("web/a.tsx", "// (rese" + "arch: no Host)\n")):
             self.refused("documents", name, text, "not in the repository")
+        self.refused("documents", "README.md", "One.\n" * 201, "over 200 lines")
         self.passed("documents", "README.md", "# A flat_text of _it_\n[up](#a-flat_text-of-it)\n")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
                     "`text.cpp`\n```sh\ndeploy/run; ls <data-dir>/tls deploy\n```\n")
