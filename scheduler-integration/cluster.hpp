@@ -15,7 +15,7 @@ namespace lockstep {
 struct ClusterNode {
     std::string name;
     std::string state;           // the scheduler's own word: idle, mixed, allocated, down, …
-    std::string reason;          // why it is down or drained; "" = it is not, or nobody said
+    std::string reason;          // why it is down or drained; "" = it is not, or without a reason
     bool usable = true;          // answers and takes jobs
     bool idle = false;           // usable, and nothing runs on it
     std::int64_t cpus = 0;       // logical processors

@@ -49,8 +49,8 @@ struct Observation {
     // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
     // node that failed, cancelled outside Lockstep); none = it just ended
     Cause cause{};
-    // ended only: nobody who is known ended it, soon after it had begun; `cause` takes that for a
-    // person's doing. What it is if no rank had been started: the scheduler's own accident.
+    // ended only: it ended soon after its start by an unknown author; `cause` assumes a
+    // person. The cause to use if no rank had been started: a failure of the scheduler's own.
     std::optional<Cause> accident{};
     // pending only: it waits for a time or for another job, not for nodes
     bool later = false;
@@ -115,7 +115,7 @@ class Scheduler {
     // nothing.
     virtual Signatures* signatures() { return nullptr; }
     // Where agents find lockstepd has changed: their attempts' files say so already wherever
-    // lockstepd may write them; what it may not is told now.
+    // lockstepd may write them; the driver updates the others now.
     virtual void agents_moved() {}
     // Hands the attempt over; idempotent per (job, attempt). A scheduler that could have taken an
     // attempt without our hearing of it answers `again` first: an attempt goes there only with
@@ -161,7 +161,8 @@ class Scheduler {
     }
     // Asks the allocation to end, by force if it must. Absent is success.
     virtual Task<Status> cancel(JobId job, std::int32_t attempt) = 0;
-    // Its machines as it last told of them; asks nothing. The first call may find nothing yet.
+    // Its machines as of the last query; makes no query itself. The first call may find nothing
+    // yet.
     virtual Cluster cluster() = 0;
     // Whether it answers at the moment; for /readyz.
     virtual Task<Status> ping() = 0;

@@ -1,5 +1,5 @@
 // Where jobs run in their users' names because the users have signed them (job/model/
-// signed_statement.hpp): what lockstepd keeps of signatures, and asks of whoever checks them.
+// signed_statement.hpp): what lockstepd keeps of signatures, and asks the service that checks them.
 // Control thread, but for those that say otherwise.
 #pragma once
 
@@ -20,7 +20,7 @@ class Signatures {
     virtual ~Signatures() = default;
     virtual const Signing& signing() const = 0;
     // Has the signature checked and keeps it, durably, with what it is for; its name. denied: it is
-    // not `user`'s, signs something else, or is not taken. unavailable: nobody could check it.
+    // not `user`'s, signs something else, or is not taken. unavailable: it could not be checked.
     virtual Task<Result<std::string>> take(std::string user, Signature signature,
                                            std::string statement, std::string document) = 0;
     // The request's body that was signed. Blocking.

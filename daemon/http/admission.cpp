@@ -102,7 +102,7 @@ bool ConnectionAdmission::make_room(const net::ip::address& remote, Instant now)
     if (staying() + (near ? 0 : caps_.reserved) < caps_.connections) {
         return true;
     }
-    // Full: whoever holds the most without a credential gives one up.
+    // Full: the address with the most connections without a credential loses one.
     const auto most = std::max_element(
         strangers_.begin(), strangers_.end(),
         [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });

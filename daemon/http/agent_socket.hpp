@@ -1,7 +1,7 @@
 // The server's end of WS /v1/agent: one connection, its bounded outgoing queue, and the
 // AgentSession of control behind it. Frames are ws_frames.hpp's: of the thousands that come in
 // every second none waits for a timer or a buffer of its own. Control thread; kept alive by its
-// coroutine, by the write in flight and by whoever holds it as a peer; the server outlives the
+// coroutine, by the write in flight and by the holders of it as a peer; the server outlives the
 // coroutine.
 #pragma once
 

@@ -24,7 +24,7 @@
 namespace lockstep {
 
 struct AuditEntry {
-    std::string user;     // "" = nobody's token was shown, or none that is known
+    std::string user;     // "" = no token was sent, or an unknown one
     std::string token;    // its id
     std::string session;  // of the web page; "" = none
     std::string remote;   // address of the peer
@@ -41,7 +41,7 @@ class AuditLog {
     // The same of requests of known users that change nothing, because they are wrong.
     static constexpr int kFailuresAtOnce = 200;
 
-    // `lost` is told how many lines were, on the control thread or the log's own.
+    // `lost` gets the number of lost lines, on the control thread or the log's own.
     AuditLog(std::filesystem::path file, const Clock& clock,
              std::function<void(std::size_t)> lost = {});
     ~AuditLog();  // writes what waits, if the disk takes it
@@ -64,7 +64,7 @@ class AuditLog {
     const std::filesystem::path file_;
     const Clock& clock_;
     const std::function<void(std::size_t)> lost_;
-    // So that nobody fills the disk with lines about nothing.
+    // A limit, so that clients cannot fill the disk with refused requests.
     struct Budget {
         double most = 0;
         double room = 0;  // lines that may be written now; one more a second

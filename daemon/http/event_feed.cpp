@@ -131,7 +131,7 @@ void EventFeed::receive(const StreamMessage& message) {
             sent_steps_.Increment();
         }
     } else if (!replaying_) {
-        // What the replay has told already may be published a moment later.
+        // Events that the replay has already sent may be published a moment later.
         if (message.seq == 0 || message.seq > told_) {
             if (live_.push(message.seq, message.event, *message.data)) {
                 (message.seq == 0 ? sent_snapshots_ : sent_events_).Increment();

@@ -53,7 +53,7 @@ class EventFeed final : public BodyStream {
               EventStream::Settings settings);
     bool wants(const StreamMessage& message) const;
     void receive(const StreamMessage& message);
-    // One page of what was; empty when it has been told.
+    // One page of past events; empty once all have been sent.
     Task<std::string> replay_page();
     void go_live();
 

@@ -33,7 +33,7 @@ class Handshakes {
     Handshakes& operator=(const Handshakes&) = delete;
 
     // One connection's turn: waits for it, has it until release() or the end of its time. Destroyed
-    // only when nobody waits in it.
+    // only when no connection waits in it.
     class Turn {
       public:
         // `key`: as admission_key() makes it.

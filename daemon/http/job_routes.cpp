@@ -1,4 +1,4 @@
-// size: a small handler per route
+// size: one short handler for each route of jobs and sweeps
 #include "daemon/control/fair_turns.hpp"
 #include "daemon/http/content_coding.hpp"
 #include "daemon/http/problem.hpp"

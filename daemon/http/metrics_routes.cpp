@@ -31,7 +31,7 @@ HttpResponse metrics(Control& control, const HttpRequest& request) {
         return problem(*error);
     }
     const auto accept = request.header("accept");
-    // Whose job a number is of, a caller without a token is not told.
+    // A caller without a token must not learn whose jobs there are.
     const bool known = !request.principal.user.empty();
     return response_of(jobs == "all" && known ? control.metrics(caller_of(request), accept)
                                               : control.own_metrics(accept));

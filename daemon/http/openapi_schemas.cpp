@@ -1,4 +1,4 @@
-// size: every schema of jobs and their telemetry, one after the other
+// size: the schemas of jobs and their telemetry in one table
 #include "daemon/http/openapi.hpp"
 
 namespace lockstep {

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kSessionPrefix = "ss-";
 constexpr std::size_t kSessionsOfUser = 50;
 constexpr std::size_t kCodes = 10'000;
-constexpr std::ptrdiff_t kCodesOfOne = 100;  // nobody's use keeps others from signing in
+constexpr std::ptrdiff_t kCodesOfOne = 100;  // so that one user cannot keep others from signing in
 constexpr std::int64_t kMillisPerSecond = 1000;
 
 Error not_signed_in() {

@@ -27,8 +27,8 @@ inline constexpr std::int64_t kSignInCodeSeconds = 60;
 // Whether a row of the store is a session and not a token.
 bool is_page_session(const TokenRow& row);
 
-// Cookies belong to a host whatever the port, so the name has the port of the Host header: a second
-// daemon on the machine, or a tunnel to one, has a cookie of its own.
+// Cookies belong to a host regardless of the port, so the name has the port of the Host header: a
+// second daemon on the machine, or a tunnel to one, has a cookie of its own.
 std::string session_cookie_name(std::string_view host);
 // The value of that cookie; "" = none.
 std::string_view session_cookie(const HttpRequest& request);

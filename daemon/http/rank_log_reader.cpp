@@ -69,7 +69,7 @@ Result<RankLogReader> RankLogReader::open_at(int folder, const std::string& path
         return fail(Errc::denied, "the log is not a regular file");
     }
     if (info.st_nlink > 1) {
-        // Where fs.protected_hardlinks is off, of a file that whoever made the link may not read.
+        // Without fs.protected_hardlinks users may link to a file that they cannot read.
         return fail(Errc::denied, "the log is a hard link: the file has another name, too");
     }
     return RankLogReader{std::move(fd)};

@@ -1,6 +1,6 @@
 // From bytes to a RequestHead, strictly. Beast's parser decides the grammar; what it is known to
-// let through (research: no Host or two, obs-fold, transfer codings) is refused here first, so that
-// no other server in front can see another request than this one. Pure; any thread.
+// let through (no Host or two, obsolete line folding, transfer codings) is refused here first, so
+// that a server in front cannot see a different request than this one. Pure; any thread.
 #pragma once
 
 #include "daemon/http/message.hpp"

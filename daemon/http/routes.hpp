@@ -41,8 +41,8 @@ struct RouteContext {
     std::shared_ptr<Reads> reads = std::make_shared<Reads>();
     std::chrono::milliseconds read_patience{10'000};
     JobsAccount account{};
-    SecretStore* secrets = nullptr;    // nullptr: nobody has any
-    PageSessions* sessions = nullptr;  // nullptr: nobody signs in
+    SecretStore* secrets = nullptr;    // nullptr: secrets are not supported
+    PageSessions* sessions = nullptr;  // nullptr: browsers cannot sign in
     std::shared_ptr<const WebPage> page = std::make_shared<const WebPage>();
     Signatures* signatures = nullptr;  // the scheduler's; nullptr: jobs are not signed
     std::string grafana_url{};         // for the page's links; "" = none

@@ -243,7 +243,7 @@ void HttpServer::update_date() {
     const std::time_t now = std::time(nullptr);
     std::tm parts{};
     gmtime_r(&now, &parts);
-    // RFC 9110 §5.6.7; the C locale's names, whatever the locale of the process is.
+    // RFC 9110 §5.6.7; the C locale's names, regardless of the process's locale.
     static constexpr std::array<const char*, 7> kDays{"Sun", "Mon", "Tue", "Wed",
                                                       "Thu", "Fri", "Sat"};
     static constexpr std::array<const char*, 12> kMonths{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -268,7 +268,7 @@ Task<void> HttpServer::sweep() {
                 metrics_.turned_away(telemetry::TurnedAway::silent);
                 session->close();
             } else if (session->stream_forbidden()) {
-                // Cut, not ended: nobody takes what came for all there was.
+                // Reset, not closed: a client must not take a part for the whole.
                 session->close();
             }
         }

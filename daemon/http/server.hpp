@@ -141,7 +141,7 @@ class HttpServer {
     void leave(Agents::iterator at);
     // Where what an agent has sent is read to, one after the other.
     std::span<char> agent_room() { return agent_room_; }
-    // Where everybody's bytes go that nobody wants; what it holds means nothing.
+    // Shared buffer for bytes that are read only to be discarded.
     std::span<char> waste_room() { return waste_room_; }
     ConnectionAdmission& admission(Surface surface) {
         return admissions_[static_cast<std::size_t>(surface)];

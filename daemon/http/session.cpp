@@ -139,7 +139,7 @@ Task<bool> Session::secure() {
     }
     log::debug("no TLS handshake", {{"peer", remote_}, {"what", shaken.error().message}});
     if (shaken.error().code == Errc::invalid) {
-        // Who types http:// is told so. Best effort: these bytes fit a fresh socket's buffer.
+        // A client that speaks http:// gets a hint. Best effort: it fits a fresh socket's buffer.
         constexpr std::string_view kAnswer =
             "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
             "Content-Length: 35\r\n\r\nthis port speaks TLS: use https://\n";

@@ -57,7 +57,7 @@ class Session {
     bool host_allowed(std::string_view host) const;
     bool surface_serves(const Route& route) const;
     std::optional<HttpResponse> check_caller(const Route& route);
-    // What the audit log is told of the request, once it is answered; nothing if it only reads.
+    // The request's entry in the audit log, written once it is answered; none if it only reads.
     std::optional<AuditEntry> change_of(const Route* route) const;
     void note_change(AuditEntry change, const HttpResponse& response);
     // Of a credential that is not good.

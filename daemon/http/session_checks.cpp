@@ -171,7 +171,7 @@ std::optional<AuditEntry> Session::change_of(const Route* route) const {
     }
     const Principal& who = request_.principal;
     if (who.user.empty() && route->scope != Scope::open) {
-        return std::nullopt;  // refused, which is told already
+        return std::nullopt;  // refused, which has been answered already
     }
     return AuditEntry{who.user, who.token, who.session, remote_, route->operation, request_.path};
 }
@@ -179,7 +179,7 @@ std::optional<AuditEntry> Session::change_of(const Route* route) const {
 void Session::note_change(AuditEntry change, const HttpResponse& response) {
     constexpr int kFirstFailure = 400;
     if (change.user.empty()) {
-        // A sign-in, which anybody may try as often as they like, or a sign-out of nobody.
+        // A sign-in, which is not limited, or a sign-out without a session.
         if (response.status >= kFirstFailure) {
             note_refusal(change.operation, change.path);
             return;

@@ -76,7 +76,7 @@ Task<bool> Session::answer_in_pieces(HttpResponse& response, bool keep, bool hea
     };
     const auto put = [&](std::string bytes) -> std::string {
         if (!good || bytes.empty()) {
-            return bytes;  // nobody reads it
+            return bytes;  // the client has gone
         }
         append_chunk_size(frame, bytes.size());
         begun = true;

@@ -22,9 +22,9 @@ namespace lockstep {
 
 struct TokenRequest {
     std::string name;
-    std::string user;  // "" = whoever asks
+    std::string user;  // "" = the caller
     Role role = Role::user;
-    std::optional<ScopeSet> scopes{};          // nothing: all that the role and whoever asks have
+    std::optional<ScopeSet> scopes{};          // nothing: all rights of the role and of the caller
     std::optional<std::int64_t> expires_in{};  // seconds; nothing: limits::kTokenDefault
 };
 

@@ -1,4 +1,4 @@
-// size: a small function per view and its entry in the route table
+// size: one short handler for each read-only route of a job, and its entry in the route table
 #include "daemon/http/entity_query.hpp"
 #include "daemon/http/event_feed.hpp"
 #include "daemon/http/folder_reads.hpp"

@@ -1,4 +1,4 @@
-// size: the daemon as a whole: what is made in which order, and ended in which
+// size: the order in which everything is created, and destroyed, in one place
 // lockstepd: settings, wiring, signals, exit. Order of the shutdown: listeners, control (jobs and
 // agents go on without us), scheduler, store. Exit codes: 0 asked to stop, 1 could not start,
 // 2 bad settings, 70 the store cannot be trusted (restart recovers).

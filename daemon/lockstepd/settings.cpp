@@ -1,4 +1,4 @@
-// size: every setting of lockstepd, once
+// size: the table of all settings
 #include "daemon/lockstepd/settings.hpp"
 
 #include "job/base/version.hpp"

@@ -1,4 +1,4 @@
-// size: all SQL of the daemon in one place
+// size: all SQL of lockstepd's tables of jobs in one place
 #include "daemon/store/database.hpp"
 
 #include "daemon/store/database_impl.hpp"

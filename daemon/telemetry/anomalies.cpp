@@ -1,4 +1,4 @@
-// size: every rule of the watch, one after the other
+// size: the detection rules, one after the other
 #include "daemon/telemetry/anomalies.hpp"
 
 #include "daemon/telemetry/order_statistics.hpp"
@@ -217,7 +217,7 @@ void AnomalyWatch::look_for_stragglers(const JobSeries& job, const JobStats& sta
     for (const std::size_t rank : slow) {
         const auto id = static_cast<std::int32_t>(rank);
         if (slow_nodes_.contains(rank / facts.ranks_per_node)) {
-            slow_.insert(id);  // told with its node
+            slow_.insert(id);  // reported with its node
             continue;
         }
         if (told == kToldAtOnce || !slow_.insert(id).second) {

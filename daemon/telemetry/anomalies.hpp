@@ -1,5 +1,5 @@
-// What is wrong with a run that goes on, from what its ranks report: asked at every tick, told once
-// per episode. Formulas (the constants are Lockstep's):
+// What is wrong with a run that goes on, from what its ranks report: evaluated at every tick,
+// reported once per episode. Formulas (the constants are Lockstep's):
 //   straggler   S_r = clamp(median(b) / b_r, 0, 1) below the job's threshold and z_r > 6, of the
 //               mean and of the newest busy time alike, for 20 steps and 30 s (job_stats.hpp)
 //   spike       z = (x − EMA) / √EMVar with α = 0.02; loss z > 6, gradient norm z > 8
@@ -7,7 +7,7 @@
 //   data        half the alert's time: more than 15 % of the step time for 10 minutes
 //   silent      no report for max(3 × its usual interval, 30 s) while most others report
 //   nonfinite   the first rank, by step, whose own value was NaN or infinite; once per metric
-// Of many ranks that are slow or silent at once eight are told at a look, the others at the next.
+// Of many ranks slow or silent at once, eight are reported per evaluation, the rest later.
 // A rank that says it evaluates or saves (op "phase") is neither slow nor silent. Pure but for what
 // it remembers; control thread only.
 #pragma once
@@ -65,12 +65,13 @@ class AnomalyWatch {
         double now = 0;    // the daemon's clock, Unix seconds
         double since = 0;  // since when the ranks of this generation run, same clock
         std::size_t ranks_per_node = 1;
-        const std::vector<bool>* exited = nullptr;  // by rank; nullptr = nobody
+        const std::vector<bool>* exited = nullptr;  // by rank; nullptr = none
     };
     // What has begun since it was last asked.
     std::vector<Anomaly> look(const JobSeries& job, const JobStats& stats, const Facts& facts);
-    // The daemon was restarted, and the series are back from its store: what is in them was told.
-    // Episodes that take time to notice (all but nonfinite) are noticed, and told, once more.
+    // The daemon was restarted, and the series are back from its store: what they show was
+    // reported. Episodes that take time to notice (all but nonfinite) are noticed, and reported,
+    // once more.
     void resume(const JobSeries& job);
     // Another generation: what was measured of the last one's ranks does not count.
     void restart();
@@ -95,8 +96,8 @@ class AnomalyWatch {
 
     StragglerWatch stragglers_;
     std::optional<std::size_t> straggler_count_;
-    std::set<std::int32_t> slow_;                // ranks that were told
-    std::set<std::size_t> slow_nodes_;           // nodes that were told
+    std::set<std::int32_t> slow_;                // ranks that were reported
+    std::set<std::size_t> slow_nodes_;           // nodes that were reported
     std::vector<std::uint64_t> nonfinite_seen_;  // by rank
     // By rank and metric, of those that have any.
     std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> nonfinite_of_;

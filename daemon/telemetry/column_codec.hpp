@@ -1,8 +1,8 @@
-// How history on disk is packed: 64-bit values, made small against their neighbours, their bytes
-// sorted by significance, then zstd with a checksum. Integers (steps) and the bits of doubles take
-// the same way; what comes back is the same bit for bit.
-// Reading is for bytes from a disk: whatever they hold, an error is returned and nothing is read
-// beyond them. Pure; any thread, one ColumnCodec per thread at a time.
+// How history on disk is packed: 64-bit values as differences (delta, delta of delta or XOR), byte
+// shuffle (bytes grouped by significance), then zstd with a checksum. Integers (steps) and the bits
+// of doubles take the same way; what comes back is the same bit for bit. Reading accepts any bytes,
+// as from a damaged disk: it returns an error and never reads beyond them. Pure; any thread, one
+// ColumnCodec per thread at a time.
 #pragma once
 
 #include "job/base/result.hpp"

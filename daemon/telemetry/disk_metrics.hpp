@@ -10,7 +10,7 @@
 
 namespace lockstep::telemetry {
 
-// Of one file system, for whoever is not root.
+// Of one file system, as available to users other than root.
 struct DiskRoom {
     std::int64_t size = 0;  // bytes
     std::int64_t free = 0;  // bytes

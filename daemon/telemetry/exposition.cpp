@@ -1,4 +1,4 @@
-// size: the families of jobs and ranks, one after the other as they are written
+// size: the metric families in the order in which they are written
 #include "daemon/telemetry/exposition.hpp"
 
 #include "daemon/telemetry/gpu_exposition.hpp"

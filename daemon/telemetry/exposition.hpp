@@ -106,7 +106,7 @@ struct MetricsView {
     JobFilter gpu_jobs{};                    // whose GPUs are shown; empty = everybody's
 };
 
-// Jobs that nobody has reported for yet (limits::kActiveJobs may wait) are shown in full up to this
+// Jobs without a report yet (limits::kActiveJobs may wait) are shown in full up to this
 // many, the first of `active`; the others count in lockstep_jobs and in
 // lockstep_exposition_suppressed_series. Each takes at least kSilentJobSeries series, 3 KiB: 20,000
 // of them would block the daemon for 0.1 s a scrape.

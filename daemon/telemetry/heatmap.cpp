@@ -83,7 +83,7 @@ class Cells final : public HistorySink {
     }
 
   private:
-    // Columns at the end in which nobody has a value are no part of the picture: steps that an
+    // Columns at the end in which no rank has a value are no part of the picture: steps that an
     // earlier generation had made and the newest has not come to yet.
     void drop_undone() {
         std::size_t used = 0;

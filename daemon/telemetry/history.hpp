@@ -67,7 +67,7 @@ class History : public std::enable_shared_from_this<History> {
     std::int64_t stored_log = 0;  // up to here they are in chunks, and gone from the log
     bool storing = false;         // somebody is writing what seal() gave
     bool finishing = false;       // all that is left goes into chunks after that
-    bool forgotten = false;       // nobody needs the series any more; whoever writes drops them
+    bool forgotten = false;       // the series are no longer needed; the writer drops them
     bool complete = true;         // the series in memory have every row that history has
 
   private:

@@ -1,4 +1,4 @@
-// size: the two directions of one format
+// size: encoder and decoder of one format, side by side
 #include "daemon/telemetry/history_chunk.hpp"
 
 #include "job/model/flat_bytes.hpp"

@@ -1,4 +1,4 @@
-// size: one walk over chunks and rows with its cases, and the fold that answers series
+// size: one scan over chunks and rows, and the fold that answers series
 #include "daemon/telemetry/history_scan.hpp"
 
 #include "job/base/log.hpp"

@@ -23,7 +23,7 @@ struct Spread {
     double max = 0;
 };
 
-// Absent = nobody reported it. "The ranks" below are those reporting at the moment, or, when none
+// Absent = no rank reported it. "The ranks" below are those reporting at the moment, or, when none
 // is (the job is over, or between two generations), all that ever reported.
 struct JobStats {
     std::size_t ranks_reporting = 0;

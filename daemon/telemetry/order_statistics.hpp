@@ -1,4 +1,4 @@
-// Single places of a sorted order, exactly, without sorting: of 10,000 numbers that lie as
+// Exact k-th order statistics without sorting: of 10,000 numbers that lie as
 // measurements do, in a fraction of std::nth_element's time, the more so for several places of the
 // same numbers. Owns the numbers; any thread, one at a time.
 #pragma once

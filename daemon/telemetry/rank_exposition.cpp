@@ -62,7 +62,7 @@ void RankExposition::add(const JobMetricsView& job, const std::string& labels,
     shown_.push_back(std::move(shown));
 }
 
-// Agents say which GPUs a rank uses, and nobody else knows.
+// Which GPUs a rank uses is known from its agent only.
 void RankExposition::place(const JobMetricsView& job, const std::string& labels) {
     std::vector<RankGpu> gpus;
     if (view_.gpus != nullptr && !job.ranks.empty()) {

@@ -89,8 +89,8 @@ class JobSeries {
     std::optional<std::size_t> add_metric(std::string_view name);
 
     std::size_t world_size() const { return ranks_.size(); }
-    // The first so many of them are those of the generation that runs; all unless told. The others
-    // have a history and nothing more: nobody waits for their reports.
+    // The first so many of them are those of the present generation; by default all. The others
+    // only have a history; no further reports of them are expected.
     void have_ranks(std::size_t ranks) { present_ = std::min(ranks, ranks_.size()); }
     std::size_t present() const { return present_; }
     // rank < world_size(); empty() if it never reported.

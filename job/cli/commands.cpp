@@ -1,4 +1,4 @@
-// size: a small function per verb
+// size: one short function for each subcommand
 #include "job/cli/commands.hpp"
 
 #include "job/cli/disk.hpp"

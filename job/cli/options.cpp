@@ -1,4 +1,4 @@
-// size: every option of every verb, declared once
+// size: the declarations of all options of all subcommands
 #include "job/cli/options.hpp"
 
 #include "job/base/version.hpp"

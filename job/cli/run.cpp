@@ -1,4 +1,4 @@
-// size: one verb from its options to its last line
+// size: the subcommand run from its options to its last line
 #include "job/cli/run.hpp"
 
 #include "job/base/files.hpp"

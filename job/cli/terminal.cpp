@@ -1,4 +1,4 @@
-// size: text, tables and the live block, a small function for each thing a terminal shows
+// size: everything a terminal shows: text, tables, the live block
 #include "job/cli/terminal.hpp"
 
 #include "job/base/text.hpp"

@@ -1,4 +1,4 @@
-// size: a column, a line of the head and of the foot each; one screen
+// size: the columns, header lines and footer lines of one screen
 // TopView: how it is drawn.
 #include "job/cli/top_view.hpp"
 #include "job/cli/views.hpp"

@@ -1,4 +1,4 @@
-// size: the views of one job, a small function each
+// size: one short function for each view of a job
 #include "job/cli/views.hpp"
 
 #include "job/base/text.hpp"

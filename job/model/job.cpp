@@ -1,4 +1,4 @@
-// size: what each event does to a job, a small function each
+// size: one short function for each kind of event
 #include "job/model/job.hpp"
 
 #include "job/base/limits.hpp"

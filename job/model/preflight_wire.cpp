@@ -1,4 +1,4 @@
-// size: a pair of functions for each value that travels
+// size: a reader and a writer for each type that is sent
 // The pre-flight's values as they travel. What comes from an agent is bounded and made printable
 // here: it ends in events and in people's terminals.
 #include "job/base/limits.hpp"

@@ -1,4 +1,4 @@
-// size: the table of sbatch's options, each with its grammar or with the reason why it is refused
+// size: the table of sbatch's options, each with its grammar or the reason why it is refused
 #include "job/model/spec_slurm.hpp"
 
 #include "job/base/check.hpp"

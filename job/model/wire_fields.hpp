@@ -1,4 +1,4 @@
-// size: the one list of fields of every message; to be read beside wire.hpp, in its order
+// size: the fields of every message, in the order of wire.hpp
 // What visitors (fields.hpp, flat_json.hpp) are told of each message and file. Internal to
 // job/model.
 #pragma once

@@ -126,7 +126,7 @@ void make_user_folder(const Config& config, const Person& person) {
     ::close(runs);
 }
 
-// Nothing of whoever started this program stays: descriptors, signals, environment, umask.
+// Nothing is inherited from the parent process: descriptors, signals, environment, umask.
 void start_clean(rlimit& core) {
     for (int fd = 0; fd < 3; ++fd) {
         if (::fcntl(fd, F_GETFD) < 0) {
@@ -220,7 +220,7 @@ int main(int argc, char** argv) {
     using namespace lockstep::exec;
     const bool check = argc > 1 && std::strcmp(argv[1], "--check") == 0;
     const std::string path = argc > 1 + check ? argv[1 + check] : kConfigPath;
-    // Not setuid, ever: whoever starts this is root already.
+    // Never setuid: it must be started by root.
     if (argc > 2 + check || ::getauxval(AT_SECURE) != 0 || ::getuid() != 0 || ::geteuid() != 0) {
         std::fputs(
             "lockstep-exec: is started by root (systemd), with a path of its configuration at "

@@ -89,9 +89,9 @@ inline constexpr std::size_t kOutputBytes = 16U << 20U;  // of a program, each o
 // Reads a frame's body. nullptr, or what is wrong with it. Uses no memory but `out`'s, and makes no
 // call of the system: it runs where there are none.
 const char* read_order(const unsigned char* body, std::size_t size, Order& out);
-// What the privileged side makes sure of, whatever has filled the order: texts end, their
-// characters and numbers are those that the verb takes, and nothing is there that it does not.
-// nullptr, or what is wrong.
+// What the privileged side checks itself, without trust in the reader of the order: texts end,
+// their characters and numbers are those that the verb takes, and nothing is there that it does
+// not. nullptr, or what is wrong.
 const char* check_order(const Order& order);
 
 }  // namespace lockstep::exec

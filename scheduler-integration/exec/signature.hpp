@@ -19,7 +19,7 @@ struct Signature {
     std::string hash;          // of the statement
 };
 
-// Who has signed the order's statement. "", or why nobody has whom the configuration lets.
+// Who has signed the order's statement; "" and a reason if no permitted user has.
 std::string verify(const Config& config, const Order& order, Signature& out);
 // Whether it may still be submitted: not too old, not for another job, not too often. Counted
 // durably before this returns "".

@@ -50,7 +50,8 @@ int own_folder(int parent, const char* name) {
     return fd;
 }
 
-// Old or new to whoever reads it, and durable: agents may read it on another machine at once.
+// Readers see the old or the new file, never a part; and it is durable: agents may read it on
+// another machine at once.
 bool write_file(int folder, const char* name, const std::string& text, mode_t mode) {
     const std::string temporary = std::string{name} + ".new";
     ::unlinkat(folder, temporary.c_str(), 0);
@@ -130,7 +131,7 @@ Reply run(const Program& where, const std::string& program, std::vector<std::str
         if (::poll(watched, 3, -1) < 0 && errno != EINTR) {
             break;
         }
-        if (watched[2].revents != 0) {  // nobody waits for it
+        if (watched[2].revents != 0) {  // the caller has gone
             ::kill(child, SIGKILL);
             ::_exit(1);
         }
@@ -206,7 +207,7 @@ Reply open_log(const Config& config, const Person& person, const Order& order) {
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
     const long fd = below < 0 ? -1 : ::syscall(SYS_openat2, below, order.file, &how, sizeof how);
     if (fd < 0) {
-        // The difference matters to whoever waits for a log.
+        // Readers that wait for a log need the difference.
         return {errno == ENOENT ? Status::failed : Status::refused, std::strerror(errno)};
     }
     struct stat info {};

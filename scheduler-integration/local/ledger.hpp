@@ -4,7 +4,7 @@
 // All nodes of a local job share this machine. Memory and GPUs are never promised twice. Cores may
 // be shared by the ranks of one job that wants more than there are (it is warned), but a second job
 // waits until enough cores are free: a job's need is capped at the machine. A job that holds GPUs
-// holds certain ones, by name; no other job is told these.
+// holds certain ones, by name; no other job gets these.
 #pragma once
 
 #include "job/base/machine.hpp"

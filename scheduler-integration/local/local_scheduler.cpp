@@ -1,4 +1,4 @@
-// size: one class from submit() to the end of every agent; ledger.hpp has what is pure
+// size: one class, from submit() to the end of every agent; the pure part is in ledger.hpp
 #include "scheduler-integration/local/local_scheduler.hpp"
 
 #include "job/async/sleep.hpp"
@@ -199,7 +199,8 @@ Task<Result<bool>> LocalScheduler::adopt(AttemptRequest request) {
     co_return true;
 }
 
-// An earlier daemon started this attempt. What lives goes on, whatever the ledger says.
+// An earlier daemon started this attempt. Live processes go on, even if the ledger has no room for
+// them.
 void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& claims,
                              bool start_missing) {
     ledger_.occupy(attempt.id, ledger_.need(attempt.request.resources),
@@ -210,7 +211,7 @@ void LocalScheduler::take_up(Attempt& attempt, const std::vector<ClaimState>& cl
         const auto node = static_cast<std::int32_t>(i);
         const auto& directory = attempt.request.directory;
         if (!is_claimed(claims[i]) && !start_missing) {
-            // One that is about to claim is told to leave when it calls in.
+            // An agent that is about to claim is refused when it connects.
             agent_ended(attempt, node, "had not claimed its node");
         } else if (!is_claimed(claims[i])) {
             // The daemon died between two starts (or the agent has not claimed yet: then the

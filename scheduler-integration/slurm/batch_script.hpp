@@ -55,7 +55,7 @@ inline constexpr std::string_view kAbandonedFileName = "abandoned";
 inline constexpr std::string_view kBatchLogName = "batch.log";  // what the script itself prints
 std::string batch_job_name(std::string_view name, const JobId& job, std::int32_t attempt);
 
-// What batch_text.hpp is told of a request and a site.
+// The input of batch_text.hpp, made of a request and a site.
 std::string excluded_nodes(const AttemptRequest& request);
 std::string default_time(const BatchSite& site);
 bool has_nil(const Release& release);

@@ -40,7 +40,7 @@ Options lines_of(const BatchText& parts) {
     if (value_of(parts.srun, "no-kill") != nullptr) {
         lines.emplace_back("no-kill", "");
     }
-    // A dependency that somebody gave it later and that fails is told as such, not as a cancel.
+    // A failed dependency that was added later is reported as such, not as a cancel.
     lines.emplace_back("kill-on-invalid-dep", "no");
     // NIL came with 23.02. What there was before it, NONE and lists, makes the node start a login
     // shell of the user for its environment, and a login that hangs or asks something ends the job.

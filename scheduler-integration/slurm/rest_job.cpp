@@ -1,4 +1,4 @@
-// size: a table of the options and what each version calls them
+// size: the table of options and their names in each version of the API
 #include "scheduler-integration/slurm/rest_job.hpp"
 
 #include "job/base/clock.hpp"

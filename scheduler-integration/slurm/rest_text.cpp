@@ -17,7 +17,7 @@ using json_fields::member;
 using json_fields::number_of;
 using json_fields::text_of;
 
-// Members that grow with the job and that nobody reads; a row's `environment` may hold secrets.
+// Members that grow with the job and that are not used; a row's `environment` may hold secrets.
 constexpr std::array<std::string_view, 6> kUnreadOfRest{
     "job_resources", "gres_detail", "environment", "script", "steps", "tres"};
 

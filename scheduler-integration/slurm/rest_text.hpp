@@ -1,5 +1,5 @@
 // What slurmrestd answers, v0.0.38 (Slurm 22.05) to v0.0.45 (26.05), and what a user's token says.
-// Shapes are told apart by what is there, not by the version's number. Nothing here trusts the
+// Shapes are recognized by their members, not by the version's number. Nothing here trusts the
 // bytes. Pure; any thread.
 #pragma once
 
@@ -67,7 +67,7 @@ Result<JobDetail> parse_job_detail(const ClientResponse& response, std::string_v
 Result<JobTable> parse_history(const ClientResponse& response, std::string_view user,
                                std::int64_t since);
 
-// GET partitions. From v0.0.39 on nobody says which is the default one.
+// GET partitions. From v0.0.39 on the default one is not marked.
 Result<std::vector<SlurmPartition>> parse_partitions(const ClientResponse& response,
                                                      std::string_view user);
 // GET nodes.

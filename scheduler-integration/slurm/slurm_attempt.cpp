@@ -1,4 +1,4 @@
-// size: the rules of one attempt, a small function each
+// size: the rules of one attempt, one short function each
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 
 #include "job/base/text.hpp"
@@ -78,7 +78,7 @@ std::string exit_words(const SlurmAttempt& attempt) {
     return code.value_or(0) != 0 ? " (exit code " + std::to_string(*code) + ")" : "";
 }
 
-// Forgets a job that Slurm ended by itself, so that it is handed in again; not for ever.
+// Forgets a job that Slurm ended by itself, so that it is submitted again; a few times only.
 void let_go_if_stillborn(SlurmAttempt& attempt, const SlurmPatience& patience) {
     if (!came_to_nothing(attempt) || wants_detail(attempt) ||
         attempt.stillborn.size() >= patience.stillborn) {
@@ -488,7 +488,7 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
     const SlurmJob* chosen = choose_copy(attempt, rows);
     if (chosen != nullptr && chosen->verdict().terminal) {
         see(attempt, *chosen, attempt.seen_at);
-        attempt.confirmed = true;  // the controller has let go of it: nothing follows
+        attempt.confirmed = true;  // the controller no longer has it: nothing follows
         let_go_if_stillborn(attempt, patience);
         return;
     }

@@ -38,7 +38,7 @@ struct SlurmPatience {
     // difference. A request that slurmctld had not read by then is refused as expired.
     std::chrono::seconds quarantine{360};
     std::chrono::seconds between_empty{5};  // two empty answers in a row, this far apart
-    // So often a job that came to nothing is handed in again.
+    // How often a job that ended without a claim is submitted again.
     std::size_t stillborn = 3;
     // Of an allocation that Slurm calls running until its first agent has called in. An agent does
     // that before anything else, pulling images included.
@@ -151,7 +151,7 @@ void take_detail(SlurmAttempt& attempt, const SlurmJobDetail& detail,
                  const SlurmPatience& patience);
 // Slurm calls it running, and no agent has come for so long that none will: a slurmctld that was
 // killed may believe in an allocation whose launch never reached the node. To be cancelled, and
-// marked as abandoned: it is handed in again.
+// marked as abandoned: it is submitted again.
 bool nobody_came(const SlurmAttempt& attempt, SteadyTime asked, const SlurmPatience& patience);
 // What accounting says (nothing: it does not know the name, or there is none to ask).
 void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, SteadyTime asked,

@@ -1,5 +1,5 @@
 // Jobs that Slurm still holds although their attempts have ended: a slurmctld that was killed in
-// the seconds around a job's end comes back with the job RUNNING, and nobody follows that any more,
+// the seconds around a job's end comes back with the job RUNNING, which is no longer followed,
 // in this daemon's life or a later one's. They are found by name in the answer that is there
 // anyway.
 #include "job/base/log.hpp"
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Agents that were told to go, srun, and one look at the queue.
+// Time for agents to leave, for srun, and for one query of the queue.
 constexpr auto kUsualLeave = std::chrono::seconds{5};
 
 struct NamedAttempt {

@@ -1,4 +1,4 @@
-// size: one poll loop, and what each of its answers asks for
+// size: one polling loop and the reactions to each answer
 // How the Slurm scheduler follows what it handed over: the one poll, what its answer says of each
 // attempt, and what that asks for.
 #include "job/async/on_thread.hpp"

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Members of a record that grow with the job (16,384 nodes × their cores) and that nobody reads.
+// Members of a record that grow with the job (16,384 nodes × their cores) and that are not used.
 constexpr std::array<std::string_view, 4> kUnreadOfSqueue{"job_resources", "gres_detail",
                                                           "environment", "script"};
 

@@ -1,5 +1,5 @@
 // Jobs from `squeue --json` and slurmrestd, whatever the data_parser: v0.0.37 (Slurm 22.05) to
-// v0.0.44 (25.11). The shapes are told apart by what is there, not by the version's number, since
+// v0.0.44 (25.11). The shapes are recognized by their members, not by the version's number, since
 // sites pin and patch it. Pure; any thread.
 #pragma once
 

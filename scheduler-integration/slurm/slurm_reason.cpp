@@ -138,7 +138,7 @@ constexpr std::array kPhrases{
               "ask for other nodes, or wait"},
 };
 
-// What a limit counts, told by the words inside the code.
+// What a limit counts, recognized by parts of the code.
 constexpr std::array kCounted{
     std::pair<std::string_view, std::string_view>{"SubmitJob", "submitted jobs"},
     std::pair<std::string_view, std::string_view>{"GRES", "GPUs or other GRES"},

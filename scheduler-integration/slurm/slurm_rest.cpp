@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kScriptBytes = 4U << 20U;  // SchedulerParameters max_script_size's default
-// A job that nobody has: what accounting is asked for to see whether it answers.
+// A job that does not exist: queried to see whether accounting answers.
 constexpr std::string_view kNobodysJob = "lockstep-asks-whether-accounting-answers";
 
 SubmitReply not_submitted(std::string message) {

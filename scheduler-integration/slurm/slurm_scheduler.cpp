@@ -1,4 +1,4 @@
-// size: what control asks of Slurm, and the way of one submission
+// size: the scheduler interface for Slurm, and the course of one submission
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 
 #include "job/async/on_thread.hpp"
@@ -108,7 +108,7 @@ SlurmScheduler::TrackedPointer SlurmScheduler::find(const JobId& job, std::int32
 void SlurmScheduler::agents_moved() {
     for (const auto& [key, place] : tracked_) {
         AttemptRequest request = place->attempt.request;
-        request.intent_is_fresh = false;  // what is there is told, whenever it was handed in
+        request.intent_is_fresh = false;  // an existing job is found, whenever it was submitted
         if (!request.signature.empty() && !stopped_) {
             tasks_.spawn("told", backend_->took_up(std::move(request)));
         }
@@ -294,7 +294,7 @@ Task<void> SlurmScheduler::send(TrackedPointer tracked) {
             }
             [[fallthrough]];
         default:
-            // Slurm is not there: nobody else tries until it answers.
+            // Slurm is down: no further submission until it answers.
             if (reachable_ && !stopped_) {
                 reachable_ = false;
                 ++failures_;

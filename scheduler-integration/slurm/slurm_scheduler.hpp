@@ -98,7 +98,7 @@ class SlurmScheduler final : public Scheduler {
     void on_change(Changed changed) override { changed_ = std::move(changed); }
     void know_ends(EndOf end_of) override;
     const SlurmCounters& counters();
-    // What Slurm told of itself; nullptr before it has answered once.
+    // What is known of this Slurm; nullptr before it has answered once.
     const SlurmFacts* facts() const { return facts_ ? &*facts_ : nullptr; }
     SlurmBackend& backend() { return *backend_; }
     Task<void> stop() override;
@@ -116,7 +116,7 @@ class SlurmScheduler final : public Scheduler {
     };
     using TrackedPointer = std::shared_ptr<Tracked>;
 
-    // A job of Slurm's that has one of our names and that nobody follows any more.
+    // A job in Slurm with one of our names that is no longer followed.
     struct Leftover {
         std::string name;
         UnixMillis ended_at = 0;  // the attempt; 0: not known, or it goes on

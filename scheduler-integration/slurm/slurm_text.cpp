@@ -1,4 +1,4 @@
-// size: squeue, sacct and sbatch: what Slurm prints, one rule a line
+// size: parsers for the output of squeue, sacct and sbatch
 #include "scheduler-integration/slurm/slurm_text.hpp"
 
 #include "job/base/text.hpp"

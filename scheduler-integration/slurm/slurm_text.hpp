@@ -63,7 +63,7 @@ std::string_view field_of_refusal(std::string_view text);
 // `sbatch --parsable`: the last line of stdout that is `id`, `id;cluster` or `id,cluster`, whatever
 // a site's wrapper prints around it. A status other than 0 is `rejected` only for messages that
 // Slurm prints on a definite refusal, `denied` for others of sbatch's own ("sbatch: error: …"), and
-// `ambiguous` for what a wrapper or nobody says.
+// `ambiguous` for unknown messages, as of a wrapper, and for none.
 SubmitReply parse_sbatch(const ProgramOutput& output);
 
 // The meaning of one of Slurm's error texts in answer to a submission, also from slurmrestd.

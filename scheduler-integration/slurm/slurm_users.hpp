@@ -1,6 +1,6 @@
 // Slurm for several people: each job is handed in, followed and ended in its own user's name, with
 // the user's own Slurm token, by a SlurmScheduler for each user. lockstepd itself has no rights in
-// Slurm, and one user's token that has ended holds up nobody else. Control thread only. Call stop()
+// Slurm, and an expired token of one user does not delay others. Control thread only. Call stop()
 // and let it finish before the object goes.
 #pragma once
 
@@ -86,7 +86,7 @@ class SlurmUsers final : public Scheduler, public Identities {
     EndOf end_of_;
     std::map<std::string, User> users_;     // by name; never erased
     std::map<std::string, Followed> jobs_;  // by id
-    // Answers what needs no Slurm while nobody's has told of it; never begun.
+    // Answers what needs no Slurm until one has answered; never begun.
     std::unique_ptr<SlurmScheduler> nobody_;
     bool stopped_ = false;
     TaskGroup tasks_;

@@ -1,4 +1,4 @@
-"""What somebody may do to a lockstepd that is at work, and what an honest user notices of it (review findings S1, S2, S6, S7).
+"""What somebody may do to a lockstepd that is at work, and what an honest user notices of it.
 
 Everything at once and from this machine, so that lockstepd, attackers and the honest user share its cores: thousands of
 connections that send a byte now and then, recorded ClientHellos, announced bodies of 1 MiB, and a user who submits sweeps of

@@ -83,7 +83,7 @@ class Ticker:
 
 
 class Handshakes(harness.TestCase):
-    """Review finding S1: recorded ClientHellos, replayed; the attacker computes nothing."""
+    """Recorded ClientHellos, replayed; the attacker computes nothing."""
 
     DAEMON_ARGUMENTS = ("--tls", "always")
 
@@ -156,7 +156,7 @@ class Handshakes(harness.TestCase):
 
 
 class Bodies(harness.TestCase):
-    """Review finding S2: memory for what was only announced."""
+    """Memory for what was only announced."""
 
     BIG = 1 << 20
 
@@ -228,7 +228,7 @@ class Bodies(harness.TestCase):
 
 
 class Connections(harness.TestCase):
-    """Review finding S7: connections held open keep nobody out, least of all the agents."""
+    """Connections held open keep nobody out, least of all the agents."""
 
     DAEMON_ARGUMENTS = ("--agent-listen", "127.0.0.1:0")
     HELD = 4400  # more than limits::kConnections

@@ -1,7 +1,7 @@
 """What the documents promise, tried: every verb and flag they name, every example of README, every fragment of a
 specification, every example of deploy/examples, the drop-in for systemd, what `cmake --install` lays out."""
 
-# size: one test for what the pages say
+# size: all checks of the documents share their parser
 
 import concurrent.futures
 import contextlib

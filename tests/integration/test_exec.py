@@ -3,7 +3,7 @@ signed, and that it does nothing else for anybody. The cases follow flux-securit
 t2005: configuration, callers, signatures, environment, switching of users) where they have a counterpart.
 
 LOCKSTEP_EXEC_FORGED: how many forged requests are made (default 300)."""
-# size: each way to be refused, on one munged and one set of users
+# size: every reason for a refusal, with one munged and one set of users
 
 import base64
 import contextlib

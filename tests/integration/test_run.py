@@ -1,6 +1,6 @@
 """lockstep run: a command as it works in the caller's shell, without a specification and, if need be,
 without a lockstepd: one is started."""
-# size: one verb, in a shell that all its tests share
+# size: one subcommand, in a shell that all its tests share
 
 import contextlib
 import fcntl

@@ -143,7 +143,11 @@ class Lints(unittest.TestCase):
         self.refused("documents", "web/README.md", "`none.ts`\n", "there is no file none.ts")
         for text in ("`deploy/run --none`\n", "```sh\nx; sudo lockstep/deploy/run --none # it\n```\n"):
             self.refused("documents", "README.md", text, "deploy/run has no --none")
-        self.refused("documents", "README.md", "As desi" + "gn §4 says.\n", "not in the repository")
+        for name, text in (("README.md", "As desi" + "gn §4 says.\n"), ("job/base/a.cpp", "// The desi" + "gn's table.\n"),
+                           ("tests/run", "# Revi" + "ew finding S1\n"), ("web/a.tsx", "// (rese" + "arch: no Host)\n")):
+            self.refused("documents", name, text, "not in the repository")
+        self.refused("documents", "README.md", "One.\n" * 201, "over 200 lines")
+        self.passed("documents", "README.md", "# A flat_text of _it_\n[up](#a-flat_text-of-it)\n")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
                     "`text.cpp`\n```sh\ndeploy/run; ls <data-dir>/tls deploy\n```\n")
 

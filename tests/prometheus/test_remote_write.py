@@ -1,4 +1,4 @@
-# size: the readers of snappy and protobuf, and one test for each way to fail
+# size: readers of snappy and protobuf, and one test for each failure
 """lockstepd sends its series to Debian's Prometheus (--web.enable-remote-write-receiver), and to receivers
 that refuse, fail, throttle or never answer."""
 

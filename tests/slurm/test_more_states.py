@@ -1,7 +1,7 @@
 """What else a real Slurm does to jobs, and what is said of it: memory, dependencies that cannot come
 true, accounting that knows what squeue has forgotten, suspension, and requests Slurm will not take.
 """
-# size: a class for each cause; they share the words that say how a job ended
+# size: one class for each cause; they share the text that says how a job ended
 
 import os
 import re

@@ -1,4 +1,4 @@
-// size: one program: a WebSocket client small enough for 12,288 of it in a process, and its phases
+// size: a WebSocket client small enough for 12,288 copies in one process, and its phases
 // Thousands of agents of one job, simulated: each a real TCP connection with a real WebSocket to a
 // real lockstepd. They say what an agent says and run no rank. Prints "name value unit" lines for
 // tests/bench/run, which starts the daemon and the job.

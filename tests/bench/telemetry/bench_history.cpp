@@ -1,4 +1,4 @@
-// size: one program: an agent as far as telemetry goes, and the two loads it may carry
+// size: the telemetry half of an agent, and the two loads it can produce
 // Telemetry of a job over real sockets: simulated agents call in at a real lockstepd, start a
 // generation and send batches, as job/agent does. Prints "name value unit" lines for history.py,
 // which starts the daemon and the job.

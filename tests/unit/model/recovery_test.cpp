@@ -1,4 +1,4 @@
-// size: every cause, with and without recovery, in one table and its special cases
+// size: every cause, with and without recovery, in one table, and the special cases
 #include "job/model/recovery.hpp"
 
 #include "job/model/invariants.hpp"

@@ -1,4 +1,4 @@
-// size: one daemon and one world, obeyed and disobeyed, and what both walks count
+// size: one daemon and one world, with and without errors, and their counters
 // Random histories: first any event at any time, then a daemon that does what is due.
 #include "job/model/invariants.hpp"
 #include "job/model/recovery.hpp"

@@ -1,4 +1,4 @@
-// size: a document for each field in which it has an effect
+// size: one document for each field, in which the field has an effect
 // The schema that /openapi.json and `lockstep explain` show against the parser that decides: every
 // default, choice, bound, length and field of the one is fed to the other.
 #include "job/model/spec_schema.hpp"

@@ -1,4 +1,4 @@
-// size: an answer of each route and version, a row or a test each
+// size: the answers of each route and version
 // What slurmrestd answers, as recorded (22.05) or documented (after), and as an attacker would.
 #include "scheduler-integration/slurm/rest_text.hpp"
 

@@ -1,4 +1,4 @@
-// size: one table of what may happen to an attempt, with the simulation that puts it together
+// size: the table of what may happen to an attempt, and its simulation
 #include "scheduler-integration/slurm/slurm_copies.hpp"
 #include "tests/unit/slurm/slurm_attempt_fixture.hpp"
 

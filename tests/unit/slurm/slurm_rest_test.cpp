@@ -1,4 +1,4 @@
-// size: what a server, a network and a token can do, a test each
+// size: one test for each failure of server, network and token
 // The slurmrestd driver against a server that does what real ones and networks do.
 #include "scheduler-integration/slurm/slurm_rest.hpp"
 

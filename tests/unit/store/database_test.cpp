@@ -1,4 +1,4 @@
-// size: one database, every statement of it
+// size: every statement of one database
 #include "daemon/store/database.hpp"
 
 #include "tests/support/temporary_folder.hpp"

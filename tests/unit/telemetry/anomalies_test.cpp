@@ -1,4 +1,4 @@
-// size: scripts of one kind of run, one after the other
+// size: simulated runs of one kind, one after the other
 // Scripted runs, one step a second, looked at after every step: what must be told, and what must
 // not.
 #include "daemon/telemetry/anomalies.hpp"

@@ -1,4 +1,4 @@
-// size: codec, chunk, scan and heatmap have one data maker and one source
+// size: codec, chunk, scan and heatmap share one source of data
 #include "daemon/telemetry/history.hpp"
 
 #include "daemon/telemetry/heatmap.hpp"

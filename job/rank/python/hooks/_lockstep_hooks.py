@@ -18,7 +18,7 @@ No import but of what is compiled into the interpreter until there is something 
 process must not become slower.
 """
 
-# size: one file less to find and read at every start of a rank's Python
+# size: a single file, because each one costs time at every start of a rank's Python
 
 import _signal
 import os

@@ -8,7 +8,7 @@
 ``AsyncDaemon`` has the same functions to await. Any thread may use a Daemon: each request is a connection of its own.
 """
 
-# size: the functions of Daemon and the same to be awaited, side by side
+# size: the functions of Daemon and their awaitable counterparts, side by side
 
 import asyncio
 import hashlib
