@@ -14,6 +14,7 @@
 #include "scheduler-integration/identities.hpp"
 #include "scheduler-integration/signatures.hpp"
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -82,6 +83,18 @@ struct Handover {
     std::string warning{};  // what the job's user should know of how it was handed over
 };
 
+// An agent that its scheduler's own daemons ended because the job had used up its memory.
+struct MemoryEvidence {
+    std::int32_t node_rank = -1;  // -1: known of the job only
+    std::string line{};           // the line of a log that says so, printable
+};
+
+// How other exporters of the cluster call a job: a label of lockstep_job_info to join on.
+struct ClusterLabel {
+    std::string_view name;  // static
+    std::string_view value;
+};
+
 class Scheduler {
   public:
     using Changed = std::function<void(JobId job, std::int32_t attempt)>;
@@ -99,8 +112,12 @@ class Scheduler {
     // What it still holds of attempts that have ended is found with this, and ended; may be called
     // once the unfinished jobs are loaded.
     virtual void know_ends(EndOf end_of) { static_cast<void>(end_of); }
-    // "local", "slurm", "slurmrestd".
+    // "local", "slurm", "slurmrestd": as the API and the settings call it.
     virtual std::string_view name() const = 0;
+    // As sentences for people call it: "Slurm".
+    virtual std::string_view title() const { return "the scheduler"; }
+    // All of its nodes are this one machine, whatever a job calls them.
+    virtual bool is_one_machine() const { return false; }
     // Refuses what can never run here: invalid, with the pointer of the field to change.
     virtual Result<Admission> admit(const JobSpec& spec) const = 0;
     // Whether it can run anything for this user of Lockstep; denied says why not and what to do.
@@ -171,6 +188,21 @@ class Scheduler {
     virtual Result<std::optional<std::string>> script(const AttemptRequest& request) const {
         static_cast<void>(request);
         return std::optional<std::string>{};
+    }
+    // The file with that script in an attempt's directory; "" = it runs none.
+    virtual std::string_view batch_file() const { return {}; }
+    // For `id`, what submit() or poll() called an attempt; nothing: nobody else knows it by that.
+    virtual std::optional<ClusterLabel> cluster_label(std::string_view id) const {
+        static_cast<void>(id);
+        return std::nullopt;
+    }
+    // Which agent was ended for memory, by the last words that the scheduler's daemons left in the
+    // logs of the attempt's directory; nothing if they did not say. Reads the ends of a few files.
+    virtual std::optional<MemoryEvidence> memory_evidence(const std::filesystem::path& directory,
+                                                          std::int32_t nodes) const {
+        static_cast<void>(directory);
+        static_cast<void>(nodes);
+        return std::nullopt;
     }
     // Asks when it would start this; nothing is submitted. Empty: it cannot tell. unavailable: no
     // answer now. exhausted: too many are asked for already.

@@ -6,7 +6,6 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
-#include "scheduler-integration/step_daemon_text.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,8 +15,6 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kAttemptFileBytes = 64U << 10U;
 constexpr std::size_t kReasonBytes = 1024;
-constexpr std::size_t kLogTailBytes = 8U << 10U;
-constexpr std::int32_t kLogsRead = 512;
 
 // Whose agents run as another user reads it through the folder's access control list, which the
 // mode's group bits bound.
@@ -46,22 +43,6 @@ Status share_with(const std::filesystem::path& runs, const JobId& job,
         }
     }
     return {};
-}
-
-// slurmd's and slurmstepd's words: jobacct_gather's limit, the kernel's killer through cgroups.
-std::string memory_line(const std::filesystem::path& log) {
-    const std::string tail = read_plain_tail(log, kLogTailBytes).value_or("");
-    for (const std::string& line : split(tail, '\n')) {
-        for (const char* words : {"exceeded memory limit", "Exceeded job memory limit", "oom_kill",
-                                  "oom-kill", "OUT_OF_MEMORY", "Out Of Memory"}) {
-            const bool of_slurm =
-                line.find("slurm") != std::string::npos || is_step_daemon_line(line);
-            if (of_slurm && line.find(words) != std::string::npos) {
-                return printable(std::string_view{line}.substr(0, kReasonBytes));
-            }
-        }
-    }
-    return "";
 }
 
 }  // namespace
@@ -183,22 +164,6 @@ std::optional<wire::ResultFile> read_result(const std::filesystem::path& directo
         return std::nullopt;
     }
     return std::move(*file);
-}
-
-std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
-                                                   std::int32_t nodes) {
-    MemoryEvidence out;
-    out.line = memory_line(directory / "batch.log");
-    for (std::int32_t node = 0; node < std::min(nodes, kLogsRead); ++node) {
-        std::array<char, 32> name{};
-        std::snprintf(name.data(), name.size(), "agent-%05d.log", node);
-        if (std::string line = memory_line(directory / name.data()); !line.empty()) {
-            out.node_rank = node;
-            out.line = std::move(line);
-            return out;
-        }
-    }
-    return out.line.empty() ? std::nullopt : std::optional{std::move(out)};
 }
 
 std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,

@@ -55,14 +55,6 @@ void refresh_attempts_of(const std::filesystem::path& job_directory,
 // What the agent of a node left behind; nothing if it left none that reads back.
 std::optional<wire::ResultFile> read_result(const std::filesystem::path& directory,
                                             std::int32_t node_rank);
-// Which node's agent was ended for memory, and the line that says so, from the last words that
-// Slurm left in the attempt's logs; nothing if none is there.
-struct MemoryEvidence {
-    std::int32_t node_rank = -1;  // -1: only the batch log has it
-    std::string line;
-};
-std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
-                                                   std::int32_t nodes);
 // Why the agent of a node left without a result, in its own words; nothing if it did not say. What
 // another agent than `incarnation` said does not count, unless that is "" (none has claimed it).
 std::optional<wire::GaveUpFile> read_gave_up(const std::filesystem::path& directory,

@@ -418,7 +418,8 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         add_verdict(next, seen);
     }
     set_pending_reason(!over && seen.kind == Observation::Kind::state && !seen.ending.empty()
-                           ? "waits for Slurm to end node " + seen.ending
+                           ? "waits for " + std::string{context_.scheduler.title()} +
+                                 " to end node " + seen.ending
                            : "");
     const bool stored = co_await commit(std::move(next));
     if (!stored) {

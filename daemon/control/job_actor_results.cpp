@@ -94,9 +94,9 @@ std::int32_t JobActor::nodes_to_spare(const Job& job) const {
     return std::max(left, 0);
 }
 
-// Whether a node whose ranks are not done has been silent since before that time. Slurm ends all of
-// a job that lost a node: those that leave then are its victims, and the silent one, which says
-// nothing, is the node that was lost.
+// Whether a node whose ranks are not done has been silent since before that time. A scheduler may
+// end all of a job that lost a node: those that leave then are its victims, and the silent one,
+// which says nothing, is the node that was lost.
 bool JobActor::silent_before(const Job& job, std::chrono::steady_clock::time_point time) const {
     const auto now = context_.clock.steady();
     const Attempt& attempt = *job.attempt();
@@ -342,15 +342,17 @@ event::FaultSeen JobActor::how_it_was_lost(const Job& job, std::int32_t slot,
     return fault;
 }
 
-// Slurm ends all of a job that passes its memory and calls it failed; only its logs say of what.
+// A scheduler may end all of a job that passes its memory and call it failed; only its logs say of
+// what.
 void JobActor::blame_memory(const Attempt& attempt, event::FaultSeen& fault) const {
-    const auto found =
-        find_memory_evidence(attempt.directory, job_.spec.resources.allocated_nodes());
+    const auto found = context_.scheduler.memory_evidence(attempt.directory,
+                                                          job_.spec.resources.allocated_nodes());
     if (!found) {
         return;
     }
     fault.cause_class = to_string(CauseClass::oom);
-    fault.message = "Slurm ended the job for its memory: " + found->line;
+    fault.message =
+        std::string{context_.scheduler.title()} + " ended the job for its memory: " + found->line;
     const auto claim = attempt.claims.find(found->node_rank);
     if (claim != attempt.claims.end()) {
         fault.node = claim->second.node;

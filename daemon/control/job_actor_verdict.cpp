@@ -44,8 +44,8 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
     }
     const Generation& generation = *draft.job().generation();
     if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
-        // It is taken already. But of a node that was lost: Slurm ends the others with it, and one
-        // of those may have been noticed first.
+        // It is taken already. But of a node that was lost: the others may be ended with it, and
+        // one of those may have been noticed first.
         const auto silent = seen.cause.kind == CauseClass::node_lost
                                 ? longest_silent()
                                 : std::optional<std::int32_t>{};
@@ -167,8 +167,8 @@ Task<bool> JobActor::verdict() {
 }
 
 // The allocation is over for the scheduler, and agents are heard all the same. They go within its
-// grace as a rule. Whoever does not is none that it can end: a node whose slurmd is gone is
-// NODE_FAIL to Slurm, and its ranks are none the worse for it.
+// grace as a rule. One that stays cannot be ended by it: a node whose daemon is gone has failed for
+// the scheduler (NODE_FAIL), and its ranks go on.
 void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
     const auto now = context_.clock.steady();
     if (links_.empty() || draft.job().live_generation() == nullptr) {
@@ -184,9 +184,10 @@ void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
     }
     const std::string& how = seen.cause.message.empty() ? seen.message : seen.cause.message;
     if (node_failed && context_.settings.keep_on_node_fail) {
-        warn(draft, how +
-                        "; its ranks are heard and go on, but Slurm counts the nodes as its own "
-                        "again and may give them to other jobs (--on-slurm-node-fail)");
+        warn(draft, how + "; its ranks are heard and go on, but " +
+                        std::string{context_.scheduler.title()} +
+                        " counts the nodes as its own again and may give them to other jobs "
+                        "(--on-slurm-node-fail)");
         return;
     }
     event::FaultSeen fault;

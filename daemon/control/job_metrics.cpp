@@ -17,14 +17,10 @@ void count_restarts(const Job& job, std::array<std::uint64_t, kCauseClasses>& ou
     }
 }
 
-// "1234", not the local scheduler's "local-ls-…": what other exporters of the cluster call the job.
-bool is_slurm_number(const std::string& id) {
-    return !id.empty() && id.find_first_not_of("0123456789") == std::string::npos;
-}
-
 }  // namespace
 
-telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSeries* series,
+telemetry::JobMetricsView metrics_view(const Job& job, const Scheduler& scheduler,
+                                       const telemetry::JobSeries* series,
                                        std::vector<telemetry::RankMetricsView>& ranks,
                                        UnixMillis now) {
     telemetry::JobMetricsView view;
@@ -52,8 +48,11 @@ telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSerie
         view.last_checkpoint_time = static_cast<double>(job.checkpoint_at) / 1000.0;
     }
     const Attempt* attempt = job.attempt();
-    if (attempt != nullptr && is_slurm_number(attempt->scheduler_id)) {
-        view.slurm_job_id = attempt->scheduler_id;
+    if (attempt != nullptr) {
+        if (const auto label = scheduler.cluster_label(attempt->scheduler_id)) {
+            view.cluster_label = label->name;
+            view.cluster_job = label->value;
+        }
     }
     if (attempt == nullptr || attempt->placed_at == 0) {
         return view;

@@ -4,13 +4,15 @@
 #include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/series.hpp"
 #include "job/model/job.hpp"
+#include "scheduler-integration/scheduler.hpp"
 
 #include <vector>
 
 namespace lockstep {
 
 // `ranks` and `job` are borrowed by the view.
-telemetry::JobMetricsView metrics_view(const Job& job, const telemetry::JobSeries* series,
+telemetry::JobMetricsView metrics_view(const Job& job, const Scheduler& scheduler,
+                                       const telemetry::JobSeries* series,
                                        std::vector<telemetry::RankMetricsView>& ranks,
                                        UnixMillis now);
 

@@ -5,10 +5,11 @@
 
 namespace lockstep {
 
-// Under `local` and `slurm` all jobs run as lockstepd's own user, and whoever may submit one has
-// all that this user has: the data folder with its first token, the other users' jobs.
+// Where the scheduler acts in nobody else's name all jobs run as lockstepd's own user, and whoever
+// may submit one has all that this user has: the data folder with its first token, the other users'
+// jobs.
 struct JobsAccount {
-    std::string name{};   // of that user; "" = each job runs as its own user (slurmrestd)
+    std::string name{};   // of that user; "" = each job runs as its own user
     bool shared = false;  // that is meant: --shared-account
 
     bool may_submit(const std::string& user) const {

@@ -41,7 +41,7 @@ void ControlService::expose_job(Exposed& out, const ActorPtr& actor) const {
     if (!has_series(job)) {
         return;
     }
-    out.active.push_back(metrics_view(job, context_.series.find(job.id.value),
+    out.active.push_back(metrics_view(job, context_.scheduler, context_.series.find(job.id.value),
                                       out.ranks[out.active.size()], context_.clock.wall()));
     actor->describe(out.active.back());
     out.active.back().stats = actor->stats();

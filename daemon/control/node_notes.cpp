@@ -159,7 +159,7 @@ struct Reader {
 }  // namespace
 
 std::string one_machine(Scheduler& scheduler) {
-    if (scheduler.name() != "local") {
+    if (!scheduler.is_one_machine()) {
         return "";
     }
     const Cluster cluster = scheduler.cluster();

@@ -22,7 +22,7 @@ void NodeWitness::learn(std::int32_t attempt, const std::string& id,
         return !known.nodes.contains(node);
     });
     if (known.nodes.size() >= count && strange) {
-        known.nodes.clear();  // requeued by Slurm under its number, and given others
+        known.nodes.clear();  // requeued under its number, and given others
     }
     if (known.nodes.size() < count) {
         known.nodes.insert(nodes.begin(), nodes.end());

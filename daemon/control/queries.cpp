@@ -12,7 +12,6 @@
 #include "job/base/text.hpp"
 #include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
-#include "scheduler-integration/slurm/batch_script.hpp"
 
 #include <algorithm>
 
@@ -20,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr auto kPublishEvery = std::chrono::milliseconds{200};
-constexpr std::size_t kScriptBytes = 4U << 20U;  // the most that Slurm takes (max_script_size)
+constexpr std::size_t kScriptBytes = 4U << 20U;  // sbatch takes no more (max_script_size)
 
 Error no_job(std::string_view id) {
     return Error{Errc::not_found, "no job " + printable(id.substr(0, 64))};
@@ -63,8 +62,8 @@ std::shared_ptr<const std::string> ControlService::with_what_is_left(
             names += (names.empty() ? "" : ",") + node.get<std::string>();
         }
     }
-    (*job)["pending_reason"] =
-        "waits for Slurm to end " + (names.empty() ? "its job" : "node " + names);
+    (*job)["pending_reason"] = "waits for " + std::string{context_.scheduler.title()} + " to end " +
+                               (names.empty() ? "its job" : "node " + names);
     return std::make_shared<const std::string>(dump_json(*job));
 }
 
@@ -192,20 +191,21 @@ Task<Result<std::string>> ControlService::script(Caller caller, std::string id) 
     if (!loaded) {
         co_return fail(loaded.error());
     }
+    const std::string_view file = context_.scheduler.batch_file();
+    if (file.empty()) {
+        co_return fail(Errc::not_found,
+                       std::string{context_.scheduler.title()} + " uses no batch script");
+    }
     const Attempt* attempt = (*loaded)->attempt();
     const std::function<Result<std::string>()> read =
-        [directory = attempt == nullptr ? std::string{} : attempt->directory] {
+        [file, directory = attempt == nullptr ? std::string{} : attempt->directory] {
             return directory.empty()
                        ? Result<std::string>{fail(Errc::not_found, "no attempt")}
-                       : read_plain_file(std::filesystem::path{directory} / slurm::kBatchFileName,
-                                         kScriptBytes);
+                       : read_plain_file(std::filesystem::path{directory} / file, kScriptBytes);
         };
     auto text = co_await on_thread<Result<std::string>>(context_.files, read);
     if (text || text.error().code != Errc::not_found) {
         co_return text;
-    }
-    if (context_.scheduler.name() == "local") {
-        co_return fail(Errc::not_found, "the local scheduler uses no batch script");
     }
     const bool over = is_final((*loaded)->state);
     co_return fail(over ? Errc::not_found : Errc::unavailable,

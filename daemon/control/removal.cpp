@@ -17,7 +17,7 @@ bool ControlService::snapshot_in_use(const std::string& snapshot) const {
 // Why a job that is over has to stay for now.
 Status ControlService::may_go(const std::string& id) const {
     if (const auto nodes = context_.scheduler.leaving(JobId{id})) {
-        return fail(Errc::conflict, "Slurm still holds " +
+        return fail(Errc::conflict, std::string{context_.scheduler.title()} + " still holds " +
                                         (nodes->empty() ? "a job of it" : "node " + *nodes) +
                                         "; when it has ended, try again");
     }

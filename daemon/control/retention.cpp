@@ -25,7 +25,8 @@ constexpr auto kMeasuring = std::chrono::minutes{5};
 constexpr unsigned kLooksOfDay = 24;
 // What ended less than this ago stays, however much it takes: somebody may not have seen it yet.
 constexpr std::int64_t kFreshDays = 1;
-constexpr UnixMillis kRemembered = 90LL * 86'400'000;  // what Slurm holds is known by it
+constexpr UnixMillis kRemembered =
+    90LL * 86'400'000;  // what the scheduler still holds is known by it
 
 }  // namespace
 

@@ -57,7 +57,7 @@ Result<Admission> admit(Scheduler& scheduler, const JobSpec& spec) {
     if (spec.submission == Submission::manual && scheduler.signatures() != nullptr) {
         return fail(field_errors({{"/submission",
                                    "manual is not possible where jobs are signed: its script is "
-                                   "made when it is handed to Slurm"}}));
+                                   "made when it is handed over"}}));
     }
     auto admission = scheduler.admit(spec);
     if (admission && spec.resources.ranks_per_gpu > 1) {

@@ -375,7 +375,7 @@ class Daemon {
     telemetry::DaemonMetrics metrics_;
     telemetry::DiskMetrics disk_metrics_{metrics_.registry(), {"data", "runs"}};
     std::unique_ptr<DiskWatch> disk_;
-    telemetry::SlurmMetrics slurm_metrics_{metrics_};
+    SlurmMetrics slurm_metrics_{metrics_};
     std::unique_ptr<Store> store_;
     std::unique_ptr<TokenTable> tokens_;
     std::unique_ptr<PageSessions> sessions_;

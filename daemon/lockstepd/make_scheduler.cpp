@@ -50,8 +50,8 @@ std::unique_ptr<Scheduler> make_local(net::io_context& io, const DaemonSettings&
     return std::make_unique<LocalScheduler>(io, std::move(options));
 }
 
-telemetry::SlurmValues values_of(const SlurmCounters& counters) {
-    telemetry::SlurmValues out;
+SlurmValues values_of(const SlurmCounters& counters) {
+    SlurmValues out;
     out.submitted = counters.submitted;
     out.refused = counters.refused;
     out.unclear = counters.unclear;
@@ -114,7 +114,7 @@ std::string srun_folder(const DaemonSettings& settings) {
 }
 
 SlurmScheduler::Options slurm_options(const DaemonSettings& settings, std::string agent,
-                                      telemetry::SlurmMetrics& metrics) {
+                                      SlurmMetrics& metrics) {
     SlurmScheduler::Options options;
     options.agent_path = std::move(agent);
     options.slurm_bin = srun_folder(settings);
@@ -150,7 +150,7 @@ SlurmCli::Options cli_options(const DaemonSettings& settings) {
 // Each job as the user who has signed it, by lockstep-exec.
 Result<std::unique_ptr<Scheduler>> make_slurm_exec(net::io_context& io, const Clock& clock,
                                                    const DaemonSettings& settings,
-                                                   telemetry::SlurmMetrics& metrics,
+                                                   SlurmMetrics& metrics,
                                                    const std::filesystem::path& data_directory) {
     auto begun = SlurmSigners::begin(std::make_shared<ExecClient>(settings.exec_socket),
                                      data_directory / "signatures", settings.slurm_gres);
@@ -186,7 +186,7 @@ Result<std::unique_ptr<Scheduler>> make_slurm_exec(net::io_context& io, const Cl
 
 std::unique_ptr<Scheduler> make_slurm(net::io_context& io, const Clock& clock,
                                       const DaemonSettings& settings, std::string agent,
-                                      telemetry::SlurmMetrics& metrics) {
+                                      SlurmMetrics& metrics) {
     auto backend = std::make_unique<SlurmCli>(
         io, cli_options(settings), [&metrics](std::string_view program, bool good, double seconds) {
             metrics.called(program, good, seconds);
@@ -227,8 +227,7 @@ Result<RestAddress> slurmrestd_address(const DaemonSettings& settings) {
 
 Result<std::unique_ptr<Scheduler>> make_slurm_users(net::io_context& io, const Clock& clock,
                                                     const DaemonSettings& settings,
-                                                    std::string agent,
-                                                    telemetry::SlurmMetrics& metrics,
+                                                    std::string agent, SlurmMetrics& metrics,
                                                     const std::filesystem::path& data_directory) {
     std::filesystem::path runs = settings.runs_dir.empty()
                                      ? data_directory / "runs"
@@ -294,7 +293,7 @@ Status plan_scheduler(const DaemonSettings& settings) {
 
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
                                                   const DaemonSettings& settings,
-                                                  telemetry::SlurmMetrics& metrics,
+                                                  SlurmMetrics& metrics,
                                                   const std::filesystem::path& data_directory) {
     std::string agent = settings.agent_path;
     if (agent.empty()) {

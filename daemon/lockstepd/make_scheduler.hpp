@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/lockstepd/settings.hpp"
-#include "daemon/telemetry/slurm_metrics.hpp"
+#include "daemon/lockstepd/slurm_metrics.hpp"
 #include "job/base/clock.hpp"
 #include "scheduler-integration/scheduler.hpp"
 
@@ -18,7 +18,7 @@ Status plan_scheduler(const DaemonSettings& settings);
 // every call to Slurm.
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock& clock,
                                                   const DaemonSettings& settings,
-                                                  telemetry::SlurmMetrics& metrics,
+                                                  SlurmMetrics& metrics,
                                                   const std::filesystem::path& data_directory);
 
 }  // namespace lockstep

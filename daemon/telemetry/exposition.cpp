@@ -140,7 +140,9 @@ class JobsWriter {
         text_.family("lockstep_job", MetricType::info, "Always 1; the labels say what the job is.");
         for (const auto& job : jobs_) {
             std::string labels = job.labels;
-            add_label(labels, "slurm_job_id", job.view->slurm_job_id);
+            if (!job.view->cluster_label.empty()) {
+                add_label(labels, job.view->cluster_label, job.view->cluster_job);
+            }
             add_label(labels, "name", job.view->name);
             add_label(labels, "user", job.view->user);
             add_label(labels, "framework", job.view->framework);

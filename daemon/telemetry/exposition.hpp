@@ -58,7 +58,8 @@ struct JobMetricsView {
     std::string_view name;
     std::string_view user;
     std::string_view framework;
-    std::string_view slurm_job_id;
+    std::string_view cluster_label;  // by which other exporters of the cluster know the job
+    std::string_view cluster_job;    // its value
     std::string_view account;
     std::string_view partition;
     std::string_view qos;

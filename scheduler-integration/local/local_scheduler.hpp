@@ -37,6 +37,8 @@ class LocalScheduler final : public Scheduler {
     ~LocalScheduler() override;
 
     std::string_view name() const override { return "local"; }
+    std::string_view title() const override { return "the local scheduler"; }
+    bool is_one_machine() const override { return true; }
     Result<Admission> admit(const JobSpec& spec) const override;
     Task<Handover> submit(AttemptRequest request) override;
     Task<Result<bool>> adopt(AttemptRequest request) override;

@@ -8,7 +8,7 @@
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
-#include "scheduler-integration/step_daemon_text.hpp"
+#include "scheduler-integration/slurm/step_daemon_text.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -10,6 +10,7 @@
 #include "scheduler-integration/slurm/batch_script.hpp"
 #include "scheduler-integration/slurm/slurm_attempt.hpp"
 #include "scheduler-integration/slurm/slurm_backend.hpp"
+#include "scheduler-integration/slurm/slurm_driver.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -47,7 +48,7 @@ struct SlurmCounters {
     static constexpr std::size_t kMostReasons = 32;
 };
 
-class SlurmScheduler final : public Scheduler {
+class SlurmScheduler final : public SlurmDriver {
   public:
     struct Options {
         std::string agent_path;

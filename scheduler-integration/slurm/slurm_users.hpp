@@ -4,6 +4,7 @@
 // and let it finish before the object goes.
 #pragma once
 
+#include "scheduler-integration/slurm/slurm_driver.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_signers.hpp"
 #include "scheduler-integration/slurm/slurm_tokens.hpp"
@@ -15,7 +16,7 @@
 
 namespace lockstep {
 
-class SlurmUsers final : public Scheduler, public Identities {
+class SlurmUsers final : public SlurmDriver, public Identities {
   public:
     using Token = std::function<std::string()>;  // "" = there is none now
     // What speaks to Slurm as `user`, with what `token` gives at each request.

@@ -2,7 +2,8 @@
 
 Also: quoted includes are paths from the root, each big library is included in one folder, so that
 replacing it touches one folder, and a source includes the header of its own name before all others,
-so that building it proves that the header needs nothing before it.
+so that building it proves that the header needs nothing before it. And what is above the seam to
+schedulers does not know one of them: it asks scheduler-integration/scheduler.hpp.
 """
 
 import re
@@ -37,11 +38,14 @@ HOMES = {  # a library's headers -> the folders that may include them
     r"SQLiteCpp|sqlite3\.h": ("daemon/store",),
     r"torch|ATen|c10": ("job/trainer",),
     r"gloo": ("job/collective",),
-    r"prometheus": ("daemon/telemetry",),
+    r"prometheus": ("daemon/telemetry", "daemon/lockstepd"),
     r"snappy": ("daemon/telemetry",),
     r"re2": ("job/model",),
     r"CLI": ("job/cli", "job/agent", "job/trainer", "daemon/lockstepd"),
 }
+ANY_SCHEDULER = ("daemon/control", "daemon/store", "daemon/telemetry")
+# Not of the scheduler, but of the specification (a section) and of lockstepd's settings (a flag).
+ONE_SCHEDULER = re.compile(r"(?<!spec\.)(?<!--on-)slurm|scheduler\.name\(\) [=!]=", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -82,6 +86,13 @@ def check_library(path, target):
     return None
 
 
+def check_seam(path, text):
+    """Names of one scheduler where any may be; a name in comments leads to the next in code."""
+    if path.startswith(tuple(folder + "/" for folder in ANY_SCHEDULER)):
+        for match in ONE_SCHEDULER.finditer(text):
+            yield f"{path}:{tree.line_of(text, match.start())}: {match.group(0)}: any scheduler may be there"
+
+
 def check_first(path, text, own):
     """`own`: the header of the source's name. Its own name in quotes, before every other include."""
     first = INCLUDE.search(text)
@@ -103,6 +114,7 @@ def main():
             problems.append(f"{path}:1: belongs to no level; add its folder to layers.py")
             continue
         text = (root / name).read_text(encoding="utf-8")
+        problems += check_seam(path, text)
         own = path.removesuffix(".cpp") + ".hpp"
         if path.endswith(".cpp") and (root / own).exists():
             problem = check_first(path, text, own)

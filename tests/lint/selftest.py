@@ -80,6 +80,10 @@ class Lints(unittest.TestCase):
                      'job/base/text.cpp:1: "job/base/text.hpp" comes first')
         self.refused("layers", "job/base/text.cpp", "int a;\n", '"job/base/text.hpp" comes first')
         self.refused("layers", "job/fresh/a.cpp", "int a;\n", "belongs to no level")
+        for text in ("// Slurm ends it\n", 'if (scheduler.name() == "local") {\n'):
+            self.refused("layers", "daemon/control/a.cpp", text, "any scheduler may be there")
+        self.passed("layers", "daemon/control/a.cpp", "view.account = job.spec.slurm.account;\n")
+        self.passed("layers", "daemon/http/a.cpp", "// Slurm's token\n")
         self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
         self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/control.hpp"\n')
 

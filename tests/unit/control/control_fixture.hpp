@@ -7,6 +7,7 @@
 #include "job/base/files.hpp"
 #include "job/base/limits.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/slurm_driver.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/test_clock.hpp"
 
@@ -25,9 +26,11 @@ inline EventsQuery first_events(std::size_t limit) {
     return query;
 }
 
-class TestScheduler final : public Scheduler {
+// One machine, so that its nodes are one to the notes; its files and logs are those of Slurm.
+class TestScheduler final : public SlurmDriver {
   public:
     std::string_view name() const override { return "local"; }
+    bool is_one_machine() const override { return true; }
     Task<void> stop() override { co_return; }
     Cluster cluster() override { return machines; }
     void on_change(Changed) override {}

@@ -1,6 +1,7 @@
 // What lockstepd tells about its dealings with Slurm: lockstep_slurm_*. Counting is safe on any
-// thread; refresh() and follow() on the control thread. The DaemonMetrics it registers with must
-// outlive it. Without follow() there are no such series: only a daemon that uses Slurm has them.
+// thread; refresh() and follow() on the control thread. The telemetry::DaemonMetrics it registers
+// with must outlive it. Without follow() there are no such series: only a daemon that uses Slurm
+// has them.
 #pragma once
 
 #include "daemon/telemetry/daemon_metrics.hpp"
@@ -12,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::telemetry {
+namespace lockstep {
 
 // Counted since the start, or as it is now.
 struct SlurmValues {
@@ -34,7 +35,7 @@ struct SlurmValues {
 
 class SlurmMetrics {
   public:
-    explicit SlurmMetrics(DaemonMetrics& metrics) : metrics_(metrics) {}
+    explicit SlurmMetrics(telemetry::DaemonMetrics& metrics) : metrics_(metrics) {}
 
     // One of Slurm's programs was run. Before follow() it counts nothing.
     void called(std::string_view program, bool good, double seconds);
@@ -46,10 +47,10 @@ class SlurmMetrics {
 
   private:
     struct Families;
-    DaemonMetrics& metrics_;
+    telemetry::DaemonMetrics& metrics_;
     std::function<SlurmValues()> source_;
     std::shared_ptr<Families> families_;
     SlurmValues last_;
 };
 
-}  // namespace lockstep::telemetry
+}  // namespace lockstep

@@ -1,11 +1,11 @@
-#include "daemon/telemetry/slurm_metrics.hpp"
+#include "daemon/lockstepd/slurm_metrics.hpp"
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
-namespace lockstep::telemetry {
+namespace lockstep {
 namespace {
 
 using prometheus::Counter;
@@ -154,4 +154,4 @@ void SlurmMetrics::refresh() {
     }
 }
 
-}  // namespace lockstep::telemetry
+}  // namespace lockstep

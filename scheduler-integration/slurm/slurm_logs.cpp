@@ -1,0 +1,58 @@
+#include "scheduler-integration/slurm/slurm_logs.hpp"
+
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+#include "scheduler-integration/slurm/step_daemon_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace lockstep::slurm {
+namespace {
+
+constexpr std::size_t kLineBytes = 1024;
+constexpr std::size_t kLogTailBytes = 8U << 10U;
+constexpr std::int32_t kLogsRead = 512;
+
+// Of jobacct_gather's limit and of the kernel's, through cgroups.
+constexpr std::array kMemoryWords{
+    "exceeded memory limit", "Exceeded job memory limit", "oom_kill", "oom-kill", "OUT_OF_MEMORY",
+    "Out Of Memory"};
+
+// The program's own lines may say anything.
+std::string memory_line(const std::filesystem::path& log) {
+    const std::string tail = read_plain_tail(log, kLogTailBytes).value_or("");
+    for (const std::string& line : split(tail, '\n')) {
+        if (line.find("slurm") == std::string::npos && !is_step_daemon_line(line)) {
+            continue;
+        }
+        for (const char* words : kMemoryWords) {
+            if (line.find(words) != std::string::npos) {
+                return printable(std::string_view{line}.substr(0, kLineBytes));
+            }
+        }
+    }
+    return "";
+}
+
+}  // namespace
+
+std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
+                                                   std::int32_t nodes) {
+    MemoryEvidence out;
+    out.line = memory_line(directory / "batch.log");
+    for (std::int32_t node = 0; node < std::min(nodes, kLogsRead); ++node) {
+        std::array<char, 32> name{};
+        std::snprintf(name.data(), name.size(), "agent-%05d.log", node);
+        if (std::string line = memory_line(directory / name.data()); !line.empty()) {
+            out.node_rank = node;
+            out.line = std::move(line);
+            return out;
+        }
+    }
+    return out.line.empty() ? std::nullopt : std::optional{std::move(out)};
+}
+
+}  // namespace lockstep::slurm
