@@ -198,7 +198,7 @@ class Follower {
         shown_reason_ = reason;
         say(format_clock(since_submission()) + "  " +
             paint(context_.terminal, state_style(shown_state_), shown_state_) +
-            (reason.empty() ? "" : "  waits for: " + reason));
+            (reason.empty() ? "" : "  pending: " + reason));
     }
 
     void found() {

@@ -157,7 +157,7 @@ std::optional<double> FollowView::seconds_left() const {
 std::string FollowView::progress_line(const Terminal& terminal) const {
     const auto reached = step();
     if (!reached) {
-        return pending_.empty() ? "  waiting for the first report" : "  waits for: " + pending_;
+        return pending_.empty() ? "  waiting for the first report" : "  pending: " + pending_;
     }
     std::string text = "step " + std::to_string(*reached);
     double share = 0;
@@ -267,7 +267,7 @@ std::vector<std::string> FollowView::lines(const Terminal& terminal, double run_
 std::string FollowView::plain() const {
     const auto reached = step();
     if (!reached) {
-        return pending_.empty() ? state_ : state_ + ", waits for: " + pending_;
+        return pending_.empty() ? state_ : state_ + ", pending: " + pending_;
     }
     std::string out = "step " + std::to_string(*reached);
     if (total_steps_ && *total_steps_ > 0) {

@@ -158,7 +158,7 @@ Exit nothing_found(Context& context, const std::string& id, const Json& answer) 
         const std::string reason = job ? text_at(*job, "pending_reason") : "";
         context.err << "error: nothing was reported" << (is_final_state(state) ? "" : " yet")
                     << (state.empty() ? "" : "; the job is " + state)
-                    << (reason.empty() ? "" : ", waits for: " + reason) << "\n";
+                    << (reason.empty() ? "" : ", pending: " + reason) << "\n";
     }
     return Exit::not_found;
 }

@@ -255,7 +255,7 @@ std::vector<std::string> TopView::head(const Terminal& terminal, const TopChoice
         lines.push_back(paint(terminal, Style::yellow, choice.note));
     }
     if (!pending_.empty()) {
-        lines.push_back(paint(terminal, Style::yellow, "waits for: " + pending_));
+        lines.push_back(paint(terminal, Style::yellow, "pending: " + pending_));
     } else if (!cause_.empty() && state_ != "succeeded") {
         lines.push_back(paint(terminal, Style::red, cause_));
     }

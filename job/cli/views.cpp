@@ -330,7 +330,7 @@ Lines job_view(const Terminal& terminal, const Json& job, UnixMillis now) {
                     paint(terminal, state_style(state), state));
     Facts facts(terminal, lines);
     facts.add("id", text_at(job, "id"));
-    facts.add("waits for", text_at(job, "pending_reason"));
+    facts.add("pending", text_at(job, "pending_reason"));
     facts.add("may start", moment_text(job, "expected_start", now));
     facts.add("framework", text_at(job, "framework"));
     facts.add("resources", resources_text(job));

@@ -204,7 +204,7 @@ class Follow(Terminals):
         first = self.daemon.submit(holder("first", "/bin/sleep", "1000"))["id"]
         self.daemon.wait_state(first, "running")
         process, lines = self.pipe("submit", "--follow", self.spec_file(holder("second", "/bin/echo", "hello")))
-        self.says(lines, "waits for: ")
+        self.says(lines, "pending: ")
         job = next(one["id"] for one in self.daemon.get("/v1/jobs")["items"] if one["name"] == "second")
         follow = self.terminal("follow", job)
         head = re.compile(r"second  queued for (\d\d:\d\d:\d\d)")
@@ -215,8 +215,8 @@ class Follow(Terminals):
             return len(set(clocks)) >= 3
         wait_until(ticks, 30, "the clock goes on")
         self.assertEqual(clocks, sorted(clocks))
-        self.assertRegex(self.shows(follow, "waits for: ")[1], "waits for: .*memory")
-        self.assertRegex("".join(lines), r"(?m)^\d\d:\d\d:\d\d  queued  waits for: .*memory")
+        self.assertRegex(self.shows(follow, "pending: ")[1], "pending: .*memory")
+        self.assertRegex("".join(lines), r"(?m)^\d\d:\d\d:\d\d  queued  pending: .*memory")
         self.daemon.cli("cancel", "first")
         self.assertEqual((process.wait(60 * harness.PATIENCE), follow.ended(60)), (0, 0))
         self.says(lines, "succeeded after")

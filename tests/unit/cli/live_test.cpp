@@ -122,7 +122,7 @@ TEST(FollowView, WhileQueuedItSaysWhatTheJobWaitsFor) {
     queued["pending_reason"] = "memory is taken";
     view.take_job(queued, 0);
     const Terminal terminal;
-    EXPECT_THAT(view.lines(terminal, 0).at(1), HasSubstr("waits for: memory is taken"));
+    EXPECT_THAT(view.lines(terminal, 0).at(1), HasSubstr("pending: memory is taken"));
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ TEST_F(Series, BeforeTheFirstReportItSaysWhatTheJobWaitsFor) {
     daemon_.on(kBase, 200, R"({"state":"queued","pending_reason":"Priority"})");
     EXPECT_EQ(run_.verb("series"), Exit::not_found);
     EXPECT_EQ(run_.err.str(),
-              "error: nothing was reported yet; the job is queued, waits for: Priority\n");
+              "error: nothing was reported yet; the job is queued, pending: Priority\n");
 }
 
 TEST_F(Series, AJobThatIsNotThereIsNotFound) {

@@ -195,7 +195,7 @@ TEST(Top, AJobWithoutRanksSaysWhatItWaitsFor) {
     view.take_ranks(parsed(R"({"items":[],"total":0})"), 0);
     const std::string frame = screen_of(view.frame(screen(60, 8), {}));
     EXPECT_THAT(frame, HasSubstr("a  queued"));
-    EXPECT_THAT(frame, HasSubstr("waits for: Priority"));
+    EXPECT_THAT(frame, HasSubstr("pending: Priority"));
     EXPECT_THAT(frame, HasSubstr("no ranks yet"));
 }
 
