@@ -91,10 +91,10 @@ test('what an address is sure to need is asked for before the script of the page
 
 test('a job is submitted by the form, and its loss is watched as it moves', async () => {
   await goTo('#/submit');
-  await page.getByLabel('Name needed').fill('by hand');
+  await page.getByLabel('Name required').fill('by hand');
   await has(page, 'must match');
   assert.equal(await page.getByRole('button', {name: 'Submit', exact: true}).isDisabled(), true);
-  await page.getByLabel('Name needed').fill('by-hand');
+  await page.getByLabel('Name required').fill('by-hand');
   await page.getByLabel('Command').fill(`/usr/bin/python3 ${path.join(here, 'train.py')} good 4000 0.03`);
   await page.getByLabel('Ranks per node').fill('3');
   await page.getByLabel('Environment', {exact: true}).fill(`PYTHONPATH=${path.join(source, 'job/rank/python')}`);
@@ -232,7 +232,7 @@ test('from the form to a rank without a mouse', async () => {
   await goTo('#/jobs');
   await has(page, 'slow-rank');
   await page.keyboard.press('n');
-  await page.getByLabel('Name needed').focus();
+  await page.getByLabel('Name required').focus();
   await page.keyboard.type('by-keys');
   for (let i = 0; i < 2; i++) await page.keyboard.press('Tab');
   await page.keyboard.type(`/usr/bin/python3 ${path.join(here, 'train.py')} good 2000 0.05`);

@@ -1,5 +1,5 @@
 // What a page shows in another way: specifications in YAML, steps counted in samples, folded charts, links to Grafana, the
-// GPUs' history.
+// GPUs' history; and what was found by looking at every page.
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import os from 'node:os';
@@ -42,7 +42,7 @@ test('a specification is written in YAML, checked and submitted', async () => {
   await page.goto(`${daemon.url}#/submit`);
   // The daemon of the tests has --shared-account.
   await has(page, `Jobs of all users run as ${os.userInfo().username} here`);
-  await page.getByLabel('Name needed').fill('in-yaml');
+  await page.getByLabel('Name required').fill('in-yaml');
   await page.getByRole('button', {name: 'YAML', exact: true}).click();
   const text = page.getByLabel(/^Specification, as/);
   await until(async () => (await text.inputValue()).startsWith('name: in-yaml\n'), 'what was typed is there as YAML');
@@ -77,9 +77,10 @@ test('where submissions are signed the page says how to hand one in, and does no
   await tab.goto(`${daemon.url}#/submit`);
   await tab.reload();
   await has(tab, 'Submissions are signed on this cluster');
-  await tab.getByLabel('Name needed').fill('unsigned');
+  await tab.getByLabel('Name required').fill('unsigned');
   await tab.getByLabel('Command').fill('sleep 1');
-  await has(tab, 'Each rank runs');
+  // What is to be done about the specification is done: it is disabled for nothing else.
+  await tab.getByRole('heading', {name: 'Each rank runs'}).waitFor();
   assert.equal(await tab.getByRole('button', {name: 'Submit', exact: true}).isDisabled(), true);
   await shot('submit-signed', tab);
   await browser.axe(tab, 'submit where submissions are signed');
@@ -168,10 +169,49 @@ test('what the GPUs did is drawn while the job runs and after its end', async (t
   await shot('gpus-over-dark');
 });
 
+test('the log of a failed job opens at the rank that broke it', async () => {
+  const crash = await daemon.submit('broken', 'crash');
+  await daemon.waitFor(crash.id, (one) => one.state === 'failed', 'it fails', 60);
+  await page.goto(`${daemon.url}#/jobs/${crash.id}/logs`);
+  await page.getByRole('log', {name: 'Log of rank 1'}).getByText("KeyError: 'labels'").waitFor();
+  assert.equal(await page.getByLabel('Rank', {exact: true}).inputValue(), '1');
+  await page.getByLabel('Rank', {exact: true}).fill('0');
+  await page.keyboard.press('Enter');
+  await page.getByRole('log', {name: 'Log of rank 0'}).waitFor();
+});
+
+test('what waits is told apart, the first to start on top, and nothing touches', async () => {
+  const fields = {perNode: 60, steps: 100_000};
+  const running = await daemon.submit('all-cores', 'good', fields);
+  await daemon.waitFor(running.id, (one) => one.state === 'running' || one.pending_reason, 'it runs or waits', 60);
+  const wide = await daemon.submit('needs-all-cores', 'good', fields);
+  const sweep = await daemon.submit('lr', 'good', {...fields, sweep: {parameters: {'labels.try': ['a', 'b', 'c']}}});
+  await page.goto(`${daemon.url}#/queue`);
+  const names = () => page.locator('tbody .row-link').allInnerTexts();
+  await until(async () => (await names()).filter((name) => name.startsWith('lr')).join() === 'lr 1/3,lr 2/3,lr 3/3', names);
+  const [above, below] = await Promise.all([page.locator('.table-wrap').boundingBox(), page.getByRole('region', {name: 'How long jobs waited'}).boundingBox()]);
+  assert.ok(below.y - above.y - above.height >= 10, JSON.stringify([above, below]));
+  await shot('queue-of-a-sweep');
+  const left = (await daemon.api('GET', `v1/jobs?sweep=${sweep.sweep?.id ?? sweep.id}`)).items;
+  for (const one of [...left, wide, running]) await daemon.request('POST', `v1/jobs/${one.id}/cancel`);
+});
+
+test('a sentence with a link is one line, and an address that leads nowhere says so', async () => {
+  await page.goto(`${daemon.url}#/compare`);
+  const said = await page.getByText('Add them above, or tick them').boundingBox();
+  assert.ok(said.height < 40, JSON.stringify(said));
+  await page.goto(`${daemon.url}#/nowhere`);
+  await has(page, 'There is no such page');
+  await browser.axe(page, 'an address that leads nowhere');
+  await shot('nowhere');
+  await page.getByRole('link', {name: 'All jobs'}).click();
+  await page.getByRole('heading', {name: 'Jobs'}).waitFor();
+});
+
 test('on a phone nothing is wider than the screen, and everything has a name', async () => {
   const phone = await browser.tab({viewport: {width: 390, height: 844}});
   await signIn(phone, daemon);
-  for (const where of ['#/submit?as=yaml', `#/jobs/${job.id}/gpus`, `#/jobs/${job.id}?x=samples`]) {
+  for (const where of ['#/jobs', '#/queue', '#/compare', '#/submit?as=yaml', `#/jobs/${job.id}/gpus`, `#/jobs/${job.id}?x=samples`]) {
     await phone.goto(daemon.url + where);
     await phone.getByRole('heading').first().waitFor();
     await until(() => phone.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${where} fits`);

@@ -48,7 +48,7 @@ function Body(): JSX.Element {
     case 'system': return <System />;
     case 'compare': return <Compare />;
     case 'submit': return <Submit key={place.value.query['from']} />;
-    default: return <div class="page"><p>There is no such page. <a href="#/jobs">Jobs</a></p></div>;
+    default: return <div class="page empty"><h1 class="empty-title">There is no such page</h1><a class="button" href="#/jobs">All jobs</a></div>;
   }
 }
 

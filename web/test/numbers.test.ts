@@ -1,6 +1,6 @@
 import {describe, expect, it} from 'vitest';
 import {bytes, clock, count, duration, loose, number, parseRanks, rankRanges} from '../src/lib/format';
-import {charted, align, along, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
+import {charted, align, along, noNumbers, smooth, totals, trend, usual, zigzag} from '../src/lib/series';
 import {histogram, parseMetrics, quantile} from '../src/lib/metrics';
 import {csv, grafanaLink, promQl, shellWord} from '../src/lib/export';
 
@@ -64,6 +64,14 @@ describe('series', () => {
   it('says how it goes', () => {
     expect(trend(Array.from({length: 80}, (_, i) => 100 - i))).toBeLessThan(-0.1);
     expect(trend([1, 2])).toBeUndefined();
+  });
+});
+
+describe('values that are no numbers', () => {
+  it('are counted beyond those that lockstepd keeps', () => {
+    expect(noNumbers({nonfinite: [[61, 'nan'], [62, 'inf']], nonfinite_total: 3939})).toEqual([[61, 'nan', 0], [62, 'inf', 3937]]);
+    expect(noNumbers({nonfinite: [[61, 'nan']], nonfinite_total: 1})).toEqual([[61, 'nan', 0]]);
+    expect(noNumbers({})).toEqual([]);
   });
 });
 

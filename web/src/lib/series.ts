@@ -1,5 +1,5 @@
 // History as columns a chart can draw.
-import type {Bands, Loose, Point} from '../types';
+import type {Bands, Loose, Point, RankSeries} from '../types';
 import {loose} from './format';
 
 export type Column = (number | null)[];
@@ -129,6 +129,11 @@ export function nearestIndex(xs: ArrayLike<number>, x: number): number {
     else high = middle;
   }
   return x - xs[low]! <= xs[high]! - x ? low : high;
+}
+
+/** Where a series is no number, what it is there, and how many more there are than lockstepd keeps: at the last that it has. */
+export function noNumbers({nonfinite = [], nonfinite_total = 0}: Pick<RankSeries, 'nonfinite' | 'nonfinite_total'>): [at: number, what: string, more: number][] {
+  return nonfinite.map(([at, what], i) => [at, what, i === nonfinite.length - 1 ? Math.max(0, nonfinite_total - nonfinite.length) : 0]);
 }
 
 /** How the last tenth compares with the tenth before it: −0.12 is 12 % lower. undefined: too little to say. */

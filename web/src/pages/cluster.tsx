@@ -10,7 +10,7 @@ import {get, getText, parameters} from '../state/api';
 import {now} from '../state/clock';
 import {useAsk, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
-import {Card, Code, CopyButton, Empty, Grid, Safe, Segments, Show, State, Tile} from '../ui/basics';
+import {Card, Code, CopyButton, Empty, Grid, Safe, Segments, Show, State, Tile, ofSweep} from '../ui/basics';
 
 const kWaiting = ['queued', 'accepted', 'held', 'requeued', 'starting'];
 
@@ -38,8 +38,8 @@ export function Queue(): JSX.Element {
   return <div class="page"><h1 class="page-title">Queue</h1>
     {cluster.value.value && <ClusterCard cluster={cluster.value.value} />}
     <Show asked={state.value} what="the queue">{(jobs) => (jobs.length === 0 ? <Card><Empty title="Nothing waits">Every job that was submitted runs or is over.</Empty></Card>
-      : <Grid framed label="Jobs that wait" heads={['Job', 'State', '?User', '>?Ranks', '>Waits', '?Expected', 'Why']} rows={[...jobs].sort((a, b) => a.submitted_at.localeCompare(b.submitted_at)).map((job) =>
-        [<a class="row-link" href={jobHref(job.id)}><b><Safe text={job.name} most={60} /></b></a>, <State state={job.state} />, <bdi>{job.user}</bdi>, count(ranksOf(job)), clock(now.value - (seconds(job.submitted_at) ?? now.value)),
+      : <Grid framed label="Jobs that wait" heads={['Job', 'State', '?User', '>?Ranks', '>Waits', '?Expected', 'Why']} rows={[...jobs].sort((a, b) => a.submitted_at.localeCompare(b.submitted_at) || (a.sweep?.index ?? 0) - (b.sweep?.index ?? 0)).map((job) =>
+        [<a class="row-link" href={jobHref(job.id)}><b><Safe text={job.name} most={60} /></b>{ofSweep(job)}</a>, <State state={job.state} />, <bdi>{job.user}</bdi>, count(ranksOf(job)), clock(now.value - (seconds(job.submitted_at) ?? now.value)),
           job.expected_start ? dateTime(seconds(job.expected_start)) : <span class="quiet">not known</span>, <Safe text={job.pending_reason ?? ''} most={300} />])} />)}</Show>
     {waits.length > 0 && <Card title="How long jobs waited" aside={<span class="quiet">the last {waits.length}</span>}><table class="bars"><caption class="away">How long jobs waited</caption><thead class="away"><tr><th scope="col">Time</th><td /><th scope="col">Jobs</th></tr></thead><tbody>{bars.map((bar) => <tr key={bar.label}><th scope="row">{bar.label}</th><td><span class="bar-long"><span class="bar-fill" style={{width: `${(bar.n / waits.length) * 100}%`}} /></span></td><td class="right num">{bar.n}</td></tr>)}</tbody></table></Card>}
   </div>;

@@ -12,7 +12,7 @@ import {isOver, throttled, useWork} from '../state/data';
 import {listen} from '../state/live';
 import {jobHref, query, setQuery} from '../state/router';
 import {identity, maySubmit} from '../state/session';
-import {Empty, Safe, Segments, Show, State, useNear} from '../ui/basics';
+import {Empty, Safe, Segments, Show, State, ofSweep, useNear} from '../ui/basics';
 import {Sparkline} from '../ui/sparkline';
 
 const kStates = ['running', 'queued', 'failed', 'succeeded', 'cancelled'];
@@ -122,7 +122,7 @@ function Row({job, picked, pick}: {job: Job; picked: boolean; pick: (on: boolean
   }}>
     <td class="pick"><input type="checkbox" aria-label={`Compare ${job.name}`} checked={picked} onChange={(event) => pick(event.currentTarget.checked)} /></td>
     <td><State state={stateOf(job)} /></td>
-    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a>{job.sweep && <span class="quiet"> {job.sweep.index + 1}/{job.sweep.size}</span>}
+    <td class="job-name"><a class="row-link" href={jobHref(job.id)}><bdi class="name" title={job.name}>{job.name}</bdi></a>{ofSweep(job)}
       <div class="labels">{Object.entries(job.labels).slice(0, 3).map(([name, value]) => <a key={name} class="chip" href={`#/jobs?label=${encodeURIComponent(`${name}:${value}`)}`}><Safe text={`${name}:${value}`} most={28} /></a>)}</div></td>
     <td class="only-wide"><bdi>{job.user}</bdi></td>
     <td class="right only-wide" title={`${job.resources.nodes} nodes × ${job.resources.ranks_per_node} ranks`}>{ranks ? count(ranks) : ''}</td>

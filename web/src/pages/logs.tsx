@@ -196,7 +196,8 @@ function SearchAll({job, text, regex}: {job: Job; text: string; regex: boolean})
 
 export function Logs({job}: JobPageProps): JSX.Element {
   const q = query.value;
-  const rank = Math.max(0, Number(q['rank']) || 0);
+  // Of a job that has failed what is looked for is in the log of the rank that broke it.
+  const rank = Math.max(0, Number(q['rank'] ?? (isOver(job) ? job.cause?.rank : 0)) || 0);
   const typed = useSignal(q['q'] ?? '');
   const regex = q['regex'] === '1';
   const text = q['q'] ?? '';

@@ -3,7 +3,7 @@ import {useSignal} from '@preact/signals';
 import type {JSX} from 'preact';
 import {useMemo} from 'preact/hooks';
 import {clock, count, dateTime, duration, kNone, metricTitle, metricValue, number, percent, plural, seconds, timeOfDay} from '../lib/format';
-import {along, median, trend} from '../lib/series';
+import {along, median, noNumbers, trend} from '../lib/series';
 import {ansi} from '../lib/text';
 import {advice, anomaliesOf, anomalyName, causeLine, eta, kSpans, lastFrames, marksOf, phasesOf, plainly, ranksOf, stateOf} from '../lib/story';
 import type {Cause, Job, JobEvent, Series} from '../types';
@@ -130,7 +130,7 @@ export function Timeline({job, events}: {job: Job; events: JobEvent[] | undefine
     .filter((mark, i, all) => mark.kind !== 'checkpoint' || i === 0 || Math.floor((mark.time! - start) / (end - start) * 80) !== Math.floor((all[i - 1]!.time! - start) / (end - start) * 80));
   return <div class="timeline">
     <div class="timeline-bar">{phases.map((phase, i) => <div key={i} class={`phase phase-${phase.kind}`} style={{left: place(phase.from), width: `calc(${place(phase.to - phase.from + start)} - 1px)`}}
-      title={`${phase.label}: ${duration(phase.to - phase.from)}, from ${timeOfDay(phase.from)}`}><span>{/^(run|stalled)$/.test(phase.kind) ? phase.label : ''}</span></div>)}
+      title={`${phase.label}: ${duration(phase.to - phase.from)}, from ${timeOfDay(phase.from)}`}><span>{/^(run|stalled)$/.test(phase.kind) && phase.to - phase.from > (end - start) * 0.08 ? phase.label : ''}</span></div>)}
       {marks.map((mark, i) => <span key={`m${i}`} class={`tick tick-${mark.kind}`} style={{left: place(mark.time!)}} title={`${timeOfDay(mark.time)} ${mark.label}`} />)}</div>
     <div class="timeline-axis quiet"><span>{dateTime(start)}</span><span class="grow" /><span>{job.finished_at ? dateTime(end) : 'now'}</span></div>
     <details class="twin-details"><summary>Phases as a table</summary><table class="numbers"><caption class="away">Phases</caption><thead><tr><th scope="col">phase</th><th scope="col">from</th><th scope="col">for</th></tr></thead>
@@ -185,7 +185,7 @@ export function Overview({job, events}: JobPageProps): JSX.Element {
       <Card title="Phases"><Timeline job={job} events={list} /><SpanBar job={job} /></Card>
       <div class="chart-grid">{charts.map((name) => <Card key={name} class="card-chart"><MetricChart job={job} metric={name} marks={marks} height={160} small worst={many && /seconds$/.test(name) ? 2 : 0}
         aside={<button type="button" class="icon-button" aria-pressed={pinned.value.includes(name)} aria-label={`Pin ${metricTitle(name)}`} title="Keep in front" onClick={() => flip(pinned, name)}>{pinned.value.includes(name) ? '★' : '☆'}</button>} /></Card>)}</div>
-      {(names?.length ?? 0) > 6 && <p class="row"><label class="field-inline">Only metrics like <input type="search" value={filter} placeholder="regular expression" onInput={(event) => setQuery({metric: event.currentTarget.value})} /></label></p>}
+      {(names?.length ?? 0) > 6 && <p class="filters"><label class="field-inline">Only metrics like <input type="search" value={filter} placeholder="regular expression" onInput={(event) => setQuery({metric: event.currentTarget.value})} /></label></p>}
     </> : <Card title="Phases"><Timeline job={job} events={list} /></Card>}
     {job.warnings && job.warnings.length > 0 && <Card title="Warnings"><ul class="plain">{job.warnings.map((text) => <li key={text}><Safe text={text} most={400} /></li>)}</ul></Card>}
   </>;
@@ -199,7 +199,7 @@ function useNonfinite(job: Job, events: JobEvent[] | undefined, view: View): Mar
   const {state} = useWork<Series>(ranks.length ? `nonfinite ${job.id} ${ranks} ${byTime}` : undefined,
     (stop) => get<Series>(`v1/jobs/${job.id}/series?metric=loss&ranks=${ranks.join(',')}&points=1${byTime ? '&x=time' : ''}`, stop), isOver(job) ? undefined : 20);
   const shift = view.x === 'rel' ? seconds(job.started_at) ?? 0 : 0;
-  return useMemo(() => (state.value.value?.series ?? []).flatMap((one) => (one.nonfinite ?? []).map(([x, what]): Mark =>
-    ({x: view.amount ? (amount ? along(amount, x) : NaN) : x - shift, kind: 'nonfinite', label: `rank ${one.rank}: loss is ${what}`, href: jobHref(job.id, `ranks/${one.rank}`)}))), [state.value, shift, amount]);
+  return useMemo(() => (state.value.value?.series ?? []).flatMap((one) => noNumbers(one).map(([x, what, more]): Mark =>
+    ({x: view.amount ? (amount ? along(amount, x) : NaN) : x - shift, kind: 'nonfinite', label: `rank ${one.rank}: loss is ${what}`, more, href: jobHref(job.id, `ranks/${one.rank}`)}))), [state.value, shift, amount]);
 }
 

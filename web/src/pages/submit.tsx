@@ -47,7 +47,7 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
   const common = {id, 'aria-invalid': error ? true : undefined, 'aria-describedby': `${id}-hint${error ? ` ${id}-error` : ''}`, required};
   const hint = schema.default !== undefined && schema.default !== '' ? String(schema.default) : '';
   let control: JSX.Element;
-  const area = (shown: string, parse: (typed: string) => unknown, rows: number, placeholder = '') => <textarea {...common} rows={rows} spellcheck={false} placeholder={placeholder} value={text.value ?? shown}
+  const area = (shown: string, parse: (typed: string) => unknown, rows: number, placeholder = '') => <textarea {...common} rows={Math.max(rows, Math.min(10, shown.split('\n').reduce((n, line) => n + Math.ceil(line.length / 32), 0)))} spellcheck={false} placeholder={placeholder} value={text.value ?? shown}
     onInput={(event) => { text.value = event.currentTarget.value; try { set(path, parse(event.currentTarget.value)); } catch { /* half written */ } }} onBlur={() => { text.value = undefined; }} />;
   if (schema.enum) {
     control = <select {...common} value={String(value ?? '')} onChange={(event) => set(path, event.currentTarget.value || undefined)}>{(!required || value === undefined) && <option value="">{hint ? `${hint} (default)` : ''}</option>}{schema.enum.map((one) => <option key={one} value={one}>{one}</option>)}</select>;
@@ -59,17 +59,17 @@ function Field({path, schema: raw, all, value, set, errors, required}: FieldProp
   } else if (name === 'command') {
     control = area(Array.isArray(value) ? joinCommand(value.map(String)) : '', (typed) => (typed.trim() ? splitCommand(typed) : undefined), 2, 'python3 train.py --lr 0.1');
   } else if (kind === 'array' && resolve(schema.items ?? {}, all).type === 'string') {
-    control = area(Array.isArray(value) ? value.join('\n') : '', (typed) => (typed.trim() ? typed.split('\n').map((line) => line.trim()).filter(Boolean) : undefined), 2, 'one a line');
+    control = area(Array.isArray(value) ? value.join('\n') : '', (typed) => (typed.trim() ? typed.split('\n').map((line) => line.trim()).filter(Boolean) : undefined), 2, 'one per line');
   } else if (kind === 'object' && typeof schema.additionalProperties === 'object' && schema.additionalProperties.type === 'string') {
     control = area(Object.entries((value as Record<string, string>) ?? {}).map(([key, one]) => `${key}=${one}`).join('\n'),
-      (typed) => (typed.trim() ? Object.fromEntries(typed.split('\n').filter((line) => line.trim()).map((line) => [line.split('=', 1)[0]!.trim(), line.includes('=') ? line.slice(line.indexOf('=') + 1) : ''])) : undefined), 2, 'NAME=value, one a line');
+      (typed) => (typed.trim() ? Object.fromEntries(typed.split('\n').filter((line) => line.trim()).map((line) => [line.split('=', 1)[0]!.trim(), line.includes('=') ? line.slice(line.indexOf('=') + 1) : ''])) : undefined), 2, 'NAME=value, one per line');
   } else if (kind === 'string') {
     control = name === 'setup' ? area(String(value ?? ''), (typed) => typed || undefined, 3, 'module load cuda/12')
       : <input {...common} type="text" spellcheck={false} autocomplete="off" placeholder={hint || String(schema.examples?.[0] ?? '')} value={String(value ?? '')} onInput={(event) => set(path, event.currentTarget.value || undefined)} />;
   } else {
     control = area(value === undefined ? '' : JSON.stringify(value), (typed) => (typed.trim() ? JSON.parse(typed) : undefined), 2, 'JSON');
   }
-  return <div class={`field ${error ? 'field-bad' : ''}`}><label for={id}>{title(name)}{required && <span class="quiet"> needed</span>}</label>{control}
+  return <div class={`field ${error ? 'field-bad' : ''}`}><label for={id}>{title(name)}{required && <span class="quiet"> required</span>}</label>{control}
     {error && <p class="bad" id={`${id}-error`}><Safe text={error} most={300} /></p>}<p class="quiet hint" id={`${id}-hint`}>{clipped(schema.description ?? '', 1000)}</p></div>;
 }
 
@@ -224,7 +224,7 @@ export function Submit(): JSX.Element {
             <div class="fields fields-more">{['setup', 'environment'].map((name) => field(name))}</div>
             {Object.keys(top).filter((name) => !kFirst.includes(name) && !kHidden.includes(name) && grouped(name)).map((name) => field(name))}
             <details class="group"><summary>Launch, order, labels</summary><div class="fields">{Object.keys(top).filter((name) => ![...kFirst, ...kHidden, 'setup', 'environment'].includes(name) && !grouped(name)).map((name) => field(name))}</div></details></>}</Show>}
-        <div class="row end submit-row">{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'thing')} to mend</span>}
+        <div class="row end submit-row">{errors.size > 0 && <span class="bad" role="status">{plural(errors.size, 'error')} to fix</span>}
           <button type="submit" class="button solid" disabled={busy.value || !current || signed}>{busy.value ? 'Submitting…' : 'Submit'}</button></div>
       </form>
       <div>

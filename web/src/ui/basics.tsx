@@ -4,6 +4,7 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import {copy} from '../lib/export';
 import {clipped} from '../lib/text';
+import type {Job} from '../types';
 import type {ApiError} from '../state/api';
 import type {Asked} from '../state/data';
 
@@ -20,6 +21,11 @@ const kStates: Record<string, {sign: string; tone: string}> = {
 export function State({state}: {state: string}): JSX.Element {
   const look = kStates[state] ?? {sign: '·', tone: 'off'};
   return <span class={`state tone-${look.tone}`}><span class="sign" aria-hidden="true">{look.sign}</span>{state.replace('_', ' ')}</span>;
+}
+
+/** Which of a sweep it is: they share a name. */
+export function ofSweep({sweep}: Pick<Job, 'sweep'>): JSX.Element | undefined {
+  return sweep && <span class="quiet"> {sweep.index + 1}/{sweep.size}</span>;
 }
 
 /** Text of strangers: hidden characters are written out, direction does not leak, length is bounded. */

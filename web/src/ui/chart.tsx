@@ -6,7 +6,7 @@ import type {ComponentChildren, JSX} from 'preact';
 import {useEffect, useLayoutEffect, useRef} from 'preact/hooks';
 import uPlot from 'uplot';
 import {columnsJson, copy, csv, download, fileName} from '../lib/export';
-import {dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
+import {count, dateTime, duration, kNone, number, timeOfDay} from '../lib/format';
 import {usual, type Column} from '../lib/series';
 import {dark, flip, folded} from '../state/prefs';
 import {say, useNear, useWidth} from './basics';
@@ -31,6 +31,8 @@ export interface Mark {
   kind: 'restart' | 'checkpoint' | 'anomaly' | 'failure' | 'nonfinite';
   label: string;
   href?: string;
+  /** How many further ones it stands for. */
+  more?: number;
 }
 
 export type XKind = 'step' | 'samples' | 'tokens' | 'time' | 'rel' | 'plain';
@@ -72,7 +74,7 @@ const kGroupPixels = 18;
 export function formatX(kind: XKind, x: number | undefined): string {
   if (x === undefined) return kNone;
   if (kind === 'time') return `${dateTime(x).replace(/\d\d:\d\d$/, '')}${timeOfDay(x)}`;
-  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(x, 12)}` : kind === 'plain' ? number(x) : `${number(Math.round(x), 15)} ${kind}`;
+  return kind === 'rel' ? duration(x) : kind === 'step' ? `step ${number(Math.floor(x), 12)}` : kind === 'plain' ? number(x) : `${number(Math.round(x), 15)} ${kind}`;
 }
 
 /** A tick's time of day, and its date where another day begins. */
@@ -210,10 +212,10 @@ function placeMarks(u: uPlot, marks: Mark[]): PlacedMark[] {
     if (left < -1 || left > width + 1) continue;
     const last = out[out.length - 1];
     if (last && left + offset - last.left < (mark.kind === 'nonfinite' ? 3 : 1) * kGroupPixels) {
-      last.more++;
+      last.more += 1 + (mark.more ?? 0);
       if (rank.indexOf(mark.kind) > rank.indexOf(last.mark.kind)) last.mark = mark;
     } else {
-      out.push({left: left + offset, mark, more: 0});
+      out.push({left: left + offset, mark, more: mark.more ?? 0});
     }
   }
   return out;
@@ -334,9 +336,9 @@ export function Chart(props: ChartProps): JSX.Element {
 }
 
 function MarkSign({left, mark, more}: PlacedMark): JSX.Element {
-  const label = `${mark.label}${more ? `, and ${more} more` : ''}`;
+  const label = `${mark.label}${more ? `, and ${count(more)} more` : ''}`;
   return <a class={`mark mark-${mark.kind}`} style={{left: `${left}px`}} href={mark.href} title={label} aria-label={label}>
-    {kMarkSigns[mark.kind]}{more ? <sup>{more + 1}</sup> : null}</a>;
+    {kMarkSigns[mark.kind]}{more ? <sup>{count(more + 1)}</sup> : null}</a>;
 }
 
 /** uPlot cannot draw nothing or less on a logarithmic axis. */

@@ -6,7 +6,7 @@ import {useEffect, useMemo, useRef} from 'preact/hooks';
 import {loose, metricTitle, metricValue, seconds} from '../lib/format';
 import {promQl, seriesCommand} from '../lib/export';
 import {allPath, namesPath} from '../lib/paths';
-import {align, along, charted, smooth, totals, zigzag, type Column, type Ramp, type Smoothing} from '../lib/series';
+import {align, along, charted, noNumbers, smooth, totals, zigzag, type Column, type Ramp, type Smoothing} from '../lib/series';
 import type {Job, RankSeries, Series, StepsEvent, WorstRank} from '../types';
 import {get, good, inTurn, parameters, together} from '../state/api';
 import {isOver, useAsk, useSteps, useWork} from '../state/data';
@@ -202,7 +202,7 @@ export function MetricChart({job, metric, marks, height, worst = 0, ranks, aside
       lines.push({label, values: view.smooth ? smooth(values, view.smooth, view.by) : values, colour: `series-${(i % 6) + 2}`, dash: kDashes[i % kDashes.length]});
     });
     const place = (at: number) => (view.amount ? (amount ? along(amount, at) : NaN) : at - shift);
-    const nothing = (answer?.ranks?.series ?? []).flatMap((one) => (one.nonfinite ?? []).map(([at, what]): Mark => ({x: place(at), kind: 'nonfinite', label: `${called(one)}: ${metricTitle(metric)} is ${what}`})));
+    const nothing = (answer?.ranks?.series ?? []).flatMap((one) => noNumbers(one).map(([at, what, more]): Mark => ({x: place(at), kind: 'nonfinite', label: `${called(one)}: ${metricTitle(metric)} is ${what}`, more})));
     return {x: view.amount && !amount ? [] : x.map(place), lines, fills, nothing};
   }, [b, answer, view.smooth, view.by, shift, view.amount, amount]);
   return <>
