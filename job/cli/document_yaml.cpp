@@ -106,7 +106,7 @@ class YamlReader {
                 return out;
             }
             if (!entry.first.IsScalar()) {
-                stop("the name of a field must be a word", entry.first.Mark());
+                stop("the name of a field must be plain text", entry.first.Mark());
                 return out;
             }
             const std::string& key = entry.first.Scalar();

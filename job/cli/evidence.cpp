@@ -179,7 +179,8 @@ Exit evidence(Context& context, const std::string& id) {
     }
     const Json& items = items_at(*list, "items");
     if (items.empty()) {
-        context.err << "its ranks have not been looked at: it has not hung; --now looks at them\n";
+        context.err << "nothing was captured: the job has not hung; --now captures the state of "
+                       "its ranks\n";
         return Exit::not_found;
     }
     const Json& item = items.front();

@@ -298,7 +298,7 @@ class Top {
                 return exit_code(answer.error->code);
             }
             choice_.note = "no answer from " + context_.client.where() +
-                           "; the job goes on by itself, asking again";
+                           "; the job continues without it, retrying";
             return std::nullopt;
         }
         choice_.note.clear();
