@@ -87,7 +87,7 @@ bool has_file(const Json& rank, std::string_view name) {
 }
 
 // The texts of one rank, each under its name if there are several. Of one that is not `listed`
-// nobody has said which there are: all are asked for.
+// it is not known which files there are: all are requested.
 Exit print_files(Context& context, const std::string& base, const Json& item, const Json& rank,
                  const Kind& kind, bool listed) {
     const std::string query = "?attempt=" + integer_text(item, "attempt") +

@@ -143,7 +143,7 @@ void declare_disk(CLI::App& app, Options& options) {
                        "Your jobs that ended so long ago (30d) or before a time "
                        "(2026-11-22T08:30:00Z), but for those with a label named keep")
             ->type_name("TIME");
-    // Without it they would choose nothing: what is named is removed whatever its state.
+    // Without it they would select nothing: named jobs are removed in any state.
     rm->add_option("--state", options.state, "--older-than: only those that ended so")
         ->needs(old)
         ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}).description(""))
