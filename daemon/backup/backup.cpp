@@ -143,9 +143,8 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 Result<Manifest> read_manifest(const fs::path& folder) {
     const auto text = read_plain_file(folder / kManifestName, kManifestBytes);
     if (!text) {
-        return fail(
-            Errc::not_found,
-            folder.string() + " is no backup, or none that was finished: " + text.error().message);
+        return fail(Errc::not_found, folder.string() + " is not a backup, or an unfinished one: " +
+                                         text.error().message);
     }
     auto manifest = decode_manifest(*text);
     return manifest ? std::move(manifest)

@@ -122,8 +122,8 @@ Status make_it_ours(Database& database, const FileMark& file, const RestorePlan&
         database,
         plan.take_over
             ? "restored from a backup of " + when +
-                  ": the scheduler did not have it then. Whether it was handed in since is not "
-                  "known, so it is not handed in now; if it has not run, submit it again"
+                  ": the scheduler did not have it then. Whether it has been submitted since is "
+                  "not known, so it is not submitted now; if it has not run, submit it again"
             : "restored from a backup of " + when +
                   ": what has become of it since is not known here",
         now, [&](const Job& job) { return !plan.take_over || !was_handed_over(job); });

@@ -195,7 +195,7 @@ Status take_over(Database& database, StoreIdentity& identity, const StorePlace& 
 Status go_own_way(Database& database, StoreIdentity& identity, const StorePlace& here,
                   UnixMillis now, std::string& note) {
     const std::string why = "this lockstepd has a copy of the store of " + where(identity) +
-                            ": whatever becomes of the job, it becomes of it there";
+                            ": the original continues there";
     const auto ended = end_foreign_jobs(database, why, now, [](const Job&) { return true; });
     if (!ended) {
         return fail(ended.error());
@@ -289,7 +289,7 @@ Status settle_place(Database& database, const StorePlace& here, OnCopy on_copy, 
         asked.incarnation = copied ? "" : identity.incarnation;
         if (const Status free = check_runs(here.runs, asked); !free) {
             const std::string help =
-                copied ? ": give this one a --runs-dir of its own"
+                copied ? ": give this one its own --runs-dir"
                        : "; this one is from before. Start that one; a copy of this one may be "
                          "started with --as-copy";
             return fail(free.error().code, free.error().message + help);

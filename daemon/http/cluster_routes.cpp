@@ -56,8 +56,8 @@ void add_cluster_routes(Router& router, const RouteContext& context) {
         FastHandler{[&control](const HttpRequest& request) { return cluster(control, request); }};
     route.operation = "getCluster";
     route.summary =
-        "The scheduler, its partitions, and how many nodes, CPUs and GPUs are free; as last asked, "
-        "the scheduler is not waited for.";
+        "The scheduler, its partitions, and how many nodes, CPUs and GPUs are free; from the last "
+        "query; the request does not wait for the scheduler.";
     route.response_schema = "Cluster";
     router.add(std::move(route));
 
@@ -68,12 +68,13 @@ void add_cluster_routes(Router& router, const RouteContext& context) {
         SlowHandler{[context](HttpRequest request) { return nodes(context, std::move(request)); }};
     route.operation = "listNodes";
     route.summary =
-        "The scheduler's nodes by name, with the caller's jobs on them and what each was blamed "
-        "for in the last 90 days.";
-    route.query = {{"partition", "string", "Only nodes of this partition."},
-                   {"state", "string", "usable, unusable, idle, or the scheduler's own word."},
-                   {"limit", "integer", "Items in one answer, 1..1000; 500 if not given."},
-                   {"cursor", "string", "next_cursor of the answer before."}};
+        "The scheduler's nodes by name, with the caller's jobs on them and the faults of each in "
+        "the last 90 days.";
+    route.query = {
+        {"partition", "string", "Only nodes of this partition."},
+        {"state", "string", "usable, unusable, idle, or a state as the scheduler names it."},
+        {"limit", "integer", "Items in one answer, 1..1000; 500 if not given."},
+        {"cursor", "string", "next_cursor of the answer before."}};
     route.response_schema = "NodePage";
     router.add(std::move(route));
 
@@ -84,8 +85,8 @@ void add_cluster_routes(Router& router, const RouteContext& context) {
         SlowHandler{[context](HttpRequest request) { return node(context, std::move(request)); }};
     route.operation = "getNode";
     route.summary =
-        "One node, with the newest 50 times that it was lost, at fault or left out. No job is kept "
-        "from it: that is for whoever reads this to decide.";
+        "One node, with the newest 50 occasions on which it was lost, at fault or excluded. For "
+        "information only: no job is kept from the node because of them.";
     route.response_schema = "NodeDetail";
     route.failures = {404, 503};
     router.add(std::move(route));

@@ -21,15 +21,16 @@ Result<TopicSet> TopicSet::parse(std::string_view text) {
     for (auto& word : split(text, ',')) {
         if (word.starts_with("steps.")) {
             if (!out.add_steps(word)) {
-                return fail(Errc::invalid, "\"" + printable(word).substr(0, 64) +
-                                               "\" is no topic: use steps.<id>.<metric>, further "
-                                               "metrics with a + before each");
+                return fail(Errc::invalid,
+                            "\"" + printable(word).substr(0, 64) +
+                                "\" is not a topic: use steps.<id>.<metric>, further "
+                                "metrics with a + before each");
             }
         } else if (!out.add_plain(word)) {
             return fail(
                 Errc::invalid,
                 "\"" + printable(word).substr(0, 64) +
-                    "\" is no topic: use jobs, job.<id>, ranks.<id> or steps.<id>.<metric>");
+                    "\" is not a topic: use jobs, job.<id>, ranks.<id> or steps.<id>.<metric>");
         }
         if (out.topics_.size() > kTopics) {
             return fail(Errc::invalid, "more than " + std::to_string(kTopics) + " topics");

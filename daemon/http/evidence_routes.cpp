@@ -102,8 +102,8 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     route.handler = waiting_for_evidence(context, list_evidence);
     route.operation = "getJobEvidence";
     route.summary =
-        "What the ranks were doing when the job hung, or when somebody asked: the newest look of "
-        "each generation, the newest first, lagging ranks first.";
+        "What the ranks were doing when the job hung or a capture was requested: the newest "
+        "capture of each generation, newest first, lagging ranks first.";
     route.query = {{"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
     route.response_schema = "Evidence";
     route.failures = {404};
@@ -116,8 +116,8 @@ void add_evidence_routes(Router& router, const RouteContext& context) {
     route.handler = waiting_for_evidence(context, take);
     route.operation = "takeJobEvidence";
     route.summary =
-        "Look at the ranks now; nothing is stopped. It is there some seconds later. 409: nothing "
-        "runs, or its ranks have been looked at 63 times.";
+        "Capture the state of the ranks now, without stopping them. The result appears some "
+        "seconds later. 409: nothing is running, or the generation has had its 63 captures.";
     route.response_schema = "Job";
     route.failures = {404, 409};
     router.add(std::move(route));

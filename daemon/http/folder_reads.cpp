@@ -27,7 +27,7 @@ std::shared_ptr<void> begin_folder_read(RouteContext::Reads& reads, const std::s
 }
 
 Error too_many_folder_reads() {
-    return {Errc::unavailable, "reads of the job's folder do not return: too many at once"};
+    return {Errc::unavailable, "too many reads of the job's folder are blocked"};
 }
 
 Error folder_does_not_answer() {

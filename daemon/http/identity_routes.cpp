@@ -18,8 +18,8 @@ HttpResponse whoami(const RouteContext& context, const HttpRequest& request) {
 
 Error acts_as_itself() {
     return {Errc::not_found,
-            "this lockstepd acts in its own name; it takes users' Slurm tokens when it is started "
-            "with --scheduler slurmrestd"};
+            "this lockstepd submits jobs as its own user; it accepts users' Slurm tokens only with "
+            "--scheduler slurmrestd"};
 }
 
 HttpResponse put_token(const RouteContext& context, const HttpRequest& request) {
@@ -119,7 +119,7 @@ void add_identity_routes(Router& router, const RouteContext& context) {
     route.handler =
         FastHandler{[context](const HttpRequest& request) { return whoami(context, request); }};
     route.operation = "whoAmI";
-    route.summary = "Whose token this is and what it may do.";
+    route.summary = "The owner of the token and its rights.";
     route.response_schema = "Identity";
     router.add(std::move(route));
 
@@ -131,8 +131,8 @@ void add_identity_routes(Router& router, const RouteContext& context) {
         FastHandler{[context](const HttpRequest& request) { return put_token(context, request); }};
     route.operation = "putSlurmToken";
     route.summary =
-        "Hand over one's own Slurm token, with which one's jobs are submitted, followed and ended "
-        "from now on; it takes the place of the one before. Only with --scheduler slurmrestd.";
+        "Store the caller's Slurm token, used from now on to submit, follow and cancel the "
+        "caller's jobs. It replaces the previous one. Only with --scheduler slurmrestd.";
     route.request_schema = "SlurmToken";
     route.response_schema = "Identity";
     route.failures = {404};
@@ -146,8 +146,8 @@ void add_identity_routes(Router& router, const RouteContext& context) {
         [identities](const HttpRequest& request) { return forget_token(identities, request); }};
     route.operation = "forgetSlurmToken";
     route.summary =
-        "Have one's Slurm token forgotten. What runs goes on; what waits is not handed in, and "
-        "nothing is known of its end, until there is a new one.";
+        "Delete the caller's stored Slurm token. Running jobs continue; waiting jobs are not "
+        "submitted and the end of running ones is not noticed until there is a new token.";
     route.response_type = "";
     route.success = 204;
     route.failures = {404};

@@ -61,7 +61,8 @@ Task<Result<SubmitRequest>> asked_of(const HttpRequest& request, FairTurns& turn
     std::string user = request.principal.user;
     auto granted = co_await turns.wait(std::move(user));
     if (!granted) {
-        co_return fail(Errc::unavailable, "sweeps of yours are being taken up: try again");
+        co_return fail(Errc::unavailable,
+                       "your sweeps are still being loaded after a restart: try again");
     }
     turn.emplace(std::move(*granted));
     Slices slices;
@@ -145,7 +146,9 @@ Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest reques
         submission.document = request.body;
     }
     if (submission.sweep && !hash->empty()) {
-        co_return problem(Error{Errc::invalid, "If-Match: a sweep runs more than was rendered"});
+        co_return problem(
+            Error{Errc::invalid,
+                  "If-Match: not for a sweep, which runs more than the one job that was rendered"});
     }
     submission.idempotency_key = std::move(*key);
     submission.if_match = std::move(*hash);
@@ -396,8 +399,8 @@ void add_submit_routes(Router& router, const RouteContext& context) {
          "again; with another body 422; while the first is in flight 409."},
         {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."},
         {"Lockstep-Signature", "string",
-         "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a blank and a "
-         "credential of munge's, with which the user signs this body and what Slurm is asked for. "
+         "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "
+         "credential by which the user signs this body and the options given to Slurm. "
          "Without it 403."}};
     route.request_schema = "JobSpec";
     route.response_schema = "Job";
@@ -464,8 +467,8 @@ void add_read_routes(Router& router, const RouteContext& context) {
     route.handler = waiting_for_job(control, spec);
     route.operation = "getJobSpec";
     route.summary =
-        "The job's specification as it is kept; a field that is absent has its default. For others "
-        "than its owner the values of its environment are masked.";
+        "The job's specification as stored; absent fields have their defaults. Values of its "
+        "environment are masked for anyone but the owner.";
     route.response_schema = "JobSpec";
     route.failures = {404};
     router.add(std::move(route));
@@ -518,18 +521,18 @@ void add_job_routes(Router& router, const RouteContext& context) {
     };
     for (const Command& command : {
              Command{"/v1/jobs/{id}/cancel", cancel, "cancelJob",
-                     "Ask a job to stop; again is no error.", "Job"},
+                     "Cancel a job; repeating the request is not an error.", "Job"},
              Command{"/v1/jobs/{id}/restart", restart, "restartJob",
-                     "End a job's ranks and start them anew, from the newest checkpoint, in the "
-                     "same allocation. 409: nothing runs.",
+                     "Stop a job's ranks and start them again from the newest checkpoint, in the "
+                     "same allocation. 409: nothing is running.",
                      "Job"},
              Command{"/v1/jobs/{id}/checkpoint", checkpoint, "checkpointJob",
-                     "Send the ranks the signal at which they write a checkpoint. 409: nothing "
-                     "runs, or a rank, which is named, does not catch the signal and would "
-                     "die of it; then nobody gets it.",
+                     "Send the ranks the signal at which they write a checkpoint. 409: nothing is "
+                     "running, or some rank, which is named, has no handler for the signal and "
+                     "would be killed by it; the signal is then sent to no rank.",
                      "Job"},
              Command{"/v1/sweeps/{id}/cancel", cancel_sweep, "cancelSweep",
-                     "Ask every unfinished job of a sweep to stop; the id of any of its jobs.",
+                     "Cancel every unfinished job of a sweep; id may be that of any of its jobs.",
                      "SweepCancelled"},
          }) {
         Route route;

@@ -117,7 +117,7 @@ void add_metrics_routes(Router& router, const RouteContext& context) {
         "later.";
     route.query = {{"shard", "string",
                     "k/n: the ranks with rank modulo n = k, and the GPUs of the nodes likewise; "
-                    "what is of the job as a whole in part 0. Up to 1024 parts."}};
+                    "job-wide series are in part 0. Up to 1024 parts."}};
     route.response_type = content_type::kMetrics;
     route.failures = {404};
     router.add(std::move(route));

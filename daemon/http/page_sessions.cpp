@@ -101,7 +101,7 @@ Result<PageSessions::Code> PageSessions::make_code(const Principal& who) {
     const auto own = std::count_if(codes_.begin(), codes_.end(),
                                    [&](const auto& one) { return one.second.token == who.token; });
     if (own >= kCodesOfOne || codes_.size() >= kCodes) {
-        return fail(Errc::exhausted, "too many codes wait to be used; they end within a minute");
+        return fail(Errc::exhausted, "too many unused codes; they expire within a minute");
     }
     Code out{random_secret(), now + kSignInCodeSeconds * kMillisPerSecond};
     codes_[sha256_hex(out.code)] = Waiting{who.token, out.expires_at};
@@ -125,7 +125,7 @@ Task<Result<PageSessions::Opened>> PageSessions::open_by_code(std::string code) 
 Task<Result<PageSessions::Opened>> PageSessions::open_by_token(std::string token) {
     auto owner = tokens_.authenticate(sha256_hex(token));
     if (!owner) {
-        co_return fail(Errc::denied, "no such token, or it has ended");
+        co_return fail(Errc::denied, "no such token, or it has expired");
     }
     co_return co_await open(std::move(*owner));
 }

@@ -39,23 +39,23 @@ HttpResponse document(std::string type, std::string_view title, int status, std:
 std::string_view title_of(Errc code) {
     switch (code) {
         case Errc::invalid:
-            return "The request is not valid";
+            return "Invalid request";
         case Errc::not_found:
-            return "There is no such thing";
+            return "Not found";
         case Errc::conflict:
-            return "The state does not allow this";
+            return "Conflict with the current state";
         case Errc::denied:
             return "Not allowed";
         case Errc::exhausted:
-            return "A limit is reached";
+            return "Limit reached";
         case Errc::unavailable:
-            return "Not available at the moment";
+            return "Temporarily unavailable";
         case Errc::timed_out:
-            return "Not finished in time";
+            return "Timed out";
         case Errc::cancelled:
-            return "Stopped before it was done";
+            return "Cancelled";
         case Errc::corrupt:
-            return "Stored data does not read back";
+            return "Stored data is damaged";
         case Errc::internal:
             return "Internal error";
     }

@@ -93,8 +93,8 @@ void add_removal_routes(Router& router, const RouteContext& context) {
         [context](HttpRequest request) { return disk_of(context, std::move(request)); }};
     route.operation = "getJobDisk";
     route.summary =
-        "What the job takes on disk, counted now: its folder in lockstepd's runs directory and its "
-        "telemetry. What it writes elsewhere is not looked at.";
+        "Disk space used by the job, counted now: its directory below lockstepd's runs directory "
+        "and its telemetry. Files it writes elsewhere are not counted.";
     route.response_schema = "JobDisk";
     route.failures = {404, 503};
     router.add(std::move(route));

@@ -99,7 +99,7 @@ void add_secret_routes(Router& router, const RouteContext& context) {
     route.handler = FastHandler{
         [secrets](const HttpRequest& request) { return list_secrets(*secrets, request); }};
     route.operation = "listSecrets";
-    route.summary = "List one's own secrets by name, at most 100, without their values.";
+    route.summary = "List the names of the caller's secrets, at most 100; never their values.";
     route.response_schema = "SecretPage";
     router.add(std::move(route));
 
@@ -111,10 +111,9 @@ void add_secret_routes(Router& router, const RouteContext& context) {
         [secrets](HttpRequest request) { return put_secret(*secrets, std::move(request)); }};
     route.operation = "putSecret";
     route.summary =
-        "Set a secret of one's own, in the place of the one before. Jobs that name it in `secrets` "
-        "get it as an environment variable, those that run when they start again on other nodes. "
-        "Nobody can read it again. Takes the scope secrets, which a token that is narrowed to "
-        "write does not have.";
+        "Set or replace a secret of the caller. Jobs that name it in `secrets` get it as an "
+        "environment variable; running jobs get a new value only with their next attempt. It "
+        "cannot be read back. Requires the scope secrets, which is not included in write.";
     route.request_schema = "SecretValue";
     route.response_schema = "Secret";
     route.body_limit = kPutBytes;
@@ -129,8 +128,8 @@ void add_secret_routes(Router& router, const RouteContext& context) {
         [secrets](HttpRequest request) { return remove_secret(*secrets, std::move(request)); }};
     route.operation = "removeSecret";
     route.summary =
-        "Remove a secret of one's own. Jobs that run keep it; one that is yet to start and names "
-        "it fails, with that as its cause.";
+        "Delete a secret of the caller. Running jobs keep it; a job that names it and has not "
+        "started yet fails, with that as its cause.";
     route.response_type = "";
     route.success = 204;
     route.failures = {404, 507};

@@ -181,8 +181,7 @@ void add_series_routes(Router& router, const RouteContext& context) {
     route.summary =
         "History of a metric, reduced so that every extreme stays: of single ranks, or, with stat "
         "or "
-        "worst, of all of them together. Questions that come at once wait for each other, each "
-        "user's in turn.";
+        "worst, of all of them together. Concurrent requests are queued, fairly between users.";
     route.query = {
         {"metric", "string",
          "Name of the metric; loss if not given, of GPUs gpu_utilization_ratio. Several, as "
@@ -195,8 +194,8 @@ void add_series_routes(Router& router, const RouteContext& context) {
         {"x",
          "string",
          "step (default) or time, in seconds since the epoch. Of a GPU step is the newest that a "
-         "rank on it, or else any rank, had reported when it was looked at; by time it has what "
-         "a restart did again, too.",
+         "rank on it, or else any rank, had reported when the GPU was sampled; by time, repeated "
+         "steps after a restart are included as well.",
          {"step", "time"}},
         {"from", "number", "Smallest x: a step, or seconds since the epoch."},
         {"to", "number", "Largest x, likewise a step or seconds."},

@@ -32,10 +32,10 @@ Session::Verdict Session::judge() {
     }
     const Method method = request_.head.method;
     if (method == Method::other) {
-        return refusal(protocol_problem(501, "the method is not known here"), true);
+        return refusal(protocol_problem(501, "unknown method"), true);
     }
     if (method == Method::connect || method == Method::trace) {
-        auto response = protocol_problem(405, "the method is not served here");
+        auto response = protocol_problem(405, "this method is not supported");
         response.headers.emplace_back("Allow", "GET, HEAD, POST, PUT, DELETE");
         return refusal(std::move(response), true);
     }
@@ -213,7 +213,7 @@ std::optional<HttpResponse> Session::check_body(const Route& route) const {
     if (const auto most = route.largest_body(); length > most) {
         return protocol_problem(413,
                                 route.request_schema.empty()
-                                    ? "no body belongs to this request"
+                                    ? "this request takes no body"
                                     : "the body is larger than " + std::to_string(most) + " bytes");
     }
     if (length == 0 || !takes_body(route.method)) {
@@ -242,7 +242,8 @@ std::optional<HttpResponse> Session::upgrade() {
     }
     const auto ticket = bearer_token(head.header("authorization"));
     if (ticket.empty() || server_.gate() == nullptr || server_.stopping()) {
-        return protocol_problem(ticket.empty() ? 401 : 503, "agents bring their attempt's ticket");
+        return protocol_problem(ticket.empty() ? 401 : 503,
+                                "agents must send their attempt's ticket");
     }
     const auto agent = std::make_shared<AgentSocket>(server_);
     auto opened = server_.gate()->open(token_.hash(ticket), agent, remote_);

@@ -118,8 +118,8 @@ void add_session_routes(Router& router, const RouteContext& context) {
     }};
     route.operation = "createSignInCode";
     route.summary =
-        "A code that signs a browser in, once and within a minute, with the rights of the token "
-        "that asks; the session ends with that token. What lockstep open uses.";
+        "Create a single-use code, valid for one minute, that signs a browser in with the rights "
+        "of the caller's token; the session ends with that token. Used by lockstep open.";
     route.response_schema = "SignInCode";
     route.success = 201;
     route.failures = {409, 503};
@@ -151,8 +151,11 @@ void add_session_routes(Router& router, const RouteContext& context) {
     route.handler = SlowHandler{
         [context](HttpRequest request) { return sign_out(context, std::move(request)); }};
     route.operation = "signOut";
-    route.summary = "End the session of the cookie; without one nothing is to be done.";
-    route.headers = {{"X-Lockstep-Request", "string", "This is no other site's doing.", {"1"}}};
+    route.summary = "End the session of the cookie; without a session this has no effect.";
+    route.headers = {{"X-Lockstep-Request",
+                      "string",
+                      "Proof that the request was not sent by another site.",
+                      {"1"}}};
     route.response_type = "";
     route.success = 204;
     route.failures = {403};

@@ -136,9 +136,9 @@ void add_token_routes(Router& router, const RouteContext& context) {
         SlowHandler{[&tokens](HttpRequest request) { return create(tokens, std::move(request)); }};
     route.operation = "createToken";
     route.summary =
-        "Make a token: for oneself, with no more rights than one's own; with the scope admin, for "
-        "anybody. It ends with the token it is made with. The answer is the only time that its "
-        "secret is shown.";
+        "Create a token: for the caller, with at most the caller's rights; with the scope admin, "
+        "for any user. It is revoked together with the token it was created with. Its secret is "
+        "shown only in this answer.";
     route.request_schema = "TokenRequest";
     route.response_schema = "NewToken";
     route.success = 201;
@@ -151,7 +151,9 @@ void add_token_routes(Router& router, const RouteContext& context) {
     route.handler =
         FastHandler{[&tokens](const HttpRequest& request) { return list_tokens(tokens, request); }};
     route.operation = "listTokens";
-    route.summary = "List one's own tokens, as an admin all, newest first. No secrets.";
+    route.summary =
+        "List the caller's tokens (administrators: all tokens), newest first, without their "
+        "secrets.";
     route.query = {{"all", "boolean", "With those that are revoked or have expired."},
                    {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
                    {"cursor", "string", "next_cursor of the answer before."}};
@@ -167,9 +169,9 @@ void add_token_routes(Router& router, const RouteContext& context) {
         SlowHandler{[&tokens](HttpRequest request) { return revoke(tokens, std::move(request)); }};
     route.operation = "revokeToken";
     route.summary =
-        "End a token now, and all that were made with it: the next request with one is refused, "
-        "open streams end within a second. The token of the request may always be ended. Again is "
-        "no error.";
+        "Revoke a token and all tokens created with it: further requests are refused at once, open "
+        "streams end within a second. A token may always revoke itself. Repeating the request is "
+        "not an error.";
     route.response_type = "";
     route.success = 204;
     route.failures = {404, 503, 507};

@@ -154,12 +154,12 @@ Result<TokenRow> TokenTable::draft(const Principal& by, const TokenRequest& requ
     row.user = request.user.empty() ? by.user : request.user;
     if (row.user != by.user && !admin) {
         return fail(at_field(Errc::denied, "user",
-                             "only an admin with the scope admin makes tokens for others"));
+                             "only an admin with the scope admin may create tokens for others"));
     }
     // A viewer reads everybody's jobs, so that role is not less than a user's.
     if (request.role != by.role && !admin) {
         return fail(at_field(Errc::denied, "role",
-                             "only an admin with the scope admin gives another role"));
+                             "only an admin with the scope admin may give another role"));
     }
     ScopeSet of_role = 0;
     ScopeSet scopes = 0;
@@ -189,9 +189,10 @@ Result<TokenRow> TokenTable::draft(const Principal& by, const TokenRequest& requ
         row.created_at + kSecond * request.expires_in.value_or(limits::kTokenDefaultSeconds);
     if (by.expires_at != 0 && row.expires_at > by.expires_at) {
         if (request.expires_in) {
-            return fail(at_field(
-                Errc::denied, "expires_in",
-                "not beyond the token that makes it, which ends " + to_rfc3339(by.expires_at)));
+            return fail(
+                at_field(Errc::denied, "expires_in",
+                         "must not exceed that of the token it is created with, which ends " +
+                             to_rfc3339(by.expires_at)));
         }
         row.expires_at = by.expires_at;
     }
@@ -283,7 +284,7 @@ Task<Result<Json>> TokenTable::create(Principal by, TokenRequest request) {
         // It was ended meanwhile, before the store had this one to end with it.
         const UnixMillis now = clock_.wall();
         const Status undone = co_await store_.revoke_token(std::move(row->id), now);
-        co_return fail(undone ? Error{Errc::denied, "the token that it was made with has ended"}
+        co_return fail(undone ? Error{Errc::denied, "the token that it was created with has ended"}
                               : undone.error());
     }
     Json out = view_of(*row);
@@ -302,7 +303,7 @@ Result<Json> TokenTable::list(const Principal& by, const TokenQuery& query) cons
     if (!query.cursor.empty()) {
         auto decoded = base64_decode(query.cursor);
         if (!decoded || decoded->find(" tk-") == std::string::npos) {
-            return fail(Errc::invalid, "cursor: not one that this service has given out");
+            return fail(Errc::invalid, "cursor: not one of this service");
         }
         after = std::move(*decoded);
     }
@@ -335,7 +336,7 @@ Task<Status> TokenTable::revoke(Principal by, std::string id) {
     }
     TokenRow& row = found->second;
     if (id != by.token && !allows(by, Scope::write)) {
-        co_return fail(Errc::denied, "without the scope write a token ends only itself");
+        co_return fail(Errc::denied, "without the scope write a token can revoke only itself");
     }
     if (!rules(by) && row.role != to_string(by.role)) {
         co_return fail(Errc::denied, "the token has another role; an admin can revoke it");
@@ -346,9 +347,9 @@ Task<Status> TokenTable::revoke(Principal by, std::string id) {
         return one->user != by.user || one->role != to_string(by.role) || (whose && rules(*whose));
     });
     if (beyond && id != by.token && !rules(by)) {
-        co_return fail(
-            Errc::denied,
-            "others' tokens, or an admin's, would end with it: that takes the scope admin");
+        co_return fail(Errc::denied,
+                       "tokens of others, or of an admin, would be revoked with it: this needs the "
+                       "scope admin");
     }
     const UnixMillis at = row.revoked_at != 0 ? row.revoked_at : clock_.wall();
     for (TokenRow* one : family) {

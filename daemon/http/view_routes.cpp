@@ -330,8 +330,8 @@ void add_rank_routes(Router& router, const RouteContext& context) {
     route.operation = "getJobLogs";
     route.summary =
         "A rank's output, at most 1 MiB an answer, or as it comes with follow. With launch node a "
-        "rank may have none of its own: Lockstep-Log-Rank then says whose output, its launcher's, "
-        "this is.";
+        "rank may share the output of its launcher: the header Lockstep-Log-Rank then names the "
+        "rank whose output this is.";
     route.query = {
         {"rank", "integer", "Which rank; 0 if not given."},
         {"tail", "integer", "The last N lines; not together with offset."},

@@ -38,8 +38,7 @@ void add_web_routes(Router& router, const RouteContext& context) {
     route.handler =
         page_handler(context, [](const HttpRequest&) { return std::string{"index.html"}; });
     route.operation = "getPage";
-    route.summary =
-        "The web page; without one, where this daemon was built without it, a word on that.";
+    route.summary = "The web page, or a notice if this daemon was built without it.";
     route.response_type = "text/html; charset=utf-8";
     router.add(std::move(route));
 

@@ -52,7 +52,7 @@ Status check_is_ours(const std::filesystem::path& path) {
     if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
         return fail(Errc::denied,
                     real.string() + " has mode " + mode_of(info) +
-                        ", so that others may write to it: chmod 700 it, after a look at "
+                        ", so that others may write to it: chmod 700 it, after checking "
                         "what is in it");
     }
     const uid_t nobody = overflow_user();

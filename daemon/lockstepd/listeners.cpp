@@ -159,7 +159,7 @@ Result<TlsSetup> set_up_tls(const DaemonSettings& settings, const ListenPlan& pl
         return fail(context.error());
     }
     if (certificate->not_after < now) {
-        log::warn("the certificate has expired; agents do not mind, others will",
+        log::warn("the certificate has expired; agents ignore that, other clients will not",
                   {{"fingerprint", certificate->fingerprint}});
     }
     const Status written =

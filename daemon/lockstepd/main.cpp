@@ -173,12 +173,13 @@ class Daemon {
 
     void tell_account(const JobsAccount& account) const {
         if (account.is_shared()) {
-            log::warn("all users' jobs run as one, and each can do what that user can",
-                      {{"account", account.name}});
+            log::warn(
+                "the jobs of all users run as one Unix user, with all its rights over each other",
+                {{"account", account.name}});
         }
         for (const std::string& user : tokens_->shut_out()) {
             log::warn(
-                "a user has tokens and may submit nothing: all jobs run as lockstepd's user; "
+                "a user has tokens that cannot submit: all jobs run as lockstepd's user; "
                 "--shared-account allows it",
                 {{"user", user}, {"account", account.name}});
         }

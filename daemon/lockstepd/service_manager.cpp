@@ -48,7 +48,7 @@ ServiceManager::ServiceManager() {
 void ServiceManager::tell(std::string_view state) const {
     if (socket_ && ::sendto(socket_.get(), state.data(), state.size(), MSG_NOSIGNAL,
                             reinterpret_cast<const sockaddr*>(&address_), size_) < 0) {
-        log::debug("the service manager is not told", {{"what", std::strerror(errno)}});
+        log::debug("the service manager cannot be notified", {{"what", std::strerror(errno)}});
     }
 }
 

@@ -30,7 +30,7 @@ void declare_listeners(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_AGENT_LISTEN")
         ->type_name("HOST:PORT");
     app.add_option("--agent-url", settings.agent_url,
-                   "What agents are told to connect to; default: where they are listened for")
+                   "Address given to agents; default: the address lockstepd listens on for them")
         ->envname("LOCKSTEP_AGENT_URL")
         ->type_name("URL");
     app.add_option("--metrics-listen", settings.metrics_listen,
@@ -59,13 +59,12 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
     app.add_option(
            "--slurmrestd-fingerprint", settings.slurmrestd_fingerprint,
            "SHA-256 of the certificate that slurmrestd, or what is in front of it, must show; "
-           "default: the system's authorities vouch for it")
+           "default: one that an authority trusted by the system has signed")
         ->envname("LOCKSTEP_SLURMRESTD_FINGERPRINT")
         ->type_name("HASH");
-    app.add_option(
-           "--slurm-identity", settings.slurm_identity,
-           "Whose jobs those of --scheduler slurm are: self, all of lockstepd's own user; or "
-           "lockstep-exec, each of whoever has signed it, through that program")
+    app.add_option("--slurm-identity", settings.slurm_identity,
+                   "Unix user of jobs with --scheduler slurm: self, lockstepd's own user for all; "
+                   "lockstep-exec, the user who signed the job, through that program")
         ->envname("LOCKSTEP_SLURM_IDENTITY")
         ->check(CLI::IsMember({"self", "lockstep-exec"}));
     app.add_option("--exec-socket", settings.exec_socket,
@@ -80,26 +79,25 @@ void declare_slurm(CLI::App& app, DaemonSettings& settings) {
         ->envname("LOCKSTEP_SLURM_BIN_DIR")
         ->type_name("DIR");
     app.add_option("--slurm-poll-seconds", settings.slurm_poll_seconds,
-                   "Least time between two looks at the queue while something is about to change")
+                   "Shortest interval between two queries of the queue while a change is expected")
         ->envname("LOCKSTEP_SLURM_POLL_SECONDS")
         ->check(CLI::Range(0.5, 3600.0));
-    app.add_option("--slurm-quarantine-seconds", settings.slurm_quarantine_seconds,
-                   "How long a submission of unknown outcome is looked for before it is repeated; "
-                   "0: the credential's lifetime (munge: 300) and 60 more")
+    app.add_option(
+           "--slurm-quarantine-seconds", settings.slurm_quarantine_seconds,
+           "How long to search Slurm for a submission of unknown outcome before repeating it; "
+           "0: the credential's lifetime (munge: 300) and 60 more")
         ->envname("LOCKSTEP_SLURM_QUARANTINE_SECONDS")
         ->check(CLI::NonNegativeNumber);
-    app.add_option(
-           "--on-external-cancel", settings.on_external_cancel,
-           "What becomes of a job that somebody may have cancelled in Slurm while lockstepd "
-           "was away for so long that Slurm has forgotten it, where there is no slurmdbd to "
-           "tell: resubmit (Slurm may as well have lost it) or fail")
+    app.add_option("--on-external-cancel", settings.on_external_cancel,
+                   "What to do with a job that disappeared from Slurm while lockstepd was not "
+                   "running and, without slurmdbd, may have been cancelled by a person or lost by "
+                   "Slurm: resubmit or fail")
         ->envname("LOCKSTEP_ON_EXTERNAL_CANCEL")
         ->check(CLI::IsMember({"resubmit", "fail"}));
-    app.add_option(
-           "--on-slurm-node-fail", settings.on_slurm_node_fail,
-           "What becomes of ranks that run well although Slurm calls their node failed, as "
-           "when its slurmd died: keep (they go on, with a warning: Slurm may give the node "
-           "to others) or end")
+    app.add_option("--on-slurm-node-fail", settings.on_slurm_node_fail,
+                   "What to do with healthy ranks on a node that Slurm reports as failed, e.g. "
+                   "because its slurmd died: keep (they continue, with a warning: Slurm may give "
+                   "the node to others) or end")
         ->envname("LOCKSTEP_ON_SLURM_NODE_FAIL")
         ->check(CLI::IsMember({"keep", "end"}));
     app.add_option("--slurm-leave-seconds", settings.slurm_leave_seconds,
@@ -129,10 +127,9 @@ void declare_metrics(CLI::App& app, DaemonSettings& settings) {
                    "lockstep_exposition_suppressed_series")
         ->envname("LOCKSTEP_METRICS_MAX_SERIES_PER_JOB")
         ->check(CLI::Range(0, 100'000'000));
-    app.add_flag(
-           "--metrics-auth", settings.metrics_auth,
-           "/metrics of the daemon itself needs a token as well; without this anybody on this "
-           "machine may read that, and of jobs what their token may see")
+    app.add_flag("--metrics-auth", settings.metrics_auth,
+                 "/metrics of the daemon itself needs a token as well; without this any local user "
+                 "may read it, and of jobs only what the caller's token may see")
         ->envname("LOCKSTEP_METRICS_AUTH");
     app.add_option("--remote-write", settings.remote_write,
                    "URL of a Prometheus remote-write receiver, for example "
@@ -306,10 +303,9 @@ void declare(CLI::App& app, DaemonSettings& settings) {
                    "$XDG_DATA_HOME/lockstep, else ~/.local/share/lockstep")
         ->envname("LOCKSTEP_DATA_DIR")
         ->type_name("DIR");
-    app.add_flag(
-           "--any-data-dir", settings.any_data_dir,
-           "Take a data directory that is another user's, or that others may write to: whoever "
-           "may write there is trusted like this user")
+    app.add_flag("--any-data-dir", settings.any_data_dir,
+                 "Accept a data directory that belongs to another user or that others may write "
+                 "to: everyone who may write there is trusted like this user")
         ->envname("LOCKSTEP_ANY_DATA_DIR");
     app.add_option("--runs-dir", settings.runs_dir,
                    "Attempts, logs and checkpoints; default: <data-dir>/runs")
@@ -399,7 +395,7 @@ std::string manual(const CLI::App& app) {
     text.exits = {{"0", "was asked to stop (SIGTERM, SIGINT); agents and ranks go on"},
                   {"1", "could not start"},
                   {"2", "a setting is unknown or wrong"},
-                  {"70", "the store cannot be trusted any more; start again to recover"}};
+                  {"70", "the store can no longer be trusted; restart to recover"}};
     text.examples = {{"lockstepd --listen 127.0.0.1:8470", "serve this machine"},
                      {"lockstepd --remote-write https://metrics.example/api/v1/push "
                       "--remote-write-token-file /etc/lockstep/push.token",
@@ -407,9 +403,9 @@ std::string manual(const CLI::App& app) {
                      {"lockstepd --scheduler slurm --listen 10.0.0.1:8470",
                       "serve people and agents of the network, over TLS"},
                      {"lockstepd backup /backup/lockstep-$(date +%F)",
-                      "copy the store, logs and results; nobody notices"},
+                      "copy the store, logs and results while it runs"},
                      {"lockstepd restore /backup/lockstep-2026-11-25 --data-dir /srv/lockstep",
-                      "look at that day's jobs, beside the lockstepd that goes on"}};
+                      "inspect that day's jobs, beside the running lockstepd"}};
     text.see_also = {"lockstep(1)", "lockstep-agent(1)", "lockstep-job(5)"};
     return cli::man_page(app, text, kVersion, "2026-11-21");
 }

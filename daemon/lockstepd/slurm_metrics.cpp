@@ -46,7 +46,7 @@ struct SlurmMetrics::Families {
                     .Register(registry)),
           pending(prometheus::BuildGauge()
                       .Name("lockstep_slurm_pending_reason_jobs")
-                      .Help("Jobs that wait in Slurm now, by Slurm's word for why.")
+                      .Help("Jobs waiting in Slurm, by Slurm's reason.")
                       .Register(registry)),
           submitted(slurm_counter(registry, "lockstep_slurm_submitted_total",
                                   "Attempts that Slurm acknowledged.")),
@@ -57,7 +57,7 @@ struct SlurmMetrics::Families {
           adopted(slurm_counter(registry, "lockstep_slurm_adopted_total",
                                 "Unclear submissions that were found in Slurm by name.")),
           forgotten(slurm_counter(registry, "lockstep_slurm_forgotten_total",
-                                  "Jobs that Slurm acknowledged and then did not know any more.")),
+                                  "Jobs that Slurm acknowledged and then no longer knew.")),
           surplus(slurm_counter(registry, "lockstep_slurm_surplus_total",
                                 "Further copies of an attempt in Slurm that were cancelled.")),
           malformed(slurm_counter(registry, "lockstep_slurm_malformed_rows_total",

@@ -123,7 +123,7 @@ void Store::commit_all(std::vector<Write> writes) {
 
 void Store::fatal(Error error) {
     net::post(io_, [this, error = std::move(error)] {
-        log::error("the store cannot be trusted any more", {{"what", error.message}});
+        log::error("the store can no longer be trusted", {{"what", error.message}});
         if (hooks_.on_fatal) {
             hooks_.on_fatal(error);
         }

@@ -10,7 +10,7 @@ NoticeMetrics::NoticeMetrics(DaemonMetrics& metrics) {
     auto& notices = prometheus::BuildCounter()
                         .Name("lockstep_notices_total")
                         .Help(
-                            "Tries to tell users of their jobs, and notices that were dropped "
+                            "Attempts to notify users of their jobs, and notices that were dropped "
                             "because too many of their user waited.")
                         .Register(metrics.registry());
     for (const NotifyKind kind : {NotifyKind::webhook, NotifyKind::mail}) {

@@ -1,4 +1,4 @@
-// SHA-256 and comparison that takes the same time whatever differs. OpenSSL behind it. Any thread.
+// SHA-256 and constant-time comparison. OpenSSL behind it. Any thread.
 #pragma once
 
 #include <memory>

@@ -28,7 +28,7 @@ std::string dump_json_pretty(const Json& value);
 // Reads the fields of one object and collects every mistake instead of stopping at the first:
 //   ObjectReader in{json, "/resources", errors};
 //   in.integer("nodes", nodes, 1, limits::kNodes);
-//   in.finish();                      // whatever was not asked for is an unknown field
+//   in.finish();                      // every member that was not read is an unknown field
 // A field that is absent leaves the target as it is. Pointers are RFC 6901.
 class ObjectReader {
   public:

@@ -132,7 +132,7 @@ inline constexpr auto kNodeFaultsLately = std::chrono::hours{7 * 24};
 inline constexpr std::size_t kNodeFaults = 1000;     // a node; 0.2 KiB each
 inline constexpr std::size_t kNodeFaultsShown = 50;  // the newest, of one node
 
-// Of a job, besides its end: whoever has had so many mails of one job knows that it is in trouble.
+// Of a job, besides its end: after so many mails of one job its user knows that it is in trouble.
 inline constexpr std::int64_t kNoticesOfJob = 64;
 // Of a user, that wait to be delivered; at most 70 KiB each (two tracebacks), most have 1 KiB. The
 // ends of a sweep of 1,000 jobs fit, for two targets.

@@ -15,7 +15,7 @@ namespace lockstep {
 
 enum class Errc {
     invalid,      // the input is wrong; the same call will fail again
-    not_found,    // no such thing
+    not_found,    // it does not exist
     conflict,     // the thing is in another state, or the key was used for something else
     denied,       // not allowed
     exhausted,    // a limit, a quota or a disk is full; may work later
@@ -23,7 +23,7 @@ enum class Errc {
     timed_out,    // the deadline passed; whether it happened is unknown
     cancelled,    // somebody asked to stop
     corrupt,      // stored data does not read back
-    internal,     // a defect or an operating system error nobody expected
+    internal,     // a defect, or an unexpected error of the operating system
 };
 
 // The stable lower-case word for an Errc, as used in logs and problem documents.
@@ -44,7 +44,7 @@ struct Error {
     Errc code = Errc::internal;
     std::string message;
     std::vector<FieldError> fields{};
-    // Of exhausted: in how many seconds the same may work; 0 = nobody knows.
+    // Of exhausted: in how many seconds a retry may work; 0 = unknown.
     std::int32_t retry_after_s = 0;
 
     Error(Errc c, std::string text) : code(c), message(std::move(text)) {}

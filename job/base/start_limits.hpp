@@ -19,7 +19,7 @@ const StartLimits& start_limits();
 
 // As many descriptors as the system lets us have.
 void raise_open_files();
-// Files are for their owner alone, whatever mode they are made with.
+// Files are accessible to their owner only, regardless of the mode given to open().
 void narrow_umask();
 // Started by a program that had changed its own already: these are the ones to give back.
 void assume_start_limits(const StartLimits& before);

@@ -33,7 +33,7 @@ Result<std::string> read_token(const std::string& path) {
     return std::string(trim(*text));
 }
 
-// "" = nobody told one.
+// "" = none was given.
 Result<std::string> find_fingerprint(const Options& options, const std::string& configured,
                                      bool own) {
     if (!options.fingerprint.empty()) {
@@ -73,7 +73,7 @@ Status reach_own(const std::string& data, Access& access) {
     }
     std::error_code ec;
     if (!access.fingerprint.empty()) {
-        return {};  // whatever listens there shows that certificate, or is told nothing
+        return {};  // a server with another certificate is sent nothing
     }
     if (std::filesystem::exists(data + "/lockstepd.sock", ec)) {
         access.socket = data + "/lockstepd.sock";

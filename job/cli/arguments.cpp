@@ -100,7 +100,7 @@ void declare_what(CLI::App* run, RunOptions& options) {
         ->allow_extra_args(false)  // or it would take the "--" behind it for its own end
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kGroup);
-    run->add_flag("--no-environment", options.bare, "Without this shell's environment")
+    run->add_flag("--no-environment", options.bare, "Do not pass on this shell's environment")
         ->group(kGroup);
     add_text(run, "-D,--chdir", options.directory, "DIR",
              "Where the ranks start; the nodes must see it (default: this directory)")
@@ -123,8 +123,9 @@ void declare_what(CLI::App* run, RunOptions& options) {
         ->check(CLI::IsMember({"rank", "node", "task"}).description(""))
         ->type_name("rank|node|task")
         ->group(kGroup);
-    add_number(run, "--max-restarts", options.max_restarts, 0, 1000,
-               "Start the ranks anew after a failure, so often (default: 0; with --min-nodes 3)")
+    add_number(
+        run, "--max-restarts", options.max_restarts, 0, 1000,
+        "How often the ranks are started again after a failure (default: 0; with --min-nodes 3)")
         ->group(kGroup);
     CLI::Option* sweep =
         run->add_option(
@@ -149,9 +150,10 @@ void declare_what(CLI::App* run, RunOptions& options) {
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group(kGroup);
-    run->add_option("--notify", options.notify,
-                    "Who is told when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "
-                    "webhook:URL. May be given again")
+    run->add_option(
+           "--notify", options.notify,
+           "Who is notified when it ends, is interrupted or hangs: mail (you), mail:ADDRESS, "
+           "webhook:URL. May be given again")
         ->type_name("TARGET")
         ->expected(1)
         ->allow_extra_args(false)
@@ -164,13 +166,13 @@ void declare_how(CLI::App* run, Options& options) {
     add_text(run, "--name,-J", options.run.name, "NAME", "The job's name (default: the script's)")
         ->group(kGroup);
     CLI::Option* follow = run->add_flag("-f,--follow", options.follow,
-                                        "Stay and show every rank (default on a terminal)");
+                                        "Wait, and show every rank (default on a terminal)");
     CLI::Option* wait =
-        run->add_flag("-w,--wait", options.wait, "Stay, one line a change of state");
-    CLI::Option* logs =
-        run->add_flag("-l,--logs", options.run.logs, "Stay and print rank 0's output as it comes");
+        run->add_flag("-w,--wait", options.wait, "Wait, and print one line per change of state");
+    CLI::Option* logs = run->add_flag("-l,--logs", options.run.logs,
+                                      "Wait, and print the output of rank 0 as it comes");
     CLI::Option* detach =
-        run->add_flag("-d,--detach", options.run.detach, "Print the job's id and end");
+        run->add_flag("-d,--detach", options.run.detach, "Print the job's id and exit");
     wait->excludes(follow);
     logs->excludes(follow)->excludes(wait)->excludes(run->get_option("--sweep"));
     detach->excludes(follow)->excludes(wait)->excludes(logs);
@@ -180,7 +182,7 @@ void declare_how(CLI::App* run, Options& options) {
     add_text(run, "-o,--output", options.run.output, "FILE",
              "Also write the specification there, for lockstep submit; - is standard output")
         ->group(kGroup);
-    run->add_flag("--dry-run", options.run.dry_run, "Say what would run, and run nothing")
+    run->add_flag("--dry-run", options.run.dry_run, "Show what would run, without running it")
         ->group(kGroup);
 }
 

@@ -74,7 +74,7 @@ Lines node_view(const Terminal& terminal, const Json& node) {
     add("jobs", joined(items_at(node, "jobs")));
     const Json& history = at(node, "history");
     if (!history.is_object()) {
-        lines.emplace_back("no attempt of a job is known of it");
+        lines.emplace_back("no job's attempt on it is known");
         return lines;
     }
     add("attempts", integer_text(history, "attempts") + " since " + short_time(history, "since"));
@@ -158,7 +158,7 @@ Lines cluster_view(const Terminal& terminal, const Json& cluster) {
                         "; CPUs used " + used_of(at(cluster, "cpus"), "used", "usable") +
                         "; GPUs used " + used_of(at(cluster, "gpus"), "used", "usable"));
     } else {
-        lines.emplace_back("its nodes are being asked for: once more in a moment");
+        lines.emplace_back("its nodes are being queried: try again in a moment");
     }
     if (items_at(cluster, "partitions").empty()) {
         return lines;

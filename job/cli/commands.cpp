@@ -279,11 +279,11 @@ Exit ask(Context& context, const std::string& id, const std::string& what,
 }
 
 Exit restart(Context& context, const std::string& id) {
-    return ask(context, id, "restart", "its ranks are being started anew");
+    return ask(context, id, "restart", "its ranks are being started again");
 }
 
 Exit checkpoint(Context& context, const std::string& id) {
-    return ask(context, id, "checkpoint", "its ranks are told to write a checkpoint");
+    return ask(context, id, "checkpoint", "its ranks have been asked for a checkpoint");
 }
 
 Exit spec(Context& context, const std::string& id) {
@@ -368,7 +368,7 @@ Exit script(Context& context) {
         const Json& text = at(*answer, "script");
         if (!text.is_string()) {
             return report(context,
-                          {Errc::not_found, "this daemon's scheduler runs jobs without a script"});
+                          {Errc::not_found, "this daemon's scheduler uses no batch scripts"});
         }
         context.out << harmless(text.get_ref<const std::string&>());
         return Exit::ok;

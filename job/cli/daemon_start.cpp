@@ -210,7 +210,7 @@ Status ensure_daemon(const Options& options, std::ostream& err) {
     if (!turn || ::flock(turn.get(), LOCK_EX) != 0) {
         return fail(errno_error(data + "/start.lock", errno));
     }
-    if (daemon_holds(data)) {  // whoever was first has started it
+    if (daemon_holds(data)) {  // another process was first and has started it
         return wait_for_address(data, -1, data + "/lockstepd.log");
     }
     return start_daemon(options, data, err);

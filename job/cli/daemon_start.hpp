@@ -1,4 +1,4 @@
-// A lockstepd of one's own, for who has none: started once, whoever asks first, and left running.
+// A lockstepd of the user's own where none runs: started once, by the first caller, and kept.
 // Blocks; the main thread.
 #pragma once
 

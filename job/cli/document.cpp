@@ -36,7 +36,7 @@ std::string json_advice(std::string_view text, std::size_t byte) {
         return "texts take double quotes";
     }
     if (std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_') {
-        return "words take double quotes, but for true, false and null";
+        return "text needs double quotes, except true, false and null";
     }
     if (c == '"') {
         return "a comma or a colon is missing before this";

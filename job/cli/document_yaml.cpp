@@ -24,7 +24,7 @@ Place place_of(const YAML::Mark& mark) {
     return out;
 }
 
-// What the specification wants as text, so that nobody needs to quote it in YAML.
+// Members that are text in the schema, which then need no quotes in YAML.
 bool wants_text(std::string_view pointer) {
     constexpr std::array<std::string_view, 7> kTexts{
         "/name",          "/setup",           "/working_directory", "/resources/time_limit",
@@ -106,7 +106,7 @@ class YamlReader {
                 return out;
             }
             if (!entry.first.IsScalar()) {
-                stop("the name of a field must be a word", entry.first.Mark());
+                stop("the name of a field must be plain text", entry.first.Mark());
                 return out;
             }
             const std::string& key = entry.first.Scalar();

@@ -87,7 +87,7 @@ bool has_file(const Json& rank, std::string_view name) {
 }
 
 // The texts of one rank, each under its name if there are several. Of one that is not `listed`
-// nobody has said which there are: all are asked for.
+// it is not known which files there are: all are requested.
 Exit print_files(Context& context, const std::string& base, const Json& item, const Json& rank,
                  const Kind& kind, bool listed) {
     const std::string query = "?attempt=" + integer_text(item, "attempt") +
@@ -179,7 +179,8 @@ Exit evidence(Context& context, const std::string& id) {
     }
     const Json& items = items_at(*list, "items");
     if (items.empty()) {
-        context.err << "its ranks have not been looked at: it has not hung; --now looks at them\n";
+        context.err << "nothing was captured: the job has not hung; --now captures the state of "
+                       "its ranks\n";
         return Exit::not_found;
     }
     const Json& item = items.front();

@@ -219,7 +219,7 @@ class Follower {
         if (!disconnected_) {
             disconnected_ = true;
             say("no answer from " + context_.client.where() +
-                "; the job goes on by itself, asking again");
+                "; the job continues without it, retrying");
             if (live()) {
                 view_.set_note("waiting for the daemon; this is what it said last");
                 block_.draw(view_.lines(context_.terminal, run_seconds()));

@@ -25,7 +25,7 @@ sigset_t interrupts() {
 
 void tell(const std::string& text) {
     if (::write(STDERR_FILENO, text.data(), text.size()) < 0) {
-        // Nobody reads; there is nobody left to tell.
+        // Output is closed; there is no way to report the error.
     }
 }
 

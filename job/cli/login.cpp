@@ -67,8 +67,9 @@ Result<std::string> login_url(const std::string& given) {
         return fail(endpoint.error());
     }
     if (!endpoint->tls && !is_loopback(url)) {
-        return fail(Errc::invalid, "a token does not go over the network in the clear: https://" +
-                                       endpoint->authority());
+        return fail(Errc::invalid,
+                    "a token is not sent over the network unencrypted: use https://" +
+                        endpoint->authority());
     }
     const std::string place = endpoint->authority() + url_path(url);
     if (place.find_first_of("\"'\\ ") != std::string::npos) {
@@ -101,8 +102,9 @@ Result<std::string> settle_certificate(const Options& options, const std::string
     if (!shown) {
         return shown;
     }
-    err << url << " shows a certificate that no authority of this system vouches for:\n  " << *shown
-        << "\n";
+    err << url
+        << " presents a certificate that is not signed by an authority this system trusts:\n  "
+        << *shown << "\n";
     const auto known = read_config(options);
     if (known && !known->fingerprint.empty() && same_daemon(known->url, url) &&
         known->fingerprint != *shown) {
@@ -190,7 +192,7 @@ Dialog terminal_dialog(std::ostream& err) {
     Dialog out;
     out.confirm = [&err](const std::string& question) -> Result<bool> {
         if (::isatty(STDIN_FILENO) == 0) {
-            return fail(Errc::invalid, "nobody can be asked: give --fingerprint");
+            return fail(Errc::invalid, "there is no terminal to ask on: give --fingerprint");
         }
         err << question << std::flush;
         std::string line;

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 
 // Who is asked.
 struct Dialog {
-    // Whether the answer is yes; invalid when there is nobody to ask.
+    // Whether the answer is yes; invalid when there is no terminal to ask on.
     std::function<Result<bool>(const std::string& question)> confirm;
     // A line that is not shown while it is typed.
     std::function<Result<std::string>(const std::string& prompt)> secret;

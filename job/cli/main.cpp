@@ -31,7 +31,7 @@ volatile std::sig_atomic_t farewell_size = 0;
 extern "C" void on_interrupt(int /*signal*/) {
     const auto size = static_cast<std::size_t>(farewell_size);
     if (::write(STDERR_FILENO, farewell.data(), size) < 0) {
-        // Nobody reads; there is nobody left to tell.
+        // Output is closed; there is no way to report the error.
     }
     ::_exit(static_cast<int>(Exit::interrupted));
 }

@@ -46,7 +46,7 @@ std::vector<std::string> browser(const Caller& caller, const std::string& addres
     return out;
 }
 
-// The page's address has a code in it that signs in whoever comes first, and the arguments of a
+// The page's address contains a code that signs in its first user, and the arguments of a
 // program are everybody's to see on this machine: the browser is given a file of the caller's own
 // that sends it on.
 Result<std::string> doorway(const Options& options, const Caller& caller, const std::string& url) {

@@ -143,7 +143,7 @@ void declare_disk(CLI::App& app, Options& options) {
                        "Your jobs that ended so long ago (30d) or before a time "
                        "(2026-11-22T08:30:00Z), but for those with a label named keep")
             ->type_name("TIME");
-    // Without it they would choose nothing: what is named is removed whatever its state.
+    // Without it they would select nothing: named jobs are removed in any state.
     rm->add_option("--state", options.state, "--older-than: only those that ended so")
         ->needs(old)
         ->check(CLI::IsMember({"succeeded", "failed", "cancelled"}).description(""))
@@ -170,8 +170,8 @@ void declare_cluster(CLI::App& app, Options& options) {
     CLI::App* nodes =
         verb(app, "nodes",
              "List the scheduler's nodes, what runs on them and how often each was at "
-             "fault; nodes NAME: one of them, with its faults; nodes check: take "
-             "some and look whether ranks could meet there, without training");
+             "fault; nodes NAME: one of them, with its faults; nodes check: check whether ranks "
+             "could meet on some nodes, without training");
     nodes
         ->add_option("NAME", options.nodes_action,
                      "check, a node's name, or nothing to list them all")
@@ -241,7 +241,7 @@ void declare_logs(CLI::App& app, Options& options) {
         logs->add_option("--rank", options.rank, "Which ranks, as in 0-3,7, or all (default: 0)")
             ->type_name("SET|all");
     logs->add_flag("--failed", options.failed, "The ranks that failed")->excludes(ranks);
-    logs->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
+    logs->add_flag("-f,--follow", options.log_follow, "Keep printing until the job has ended");
     logs->add_flag("-t,--timestamps", options.timestamps,
                    "Begin each line with its time and mark where a generation begins");
     CLI::Option* tail = logs->add_option("--tail", options.tail, "Only the last lines of each rank")
@@ -263,19 +263,19 @@ void declare_one_job(CLI::App& app, Options& options) {
     follow->add_flag("-w,--wait", options.wait, "One line a change instead of the live view");
     CLI::App* ranks =
         job_verb(app, options, "ranks", "Show the ranks: step, loss, step time, node");
-    ranks->add_flag("--watch", options.watch, "Again and again, until the job has ended");
+    ranks->add_flag("--watch", options.watch, "Refresh until the job has ended");
     CLI::App* top = job_verb(app, options, "top",
                              "Watch the ranks of a job: those that are busy longest first");
-    top->add_option("--sort", options.sort, "What is first; s changes it")
+    top->add_option("--sort", options.sort, "Sort order; s switches it")
         ->check(CLI::IsMember({"busy", "loss", "step", "gpu", "rank"}).description(""))
         ->type_name("busy|loss|step|gpu|rank")
         ->capture_default_str();
-    top->add_flag("-r,--reverse", options.reverse, "The other way around");
-    top->add_option("--interval", options.interval_seconds, "Seconds between two looks")
+    top->add_flag("-r,--reverse", options.reverse, "Reverse the order");
+    top->add_option("--interval", options.interval_seconds, "Refresh interval in seconds")
         ->check(CLI::Range(0.2, 3600.0).description(""))
         ->type_name("SECONDS")
         ->capture_default_str();
-    top->add_flag("--once", options.once, "Print one table of all ranks and end");
+    top->add_flag("--once", options.once, "Print one table of all ranks and exit");
     declare_logs(app, options);
     CLI::App* evidence = job_verb(app, options, "evidence",
                                   "Show what the ranks of a hang were doing, lagging ones first");
@@ -286,9 +286,10 @@ void declare_one_job(CLI::App& app, Options& options) {
                                "flight-recorder"})
                     .description(""))
         ->type_name("all|stack|state|kernel|python|native|ras|flight-recorder");
-    evidence->add_flag("--now", options.now, "Look at the ranks now; nothing is stopped");
+    evidence->add_flag("--now", options.now,
+                       "Capture the state of the ranks now, without stopping them");
     CLI::App* events = job_verb(app, options, "events", "Print what happened to a job, in order");
-    events->add_flag("-f,--follow", options.log_follow, "Go on until the job has ended");
+    events->add_flag("-f,--follow", options.log_follow, "Keep printing until the job has ended");
     CLI::App* series = job_verb(app, options, "series", "Plot what the ranks reported");
     series
         ->add_option("METRIC", options.metric, "loss, step_seconds, samples, or any name reported")
@@ -305,15 +306,16 @@ void declare_one_job(CLI::App& app, Options& options) {
     series->add_option("--points", options.points, "Points a rank (default: what fits)")
         ->check(CLI::Range(2, 4000).description(""))
         ->type_name("N");
-    series->add_option("--x", options.x, "What runs along the axis (default: step)")
+    series->add_option("--x", options.x, "Quantity of the horizontal axis (default: step)")
         ->check(CLI::IsMember({"step", "time"}).description(""))
         ->type_name("step|time");
     declare_export(app, options);
     CLI::App* cancel = job_verb(app, options, "cancel", "End a job");
-    cancel->add_flag("--sweep", options.whole_sweep, "Every job of the sweep it is of");
-    job_verb(app, options, "restart", "End a job's ranks and start them anew from the checkpoint");
+    cancel->add_flag("--sweep", options.whole_sweep, "Cancel every job of its sweep");
+    job_verb(app, options, "restart",
+             "Stop a job's ranks and start them again from the newest checkpoint");
     job_verb(app, options, "checkpoint",
-             "Ask a job's ranks to write a checkpoint now, if all of them listen");
+             "Ask a job's ranks to write a checkpoint now, if all of them handle the signal");
     job_verb(app, options, "spec", "Print a job's specification, defaults filled in");
 }
 
@@ -326,7 +328,7 @@ void declare_identity(CLI::App& app, Options& options) {
         ->type_name("create|list|revoke");
     token->add_option("NAME|ID", options.token, "create: what it is for; revoke: its id")
         ->type_name("NAME|ID");
-    token->add_option("--user", options.user, "create: whose it is (default: yourself)")
+    token->add_option("--user", options.user, "create: its owner (default: yourself)")
         ->type_name("USER");
     token->add_option("--role", options.role, "create: own jobs, read all jobs, or everything")
         ->check(CLI::IsMember({"user", "viewer", "admin"}).description(""))
@@ -341,9 +343,10 @@ void declare_identity(CLI::App& app, Options& options) {
                      "create: when it ends, as in 30m, 12h, 30d (default: 30d)")
         ->type_name("TIME");
     token->add_flag("-a,--all", options.all, "list: with those that have ended");
-    CLI::App* secret = verb(app, "secret",
-                            "Set, list or remove what your jobs get as variables and nobody reads "
-                            "again; the value comes from standard input or a prompt");
+    CLI::App* secret =
+        verb(app, "secret",
+             "Set, list or remove secrets, which your jobs get as variables and which cannot be "
+             "read back; the value is read from standard input or a prompt");
     secret->add_option("ACTION", options.secret_action, "What to do")
         ->required()
         ->check(CLI::IsMember({"set", "list", "rm"}).description(""))
@@ -355,9 +358,9 @@ void declare_identity(CLI::App& app, Options& options) {
     secret->add_flag("--from-env", options.secret_from_env, "set: the value is your own variable")
         ->excludes(file);
     CLI::App* slurm = verb(app, "slurm-token",
-                           "Hand over your Slurm token, read from standard input, as in: scontrol "
+                           "Store your Slurm token, read from standard input, as in: scontrol "
                            "token lifespan=86400 | lockstep slurm-token");
-    slurm->add_flag("--forget", options.forget, "Have the one that was handed over forgotten");
+    slurm->add_flag("--forget", options.forget, "Delete the stored one");
     verb(app, "whoami", "Show whose token is used and what it may do");
 }
 

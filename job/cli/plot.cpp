@@ -328,7 +328,7 @@ std::vector<std::string> plot(const Terminal& terminal, const PlotLabels& labels
     const std::string indent(margin + 2, ' ');
     if (const std::string marks = mark_row(terminal, labels, lines, x, columns); !marks.empty()) {
         out.push_back(indent + marks);
-        out.push_back(paint(terminal, Style::dim, indent + "! not finite   R ranks started anew"));
+        out.push_back(paint(terminal, Style::dim, indent + "! not finite   R ranks restarted"));
     }
     const std::string from = x_text(labels, x, x.low);
     const std::string to = x_text(labels, x, x.high);

@@ -193,13 +193,13 @@ void guess_torchrun(Guess& out, std::size_t from, std::int64_t nodes) {
                   "--standalone") != out.command.begin() + static_cast<std::ptrdiff_t>(script);
     if (std::max(nodes, out.nodes) > 1 && alone) {
         out.warnings.emplace_back(
-            "torchrun --standalone makes every node a job of its own: leave it out");
+            "torchrun --standalone makes every node a separate job: leave it out");
     }
     for (const std::string_view own :
          {"--rdzv-endpoint", "--master-addr", "--node-rank", "--rdzv-backend"}) {
         if (!option_of(out.command, from, script, {own}).empty()) {
             out.warnings.push_back("torchrun's " + std::string{own} +
-                                   " wins over what Lockstep tells it; it is not needed");
+                                   " overrides the values Lockstep passes; it is not needed");
         }
     }
     if (script < out.command.size()) {

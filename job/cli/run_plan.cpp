@@ -73,7 +73,7 @@ Result<std::string> check_program(const RunOptions& options, const Caller& calle
     } else if (name == "python" && find_on_path("python3", caller)) {
         hint = "; there is python3";
     } else if (name.find(' ') != std::string::npos) {
-        hint = "; the command is given as words, without quotes around all of it";
+        hint = "; give the command as separate arguments, without quotes around all of it";
     } else if (name.starts_with("-")) {
         hint = "; options of lockstep run go before the --";
     }

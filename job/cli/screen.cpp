@@ -35,7 +35,7 @@ void put(std::string_view text) {
     while (!text.empty()) {
         const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
         if (written < 0 && errno != EINTR) {
-            return;  // nobody looks any more
+            return;  // the terminal has gone
         }
         text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
     }

@@ -55,7 +55,7 @@ Result<Headers> signature_headers(Context& context, const std::string& body) {
     Headers out;
     const auto who = context.client.get_json("/v1/whoami");
     if (!who || text_at(*who, "identity") != "lockstep-exec") {
-        return out;  // nobody answers, or wants none: what follows says so
+        return out;  // no answer, or no signature needed: the next request reports it
     }
     const std::vector<JobSpec> jobs = jobs_of(body);
     if (jobs.empty()) {

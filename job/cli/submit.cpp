@@ -27,7 +27,7 @@ Result<Json> post_until_answered(Context& context, const std::string& body,
         Headers headers = signature;
         headers.emplace_back("Idempotency-Key", key);
         auto job = context.client.post_json("/v1/jobs", body, std::move(headers));
-        // Few ask for a signature, so nobody is asked beforehand whether they do.
+        // Few clusters need a signature, so that is not queried in advance.
         const bool unsigned_yet = !job && job.error().code == Errc::denied && signature.empty() &&
                                   job.error().message.find(kSignatureHeader) != std::string::npos;
         if (unsigned_yet) {

@@ -157,7 +157,7 @@ class Asker {
             Answer answer = source_.look(ask, stop);
             lock.lock();
             busy_ = false;
-            if (answer_) {  // nobody has fetched the one before: its news must not be lost
+            if (answer_) {  // the previous one was not fetched: its news must not be lost
                 answer.anomalies.insert(answer.anomalies.begin(), answer_->anomalies.begin(),
                                         answer_->anomalies.end());
             }
@@ -298,7 +298,7 @@ class Top {
                 return exit_code(answer.error->code);
             }
             choice_.note = "no answer from " + context_.client.where() +
-                           "; the job goes on by itself, asking again";
+                           "; the job continues without it, retrying";
             return std::nullopt;
         }
         choice_.note.clear();

@@ -321,8 +321,8 @@ namespace {
 std::vector<std::string> help_lines() {
     return {"q           quit",
             "s           sort by the next of busy, loss, step, gpu, rank",
-            "r           turn the order around",
-            "space       stop asking, go on asking",
+            "r           reverse the order",
+            "space       pause, resume",
             "up, down    one rank (k, j)",
             "PgUp, PgDn  one screen (b, f)",
             "Home, End   the first, the last rank (g, G)",
@@ -331,7 +331,7 @@ std::vector<std::string> help_lines() {
             "busy = step time - wait - data: in step with the others the slow rank",
             "waits least. wait: for the other ranks; data: for the next batch.",
             "GPU, memory, power: mean use and sums of the rank's GPUs.",
-            "! an anomaly of the last 10 minutes, or a loss that is no number",
+            "! an anomaly of the last 10 minutes, or a loss that is not finite",
             "x the rank has failed or is lost"};
 }
 

@@ -55,7 +55,7 @@ struct AttemptCreated {  // the intent: on disk before the scheduler is asked
     std::string ticket_hash;  // SHA-256 of the agents' ticket
     std::string directory;
 };
-// The scheduler is about to be asked to take the attempt. On disk before it is: whatever comes of
+// The attempt is about to be submitted to the scheduler. On disk before it is: whatever comes of
 // it, even a crash of this daemon, there may be something to find.
 struct AttemptSubmitting {
     std::int32_t attempt = 0;
@@ -211,7 +211,7 @@ struct AnomalySeen {
 struct GpuXid {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
-    std::int32_t rank = -1;  // that used the GPU; -1: nobody knows
+    std::int32_t rank = -1;  // that used the GPU; -1: unknown
     std::string node;
     std::int32_t gpu = 0;
     std::int64_t xid = 0;

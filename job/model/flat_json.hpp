@@ -1,5 +1,5 @@
-// Messages that come and go by the thousand, without a document in between: FlatTaker reads them
-// where they lie, TextWriter writes them at once. Both visit the same list of fields as FieldTaker
+// Frequent messages without a DOM: FlatTaker parses them in place, TextWriter writes them
+// directly. Both visit the same list of fields as FieldTaker
 // and FieldWriter (fields.hpp). Internal to job/model. Any thread.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace lockstep {
 
 // One object of JSON whose values are whole numbers, true, false, plain text, or a list of whole
 // numbers or of objects without lists. It takes nothing that parse_json() refuses, and not all that
-// it takes (no escapes, nothing beyond ASCII, no null, no fraction): whoever is told `false` asks
-// parse_json(), which also has the words for what is wrong. Views point into what was read.
+// it takes (no escapes, nothing beyond ASCII, no null, no fraction): on `false` the caller uses
+// parse_json(), which also words the error. Views point into what was read.
 class FlatObject {
   public:
     enum class Kind : std::uint8_t { text, number, truth, list };

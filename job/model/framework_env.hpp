@@ -11,7 +11,7 @@
 namespace lockstep {
 
 // Variables that launchers of frameworks set for one rank or node: what is inherited of them comes
-// from whoever started the agent, and is not this rank's.
+// from the process that started the agent, and is not this rank's.
 bool is_launchers(std::string_view name);
 
 // For a rank (launch rank and task).

@@ -34,7 +34,7 @@ std::int32_t demand(const JobSpec& spec, std::int32_t rank) {
 }
 
 // What each rank with an equal share gets: the same on every node, as TensorFlow wants it.
-// kWholeNode: nobody has to share.
+// kWholeNode: every rank sees all GPUs.
 std::int32_t equal_share(const JobSpec& spec) {
     const std::int32_t per_node = spec.ranks_per_node();
     std::int32_t share = kWholeNode;

@@ -1,5 +1,5 @@
 // Which of its node's GPUs a rank sees. Most frameworks want all of them and take the one of their
-// local rank; a TensorFlow worker takes whatever it sees, and a server should see none.
+// local rank; a TensorFlow worker takes all GPUs it sees, and a server should see none.
 // Pure; any thread.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What must hold whatever fails, checked before anything is appended and counted when it does not
-// (lockstep_invariant_violations_total): a step that would break one is not taken. The fold refuses
-// most of it, too; this says which promise would have been broken. Pure; any thread.
+// What must hold under every failure, checked before anything is appended and counted when it does
+// not (lockstep_invariant_violations_total): a step that would break one is not taken. The fold
+// refuses most of it, too; this says which promise would have been broken. Pure; any thread.
 #pragma once
 
 #include "job/model/job.hpp"

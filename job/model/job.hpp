@@ -27,7 +27,7 @@ struct Generation {
     std::int32_t nodes = 0;      // of an elastic job fewer than was asked for, maybe
     UnixMillis started_at = 0;   // WORLD was fixed
     UnixMillis released_at = 0;  // ranks may have run since: START may have left
-    bool release_told = true;    // else that is when it was fixed: nobody wrote down more
+    bool release_told = true;    // false: an older version recorded only when it was fixed
     UnixMillis running_at = 0;   // every rank had been started
     UnixMillis finished_at = 0;
     std::string master_address;
@@ -41,7 +41,7 @@ struct Generation {
     std::int64_t step = -1;  // the highest that a rank had reported when it ended; -1 = none
     // Exits that were reported, by rank. Clean ones are only counted and marked.
     std::vector<bool> exited;        // by rank
-    std::set<std::int32_t> stopped;  // ranks that had been told to stop, whatever their code
+    std::set<std::int32_t> stopped;  // ranks that were asked to stop, with any exit code
     std::map<std::int32_t, event::RankExited> failed;  // exit code ≠ 0 or a signal
     // The failure that is to blame: by whose fault it is (failure.hpp), then by when it happened,
     // not by when we heard.
@@ -74,7 +74,7 @@ struct Attempt {
     std::string scheduler_id;
     std::string ticket_hash;
     std::string directory;
-    std::string allocation;        // what the agents that claimed it run in; "" = nobody has yet
+    std::string allocation;        // in which the agents that claimed it run; "" = not claimed yet
     std::int32_t submissions = 0;  // intents to hand it to the scheduler
     UnixMillis submitting_at = 0;  // of the last of them
     std::string held_reason;       // "" = not held

@@ -351,7 +351,7 @@ Mail mail_of(const Json& body, std::string_view url) {
     }
     text += "lockstep show " + text_in(job, "id") + "\n";
     if (const std::string words = last_words(cause); !words.empty()) {
-        text += "\nIts last words:\n\n" + words + "\n";
+        text += "\nLast lines of its output:\n\n" + words + "\n";
     }
     out.text = mail_lines(printable(text));
     return out;

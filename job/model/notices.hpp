@@ -21,14 +21,14 @@ struct Notice {
 
 // What follows from events that are appended together; `job` is what they leave. The end of the job
 // is always told. Before it, limits::kNoticesOfJob at most, of which the last says so: hangs,
-// restarts that nobody asked for, and anomalies, of each kind the job's first.
+// restarts without a request, and anomalies, of each kind the job's first.
 std::vector<Notice> notices_of(const Job& job, const std::vector<Event>& events);
 
 struct Mail {
     std::string subject;  // ASCII, one line
     std::string text;     // UTF-8, lines of at most 900 bytes
 };
-// The same for people. `url`: where the job is shown; "" = nobody knows.
+// The same for people. `url`: where the job is shown; "" = unknown.
 Mail mail_of(const Json& body, std::string_view url);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ PairOutcome outcome_of(const PairRound& round, std::int32_t slot) {
                                          : PairOutcome{-1, "its agent has not answered", false};
 }
 
-// Of those that ended well; of two the faster. 0: nobody did.
+// Of those that ended well; of two the faster. 0: none did.
 std::int64_t median_of(const PairRound& round) {
     std::vector<std::int64_t> times;
     for (const auto& [slot, one] : round.outcomes) {

@@ -36,7 +36,7 @@ struct PairRound {
 
 // Neighbours. `slots`: each once.
 std::vector<std::vector<std::int32_t>> first_pairs(std::vector<std::int32_t> slots);
-// The best with the worst of the round, nobody with the same partner again unless there are but
+// The best with the worst of the round, none with the same partner again unless there are only
 // two. With an odd number one that has passed stays alone, if it can be one that was not before.
 std::vector<std::vector<std::int32_t>> second_pairs(const PairRound& first);
 

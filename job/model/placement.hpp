@@ -33,7 +33,7 @@ struct AttemptRequest {
     UnixMillis intent_at = 0;
     bool intent_is_fresh = false;
     std::string scheduler_id{};          // as recorded; "" = none
-    std::string allocation{};            // the one its agents run in; "" = nobody has claimed it
+    std::string allocation{};            // the one its agents run in; "" = not claimed
     std::vector<std::string> exclude{};  // names of nodes that earlier attempts have lost
     // What the scheduler has of it is taken up; it is never handed in. Why, in words; "" = it may
     // be.

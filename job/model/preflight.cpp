@@ -56,7 +56,7 @@ std::string first_of(const std::vector<std::string>& items, std::size_t most = 4
                                : out;
 }
 
-// Others would be told an address at which they find themselves, or nobody.
+// Other nodes would reach themselves at such an address, or no one.
 void check_hostname(const Report& report, const NodeFacts& facts) {
     const std::string given =
         facts.addresses.empty() ? std::string{"none"} : facts.addresses.front().address;

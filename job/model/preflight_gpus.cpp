@@ -57,7 +57,7 @@ void check_memory(const GpuReport& report, const GpuHealth& gpu) {
         report.fail("gpu_memory",
                     name_of(gpu) + " has had " + count_of(gpu.ecc, "uncorrected memory error") +
                         " since its driver was loaded",
-                    "none; a reset of the GPU starts the count anew");
+                    "none; a reset of the GPU restarts the count");
     }
     if (gpu.remap_failed > 0) {
         report.fail("gpu_memory", name_of(gpu) + " could not remap a faulty row of its memory",
@@ -201,7 +201,7 @@ void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
     }
     // Only who asks about the nodes wants to know what is not known of them.
     if (spec.preflight.mode == PreflightMode::only && !node.facts.gpu.unseen.empty()) {
-        report.warn("gpu_unseen", "not looked at: " + list_of(node.facts.gpu.unseen),
+        report.warn("gpu_unseen", "not checked: " + list_of(node.facts.gpu.unseen),
                     "a driver and rights that show it");
     }
 }

@@ -60,7 +60,7 @@ void check_nics(const PreflightNode& node, const JobSpec& spec,
     }
 }
 
-// One that is down on every node is one that nobody has plugged in.
+// One that is down on every node has probably never been plugged in.
 void compare_nics(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
                   std::vector<PreflightFinding>& out) {
     std::map<std::string, std::pair<std::size_t, std::size_t>> ports;  // name → active, all

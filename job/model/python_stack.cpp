@@ -66,7 +66,7 @@ bool is_hook(std::string_view file) {
 
 // "/usr/lib/python3/dist-packages/torch/_tensor.py" → "torch/_tensor.py"; nothing: the user's own.
 std::optional<std::string> library_part(const std::string& file) {
-    constexpr std::string_view kOurs = "/python/";  // Lockstep's package, where nobody installed it
+    constexpr std::string_view kOurs = "/python/";  // Lockstep's package where it is not installed
     if (const auto at = file.rfind("/python/lockstep/"); at != std::string::npos) {
         return file.substr(at + kOurs.size());
     }
@@ -207,7 +207,7 @@ std::vector<StackGroup> groups_of(const std::vector<RankStack>& ranks) {
         std::sort(group.ranks.begin(), group.ranks.end());
         out.push_back(std::move(group));
     }
-    // The smallest first; of two, the one that waits for nobody.
+    // The smallest first; of two, the one that waits for no other rank.
     std::sort(out.begin(), out.end(), [](const StackGroup& a, const StackGroup& b) {
         return std::tuple{!a.waits.empty(), a.ranks.size(), a.ranks.front()} <
                std::tuple{!b.waits.empty(), b.ranks.size(), b.ranks.front()};

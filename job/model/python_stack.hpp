@@ -31,7 +31,7 @@ struct StackGroup {
     std::vector<std::int32_t> ranks{};
 };
 struct StackVerdict {
-    // Those that the others wait for; empty: the stacks name nobody.
+    // Those that the others wait for; empty: the stacks do not show it.
     std::vector<std::int32_t> culprits{};
     // "rank 1 alone is in train.py:37 wait_for_data; 3 wait in backward". "" if there are no
     // stacks.

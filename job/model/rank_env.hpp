@@ -1,5 +1,5 @@
 // The environment and argv a rank is started with: written by the agent, shown by render, read by
-// whatever the user runs. Pure; any thread.
+// for any program of the user's. Pure; any thread.
 #pragma once
 
 #include "job/model/spec.hpp"

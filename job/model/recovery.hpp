@@ -26,7 +26,7 @@
 namespace lockstep {
 
 enum class Recovery : std::uint8_t {
-    none,        // the job ends; `why` says why it is not recovered from, "" = nobody asked for it
+    none,        // the job ends; `why` says why it is not recovered from, "" = recovery is off
     generation,  // in this allocation
     attempt,     // in another one
 };
@@ -51,7 +51,7 @@ std::optional<Cause> reason_to_stop(const Job& job);
 // What follows from it. `reason`: of reason_to_stop().
 RecoveryPlan plan_recovery(const Job& job, const Cause& reason);
 
-// No rank of the attempt can have run, whatever became of its nodes.
+// No rank of the attempt can have run, however its nodes ended.
 bool unstarted(const Attempt& attempt);
 // Generations that ended by a failure and were followed by another, over all attempts.
 std::int32_t restarts_used(const Job& job);

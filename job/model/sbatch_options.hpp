@@ -1,5 +1,5 @@
-// What a specification asks of sbatch and srun, as options: the same for whoever writes the batch
-// script, and what a user signs where nobody else may decide it (signed_statement.hpp). Pure; any
+// What a specification asks of sbatch and srun, as options: the same for every writer of the batch
+// script, and what a user signs where only the user may decide it (signed_statement.hpp). Pure; any
 // thread.
 #pragma once
 

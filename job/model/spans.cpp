@@ -53,7 +53,7 @@ std::vector<Stretch> stretches(const Job& job, std::span<const GenerationReport>
     return out;
 }
 
-// The step up to which what a generation did was not done again, by index; nothing: nobody has
+// The step up to which what a generation did was not done again, by index; nothing: no rank has
 // started after it, or it is not known where.
 std::vector<std::optional<std::int64_t>> kept_steps(const std::vector<Stretch>& all) {
     std::vector<std::optional<std::int64_t>> out(all.size());

@@ -225,7 +225,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     if (known) {
         read_command(in, spec);
         read_train(in, spec, errors);
-    } else {  // nobody knows what these would have to be
+    } else {  // these cannot be checked
         spec.framework = Framework::command;
         in.strings("command", spec.command, limits::kArguments, limits::kArgumentBytes);
         in.raw("train");

@@ -240,7 +240,7 @@ struct JobSpec {
     std::vector<std::string> secrets;
     std::vector<std::string> notify;  // targets (notify.hpp), as they were given
 
-    // The ranks, whoever starts them: the agent, srun, or a launcher that the agent starts (launch
+    // The ranks, by any starter: the agent, srun, or a launcher that the agent starts (launch
     // node), whose processes say which rank they are.
     // Of an elastic job the largest world; the generation has its own (job.hpp).
     std::int32_t world_size() const { return resources.world_size(); }

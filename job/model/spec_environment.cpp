@@ -273,7 +273,7 @@ std::map<std::string, std::string> base_environment(const JobSpec& spec,
     for (const auto& [name, value] : inherited) {
         const bool nodes_own =
             in_slurm || is_basic(name) || is_device_list(name) || !is_carried(name);
-        if (nodes_own && name != "OMP_NUM_THREADS") {  // nobody has chosen it for this job
+        if (nodes_own && name != "OMP_NUM_THREADS") {  // it was not chosen for this job
             out.emplace(name, value);
         }
     }

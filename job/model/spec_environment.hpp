@@ -28,7 +28,7 @@ bool is_variable_name(std::string_view text);
 // to a launcher (RANK, MASTER_ADDR, …: Lockstep sets them) and LOCKSTEP_*, its token above all.
 bool is_carried(std::string_view name);
 
-// Whether the name says that the value is nobody's business: WANDB_API_KEY, DB_PASSWORD,
+// Whether the name says that the value is secret: WANDB_API_KEY, DB_PASSWORD,
 // HF_TOKEN.
 bool is_secret_name(std::string_view name);
 

@@ -249,7 +249,7 @@ struct RolesReader {
 void check_sizes(JobSpec& spec, std::vector<FieldError>& errors) {
     if (needs_endpoints(spec) && spec.world_size() > limits::kEndpoints) {
         errors.push_back({"/resources", std::to_string(spec.world_size()) +
-                                            " ranks: this framework's ranks are told the address "
+                                            " ranks: this framework's ranks are given the address "
                                             "of every other, so at most " +
                                             std::to_string(limits::kEndpoints)});
     }

@@ -39,7 +39,7 @@ constexpr Pattern kTime{"[A-Za-z0-9:+-]{1,64}",
                         "must be a time such as now+1hour or 2026-11-21T04:00:00"};
 constexpr Pattern kSwitch{"", "takes no value: use \"\""};
 constexpr Pattern kWords{"[A-Za-z0-9_]{1,32}(,[A-Za-z0-9_]{1,32}){0,15}",
-                         "must be a word, or several with commas"};
+                         "must be a name, or several separated by commas"};
 
 struct Directive {
     const char* option;
@@ -157,14 +157,14 @@ constexpr const char* kBinding =
 // What decides which processes run where, as whom, with which files: a second word on it would
 // contradict the spec.
 constexpr std::array kManaged{
-    Managed{"account", "has a field of its own: use /slurm/account"},
+    Managed{"account", "has its own field: use /slurm/account"},
     Managed{"array", "is Lockstep's own: use /sweep"},
     Managed{"autocomplete", kPrints},
     Managed{"bbf", "names a file, which sbatch would read on lockstepd's machine: use bb"},
     Managed{"chdir", "is Lockstep's own: use /working_directory"},
     Managed{"cluster", kClusters},
     Managed{"clusters", kClusters},
-    Managed{"constraint", "has a field of its own: use /slurm/constraint"},
+    Managed{"constraint", "has its own field: use /slurm/constraint"},
     Managed{"container", kContainer},
     Managed{"container-id", kContainer},
     Managed{"container-type", kContainer},
@@ -174,8 +174,8 @@ constexpr std::array kManaged{
     Managed{"cpus-per-task", kCpus},
     Managed{"dependency", "is Lockstep's own: use /after"},
     Managed{"error", kLogs},
-    Managed{"exclude", "has a field of its own: use /slurm/exclude"},
-    Managed{"exclusive", "has a field of its own: use /slurm/exclusive"},
+    Managed{"exclude", "has its own field: use /slurm/exclude"},
+    Managed{"exclusive", "has its own field: use /slurm/exclusive"},
     Managed{"export", kEnvironment},
     Managed{"export-file", kEnvironment},
     Managed{"external", "makes a job that starts nothing"},
@@ -202,8 +202,8 @@ constexpr std::array kManaged{
     Managed{"mincpus", kCpus},
     Managed{"no-kill", kRequeue},
     Managed{"no-requeue", kRequeue},
-    Managed{"nodefile", "has a field of its own: use /slurm/nodelist"},
-    Managed{"nodelist", "has a field of its own: use /slurm/nodelist"},
+    Managed{"nodefile", "has its own field: use /slurm/nodelist"},
+    Managed{"nodelist", "has its own field: use /slurm/nodelist"},
     Managed{"nodes", "is Lockstep's own: use /resources/nodes"},
     Managed{"ntasks", kRanks},
     Managed{"ntasks-per-core", kRanks},
@@ -217,11 +217,11 @@ constexpr std::array kManaged{
         "overcommit",
         "would give the agent one CPU and its ranks the same one: use /resources/cpus_per_rank"},
     Managed{"parsable", kPrints},
-    Managed{"partition", "has a field of its own: use /slurm/partition"},
-    Managed{"qos", "has a field of its own: use /slurm/qos"},
+    Managed{"partition", "has its own field: use /slurm/partition"},
+    Managed{"qos", "has its own field: use /slurm/qos"},
     Managed{"quiet", kPrints},
     Managed{"requeue", kRequeue},
-    Managed{"reservation", "has a field of its own: use /slurm/reservation"},
+    Managed{"reservation", "has its own field: use /slurm/reservation"},
     Managed{"resv-ports", "is of MPI in srun's steps: ranks get their ports from Lockstep"},
     Managed{"signal",
             "is Lockstep's own: use /checkpoint/signal and /checkpoint/seconds_before_timeout"},

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 enum class JobState : std::uint8_t {
-    accepted,    // durable; nobody has been asked to run it yet
+    accepted,    // durable; not submitted to the scheduler yet
     queued,      // the scheduler has it, or will as soon as there is room
     starting,    // the allocation is there; agents call in, ranks meet
     running,     // every rank of the generation has been started
@@ -145,7 +145,7 @@ inline constexpr std::array kTransitions{
     Transition{JobState::starting, EventKind::node_returned, JobState::starting},
     Transition{JobState::running, EventKind::node_returned, JobState::running},
     Transition{JobState::restarting, EventKind::node_returned, JobState::restarting},
-    // A GPU's driver complains whatever its ranks are at.
+    // A GPU's driver may report errors in any of these states.
     Transition{JobState::starting, EventKind::gpu_xid, JobState::starting},
     Transition{JobState::running, EventKind::gpu_xid, JobState::running},
     Transition{JobState::restarting, EventKind::gpu_xid, JobState::restarting},

@@ -42,7 +42,7 @@ void each_text(Document& json, const Take& take) {
     }
 }
 
-// What the submitter's shell had is nobody's text to fill in: a prompt may well say {name}.
+// Recorded shell variables are not filled in: a prompt may well contain {name}.
 template <class Document, class Take>
 void each_written_text(Document& document, const Take& take) {
     for (auto&& [key, value] : document.items()) {

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 // Rows are in the order of the enumerators in train_config.hpp. A word that is not built is refused
-// by name ("is not available yet"); nobody offers it.
+// by name ("is not available yet"); it is not offered.
 struct TrainChoice {
     std::string_view word;
     bool built;

@@ -168,7 +168,7 @@ struct Examined {
 struct GpuXid {  // a critical error of a GPU of this node, as its driver reports it
     std::uint64_t event = 0;
     std::int32_t generation = 0;
-    std::int32_t rank = -1;  // that used the GPU; -1: nobody knows
+    std::int32_t rank = -1;  // that used the GPU; -1: unknown
     std::int32_t gpu = 0;
     std::int64_t xid = 0;
     UnixMillis time = 0;
@@ -235,7 +235,7 @@ struct SaveAsked {
 struct Beat {
     UnixMillis time = 0;
     std::int32_t generation = 0;
-    std::uint64_t dropped_rows = 0;  // reports lost so far on this node, for whatever reason
+    std::uint64_t dropped_rows = 0;  // reports lost so far on this node, for any reason
     // The agent's clock, microseconds since the Unix epoch, if CLOCK is to answer; 0 = it is not.
     std::int64_t asks_us = 0;
     // The agent's clock minus the daemon's, and how far that may be wrong, both in microseconds.
@@ -285,7 +285,7 @@ struct World {
     // addresses of the world's nodes; empty = not known of all of them.
     std::vector<std::string> admitted{};
 };
-// What is the same for every node of a large world and what few of them need: sent to whoever asks.
+// What is the same for every node of a large world and needed by few: sent on request.
 // An agent keeps it; the next generation's is the same if its digest is.
 struct Table {
     std::string digest;

@@ -16,7 +16,7 @@ namespace {
 
 std::string change_ids(uid_t uid, gid_t gid) {
     if (uid == 0 || gid == 0) {
-        return "root is nobody to become";
+        return "will not become root";
     }
     gid_t gids[3] = {0, 0, 0};
     if (::setresgid(gid, gid, gid) != 0 || ::getresgid(&gids[0], &gids[1], &gids[2]) != 0 ||

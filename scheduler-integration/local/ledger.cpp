@@ -50,7 +50,7 @@ Result<std::vector<std::string>> Ledger::admit(const Resources& resources) const
     }
     if (!resources.gpu_type.empty()) {
         errors.push_back({"/resources/gpu_type",
-                          "this machine's GPUs are handed out whatever their type: leave it out"});
+                          "this machine's GPUs are allocated regardless of type: leave it out"});
     }
     if (ranks > kLocalRanks) {
         errors.push_back({"/resources/ranks_per_node",

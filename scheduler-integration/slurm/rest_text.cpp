@@ -134,7 +134,7 @@ std::optional<Error> token_problem(std::string_view token, std::string_view user
     }
     if (claims->expires && *claims->expires <= now) {
         return Error{Errc::denied, its_token(user) + " has expired (" + utc(*claims->expires) +
-                                       "): the user has to hand in a new one (scontrol token)"};
+                                       "): the user has to provide a new one (scontrol token)"};
     }
     return std::nullopt;
 }

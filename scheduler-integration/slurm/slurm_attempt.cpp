@@ -226,7 +226,7 @@ Observation ended(const SlurmAttempt& attempt) {
         }
         if (!attempt.stillborn.empty()) {
             out.cause.message +=
-                "; " + std::to_string(attempt.stillborn.size()) + " before it came to nothing, too";
+                "; " + std::to_string(attempt.stillborn.size()) + " before it failed as well";
         }
         if (of_itself) {
             out.cause.message +=
@@ -248,7 +248,7 @@ Observation in_slurm(const SlurmAttempt& attempt) {
         const Explanation why = explain_reason(job.reason, job);
         std::string text = why.text + (why.change.empty() ? "" : ": " + why.change);
         if (!attempt.stillborn.empty()) {
-            text += "; handed in again: " + attempt.stillborn.back().how +
+            text += "; submitted again: " + attempt.stillborn.back().how +
                     " before any agent had called in";
         }
         Observation out =
@@ -502,8 +502,8 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
         attempt.stage = SlurmAttempt::Stage::refused;
         return;
     }
-    attempt.message = attempt.id != 0 ? job_words(attempt) + " is not in Slurm any more"
-                                      : "it never reached Slurm";
+    attempt.message =
+        attempt.id != 0 ? job_words(attempt) + " is no longer in Slurm" : "it never reached Slurm";
     const bool doubt =
         attempt.unwatched && !patience.accounting && !is_claimed(attempt) && attempt.id != 0;
     if (doubt) {
@@ -513,7 +513,7 @@ void take_history(SlurmAttempt& attempt, const std::vector<SlurmJob>& rows, Stea
     }
     const bool over = doubt && patience.doubt_ends;
     if (doubt && !over) {
-        attempt.warning = attempt.message + " It is handed in again (--on-external-cancel)";
+        attempt.warning = attempt.message + " It is submitted again (--on-external-cancel)";
     }
     if (!is_claimed(attempt)) {
         let_go(attempt);

@@ -101,7 +101,7 @@ Task<void> SlurmExec::took_up(AttemptRequest request) {
     const auto shared = std::make_shared<const AttemptRequest>(std::move(request));
     const auto reply = co_await call(std::move(order), "refresh", shared);
     if (!reply) {
-        log::warn("cannot tell the agents of an attempt where the daemon is",
+        log::warn("cannot pass the daemon's address to the agents of an attempt",
                   {{"job", job}, {"what", reply.error().message}});
     }
 }

@@ -177,7 +177,7 @@ Task<void> SlurmScheduler::ask_nodes() {
     nodes_at_ = clock_.steady();
     auto table = co_await backend_->nodes();
     if (!table) {
-        log::warn("Slurm does not tell of its nodes", {{"what", table.error().message}});
+        log::warn("Slurm does not report its nodes", {{"what", table.error().message}});
         co_return;
     }
     nodes_.clear();
@@ -357,7 +357,7 @@ Task<void> SlurmScheduler::settle(TrackedPointer tracked, SteadyTime asked) {
         co_await ask_detail(tracked);
     }
     for (std::size_t& told = tracked->stillborn_told; told < attempt.stillborn.size(); ++told) {
-        log::warn("a Slurm job that nobody had claimed is handed in again",
+        log::warn("a Slurm job that no agent had claimed is submitted again",
                   {{"name", attempt.name}, {"why", attempt.stillborn[told].how}});
     }
     // A copy: an agent may claim one while another is being ended.

@@ -69,7 +69,7 @@ Result<SlurmJob> slurm_job_from_json(const Json& record) {
         return fail(Errc::invalid, "name, user_name or nodes: not usable");
     }
     if (!state) {
-        return fail(Errc::invalid, "job_state: neither a word nor words");
+        return fail(Errc::invalid, "job_state: neither a string nor a list of strings");
     }
     job.id = *id;
     job.uid = uid;

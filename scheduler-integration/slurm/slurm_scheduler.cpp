@@ -206,7 +206,8 @@ Task<Handover> SlurmScheduler::submit(AttemptRequest request) {
     }
     if (!take_turn(*tracked)) {
         out.kind = Handover::Kind::wait;
-        out.reason = reachable_ ? "waiting for its turn to be handed to Slurm" : unreachable_why_;
+        out.reason =
+            reachable_ ? "waiting for its turn to be submitted to Slurm" : unreachable_why_;
         co_return out;
     }
     if (!request.intent_is_fresh) {

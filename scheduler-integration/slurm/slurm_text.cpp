@@ -215,7 +215,7 @@ SubmitReply parse_sbatch(const ProgramOutput& output) {
         reply.ended_badly = ended;
         reply.message = !text.empty()      ? text
                         : output.timed_out ? "sbatch did not answer in time"
-                                           : "sbatch was killed, or failed without a word";
+                                           : "sbatch was killed, or failed without a message";
         return reply;
     }
     std::set<std::int64_t> ids;
@@ -314,7 +314,7 @@ Result<TestOnlyReply> parse_test_only(const ProgramOutput& output) {
         reply.accepted = rows::is_hostlist_text(reply.nodes) && rows::printable_bytes(line);
     }
     if (!reply.accepted) {
-        return fail(Errc::unavailable, "sbatch --test-only: an answer we do not understand");
+        return fail(Errc::unavailable, "sbatch --test-only: unknown answer");
     }
     return reply;
 }
@@ -383,7 +383,7 @@ Error slurm_failure(std::string_view program, const ProgramOutput& output) {
         return Error{Errc::timed_out, "no answer in time"}.in(program);
     }
     if (output.overflowed) {
-        return Error{Errc::unavailable, "it printed more than is read of it"}.in(program);
+        return Error{Errc::unavailable, "it printed more than the limit"}.in(program);
     }
     if (!output.exit_status && !output.signal) {
         return Error{Errc::unavailable, text.empty() ? "could not be started" : text}.in(program);

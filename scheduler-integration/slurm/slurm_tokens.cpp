@@ -94,7 +94,7 @@ Result<SlurmTokens::Kept> SlurmTokens::check(const std::string& user, std::strin
                     "this token is of " + printable(claims->user) + ", not of " + user);
     }
     if (claims->expires != 0 && claims->expires <= clock_.wall() / 1000) {
-        return fail(Errc::invalid, "this token has ended already");
+        return fail(Errc::invalid, "this token has expired");
     }
     return Kept{std::string{bare(text)}, claims->expires};
 }

@@ -98,7 +98,7 @@ SlurmUsers::User& SlurmUsers::user_of(const std::string& name) {
     User& user = users_[name];
     user.scheduler = make(name);
     user.retry = std::make_unique<net::steady_timer>(io_);
-    user.problem = "Slurm is being asked what it is";
+    user.problem = "Slurm's version is being queried";
     user.scheduler->on_change([this](const JobId& job, std::int32_t attempt) {
         if (changed_ && !stopped_) {
             changed_(job, attempt);
@@ -160,7 +160,7 @@ Status SlurmUsers::admit_user(const std::string& user) const {
     std::array<char, 16'384> room{};
     if (::getpwnam_r(user.c_str(), &entry, room.data(), room.size(), &found) != 0 ||
         found == nullptr) {
-        return fail(Errc::denied, user + " is no Unix user of lockstepd's machine");
+        return fail(Errc::denied, user + " is not a Unix user of lockstepd's machine");
     }
     return {};
 }
@@ -199,7 +199,7 @@ Task<Observation> SlurmUsers::poll(JobId job, std::int32_t attempt) {
     User* user = find(job);
     // Before its user's scheduler has heard of it, that would call it absent.
     if (user == nullptr || !jobs_[job.value].told) {
-        co_return unreachable(user == nullptr ? "not looked for yet" : user->problem);
+        co_return unreachable(user == nullptr ? "not searched for yet" : user->problem);
     }
     auto polling = user->scheduler->poll(std::move(job), attempt);
     co_return co_await std::move(polling);
@@ -255,7 +255,7 @@ Task<Status> SlurmUsers::cancel(JobId job, std::int32_t attempt) {
 
 Cluster SlurmUsers::cluster() {
     Cluster out;
-    out.problem = "nobody's Slurm token is here";
+    out.problem = "no user's Slurm token is stored";
     if (signers_) {
         return nobody_->cluster();
     }

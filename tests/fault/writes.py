@@ -24,7 +24,7 @@ from harness import FINAL, wait_until
 CALLS = ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "openat", "unlink", "mmap")
 KEY = {"Idempotency-Key": "the-one"}
 STORE_BROKEN = 70
-STORE_BROKEN_LOG = "the store cannot be trusted any more"
+STORE_BROKEN_LOG = "the store can no longer be trusted"
 STORE_THREAD = 1  # of the threads, by their numbers
 
 

@@ -133,7 +133,7 @@ class Backup(harness.TestCase):
         self.ended_job()
         data = self.copy("copied")
         other = self.second("other", data, "--as-copy", "--runs-dir", str(self.daemon.data / "runs"))
-        self.assertIn("--runs-dir of its own", self.refusal(other))
+        self.assertIn("its own --runs-dir", self.refusal(other))
 
     # --- backup and restore -----------------------------------------------------------------
     def test_a_backup_is_made_beside_a_running_job_and_is_whole_and_private(self):

@@ -99,7 +99,7 @@ class CheckpointRequestTest(harness.TestCase):
     def test_checkpoint_requested_answers_once_for_each_request(self):
         job = self.run_script(ASKING, "now")
         self.wait_logs(job, "ready")
-        self.assertEqual(self.daemon.cli("checkpoint", job).stdout, f"{job}  its ranks are told to write a checkpoint\n")
+        self.assertEqual(self.daemon.cli("checkpoint", job).stdout, f"{job}  its ranks have been asked for a checkpoint\n")
         self.wait_logs(job, "asked 1 worker lives")
         for pid in self.agent_pids(job):
             os.kill(pid, signal.SIGURG)

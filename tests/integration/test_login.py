@@ -95,7 +95,7 @@ class Login(harness.TestCase):
         self.assertEqual(bad.returncode, 2, bad.stderr)
         clear = self.lockstep("login", "http://192.0.2.1:8470", LOCKSTEP_TOKEN="x")
         self.assertEqual(clear.returncode, 2, clear.stderr)
-        self.assertIn("in the clear", clear.stderr)
+        self.assertIn("unencrypted", clear.stderr)
         empty = self.lockstep("login", self.daemon.url, *good)
         self.assertEqual(empty.returncode, 2, empty.stderr)
         self.assertFalse(self.kept.exists())

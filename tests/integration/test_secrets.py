@@ -197,7 +197,7 @@ class Account(harness.TestCase):
         self.daemon.start()
         self.assert_problem(self.daemon.api("POST", "/v1/jobs", spec, own), 403, text="--shared-account")
         self.assertEqual(self.daemon.api("GET", f"/v1/jobs/{job['id']}", None, own)[0], 200)
-        self.assertIn("a user has tokens and may submit nothing", self.daemon.log.read_text())
+        self.assertIn("a user has tokens that cannot submit", self.daemon.log.read_text())
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ class Outside(EndsCase):
         self.without_lockstepd(lambda: self.cluster.run("scancel", number), number)
         self.ends(job, "failed", "rank_signal",
                   "was ended by SIGTERM that Lockstep did not send: cancelled outside?",
-                  f"Slurm job {number} is not in Slurm any more", seconds=120)
+                  f"Slurm job {number} is no longer in Slurm", seconds=120)
 
     def waiting_and_cancelled(self):
         blocker = self.cluster.sbatch("#!/bin/sh\nsleep 600\n", "-N2", "--exclusive")
@@ -145,7 +145,7 @@ class Outside(EndsCase):
 
     def test_a_waiting_job_that_slurm_forgot_is_handed_in_again_and_says_why(self):
         job, number, blocker = self.waiting_and_cancelled()
-        self.wait_warning(job, f"Slurm job {number} is not in Slurm any more")
+        self.wait_warning(job, f"Slurm job {number} is no longer in Slurm")
         self.assertIn("cancelled outside?", self.daemon.job(job)["warnings"][-1])
         self.assertIn("cancelled outside?", self.daemon.cli("show", job).stdout)
         self.cluster.run("scancel", str(blocker))
@@ -155,7 +155,7 @@ class Outside(EndsCase):
         self.daemon.arguments = (*self.daemon.arguments, "--on-external-cancel", "fail")
         self.daemon.restart()
         job, number, _ = self.waiting_and_cancelled()
-        self.ends(job, "failed", "scheduler", f"Slurm job {number} is not in Slurm any more",
+        self.ends(job, "failed", "scheduler", f"Slurm job {number} is no longer in Slurm",
                   "cancelled outside?")
         self.assertEqual(self.daemon.kinds(job).count("attempt_submitting"), 1)
 

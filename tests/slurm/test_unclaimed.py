@@ -52,7 +52,7 @@ class Unclaimed(SlurmTestCase):
 
     def test_after_the_third_time_the_last_end_is_told(self):
         self.with_agent(first=99, status=1)
-        self.fails("(exit code 1) before any agent had called in", "3 before it came to nothing, too",
+        self.fails("(exit code 1) before any agent had called in", "3 before it failed as well",
                    "batch.log", submissions=4)
         self.assertEqual(self.called(), 4)
 

@@ -16,7 +16,7 @@ class FakeIdentities final : public Identities {
   public:
     Status put(const std::string& user, const std::string& credential) override {
         if (credential == "bad") {
-            return fail(Errc::invalid, "this token has ended already");
+            return fail(Errc::invalid, "this token has expired");
         }
         tokens[user] = credential;
         return {};

@@ -72,7 +72,7 @@ TEST(CliDocument, WhatIsNoJsonIsPointedAt) {
     EXPECT_EQ(quotes.place.line, 2U);
     EXPECT_EQ(quotes.place.column, 3U);
     EXPECT_EQ(excerpt(quotes.line, quotes.place), "  2 |   'name': 1\n    |   ^");
-    EXPECT_THAT(refusal("a.json", "{\"name\": first}").message, HasSubstr("words take double"));
+    EXPECT_THAT(refusal("a.json", "{\"name\": first}").message, HasSubstr("text needs double"));
     EXPECT_THAT(refusal("a.json", "{\"a\": 1 \"b\": 2}").message, HasSubstr("a comma or a colon"));
     EXPECT_THAT(refusal("a.json", "{\"a\": [1").message, HasSubstr("ends too early"));
     EXPECT_THAT(refusal("a.json", "{\"a\": 1, \"a\": 2}").message, HasSubstr("appears twice"));

@@ -139,7 +139,7 @@ loss
   |
   +-----------------------------------------
                        !              R
-   ! not finite   R ranks started anew
+   ! not finite   R ranks restarted
    0                 step                 40
    * rank 0  min 5 (0)  max 5 (0)  last 5  ~
 )");

@@ -251,7 +251,7 @@ TEST_F(CliRun, WhatCannotRunIsRefusedWithWhatToDo) {
     EXPECT_THAT(refused({}), HasSubstr("no command"));
     EXPECT_THAT(refused({"pyhton", "train.py"}), HasSubstr("command not found: pyhton"));
     EXPECT_THAT(refused({"train.py"}), HasSubstr("lockstep run -- python3 train.py"));
-    EXPECT_THAT(refused({"python train.py"}), HasSubstr("given as words"));
+    EXPECT_THAT(refused({"python train.py"}), HasSubstr("as separate arguments"));
     options_.name = "my run";
     EXPECT_THAT(refused({"python", "train.py"}), HasSubstr("for instance my-run"));
     options_.name = "";

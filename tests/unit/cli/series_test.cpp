@@ -125,7 +125,7 @@ TEST_F(Series, OnATerminalIsAPlotWithTheRestarts) {
     EXPECT_EQ(run_.verb("series"), Exit::ok);
     EXPECT_THAT(run_.out.str(),
                 AllOf(HasSubstr("busy_seconds [s]  digits\n"), HasSubstr("500.0 ms ┤"),
-                      HasSubstr("R ranks started anew"),
+                      HasSubstr("R ranks restarted"),
                       HasSubstr("rank 0  min 125.0 ms (100)  max 500.0 ms (0)  last 125.0 ms")));
 }
 

@@ -173,7 +173,7 @@ TEST(Top, ColoursAreClosedAndCountForNothing) {
 TEST(Top, EverySizeIsKeptTo) {
     TopView view = some(true);
     TopChoice choice;
-    choice.note = "no answer from http://127.0.0.1:8470; the job goes on by itself, asking again";
+    choice.note = "no answer from http://127.0.0.1:8470; the job continues without it, retrying";
     for (const bool help : {false, true}) {
         choice.help = help;
         for (std::size_t width = 1; width < 230; width += 7) {

@@ -427,7 +427,7 @@ TEST_F(ControlSlurmTest, ASigtermThatNobodyCanExplainAnyMoreIsNotTakenForTheRank
     std::vector<TestAgent> agents;
     const std::string id = running(agents);
     scheduler_.seen.kind = Observation::Kind::absent;
-    scheduler_.seen.message = "Slurm job 17 is not in Slurm any more";
+    scheduler_.seen.message = "Slurm job 17 is no longer in Slurm";
     for (std::int32_t rank = 0; rank < 2; ++rank) {
         wire::Exited out = exit(1, rank, -1);
         out.signal = SIGTERM;
@@ -440,7 +440,7 @@ TEST_F(ControlSlurmTest, ASigtermThatNobodyCanExplainAnyMoreIsNotTakenForTheRank
     until([&] { return state(id) == "failed"; }, "failed");
     EXPECT_EQ(show(id)["cause"]["message"],
               "rank 0 on n0 was ended by SIGTERM that Lockstep did not send: cancelled outside? "
-              "Slurm job 17 is not in Slurm any more");
+              "Slurm job 17 is no longer in Slurm");
 }
 
 TEST_F(ControlSlurmTest, WhatSlurmStillEndsIsSaidOfAJobThatIsBeingCancelled) {

@@ -67,7 +67,7 @@ class FakeControl final : public Control {
         callers.push_back(caller);
         queries.push_back(query);
         if (query.cursor == "bad") {
-            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+            co_return fail(Errc::invalid, "cursor: not one of this service");
         }
         co_return std::string{R"({"items":[]})"};
     }
@@ -112,7 +112,7 @@ class FakeControl final : public Control {
     Answer<std::string> samples(Caller, std::string id, SamplesQuery query) override {
         samples_queries.push_back(query);
         if (query.cursor == "bad") {
-            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+            co_return fail(Errc::invalid, "cursor: not one of this service");
         }
         co_return text(id);
     }

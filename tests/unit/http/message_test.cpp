@@ -67,7 +67,7 @@ TEST(Problem, CarriesTheFieldsOfTheError) {
     EXPECT_EQ(response.content_type, "application/problem+json");
     EXPECT_EQ(
         response.body,
-        R"({"type":"urn:lockstep:problem:invalid","title":"The request is not valid",)"
+        R"({"type":"urn:lockstep:problem:invalid","title":"Invalid request",)"
         R"("status":400,"detail":"two mistakes","errors":[{"pointer":"/a","message":"is bad"},)"
         R"({"pointer":"/b~1c","message":"is worse"}]})");
 }

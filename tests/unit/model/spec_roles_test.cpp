@@ -243,7 +243,7 @@ TEST(SpecEndpoints, OnlyForWhoeverIsToldThem) {
     EXPECT_FALSE(
         needs_endpoints(*parse_roles("keras", R"(,"environment":{"KERAS_BACKEND":"torch"})")));
     EXPECT_EQ(errors_of(parse_roles("paddle", "", 8, 1024)),
-              (Errors{"/resources: 8192 ranks: this framework's ranks are told the address of "
+              (Errors{"/resources: 8192 ranks: this framework's ranks are given the address of "
                       "every other, so at most 4096"}));
 }
 

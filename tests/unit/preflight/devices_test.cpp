@@ -132,10 +132,9 @@ TEST(PreflightGpus, WhatIsNotLookedAtIsSaidToWhoAsksAboutTheNodes) {
     EXPECT_THAT(check_node(node, spec_of(1)), IsEmpty()) << "not with every job";
     JobSpec only = spec_of(1);
     only.preflight.mode = PreflightMode::only;
-    EXPECT_THAT(
-        lines(check_node(node, only)),
-        ElementsAre("n1 gpu_unseen warn: not looked at: XIDs in the kernel's log: Permission "
-                    "denied, the recovery action: x"));
+    EXPECT_THAT(lines(check_node(node, only)),
+                ElementsAre("n1 gpu_unseen warn: not checked: XIDs in the kernel's log: Permission "
+                            "denied, the recovery action: x"));
 }
 
 TEST(PreflightGpus, ABrokenNvlinkFailsAndACardWithoutABridgeDoesNot) {

@@ -517,12 +517,12 @@ TEST(SlurmAttempt, WhatVanishedWhileNobodyLookedIsToldOfAndSentAgainOrEndsAsTheS
     EXPECT_EQ(vanished(200s).stage, Stage::gone);
     EXPECT_EQ(vanished(200s).warning, "") << "it would still be known: slurmctld lost it";
     EXPECT_EQ(vanished(600s).stage, Stage::gone);
-    EXPECT_THAT(handover(vanished(600s)).warning, HasSubstr("cancelled outside? It is handed in"));
+    EXPECT_THAT(handover(vanished(600s)).warning, HasSubstr("cancelled outside? It is submitted"));
     patience.doubt_ends = true;
     EXPECT_EQ(vanished(200s).stage, Stage::gone);
     const Handover end = handover(vanished(600s));
     EXPECT_EQ(end.kind, Handover::Kind::refused);
-    EXPECT_THAT(end.reason, HasSubstr("Slurm job 17 is not in Slurm any more; lockstepd was away"));
+    EXPECT_THAT(end.reason, HasSubstr("Slurm job 17 is no longer in Slurm; lockstepd was away"));
     patience.accounting = true;
     EXPECT_EQ(vanished(600s).stage, Stage::gone) << "accounting would know of a cancel";
 }

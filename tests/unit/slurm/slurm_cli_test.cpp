@@ -79,7 +79,7 @@ TEST_F(SlurmPrograms, AnAnswerThatIsTooLongIsNoAnswer) {
     const auto jobs = run(cli().jobs());
     ASSERT_FALSE(jobs);
     EXPECT_EQ(jobs.error().code, Errc::unavailable);
-    EXPECT_THAT(jobs.error().message, HasSubstr("more than is read"));
+    EXPECT_THAT(jobs.error().message, HasSubstr("more than the limit"));
 }
 
 TEST_F(SlurmPrograms, WhatASitesPluginSaysIsARefusalToBeLookedInto) {

@@ -61,7 +61,7 @@ TEST(SlurmStillborn, SlurmIsAskedForAStillbornJobOnlyThreeTimesMore) {
     EXPECT_EQ(observe(one, true, "").state, AllocationState::ended);
     EXPECT_THAT(observe(one, true, "").cause.message,
                 AllOf(HasSubstr("job 20 was cancelled outside Lockstep"),
-                      HasSubstr("; 3 before it came to nothing, too")));
+                      HasSubstr("; 3 before it failed as well")));
 }
 
 // Seen in 1 of 1,200 jobs under kills of slurmctld: it called a job running whose launch had never
@@ -305,7 +305,7 @@ TEST(SlurmStillborn, ThreeTimesIsEnoughAndTheLastEndIsTold) {
         waiting.push_back(row(id + 1, "PENDING", "Resources"));
         take_rows(one, waiting, now += 1s, kPatience);
         EXPECT_THAT(observe(one, true, "").reason,
-                    HasSubstr("handed in again: Slurm job " + std::to_string(id) +
+                    HasSubstr("submitted again: Slurm job " + std::to_string(id) +
                               " failed (exit code 1) before any agent had called in"));
     }
     ASSERT_TRUE(one.ended());
@@ -313,7 +313,7 @@ TEST(SlurmStillborn, ThreeTimesIsEnoughAndTheLastEndIsTold) {
     EXPECT_EQ(seen.cause.kind, CauseClass::scheduler);
     EXPECT_EQ(seen.cause.message,
               "Slurm job 20 failed (exit code 1) before any agent had called in; 3 before it "
-              "came to nothing, too; see /runs/x/a1/batch.log");
+              "failed as well; see /runs/x/a1/batch.log");
 }
 
 TEST(SlurmStillborn, AccountingsWordIsEnough) {

@@ -189,7 +189,7 @@ const std::vector<Told> kDocumented{
     {1, Kind::denied, "sbatch: error: Batch job submission failed: Operation not supported\n", ""},
     {1, Kind::denied, "sbatch: error: cli_filter plugin terminated with error\n", ""},
     {1, Kind::ambiguous, "ssh: connection closed\n", ""},
-    {1, Kind::ambiguous, "", "sbatch was killed, or failed without a word"},
+    {1, Kind::ambiguous, "", "sbatch was killed, or failed without a message"},
     // Whatever else is said, a time-out may have submitted.
     {1, Kind::ambiguous,
      "sbatch: error: Socket timed out\nsbatch: error: Batch job submission failed: Unable to "

@@ -75,7 +75,7 @@ TEST(SlurmToken, WhatIsNoneIsRefused) {
 TEST_F(SlurmTokensTest, OnlyOnesOwnLivingTokenIsTaken) {
     EXPECT_THAT(tokens_.put("bob", token_of("alice")).error().message, HasSubstr("of alice"));
     EXPECT_THAT(tokens_.put("alice", token_of("alice", 999'999'999)).error().message,
-                HasSubstr("ended already"));
+                HasSubstr("has expired"));
     for (const char* user : {"root", "", "../alice", "Alice", "a/b", "alice\n"}) {
         EXPECT_FALSE(tokens_.put(user, token_of(user)).has_value()) << user;
     }
@@ -234,7 +234,7 @@ TEST_F(SlurmUsersTest, NobodyIsAdmittedWithoutATokenOrAUnixUser) {
     ASSERT_TRUE(users_->put("daemon", token_of("daemon")).has_value());
     EXPECT_TRUE(users_->admit_user("daemon").has_value());
     ASSERT_TRUE(users_->put("nobody-of-here", token_of("nobody-of-here")).has_value());
-    EXPECT_THAT(users_->admit_user("nobody-of-here").error().message, HasSubstr("no Unix user"));
+    EXPECT_THAT(users_->admit_user("nobody-of-here").error().message, HasSubstr("not a Unix user"));
 }
 
 TEST_F(SlurmUsersTest, AfterARestartNothingIsAbsentBeforeSlurmWasAsked) {
