@@ -1,6 +1,7 @@
 #include "job/collective/gloo.hpp"
 
 #include "job/collective/call.hpp"
+#include "job/collective/gloo_exchange.hpp"
 #include "job/collective/gloo_watch.hpp"
 #include "job/collective/reduction.hpp"
 
@@ -95,6 +96,7 @@ constexpr std::uint32_t kAgreeTag = 0;
 // Slots of our own operations beside those of Gloo's (gloo/types.h); 0x42 is gloo_watch.cpp's.
 constexpr std::uint8_t kSendSlot = 0x40;
 constexpr std::uint8_t kReduceScatterSlot = 0x41;
+constexpr std::uint8_t kExchangeSlot = 0x43;
 constexpr std::size_t kKnownCalls = 4096;
 
 class GlooCommunicator final : public Communicator {
@@ -112,12 +114,20 @@ class GlooCommunicator final : public Communicator {
 
     Status do_all_reduce(Buffer values, ReduceOp op, Stream /*stream*/) override {
         return agreed(Kind::all_reduce, values, op, 0, [&](std::uint32_t tag) {
-            gloo::AllreduceOptions options{context_};
-            with_type(values, [&](auto* data) { options.setOutput(data, values.count); });
-            options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-            options.setTag(tag);
-            options.setReduceFunction(reduce_function(values.type, op));
-            gloo::allreduce(options);
+            const ReduceFunction combine = reduce_function(values.type, op);
+            if (ExchangeAllReduce::is_for(size(), values.bytes())) {
+                exchange_.run(
+                    *context_,
+                    {static_cast<std::byte*>(values.data), values.count, size_of(values.type)},
+                    combine, gloo::Slot::build(kExchangeSlot, tag));
+            } else {
+                gloo::AllreduceOptions options{context_};
+                with_type(values, [&](auto* data) { options.setOutput(data, values.count); });
+                options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+                options.setTag(tag);
+                options.setReduceFunction(combine);
+                gloo::allreduce(options);
+            }
             if (op == ReduceOp::average) {
                 divide(values.data, values.count, values.type, size());
             }
@@ -300,6 +310,7 @@ class GlooCommunicator final : public Communicator {
     std::shared_ptr<gloo::transport::Device> device_;
     std::shared_ptr<gloo::rendezvous::Context> context_;
     std::set<CollectiveCall> known_;  // that all ranks have made alike
+    ExchangeAllReduce exchange_;
 };
 
 // Gloo writes without MSG_NOSIGNAL: the first write after a peer has left would kill this process

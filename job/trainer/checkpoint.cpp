@@ -24,6 +24,7 @@ constexpr std::string_view kSuffix = ".ckpt";
 constexpr std::string_view kPartWord{".part-"};
 // What another machine has written is seen here when this one asks the file server again.
 constexpr auto kPartPatience = std::chrono::seconds{30};
+constexpr auto kPartPollFirst = std::chrono::milliseconds{1};
 constexpr auto kPartPoll = std::chrono::milliseconds{20};
 constexpr std::size_t kChecksumBytes = 64;
 
@@ -114,12 +115,15 @@ void remove_old(const std::filesystem::path& folder, std::int64_t step, std::siz
 }
 
 Result<std::filesystem::path> put_checkpoint(const std::filesystem::path& folder,
-                                             const CheckpointFile& file, std::size_t keep) {
+                                             const CheckpointFile& file,
+                                             const std::vector<CheckpointSlice>& slices,
+                                             std::size_t keep, std::string& bytes) {
     if (const Status made = make_private_directories(folder); !made) {
         return fail(made.error().in("checkpoint"));
     }
     const std::filesystem::path path = folder / checkpoint_name(file.head.step);
-    if (const Status put = write_file_atomic(path, encode_file(file)); !put) {
+    encode_file(file, slices, bytes);
+    if (const Status put = write_file_atomic(path, bytes); !put) {
         return fail(put.error().in("checkpoint"));
     }
     remove_old(folder, file.head.step, keep);
@@ -140,7 +144,7 @@ std::string part_name(const PartSet& set, std::int32_t index) {
 Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string name,
                                const std::atomic<bool>& give_up) {
     const auto end = std::chrono::steady_clock::now() + kPartPatience;
-    for (;;) {
+    for (auto pause = kPartPollFirst;; pause = std::min(2 * pause, kPartPoll)) {
         const Result<std::string> tail = read_plain_tail(folder / name, kChecksumBytes);
         if (tail && tail->size() == kChecksumBytes) {
             return PartFile{std::move(name), *tail};
@@ -155,7 +159,7 @@ Result<PartFile> wait_for_part(const std::filesystem::path& folder, std::string 
                             std::to_string(kPartPatience.count()) +
                             " s: that rank has ended, or the folder is not one that all share");
         }
-        std::this_thread::sleep_for(kPartPoll);
+        std::this_thread::sleep_for(pause);
     }
 }
 
@@ -200,14 +204,16 @@ std::string checkpoint_name(std::int64_t step) {
 
 Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& folder,
                                                const Checkpoint& checkpoint, std::size_t keep) {
-    return put_checkpoint(folder, whole_file(checkpoint), keep);
+    const CheckpointFile file = whole_file(checkpoint);
+    std::string bytes;
+    return put_checkpoint(folder, file, file.slices, keep, bytes);
 }
 
 Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& folder,
                                                const CheckpointHead& head, SectionSizes sizes,
-                                               const CheckpointPart& own, const PartSet& set,
+                                               CheckpointPart& own, const PartSet& set,
                                                const std::atomic<bool>& give_up, std::size_t keep) {
-    CheckpointFile file{head, sizes, own.slices, {}, ""};
+    CheckpointFile file{head, sizes, {}, {}, ""};
     for (std::int32_t index = 1; index < set.count; ++index) {
         Result<PartFile> part = wait_for_part(folder, part_name(set, index), give_up);
         if (!part) {
@@ -215,19 +221,19 @@ Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& fold
         }
         file.parts.push_back(std::move(*part));
     }
-    return put_checkpoint(folder, file, keep);
+    return put_checkpoint(folder, file, own.slices, keep, own.bytes);
 }
 
 Result<std::filesystem::path> write_part(const std::filesystem::path& folder, const PartSet& set,
-                                         std::int32_t index, const CheckpointPart& part) {
+                                         std::int32_t index, CheckpointPart& part) {
     if (const Status made = make_private_directories(folder); !made) {
         return fail(made.error().in("checkpoint"));
     }
     CheckpointFile file;
     file.head.step = set.step;
-    file.slices = part.slices;
     std::filesystem::path path = folder / part_name(set, index);
-    if (const Status put = write_file_atomic(path, encode_file(file)); !put) {
+    encode_file(file, part.slices, part.bytes);
+    if (const Status put = write_file_atomic(path, part.bytes); !put) {
         return fail(put.error().in("checkpoint"));
     }
     return path;

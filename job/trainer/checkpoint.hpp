@@ -56,6 +56,7 @@ struct CheckpointSlice {
 // What one rank holds of the state.
 struct CheckpointPart {
     std::vector<CheckpointSlice> slices;
+    std::string bytes;  // of its file, while and after it is written; only for its memory
 };
 
 // How many floats the whole state has.
@@ -102,12 +103,12 @@ Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& fold
 // `give_up` was set meanwhile.
 Result<std::filesystem::path> write_checkpoint(const std::filesystem::path& folder,
                                                const CheckpointHead& head, SectionSizes sizes,
-                                               const CheckpointPart& own, const PartSet& set,
+                                               CheckpointPart& own, const PartSet& set,
                                                const std::atomic<bool>& give_up,
                                                std::size_t keep = 2);
 // Part `index` (from 1) of the set, durable when it returns.
 Result<std::filesystem::path> write_part(const std::filesystem::path& folder, const PartSet& set,
-                                         std::int32_t index, const CheckpointPart& part);
+                                         std::int32_t index, CheckpointPart& part);
 
 struct FoundCheckpoint {
     std::filesystem::path path;

@@ -25,21 +25,21 @@ std::size_t size_of(const SectionSizes& sizes, Section section) {
                       sizes.optimizer}[static_cast<std::size_t>(section)];
 }
 
-bool is_whole(const CheckpointFile& file) {
-    if (file.slices.size() != kSections.size()) {
+bool is_whole(const std::vector<CheckpointSlice>& slices, const SectionSizes& sizes) {
+    if (slices.size() != kSections.size()) {
         return false;
     }
     for (std::size_t i = 0; i < kSections.size(); ++i) {
-        const CheckpointSlice& slice = file.slices[i];
+        const CheckpointSlice& slice = slices[i];
         if (slice.section != static_cast<Section>(i) || slice.offset != 0 ||
-            slice.values.size() != size_of(file.sizes, slice.section)) {
+            slice.values.size() != size_of(sizes, slice.section)) {
             return false;
         }
     }
     return true;
 }
 
-Json header_of(const CheckpointFile& file) {
+Json header_of(const CheckpointFile& file, const std::vector<CheckpointSlice>& written) {
     const CheckpointHead& head = file.head;
     Json header;
     header["step"] = head.step;
@@ -58,9 +58,9 @@ Json header_of(const CheckpointFile& file) {
     header["sections"] = {{"parameters", file.sizes.parameters},
                           {"buffers", file.sizes.buffers},
                           {"optimizer", file.sizes.optimizer}};
-    if (!is_whole(file)) {
+    if (!is_whole(written, file.sizes)) {
         Json slices = Json::array();
-        for (const CheckpointSlice& slice : file.slices) {
+        for (const CheckpointSlice& slice : written) {
             slices.push_back({static_cast<int>(slice.section), slice.offset, slice.values.size()});
         }
         header["slices"] = std::move(slices);
@@ -185,21 +185,21 @@ CheckpointFile whole_file(const Checkpoint& checkpoint) {
     return out;
 }
 
-std::string encode_file(const CheckpointFile& file) {
-    const std::string text = dump_json(header_of(file));
-    std::string bytes{kMagic};
+void encode_file(const CheckpointFile& file, const std::vector<CheckpointSlice>& slices,
+                 std::string& bytes) {
+    const std::string text = dump_json(header_of(file, slices));
+    bytes = kMagic;
     bytes += std::to_string(text.size()) + "\n" + text;
     std::size_t floats = 0;
-    for (const CheckpointSlice& slice : file.slices) {
+    for (const CheckpointSlice& slice : slices) {
         floats += slice.values.size();
     }
     bytes.reserve(bytes.size() + floats * sizeof(float) + kHashBytes);
-    for (const CheckpointSlice& slice : file.slices) {
+    for (const CheckpointSlice& slice : slices) {
         bytes.append(reinterpret_cast<const char*>(slice.values.data()),
                      slice.values.size() * sizeof(float));
     }
     bytes += sha256_hex(bytes);
-    return bytes;
 }
 
 Result<CheckpointFile> decode_file(std::string_view bytes) {
@@ -264,7 +264,7 @@ Result<Checkpoint> assemble(CheckpointFile file) {
     Checkpoint out;
     static_cast<CheckpointHead&>(out) = std::move(file.head);
     std::array<std::vector<float>*, 3> sections{&out.parameters, &out.buffers, &out.optimizer};
-    if (is_whole(file)) {
+    if (is_whole(file.slices, file.sizes)) {
         for (std::size_t i = 0; i < sections.size(); ++i) {
             *sections[i] = std::move(file.slices[i].values);
         }
@@ -294,7 +294,10 @@ Result<Checkpoint> assemble(CheckpointFile file) {
 }
 
 std::string encode_checkpoint(const Checkpoint& checkpoint) {
-    return encode_file(whole_file(checkpoint));
+    const CheckpointFile file = whole_file(checkpoint);
+    std::string bytes;
+    encode_file(file, file.slices, bytes);
+    return bytes;
 }
 
 Result<Checkpoint> decode_checkpoint(std::string_view bytes) {

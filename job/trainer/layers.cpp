@@ -1,7 +1,9 @@
 #include "job/trainer/layers.hpp"
 
 #include "job/trainer/kernels.hpp"
+#include "job/trainer/products.hpp"
 
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -210,6 +212,9 @@ at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key) {
 }
 
 at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    if (products_are_onednn() && !at::autocast::is_cpu_enabled()) {
+        return at::linear(x, weight, bias);
+    }
     const at::Tensor pixels = x.view({x.size(0), x.size(1), 1, 1});
     const at::Tensor kernel = weight.view({weight.size(0), weight.size(1), 1, 1});
     return at::conv2d(pixels, kernel, bias).view({x.size(0), weight.size(0)});

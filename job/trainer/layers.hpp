@@ -45,9 +45,9 @@ at::Tensor conv_same(const at::Tensor& x, const at::Tensor& weight, const at::Te
 // repeats it without any state.
 at::Tensor dropout(const at::Tensor& x, double rate, std::uint64_t key);
 
-// x · weightᵀ + bias: [batch, in] × [out, in] → [batch, out]. Computed as a convolution of 1 × 1
-// pixels: LibTorch has those from oneDNN even where its BLAS is the reference one (Debian's), which
-// is 7 times slower for these sizes.
+// x · weightᵀ + bias: [batch, in] × [out, in] → [batch, out]. Where LibTorch's products may be the
+// reference BLAS's (products.hpp), and in bfloat16, it is a convolution of 1 × 1 pixels: those come
+// from oneDNN everywhere.
 at::Tensor dense(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // The same for each place of a text: [batch, length, in] → [batch, length, out].
 at::Tensor dense_rows(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);

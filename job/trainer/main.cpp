@@ -14,6 +14,7 @@
 #include "job/rank/rank_context.hpp"
 #include "job/trainer/meeting.hpp"
 #include "job/trainer/pair_test.hpp"
+#include "job/trainer/products.hpp"
 #include "job/trainer/run.hpp"
 #include "job/trainer/stop_signal.hpp"
 
@@ -177,8 +178,21 @@ void print_summary(const RunEnd& end, const RankContext& context) {
     std::fflush(stdout);
 }
 
+void say_products() {
+    if (products_are_onednn()) {
+        log::info("products of matrices", {{"by", products_by()}});
+    } else {
+        log::warn(
+            "products of matrices by LibTorch's BLAS, which is 10 times slower where it is "
+            "Debian's reference one: libopenblas0 is faster, a build with libdnnl-dev too");
+    }
+}
+
 int train(const TrainConfig& config, const RankContext& context, RankClient* client,
           const std::filesystem::path& checkpoints) {
+    if (context.rank == 0) {
+        say_products();
+    }
     if (std::string wrong_ranks = check_train_ranks(config, context.world_size);
         !wrong_ranks.empty()) {
         return wrong({Errc::invalid, "strategy " + std::move(wrong_ranks)}, client);

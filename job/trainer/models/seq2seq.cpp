@@ -4,8 +4,11 @@
 // (Luong et al.: Effective approaches to attention-based neural machine translation, 2015,
 // "general" score). While it learns, the decoder reads the true target (teacher forcing). Four
 // layers, so that two stages of a pipeline are the encoder and the decoder.
+#include "job/trainer/gru.hpp"
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
+
+#include <ATen/autocast_mode.h>
 
 #include <limits>
 
@@ -42,10 +45,13 @@ std::vector<ParameterSpec> gru_parameters(const std::string& name) {
 }
 
 // x: [batch, length, width] → the state after each place. The reset gate is applied behind the
-// product, as in PyTorch. Written out here because dense() is faster than LibTorch's own (see
-// layers.hpp); sums stay in 32 bits, whose errors would add up from place to place.
+// product, as in PyTorch. In bfloat16 it is written out; sums stay in 32 bits, whose errors would
+// add up from place to place.
 at::Tensor gru(const at::Tensor& x, at::Tensor state, std::span<const at::Tensor> p) {
     const at::Tensor inputs = dense_rows(x, p[0], p[2]).to(at::kFloat);
+    if (!at::autocast::is_cpu_enabled()) {
+        return gru_states(inputs, state, p[1], p[3]);
+    }
     std::vector<at::Tensor> states;
     for (std::int64_t place = 0; place < x.size(1); ++place) {
         const std::vector<at::Tensor> in = inputs.select(1, place).chunk(3, 1);

@@ -19,6 +19,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -146,6 +147,14 @@ Status receive(Communicator& ranks, std::vector<float>& values) {
 Status sum(Communicator& ranks, std::vector<float>& values) {
     return ranks.all_reduce_sum(values);
 }
+// Many that are too few for the ring, until one fails.
+Status small_sums(Communicator& ranks, std::vector<float>& values) {
+    for (;;) {
+        if (const Status done = ranks.all_reduce_sum(std::span{values}.first(3000)); !done) {
+            return done;
+        }
+    }
+}
 Status from_root(Communicator& ranks, std::vector<float>& values) {
     return ranks.broadcast(all_of(values), 0);
 }
@@ -160,6 +169,15 @@ TEST_F(GlooKilled, WhoSendsToItIsTold) {
 
 TEST_F(GlooKilled, WhoSumsWithItIsTold) {
     is_told(2, sum, sum, /*victim_sees_it=*/true);
+}
+
+TEST_F(GlooKilled, WhoSumsFewValuesWithItIsTold) {
+    is_told(2, small_sums, small_sums, /*victim_sees_it=*/true);
+}
+
+// Rank 1 gives its values to rank 0, which exchanges them with rank 2.
+TEST_F(GlooKilled, WhoSumsFewValuesForItAndAnotherIsTold) {
+    is_told(3, small_sums, small_sums, /*victim_sees_it=*/true);
 }
 
 // Gloo's broadcast sends to both from one buffer; rank 2 has its values and stays.

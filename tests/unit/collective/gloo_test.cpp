@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <functional>
@@ -78,7 +79,10 @@ class GlooWorld : public testing::TestWithParam<std::int32_t> {};
 
 TEST_P(GlooWorld, AllReduceLeavesTheSumWithTheSameBitsOnEveryRank) {
     const std::int32_t size = GetParam();
-    for (const std::size_t count : {std::size_t{1}, std::size_t{3}, std::size_t{50'000}}) {
+    // By exchange for two ranks only, and by the ring for all.
+    constexpr std::size_t kPair = 50'000;
+    constexpr std::size_t kRing = 150'000;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{3}, kPair, kRing}) {
         std::vector<std::vector<float>> results(static_cast<std::size_t>(size));
         as_ranks(size, [&](Communicator& communicator) {
             std::vector<float> values(count);
@@ -101,6 +105,27 @@ TEST_P(GlooWorld, AllReduceLeavesTheSumWithTheSameBitsOnEveryRank) {
     }
 }
 
+// Which of the two is the maximum depends on their order: it must be the same on every rank.
+TEST_P(GlooWorld, ZerosOfBothSignsLeaveTheSameBitsOnEveryRank) {
+    const std::int32_t size = GetParam();
+    std::vector<std::vector<bool>> negative(static_cast<std::size_t>(size));
+    as_ranks(size, [&](Communicator& communicator) {
+        const std::int32_t rank = communicator.rank();
+        std::vector<float> values(1000);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = (i >> static_cast<std::size_t>(rank)) % 2 == 0 ? 0.0F : -0.0F;
+        }
+        const Status done = communicator.all_reduce(buffer_of(values), ReduceOp::max);
+        ASSERT_TRUE(done.has_value()) << done.error().text();
+        for (const float value : values) {
+            negative[static_cast<std::size_t>(rank)].push_back(std::signbit(value));
+        }
+    });
+    for (const std::vector<bool>& signs : negative) {
+        EXPECT_EQ(signs, negative[0]);
+    }
+}
+
 TEST_P(GlooWorld, BroadcastCopiesTheRoot) {
     as_ranks(GetParam(), [](Communicator& communicator) {
         std::vector<std::byte> bytes(1000, static_cast<std::byte>(communicator.rank()));
@@ -110,7 +135,7 @@ TEST_P(GlooWorld, BroadcastCopiesTheRoot) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, GlooWorld, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Sizes, GlooWorld, testing::Range(1, 10));
 
 TEST(Gloo, AMissingPeerIsATimeout) {
     MemoryKeyStore store;

@@ -1,0 +1,37 @@
+// Products of matrices of floats on plain memory. By oneDNN, which LibTorch has for its
+// convolutions: as fast as OpenBLAS, faster where the matrices are small, and there wherever
+// LibTorch is. LibTorch's own products go the same way, see products.cpp. In a build without
+// oneDNN's header: by LibTorch and its BLAS, of which Debian's first one is the reference
+// implementation, 10 times slower.
+// Pure functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+// A row-major matrix: `step` floats from one row to the next. `transposed`: its transpose is meant.
+struct Factor {
+    const float* data;
+    std::int64_t step;
+    bool transposed = false;
+};
+
+struct ProductShape {
+    std::int64_t rows;
+    std::int64_t columns;
+    std::int64_t inner;
+};
+
+// out = scale · left · right, [rows, inner] × [inner, columns]; `step` floats from one row of out
+// to the next. out is no part of the factors.
+void multiply(ProductShape shape, float scale, Factor left, Factor right, float* out,
+              std::int64_t step);
+
+// Whether that is oneDNN.
+bool products_are_onednn();
+// Who computes products: "oneDNN 2.6.3", or "BLAS" for what LibTorch is linked with.
+std::string products_by();
+
+}  // namespace lockstep
