@@ -58,7 +58,7 @@ Rendezvous rendezvous_of(const Job& job) {
 
 }  // namespace
 
-JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
+JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
     : context_(context),
       hooks_(std::move(hooks)),
       job_(std::move(job)),

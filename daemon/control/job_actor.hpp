@@ -72,20 +72,24 @@ using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, RestartIn
 // A full disk is looked at again this often; nothing of the job is lost meanwhile.
 inline constexpr auto kStoreRetry = std::chrono::seconds{1};
 
+class JobActor;
+
+// What the service does about a job. Control thread.
+struct JobHooks {
+    std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
+    // What of the events is to be told, for the same append; and that it is stored.
+    std::function<std::vector<NoticeRow>(const Job&, const std::vector<Event>&)> notices_of;
+    std::function<void()> on_notices;
+    std::function<void(JobActor&)> on_attempt;   // a ticket is good from now on
+    std::function<void(JobActor&)> on_finished;  // once; the coroutine ends after it
+    std::function<void(JobActor&)> on_aside;     // aside() has changed
+    // Every batch that has arrived is durable and in the series.
+    std::function<Task<void>()> flush_telemetry;
+};
+
 class JobActor : public std::enable_shared_from_this<JobActor> {
   public:
-    struct Hooks {
-        std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
-        // What of the events is to be told, for the same append; and that it is stored.
-        std::function<std::vector<NoticeRow>(const Job&, const std::vector<Event>&)> notices_of;
-        std::function<void()> on_notices;
-        std::function<void(JobActor&)> on_attempt;   // a ticket is good from now on
-        std::function<void(JobActor&)> on_finished;  // once; the coroutine ends after it
-        std::function<void(JobActor&)> on_aside;     // aside() has changed
-        // Every batch that has arrived is durable and in the series.
-        std::function<Task<void>()> flush_telemetry;
-    };
-    JobActor(ControlContext& context, Hooks hooks, Job job);
+    JobActor(ControlContext& context, JobHooks hooks, Job job);
 
     // Starts the coroutine; without it the job waits as accepted. Idempotent.
     void start();
@@ -330,7 +334,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     AttemptRequest request() const;
 
     ControlContext& context_;
-    Hooks hooks_;
+    JobHooks hooks_;
     Job job_;
     std::deque<JobInput> inputs_;
     // What the draft being stored cannot take yet; goes before the inputs once it is stored.

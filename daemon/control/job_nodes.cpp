@@ -1,6 +1,7 @@
 // The nodes of a job, each with its ranks together: what a screen of 1,250 nodes can show of 10,000
 // ranks.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/json_page.hpp"
 
 #include <algorithm>
