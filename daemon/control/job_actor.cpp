@@ -42,20 +42,6 @@ class RoundTime {
     std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-Rendezvous rendezvous_of(const Job& job) {
-    const Resources& resources = job.spec.resources;
-    Rendezvous out{resources.nodes, resources.allocated_nodes(), resources.least_nodes()};
-    if (job.attempt() != nullptr && job.attempt()->finished_at == 0) {
-        for (const auto& [slot, cause] : job.attempt()->lost) {
-            out.lost(slot);
-        }
-    }
-    if (const Generation* live = job.live_generation()) {
-        out.fixed(live->number, live->slots);
-    }
-    return out;
-}
-
 }  // namespace
 
 JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
@@ -64,12 +50,10 @@ JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
       job_(std::move(job)),
       wake_(context.io),
       retry_(context.io),
-      rendezvous_(rendezvous_of(job_)),
+      run_(job_),
       anomaly_watch_(job_.spec.watch.straggler_score),
-      anomalies_before_(job_.anomalies),
       resumed_(job_.generation() != nullptr) {
     aside_ = job_.state == JobState::held;
-    make_table();
 }
 
 void JobActor::start() {
@@ -121,7 +105,8 @@ void JobActor::post(JobInput input) {
                 },
                 agent->message);
         } else if (auto* gone = std::get_if<AgentGoneInput>(&input)) {
-            std::erase_if(links_, [&](const auto& entry) { return entry.second == gone->link; });
+            std::erase_if(run_.links,
+                          [&](const auto& entry) { return entry.second == gone->link; });
         } else if (auto* cancel = std::get_if<CancelInput>(&input)) {
             cancel->done({});
         } else {
@@ -139,7 +124,7 @@ void JobActor::post(JobInput input) {
 }
 
 void JobActor::forget_agents() {
-    links_.clear();
+    run_.links.clear();
     inputs_.clear();
 }
 
@@ -181,8 +166,8 @@ Task<void> JobActor::run() {
             break;
         }
         co_await wait_for_input();
-        if (exchange_) {
-            send_answers(exchange_->expire(context_.clock.steady()));
+        if (run_.generation.keys) {
+            send_answers(run_.generation.keys->expire(context_.clock.steady()));
         }
         if (saving_) {
             inputs_.emplace_back(LookInput{});
@@ -409,7 +394,7 @@ Task<void> JobActor::conclude() {
     co_await hooks_.flush_telemetry();
     Draft next = draft();
     event::Finished end = outcome(job_);
-    stats_.reset();
+    run_.generation.stats.reset();
     if (const auto* stats = this->stats(); stats != nullptr && stats->step) {
         end.step = *stats->step;
     }
@@ -433,7 +418,7 @@ Task<void> JobActor::conclude() {
     log::info(
         "job finished",
         {{"job", job_.id.value}, {"state", to_string(job_.state)}, {"cause", job_.cause.message}});
-    for (const auto& [node_rank, link] : links_) {
+    for (const auto& [node_rank, link] : run_.links) {
         if (!link->stop_sent) {
             link->stop_sent = true;
             wire::Stop stop;
@@ -465,9 +450,9 @@ LiveView JobActor::live() const {
     LiveView out;
     out.pending_reason = pending_reason_;
     out.expected_start = expected_start_;
-    if (stats_) {
-        out.step = stats_->step;
-        out.total_steps = stats_->total_steps;
+    if (run_.generation.stats) {
+        out.step = run_.generation.stats->step;
+        out.total_steps = run_.generation.stats->total_steps;
     }
     // Before that the view is not made anew as time passes, and it would tell of an old queue.
     out.now = job_.started_at != 0 ? context_.clock.wall() : 0;
@@ -483,11 +468,11 @@ const telemetry::JobStats* JobActor::stats() {
         return nullptr;
     }
     const auto now = context_.clock.steady();
-    if (!stats_ || now - stats_at_ > kViewAge) {
-        stats_ = telemetry::compute_job_stats(*series, context_.now_seconds());
-        stats_at_ = now;
+    if (!run_.generation.stats || now - run_.generation.stats_at > kViewAge) {
+        run_.generation.stats = telemetry::compute_job_stats(*series, context_.now_seconds());
+        run_.generation.stats_at = now;
     }
-    return &*stats_;
+    return &*run_.generation.stats;
 }
 
 std::shared_ptr<const std::string> JobActor::view() {
@@ -503,8 +488,8 @@ std::shared_ptr<const std::string> JobActor::view() {
 
 const wire::StartedRank* JobActor::process(std::int32_t rank) const {
     const auto index = static_cast<std::size_t>(rank);
-    const bool known = rank >= 0 && index < processes_.size() && processes_[index].pid > 0;
-    return known ? &processes_[index] : nullptr;
+    const bool known = rank >= 0 && index < run_.processes.size() && run_.processes[index].pid > 0;
+    return known ? &run_.processes[index] : nullptr;
 }
 
 }  // namespace lockstep

@@ -8,12 +8,8 @@
 
 #include "daemon/control/agent_link.hpp"
 #include "daemon/control/context.hpp"
-#include "daemon/control/exchange.hpp"
-#include "daemon/control/hang_watch.hpp"
+#include "daemon/control/machine/attempt_run.hpp"
 #include "daemon/control/node_witness.hpp"
-#include "daemon/control/pair_state.hpp"
-#include "daemon/control/preflight_state.hpp"
-#include "daemon/control/rendezvous.hpp"
 #include "daemon/telemetry/anomalies.hpp"
 #include "daemon/telemetry/exposition.hpp"
 #include "daemon/telemetry/job_stats.hpp"
@@ -116,7 +112,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     // A rank's process as its agent has told; nothing: not (yet).
     const wire::StartedRank* process(std::int32_t rank) const;
     // By slot: a node of the allocation.
-    const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return links_; }
+    const std::map<std::int32_t, std::shared_ptr<AgentLink>>& links() const { return run_.links; }
     // Whether a node of that name is the newest attempt's, as the scheduler says.
     bool was_given(const std::string& node) const;
 
@@ -197,7 +193,6 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void begin_generation();
     wire::World world() const;
     std::vector<std::string> admitted() const;
-    void make_table();
     void send_table(const std::shared_ptr<AgentLink>& link, const wire::TableRequest& request);
     void bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Bye& bye);
     std::string own_address(const AgentLink& link, std::int32_t node_rank) const;
@@ -347,62 +342,16 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     bool finished_ = false;
     bool aside_ = false;
 
-    // Beside the events: what only lives while the daemon does.
-    std::map<std::int32_t, std::shared_ptr<AgentLink>> links_;            // by slot, HELLO accepted
-    std::map<std::int32_t, std::chrono::steady_clock::time_point> gone_;  // slot → since
-    std::set<std::int32_t> unheard_;  // of gone_: not heard in this daemon's life
+    // Beside the events: what only lives while the daemon does. What is true of an attempt or of a
+    // generation goes with it; what is here is the job's.
+    AttemptRun run_;
     std::optional<std::chrono::steady_clock::time_point> looked_;        // for silent agents
     std::optional<std::chrono::steady_clock::time_point> nodes_looked_;  // see nodes_are_due()
     bool look_skipped_ = false;                                          // it was too soon for one
-    // Said BYE in this daemon's life, by slot: why, and when.
-    struct Farewell {
-        std::string reason;
-        std::chrono::steady_clock::time_point at;
-    };
-    std::map<std::int32_t, Farewell> left_;
-    std::map<std::int32_t, std::string> refused_;  // by slot: why its agent was sent away last
-    // Nodes are waited for since then; they were looked for, and told of in the log, at.
-    std::optional<std::chrono::steady_clock::time_point> missing_since_;
-    std::chrono::steady_clock::time_point missing_viewed_;
-    std::chrono::steady_clock::time_point missing_logged_;
-    bool missing_told_ = false;  // pending_reason_ says it
-    Rendezvous rendezvous_;
-    std::int32_t released_ = 0;  // the generation whose nodes were sent START; 0 = none yet
-    // TABLE of the live generation and its digest; none: WORLD has all of it, or nobody has asked.
-    std::shared_ptr<const std::string> table_;
-    std::string table_digest_;
-    PreflightState preflight_;
-    PairState pairs_;
-    std::vector<wire::StartedRank> processes_;  // by rank; pid 0 = not known
-    std::optional<KeyExchange> exchange_;
     std::string pending_reason_;
     UnixMillis expected_start_ = 0;
-    bool submitted_ = false;     // the scheduler has this attempt, in this daemon's life
-    bool intent_fresh_ = false;  // an intent is on disk that no try has used yet
-    std::optional<std::chrono::steady_clock::time_point> verdict_since_;
-    std::optional<std::chrono::steady_clock::time_point> alone_since_;  // stopping, no agent here
-    std::optional<std::chrono::steady_clock::time_point> stop_sent_;
-    // The allocation is over and agents are heard since then.
-    std::optional<std::chrono::steady_clock::time_point> outlived_since_;
-    bool cancel_sent_ = false;
-    std::optional<std::chrono::steady_clock::time_point> abort_sent_;  // of the live generation
-    bool abort_due_ = false;  // somebody may not have been sent it
-    HangWatch hang_watch_;
-    // What the ranks are doing is being asked, because of a hang or of somebody.
-    struct Evidence {
-        HangWatch::Verdict verdict;
-        bool hang;    // no initializer: clang cannot make an optional of it within the class then
-        bool gentle;  // only what costs ranks nothing that go on
-        bool kept;    // of a hang that is being acted on: nobody looks at its ranks again
-        std::string reason;
-        std::chrono::steady_clock::time_point since;
-        std::set<std::int32_t> awaited;  // slots that have not said what their ranks do
-        std::set<std::int32_t> unsaved;  // and whose evidence is not written
-        std::vector<wire::RankState> ranks;
-        std::vector<wire::RankEvidence> saved;
-    };
-    std::optional<Evidence> evidence_;
-    // Which ranks would die of the signal for a checkpoint is being asked.
+    // Which ranks would die of the signal for a checkpoint is being asked. Of one generation, but
+    // whoever asked is answered also when that has ended.
     struct Saving {
         std::int32_t generation;
         std::int32_t round;
@@ -414,20 +363,8 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     };
     std::optional<Saving> saving_;
     std::int32_t saving_round_ = 0;
-    // Nodes wait to be taken into a larger generation: since when, and the newest checkpoint then.
-    struct Growth {
-        std::chrono::steady_clock::time_point since;
-        std::int64_t checkpoint;
-    };
-    std::optional<Growth> growth_;
-    std::optional<std::chrono::steady_clock::time_point> joined_at_;  // the last node that did
-    std::optional<event::CheckpointSaved> checkpoint_;  // the newest that was heard of
-    std::int32_t time_limit_told_ = 0;  // the generation whose end in time is among the events
-    std::int32_t deaf_told_ = 0;        // of it, events that name a rank
-    bool was_paused_ = false;           // the scheduler had suspended it when it was last asked
 
     NodeWitness witness_;
-    std::size_t claims_compared_ = 0;  // of the attempt, with what the scheduler has given it
 
     std::array<bool, kInvariants> broken_reported_{};
     SecretStore::Values secrets_;  // of the attempt with this number
@@ -436,13 +373,9 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::string document_;   // the same, of a job that is signed
     std::shared_ptr<const std::string> view_;
     std::chrono::steady_clock::time_point view_at_;
-    std::optional<telemetry::JobStats> stats_;
     telemetry::AnomalyWatch anomaly_watch_;
     std::optional<std::chrono::steady_clock::time_point> anomalies_at_;  // last looked for
-    // Told before the generation began; after a restart of the daemon, before that.
-    std::array<std::int64_t, kAnomalyKinds> anomalies_before_{};
     bool resumed_ = false;  // ranks of it ran before this daemon began
-    std::chrono::steady_clock::time_point stats_at_;
 };
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 // What agents say to their job, and what the job answers.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
-#include "daemon/control/rank_exit.hpp"
+#include "daemon/control/machine/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -60,8 +60,8 @@ void JobActor::take(Draft& draft, AgentInput& input) {
         hello(draft, link, *message);
         return;
     }
-    const auto known = links_.find(link->node_rank);
-    if (known == links_.end() || known->second != link) {
+    const auto known = run_.links.find(link->node_rank);
+    if (known == run_.links.end() || known->second != link) {
         // HELLO is in this draft too (not accepted yet) or was superseded: once more, in order.
         if (link->hello_pending) {
             deferred_.push_back(input);  // a copy: the draft may be tried again
@@ -117,13 +117,13 @@ void JobActor::take(Draft& draft, AgentInput& input) {
 }
 
 void JobActor::take(Draft&, AgentGoneInput& input) {
-    const auto known = links_.find(input.link->node_rank);
-    if (known != links_.end() && known->second == input.link) {
-        gone_[known->first] = context_.clock.steady();
-        rendezvous_.disconnected(known->first);
-        preflight_.gone(known->first);
-        pairs_.gone(known->first);
-        links_.erase(known);
+    const auto known = run_.links.find(input.link->node_rank);
+    if (known != run_.links.end() && known->second == input.link) {
+        run_.gone[known->first] = context_.clock.steady();
+        run_.rendezvous.disconnected(known->first);
+        run_.preflight.gone(known->first);
+        run_.pairs.gone(known->first);
+        run_.links.erase(known);
     }
 }
 
@@ -173,7 +173,7 @@ void JobActor::refuse(Draft& draft, const std::shared_ptr<AgentLink>& link,
     link->node = printable(std::string_view{hello.node}.substr(0, limits::kTextBytes));
     const Attempt* attempt = draft.job().attempt();
     if (hello.node_rank >= 0 && hello.node_rank < draft.job().spec.resources.allocated_nodes()) {
-        refused_[hello.node_rank] = why;
+        run_.refused[hello.node_rank] = why;
     }
     if (attempt != nullptr && attempt->refused < limits::kRefusalEvents) {
         event::AgentRefused refused;
@@ -285,13 +285,13 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
             return;
         }
         accept(link, capable);
-        if (running != 0 && rendezvous_.started(link->node_rank, running)) {
+        if (running != 0 && run_.rendezvous.started(link->node_rank, running)) {
             inputs_.emplace_back(LookInput{});  // it may be the last that was not ready
         }
         link->send_text(welcome(*link));
-        if (stop_sent_ || abort_sent_) {
+        if (run_.stopping || run_.generation.abort_sent) {
             link->abort_sent.reset();
-            abort_due_ = true;
+            run_.generation.abort_due = true;
             inputs_.emplace_back(LookInput{});
         }
     });
@@ -299,18 +299,18 @@ void JobActor::hello(Draft& draft, const std::shared_ptr<AgentLink>& link,
 
 // HELLO is durable: this is the agent of its node from now on.
 void JobActor::accept(const std::shared_ptr<AgentLink>& link, bool capable) {
-    auto& place = links_[link->node_rank];
+    auto& place = run_.links[link->node_rank];
     if (place && place != link) {
         place->close("another connection of the same agent");
     }
     place = link;
-    gone_.erase(link->node_rank);
-    refused_.erase(link->node_rank);
+    run_.gone.erase(link->node_rank);
+    run_.refused.erase(link->node_rank);
     link->accepted = true;
     link->since = context_.clock.steady();
     link->place.reset();
-    unheard_.erase(link->node_rank);
-    rendezvous_.connected(link->node_rank);
+    run_.unheard.erase(link->node_rank);
+    run_.rendezvous.connected(link->node_rank);
     expect_facts(*link, capable);
 }
 
@@ -450,12 +450,12 @@ void JobActor::gpu_xid(Draft& draft, const std::shared_ptr<AgentLink>& link,
 void JobActor::checkpoint(Draft& draft, const std::shared_ptr<AgentLink>& link,
                           const wire::CheckpointSaved& saved) {
     if (saved.step > draft.job().checkpoint_step && current(*link, saved.generation) &&
-        (!checkpoint_ || saved.step >= checkpoint_->step)) {
-        checkpoint_.emplace();
-        checkpoint_->attempt = draft.job().attempt()->number;
-        checkpoint_->generation = saved.generation;
-        checkpoint_->step = saved.step;
-        checkpoint_->path = printable(saved.path).substr(0, limits::kPathBytes);
+        (!run_.checkpoint || saved.step >= run_.checkpoint->step)) {
+        run_.checkpoint.emplace();
+        run_.checkpoint->attempt = draft.job().attempt()->number;
+        run_.checkpoint->generation = saved.generation;
+        run_.checkpoint->step = saved.step;
+        run_.checkpoint->path = printable(saved.path).substr(0, limits::kPathBytes);
         tell_checkpoint(draft, false);
     }
     draft.heard.emplace_back(link, saved.event);
@@ -472,16 +472,16 @@ void JobActor::keys(const std::shared_ptr<AgentLink>& link, const wire::KeyReque
         link->send(refusal);
         return;
     }
-    if (!exchange_) {  // begin_generation() takes the last one's away
-        exchange_.emplace(job_.world_size(), context_.clock.wall());
+    if (!run_.generation.keys) {  // begin_generation() takes the last one's away
+        run_.generation.keys.emplace(job_.world_size(), context_.clock.wall());
     }
-    send_answers(exchange_->request(link->node_rank, request, context_.clock.steady()));
+    send_answers(run_.generation.keys->request(link->node_rank, request, context_.clock.steady()));
 }
 
 void JobActor::send_answers(const std::vector<KeyExchange::Answer>& answers) {
     for (const auto& answer : answers) {
-        const auto link = links_.find(answer.node_rank);
-        if (link != links_.end()) {
+        const auto link = run_.links.find(answer.node_rank);
+        if (link != run_.links.end()) {
             link->second->send(answer.reply);
         }
     }

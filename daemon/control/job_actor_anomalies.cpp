@@ -14,7 +14,7 @@ constexpr auto kAnomaliesEvery = std::chrono::seconds{1};
 
 void JobActor::look_for_anomalies(Draft& draft, bool last) {
     if (last) {
-        stats_.reset();  // the last reports may be younger
+        run_.generation.stats.reset();  // the last reports may be younger
     }
     const auto* series = context_.series.find(job_.id.value);
     const telemetry::JobStats* now = stats();
@@ -42,7 +42,8 @@ void JobActor::look_for_anomalies(Draft& draft, bool last) {
         }
         // Of each kind: stragglers must not hide that the loss is NaN.
         const auto kind = static_cast<std::size_t>(found.kind);
-        if (draft.job().anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents) {
+        if (draft.job().anomalies[kind] - run_.generation.anomalies_before[kind] >=
+            limits::kAnomalyEvents) {
             continue;
         }
         event::AnomalySeen seen;
@@ -97,7 +98,7 @@ void JobActor::describe(telemetry::JobMetricsView& view) const {
     view.generation = newest == nullptr ? 0 : newest->number;
     std::int64_t nodes = 0;
     for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
-        nodes += rendezvous_.phase(slot) >= Rendezvous::Phase::joined ? 1 : 0;
+        nodes += run_.rendezvous.phase(slot) >= Rendezvous::Phase::joined ? 1 : 0;
     }
     const bool met = newest != nullptr && newest->open() && newest->running_at != 0;
     view.ranks_joined =

@@ -51,7 +51,7 @@ void JobActor::ask_who_can_save(const Job& job, SaveInput& input) {
     for (std::int32_t node = 0; node < live.nodes; ++node) {
         const std::int32_t slot = live.slot_of(node);
         saving.awaited.insert(slot);
-        if (const auto link = links_.find(slot); link != links_.end()) {
+        if (const auto link = run_.links.find(slot); link != run_.links.end()) {
             link->second->send(wire::AskSave{saving.generation, saving.round});
         }
     }
@@ -125,7 +125,7 @@ void JobActor::order_save(Draft& draft, const std::string& by) {
     add(draft, std::move(requested));
     log::info("the ranks are asked for a checkpoint", {{"job", job_.id.value}, {"by", by}});
     draft.effects.push_back([this, generation] {
-        for (const auto& [slot, link] : links_) {
+        for (const auto& [slot, link] : run_.links) {
             link->send(wire::Save{generation});
         }
     });
@@ -136,16 +136,16 @@ void JobActor::order_save(Draft& draft, const std::string& by) {
 // cost is what is said of the last minute's.
 void JobActor::tell_checkpoint(Draft& draft, bool last) {
     const Generation* live = draft.job().live_generation();
-    if (!checkpoint_ || live == nullptr || checkpoint_->generation != live->number ||
-        checkpoint_->attempt != draft.job().attempt()->number ||
-        checkpoint_->step <= draft.job().checkpoint_step) {
+    if (!run_.checkpoint || live == nullptr || run_.checkpoint->generation != live->number ||
+        run_.checkpoint->attempt != draft.job().attempt()->number ||
+        run_.checkpoint->step <= draft.job().checkpoint_step) {
         return;
     }
     const std::chrono::milliseconds since{context_.clock.wall() - draft.job().checkpoint_at};
     const bool now = last || live->checkpoints < limits::kCheckpointEvents ||
                      since >= limits::kCheckpointPause || since < std::chrono::milliseconds{0};
     if (now) {
-        event::CheckpointSaved saved = *checkpoint_;
+        event::CheckpointSaved saved = *run_.checkpoint;
         add(draft, std::move(saved));
     }
 }
@@ -154,17 +154,16 @@ void JobActor::save_asked(Draft& draft, const std::shared_ptr<AgentLink>& link,
                           const wire::SaveAsked& asked) {
     const Job& job = draft.job();
     if (current(*link, asked.generation)) {
-        const bool first = std::exchange(time_limit_told_, asked.generation) != asked.generation;
-        deaf_told_ = first ? 0 : deaf_told_;
+        const bool first = !std::exchange(run_.generation.time_limit_told, true);
         const bool deaf = asked.rank >= 0 && asked.rank < job.world_size();
-        if (first || (deaf && deaf_told_ < limits::kDeafRankEvents)) {
+        if (first || (deaf && run_.generation.deaf_told < limits::kDeafRankEvents)) {
             event::CheckpointRequested requested;
             requested.attempt = job.attempt()->number;
             requested.generation = asked.generation;
             requested.by = "time limit";
             requested.signal = job.spec.checkpoint.signal;
             if (deaf) {
-                ++deaf_told_;
+                ++run_.generation.deaf_told;
                 requested.rank = asked.rank;
                 requested.node = link->node;
                 requested.message = "rank " + std::to_string(asked.rank) + " did not get it: " +

@@ -80,8 +80,8 @@ bool JobActor::welcome_back(Draft& draft, const std::shared_ptr<AgentLink>& link
         if (!link->open()) {
             return;
         }
-        left_.erase(link->node_rank);
-        preflight_.returned(link->node_rank);
+        run_.left.erase(link->node_rank);
+        run_.preflight.returned(link->node_rank);
         accept(link, capable);
         log::info("a lost node has called in again",
                   {{"job", job_.id.value}, {"node", link->node}});
@@ -137,7 +137,7 @@ void JobActor::come_back(Draft& draft, const std::shared_ptr<AgentLink>& link,
         return;
     }
     draft.effects.push_back([this, link, join] {
-        rendezvous_.returned(link->node_rank);
+        run_.rendezvous.returned(link->node_rank);
         log::info("a lost node is back", {{"job", job_.id.value}, {"node", link->node}});
         inputs_.emplace_front(AgentInput{link, join});
     });
@@ -150,10 +150,10 @@ bool JobActor::waits_for_more(const Job& job, const std::vector<std::int32_t>& m
     }
     const auto now = context_.clock.steady();
     if (job.generation() == nullptr) {
-        const bool all = rendezvous_.everybody_joined() && preflight_.settled();
-        return !all && joined_at_ && now - *joined_at_ < limits::kLateNodes;
+        const bool all = run_.rendezvous.everybody_joined() && run_.preflight.settled();
+        return !all && run_.joined_at && now - *run_.joined_at < limits::kLateNodes;
     }
-    return std::any_of(links_.begin(), links_.end(), [&](const auto& entry) {
+    return std::any_of(run_.links.begin(), run_.links.end(), [&](const auto& entry) {
         const bool member = std::find(members.begin(), members.end(), entry.first) != members.end();
         return !member && now - entry.second->since < limits::kReturnPatience;
     });
@@ -199,8 +199,8 @@ std::string JobActor::size_words(const Job& job, const std::vector<std::int32_t>
 std::vector<std::int32_t> JobActor::more_nodes(const Job& job) const {
     std::vector<std::int32_t> out;
     const auto now = context_.clock.steady();
-    for (const auto& [slot, link] : links_) {
-        if (rendezvous_.is_spare(slot) && preflight_.passed(slot) &&
+    for (const auto& [slot, link] : run_.links) {
+        if (run_.rendezvous.is_spare(slot) && run_.preflight.passed(slot) &&
             !job.attempt()->lost.contains(slot) && now - link->since >= kSettle &&
             now - link->last_heard < limits::kAgentSilence / 2) {
             out.push_back(slot);
@@ -210,8 +210,8 @@ std::vector<std::int32_t> JobActor::more_nodes(const Job& job) const {
 }
 
 std::int64_t JobActor::newest_checkpoint(const Job& job) const {
-    const bool heard = checkpoint_ && checkpoint_->attempt == job.attempt()->number;
-    return std::max(job.checkpoint_step, heard ? checkpoint_->step : -1);
+    const bool heard = run_.checkpoint && run_.checkpoint->attempt == job.attempt()->number;
+    return std::max(job.checkpoint_step, heard ? run_.checkpoint->step : -1);
 }
 
 // A larger generation costs a restart, so it comes when that loses the least: right after a
@@ -225,18 +225,18 @@ void JobActor::look_at_growth(Draft& draft) {
     const bool runs = resources.is_elastic() && live != nullptr && live->running_at != 0 &&
                       live->nodes < resources.nodes && !live->first_failure &&
                       live->exited_count == 0 && job.restart_requested_by.empty() &&
-                      job.cancel_requested_at == 0 && !stop_sent_ && !abort_sent_;
+                      job.cancel_requested_at == 0 && !run_.stopping && !run_.generation.abort_sent;
     const std::vector<std::int32_t> more = runs ? more_nodes(job) : std::vector<std::int32_t>{};
     if (more.empty()) {
-        growth_.reset();
+        run_.generation.growth.reset();
         return;
     }
     const auto now = context_.clock.steady();
     const std::chrono::seconds patience{
         job.spec.recovery.grow_after_seconds.value_or(kGrowAfterSeconds)};
     const std::string names = names_of(*job.attempt(), more);
-    if (!growth_) {
-        growth_ = Growth{now, newest_checkpoint(job)};
+    if (!run_.generation.growth) {
+        run_.generation.growth = GrowthWait{now, newest_checkpoint(job)};
         log::info("more nodes are there; the next checkpoint is waited for",
                   {{"job", job_.id.value}, {"nodes", names}, {"seconds", patience.count()}});
         if (patience.count() > 0) {
@@ -251,7 +251,8 @@ void JobActor::look_at_growth(Draft& draft) {
             take(draft, save);
         }
     }
-    if (newest_checkpoint(job) <= growth_->checkpoint && now - growth_->since < patience) {
+    if (newest_checkpoint(job) <= run_.generation.growth->checkpoint &&
+        now - run_.generation.growth->since < patience) {
         return;
     }
     const auto count =

@@ -1,7 +1,7 @@
 // What the ranks are doing, asked of their agents and kept with the job: on a hang before anything
 // is ended, or because somebody wants to know.
-#include "daemon/control/evidence.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/machine/evidence.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -14,49 +14,50 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
                                 bool gentle) {
     const Generation& live = *job_.live_generation();
     const std::int32_t per_node = job_.spec.ranks_per_node();
-    evidence_.emplace();
-    evidence_->kept = false;
-    evidence_->verdict = std::move(verdict);
-    evidence_->hang = hang;
-    evidence_->gentle = gentle;
-    evidence_->reason = std::move(reason);
-    evidence_->since = context_.clock.steady();
+    run_.generation.evidence.emplace();
+    run_.generation.evidence->kept = false;
+    run_.generation.evidence->verdict = std::move(verdict);
+    run_.generation.evidence->hang = hang;
+    run_.generation.evidence->gentle = gentle;
+    run_.generation.evidence->reason = std::move(reason);
+    run_.generation.evidence->since = context_.clock.steady();
     for (std::int32_t node = 0; node < live.nodes; ++node) {
         const std::int32_t slot = live.slot_of(node);
-        const auto link = links_.find(slot);
-        if (link == links_.end() || !rendezvous_.is_member(slot)) {
+        const auto link = run_.links.find(slot);
+        if (link == run_.links.end() || !run_.rendezvous.is_member(slot)) {
             continue;
         }
-        evidence_->awaited.insert(slot);
-        evidence_->unsaved.insert(slot);
+        run_.generation.evidence->awaited.insert(slot);
+        run_.generation.evidence->unsaved.insert(slot);
         wire::Examine examine;
         examine.generation = live.number;
-        examine.reason = evidence_->reason;
+        examine.reason = run_.generation.evidence->reason;
         examine.gentle = gentle;
-        examine.first = local_ranks(evidence_->verdict.behind, node * per_node, per_node);
+        examine.first =
+            local_ranks(run_.generation.evidence->verdict.behind, node * per_node, per_node);
         link->second->send(examine);
     }
 }
 
 void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
-    if (evidence_ && current(*link, examined.generation) &&
+    if (run_.generation.evidence && current(*link, examined.generation) &&
         examined.ranks.size() <= static_cast<std::size_t>(job_.spec.ranks_per_node()) &&
-        evidence_->awaited.erase(link->node_rank) == 1) {
-        evidence_->ranks.insert(evidence_->ranks.end(), examined.ranks.begin(),
-                                examined.ranks.end());
+        run_.generation.evidence->awaited.erase(link->node_rank) == 1) {
+        run_.generation.evidence->ranks.insert(run_.generation.evidence->ranks.end(),
+                                               examined.ranks.begin(), examined.ranks.end());
         inputs_.emplace_back(LookInput{});
     }
 }
 
 void JobActor::evidence_saved(const std::shared_ptr<AgentLink>& link,
                               const wire::EvidenceSaved& saved) {
-    if (evidence_ && current(*link, saved.generation) &&
+    if (run_.generation.evidence && current(*link, saved.generation) &&
         saved.ranks.size() <= static_cast<std::size_t>(job_.spec.ranks_per_node()) &&
-        evidence_->unsaved.erase(link->node_rank) == 1) {
+        run_.generation.evidence->unsaved.erase(link->node_rank) == 1) {
         for (const wire::RankEvidence& one : saved.ranks) {
             if (one.rank >= 0 && job_.live_generation()->slot_of(
                                      one.rank / job_.spec.ranks_per_node()) == link->node_rank) {
-                evidence_->saved.push_back(cleaned(one));
+                run_.generation.evidence->saved.push_back(cleaned(one));
             }
         }
         inputs_.emplace_back(LookInput{});
@@ -65,8 +66,10 @@ void JobActor::evidence_saved(const std::shared_ptr<AgentLink>& link,
 
 // Whether all that is awaited is in, or its time is over.
 bool JobActor::evidence_is_in() const {
-    return evidence_ && ((evidence_->awaited.empty() && evidence_->unsaved.empty()) ||
-                         context_.clock.steady() - evidence_->since >= limits::kEvidencePatience);
+    return run_.generation.evidence &&
+           ((run_.generation.evidence->awaited.empty() &&
+             run_.generation.evidence->unsaved.empty()) ||
+            context_.clock.steady() - run_.generation.evidence->since >= limits::kEvidencePatience);
 }
 
 void JobActor::add_evidence(Draft& draft) {
@@ -86,18 +89,18 @@ void JobActor::add_evidence(Draft& draft) {
     const auto at = [&](std::int32_t rank) {
         return rank < 0 || rank >= world ? nullptr : &findings[static_cast<std::size_t>(rank)];
     };
-    for (const std::int32_t rank : evidence_->verdict.behind) {
+    for (const std::int32_t rank : run_.generation.evidence->verdict.behind) {
         if (RankFinding* one = at(rank)) {
             one->behind = true;
         }
     }
-    for (const wire::RankState& state : evidence_->ranks) {
+    for (const wire::RankState& state : run_.generation.evidence->ranks) {
         if (RankFinding* one = at(state.rank)) {
             one->process = state;
             one->told = true;
         }
     }
-    for (const wire::RankEvidence& saved : evidence_->saved) {
+    for (const wire::RankEvidence& saved : run_.generation.evidence->saved) {
         if (RankFinding* one = at(saved.rank)) {
             one->evidence = saved;
             one->saved = true;
@@ -106,9 +109,9 @@ void JobActor::add_evidence(Draft& draft) {
     event::EvidenceTaken taken;
     taken.attempt = job_.attempt()->number;
     taken.generation = job_.live_generation()->number;
-    taken.reason = evidence_->reason;
+    taken.reason = run_.generation.evidence->reason;
     taken.message = findings_words(findings);
-    taken.step = evidence_->verdict.step;
+    taken.step = run_.generation.evidence->verdict.step;
     taken.ranks = findings_json(findings, lagging_first(findings));
     log::info("evidence", {{"job", job_.id.value}, {"what", taken.message}});
     add(draft, std::move(taken));
@@ -121,11 +124,11 @@ void JobActor::take(Draft& draft, EvidenceInput& input) {
         job_.live_generation() == nullptr) {
         answer = fail(Errc::conflict, "no rank runs that could be looked at: the job is " +
                                           std::string{to_string(draft.job().state)});
-    } else if (!evidence_ && live->looks + 1 >= limits::kEvidenceEvents) {
+    } else if (!run_.generation.evidence && live->looks + 1 >= limits::kEvidenceEvents) {
         answer = fail(Errc::conflict, "the ranks of this generation have been looked at " +
                                           std::to_string(live->looks) +
                                           " times; one look more is kept for a hang");
-    } else if (!evidence_) {  // what is under way already answers this too
+    } else if (!run_.generation.evidence) {  // what is under way already answers this too
         HangWatch::Verdict standing;
         if (const auto* series = context_.series.find(job_.id.value)) {
             standing = HangWatch::standing(*series);

@@ -36,26 +36,27 @@ void warn_of_queue(const Job& job) {
 
 // "" if the node is where the others wait for it.
 std::string JobActor::why_missing(std::int32_t slot) const {
-    if (const auto refused = refused_.find(slot);
-        refused != refused_.end() && !links_.contains(slot)) {
+    if (const auto refused = run_.refused.find(slot);
+        refused != run_.refused.end() && !run_.links.contains(slot)) {
         return "refused: " + refused->second;
     }
-    if (!links_.contains(slot)) {
-        const auto gone = gone_.find(slot);
-        return gone == gone_.end()
+    if (!run_.links.contains(slot)) {
+        const auto gone = run_.gone.find(slot);
+        return gone == run_.gone.end()
                    ? "not connected"
                    : "not connected for " + seconds_since(gone->second, context_.clock.steady());
     }
     const bool live = job_.live_generation() != nullptr;
-    switch (rendezvous_.phase(slot)) {
+    switch (run_.rendezvous.phase(slot)) {
         case Rendezvous::Phase::away:
-            return left_.contains(slot) ? "it leaves: " + left_.at(slot).reason : "not connected";
+            return run_.left.contains(slot) ? "it leaves: " + run_.left.at(slot).reason
+                                            : "not connected";
         case Rendezvous::Phase::connected:
             return "connected, not joined";
         case Rendezvous::Phase::joined:
-            return live && rendezvous_.is_member(slot) ? "not ready" : "";
+            return live && run_.rendezvous.is_member(slot) ? "not ready" : "";
         case Rendezvous::Phase::ready:
-            return rendezvous_.all_ready() ? "its ranks are not started" : "";
+            return run_.rendezvous.all_ready() ? "its ranks are not started" : "";
         case Rendezvous::Phase::started:
             return "";
     }
@@ -71,7 +72,7 @@ std::string JobActor::missing_nodes() const {
     std::size_t count = 0;
     std::string names;
     for (std::int32_t slot = 0; slot < slots; ++slot) {
-        if (attempt.lost.contains(slot) || (live != nullptr && !rendezvous_.is_member(slot))) {
+        if (attempt.lost.contains(slot) || (live != nullptr && !run_.rendezvous.is_member(slot))) {
             continue;
         }
         const std::string why = why_missing(slot);
@@ -97,40 +98,40 @@ std::string JobActor::missing_nodes() const {
 // Called with every input and tick while nodes gather; looks once a second.
 void JobActor::tell_missing() {
     const Generation* live = job_.live_generation();
-    const bool gathering = !stop_sent_ && !abort_sent_ && job_.attempt() != nullptr &&
-                           job_.attempt()->finished_at == 0 &&
+    const bool gathering = !run_.stopping && !run_.generation.abort_sent &&
+                           job_.attempt() != nullptr && job_.attempt()->finished_at == 0 &&
                            (live == nullptr || live->running_at == 0);
     const auto now = context_.clock.steady();
     if (!gathering) {
-        if (std::exchange(missing_told_, false)) {
+        if (std::exchange(run_.missing.told, false)) {
             set_pending_reason("");
         }
-        missing_since_.reset();
+        run_.missing.since.reset();
         return;
     }
-    if (!missing_since_) {
-        missing_since_ = missing_viewed_ = missing_logged_ = now;
+    if (!run_.missing.since) {
+        run_.missing.since = run_.missing.viewed = run_.missing.logged = now;
         if (job_.generation() == nullptr) {
             warn_of_queue(job_);
         }
     }
-    if (now - missing_viewed_ < kTellView) {
+    if (now - run_.missing.viewed < kTellView) {
         return;
     }
-    missing_viewed_ = now;
+    run_.missing.viewed = now;
     const std::string missing = missing_nodes();
     if (missing.empty()) {
-        if (std::exchange(missing_told_, false)) {
+        if (std::exchange(run_.missing.told, false)) {
             set_pending_reason("");
         }
         return;
     }
-    missing_told_ = true;
+    run_.missing.told = true;
     set_pending_reason(missing);
-    if (now - missing_logged_ >= kTellLog) {
-        missing_logged_ = now;
+    if (now - run_.missing.logged >= kTellLog) {
+        run_.missing.logged = now;
         log::warn("nodes are missing", {{"job", job_.id.value},
-                                        {"for", seconds_since(*missing_since_, now)},
+                                        {"for", seconds_since(*run_.missing.since, now)},
                                         {"what", missing}});
     }
 }

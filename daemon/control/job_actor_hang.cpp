@@ -1,6 +1,6 @@
 // How a hang is noticed, told and, where that is wanted, ended.
-#include "daemon/control/evidence.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/machine/evidence.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -51,23 +51,24 @@ bool is_stopped(const std::string& state) {
 void JobActor::look_for_hang(Draft& draft) {
     watch_for_hang(draft);
     const Generation* live = draft.job().live_generation();
-    if (!evidence_ || evidence_->kept || live == nullptr || !evidence_is_in()) {
+    if (!run_.generation.evidence || run_.generation.evidence->kept || live == nullptr ||
+        !evidence_is_in()) {
         return;
     }
     // Once a rank has ended it is no hang any more, or is ended because of that rank; nor if the
     // ranks went on while they were asked (a checkpoint that took long).
     const auto* series = context_.series.find(job_.id.value);
-    const bool hangs = evidence_->hang && live->exited_count == 0 && !live->first_failure &&
-                       hang_watch_.still(series);
-    const bool starting = evidence_->verdict.starting;
+    const bool hangs = run_.generation.evidence->hang && live->exited_count == 0 &&
+                       !live->first_failure && run_.generation.hang_watch.still(series);
+    const bool starting = run_.generation.evidence->verdict.starting;
     if (starting && !(hangs && waits_at_start())) {
-        evidence_
+        run_.generation.evidence
             .reset();  // it is on its way; without an event nothing is committed that could do it
         return;
     }
     if (!hangs) {
         add_evidence(draft);  // somebody asked, or it ran on; nothing is ended
-        draft.effects.push_back([this] { evidence_.reset(); });
+        draft.effects.push_back([this] { run_.generation.evidence.reset(); });
         return;
     }
     event::FaultSeen fault = hang_fault();
@@ -82,10 +83,10 @@ void JobActor::look_for_hang(Draft& draft) {
         add(draft, std::move(fault));
     }
     draft.effects.push_back([this, end] {
-        if (end && evidence_) {
-            evidence_->kept = true;
+        if (end && run_.generation.evidence) {
+            run_.generation.evidence->kept = true;
         } else {
-            evidence_.reset();
+            run_.generation.evidence.reset();
         }
     });
 }
@@ -93,9 +94,9 @@ void JobActor::look_for_hang(Draft& draft) {
 // Whether the ranks that were just looked at, and have not made a step yet, wait for each other in
 // vain: by two looks that show the same. One may fall into the moment before the last rank comes.
 bool JobActor::waits_at_start() {
-    const StackVerdict stacks = compare_stacks(evidence_->saved);
-    return hang_watch_.confirmed(waits_to_meet(stacks) ? stacks.words : "",
-                                 context_.clock.steady());
+    const StackVerdict stacks = compare_stacks(run_.generation.evidence->saved);
+    return run_.generation.hang_watch.confirmed(waits_to_meet(stacks) ? stacks.words : "",
+                                                context_.clock.steady());
 }
 
 // Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
@@ -106,7 +107,7 @@ void JobActor::watch_for_hang(Draft& draft) {
         hang_is_over(draft);
     }
     if (live == nullptr || live->running_at == 0 || live->exited_count > 0 || live->first_failure ||
-        (evidence_ && evidence_->hang)) {
+        (run_.generation.evidence && run_.generation.evidence->hang)) {
         return;
     }
     const telemetry::JobStats* known = stats();
@@ -114,41 +115,42 @@ void JobActor::watch_for_hang(Draft& draft) {
     const auto* report = series == nullptr
                              ? nullptr
                              : series->report_of(draft.job().attempt()->number, live->number);
-    auto verdict = hang_watch_.look(series, context_.clock.steady(),
-                                    hang_limit(draft.job().spec.watch.hang_seconds, usual),
-                                    report != nullptr && report->last_step >= 0);
+    auto verdict = run_.generation.hang_watch.look(
+        series, context_.clock.steady(), hang_limit(draft.job().spec.watch.hang_seconds, usual),
+        report != nullptr && report->last_step >= 0);
     const auto kind = static_cast<std::size_t>(AnomalyKind::hang);
     if (live->hang) {
         return;  // told already, and not to be ended: or it would have been
     }
     const bool end = draft.job().spec.recovery.has(RecoveryTrigger::hang);
-    const bool often =
-        draft.job().anomalies[kind] - anomalies_before_[kind] >= limits::kAnomalyEvents;
+    const bool often = draft.job().anomalies[kind] - run_.generation.anomalies_before[kind] >=
+                       limits::kAnomalyEvents;
     if (!verdict || (often && !end)) {
         return;
     }
     if (verdict->starting) {
-        if (!evidence_) {  // else what is looked at is asked for, and told to somebody
+        if (!run_.generation
+                 .evidence) {  // else what is looked at is asked for, and told to somebody
             ask_for_evidence(std::move(*verdict), kStartReason, true, true);
         }
         return;
     }
     log::warn("the ranks hang", {{"job", job_.id.value}, {"step", verdict->step}});
-    if (!evidence_) {
+    if (!run_.generation.evidence) {
         ask_for_evidence(std::move(*verdict), kHangReason, true, !end);
         return;
     }
     // They are being asked already; what they answer is the hang's evidence.
-    evidence_->verdict = std::move(*verdict);
-    evidence_->reason = kHangReason;
-    evidence_->hang = true;
+    run_.generation.evidence->verdict = std::move(*verdict);
+    run_.generation.evidence->reason = kHangReason;
+    run_.generation.evidence->hang = true;
 }
 
 // Told once the ranks make steps again.
 void JobActor::hang_is_over(Draft& draft) {
     const Generation* live = draft.job().live_generation();
     const auto* series = context_.series.find(job_.id.value);
-    if (series == nullptr || !hang_watch_.moved(series)) {
+    if (series == nullptr || !run_.generation.hang_watch.moved(series)) {
         return;
     }
     event::AnomalySeen over;
@@ -168,10 +170,11 @@ event::AnomalySeen JobActor::hang_warning(const Job& job, const event::FaultSeen
     out.rank = fault.rank;
     out.node = fault.node;
     out.anomaly = to_string(AnomalyKind::hang);
-    out.step = evidence_->verdict.step;
+    out.step = run_.generation.evidence->verdict.step;
     out.message = fault.message;
-    out.since = fault.at - std::chrono::milliseconds{evidence_->verdict.silence}.count();
-    if (evidence_->verdict.starting) {
+    out.since =
+        fault.at - std::chrono::milliseconds{run_.generation.evidence->verdict.silence}.count();
+    if (run_.generation.evidence->verdict.starting) {
         out.message += out.message.ends_with('?') ? " The job goes on" : ". The job goes on";
     } else if (!job.spec.recovery.has(RecoveryTrigger::hang)) {
         out.message += ". The job goes on: recovery for hang is off";
@@ -182,17 +185,17 @@ event::AnomalySeen JobActor::hang_warning(const Job& job, const event::FaultSeen
 // Who is to blame, in words: one whose process does not run; the rank that is not where the others
 // wait, by their Python stacks; the first that is behind.
 event::FaultSeen JobActor::hang_fault() const {
-    const HangWatch::Verdict& verdict = evidence_->verdict;
-    const StackVerdict stacks = compare_stacks(evidence_->saved);
+    const HangWatch::Verdict& verdict = run_.generation.evidence->verdict;
+    const StackVerdict stacks = compare_stacks(run_.generation.evidence->saved);
     const auto state_of = [&](std::int32_t rank) {
-        const auto found =
-            std::find_if(evidence_->ranks.begin(), evidence_->ranks.end(),
-                         [&](const wire::RankState& one) { return one.rank == rank; });
-        return found == evidence_->ranks.end() ? std::string{} : found->state;
+        const auto found = std::find_if(
+            run_.generation.evidence->ranks.begin(), run_.generation.evidence->ranks.end(),
+            [&](const wire::RankState& one) { return one.rank == rank; });
+        return found == run_.generation.evidence->ranks.end() ? std::string{} : found->state;
     };
     const auto first_with = [&](const auto& matches) {
         std::int32_t found = -1;
-        for (const wire::RankState& one : evidence_->ranks) {
+        for (const wire::RankState& one : run_.generation.evidence->ranks) {
             found = matches(one.state) && (found < 0 || one.rank < found) ? one.rank : found;
         }
         return found;

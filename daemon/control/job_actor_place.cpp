@@ -25,7 +25,7 @@ AttemptRequest JobActor::request() const {
     AttemptRequest out = attempt_request(job_.id, attempt.number, job_.spec, attempt.directory);
     out.user = job_.user;
     out.intent_at = attempt.submitting_at;
-    out.intent_is_fresh = intent_fresh_;
+    out.intent_is_fresh = run_.intent_fresh;
     out.scheduler_id = attempt.scheduler_id;
     out.allocation = attempt.allocation;
     out.exclude = nodes_to_exclude(job_);
@@ -105,13 +105,13 @@ Task<bool> JobActor::hand_over() {
         co_return false;
     }
     const AttemptRequest asked = request();
-    intent_fresh_ = false;
+    run_.intent_fresh = false;
     const Handover done = co_await context_.scheduler.submit(asked);
     Draft next = draft();
     warn(next, done.warning);
     switch (done.kind) {
         case Handover::Kind::placed:
-            submitted_ = true;
+            run_.submitted = true;
             if (job_.attempt()->submissions > 0 && job_.attempt()->scheduler_id != done.id &&
                 job_.attempt()->placed_at == 0) {
                 event::AttemptSubmitted submitted;
@@ -131,7 +131,7 @@ Task<bool> JobActor::hand_over() {
             intent.attempt = job_.attempt()->number;
             intent.number = job_.attempt()->submissions + 1;
             if (add(next, std::move(intent))) {
-                next.effects.push_back([this] { intent_fresh_ = true; });
+                next.effects.push_back([this] { run_.intent_fresh = true; });
             }
             break;
         }
@@ -149,7 +149,7 @@ Task<bool> JobActor::hand_over() {
         co_await commit_and_look(std::move(next));
         co_return false;
     }
-    co_return submitted_;
+    co_return run_.submitted;
 }
 
 // Said once, however often it comes up.
@@ -172,7 +172,7 @@ void JobActor::warn(Draft& draft, const std::string& message, const std::string&
 }
 
 Task<void> JobActor::place() {
-    if (!submitted_) {
+    if (!run_.submitted) {
         const bool there = co_await hand_over();
         if (!there) {
             co_return;
@@ -183,7 +183,7 @@ Task<void> JobActor::place() {
     look_whether_aside(seen);
     learn_nodes(seen);
     if (seen.kind == Observation::Kind::absent) {
-        submitted_ = false;  // forgotten: hand it over again
+        run_.submitted = false;  // forgotten: hand it over again
         inputs_.emplace_back(LookInput{});
     } else if (seen.kind == Observation::Kind::unreachable) {
         set_pending_reason(seen.message.empty() ? "the scheduler does not answer" : seen.message);
@@ -264,11 +264,11 @@ bool JobActor::was_given(const std::string& node) const {
 // nothing for its ranks, and a site may have its reasons. But nothing is remembered of such a node.
 void JobActor::tell_foreign_nodes(Draft& draft) {
     const Attempt& attempt = *draft.job().attempt();
-    if (attempt.claims.size() == claims_compared_ || !witness_.complete(attempt.number) ||
+    if (attempt.claims.size() == run_.claims_compared || !witness_.complete(attempt.number) ||
         !one_machine(context_.scheduler).empty()) {
         return;
     }
-    claims_compared_ = attempt.claims.size();
+    run_.claims_compared = attempt.claims.size();
     std::vector<std::string> texts;
     for (const auto& [slot, claim] : attempt.claims) {
         if (witness_.word(attempt.number, claim.node) == NodeWitness::Word::foreign) {
@@ -303,7 +303,7 @@ Task<void> JobActor::wait_in_queue(Observation seen) {
 }
 
 Task<void> JobActor::look_at_allocation() {
-    if (!submitted_) {
+    if (!run_.submitted) {
         // After a restart of the daemon: the driver adopts what it finds of the attempt. What it
         // cannot find although it was placed is forgotten; with nobody in it, it starts anew.
         const bool there = co_await hand_over();
@@ -313,7 +313,7 @@ Task<void> JobActor::look_at_allocation() {
     }
     const Observation seen = co_await allocation();
     if (seen.kind == Observation::Kind::absent && job_.attempt()->claims.empty()) {
-        submitted_ = false;
+        run_.submitted = false;
         co_return;
     }
     if (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended &&
@@ -322,10 +322,10 @@ Task<void> JobActor::look_at_allocation() {
         co_return;
     }
     const bool paused = seen.kind == Observation::Kind::state && seen.paused;
-    if (paused || was_paused_) {
+    if (paused || run_.was_paused) {
         set_pending_reason(paused ? seen.message : "");
         forgive_silence();  // agents that stand still say nothing
-        was_paused_ = paused;
+        run_.was_paused = paused;
     }
     Draft next = draft();
     tell_foreign_nodes(next);
@@ -364,13 +364,14 @@ Task<void> JobActor::look_at_allocation() {
 // until the allocation is over.
 Task<void> JobActor::stop_attempt(Cause cause) {
     const auto now = context_.clock.steady();
-    if (!stop_sent_) {
-        stop_sent_ = now;
+    if (!run_.stopping) {
+        run_.stopping.emplace();
+        run_.stopping->since = now;
         log::info(
             "stopping job",
             {{"job", job_.id.value}, {"class", to_string(cause.kind)}, {"why", cause.message}});
     }
-    for (const auto& [node_rank, link] : links_) {
+    for (const auto& [node_rank, link] : run_.links) {
         if (!link->stop_sent) {
             link->stop_sent = true;
             wire::Stop stop;
@@ -380,7 +381,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         }
     }
     const std::int32_t number = job_.attempt()->number;
-    if (!submitted_) {
+    if (!run_.submitted) {
         // The daemon was restarted while it was stopping this attempt: the driver must know its
         // agents before it can end them. What was not started must not start now.
         const auto adopted = co_await context_.scheduler.adopt(request());
@@ -390,25 +391,27 @@ Task<void> JobActor::stop_attempt(Cause cause) {
             set_pending_reason("cannot end yet: " + adopted.error().message);
             co_return;
         }
-        submitted_ = true;
+        run_.submitted = true;
     }
     context_.scheduler.expect_end(job_.id, number);
-    if (!links_.empty()) {
-        alone_since_.reset();
-    } else if (!alone_since_) {
-        alone_since_ = now;
+    StopRun& stopping = *run_.stopping;
+    if (!run_.links.empty()) {
+        stopping.alone_since.reset();
+    } else if (!stopping.alone_since) {
+        stopping.alone_since = now;
     }
-    const bool overdue = now - *stop_sent_ > limits::kStopGrace + kLeavePatience;
+    const bool overdue = now - stopping.since > limits::kStopGrace + kLeavePatience;
     const bool left_behind =
-        alone_since_ && (job_.attempt()->claims.empty() || now - *alone_since_ >= kLeavePatience);
-    if ((left_behind || overdue) && !cancel_sent_) {
+        stopping.alone_since &&
+        (job_.attempt()->claims.empty() || now - *stopping.alone_since >= kLeavePatience);
+    if ((left_behind || overdue) && !stopping.cancelled) {
         const Status cancelled = co_await context_.scheduler.cancel(job_.id, number);
-        cancel_sent_ = cancelled.has_value();
+        run_.stopping->cancelled = cancelled.has_value();
     }
     const Observation seen = co_await allocation();
     // Forgotten by the scheduler is no proof that its agents have left, and ranks of another
     // attempt must not start beside theirs.
-    const bool left = links_.empty() || overdue || !job_.spec.recovery.wanted;
+    const bool left = run_.links.empty() || overdue || !job_.spec.recovery.wanted;
     const bool over =
         (seen.kind == Observation::Kind::absent && left) ||
         (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended);
@@ -434,9 +437,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
         co_await end_attempt(follows.cause);
     } else if (follows.kind == ActionKind::restart) {
         // In an allocation that is over: said next, as the fault of the attempt.
-        stop_sent_.reset();
-        cancel_sent_ = false;
-        alone_since_.reset();
+        run_.stopping.reset();
         co_await end_generation(follows.cause, AfterEnd::look);
     } else {
         co_await conclude();

@@ -19,12 +19,12 @@ bool JobActor::wants_preflight() const {
 void JobActor::expect_facts(const AgentLink& link, bool capable) {
     const Generation* newest = job_.generation();
     if (capable && wants_preflight()) {
-        preflight_.expect(link.node_rank, link.node, context_.clock.steady());
+        run_.preflight.expect(link.node_rank, link.node, context_.clock.steady());
     }
     const bool lost = job_.attempt() != nullptr && job_.attempt()->lost.contains(link.node_rank);
     if (!capable || !wants_preflight() ||
         (newest != nullptr && newest->node_rank_of(link.node_rank) >= 0 && !lost)) {
-        preflight_.exempt(link.node_rank);
+        run_.preflight.exempt(link.node_rank);
     }
 }
 
@@ -35,7 +35,7 @@ void JobActor::checked(Draft& draft, const std::shared_ptr<AgentLink>& link,
         fence(link, "CHECKED was not understood: " + facts.error().message);
         return;
     }
-    preflight_.checked(link->node_rank, std::move(*facts), job_.spec, context_.clock.steady());
+    run_.preflight.checked(link->node_rank, std::move(*facts), job_.spec, context_.clock.steady());
     look_at_preflight(draft);
     form_generation(draft);
 }
@@ -47,39 +47,39 @@ void JobActor::probed(Draft& draft, const std::shared_ptr<AgentLink>& link,
         fence(link, "PROBED was not understood: " + results.error().message);
         return;
     }
-    preflight_.probed(link->node_rank, probed.round, std::move(*results));
+    run_.preflight.probed(link->node_rank, probed.round, std::move(*results));
     look_at_preflight(draft);
     form_generation(draft);
 }
 
 // To be called with everything that may have moved it, and from time to time: it has deadlines.
 void JobActor::look_at_preflight(Draft& draft) {
-    if (stop_sent_ || !wants_preflight() || draft.job().attempt() == nullptr ||
+    if (run_.stopping || !wants_preflight() || draft.job().attempt() == nullptr ||
         draft.job().attempt()->preflight_passed) {
         return;
     }
     const auto now = context_.clock.steady();
-    if (const auto round = preflight_.begin(draft.job().spec, now)) {
+    if (const auto round = run_.preflight.begin(draft.job().spec, now)) {
         for (const auto& [slot, peers] : round->probes) {
             wire::Probe probe;
             probe.round = round->number;
             probe.peers = to_json(peers);
-            if (const auto link = links_.find(slot); link != links_.end()) {
+            if (const auto link = run_.links.find(slot); link != run_.links.end()) {
                 link->second->send(probe);
             }
         }
     }
-    if (const auto judgement = preflight_.judge(draft.job().spec, now)) {
+    if (const auto judgement = run_.preflight.judge(draft.job().spec, now)) {
         take_judgement(draft, *judgement);
     }
     look_at_pairs(draft);
     const bool only = draft.job().spec.preflight.mode == PreflightMode::only;
     if (only && draft.job().attempt()->lost.empty() && !draft.job().attempt()->fault &&
-        preflight_.all_passed(draft.job().spec) && pairs_done(draft.job())) {
+        run_.preflight.all_passed(draft.job().spec) && pairs_done(draft.job())) {
         // It is asked what was found of each node, so it is told what was not looked at.
         std::vector<PreflightFinding> unasked;
         for (const auto& [slot, claim] : draft.job().attempt()->claims) {
-            if (preflight_.facts(slot) == nullptr) {
+            if (run_.preflight.facts(slot) == nullptr) {
                 unasked.push_back({slot, claim.node, "answer",
                                    "its agent has not said what it found: nothing was looked at",
                                    "an agent that knows the pre-flight", false});
@@ -170,11 +170,11 @@ void JobActor::take_judgement(Draft& draft, const PreflightState::Judgement& jud
 // Where the node's ranks are to be found: proven, else as in the generation before (this daemon may
 // have been restarted since), else as its agent says.
 std::string JobActor::address_of(const Job& job, std::int32_t slot) const {
-    const std::string said = links_.at(slot)->join.address;
-    if (const std::string proven = preflight_.proven(slot); !proven.empty()) {
+    const std::string said = run_.links.at(slot)->join.address;
+    if (const std::string proven = run_.preflight.proven(slot); !proven.empty()) {
         return proven;
     }
-    const NodeFacts* facts = preflight_.facts(slot);
+    const NodeFacts* facts = run_.preflight.facts(slot);
     const Generation* last = job.generation();
     const std::int32_t node = last == nullptr ? -1 : last->node_rank_of(slot);
     if (facts == nullptr || node < 0 || static_cast<std::size_t>(node) >= last->addresses.size()) {

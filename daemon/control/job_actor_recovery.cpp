@@ -22,7 +22,7 @@ constexpr auto kAbortPatience = limits::kStopGrace + std::chrono::seconds{10};
 // has joined says that none of them lives there; it may have had none yet.
 bool JobActor::may_have_ranks(std::int32_t node) const {
     const std::int32_t slot = job_.live_generation()->slot_of(node);
-    return rendezvous_.phase(slot) != Rendezvous::Phase::joined &&
+    return run_.rendezvous.phase(slot) != Rendezvous::Phase::joined &&
            !job_.attempt()->lost.contains(slot) && !node_ended(job_, node);
 }
 
@@ -37,13 +37,13 @@ bool JobActor::ranks_are_left() const {
 
 void JobActor::lose_stuck_nodes(Draft& draft) {
     const auto now = context_.clock.steady();
-    if (!abort_sent_ || now - *abort_sent_ < kAbortPatience) {
+    if (!run_.generation.abort_sent || now - *run_.generation.abort_sent < kAbortPatience) {
         return;
     }
     for (std::int32_t node = 0; node < job_.nodes(); ++node) {
         const std::int32_t slot = job_.live_generation()->slot_of(node);
-        const auto link = links_.find(slot);
-        if (!may_have_ranks(node) || link == links_.end() || !link->second->abort_sent ||
+        const auto link = run_.links.find(slot);
+        if (!may_have_ranks(node) || link == run_.links.end() || !link->second->abort_sent ||
             now - *link->second->abort_sent < kAbortPatience) {
             continue;
         }
@@ -58,7 +58,7 @@ void JobActor::lose_stuck_nodes(Draft& draft) {
 
 // To whoever has not been sent it over this connection.
 void JobActor::send_abort(const std::string& reason) {
-    if (!std::exchange(abort_due_, false)) {
+    if (!std::exchange(run_.generation.abort_due, false)) {
         return;
     }
     wire::Abort abort;
@@ -66,8 +66,8 @@ void JobActor::send_abort(const std::string& reason) {
     abort.reason = reason;
     abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
     std::shared_ptr<const std::string> encoded;
-    for (const auto& [slot, link] : links_) {
-        if (!link->abort_sent && rendezvous_.is_member(slot)) {
+    for (const auto& [slot, link] : run_.links) {
+        if (!link->abort_sent && run_.rendezvous.is_member(slot)) {
             if (encoded == nullptr) {
                 encoded =
                     std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{abort}));
@@ -82,9 +82,9 @@ void JobActor::send_abort(const std::string& reason) {
 // lost. Called again with every input and tick until then. No rank of the next one starts before:
 // two generations never write at a time.
 Task<void> JobActor::restart_ranks(Cause cause) {
-    if (!abort_sent_) {
-        abort_sent_ = context_.clock.steady();
-        abort_due_ = true;
+    if (!run_.generation.abort_sent) {
+        run_.generation.abort_sent = context_.clock.steady();
+        run_.generation.abort_due = true;
         log::info("generation is over, its ranks are being stopped",
                   {{"job", job_.id.value},
                    {"generation", job_.live_generation()->number},
@@ -92,9 +92,9 @@ Task<void> JobActor::restart_ranks(Cause cause) {
                    {"why", cause.message}});
     }
     send_abort(cause.message);
-    if (!submitted_) {  // the daemon was restarted meanwhile
+    if (!run_.submitted) {  // the daemon was restarted meanwhile
         const auto adopted = co_await context_.scheduler.adopt(request());
-        submitted_ = adopted.has_value();
+        run_.submitted = adopted.has_value();
     }
     const bool look = nodes_are_due();
     if (look) {
@@ -127,7 +127,7 @@ void JobActor::expect_end_if_left() {
     const Generation* newest = job_.generation();
     for (std::int32_t node = 0; newest != nullptr && node < job_.nodes(); ++node) {
         const std::int32_t slot = newest->slot_of(node);
-        if (!links_.contains(slot) && !job_.attempt()->lost.contains(slot)) {
+        if (!run_.links.contains(slot) && !job_.attempt()->lost.contains(slot)) {
             context_.scheduler.expect_end(job_.id, job_.attempt()->number);
             return;
         }
@@ -181,12 +181,8 @@ Task<void> JobActor::end_generation(Cause cause, AfterEnd after) {
         co_return;
     }
     next.effects.push_back([this] {
-        rendezvous_.over();
-        exchange_.reset();
-        abort_sent_.reset();
-        evidence_.reset();
-        hang_watch_.reset();
-        stats_.reset();
+        run_.rendezvous.over();
+        run_.generation = GenerationRun{};
     });
     if (after == AfterEnd::next_generation) {
         form_generation(next);
@@ -211,36 +207,10 @@ Task<void> JobActor::end_attempt(Cause cause) {
 
 // Nothing that was known of the last attempt's agents and allocation is true of the next.
 void JobActor::forget_attempt() {
-    for (const auto& [slot, link] : links_) {
+    for (const auto& [slot, link] : run_.links) {
         link->close("the attempt is over");
     }
-    links_.clear();
-    gone_.clear();
-    unheard_.clear();
-    left_.clear();
-    refused_.clear();
-    missing_since_.reset();
-    processes_.clear();
-    exchange_.reset();
-    evidence_.reset();
-    hang_watch_.reset();
-    stats_.reset();
-    rendezvous_ = Rendezvous{job_.spec.resources.nodes, job_.spec.resources.allocated_nodes(),
-                             job_.spec.resources.least_nodes()};
-    joined_at_.reset();
-    growth_.reset();
-    preflight_ = PreflightState{};
-    pairs_ = PairState{};
-    claims_compared_ = 0;
-    submitted_ = false;
-    intent_fresh_ = false;
-    cancel_sent_ = false;
-    was_paused_ = false;
-    verdict_since_.reset();
-    alone_since_.reset();
-    stop_sent_.reset();
-    outlived_since_.reset();
-    abort_sent_.reset();
+    run_ = AttemptRun{job_};
 }
 
 }  // namespace lockstep

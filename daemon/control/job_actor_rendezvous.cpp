@@ -10,23 +10,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-wire::Table table_of(const Job& job) {
-    wire::Table out;
-    const Generation& generation = *job.live_generation();
-    for (std::int32_t node = 0; node < generation.nodes; ++node) {
-        out.hosts.push_back(job.claim_of_node(node)->node);
-    }
-    if (!generation.ports.empty()) {
-        out.addresses = generation.addresses;
-        out.ports = generation.ports;
-    }
-    return out;
-}
-
-}  // namespace
-
 void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
     const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.ranks_per_node() : 0;
     if (join.ports.size() != static_cast<std::size_t>(ports)) {
@@ -35,13 +18,13 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
         return;
     }
     link->join = join;
-    joined_at_ = context_.clock.steady();
+    run_.joined_at = context_.clock.steady();
     if (join.addresses.size() > limits::kNodeAddresses ||
         std::any_of(join.addresses.begin(), join.addresses.end(),
                     [](const std::string& one) { return one.size() > limits::kTextBytes; })) {
         link->join.addresses.clear();
     }
-    if (rendezvous_.joined(link->node_rank, join.generation)) {
+    if (run_.rendezvous.joined(link->node_rank, join.generation)) {
         // Fixed before: this agent had not heard of it, or the daemon was restarted in between. Not
         // before the append: it may have been fixed in this very draft.
         draft.effects.push_back([this, link] { send_world(link); });
@@ -54,8 +37,9 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
 // are fixed and on disk before anybody hears of them.
 void JobActor::form_generation(Draft& draft) {
     const Attempt* attempt = draft.job().attempt();
-    if (stop_sent_ || !rendezvous_.enough_joined() || !preflight_.all_passed(job_.spec) ||
-        !pairs_done(draft.job()) || draft.job().live_generation() != nullptr ||
+    if (run_.stopping || !run_.rendezvous.enough_joined() ||
+        !run_.preflight.all_passed(job_.spec) || !pairs_done(draft.job()) ||
+        draft.job().live_generation() != nullptr ||
         due(draft.job(), context_.clock.wall()).kind != ActionKind::gather) {
         return;
     }
@@ -69,11 +53,12 @@ void JobActor::form_generation(Draft& draft) {
     }
     // Of an elastic job nobody waits for a newcomer that is still being looked at.
     const bool elastic = job_.spec.resources.is_elastic();
-    auto members = rendezvous_.next(
-        before, over, [&](std::int32_t slot) { return !elastic || preflight_.passed(slot); });
+    auto members = run_.rendezvous.next(
+        before, over, [&](std::int32_t slot) { return !elastic || run_.preflight.passed(slot); });
     const bool passed = members && draft.job().spec.preflight.mode != PreflightMode::only &&
-                        std::all_of(members->begin(), members->end(),
-                                    [this](std::int32_t slot) { return preflight_.passed(slot); });
+                        std::all_of(members->begin(), members->end(), [this](std::int32_t slot) {
+                            return run_.preflight.passed(slot);
+                        });
     if (!passed || waits_for_more(draft.job(), *members)) {
         return;
     }
@@ -81,9 +66,9 @@ void JobActor::form_generation(Draft& draft) {
     started.attempt = attempt->number;
     started.generation = attempt->generations.empty() ? 1 : attempt->generations.back().number + 1;
     started.master_address = address_of(draft.job(), members->front());
-    started.master_port = links_.at(members->front())->join.port;
+    started.master_port = run_.links.at(members->front())->join.port;
     for (const std::int32_t slot : *members) {
-        const wire::Join& join = links_.at(slot)->join;
+        const wire::Join& join = run_.links.at(slot)->join;
         started.addresses.push_back(address_of(draft.job(), slot));
         started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
     }
@@ -104,7 +89,7 @@ void JobActor::form_generation(Draft& draft) {
         begin_generation();
         wire::World told = world();
         for (std::size_t node = 0; node < slots.size(); ++node) {
-            if (const auto link = links_.find(slots[node]); link != links_.end()) {
+            if (const auto link = run_.links.find(slots[node]); link != run_.links.end()) {
                 told.node_rank = static_cast<std::int32_t>(node);
                 told.first_rank = told.node_rank * told.local_ranks;
                 told.address = own_address(*link->second, told.node_rank);
@@ -118,14 +103,9 @@ void JobActor::form_generation(Draft& draft) {
 // What only lives while the daemon does, for the generation that has just been fixed.
 void JobActor::begin_generation() {
     const Generation& live = *job_.live_generation();
-    rendezvous_.fixed(live.number, live.slots);
-    released_ = 0;
-    make_table();
-    exchange_.reset();
-    processes_.clear();
-    evidence_.reset();
-    hang_watch_.reset();
-    growth_.reset();
+    run_.rendezvous.fixed(live.number, live.slots);
+    run_.generation = GenerationRun{job_};
+    run_.processes.clear();
     if (auto* known = context_.series.at(job_.id.value)) {
         known->have_ranks(static_cast<std::size_t>(job_.world_size()));
     }
@@ -137,9 +117,7 @@ void JobActor::begin_generation() {
     }
     resumed_ = false;
     anomaly_watch_.restart();
-    anomalies_before_ = job_.anomalies;
-    abort_sent_.reset();
-    for (const auto& [slot, link] : links_) {
+    for (const auto& [slot, link] : run_.links) {
         link->abort_sent.reset();
     }
 }
@@ -154,7 +132,7 @@ wire::World JobActor::world() const {
     out.master_address = generation.master_address;
     out.master_port = generation.master_port;
     out.nodes = generation.nodes;
-    out.table = table_digest_;
+    out.table = run_.generation.table_digest;
     if (out.table.empty()) {
         wire::Table table = table_of(job_);
         out.hosts = std::move(table.hosts);
@@ -175,8 +153,8 @@ std::vector<std::string> JobActor::admitted() const {
         bytes += !address.empty() && out.insert(address).second ? address.size() + 3 : 0;
     };
     for (std::int32_t node = 0; node < generation.nodes; ++node) {
-        const auto link = links_.find(generation.slot_of(node));
-        if (link == links_.end() || link->second->join.addresses.empty() ||
+        const auto link = run_.links.find(generation.slot_of(node));
+        if (link == run_.links.end() || link->second->join.addresses.empty() ||
             bytes > limits::kAdmittedBytes) {
             return {};
         }
@@ -190,24 +168,10 @@ std::vector<std::string> JobActor::admitted() const {
     return {out.begin(), out.end()};
 }
 
-// Of a large world, once for all who will ask.
-void JobActor::make_table() {
-    table_.reset();
-    table_digest_.clear();
-    if (job_.live_generation() == nullptr || job_.nodes() <= limits::kWorldHosts) {
-        return;
-    }
-    wire::Table table = table_of(job_);
-    const std::string content = wire::encode(wire::DaemonMessage{table});
-    table.digest = sha256_hex(content).substr(0, 32);
-    table_digest_ = table.digest;
-    table_ = std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{table}));
-}
-
 void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
                           const wire::TableRequest& request) {
-    if (current(*link, request.generation) && table_ != nullptr) {
-        link->send_encoded(table_);
+    if (current(*link, request.generation) && run_.generation.table != nullptr) {
+        link->send_encoded(run_.generation.table);
     } else {
         abort_if_over(link, request.generation);
     }
@@ -225,7 +189,7 @@ void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
     const Generation* generation = job_.live_generation();
     const std::int32_t node_rank =
         generation == nullptr ? -1 : generation->node_rank_of(link->node_rank);
-    if (node_rank < 0 || stop_sent_ || abort_sent_) {
+    if (node_rank < 0 || run_.stopping || run_.generation.abort_sent) {
         return;
     }
     wire::World told = world();
@@ -257,7 +221,7 @@ void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
     if (abort_if_over(link, ready.generation)) {
         return;
     }
-    if (!rendezvous_.ready(link->node_rank, ready.generation)) {
+    if (!run_.rendezvous.ready(link->node_rank, ready.generation)) {
         fence(link, "READY of another generation");
         return;
     }
@@ -269,14 +233,15 @@ void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
 // nodes, but only once to all; `link` is the node that was heard just now, or nullptr.
 void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link) {
     const Generation* live = draft.job().live_generation();
-    if (live == nullptr || !rendezvous_.all_ready() || stop_sent_ || abort_sent_) {
+    if (live == nullptr || !run_.rendezvous.all_ready() || run_.stopping ||
+        run_.generation.abort_sent) {
         return;
     }
-    if (released_ == live->number) {
+    if (run_.generation.released) {
         if (link != nullptr) {  // it says READY again: START was lost
             draft.effects.push_back([this, link] {
                 if (may_start(link->node_rank)) {
-                    link->send(wire::Start{released_});
+                    link->send(wire::Start{run_.rendezvous.live()});
                 }
             });
         }
@@ -297,13 +262,12 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
         return;
     }
     draft.effects.push_back([this, generation = live->number] {
-        if (released_ == generation) {
+        if (std::exchange(run_.generation.released, true)) {
             return;
         }
-        released_ = generation;
         const auto start = std::make_shared<const std::string>(
             wire::encode(wire::DaemonMessage{wire::Start{generation}}));
-        for (const auto& [slot, one] : links_) {
+        for (const auto& [slot, one] : run_.links) {
             if (may_start(slot)) {
                 one->send_encoded(start);
             }
@@ -312,8 +276,9 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
 }
 
 bool JobActor::may_start(std::int32_t slot) const {
-    return !stop_sent_ && !abort_sent_ && released_ == rendezvous_.live() &&
-           rendezvous_.is_member(slot) && rendezvous_.phase(slot) == Rendezvous::Phase::ready;
+    return !run_.stopping && !run_.generation.abort_sent && run_.generation.released &&
+           run_.rendezvous.is_member(slot) &&
+           run_.rendezvous.phase(slot) == Rendezvous::Phase::ready;
 }
 
 void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
@@ -321,19 +286,19 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
     if (abort_if_over(link, started.generation)) {
         return;
     }
-    if (!rendezvous_.started(link->node_rank, started.generation)) {
+    if (!run_.rendezvous.started(link->node_rank, started.generation)) {
         fence(link, "STARTED of another generation");
         return;
     }
     release_if_ready(draft, link);  // it may have been the last one that had not been heard
-    processes_.resize(static_cast<std::size_t>(job_.world_size()));
+    run_.processes.resize(static_cast<std::size_t>(job_.world_size()));
     for (const auto& rank : started.ranks) {
-        if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < processes_.size()) {
-            processes_[static_cast<std::size_t>(rank.rank)] = rank;
+        if (rank.rank >= 0 && static_cast<std::size_t>(rank.rank) < run_.processes.size()) {
+            run_.processes[static_cast<std::size_t>(rank.rank)] = rank;
         }
     }
     const Generation* live = draft.job().live_generation();
-    if (rendezvous_.all_started() && live != nullptr && live->running_at == 0) {
+    if (run_.rendezvous.all_started() && live != nullptr && live->running_at == 0) {
         event::RanksStarted all;
         all.attempt = draft.job().attempt()->number;
         all.generation = started.generation;

@@ -1,7 +1,7 @@
 // What becomes of agents that are not heard any more, and what they left behind.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
-#include "daemon/control/rank_exit.hpp"
+#include "daemon/control/machine/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
@@ -46,37 +46,38 @@ bool was_stopped(const Job& job, std::int32_t node_rank) {
 // An agent that has just lost its connection comes back and tells what happened, with the telemetry
 // that goes before it; only after that its files speak for it.
 bool JobActor::gone_for_good(std::int32_t node_rank) const {
-    const auto since = gone_.find(node_rank);
-    return since != gone_.end() && context_.clock.steady() - since->second >= limits::kAgentLost;
+    const auto since = run_.gone.find(node_rank);
+    return since != run_.gone.end() &&
+           context_.clock.steady() - since->second >= limits::kAgentLost;
 }
 
 // When an agent was last heard; nothing: it has not been here in this daemon's life.
 std::optional<std::chrono::steady_clock::time_point> JobActor::heard(std::int32_t slot) const {
-    if (const auto link = links_.find(slot); link != links_.end()) {
+    if (const auto link = run_.links.find(slot); link != run_.links.end()) {
         return link->second->last_heard;
     }
-    const auto gone = gone_.find(slot);
-    return gone == gone_.end() ? std::nullopt : std::optional{gone->second};
+    const auto gone = run_.gone.find(slot);
+    return gone == run_.gone.end() ? std::nullopt : std::optional{gone->second};
 }
 
 // Nobody could be heard (this daemon stood still, the job was suspended): all patience starts anew.
 void JobActor::forgive_silence() {
     const auto now = context_.clock.steady();
-    for (auto& [slot, since] : gone_) {
+    for (auto& [slot, since] : run_.gone) {
         since = now;
     }
-    for (const auto& [slot, link] : links_) {
+    for (const auto& [slot, link] : run_.links) {
         link->last_heard = now;
     }
-    hang_watch_.reset();
+    run_.generation.hang_watch.reset();
 }
 
 // Nodes that wait as spares and were heard a moment ago.
 std::int32_t JobActor::spares_at_hand() const {
     const auto now = context_.clock.steady();
     std::int32_t count = 0;
-    for (const auto& [slot, link] : links_) {
-        count += rendezvous_.is_spare(slot) && preflight_.passed(slot) &&
+    for (const auto& [slot, link] : run_.links) {
+        count += run_.rendezvous.is_spare(slot) && run_.preflight.passed(slot) &&
                          now - link->last_heard < limits::kAgentSilence / 2
                      ? 1
                      : 0;
@@ -105,7 +106,7 @@ bool JobActor::silent_before(const Job& job, std::chrono::steady_clock::time_poi
         const auto last = heard(slot);
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
         if (last && *last <= time && now - *last >= limits::kAgentSilence &&
-            !left_.contains(slot) && !attempt.lost.contains(slot) && node >= 0 &&
+            !run_.left.contains(slot) && !attempt.lost.contains(slot) && node >= 0 &&
             (live == nullptr || !node_ended(job, node))) {
             return true;
         }
@@ -130,16 +131,16 @@ void JobActor::note_lost_agents(Draft& draft) {
             ? spares_at_hand() + nodes_to_spare(draft.job())
             : 0;
     std::vector<std::int32_t> silent;
-    LinkWalk walk{links_};
+    LinkWalk walk{run_.links};
     for (const auto& [slot, claim] : draft.job().attempt()->claims) {
         const AgentLink* link = walk.at(slot);
         const auto last = link != nullptr ? std::optional{link->last_heard} : heard(slot);
         if (!last) {
-            gone_[slot] = now;  // the daemon was restarted: the patience starts now
-            unheard_.insert(slot);
+            run_.gone[slot] = now;  // the daemon was restarted: the patience starts now
+            run_.unheard.insert(slot);
             continue;
         }
-        if (const auto left = left_.find(slot); left != left_.end()) {
+        if (const auto left = run_.left.find(slot); left != run_.left.end()) {
             const auto gone = now - left->second.at;
             if (!draft.job().attempt()->lost.contains(slot) &&
                 gone >= (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell}) &&
@@ -148,7 +149,8 @@ void JobActor::note_lost_agents(Draft& draft) {
             }
             continue;
         }
-        const bool early = soon > 0 && !unheard_.contains(slot) && rendezvous_.is_member(slot);
+        const bool early =
+            soon > 0 && !run_.unheard.contains(slot) && run_.rendezvous.is_member(slot);
         if (draft.job().attempt()->lost.contains(slot) ||
             now - *last < (early ? std::chrono::seconds{limits::kAgentSilence}
                                  : std::chrono::seconds{limits::kAgentLost})) {
@@ -160,12 +162,12 @@ void JobActor::note_lost_agents(Draft& draft) {
     for (const std::int32_t slot : silent) {
         const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
-        const auto left = left_.find(slot);
+        const auto left = run_.left.find(slot);
         if (live != nullptr && node >= 0 && node_ended(draft.job(), node) &&
-            (left == left_.end() || !was_stopped(draft.job(), node))) {
+            (left == run_.left.end() || !was_stopped(draft.job(), node))) {
             continue;  // its ranks have ended: it may leave
         }
-        if (left != left_.end()) {
+        if (left != run_.left.end()) {
             event::FaultSeen gone;
             gone.node = draft.job().attempt()->claims.at(slot).node;
             gone.cause_class = to_string(CauseClass::node_lost);
@@ -191,8 +193,8 @@ void JobActor::bye(Draft& draft, const std::shared_ptr<AgentLink>& link, const w
         printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
     draft.heard.emplace_back(link, bye.event);  // the loss of its node is stored later
     draft.effects.push_back([this, link, reason] {
-        left_.emplace(link->node_rank, Farewell{reason, context_.clock.steady()});
-        rendezvous_.disconnected(link->node_rank);
+        run_.left.emplace(link->node_rank, Farewell{reason, context_.clock.steady()});
+        run_.rendezvous.disconnected(link->node_rank);
         context_.scheduler.expect_end(job_.id, job_.attempt()->number);
         log::info("agent leaves", {{"job", job_.id.value}, {"node", link->node}, {"why", reason}});
     });
@@ -215,9 +217,9 @@ void JobActor::lose(Draft& draft, std::int32_t slot, event::FaultSeen fault) {
 // not told to go: what it would be told may reach it when it is heard again.
 void JobActor::give_up(Draft& draft, std::int32_t slot, bool may_return) {
     draft.effects.push_back([this, slot, may_return] {
-        rendezvous_.lost(slot);
-        preflight_.lost(slot);
-        if (const auto found = links_.find(slot); found != links_.end()) {
+        run_.rendezvous.lost(slot);
+        run_.preflight.lost(slot);
+        if (const auto found = run_.links.find(slot); found != run_.links.end()) {
             const auto link = found->second;
             if (may_return) {
                 link->close("this node was given up; it may come back");
@@ -246,7 +248,7 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
     const bool absent = seen.kind == Observation::Kind::absent;
     const bool over = !absent && seen.state == AllocationState::ended;
-    LinkWalk walk{links_};
+    LinkWalk walk{run_.links};
     for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
         if (walk.at(slot) != nullptr) {
             continue;
@@ -261,7 +263,7 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
         const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
         const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job(), node);
-        if ((!over && !lost) || left_in_peace || stop_sent_) {
+        if ((!over && !lost) || left_in_peace || run_.stopping) {
             continue;
         }
         const bool known =
@@ -286,7 +288,7 @@ void JobActor::read_results(Draft& draft, const Observation& seen) {
         return;
     }
     // Whatever its nodes say, there is no allocation any more.
-    if (over && !stop_sent_ && draft.job().live_generation() == nullptr &&
+    if (over && !run_.stopping && draft.job().live_generation() == nullptr &&
         draft.job().generation() != nullptr) {
         event::FaultSeen fault;
         fault.attempt = draft.job().attempt()->number;

@@ -86,7 +86,7 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
 // The scheduler has forgotten the allocation, and its ranks were ended by a SIGTERM that is none of
 // ours: nobody can tell any more whose it was.
 void JobActor::add_doubt(Draft& draft, const Observation& seen) {
-    if (!wants_verdict() || stop_sent_ || draft.job().generation() == nullptr) {
+    if (!wants_verdict() || run_.stopping || draft.job().generation() == nullptr) {
         return;
     }
     const Generation& generation = *draft.job().generation();
@@ -117,7 +117,7 @@ std::optional<std::int32_t> JobActor::longest_silent() const {
     std::optional<std::int32_t> out;
     for (const auto& [slot, claim] : job_.attempt()->claims) {
         const auto last = heard(slot);
-        if (last && !left_.contains(slot) && now - *last >= limits::kAgentSilence &&
+        if (last && !run_.left.contains(slot) && now - *last >= limits::kAgentSilence &&
             (!out || *last < *heard(*out))) {
             out = slot;
         }
@@ -130,8 +130,8 @@ std::optional<std::chrono::steady_clock::time_point> JobActor::last_sign(
     const std::string& node) const {
     for (const auto& [slot, claim] : job_.attempt()->claims) {
         if (claim.node == node) {
-            const auto left = left_.find(slot);
-            return left != left_.end() ? std::optional{left->second.at} : heard(slot);
+            const auto left = run_.left.find(slot);
+            return left != run_.left.end() ? std::optional{left->second.at} : heard(slot);
         }
     }
     return std::nullopt;
@@ -143,13 +143,13 @@ Task<bool> JobActor::verdict() {
         co_return true;
     }
     const auto now = context_.clock.steady();
-    if (!verdict_since_) {
-        verdict_since_ = now;
+    if (!run_.verdict_since) {
+        run_.verdict_since = now;
         context_.scheduler.expect_end(job_.id, job_.attempt()->number);
     }
-    if (!submitted_) {
+    if (!run_.submitted) {
         const auto adopted = co_await context_.scheduler.adopt(request());
-        submitted_ = adopted.has_value();
+        run_.submitted = adopted.has_value();
     }
     const Observation seen = co_await allocation();
     const bool ended =
@@ -163,7 +163,7 @@ Task<bool> JobActor::verdict() {
         co_return false;
     }
     co_return ended || seen.kind == Observation::Kind::absent ||
-        now - *verdict_since_ >= kVerdictPatience;
+        now - *run_.verdict_since >= kVerdictPatience;
 }
 
 // The allocation is over for the scheduler, and agents are heard all the same. They go within its
@@ -171,15 +171,15 @@ Task<bool> JobActor::verdict() {
 // NODE_FAIL to Slurm, and its ranks are none the worse for it.
 void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
     const auto now = context_.clock.steady();
-    if (links_.empty() || draft.job().live_generation() == nullptr) {
-        outlived_since_.reset();
+    if (run_.links.empty() || draft.job().live_generation() == nullptr) {
+        run_.outlived_since.reset();
         return;
     }
-    if (!outlived_since_) {
-        outlived_since_ = now;
+    if (!run_.outlived_since) {
+        run_.outlived_since = now;
     }
     const bool node_failed = seen.cause.kind == CauseClass::node_lost;
-    if (now - *outlived_since_ < (node_failed ? limits::kAgentSilence : limits::kAgentLost)) {
+    if (now - *run_.outlived_since < (node_failed ? limits::kAgentSilence : limits::kAgentLost)) {
         return;
     }
     const std::string& how = seen.cause.message.empty() ? seen.message : seen.cause.message;

@@ -5,7 +5,7 @@
 // call in again, agents are started again by their keepers, and generations grow. What must hold:
 // ranks of two generations never live at a time on nodes that count; and once the accidents stop,
 // every rank runs, on as many nodes as can be had, or too few nodes are left.
-#include "daemon/control/rendezvous.hpp"
+#include "daemon/control/machine/rendezvous.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/unit/control/rendezvous_world.hpp"
 

@@ -4,7 +4,7 @@
 // rendezvous_world.cpp is the coordinator, rendezvous_world_agents.cpp an agent.
 #pragma once
 
-#include "daemon/control/rendezvous.hpp"
+#include "daemon/control/machine/rendezvous.hpp"
 #include "job/base/limits.hpp"
 
 #include <array>

@@ -1,4 +1,4 @@
-#include "daemon/control/pair_state.hpp"
+#include "daemon/control/machine/pair_state.hpp"
 
 #include "job/base/limits.hpp"
 

@@ -1,4 +1,4 @@
-#include "daemon/control/rank_exit.hpp"
+#include "daemon/control/machine/rank_exit.hpp"
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"

@@ -1,4 +1,4 @@
-#include "daemon/control/preflight_state.hpp"
+#include "daemon/control/machine/preflight_state.hpp"
 
 #include "job/base/limits.hpp"
 

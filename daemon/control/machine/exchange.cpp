@@ -1,5 +1,5 @@
 // size: one operation after another, and what they share
-#include "daemon/control/exchange.hpp"
+#include "daemon/control/machine/exchange.hpp"
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"

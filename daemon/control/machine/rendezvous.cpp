@@ -1,4 +1,4 @@
-#include "daemon/control/rendezvous.hpp"
+#include "daemon/control/machine/rendezvous.hpp"
 
 #include <algorithm>
 

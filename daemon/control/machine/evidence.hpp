@@ -3,7 +3,7 @@
 // thread.
 #pragma once
 
-#include "daemon/control/hang_watch.hpp"
+#include "daemon/control/machine/hang_watch.hpp"
 #include "job/base/json.hpp"
 #include "job/model/event.hpp"
 #include "job/model/python_stack.hpp"
