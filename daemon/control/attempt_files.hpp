@@ -2,6 +2,7 @@
 // ranks' logs, claims and results. Blocking, short; control thread.
 #pragma once
 
+#include "daemon/control/machine/left_behind.hpp"
 #include "daemon/store/identity.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/result.hpp"
@@ -57,10 +58,6 @@ std::optional<wire::ResultFile> read_result(const std::filesystem::path& directo
                                             std::int32_t node_rank);
 // Which node's agent was ended for memory, and the line that says so, from the last words that
 // Slurm left in the attempt's logs; nothing if none is there.
-struct MemoryEvidence {
-    std::int32_t node_rank = -1;  // -1: only the batch log has it
-    std::string line;
-};
 std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
                                                    std::int32_t nodes);
 // Why the agent of a node left without a result, in its own words; nothing if it did not say. What

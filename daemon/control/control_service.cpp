@@ -199,15 +199,11 @@ Task<void> ControlService::stop() {
     history_.halt();
     retention_.halt();
     notifier_.halt();
-    std::vector<std::shared_ptr<AgentLink>> links;
     for (const auto& [id, actor] : jobs_) {
         actor->stop();
-        for (const auto& [node, link] : actor->links()) {
-            links.push_back(link);
-        }
     }
-    for (const auto& link : links) {
-        link->close("the daemon is stopping");
+    for (const auto& [id, actor] : jobs_) {
+        actor->close_agents("the daemon is stopping");
     }
     co_await context_.tasks.join();
     for (const auto& [id, actor] : jobs_) {

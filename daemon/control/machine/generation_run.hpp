@@ -6,6 +6,7 @@
 #include "daemon/control/machine/exchange.hpp"
 #include "daemon/control/machine/hang_watch.hpp"
 #include "daemon/telemetry/job_stats.hpp"
+#include "job/base/limits.hpp"
 #include "job/model/anomaly.hpp"
 #include "job/model/job.hpp"
 #include "job/model/wire.hpp"
@@ -33,6 +34,11 @@ struct EvidenceRun {
     std::set<std::int32_t> unsaved{};  // and whose evidence is not written
     std::vector<wire::RankState> ranks{};
     std::vector<wire::RankEvidence> saved{};
+
+    // Whether all that is awaited is in, or its time is over.
+    bool is_in(std::chrono::steady_clock::time_point now) const {
+        return (awaited.empty() && unsaved.empty()) || now - since >= limits::kEvidencePatience;
+    }
 };
 
 // Nodes wait to be taken into a larger generation: since when, and the newest checkpoint then.

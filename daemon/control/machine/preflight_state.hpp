@@ -19,9 +19,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
+
+// How the message of a fault begins that a pre-flight's finding made.
+inline constexpr std::string_view kPreflightWords = "pre-flight: ";
 
 class PreflightState {
   public:

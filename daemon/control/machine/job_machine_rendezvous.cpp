@@ -1,7 +1,7 @@
 // How the agents of a job meet: JOIN, WORLD, READY, START, STARTED, and ABORT to whoever is late.
 // The rules are rendezvous.hpp's; here they get their messages and their events.
-#include "daemon/control/job_actor.hpp"
-#include "job/base/digest.hpp"
+#include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/size_words.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -10,15 +10,16 @@
 #include <utility>
 
 namespace lockstep {
-void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const wire::Join& join) {
+
+void JobMachine::join(Draft& draft, const AgentPtr& link, const wire::Join& join) {
     const std::int32_t ports = needs_endpoints(job_.spec) ? job_.spec.ranks_per_node() : 0;
     if (join.ports.size() != static_cast<std::size_t>(ports)) {
-        fence(link, "JOIN with " + std::to_string(join.ports.size()) + " ports, not " +
-                        std::to_string(ports));
+        draft.fence(link, "JOIN with " + std::to_string(join.ports.size()) + " ports, not " +
+                              std::to_string(ports));
         return;
     }
     link->join = join;
-    run_.joined_at = context_.clock.steady();
+    run_.joined_at = draft.at.steady;
     if (join.addresses.size() > limits::kNodeAddresses ||
         std::any_of(join.addresses.begin(), join.addresses.end(),
                     [](const std::string& one) { return one.size() > limits::kTextBytes; })) {
@@ -27,7 +28,7 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
     if (run_.rendezvous.joined(link->node_rank, join.generation)) {
         // Fixed before: this agent had not heard of it, or the daemon was restarted in between. Not
         // before the append: it may have been fixed in this very draft.
-        draft.effects.push_back([this, link] { send_world(link); });
+        draft.after.emplace_back(after::SendWorld{link});
         return;
     }
     form_generation(draft);
@@ -35,12 +36,12 @@ void JobActor::join(Draft& draft, const std::shared_ptr<AgentLink>& link, const 
 
 // Once every node that is needed has joined: the ranks, the master and the number of the generation
 // are fixed and on disk before anybody hears of them.
-void JobActor::form_generation(Draft& draft) {
+void JobMachine::form_generation(Draft& draft) {
     const Attempt* attempt = draft.job().attempt();
     if (run_.stopping || !run_.rendezvous.enough_joined() ||
-        !run_.preflight.all_passed(job_.spec) || !pairs_done(draft.job()) ||
+        !run_.preflight.all_passed(job_.spec) || !run_.pairs_done(draft.job()) ||
         draft.job().live_generation() != nullptr ||
-        due(draft.job(), context_.clock.wall()).kind != ActionKind::gather) {
+        due(draft.job(), draft.at.wall).kind != ActionKind::gather) {
         return;
     }
     std::vector<std::int32_t> before;
@@ -59,17 +60,17 @@ void JobActor::form_generation(Draft& draft) {
                         std::all_of(members->begin(), members->end(), [this](std::int32_t slot) {
                             return run_.preflight.passed(slot);
                         });
-    if (!passed || waits_for_more(draft.job(), *members)) {
+    if (!passed || waits_for_more(draft, *members)) {
         return;
     }
     event::GenerationStarted started;
     started.attempt = attempt->number;
     started.generation = attempt->generations.empty() ? 1 : attempt->generations.back().number + 1;
-    started.master_address = address_of(draft.job(), members->front());
+    started.master_address = run_.address_of(draft.job(), members->front());
     started.master_port = run_.links.at(members->front())->join.port;
     for (const std::int32_t slot : *members) {
         const wire::Join& join = run_.links.at(slot)->join;
-        started.addresses.push_back(address_of(draft.job(), slot));
+        started.addresses.push_back(run_.address_of(draft.job(), slot));
         started.ports.insert(started.ports.end(), join.ports.begin(), join.ports.end());
     }
     started.resumed_from_step = draft.job().checkpoint_step;
@@ -82,38 +83,23 @@ void JobActor::form_generation(Draft& draft) {
         started.world_size = started.nodes * job_.spec.ranks_per_node();
         started.message = size_words(draft.job(), *members);
     }
-    if (!add(draft, std::move(started))) {
+    if (!draft.add(std::move(started))) {
         return;
     }
-    draft.effects.push_back([this, slots = std::move(*members)] {
-        begin_generation();
-        wire::World told = world();
-        for (std::size_t node = 0; node < slots.size(); ++node) {
-            if (const auto link = run_.links.find(slots[node]); link != run_.links.end()) {
-                told.node_rank = static_cast<std::int32_t>(node);
-                told.first_rank = told.node_rank * told.local_ranks;
-                told.address = own_address(*link->second, told.node_rank);
-                told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
-                link->second->send(told);
-            }
-        }
-    });
+    draft.after.emplace_back(after::Form{std::move(*members)});
 }
 
 // What only lives while the daemon does, for the generation that has just been fixed.
-void JobActor::begin_generation() {
+void JobMachine::begin_generation(const Surroundings& at) {
     const Generation& live = *job_.live_generation();
     run_.rendezvous.fixed(live.number, live.slots);
     run_.generation = GenerationRun{job_};
     run_.processes.clear();
-    if (auto* known = context_.series.at(job_.id.value)) {
-        known->have_ranks(static_cast<std::size_t>(job_.world_size()));
-    }
     if (!live.message.empty()) {
         log::info("another number of nodes", {{"job", job_.id.value}, {"what", live.message}});
     }
-    if (const auto* series = context_.series.find(job_.id.value); series != nullptr && resumed_) {
-        anomaly_watch_.resume(*series);  // what the generations before had is not told once more
+    if (at.series != nullptr && resumed_) {
+        anomaly_watch_.resume(*at.series);  // what the generations before had is not told once more
     }
     resumed_ = false;
     anomaly_watch_.restart();
@@ -123,7 +109,7 @@ void JobActor::begin_generation() {
 }
 
 // Without what each node is told for itself.
-wire::World JobActor::world() const {
+wire::World JobMachine::world() const {
     const Generation& generation = *job_.live_generation();
     wire::World out;
     out.generation = generation.number;
@@ -145,7 +131,7 @@ wire::World JobActor::world() const {
 
 // Where connections of the generation's ranks may come from; empty if that is not known of all of
 // its nodes.
-std::vector<std::string> JobActor::admitted() const {
+std::vector<std::string> JobMachine::admitted() const {
     const Generation& generation = *job_.live_generation();
     std::set<std::string> out;
     std::size_t bytes = 0;
@@ -168,42 +154,24 @@ std::vector<std::string> JobActor::admitted() const {
     return {out.begin(), out.end()};
 }
 
-void JobActor::send_table(const std::shared_ptr<AgentLink>& link,
-                          const wire::TableRequest& request) {
+void JobMachine::send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request) {
     if (current(*link, request.generation) && run_.generation.table != nullptr) {
-        link->send_encoded(run_.generation.table);
+        draft.at_once.add(effect::SendShared{link, run_.generation.table});
     } else {
-        abort_if_over(link, request.generation);
+        abort_if_over(draft, link, request.generation);
     }
 }
 
 // The node's own address if it is another one than it gave; "" = that one.
-std::string JobActor::own_address(const AgentLink& link, std::int32_t node_rank) const {
+std::string JobMachine::own_address(const Agent& link, std::int32_t node_rank) const {
     const auto& addresses = job_.live_generation()->addresses;
     const auto index = static_cast<std::size_t>(node_rank);
     return index < addresses.size() && addresses[index] != link.join.address ? addresses[index]
                                                                              : std::string{};
 }
 
-void JobActor::send_world(const std::shared_ptr<AgentLink>& link) {
-    const Generation* generation = job_.live_generation();
-    const std::int32_t node_rank =
-        generation == nullptr ? -1 : generation->node_rank_of(link->node_rank);
-    if (node_rank < 0 || run_.stopping || run_.generation.abort_sent) {
-        return;
-    }
-    wire::World told = world();
-    told.node_rank = node_rank;
-    told.first_rank = node_rank * told.local_ranks;
-    told.address = own_address(*link, node_rank);
-    if (node_rank == 0) {
-        told.admitted = admitted();
-    }
-    link->send(told);
-}
-
 // A generation that is over, and the agent does not know it: ABORT once more. True if it was that.
-bool JobActor::abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_t generation) {
+bool JobMachine::abort_if_over(Draft& draft, const AgentPtr& link, std::int32_t generation) {
     const Generation* newest = job_.generation();
     if (newest == nullptr || link->attempt() != job_.attempt()->number || generation < 1 ||
         generation > newest->number || (generation == newest->number && newest->open())) {
@@ -212,17 +180,16 @@ bool JobActor::abort_if_over(const std::shared_ptr<AgentLink>& link, std::int32_
     wire::Abort abort;
     abort.generation = generation;
     abort.reason = "generation " + std::to_string(generation) + " is over";
-    link->send(abort);
+    draft.at_once.send(link, abort);
     return true;
 }
 
-void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
-                     const wire::Ready& ready) {
-    if (abort_if_over(link, ready.generation)) {
+void JobMachine::ready(Draft& draft, const AgentPtr& link, const wire::Ready& ready) {
+    if (abort_if_over(draft, link, ready.generation)) {
         return;
     }
     if (!run_.rendezvous.ready(link->node_rank, ready.generation)) {
-        fence(link, "READY of another generation");
+        draft.fence(link, "READY of another generation");
         return;
     }
     release_if_ready(draft, link);
@@ -231,7 +198,7 @@ void JobActor::ready(Draft& draft, const std::shared_ptr<AgentLink>& link,
 // START leaves once every node is ready (or has started: the daemon may have been restarted half
 // way), and once that is on disk: of what was not released no rank has run. It goes to thousands of
 // nodes, but only once to all; `link` is the node that was heard just now, or nullptr.
-void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& link) {
+void JobMachine::release_if_ready(Draft& draft, const AgentPtr& link) {
     const Generation* live = draft.job().live_generation();
     if (live == nullptr || !run_.rendezvous.all_ready() || run_.stopping ||
         run_.generation.abort_sent) {
@@ -239,11 +206,7 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
     }
     if (run_.generation.released) {
         if (link != nullptr) {  // it says READY again: START was lost
-            draft.effects.push_back([this, link] {
-                if (may_start(link->node_rank)) {
-                    link->send(wire::Start{run_.rendezvous.live()});
-                }
-            });
+            draft.after.emplace_back(after::StartAgain{link});
         }
         return;
     }
@@ -251,7 +214,7 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
         event::RanksReleased released;
         released.attempt = draft.job().attempt()->number;
         released.generation = live->number;
-        if (!add(draft, released)) {
+        if (!draft.add(released)) {
             return;
         }
     } else if (job_.live_generation() == nullptr || job_.live_generation()->released_at == 0) {
@@ -261,33 +224,15 @@ void JobActor::release_if_ready(Draft& draft, const std::shared_ptr<AgentLink>& 
     if (std::exchange(draft.starts, true)) {
         return;
     }
-    draft.effects.push_back([this, generation = live->number] {
-        if (std::exchange(run_.generation.released, true)) {
-            return;
-        }
-        const auto start = std::make_shared<const std::string>(
-            wire::encode(wire::DaemonMessage{wire::Start{generation}}));
-        for (const auto& [slot, one] : run_.links) {
-            if (may_start(slot)) {
-                one->send_encoded(start);
-            }
-        }
-    });
+    draft.after.emplace_back(after::Release{live->number});
 }
 
-bool JobActor::may_start(std::int32_t slot) const {
-    return !run_.stopping && !run_.generation.abort_sent && run_.generation.released &&
-           run_.rendezvous.is_member(slot) &&
-           run_.rendezvous.phase(slot) == Rendezvous::Phase::ready;
-}
-
-void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link,
-                            const wire::Started& started) {
-    if (abort_if_over(link, started.generation)) {
+void JobMachine::node_started(Draft& draft, const AgentPtr& link, const wire::Started& started) {
+    if (abort_if_over(draft, link, started.generation)) {
         return;
     }
     if (!run_.rendezvous.started(link->node_rank, started.generation)) {
-        fence(link, "STARTED of another generation");
+        draft.fence(link, "STARTED of another generation");
         return;
     }
     release_if_ready(draft, link);  // it may have been the last one that had not been heard
@@ -302,7 +247,7 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
         event::RanksStarted all;
         all.attempt = draft.job().attempt()->number;
         all.generation = started.generation;
-        add(draft, all);
+        draft.add(all);
     }
 }
 

@@ -1,22 +1,15 @@
 // Whose doing an end was, as far as the scheduler can tell: its word goes before what the ranks
 // saw.
-#include "daemon/control/job_actor.hpp"
+#include "daemon/control/machine/job_machine.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <csignal>
 
 namespace lockstep {
-namespace {
-
-// How long the scheduler's word on an end is waited for before the ranks' own stands.
-constexpr auto kVerdictPatience = std::chrono::seconds{60};
-
-}  // namespace
-
 // Whether somebody outside may have ended the ranks: then the scheduler knows why, and the ranks
 // only that a signal came.
-bool JobActor::wants_verdict() const {
+bool JobMachine::wants_verdict() const {
     const Generation* generation = job_.generation();
     if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
         job_.cancel_requested_at != 0 || work_done(job_)) {
@@ -33,7 +26,7 @@ bool JobActor::wants_verdict() const {
 
 // The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
 // and keeps its rank.
-void JobActor::add_verdict(Draft& draft, const Observation& seen) {
+void JobMachine::add_verdict(Draft& draft, const Observation& seen) {
     if (seen.kind == Observation::Kind::absent) {
         add_doubt(draft, seen);
         return;
@@ -47,10 +40,10 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
         // It is taken already. But of a node that was lost: Slurm ends the others with it, and one
         // of those may have been noticed first.
         const auto silent = seen.cause.kind == CauseClass::node_lost
-                                ? longest_silent()
+                                ? run_.longest_silent(*draft.job().attempt(), draft.at.steady)
                                 : std::optional<std::int32_t>{};
-        const auto sign = last_sign(generation.first_failure->node);
-        if (!silent || !sign || *heard(*silent) >= *sign) {
+        const auto sign = run_.last_sign(*draft.job().attempt(), generation.first_failure->node);
+        if (!silent || !sign || *run_.heard(*silent) >= *sign) {
             return;
         }
     }
@@ -60,7 +53,7 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
     fault.cause_class = to_string(seen.cause.kind);
     fault.message = seen.cause.message;
     fault.node = seen.cause.node;
-    fault.at = context_.clock.wall();
+    fault.at = draft.at.wall;
     if (generation.first_failure) {
         fault.at = generation.first_failure_at - 1;
         // The first rank that it killed need not be where the node was lost.
@@ -72,20 +65,20 @@ void JobActor::add_verdict(Draft& draft, const Observation& seen) {
         }
     }
     if (seen.cause.kind == CauseClass::node_lost && fault.node.empty()) {
-        if (const auto slot = longest_silent()) {
+        if (const auto slot = run_.longest_silent(*draft.job().attempt(), draft.at.steady)) {
             fault.node = draft.job().attempt()->claims.at(*slot).node;
             const auto silence = std::chrono::duration_cast<std::chrono::seconds>(
-                context_.clock.steady() - *heard(*slot));
+                draft.at.steady - *run_.heard(*slot));
             fault.message += ": " + fault.node + ", its agent has not been heard for " +
                              std::to_string(silence.count()) + " s";
         }
     }
-    add(draft, std::move(fault));
+    draft.add(std::move(fault));
 }
 
 // The scheduler has forgotten the allocation, and its ranks were ended by a SIGTERM that is none of
 // ours: nobody can tell any more whose it was.
-void JobActor::add_doubt(Draft& draft, const Observation& seen) {
+void JobMachine::add_doubt(Draft& draft, const Observation& seen) {
     if (!wants_verdict() || run_.stopping || draft.job().generation() == nullptr) {
         return;
     }
@@ -101,76 +94,20 @@ void JobActor::add_doubt(Draft& draft, const Observation& seen) {
     fault.generation = generation.number;
     fault.rank = rank;
     fault.node = claim != nullptr ? claim->node : "";
-    fault.cause_class = to_string(context_.settings.doubtful_ends_recover ? CauseClass::rank_signal
-                                                                          : CauseClass::scheduler);
+    fault.cause_class =
+        to_string(draft.at.doubtful_ends_recover ? CauseClass::rank_signal : CauseClass::scheduler);
     fault.message = "rank " + std::to_string(rank) + " on " + fault.node +
                     " was ended by SIGTERM that Lockstep did not send: cancelled outside?" +
                     (seen.message.empty() ? "" : " " + seen.message);
-    fault.at = first ? generation.first_failure_at - 1 : context_.clock.wall();
-    add(draft, std::move(fault));
-}
-
-// The node that was silent first and has not said that it goes; nothing: all are heard, or none has
-// been in this daemon's life.
-std::optional<std::int32_t> JobActor::longest_silent() const {
-    const auto now = context_.clock.steady();
-    std::optional<std::int32_t> out;
-    for (const auto& [slot, claim] : job_.attempt()->claims) {
-        const auto last = heard(slot);
-        if (last && !run_.left.contains(slot) && now - *last >= limits::kAgentSilence &&
-            (!out || *last < *heard(*out))) {
-            out = slot;
-        }
-    }
-    return out;
-}
-
-// When the node was last heard, or said that it goes; nothing: not in this daemon's life.
-std::optional<std::chrono::steady_clock::time_point> JobActor::last_sign(
-    const std::string& node) const {
-    for (const auto& [slot, claim] : job_.attempt()->claims) {
-        if (claim.node == node) {
-            const auto left = run_.left.find(slot);
-            return left != run_.left.end() ? std::optional{left->second.at} : heard(slot);
-        }
-    }
-    return std::nullopt;
-}
-
-// True once it is known how the attempt ended, as far as it can be.
-Task<bool> JobActor::verdict() {
-    if (!wants_verdict()) {
-        co_return true;
-    }
-    const auto now = context_.clock.steady();
-    if (!run_.verdict_since) {
-        run_.verdict_since = now;
-        context_.scheduler.expect_end(job_.id, job_.attempt()->number);
-    }
-    if (!run_.submitted) {
-        const auto adopted = co_await context_.scheduler.adopt(request());
-        run_.submitted = adopted.has_value();
-    }
-    const Observation seen = co_await allocation();
-    const bool ended =
-        seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
-    Draft next = draft();
-    if (ended || seen.kind == Observation::Kind::absent) {
-        add_verdict(next, seen);
-    }
-    if (!next.events.empty()) {
-        co_await commit_and_look(std::move(next));
-        co_return false;
-    }
-    co_return ended || seen.kind == Observation::Kind::absent ||
-        now - *run_.verdict_since >= kVerdictPatience;
+    fault.at = first ? generation.first_failure_at - 1 : draft.at.wall;
+    draft.add(std::move(fault));
 }
 
 // The allocation is over for the scheduler, and agents are heard all the same. They go within its
 // grace as a rule. Whoever does not is none that it can end: a node whose slurmd is gone is
 // NODE_FAIL to Slurm, and its ranks are none the worse for it.
-void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
-    const auto now = context_.clock.steady();
+void JobMachine::look_at_outlived(Draft& draft, const Observation& seen) {
+    const auto now = draft.at.steady;
     if (run_.links.empty() || draft.job().live_generation() == nullptr) {
         run_.outlived_since.reset();
         return;
@@ -183,10 +120,10 @@ void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
         return;
     }
     const std::string& how = seen.cause.message.empty() ? seen.message : seen.cause.message;
-    if (node_failed && context_.settings.keep_on_node_fail) {
-        warn(draft, how +
-                        "; its ranks are heard and go on, but Slurm counts the nodes as its own "
-                        "again and may give them to other jobs (--on-slurm-node-fail)");
+    if (node_failed && draft.at.keep_on_node_fail) {
+        draft.warn(how +
+                   "; its ranks are heard and go on, but Slurm counts the nodes as its own "
+                   "again and may give them to other jobs (--on-slurm-node-fail)");
         return;
     }
     event::FaultSeen fault;
@@ -195,8 +132,8 @@ void JobActor::look_at_outlived(Draft& draft, const Observation& seen) {
     fault.cause_class =
         to_string(seen.cause.kind == CauseClass::none ? CauseClass::scheduler : seen.cause.kind);
     fault.message = how + "; its ranks were still there and are ended";
-    fault.at = context_.clock.wall();
-    add(draft, std::move(fault));
+    fault.at = draft.at.wall;
+    draft.add(std::move(fault));
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // What the ranks are doing, asked of their agents and kept with the job: on a hang before anything
 // is ended, or because somebody wants to know.
-#include "daemon/control/job_actor.hpp"
 #include "daemon/control/machine/evidence.hpp"
+#include "daemon/control/machine/job_machine.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -10,8 +10,8 @@
 namespace lockstep {
 
 // EXAMINE to every node of the live generation.
-void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, bool hang,
-                                bool gentle) {
+void JobMachine::ask_for_evidence(Draft& draft, HangWatch::Verdict verdict, std::string reason,
+                                  bool hang, bool gentle) {
     const Generation& live = *job_.live_generation();
     const std::int32_t per_node = job_.spec.ranks_per_node();
     run_.generation.evidence.emplace();
@@ -20,7 +20,7 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
     run_.generation.evidence->hang = hang;
     run_.generation.evidence->gentle = gentle;
     run_.generation.evidence->reason = std::move(reason);
-    run_.generation.evidence->since = context_.clock.steady();
+    run_.generation.evidence->since = draft.at.steady;
     for (std::int32_t node = 0; node < live.nodes; ++node) {
         const std::int32_t slot = live.slot_of(node);
         const auto link = run_.links.find(slot);
@@ -35,22 +35,22 @@ void JobActor::ask_for_evidence(HangWatch::Verdict verdict, std::string reason, 
         examine.gentle = gentle;
         examine.first =
             local_ranks(run_.generation.evidence->verdict.behind, node * per_node, per_node);
-        link->second->send(examine);
+        draft.at_once.send(link->second, examine);
     }
 }
 
-void JobActor::examined(const std::shared_ptr<AgentLink>& link, const wire::Examined& examined) {
+void JobMachine::examined(Draft& draft, const AgentPtr& link, const wire::Examined& examined) {
     if (run_.generation.evidence && current(*link, examined.generation) &&
         examined.ranks.size() <= static_cast<std::size_t>(job_.spec.ranks_per_node()) &&
         run_.generation.evidence->awaited.erase(link->node_rank) == 1) {
         run_.generation.evidence->ranks.insert(run_.generation.evidence->ranks.end(),
                                                examined.ranks.begin(), examined.ranks.end());
-        inputs_.emplace_back(LookInput{});
+        draft.at_once.add(effect::LookAgain{});
     }
 }
 
-void JobActor::evidence_saved(const std::shared_ptr<AgentLink>& link,
-                              const wire::EvidenceSaved& saved) {
+void JobMachine::evidence_saved(Draft& draft, const AgentPtr& link,
+                                const wire::EvidenceSaved& saved) {
     if (run_.generation.evidence && current(*link, saved.generation) &&
         saved.ranks.size() <= static_cast<std::size_t>(job_.spec.ranks_per_node()) &&
         run_.generation.evidence->unsaved.erase(link->node_rank) == 1) {
@@ -60,20 +60,12 @@ void JobActor::evidence_saved(const std::shared_ptr<AgentLink>& link,
                 run_.generation.evidence->saved.push_back(cleaned(one));
             }
         }
-        inputs_.emplace_back(LookInput{});
+        draft.at_once.add(effect::LookAgain{});
     }
 }
 
-// Whether all that is awaited is in, or its time is over.
-bool JobActor::evidence_is_in() const {
-    return run_.generation.evidence &&
-           ((run_.generation.evidence->awaited.empty() &&
-             run_.generation.evidence->unsaved.empty()) ||
-            context_.clock.steady() - run_.generation.evidence->since >= limits::kEvidencePatience);
-}
-
-void JobActor::add_evidence(Draft& draft) {
-    const auto* series = context_.series.find(job_.id.value);
+void JobMachine::add_evidence(Draft& draft) {
+    const auto* series = draft.at.series;
     const std::int32_t world = job_.world_size();
     std::vector<RankFinding> findings(static_cast<std::size_t>(world));
     for (std::int32_t rank = 0; rank < world; ++rank) {
@@ -114,10 +106,10 @@ void JobActor::add_evidence(Draft& draft) {
     taken.step = run_.generation.evidence->verdict.step;
     taken.ranks = findings_json(findings, lagging_first(findings));
     log::info("evidence", {{"job", job_.id.value}, {"what", taken.message}});
-    add(draft, std::move(taken));
+    draft.add(std::move(taken));
 }
 
-void JobActor::take(Draft& draft, EvidenceInput& input) {
+void JobMachine::hear(Draft& draft, EvidenceInput& input) {
     const Generation* live = draft.job().live_generation();
     Status answer;
     if (live == nullptr || draft.job().state != JobState::running ||
@@ -130,10 +122,10 @@ void JobActor::take(Draft& draft, EvidenceInput& input) {
                                           " times; one look more is kept for a hang");
     } else if (!run_.generation.evidence) {  // what is under way already answers this too
         HangWatch::Verdict standing;
-        if (const auto* series = context_.series.find(job_.id.value)) {
+        if (const auto* series = draft.at.series) {
             standing = HangWatch::standing(*series);
         }
-        ask_for_evidence(std::move(standing), "asked for by " + input.by, false);
+        ask_for_evidence(draft, std::move(standing), "asked for by " + input.by, false);
     }
     draft.answers.push_back([done = input.done, answer](Status stored) {
         done(stored && !answer ? answer : std::move(stored));
