@@ -23,16 +23,16 @@ bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
 AgentLink::AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
                      std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch,
                      OnGpus on_gpus)
-    : actor_(std::move(actor)),
-      attempt_(attempt),
+    : Agent(attempt, std::move(remote)),
+      actor_(std::move(actor)),
       peer_(std::move(peer)),
-      remote_(std::move(remote)),
       on_batch_(std::move(on_batch)),
       on_gpus_(std::move(on_gpus)) {}
 
 void AgentLink::refuse(std::string_view what, std::string_view why) {
-    log::warn("agent sent something unusable",
-              {{"job", actor_->job().id.value}, {"remote", remote_}, {"what", what}, {"why", why}});
+    log::warn(
+        "agent sent something unusable",
+        {{"job", actor_->job().id.value}, {"remote", remote()}, {"what", what}, {"why", why}});
     close(std::string{what});
 }
 
@@ -111,7 +111,7 @@ void AgentLink::on_binary(std::string_view bytes) {
         refuse("a batch of another node", "");
         return;
     }
-    if (!has_begun(actor_->job(), attempt_, batch->generation)) {
+    if (!has_begun(actor_->job(), attempt(), batch->generation)) {
         refuse("a batch of a generation that has not begun", std::to_string(batch->generation));
         return;
     }
@@ -120,31 +120,31 @@ void AgentLink::on_binary(std::string_view bytes) {
 }
 
 void AgentLink::on_closed() {
-    open_ = false;
+    closed();
     place.reset();
     actor_->post(AgentGoneInput{shared_from_this()});
 }
 
 void AgentLink::send(const wire::DaemonMessage& message) {
-    if (open_) {
+    if (open()) {
         send_text(wire::encode(message));
     }
 }
 
 void AgentLink::send_text(std::string message) {
-    if (open_) {
+    if (open()) {
         peer_->send(WsMessage{false, std::move(message)});
     }
 }
 
 void AgentLink::send_encoded(std::shared_ptr<const std::string> message) {
-    if (open_) {
+    if (open()) {
         peer_->send_shared(std::move(message));
     }
 }
 
 void AgentLink::close(std::string reason) {
-    if (open_) {
+    if (open()) {
         peer_->close(std::move(reason));
     }
 }

@@ -2,6 +2,7 @@
 // ranks' logs, claims and results. Blocking, short; control thread.
 #pragma once
 
+#include "daemon/control/machine/left_behind.hpp"
 #include "daemon/store/identity.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/result.hpp"

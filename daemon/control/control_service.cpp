@@ -2,6 +2,7 @@
 #include "daemon/control/control_service.hpp"
 
 #include "daemon/control/attempt_files.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/job_metrics.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/limits.hpp"
@@ -36,8 +37,8 @@ ControlService::ControlService(ControlContext& context)
 
 ControlService::~ControlService() = default;
 
-JobActor::Hooks ControlService::hooks() {
-    JobActor::Hooks out;
+JobHooks ControlService::hooks() {
+    JobHooks out;
     out.on_events = [this](JobActor& actor, const std::vector<Event>& events) {
         on_events(actor, events);
     };
@@ -198,15 +199,11 @@ Task<void> ControlService::stop() {
     history_.halt();
     retention_.halt();
     notifier_.halt();
-    std::vector<std::shared_ptr<AgentLink>> links;
     for (const auto& [id, actor] : jobs_) {
         actor->stop();
-        for (const auto& [node, link] : actor->links()) {
-            links.push_back(link);
-        }
     }
-    for (const auto& link : links) {
-        link->close("the daemon is stopping");
+    for (const auto& [id, actor] : jobs_) {
+        actor->close_agents("the daemon is stopping");
     }
     co_await context_.tasks.join();
     for (const auto& [id, actor] : jobs_) {

@@ -7,7 +7,6 @@
 #include "daemon/control/hand_over_window.hpp"
 #include "daemon/control/history_keeper.hpp"
 #include "daemon/control/ingest.hpp"
-#include "daemon/control/job_actor.hpp"
 #include "daemon/control/notifier.hpp"
 #include "daemon/control/retention.hpp"
 #include "daemon/control/user_quotas.hpp"
@@ -29,6 +28,9 @@
 #include <vector>
 
 namespace lockstep {
+
+class JobActor;
+struct JobHooks;
 
 class ControlService final : public Control, public AgentGate {
   public:
@@ -171,7 +173,7 @@ class ControlService final : public Control, public AgentGate {
         std::list<std::string>::iterator age;
     };
     ActorPtr make_actor(Job job);
-    JobActor::Hooks hooks();
+    JobHooks hooks();
     void admit_next();
     void move_on(const std::string& id, bool succeeded);
     void forget_retired();

@@ -2,6 +2,7 @@
 // their agents find it.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"

@@ -2,7 +2,6 @@
 // it
 #include "daemon/control/job_actor.hpp"
 
-#include "daemon/control/node_notes.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/check.hpp"
 #include "job/base/limits.hpp"
@@ -15,7 +14,6 @@ namespace lockstep {
 namespace {
 
 constexpr auto kTick = std::chrono::seconds{1};
-constexpr auto kViewAge = std::chrono::milliseconds{250};
 // A round of a large job costs time for each of its nodes once something happens to it: it is
 // copied and written down whole. So its messages are let gather before one, for some times what the
 // last one took: a thousand nodes call in one by one.
@@ -42,34 +40,29 @@ class RoundTime {
     std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-Rendezvous rendezvous_of(const Job& job) {
-    const Resources& resources = job.spec.resources;
-    Rendezvous out{resources.nodes, resources.allocated_nodes(), resources.least_nodes()};
-    if (job.attempt() != nullptr && job.attempt()->finished_at == 0) {
-        for (const auto& [slot, cause] : job.attempt()->lost) {
-            out.lost(slot);
-        }
-    }
-    if (const Generation* live = job.live_generation()) {
-        out.fixed(live->number, live->slots);
-    }
-    return out;
+AgentLink& link_of(const AgentPtr& agent) {
+    return static_cast<AgentLink&>(*agent);  // a job has no other agents here
+}
+
+bool begins_generation(const std::vector<Event>& events) {
+    return std::any_of(events.begin(), events.end(), [](const Event& one) {
+        return std::holds_alternative<event::GenerationStarted>(one.data);
+    });
 }
 
 }  // namespace
 
-JobActor::JobActor(ControlContext& context, Hooks hooks, Job job)
+JobActor::JobActor(ControlContext& context, JobHooks hooks, Job job)
     : context_(context),
       hooks_(std::move(hooks)),
-      job_(std::move(job)),
+      files_(context.scheduler),
+      machine_(std::move(job), files_,
+               [this](std::int32_t attempt, const std::string& allocation) {
+                   return context_.scheduler.may_claim(this->job().id, attempt, allocation);
+               }),
       wake_(context.io),
-      retry_(context.io),
-      rendezvous_(rendezvous_of(job_)),
-      anomaly_watch_(job_.spec.watch.straggler_score),
-      anomalies_before_(job_.anomalies),
-      resumed_(job_.generation() != nullptr) {
-    aside_ = job_.state == JobState::held;
-    make_table();
+      retry_(context.io) {
+    aside_ = this->job().state == JobState::held;
 }
 
 void JobActor::start() {
@@ -108,20 +101,11 @@ void JobActor::post(JobInput input) {
         // Late news of a job that is over: the agent is told that it was heard, so that it can
         // leave.
         if (auto* agent = std::get_if<AgentInput>(&input)) {
-            if (std::holds_alternative<wire::Hello>(agent->message)) {
-                // It was away when the job ended: let it deliver what it still has, and go.
-                agent->link->send_text(welcome(*agent->link));
-                agent->link->send(wire::Stop{"the job is over", 0});
-            }
-            std::visit(
-                [&](const auto& message) {
-                    if constexpr (requires { message.event; }) {
-                        agent->link->acknowledge_event(message.event);
-                    }
-                },
-                agent->message);
+            // One that was away when the job ended delivers what it still has, and goes.
+            perform(JobMachine::acknowledge_late(*agent, "the job is over"));
         } else if (auto* gone = std::get_if<AgentGoneInput>(&input)) {
-            std::erase_if(links_, [&](const auto& entry) { return entry.second == gone->link; });
+            std::erase_if(machine_.run().links,
+                          [&](const auto& entry) { return entry.second == gone->link; });
         } else if (auto* cancel = std::get_if<CancelInput>(&input)) {
             cancel->done({});
         } else {
@@ -138,13 +122,19 @@ void JobActor::post(JobInput input) {
     wake_.cancel();
 }
 
+void JobActor::close_agents(const std::string& why) {
+    for (const auto& [node, link] : links()) {
+        link_of(link).close(why);
+    }
+}
+
 void JobActor::forget_agents() {
-    links_.clear();
+    machine_.run().links.clear();
     inputs_.clear();
 }
 
 bool JobActor::large() const {
-    return job_.spec.resources.allocated_nodes() > kLargeJob;
+    return job().spec.resources.allocated_nodes() > kLargeJob;
 }
 
 // Nobody's silence is told within less. A look that was too soon is made up for once it is due.
@@ -165,7 +155,7 @@ Task<void> JobActor::wait_for_input() {
         const auto until = std::chrono::steady_clock::now() + pause;
         co_await sleep_on(wake_, pause);
         if (std::chrono::steady_clock::now() - until >= context_.settings.stalled) {
-            forgive_silence();
+            machine_.forgive_silence(now());
         }
     }
 }
@@ -181,39 +171,82 @@ Task<void> JobActor::run() {
             break;
         }
         co_await wait_for_input();
-        if (exchange_) {
-            send_answers(exchange_->expire(context_.clock.steady()));
-        }
-        if (saving_) {
-            inputs_.emplace_back(LookInput{});
-        }
+        perform(machine_.pass(now()));
     }
-    end_saving(stopping_ ? fail(Errc::unavailable, "the daemon is stopping")
-                         : fail(Errc::conflict, "the job is over"));
+    perform(machine_.dismiss(stopping_ ? fail(Errc::unavailable, "the daemon is stopping")
+                                       : fail(Errc::conflict, "the job is over")));
 }
 
-// Adds the event to the draft if it has a place there. What has none is stale or a repeat.
-bool JobActor::add(Draft& draft, EventData data) {
-    Event event;
-    event.seq = job_.last_seq;  // the real number is given at the append
-    event.job = job_.id;
-    event.time = context_.clock.wall();
-    event.data = std::move(data);
-    if (const auto broken = broken_by(draft.job(), event.data)) {
-        Job tried = draft.job();    // a copy
-        if (apply(tried, event)) {  // else it is stale, and nothing is wrong
-            report_broken(*broken, event);
-        }
-        return false;
+Surroundings JobActor::now() const {
+    Surroundings out;
+    out.steady = context_.clock.steady();
+    out.wall = context_.clock.wall();
+    out.timers = std::chrono::steady_clock::now();
+    out.series = context_.series.find(job().id.value);
+    out.scheduler = context_.scheduler.name();
+    out.scheduler_title = context_.scheduler.title();
+    out.deaf = context_.settings.deaf;
+    out.doubtful_ends_recover = context_.settings.doubtful_ends_recover;
+    out.keep_on_node_fail = context_.settings.keep_on_node_fail;
+    return out;
+}
+
+void JobActor::prepare(Draft& draft) {
+    for (const auto& [promise, event] : draft.broken) {
+        report_broken(promise, event);
     }
-    if (const auto applied = apply(draft.own(), event); !applied) {
-        log::debug("event has no place", {{"job", job_.id.value},
-                                          {"event", to_string(event.kind())},
-                                          {"why", applied.error().message}});
-        return false;
+    draft.broken.clear();
+    perform(std::move(draft.at_once));
+}
+
+void JobActor::perform(Effects effects) {
+    for (Effect& effect : effects.take()) {
+        std::visit([this](auto& one) { perform(one); }, effect);
     }
-    draft.events.push_back(std::move(event));
-    return true;
+}
+
+void JobActor::perform(effect::Send& one) {
+    link_of(one.to).send(one.message);
+}
+
+void JobActor::perform(effect::SendShared& one) {
+    link_of(one.to).send_encoded(std::move(one.text));
+}
+
+void JobActor::perform(effect::Greet& one) {
+    link_of(one.to).send_text(welcome(*one.to));
+}
+
+void JobActor::perform(effect::Close& one) {
+    link_of(one.link).close(std::move(one.reason));
+}
+
+void JobActor::perform(effect::Acknowledge& one) {
+    link_of(one.to).acknowledge_event(one.event);
+}
+
+void JobActor::perform(effect::Answer& one) {
+    one.done(one.status);
+}
+
+void JobActor::perform(effect::Claimed& one) {
+    context_.scheduler.claimed(job().id, one.attempt, one.allocation);
+}
+
+void JobActor::perform(effect::ExpectEnd& one) {
+    context_.scheduler.expect_end(job().id, one.attempt);
+}
+
+void JobActor::perform(effect::AttemptOver& one) {
+    context_.scheduler.over(job().id, one.attempt);
+}
+
+void JobActor::perform(effect::LookAgain&) {
+    inputs_.emplace_back(LookInput{});
+}
+
+void JobActor::perform(effect::HearAgain& one) {
+    inputs_.emplace_front(std::move(one.input));
 }
 
 void JobActor::report_broken(Invariant invariant, const Event& event) {
@@ -221,45 +254,20 @@ void JobActor::report_broken(Invariant invariant, const Event& event) {
     if (!std::exchange(broken_reported_[index], true)) {
         context_.metrics.invariant_broken(index);
         log::error("a step was not taken: it would break a promise",
-                   {{"job", job_.id.value},
+                   {{"job", job().id.value},
                     {"invariant", kInvariantNames[index]},
                     {"event", to_string(event.kind())},
                     {"data", encode_event_data(event.data)}});
     }
 }
 
-JobRow JobActor::row(const Job& job) const {
-    LiveView at_end = live();
-    if (is_final(job.state)) {
-        at_end.pending_reason.clear();
-        at_end.expected_start = 0;
-    }
-    return row_of(job, dump_json(job_json(job, at_end)));
-}
-
-// What the events say of nodes that are the job's, by the scheduler's word. `later`: of those that
-// it has not told of yet.
-NodeNotes JobActor::vouched_notes(const Draft& draft, NodeNotes& later) const {
-    const std::string machine = one_machine(context_.scheduler);
-    NodeNotes notes = notes_of(draft.job(), draft.events, machine);
-    if (!machine.empty()) {
-        return notes;  // they all have lockstepd's own name for it
-    }
-    NodeWitness::Sorted sorted = witness_.sort(std::move(notes));
-    later = std::move(sorted.later);
-    if (sorted.foreign > 0) {
-        log::info("not kept of nodes that are not the job's",
-                  {{"job", job_.id.value}, {"notes", sorted.foreign}});
-    }
-    return std::move(sorted.now);
-}
-
 // Appends the draft's events and makes it the job. False: the disk is full, nothing changed.
 Task<bool> JobActor::commit(Draft draft) {
+    prepare(draft);
+    NodeNotes later;
+    bool notices = false;
     if (!draft.events.empty()) {
         Append append;
-        NodeNotes later;
-        bool notices = false;
         {
             const RoundTime time{round_};
             for (Event& event : draft.events) {
@@ -275,17 +283,30 @@ Task<bool> JobActor::commit(Draft draft) {
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
             log::error("cannot store what happened to a job",
-                       {{"job", job_.id.value}, {"what", stored.error().message}});
+                       {{"job", job().id.value}, {"what", stored.error().message}});
             for (const auto& answer : draft.answers) {
                 answer(stored);
             }
             co_return false;
         }
-        const bool was_waiting = job_.attempt() == nullptr || job_.attempt()->placed_at == 0;
-        job_ = std::move(draft.own());
+    }
+    settle(draft, std::move(later), notices);
+    co_return true;
+}
+
+// Its events are durable: tells and does what follows.
+void JobActor::settle(Draft& draft, NodeNotes later, bool notices) {
+    const bool was_waiting = job().attempt() == nullptr || job().attempt()->placed_at == 0;
+    if (begins_generation(draft.events)) {
+        if (auto* known = context_.series.at(job().id.value)) {
+            known->have_ranks(static_cast<std::size_t>(draft.job().world_size()));
+        }
+    }
+    Effects effects = machine_.stored(draft, now());
+    if (!draft.events.empty()) {
         witness_.keep(std::move(later));
         view_.reset();
-        if (was_waiting && job_.attempt() != nullptr && job_.attempt()->placed_at != 0) {
+        if (was_waiting && job().attempt() != nullptr && job().attempt()->placed_at != 0) {
             set_pending_reason("");  // of the queue, whoever told that it is over
             set_aside(false);
         }
@@ -295,29 +316,27 @@ Task<bool> JobActor::commit(Draft draft) {
         }
     }
     for (const auto& [link, event] : draft.heard) {
-        link->heard(event);
+        link_of(link).heard(event);
     }
     for (const auto& [link, event] : draft.heard) {
-        link->acknowledge();
+        link_of(link).acknowledge();
     }
-    for (const auto& effect : draft.effects) {
-        effect();
-    }
+    perform(std::move(effects));
     for (const auto& answer : draft.answers) {
         answer({});
     }
-    co_return true;
 }
 
 // After what must be acted on at once; on a full disk not before it has been tried again in a
 // while.
-Task<void> JobActor::commit_and_look(Draft draft) {
+Task<bool> JobActor::commit_and_look(Draft draft) {
     const bool stored = co_await commit(std::move(draft));
     if (stored) {
         inputs_.emplace_back(LookInput{});
     } else {
         co_await sleep_on(retry_, kStoreRetry);
     }
+    co_return stored;
 }
 
 Task<void> JobActor::take_inputs() {
@@ -334,19 +353,18 @@ Task<void> JobActor::take_inputs() {
                                     std::make_move_iterator(inputs_.end()));
         inputs_.clear();
         for (;;) {
-            deferred_.clear();
             Draft next = draft();
             {
                 const RoundTime time{round_};
                 for (JobInput& input : taken) {
-                    std::visit([&](auto& one) { take(next, one); }, input);
+                    machine_.take(next, input);
                 }
             }
+            std::vector<JobInput> deferred = std::move(next.deferred);
             const bool stored = co_await commit(std::move(next));
             if (stored || stopping_) {
-                inputs_.insert(inputs_.begin(), std::make_move_iterator(deferred_.begin()),
-                               std::make_move_iterator(deferred_.end()));
-                deferred_.clear();
+                inputs_.insert(inputs_.begin(), std::make_move_iterator(deferred.begin()),
+                               std::make_move_iterator(deferred.end()));
                 break;
             }
             // The commands were answered; the rest is tried again as a whole.
@@ -365,10 +383,10 @@ Task<void> JobActor::take_inputs() {
 }
 
 Task<void> JobActor::act() {
-    const Action action = due(job_, context_.clock.wall());
+    const Action action = due(job(), context_.clock.wall());
     if (action.fault) {
         Draft next = draft();
-        if (add(next, *action.fault)) {
+        if (next.add(*action.fault)) {
             co_await commit_and_look(std::move(next));
         }
         co_return;
@@ -393,7 +411,7 @@ Task<void> JobActor::act() {
             break;
         case ActionKind::conclude: {
             const bool known = co_await verdict();
-            if (known && due(job_, context_.clock.wall()).kind == ActionKind::conclude) {
+            if (known && due(job(), context_.clock.wall()).kind == ActionKind::conclude) {
                 co_await conclude();
             } else if (known) {
                 inputs_.emplace_back(LookInput{});  // the scheduler's word changes what follows
@@ -408,17 +426,17 @@ Task<void> JobActor::act() {
 Task<void> JobActor::conclude() {
     co_await hooks_.flush_telemetry();
     Draft next = draft();
-    event::Finished end = outcome(job_);
-    stats_.reset();
+    event::Finished end = outcome(job());
+    machine_.run().generation.stats.reset();  // the last reports may be younger
     if (const auto* stats = this->stats(); stats != nullptr && stats->step) {
         end.step = *stats->step;
     }
-    const Attempt* attempt = job_.attempt();
+    const Attempt* attempt = job().attempt();
     if (attempt != nullptr && attempt->finished_at == 0) {
-        add_attempt_end(next, end.cause);
+        machine_.end_attempt(next, end.cause);
     }
     set_pending_reason("");
-    if (!add(next, end)) {
+    if (!next.add(end)) {
         // Silence is no end: somebody has to look at it, or to cancel it.
         set_pending_reason("it seems to have ended, and nothing says how");
         co_await sleep_on(retry_, kStoreRetry);
@@ -430,81 +448,20 @@ Task<void> JobActor::conclude() {
         co_return;
     }
     finished_ = true;
-    log::info(
-        "job finished",
-        {{"job", job_.id.value}, {"state", to_string(job_.state)}, {"cause", job_.cause.message}});
-    for (const auto& [node_rank, link] : links_) {
-        if (!link->stop_sent) {
-            link->stop_sent = true;
-            wire::Stop stop;
-            stop.reason = "the job is over";
-            link->send(stop);
-        }
-    }
+    log::info("job finished", {{"job", job().id.value},
+                               {"state", to_string(job().state)},
+                               {"cause", job().cause.message}});
+    perform(machine_.say_stop("the job is over", std::chrono::milliseconds{0}));
     // Whatever is still in the queue is answered as late news.
     std::deque<JobInput> late;
     late.swap(inputs_);
     for (JobInput& input : late) {
         post(std::move(input));
     }
-    if (job_.attempt() != nullptr) {
-        context_.scheduler.over(job_.id, job_.attempt()->number);
+    if (job().attempt() != nullptr) {
+        context_.scheduler.over(job().id, job().attempt()->number);
     }
     hooks_.on_finished(*this);
-}
-
-void JobActor::set_pending_reason(std::string reason, UnixMillis expected_start) {
-    if (reason != pending_reason_ || expected_start != expected_start_) {
-        pending_reason_ = std::move(reason);
-        expected_start_ = expected_start;
-        view_.reset();
-    }
-}
-
-LiveView JobActor::live() const {
-    LiveView out;
-    out.pending_reason = pending_reason_;
-    out.expected_start = expected_start_;
-    if (stats_) {
-        out.step = stats_->step;
-        out.total_steps = stats_->total_steps;
-    }
-    // Before that the view is not made anew as time passes, and it would tell of an old queue.
-    out.now = job_.started_at != 0 ? context_.clock.wall() : 0;
-    if (const auto* series = context_.series.find(job_.id.value)) {
-        out.reports = series->generations();
-    }
-    return out;
-}
-
-const telemetry::JobStats* JobActor::stats() {
-    const auto* series = context_.series.find(job_.id.value);
-    if (series == nullptr) {
-        return nullptr;
-    }
-    const auto now = context_.clock.steady();
-    if (!stats_ || now - stats_at_ > kViewAge) {
-        stats_ = telemetry::compute_job_stats(*series, context_.now_seconds());
-        stats_at_ = now;
-    }
-    return &*stats_;
-}
-
-std::shared_ptr<const std::string> JobActor::view() {
-    const auto now = context_.clock.steady();
-    const bool moving = job_.started_at != 0;
-    if (!view_ || (moving && now - view_at_ > kViewAge)) {
-        stats();
-        view_ = std::make_shared<const std::string>(dump_json(job_json(job_, live())));
-        view_at_ = now;
-    }
-    return view_;
-}
-
-const wire::StartedRank* JobActor::process(std::int32_t rank) const {
-    const auto index = static_cast<std::size_t>(rank);
-    const bool known = rank >= 0 && index < processes_.size() && processes_[index].pid > 0;
-    return known ? &processes_[index] : nullptr;
 }
 
 }  // namespace lockstep

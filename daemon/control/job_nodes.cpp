@@ -1,6 +1,7 @@
 // The nodes of a job, each with its ranks together: what a screen of 1,250 nodes can show of 10,000
 // ranks.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/json_page.hpp"
 
 #include <algorithm>
@@ -108,7 +109,7 @@ Task<Result<std::string>> ControlService::job_nodes(Caller caller, std::string i
         item["ranks"] = std::to_string(first) +
                         (per_node > 1 ? "-" + std::to_string(first + per_node - 1) : "");
         const RanksOfNode ranks = count_ranks(job, first, per_node);
-        const AgentLink* link = nullptr;
+        const Agent* link = nullptr;
         if (actor) {
             const auto at = actor->links().find(slot);
             link = at == actor->links().end() ? nullptr : at->second.get();

@@ -1,5 +1,6 @@
 // What Prometheus reads: everything, one job, which jobs there are.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/job_metrics.hpp"
 #include "job/base/text.hpp"
 

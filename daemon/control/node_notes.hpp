@@ -4,18 +4,15 @@
 // Pure; any thread.
 #pragma once
 
+#include "daemon/control/machine/preflight_state.hpp"
 #include "daemon/store/node_history.hpp"
 #include "job/model/job.hpp"
 #include "scheduler-integration/scheduler.hpp"
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace lockstep {
-
-// How the message of a fault begins that a pre-flight's finding made.
-inline constexpr std::string_view kPreflightWords = "pre-flight: ";
 
 // The machine that every node of a job is, with the local scheduler; "" = each is its own.
 std::string one_machine(Scheduler& scheduler);

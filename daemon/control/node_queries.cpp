@@ -1,5 +1,6 @@
 // Reads of nodes: what the scheduler says of them, who is there, and what is remembered of them.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/node_notes.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"

@@ -3,6 +3,7 @@
 // metrics_queries.cpp: what Prometheus reads.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/job_metrics.hpp"
 #include "daemon/control/json_members.hpp"
 #include "daemon/control/json_page.hpp"

@@ -1,5 +1,6 @@
 // Commands of ControlService that make a job none, and where it lies.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/job_folder.hpp"
 #include "job/base/log.hpp"
 

@@ -1,6 +1,7 @@
 // size: what is asked of ranks, one function a question
 // What the API shows of ranks: their newest values, their series and the heat map.
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/json_page.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "daemon/telemetry/series_query.hpp"

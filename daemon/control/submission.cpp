@@ -3,6 +3,7 @@
 // put in line.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/control_service.hpp"
+#include "daemon/control/job_actor.hpp"
 #include "daemon/control/job_folder.hpp"
 #include "daemon/control/render.hpp"
 #include "job/async/slices.hpp"

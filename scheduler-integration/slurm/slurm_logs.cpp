@@ -42,6 +42,7 @@ std::string memory_line(const std::filesystem::path& log) {
 std::optional<MemoryEvidence> find_memory_evidence(const std::filesystem::path& directory,
                                                    std::int32_t nodes) {
     MemoryEvidence out;
+    out.by = "Slurm";
     out.line = memory_line(directory / "batch.log");
     for (std::int32_t node = 0; node < std::min(nodes, kLogsRead); ++node) {
         std::array<char, 32> name{};

@@ -2,7 +2,7 @@
 // which node it was is only in what slurmd and slurmstepd wrote into the job's logs.
 #pragma once
 
-#include "scheduler-integration/scheduler.hpp"
+#include "scheduler-integration/observation.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -64,6 +64,20 @@ class Lints(unittest.TestCase):
         clash("using Row = int;", "using Row = int;", "")
         clash("}\nint kShown = 1;\nnamespace {", "int kShown = 1;", "")
 
+    def test_machine(self):
+        folder = "daemon/control/machine/"
+        self.refused("machine", folder + "a.cpp", "#include <boost/asio.hpp>\n", "reaches <boost/asio.hpp>")
+        self.refused("machine", folder + "a.cpp", '#include "daemon/store/store.hpp"\n', "reaches daemon/store/store.hpp")
+        self.refused("machine", folder + "a.cpp", "auto f() { return std::chrono::steady_clock::now(); }\n",
+                     "machine/a.cpp:1: asks the world: steady_clock::now")
+        self.refused("machine", folder + "a.cpp", '#include "job/base/files.hpp"\nauto f() { return read_file("x", 1); }\n',
+                     "machine/a.cpp:2: asks the world: read_file")
+        code, out = self.run_lint("machine", {folder + "a.hpp": '#include "job/model/wait.hpp"\n',
+                                              "job/model/wait.hpp": '#include "job/async/sleep.hpp"\n'})
+        self.assertEqual(code, 1, out)
+        self.assertIn("reaches job/async/sleep.hpp by job/model/wait.hpp", out)
+        self.passed("machine", folder + "a.cpp", '#include "job/base/text.hpp"\n// steady_clock::now() is its driver\'s\n')
+
     def test_layers(self):
         self.refused("layers", "job/base/a.cpp", '#include "job/model/spec.hpp"\n',
                      "job/base/a.cpp:1: level 0 may not include level 1")

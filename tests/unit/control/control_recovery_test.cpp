@@ -296,6 +296,38 @@ TEST_F(RecoveryTest, APreemptedJobIsAnotherAttempt) {
     EXPECT_TRUE(scheduler_.last.exclude.empty()) << "no node is to blame";
 }
 
+// Generations are counted from 1 in every attempt: what was told of the first attempt's is not told
+// of the second's.
+TEST_F(RecoveryTest, TheTimeLimitOfTheSecondAttemptIsToldToo) {
+    const std::string id = start();
+    const auto told = [&] {
+        Json events;
+        auto read = [&]() -> Task<void> {
+            const auto page = co_await control_->events(ada_, id, first_events(1000));
+            events = *parse_json(*page);
+        };
+        wait(read());
+        return std::count_if(events["items"].begin(), events["items"].end(),
+                             [](const Json& one) { return one["kind"] == "checkpoint_requested"; });
+    };
+    agents_[0].say(wire::SaveAsked{++events_, 1, -1, "", 1000});
+    until([&] { return told() == 1; }, "told of the first attempt");
+    scheduler_.handover.kind = Handover::Kind::wait;  // until its allocation is another one
+    scheduler_.seen.state = AllocationState::ended;
+    scheduler_.seen.cause.kind = CauseClass::preempted;
+    for (TestAgent& agent : agents_) {
+        agent.session->on_closed();
+    }
+    until([&] { return scheduler_.last.attempt == 2; }, "the second attempt");
+    scheduler_.seen = {Observation::Kind::state, AllocationState::running, "", {}, {}, ""};
+    scheduler_.handover.kind = Handover::Kind::placed;
+    call_in(0);
+    begin(1);
+    until([&] { return state(id) == "running"; }, "running in the second");
+    agents_[0].say(wire::SaveAsked{++events_, 1, -1, "", 1000});
+    until([&] { return told() == 2; }, "told of the second attempt");
+}
+
 TEST_F(RecoveryTest, ACancelWhileTheRanksAreBeingStoppedEndsTheJob) {
     const std::string id = start();
     exits(1, 1, 3);

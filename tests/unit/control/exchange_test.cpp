@@ -1,4 +1,4 @@
-#include "daemon/control/exchange.hpp"
+#include "daemon/control/machine/exchange.hpp"
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"

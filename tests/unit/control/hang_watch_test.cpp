@@ -1,4 +1,4 @@
-#include "daemon/control/hang_watch.hpp"
+#include "daemon/control/machine/hang_watch.hpp"
 
 #include "job/base/limits.hpp"
 

@@ -1,7 +1,7 @@
 // The test in pairs: who with whom, who is bad, and how far it is.
 #include "job/model/pair_test.hpp"
 
-#include "daemon/control/pair_state.hpp"
+#include "daemon/control/machine/pair_state.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/preflight/preflight_nodes.hpp"
 

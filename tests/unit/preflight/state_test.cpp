@@ -1,5 +1,5 @@
 // How far the pre-flight of an attempt is.
-#include "daemon/control/preflight_state.hpp"
+#include "daemon/control/machine/preflight_state.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/preflight/preflight_nodes.hpp"
 

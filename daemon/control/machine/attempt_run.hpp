@@ -1,0 +1,117 @@
+// What the daemon knows of an attempt beside its events, for as long as that lives: assigning a
+// fresh one forgets the last one's agents and allocation whole. Value; control thread only.
+#pragma once
+
+#include "daemon/control/machine/agent.hpp"
+#include "daemon/control/machine/effect.hpp"
+#include "daemon/control/machine/generation_run.hpp"
+#include "daemon/control/machine/missing_nodes.hpp"
+#include "daemon/control/machine/pair_state.hpp"
+#include "daemon/control/machine/preflight_state.hpp"
+#include "daemon/control/machine/rendezvous.hpp"
+#include "job/model/event.hpp"
+#include "job/model/job.hpp"
+#include "job/model/wire.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// An agent has said BYE, in this daemon's life.
+struct Farewell {
+    std::string reason;
+    std::chrono::steady_clock::time_point at;
+};
+
+// What runs is being ended: STOP goes to every agent, then the allocation is ended by force.
+struct StopRun {
+    std::chrono::steady_clock::time_point since;
+    std::optional<std::chrono::steady_clock::time_point> alone_since{};  // no agent is here
+    bool cancelled = false;  // the scheduler was told to end the allocation
+};
+
+struct AttemptRun {
+    using Time = std::chrono::steady_clock::time_point;
+
+    // As far as the job's events go: the newest attempt if it has not ended, else the next.
+    explicit AttemptRun(const Job& job);
+
+    // attempt_run.cpp; `now`: Surroundings::steady.
+    void disconnected(std::int32_t slot, Time now);
+    static bool wants_preflight(const Job& job) {
+        return job.spec.preflight.mode != PreflightMode::off;
+    }
+    // Before the first generation of an attempt only: ranks that ran have tested their nodes.
+    static bool pairs_wanted(const Job& job);
+    bool pairs_done(const Job& job) const { return !pairs_wanted(job) || pairs.done(); }
+    // What a pre-flight is to expect of an agent that has just been accepted.
+    void expect_facts(const Job& job, const Agent& link, bool capable, Time now);
+    void send_answers(Effects& out, const std::vector<KeyExchange::Answer>& answers) const;
+    bool may_start(std::int32_t slot) const;
+    // Whether ranks may still run on that node of the live generation, as far as was heard.
+    bool may_have_ranks(const Job& job, std::int32_t node) const;
+    bool ranks_are_left(const Job& job) const;
+    // Where the node's ranks are to be found.
+    std::string address_of(const Job& job, std::int32_t slot) const;
+    std::int64_t newest_checkpoint(const Job& job) const;
+
+    // silence.cpp: who is not heard any more.
+    // When an agent was last heard; nothing: it has not been here in this daemon's life.
+    std::optional<Time> heard(std::int32_t slot) const;
+    // An agent that has just lost its connection comes back and tells what happened; only after
+    // that its files speak for it.
+    bool gone_for_good(std::int32_t slot, Time now) const;
+    void forgive_silence(Time now);
+    // Nodes that wait as spares and were heard a moment ago.
+    std::int32_t spares_at_hand(Time now) const;
+    // Nodes of the live generation that it could go on without.
+    static std::int32_t nodes_to_spare(const Job& job);
+    // Nodes that could be taken into a larger generation, lowest first.
+    std::vector<std::int32_t> more_nodes(const Job& job, Time now) const;
+    // Whether a node whose ranks are not done has been silent since before that time.
+    bool silent_before(const Job& job, Time time, Time now) const;
+    // The node that was silent first and has not said that it goes; nothing: all are heard, or
+    // none has been in this daemon's life.
+    std::optional<std::int32_t> longest_silent(const Attempt& attempt, Time now) const;
+    // When the node was last heard, or said that it goes; nothing: not in this daemon's life.
+    std::optional<Time> last_sign(const Attempt& attempt, const std::string& node) const;
+    // Why the others wait for it; "" if it is where they are.
+    std::string why_missing(const Job& job, std::int32_t slot, Time now) const;
+
+    // By slot: the agent whose HELLO is durable. A slot is in `links` or in `gone`, never in both;
+    // in neither it has not been here in this daemon's life.
+    std::map<std::int32_t, AgentPtr> links{};
+    std::map<std::int32_t, Time> gone{};            // since
+    std::set<std::int32_t> unheard{};               // of `gone`: not heard in this daemon's life
+    std::map<std::int32_t, Farewell> left{};        // by slot
+    std::map<std::int32_t, std::string> refused{};  // by slot: why its agent was sent away last
+    MissingNodes missing{};
+    Rendezvous rendezvous;
+    PreflightState preflight{};
+    PairState pairs{};
+    std::optional<Time> joined_at{};  // the last node that did
+    // The newest checkpoint that was heard of; events may not tell of it yet.
+    std::optional<event::CheckpointSaved> checkpoint{};
+    // Of the ranks that were started last, by rank; pid 0 = not known. Outlives their generation,
+    // so that they can be named until the next one is fixed.
+    std::vector<wire::StartedRank> processes{};
+    GenerationRun generation;
+
+    bool submitted = false;           // the scheduler has the attempt, in this daemon's life
+    bool intent_fresh = false;        // an intent is on disk that no try has used yet
+    bool was_paused = false;          // the scheduler had suspended it when it was last asked
+    std::size_t claims_compared = 0;  // with what the scheduler has given it
+    std::optional<Time> verdict_since{};
+    std::optional<StopRun> stopping{};
+    // The allocation is over and agents are heard since then.
+    std::optional<Time> outlived_since{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,419 @@
+// size: one operation after another, and what they share
+#include "daemon/control/machine/exchange.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kEncodedValueBytes = (limits::kValueBytes + 2) / 3 * 4;  // base 64
+
+wire::KeyReply refuse(std::uint64_t id, const Error& error) {
+    wire::KeyReply reply;
+    reply.id = id;
+    reply.error = to_string(error.code);
+    reply.message = error.message;
+    return reply;
+}
+
+wire::KeyReply accept(std::uint64_t id) {
+    wire::KeyReply reply;
+    reply.id = id;
+    reply.ok = true;
+    return reply;
+}
+
+}  // namespace
+
+Status KeyExchange::check(const wire::KeyRequest& request) const {
+    const bool bad_key = std::any_of(
+        request.keys.begin(), request.keys.end(),
+        [](const std::string& key) { return key.empty() || key.size() > limits::kKeyBytes; });
+    if (request.keys.empty() || bad_key) {
+        return fail(Errc::invalid,
+                    "a key must have 1.." + std::to_string(limits::kKeyBytes) + " bytes");
+    }
+    if (waiters_.size() >= limits::kWaiters || counted_.size() >= limits::kCountedRequests ||
+        barriers_.size() >= limits::kBarriers) {
+        return fail(Errc::exhausted, "too many waits, additions or barriers in this generation");
+    }
+    return {};
+}
+
+std::vector<KeyExchange::Answer> KeyExchange::request(std::int32_t node_rank,
+                                                      const wire::KeyRequest& request,
+                                                      TimePoint now) {
+    std::vector<Answer> out;
+    woken_.clear();
+    const Status good = check(request);
+    if (good && (request.op == "wait" || request.op == "barrier")) {
+        Waiter waiter;
+        waiter.deadline = now + std::chrono::milliseconds{
+                                    std::clamp<std::int64_t>(request.timeout_ms, 0, 86'400'000)};
+        if (request.op == "wait") {
+            waiter.keys = request.keys;
+            waiter.left = request.keys.size();
+            wait({node_rank, request.id}, std::move(waiter), out);
+        } else {
+            arrive({node_rank, request.id}, std::move(waiter), request, out);
+        }
+    } else {
+        auto reply = good ? apply(node_rank, request) : refuse(request.id, good.error());
+        if (!request.replay) {
+            out.push_back({node_rank, std::move(reply)});
+        }
+    }
+    release(out);
+    return out;
+}
+
+wire::KeyReply KeyExchange::apply(std::int32_t node_rank, const wire::KeyRequest& request) {
+    if (request.replay) {
+        version_ = std::max(version_, request.version);
+    }
+    if (request.op == "set") {
+        return set(request, {{request.keys.front(), request.value}});
+    }
+    if (request.op == "multi_set") {
+        if (request.values.size() != request.keys.size()) {
+            return refuse(request.id, {Errc::invalid, "multi_set: one value for each key"});
+        }
+        Pairs pairs;
+        for (std::size_t i = 0; i < request.keys.size(); ++i) {
+            pairs.emplace_back(request.keys[i], request.values[i]);
+        }
+        return set(request, std::move(pairs));
+    }
+    if (request.op == "get") {
+        return get(request);
+    }
+    if (request.op == "multi_get") {
+        return multi_get(request);
+    }
+    if (request.op == "add") {
+        return add(node_rank, request);
+    }
+    if (request.op == "cas") {
+        return cas(node_rank, request);
+    }
+    if (request.op == "delete") {
+        return remove(node_rank, request);
+    }
+    return refuse(request.id, {Errc::invalid, "unknown operation"});
+}
+
+Status KeyExchange::check_room(const Pairs& pairs, bool once) const {
+    std::size_t bytes = bytes_;
+    std::size_t keys = values_.size();
+    std::set<std::string_view> names;
+    for (const auto& [key, text] : pairs) {
+        if (text.size() > kEncodedValueBytes) {
+            return fail(Errc::invalid, key + ": a value may have at most " +
+                                           std::to_string(limits::kValueBytes) + " bytes");
+        }
+        if (!names.insert(key).second) {
+            return fail(Errc::invalid, key + ": appears twice");
+        }
+        const auto found = values_.find(key);
+        if (found == values_.end()) {
+            ++keys;
+        } else {
+            if (found->second.text != text && (once || found->second.once)) {
+                return fail(Errc::conflict,
+                            key + (found->second.once ? ": was set once, to another value"
+                                                      : ": has another value already"));
+            }
+            bytes -= found->second.text.size();
+        }
+        bytes += text.size();
+    }
+    if (keys > limits::kKeys || bytes > limits::kKeyTotalBytes) {
+        return fail(Errc::exhausted, "the keys of this generation are full");
+    }
+    return {};
+}
+
+void KeyExchange::store(const std::string& key, std::string text, bool once, std::int64_t version) {
+    const auto [place, is_new] = values_.try_emplace(key);
+    Value& value = place->second;
+    bytes_ = bytes_ - value.text.size() + text.size();
+    value.text = std::move(text);
+    value.version = version;
+    value.once = value.once || once;
+    if (is_new) {
+        deleted_.erase(key);
+        woken_.push_back("key " + key);
+    }
+}
+
+// A replay of something older than what stands.
+bool KeyExchange::outdated(const std::string& key, const wire::KeyRequest& request) const {
+    if (!request.replay) {
+        return false;
+    }
+    const auto found = values_.find(key);
+    const auto deleted = deleted_.find(key);
+    return (found != values_.end() && found->second.version > request.version) ||
+           (deleted != deleted_.end() && deleted->second > request.version);
+}
+
+wire::KeyReply KeyExchange::set(const wire::KeyRequest& request, Pairs pairs) {
+    std::erase_if(pairs, [&](const auto& pair) { return outdated(pair.first, request); });
+    if (const Status room = check_room(pairs, request.once); !room) {
+        return refuse(request.id, room.error());
+    }
+    wire::KeyReply reply = accept(request.id);
+    reply.version = request.replay ? request.version : ++version_;
+    for (auto& [key, text] : pairs) {
+        store(key, std::move(text), request.once, reply.version);
+    }
+    return reply;
+}
+
+wire::KeyReply KeyExchange::get(const wire::KeyRequest& request) const {
+    const auto found = values_.find(request.keys.front());
+    if (found == values_.end()) {
+        return refuse(request.id, {Errc::not_found, "no key " + request.keys.front()});
+    }
+    wire::KeyReply reply = accept(request.id);
+    reply.has_value = true;
+    reply.value = found->second.text;
+    reply.once = found->second.once ? "1" : "";
+    return reply;
+}
+
+wire::KeyReply KeyExchange::multi_get(const wire::KeyRequest& request) const {
+    wire::KeyReply reply = accept(request.id);
+    std::size_t bytes = 0;
+    for (const auto& key : request.keys) {
+        const auto found = values_.find(key);
+        if (found == values_.end()) {
+            return refuse(request.id, {Errc::not_found, "no key " + key});
+        }
+        bytes += found->second.text.size();
+        // A larger frame would end the agent's connection.
+        if (bytes > limits::kKeyAnswerBytes) {
+            return refuse(request.id,
+                          {Errc::exhausted, "the values do not fit one answer of " +
+                                                std::to_string(limits::kKeyAnswerBytes) +
+                                                " bytes: ask for fewer at a time"});
+        }
+        reply.values.push_back(found->second.text);
+        reply.once += found->second.once ? '1' : '0';
+    }
+    return reply;
+}
+
+wire::KeyReply KeyExchange::add(std::int32_t node_rank, const wire::KeyRequest& request) {
+    const std::string& key = request.keys.front();
+    std::int64_t number = 0;
+    std::int64_t version = 0;
+    if (const auto found = values_.find(key); found != values_.end()) {
+        const auto text = base64_decode(found->second.text);
+        const auto value = text ? to_int(*text) : std::nullopt;
+        if (!value) {
+            return refuse(request.id, {Errc::invalid, key + " does not hold a number"});
+        }
+        number = *value;
+        version = found->second.version;
+    }
+    const auto this_one = std::pair{node_rank, request.id};
+    if (!counted_.contains(this_one) && !outdated(key, request)) {
+        if (__builtin_add_overflow(number, request.delta, &number)) {
+            return refuse(request.id, {Errc::invalid, key + " would overflow"});
+        }
+        auto text = base64_encode(std::to_string(number));
+        if (const Status room = check_room({{key, text}}, false); !room) {
+            return refuse(request.id, room.error());
+        }
+        counted_.insert(this_one);
+        store(key, std::move(text), false, version);
+    }
+    wire::KeyReply reply = accept(request.id);
+    reply.number = number;
+    reply.version = ++version_;
+    return reply;
+}
+
+wire::KeyReply KeyExchange::cas(std::int32_t node_rank, const wire::KeyRequest& request) {
+    const std::string& key = request.keys.front();
+    const auto found = values_.find(key);
+    const bool exists = found != values_.end();
+    wire::KeyReply reply = accept(request.id);
+    const auto this_one = std::pair{node_rank, request.id};
+    if (counted_.contains(this_one)) {
+        // Its answer was lost with the agent's connection. When it swapped, its value stood.
+        reply.swapped = reply.has_value = true;
+        reply.value = request.value;
+        reply.version = exists && found->second.text == request.value ? found->second.version : 0;
+        return reply;
+    }
+    reply.swapped =
+        request.expected.empty() ? !exists : exists && found->second.text == request.expected;
+    if (!reply.swapped) {
+        reply.has_value = exists;
+        reply.value = exists ? found->second.text : "";
+        return reply;
+    }
+    if (const Status room = check_room({{key, request.value}}, false); !room) {
+        return refuse(request.id, room.error());
+    }
+    counted_.insert(this_one);
+    reply.version = ++version_;
+    store(key, request.value, false, reply.version);
+    reply.has_value = true;
+    reply.value = request.value;
+    return reply;
+}
+
+// Agents keep what was set once and answer for it: such a key stays.
+wire::KeyReply KeyExchange::remove(std::int32_t node_rank, const wire::KeyRequest& request) {
+    const std::string& key = request.keys.front();
+    const auto found = values_.find(key);
+    const bool exists = found != values_.end() && !outdated(key, request);
+    if (exists && found->second.once) {
+        return refuse(request.id, {Errc::conflict, key + ": was set once and stays"});
+    }
+    if (deleted_.size() >= limits::kKeys) {
+        return refuse(request.id,
+                      {Errc::exhausted, "too many keys of this generation were deleted"});
+    }
+    wire::KeyReply reply = accept(request.id);
+    reply.version = request.replay ? request.version : ++version_;
+    const auto this_one = std::pair{node_rank, request.id};
+    if (counted_.contains(this_one)) {
+        reply.number = 1;  // the answer was lost with the agent's connection
+        return reply;
+    }
+    reply.number = exists ? 1 : 0;
+    if (exists) {
+        counted_.insert(this_one);
+        bytes_ -= found->second.text.size();
+        values_.erase(found);
+    }
+    if (exists || request.replay) {
+        deleted_[key] = std::max(deleted_[key], reply.version);
+    }
+    return reply;
+}
+
+void KeyExchange::wait(WaiterId id, Waiter waiter, std::vector<Answer>& out) {
+    if (const auto old = waiters_.find(id); old != waiters_.end()) {
+        forget(old);
+    }
+    if (complete(waiter)) {
+        out.push_back({id.first, accept(id.second)});
+        return;
+    }
+    places_[place_of(waiter)].insert(id);
+    waiters_.emplace(id, std::move(waiter));
+}
+
+void KeyExchange::arrive(WaiterId id, Waiter waiter, const wire::KeyRequest& request,
+                         std::vector<Answer>& out) {
+    waiter.barrier = request.keys.front();
+    Barrier& barrier = barriers_[waiter.barrier];
+    std::uint64_t& times = barrier.times[request.rank];
+    if (counted_.insert(id).second && ++times == barrier.done + 1 &&
+        ++barrier.ahead == world_size_) {
+        ++barrier.done;
+        barrier.ahead = static_cast<std::size_t>(
+            std::count_if(barrier.times.begin(), barrier.times.end(),
+                          [&](const auto& rank) { return rank.second > barrier.done; }));
+        woken_.push_back("barrier " + waiter.barrier);
+    }
+    waiter.round = times;
+    if (!request.replay) {
+        wait(id, std::move(waiter), out);
+    }
+}
+
+bool KeyExchange::complete(Waiter& waiter) const {
+    if (!waiter.barrier.empty()) {
+        const auto found = barriers_.find(waiter.barrier);
+        return found != barriers_.end() && found->second.done >= waiter.round;
+    }
+    while (waiter.left > 0 && values_.contains(waiter.keys[waiter.left - 1])) {
+        --waiter.left;
+    }
+    return waiter.left == 0;
+}
+
+std::string KeyExchange::place_of(const Waiter& waiter) {
+    return waiter.barrier.empty() ? "key " + waiter.keys[waiter.left - 1]
+                                  : "barrier " + waiter.barrier;
+}
+
+void KeyExchange::forget(std::map<WaiterId, Waiter>::iterator waiter) {
+    const auto place = places_.find(place_of(waiter->second));
+    place->second.erase(waiter->first);
+    if (place->second.empty()) {
+        places_.erase(place);
+    }
+    waiters_.erase(waiter);
+}
+
+void KeyExchange::release(std::vector<Answer>& out) {
+    for (const auto& place : woken_) {
+        const auto here = places_.extract(place);
+        if (here.empty()) {
+            continue;
+        }
+        for (const WaiterId& id : here.mapped()) {
+            const auto waiter = waiters_.find(id);
+            if (complete(waiter->second)) {
+                out.push_back({id.first, accept(id.second)});
+                waiters_.erase(waiter);
+            } else {
+                places_[place_of(waiter->second)].insert(id);
+            }
+        }
+    }
+}
+
+std::string KeyExchange::missing(const Waiter& waiter) const {
+    std::string out;
+    std::size_t count = 0;
+    const auto name = [&](const std::string& what) {
+        if (++count <= 8) {
+            out += (out.empty() ? "" : ", ") + what;
+        }
+    };
+    if (waiter.barrier.empty()) {
+        for (const auto& key : waiter.keys) {
+            if (!values_.contains(key)) {
+                name(key);
+            }
+        }
+    } else {
+        const auto& times = barriers_.find(waiter.barrier)->second.times;
+        for (std::int32_t rank = 0; static_cast<std::size_t>(rank) < world_size_; ++rank) {
+            const auto there = times.find(rank);
+            if (there == times.end() || there->second < waiter.round) {
+                name("rank " + std::to_string(rank));
+            }
+        }
+    }
+    return count > 8 ? out + " and " + std::to_string(count - 8) + " more" : out;
+}
+
+std::vector<KeyExchange::Answer> KeyExchange::expire(TimePoint now) {
+    std::vector<Answer> out;
+    for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+        const auto next = std::next(waiter);
+        if (waiter->second.deadline <= now) {
+            const auto [node_rank, id] = waiter->first;
+            out.push_back(
+                {node_rank, refuse(id, {Errc::timed_out, "missing: " + missing(waiter->second)})});
+            forget(waiter);
+        }
+        waiter = next;
+    }
+    return out;
+}
+
+}  // namespace lockstep

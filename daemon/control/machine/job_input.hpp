@@ -1,0 +1,46 @@
+// What can happen to a job, one at a time: the words of its agents, commands, and looks at it.
+// Values; control thread only.
+#pragma once
+
+#include "daemon/control/machine/agent.hpp"
+#include "job/base/result.hpp"
+#include "job/model/wire.hpp"
+
+#include <functional>
+#include <string>
+#include <variant>
+
+namespace lockstep {
+
+struct AgentInput {
+    AgentPtr link;
+    wire::AgentMessage message;
+};
+struct AgentGoneInput {
+    AgentPtr link;
+};
+struct CancelInput {
+    std::string by;
+    std::function<void(Status)> done;  // after it is durable (or could not be made so)
+};
+struct RestartInput {
+    std::string by;
+    std::function<void(Status)> done;  // conflict: nothing runs that could be started again
+};
+struct SaveInput {
+    std::string by;
+    // conflict: no rank runs, or one would die of the signal; else the agents have been told.
+    std::function<void(Status)> done;
+};
+struct EvidenceInput {
+    std::string by;
+    std::function<void(Status)> done;  // conflict: no rank runs; else the agents have been asked
+};
+struct DependencyInput {
+    std::string after;  // a job that it was to run after, and that has not succeeded
+};
+struct LookInput {};  // the scheduler may have news
+using JobInput = std::variant<AgentInput, AgentGoneInput, CancelInput, RestartInput, SaveInput,
+                              DependencyInput, LookInput, EvidenceInput>;
+
+}  // namespace lockstep

@@ -1,0 +1,271 @@
+// What becomes of a job once it is durable, and what its driver asks of it.
+#include "daemon/control/machine/job_machine.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr auto kStatsAge = std::chrono::milliseconds{250};
+
+}  // namespace
+
+JobMachine::JobMachine(Job job, const LeftBehind& files, MayClaim may_claim)
+    : files_(files),
+      may_claim_(std::move(may_claim)),
+      job_(std::move(job)),
+      run_(job_),
+      anomaly_watch_(job_.spec.watch.straggler_score),
+      resumed_(job_.generation() != nullptr) {}
+
+void JobMachine::set_pending_reason(std::string reason, UnixMillis expected_start) {
+    pending_reason_ = std::move(reason);
+    expected_start_ = expected_start;
+}
+
+const telemetry::JobStats* JobMachine::stats(const Surroundings& at) {
+    GenerationRun& run = run_.generation;
+    if (at.series == nullptr) {
+        return nullptr;
+    }
+    if (!run.stats || at.steady - run.stats_at > kStatsAge) {
+        run.stats = telemetry::compute_job_stats(*at.series, at.wall_seconds());
+        run.stats_at = at.steady;
+    }
+    return &*run.stats;
+}
+
+const wire::StartedRank* JobMachine::process(std::int32_t rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    const bool known = rank >= 0 && index < run_.processes.size() && run_.processes[index].pid > 0;
+    return known ? &run_.processes[index] : nullptr;
+}
+
+void JobMachine::take(Draft& draft, JobInput& input) {
+    std::visit([&](auto& one) { hear(draft, one); }, input);
+}
+
+Effects JobMachine::stored(Draft& draft, const Surroundings& at) {
+    if (!draft.events.empty()) {
+        job_ = std::move(draft.own());
+    }
+    Effects out;
+    for (const After& one : draft.after) {
+        std::visit([&](const auto& what) { become(what, out, at); }, one);
+    }
+    return out;
+}
+
+Effects JobMachine::pass(const Surroundings& at) {
+    Effects out;
+    if (run_.generation.keys) {
+        run_.send_answers(out, run_.generation.keys->expire(at.steady));
+    }
+    if (save_.under_way()) {
+        out.add(effect::LookAgain{});
+    }
+    return out;
+}
+
+Effects JobMachine::dismiss(const Status& why) {
+    Effects out;
+    save_.end(out, why);
+    return out;
+}
+
+void JobMachine::forgive_silence(const Surroundings& at) {
+    run_.forgive_silence(at.steady);
+}
+
+Effects JobMachine::acknowledge_late(const AgentInput& input, std::string why) {
+    Effects out;
+    if (std::holds_alternative<wire::Hello>(input.message)) {
+        out.add(effect::Greet{input.link});
+        out.send(input.link, wire::Stop{std::move(why), 0});
+    }
+    std::visit(
+        [&](const auto& one) {
+            if constexpr (requires { one.event; }) {
+                out.add(effect::Acknowledge{input.link, one.event});
+            }
+        },
+        input.message);
+    return out;
+}
+
+void JobMachine::become(const after::Claim& one, Effects& out, const Surroundings& at) {
+    if (!one.allocation.empty()) {
+        out.add(effect::Claimed{one.attempt, one.allocation});
+    }
+    const AgentPtr& link = one.link;
+    link->hello_pending = false;
+    if (!link->open()) {
+        return;
+    }
+    accept(out, link, one.capable, at);
+    if (one.running != 0 && run_.rendezvous.started(link->node_rank, one.running)) {
+        out.add(effect::LookAgain{});  // it may be the last that was not ready
+    }
+    out.add(effect::Greet{link});
+    if (run_.stopping || run_.generation.abort_sent) {
+        link->abort_sent.reset();
+        run_.generation.abort_due = true;
+        out.add(effect::LookAgain{});
+    }
+}
+
+void JobMachine::become(const after::Revisit& one, Effects& out, const Surroundings& at) {
+    const AgentPtr& link = one.link;
+    link->hello_pending = false;
+    if (!link->open()) {
+        return;
+    }
+    run_.left.erase(link->node_rank);
+    run_.preflight.returned(link->node_rank);
+    accept(out, link, one.capable, at);
+    log::info("a lost node has called in again", {{"job", job_.id.value}, {"node", link->node}});
+    out.add(effect::Greet{link});
+    if (link->generation > 0) {
+        wire::Abort abort;
+        abort.generation = link->generation;
+        abort.reason = "this node was given up; it may take part again without these ranks";
+        abort.grace_ms = std::chrono::milliseconds{limits::kStopGrace}.count();
+        out.send(link, abort);
+    }
+}
+
+void JobMachine::become(const after::Return& one, Effects& out, const Surroundings&) {
+    run_.rendezvous.returned(one.link->node_rank);
+    log::info("a lost node is back", {{"job", job_.id.value}, {"node", one.link->node}});
+    out.add(effect::HearAgain{AgentInput{one.link, one.join}});
+}
+
+void JobMachine::become(const after::Done& one, Effects&, const Surroundings&) {
+    one.link->done = true;
+}
+
+void JobMachine::become(const after::Keys& one, Effects& out, const Surroundings& at) {
+    const wire::KeyRequest& request = one.request;
+    const AgentPtr& link = one.link;
+    if (!current(*link, request.generation) || request.rank < 0 ||
+        job_.live_generation()->slot_of(request.rank / job_.spec.ranks_per_node()) !=
+            link->node_rank) {
+        wire::KeyReply refusal;
+        refusal.id = request.id;
+        refusal.error = to_string(Errc::conflict);
+        refusal.message = "fenced: not a rank of the current generation";
+        out.send(link, refusal);
+        return;
+    }
+    std::optional<KeyExchange>& keys = run_.generation.keys;
+    if (!keys) {
+        keys.emplace(job_.world_size(), at.wall);
+    }
+    run_.send_answers(out, keys->request(link->node_rank, request, at.steady));
+}
+
+void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundings&) {
+    run_.rendezvous.lost(one.slot);
+    run_.preflight.lost(one.slot);
+    if (const auto found = run_.links.find(one.slot); found != run_.links.end()) {
+        if (one.may_return) {
+            out.add(effect::Close{found->second, "this node was given up; it may come back"});
+        } else {
+            fence(out, job_, found->second, "this node was given up");
+        }
+    }
+}
+
+void JobMachine::become(const after::Leave& one, Effects& out, const Surroundings& at) {
+    run_.left.emplace(one.link->node_rank, Farewell{one.reason, at.steady});
+    run_.rendezvous.disconnected(one.link->node_rank);
+    out.add(effect::ExpectEnd{job_.attempt()->number});
+    log::info("agent leaves",
+              {{"job", job_.id.value}, {"node", one.link->node}, {"why", one.reason}});
+}
+
+void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {
+    begin_generation(at);
+    wire::World told = world();
+    for (std::size_t node = 0; node < one.slots.size(); ++node) {
+        if (const auto link = run_.links.find(one.slots[node]); link != run_.links.end()) {
+            told.node_rank = static_cast<std::int32_t>(node);
+            told.first_rank = told.node_rank * told.local_ranks;
+            told.address = own_address(*link->second, told.node_rank);
+            told.admitted = node == 0 ? admitted() : std::vector<std::string>{};
+            out.send(link->second, told);
+        }
+    }
+}
+
+void JobMachine::become(const after::SendWorld& one, Effects& out, const Surroundings&) {
+    const Generation* generation = job_.live_generation();
+    const std::int32_t node_rank =
+        generation == nullptr ? -1 : generation->node_rank_of(one.link->node_rank);
+    if (node_rank < 0 || run_.stopping || run_.generation.abort_sent) {
+        return;
+    }
+    wire::World told = world();
+    told.node_rank = node_rank;
+    told.first_rank = node_rank * told.local_ranks;
+    told.address = own_address(*one.link, node_rank);
+    if (node_rank == 0) {
+        told.admitted = admitted();
+    }
+    out.send(one.link, told);
+}
+
+void JobMachine::become(const after::Release& one, Effects& out, const Surroundings&) {
+    if (std::exchange(run_.generation.released, true)) {
+        return;
+    }
+    const auto start = std::make_shared<const std::string>(
+        wire::encode(wire::DaemonMessage{wire::Start{one.generation}}));
+    for (const auto& [slot, link] : run_.links) {
+        if (run_.may_start(slot)) {
+            out.add(effect::SendShared{link, start});
+        }
+    }
+}
+
+void JobMachine::become(const after::StartAgain& one, Effects& out, const Surroundings&) {
+    if (run_.may_start(one.link->node_rank)) {
+        out.send(one.link, wire::Start{run_.rendezvous.live()});
+    }
+}
+
+void JobMachine::become(const after::EvidenceUsed& one, Effects&, const Surroundings&) {
+    std::optional<EvidenceRun>& evidence = run_.generation.evidence;
+    if (one.acted_on && evidence) {
+        evidence->kept = true;
+    } else {
+        evidence.reset();
+    }
+}
+
+void JobMachine::become(const after::OrderSave& one, Effects& out, const Surroundings&) {
+    for (const auto& [slot, link] : run_.links) {
+        out.send(link, wire::Save{one.generation});
+    }
+}
+
+void JobMachine::become(const after::GenerationOver&, Effects&, const Surroundings&) {
+    run_.rendezvous.over();
+    run_.generation = GenerationRun{};
+}
+
+void JobMachine::become(const after::AttemptEnded& one, Effects& out, const Surroundings&) {
+    log::info("attempt is over, another one follows",
+              {{"job", job_.id.value}, {"attempt", one.attempt}});
+    out.add(effect::AttemptOver{one.attempt});
+    for (const auto& [slot, link] : run_.links) {
+        out.add(effect::Close{link, "the attempt is over"});
+    }
+    run_ = AttemptRun{job_};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,225 @@
+// One unfinished job as a machine without I/O: it takes what happens to the job, with the time and
+// all that may be known of the world around (Surroundings), and answers with events and with what
+// is to be done, as data. It has no clock, sends nothing, stores nothing, waits for nothing: its
+// driver, JobActor, does. What it knows beside the job's events has the lifetime of its type:
+//
+//   JobMachine ⊃ AttemptRun (agents, rendezvous, pre-flight) ⊃ GenerationRun (keys, ABORT, hang)
+//
+// Two calls a round: take() or look…() puts events and intentions into a draft; stored(), once the
+// events are durable, makes the draft the job and acts. A draft that could not be stored is
+// dropped: agents that wait are answered when it has been tried again. Control thread only.
+#pragma once
+
+#include "daemon/control/machine/attempt_run.hpp"
+#include "daemon/control/machine/draft.hpp"
+#include "daemon/control/machine/effect.hpp"
+#include "daemon/control/machine/job_input.hpp"
+#include "daemon/control/machine/left_behind.hpp"
+#include "daemon/control/machine/save_round.hpp"
+#include "daemon/telemetry/anomalies.hpp"
+#include "daemon/telemetry/job_stats.hpp"
+#include "job/model/event.hpp"
+#include "job/model/job.hpp"
+#include "job/model/recovery.hpp"
+#include "scheduler-integration/observation.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class JobMachine {
+  public:
+    // Whether an agent of this allocation, the first of the attempt to call in, may have it
+    // (Scheduler::may_claim).
+    using MayClaim = std::function<bool(std::int32_t attempt, const std::string& allocation)>;
+    // `files` outlives it.
+    JobMachine(Job job, const LeftBehind& files, MayClaim may_claim);
+
+    const Job& job() const { return job_; }
+    // What is known of the newest attempt; the driver notes there what it hands over.
+    AttemptRun& run() { return run_; }
+    const AttemptRun& run() const { return run_; }
+    // Why the job waits, in plain words; "" = it does not.
+    const std::string& pending_reason() const { return pending_reason_; }
+    UnixMillis expected_start() const { return expected_start_; }
+    void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
+    // Of telemetry, at most 250 ms old; nullptr if nothing was reported.
+    const telemetry::JobStats* stats(const Surroundings& at);
+    const telemetry::AnomalyWatch& anomalies() const { return anomaly_watch_; }
+    // A rank's process as its agent has told; nothing: not (yet).
+    const wire::StartedRank* process(std::int32_t rank) const;
+
+    Draft draft(const Surroundings& at) const { return Draft{job_, at}; }
+    void take(Draft& draft, JobInput& input);
+    // The draft's events are durable: it is the job from now on.
+    Effects stored(Draft& draft, const Surroundings& at);
+
+    // Time has passed: whoever waits in vain for a key is answered.
+    Effects pass(const Surroundings& at);
+    // True: time alone may change how a question to the agents stands.
+    bool asks() const { return save_.under_way(); }
+    // The job is over, or its daemon: whoever waits for an answer gets this.
+    Effects dismiss(const Status& why);
+    // Nobody could be heard (this daemon stood still, the job was suspended): all patience with
+    // silent agents starts anew.
+    void forgive_silence(const Surroundings& at);
+    // Late words of an attempt, or of a job, that is over: its agent delivers them, and goes.
+    static Effects acknowledge_late(const AgentInput& input, std::string why);
+
+    // While agents gather and ranks run. `seen`: what the scheduler says of the attempt.
+    // `nodes_too`: also who is not heard, a walk over all nodes.
+    void look(Draft& draft, const Observation& seen, bool nodes_too);
+    // That who goes was told to by the scheduler, perhaps: its word is wanted soon.
+    bool somebody_left() const;
+    // The same while the ranks of a generation are being stopped; first ABORT to whoever has not
+    // been sent it.
+    Effects abort(const Cause& cause, const Surroundings& at);
+    void look_while_aborting(Draft& draft, const Observation& seen, bool nodes_too);
+    bool ranks_are_left() const { return run_.ranks_are_left(job_); }
+    // STOP to whoever has not been sent it; what `seen` says once the allocation is over.
+    Effects stop(const Cause& cause, const Surroundings& at);
+    Effects say_stop(const std::string& reason, std::chrono::milliseconds grace);
+    void read_end(Draft& draft, const Observation& seen);
+
+    // Whether somebody outside may have ended the ranks: then the scheduler knows why.
+    bool wants_verdict() const;
+    void add_verdict(Draft& draft, const Observation& seen);
+    // What may follow a generation's end in the same append; `look`: nothing, the allocation is
+    // over.
+    enum class AfterEnd : std::uint8_t { look, next_generation };
+    // False: no generation lives.
+    bool end_generation(Draft& draft, const Cause& cause, AfterEnd after);
+    // With the generation that lives, if one does.
+    void end_attempt(Draft& draft, const Cause& cause);
+    // The same, and another one follows: what was known of it is forgotten.
+    void next_attempt(Draft& draft, const Cause& cause);
+
+  private:
+    // job_machine.cpp
+    void become(const after::Claim& one, Effects& out, const Surroundings& at);
+    void become(const after::Revisit& one, Effects& out, const Surroundings& at);
+    void become(const after::Return& one, Effects& out, const Surroundings& at);
+    void become(const after::Done& one, Effects& out, const Surroundings& at);
+    void become(const after::Keys& one, Effects& out, const Surroundings& at);
+    void become(const after::GiveUp& one, Effects& out, const Surroundings& at);
+    void become(const after::Leave& one, Effects& out, const Surroundings& at);
+    void become(const after::Form& one, Effects& out, const Surroundings& at);
+    void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
+    void become(const after::Release& one, Effects& out, const Surroundings& at);
+    void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
+    void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
+    void become(const after::OrderSave& one, Effects& out, const Surroundings& at);
+    void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
+    void become(const after::AttemptEnded& one, Effects& out, const Surroundings& at);
+
+    // job_machine_agents.cpp: what agents say
+    void hear(Draft& draft, AgentInput& input);
+    void hear(Draft& draft, AgentGoneInput& input);
+    void hear(Draft& draft, CancelInput& input);
+    void hear(Draft& draft, RestartInput& input);
+    void hear(Draft& draft, DependencyInput& input);
+    void hear(Draft& draft, LookInput& input);
+    void hear(Draft& draft, EvidenceInput& input);
+    void hear(Draft& draft, SaveInput& input);
+    bool current(const Agent& link, std::int32_t generation) const;
+    void exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited);
+    void fault(Draft& draft, const AgentPtr& link, const wire::Fault& fault);
+    void warned(Draft& draft, const AgentPtr& link, const wire::Warned& warned);
+    void gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid& xid);
+    void bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye);
+
+    // job_machine_hello.cpp: who may come
+    void hello(Draft& draft, const AgentPtr& link, const wire::Hello& hello);
+    std::string unwelcome(const Draft& draft, const Agent& link, const wire::Hello& hello);
+    // The same as a fence for one that has just called in; its job's events say so.
+    void refuse(Draft& draft, const AgentPtr& link, const wire::Hello& hello, std::string why);
+    bool welcome_back(Draft& draft, const AgentPtr& link, const wire::Hello& hello);
+    void accept(Effects& out, const AgentPtr& link, bool capable, const Surroundings& at);
+    void hear_lost(Draft& draft, const AgentPtr& link, const wire::AgentMessage& message);
+    void come_back(Draft& draft, const AgentPtr& link, const wire::Join& join);
+
+    // job_machine_rendezvous.cpp
+    void join(Draft& draft, const AgentPtr& link, const wire::Join& join);
+    void ready(Draft& draft, const AgentPtr& link, const wire::Ready& ready);
+    void node_started(Draft& draft, const AgentPtr& link, const wire::Started& started);
+    void form_generation(Draft& draft);
+    void begin_generation(const Surroundings& at);
+    wire::World world() const;
+    std::vector<std::string> admitted() const;
+    void send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request);
+    std::string own_address(const Agent& link, std::int32_t node_rank) const;
+    bool abort_if_over(Draft& draft, const AgentPtr& link, std::int32_t generation);
+    void release_if_ready(Draft& draft, const AgentPtr& link);
+
+    // job_machine_elastic.cpp: generations of fewer nodes, and when they grow
+    bool waits_for_more(const Draft& draft, const std::vector<std::int32_t>& members) const;
+    void look_at_growth(Draft& draft);
+
+    // job_machine_preflight.cpp
+    void checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked);
+    void probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed);
+    void pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested);
+    void look_at_preflight(Draft& draft);
+    void look_at_pairs(Draft& draft);
+
+    // job_machine_loss.cpp: agents that are not heard any more, and what they left behind
+    void note_lost_agents(Draft& draft);
+    void lose_stuck_nodes(Draft& draft);
+    void read_results(Draft& draft, const Observation& seen);
+    void read_result_of(Draft& draft, std::int32_t slot);
+    event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot,
+                                     const Observation& seen) const;
+    void blame_memory(const Attempt& attempt, event::FaultSeen& fault) const;
+
+    // job_machine_verdict.cpp: whose doing an end was
+    void add_doubt(Draft& draft, const Observation& seen);
+    void look_at_outlived(Draft& draft, const Observation& seen);
+
+    // job_machine_hang.cpp: hangs, what the ranks do, and what is wrong with a run that goes on
+    void look_for_hang(Draft& draft);
+    void watch_for_hang(Draft& draft);
+    void hang_is_over(Draft& draft);
+    bool waits_at_start(const Surroundings& at);
+    void ask_for_evidence(Draft& draft, HangWatch::Verdict verdict, std::string reason, bool hang,
+                          bool gentle = false);
+    void examined(Draft& draft, const AgentPtr& link, const wire::Examined& examined);
+    void evidence_saved(Draft& draft, const AgentPtr& link, const wire::EvidenceSaved& saved);
+    void add_evidence(Draft& draft);
+    // At most once in a while; `last`: now, since its ranks have ended.
+    void look_for_anomalies(Draft& draft, bool last = false);
+    static void note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found);
+
+    // job_machine_checkpoint.cpp: checkpoints that were written, and that are asked for
+    void checkpoint(Draft& draft, const AgentPtr& link, const wire::CheckpointSaved& saved);
+    void tell_checkpoint(Draft& draft, bool last);
+    void can_save(Draft& draft, const AgentPtr& link, const wire::CanSave& answer);
+    void save_asked(Draft& draft, const AgentPtr& link, const wire::SaveAsked& asked);
+    void look_at_saving(Draft& draft);
+
+    // job_machine_phases.cpp
+    void tell_missing(const Surroundings& at);
+    // That the live generation has ended. False: none lives.
+    bool add_generation_end(Draft& draft, const Cause& cause);
+
+    const LeftBehind& files_;
+    MayClaim may_claim_;
+    Job job_;
+    // What is true of an attempt, or of a generation, goes with it; what is here is the job's.
+    AttemptRun run_;
+    std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
+    std::string pending_reason_;
+    UnixMillis expected_start_ = 0;
+    // Of one generation, but whoever asked is answered also when that has ended.
+    SaveRound save_;
+    telemetry::AnomalyWatch anomaly_watch_;
+    std::optional<std::chrono::steady_clock::time_point> anomalies_at_;  // last looked for
+    bool resumed_ = false;  // ranks of it ran before this daemon began
+};
+
+}  // namespace lockstep

@@ -1,0 +1,228 @@
+// size: one small function per message of the agents' protocol
+// What agents say to their job, and what the job answers.
+#include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/rank_exit.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+bool JobMachine::current(const Agent& link, std::int32_t generation) const {
+    const Generation* now = job_.live_generation();
+    return job_.attempt() != nullptr && link.attempt() == job_.attempt()->number &&
+           now != nullptr && now->number == generation;
+}
+
+void JobMachine::hear(Draft& draft, AgentInput& input) {
+    const auto& link = input.link;
+    if (!link->open() && !std::holds_alternative<wire::Bye>(input.message)) {
+        return;
+    }
+    if (draft.job().attempt() != nullptr && link->attempt() < draft.job().attempt()->number) {
+        // Of an attempt that is over: it delivers what it still has, and goes.
+        for (Effect& one : acknowledge_late(input, "the attempt is over").take()) {
+            draft.at_once.add(std::move(one));
+        }
+        return;
+    }
+    if (const auto* message = std::get_if<wire::Hello>(&input.message)) {
+        hello(draft, link, *message);
+        return;
+    }
+    const auto known = run_.links.find(link->node_rank);
+    if (known == run_.links.end() || known->second != link) {
+        // HELLO is in this draft too (not accepted yet) or was superseded: once more, in order.
+        if (link->hello_pending) {
+            draft.deferred.emplace_back(input);  // a copy: the draft may be tried again
+        }
+        return;
+    }
+    if (draft.job().spec.resources.is_elastic() && draft.job().attempt() != nullptr &&
+        draft.job().attempt()->lost.contains(link->node_rank)) {
+        hear_lost(draft, link, input.message);
+        return;
+    }
+    if (const auto* m = std::get_if<wire::Join>(&input.message)) {
+        join(draft, link, *m);
+    } else if (const auto* m1 = std::get_if<wire::Ready>(&input.message)) {
+        ready(draft, link, *m1);
+    } else if (const auto* m2 = std::get_if<wire::Started>(&input.message)) {
+        node_started(draft, link, *m2);
+    } else if (const auto* m3 = std::get_if<wire::Exited>(&input.message)) {
+        exited(draft, link, *m3);
+    } else if (const auto* m4 = std::get_if<wire::Fault>(&input.message)) {
+        fault(draft, link, *m4);
+    } else if (const auto* m5 = std::get_if<wire::CheckpointSaved>(&input.message)) {
+        checkpoint(draft, link, *m5);
+    } else if (const auto* m6 = std::get_if<wire::Done>(&input.message)) {
+        draft.hear(link, m6->event);
+        draft.after.emplace_back(after::Done{link});
+    } else if (const auto* m7 = std::get_if<wire::KeyRequest>(&input.message)) {
+        // Not before the append: an add() must not count twice when that is tried again.
+        draft.after.emplace_back(after::Keys{link, *m7});
+    } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
+        examined(draft, link, *m8);
+    } else if (const auto* m9 = std::get_if<wire::GpuXid>(&input.message)) {
+        gpu_xid(draft, link, *m9);
+    } else if (const auto* m10 = std::get_if<wire::EvidenceSaved>(&input.message)) {
+        evidence_saved(draft, link, *m10);
+    } else if (const auto* m11 = std::get_if<wire::TableRequest>(&input.message)) {
+        send_table(draft, link, *m11);
+    } else if (const auto* m12 = std::get_if<wire::Bye>(&input.message)) {
+        bye(draft, link, *m12);
+    } else if (const auto* m13 = std::get_if<wire::Checked>(&input.message)) {
+        checked(draft, link, *m13);
+    } else if (const auto* m14 = std::get_if<wire::Probed>(&input.message)) {
+        probed(draft, link, *m14);
+    } else if (const auto* m15 = std::get_if<wire::PairTested>(&input.message)) {
+        pair_tested(draft, link, *m15);
+    } else if (const auto* m18 = std::get_if<wire::Warned>(&input.message)) {
+        warned(draft, link, *m18);
+    } else if (const auto* m16 = std::get_if<wire::CanSave>(&input.message)) {
+        can_save(draft, link, *m16);
+    } else if (const auto* m17 = std::get_if<wire::SaveAsked>(&input.message)) {
+        save_asked(draft, link, *m17);
+    }
+}
+
+void JobMachine::hear(Draft& draft, AgentGoneInput& input) {
+    const auto known = run_.links.find(input.link->node_rank);
+    if (known != run_.links.end() && known->second == input.link) {
+        run_.disconnected(known->first, draft.at.steady);
+    }
+}
+
+void JobMachine::hear(Draft& draft, CancelInput& input) {
+    if (!is_final(draft.job().state) && draft.job().cancel_requested_at == 0) {
+        event::CancelRequested cancel;
+        cancel.by = input.by;
+        draft.add(std::move(cancel));
+    }
+    draft.answers.push_back(input.done);
+}
+
+void JobMachine::hear(Draft& draft, RestartInput& input) {
+    const Generation* live = draft.job().live_generation();
+    Status answer;
+    if (live == nullptr || live->first_failure || draft.job().cancel_requested_at != 0) {
+        if (draft.job().state != JobState::restarting && draft.job().state != JobState::requeued) {
+            answer = fail(Errc::conflict, "nothing runs that could be started again: the job is " +
+                                              std::string{to_string(draft.job().state)});
+        }
+    } else {
+        event::RestartRequested restart;
+        restart.attempt = draft.job().attempt()->number;
+        restart.generation = live->number;
+        restart.by = input.by;
+        draft.add(std::move(restart));  // asked for twice: once
+    }
+    draft.answers.push_back([done = input.done, answer](Status stored) {
+        done(stored && !answer ? answer : std::move(stored));
+    });
+}
+
+void JobMachine::hear(Draft& draft, DependencyInput& input) {
+    event::DependencyFailed failed;
+    failed.after = input.after;
+    failed.message = input.after + ", which it was to run after, has not succeeded";
+    draft.add(std::move(failed));
+}
+
+void JobMachine::hear(Draft& draft, LookInput&) {
+    look_at_saving(draft);
+    release_if_ready(draft, nullptr);
+}
+
+void JobMachine::exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited) {
+    draft.hear(link, exited.event);
+    const Generation* generation = draft.job().generation();
+    if (generation != nullptr && exited.generation > 0 &&
+        (exited.generation < generation->number ||
+         (exited.generation == generation->number && !generation->open()))) {
+        return;  // of a generation that is over
+    }
+    const std::int32_t per_node = job_.spec.ranks_per_node();
+    const bool mine = generation != nullptr && generation->number == exited.generation &&
+                      exited.rank >= 0 &&
+                      generation->slot_of(exited.rank / per_node) == link->node_rank;
+    if (!mine) {
+        draft.fence(link, "EXITED of a rank that is not this agent's");
+        return;
+    }
+    const bool new_here = static_cast<std::size_t>(exited.rank) < generation->exited.size() &&
+                          !generation->exited[static_cast<std::size_t>(exited.rank)];
+    if (new_here) {
+        event::RankExited out = rank_exited(exited);
+        out.attempt = draft.job().attempt()->number;
+        out.node = link->node;
+        draft.add(std::move(out));
+    }
+}
+
+void JobMachine::fault(Draft& draft, const AgentPtr& link, const wire::Fault& fault) {
+    event::FaultSeen seen;
+    seen.attempt = draft.job().attempt()->number;
+    seen.generation = fault.generation;
+    seen.rank = fault.rank;
+    seen.node = link->node;
+    const auto kind = parse_cause_class(fault.cause_class);
+    const bool persons = kind == CauseClass::restart_requested ||
+                         kind == CauseClass::cancelled_by_user || kind == CauseClass::none;
+    seen.cause_class =
+        kind && !persons ? fault.cause_class : std::string{to_string(CauseClass::internal)};
+    seen.message = printable(std::string_view{fault.message}.substr(0, limits::kLogTailBytes));
+    seen.at = std::max<UnixMillis>(fault.time, 0);
+    if (seen.cause_class == to_string(CauseClass::node_lost)) {
+        seen.slot = link->node_rank;  // its agent says so itself: a rank there cannot be ended
+    }
+    const std::int32_t slot = seen.slot;
+    // The first ends the generation, or the attempt; a node is lost once.
+    const Attempt& attempt = *draft.job().attempt();
+    const Generation* live = draft.job().live_generation();
+    const bool of_live = live != nullptr && live->number == seen.generation;
+    const bool ends_attempt =
+        !of_live && !attempt.fault && (seen.generation == 0 || attempt.generations.empty());
+    const bool too_many = slot < 0 && !ends_attempt &&
+                          (of_live ? live->faults : attempt.stray_faults) >= limits::kFaultEvents;
+    if (!too_many && draft.add(std::move(seen)) && slot >= 0) {
+        draft.give_up(slot);
+    }
+    draft.hear(link, fault.event);
+}
+
+void JobMachine::warned(Draft& draft, const AgentPtr& link, const wire::Warned& warned) {
+    event::WarningGiven out;
+    out.attempt = draft.job().attempt()->number;
+    out.generation = warned.generation;
+    out.rank = std::clamp(warned.rank, -1, draft.job().world_size() - 1);
+    out.node = link->node;
+    out.message = printable(std::string_view{warned.message}.substr(0, limits::kWarningBytes));
+    draft.add(std::move(out));
+    draft.hear(link, warned.event);
+}
+
+void JobMachine::gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid& xid) {
+    event::GpuXid out;
+    out.attempt = draft.job().attempt()->number;
+    out.generation = xid.generation;
+    out.rank = std::clamp(xid.rank, -1, draft.job().world_size() - 1);
+    out.node = link->node;
+    out.gpu = xid.gpu;
+    out.xid = xid.xid;
+    out.at = std::max<UnixMillis>(xid.time, 0);
+    draft.add(std::move(out));
+    draft.hear(link, xid.event);
+}
+
+// It does not come back; the scheduler, which may have told it to go, is asked why soon.
+void JobMachine::bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye) {
+    const std::string reason =
+        printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
+    draft.hear(link, bye.event);  // the loss of its node is stored later
+    draft.after.emplace_back(after::Leave{link, reason});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+// What becomes of nodes whose agents that are not heard any more, and what they left behind.
+#include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/rank_exit.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// After BYE: with a spare at hand, and without. Agents of an allocation that ends say it one after
+// another, and the scheduler's word on that is worth waiting for.
+constexpr auto kFarewellSoon = std::chrono::milliseconds{500};
+constexpr auto kFarewell = std::chrono::seconds{3};
+
+// Beyond the grace of ABORT: the agent kills, and gives up what cannot be killed, within 5 s.
+constexpr auto kAbortPatience = limits::kStopGrace + std::chrono::seconds{10};
+
+// Finds the links of slots that are asked for in their order, side by side with them: a tick looks
+// at every node of a job.
+class LinkWalk {
+  public:
+    using Links = std::map<std::int32_t, AgentPtr>;
+    explicit LinkWalk(const Links& links) : next_(links.begin()), end_(links.end()) {}
+    const Agent* at(std::int32_t slot) {
+        while (next_ != end_ && next_->first < slot) {
+            ++next_;
+        }
+        return next_ != end_ && next_->first == slot ? next_->second.get() : nullptr;
+    }
+
+  private:
+    Links::const_iterator next_;
+    Links::const_iterator end_;
+};
+
+// Whether a rank of this node was stopped before it was done.
+bool was_stopped(const Job& job, std::int32_t node_rank) {
+    const auto first = job.generation()->stopped.lower_bound(node_rank * job.spec.ranks_per_node());
+    return first != job.generation()->stopped.end() &&
+           *first < (node_rank + 1) * job.spec.ranks_per_node();
+}
+
+}  // namespace
+
+// A node whose agent has been silent for too long is lost, whatever the scheduler says. Soon, if
+// another one waits to take its place; else its connection may well come back.
+void JobMachine::note_lost_agents(Draft& draft) {
+    // The timer's own clock: whether this daemon could hear anything.
+    const auto looked = std::exchange(looked_, draft.at.timers);
+    if (looked && *looked_ - *looked >= draft.at.deaf) {
+        run_.forgive_silence(draft.at.steady);
+        return;
+    }
+    const auto now = draft.at.steady;
+    const Generation* running = draft.job().live_generation();
+    const Resources& resources = draft.job().spec.resources;
+    std::int32_t soon =
+        draft.job().spec.recovery.has(RecoveryTrigger::node_failure) && running != nullptr
+            ? run_.spares_at_hand(now) + AttemptRun::nodes_to_spare(draft.job())
+            : 0;
+    std::vector<std::int32_t> silent;
+    LinkWalk walk{run_.links};
+    for (const auto& [slot, claim] : draft.job().attempt()->claims) {
+        const Agent* link = walk.at(slot);
+        const auto last = link != nullptr ? std::optional{link->last_heard} : run_.heard(slot);
+        if (!last) {
+            run_.gone[slot] = now;  // the daemon was restarted: the patience starts now
+            run_.unheard.insert(slot);
+            continue;
+        }
+        if (const auto left = run_.left.find(slot); left != run_.left.end()) {
+            const auto gone = now - left->second.at;
+            if (!draft.job().attempt()->lost.contains(slot) &&
+                gone >= (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell}) &&
+                (gone >= limits::kAgentLost ||
+                 !run_.silent_before(draft.job(), left->second.at, now))) {
+                silent.push_back(slot);
+            }
+            continue;
+        }
+        const bool early =
+            soon > 0 && !run_.unheard.contains(slot) && run_.rendezvous.is_member(slot);
+        if (draft.job().attempt()->lost.contains(slot) ||
+            now - *last < (early ? std::chrono::seconds{limits::kAgentSilence}
+                                 : std::chrono::seconds{limits::kAgentLost})) {
+            continue;
+        }
+        soon -= now - *last < limits::kAgentLost ? 1 : 0;
+        silent.push_back(slot);
+    }
+    for (const std::int32_t slot : silent) {
+        const Generation* live = draft.job().live_generation();
+        const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
+        const auto left = run_.left.find(slot);
+        if (live != nullptr && node >= 0 && node_ended(draft.job(), node) &&
+            (left == run_.left.end() || !was_stopped(draft.job(), node))) {
+            continue;  // its ranks have ended: it may leave
+        }
+        if (left != run_.left.end()) {
+            event::FaultSeen gone;
+            gone.node = draft.job().attempt()->claims.at(slot).node;
+            gone.cause_class = to_string(CauseClass::node_lost);
+            gone.message = "the agent of " + gone.node + " left: " + left->second.reason;
+            draft.lose(slot, std::move(gone));
+            continue;
+        }
+        const auto silence =
+            std::chrono::duration_cast<std::chrono::seconds>(now - *run_.heard(slot)).count();
+        event::FaultSeen lost;
+        lost.node = draft.job().attempt()->claims.at(slot).node;
+        lost.cause_class = to_string(CauseClass::node_lost);
+        lost.message = "the agent of " + lost.node + " has not been heard for " +
+                       std::to_string(silence) + " s";
+        lost.may_return = resources.is_elastic();
+        draft.lose(slot, std::move(lost));
+    }
+}
+
+// Agents that are gone cannot be asked any more: what their ranks did is in their result files.
+void JobMachine::read_results(Draft& draft, const Observation& seen) {
+    // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
+    const bool absent = seen.kind == Observation::Kind::absent;
+    const bool over = !absent && seen.state == AllocationState::ended;
+    LinkWalk walk{run_.links};
+    for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
+        if (walk.at(slot) != nullptr) {
+            continue;
+        }
+        const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), slot) !=
+                          seen.lost_nodes.end();
+        if ((!over && !absent && !lost && !run_.gone_for_good(slot, draft.at.steady)) ||
+            draft.job().attempt()->lost.contains(slot)) {
+            continue;
+        }
+        read_result_of(draft, slot);
+        const Generation* live = draft.job().live_generation();
+        const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
+        const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job(), node);
+        if ((!over && !lost) || left_in_peace || run_.stopping) {
+            continue;
+        }
+        const bool known =
+            live != nullptr ? live->first_failure.has_value() : draft.job().generation() != nullptr;
+        if (over && known) {
+            continue;  // why it failed is known; that nobody is there any more follows from it
+        }
+        event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen);
+        // With the whole allocation gone it need not be this node's fault.
+        const auto nodes = static_cast<std::size_t>(job_.spec.resources.allocated_nodes());
+        const bool alone = nodes == 1 ? seen.cause.kind == CauseClass::node_lost
+                                      : lost && seen.lost_nodes.size() < nodes;
+        if (alone || !over) {
+            fault.may_return = !over && job_.spec.resources.is_elastic();
+            draft.lose(slot, std::move(fault));
+            continue;
+        }
+        fault.attempt = draft.job().attempt()->number;
+        fault.generation = live != nullptr ? live->number : 0;
+        fault.at = draft.at.wall;
+        draft.add(std::move(fault));
+        return;
+    }
+    // Whatever its nodes say, there is no allocation any more.
+    if (over && !run_.stopping && draft.job().live_generation() == nullptr &&
+        draft.job().generation() != nullptr) {
+        event::FaultSeen fault;
+        fault.attempt = draft.job().attempt()->number;
+        fault.cause_class = to_string(seen.cause.kind == CauseClass::none ? CauseClass::node_lost
+                                                                          : seen.cause.kind);
+        fault.message = seen.cause.message.empty()
+                            ? "the allocation ended between two generations: " + seen.message
+                            : seen.cause.message;
+        fault.node = seen.cause.node;
+        fault.at = draft.at.wall;
+        draft.add(std::move(fault));
+    }
+}
+
+void JobMachine::read_result_of(Draft& draft, std::int32_t slot) {
+    const Attempt& attempt = *draft.job().attempt();
+    const Generation* live = draft.job().live_generation();
+    const auto result = files_.result(attempt, slot);
+    if (!result || live == nullptr || result->generation != live->number) {
+        return;
+    }
+    const auto claim = attempt.claims.find(slot);
+    const std::string name =
+        claim == attempt.claims.end() ? "node " + std::to_string(slot) : claim->second.node;
+    const std::int32_t number = attempt.number;
+    for (const auto& exit : result->exits) {
+        event::RankExited out = rank_exited(exit);
+        out.attempt = number;
+        out.node = name;
+        draft.add(std::move(out));
+    }
+}
+
+event::FaultSeen JobMachine::how_it_was_lost(const Job& job, std::int32_t slot,
+                                             const Observation& seen) const {
+    const Attempt& attempt = *job.attempt();
+    const auto claim = attempt.claims.find(slot);
+    const bool claimed = claim != attempt.claims.end();
+    const auto words =
+        files_.gave_up(attempt, slot, claimed ? claim->second.incarnation : std::string{});
+    event::FaultSeen fault;
+    fault.node = words     ? words->node
+                 : claimed ? claim->second.node
+                           : "node " + std::to_string(slot);
+    fault.cause_class = to_string(CauseClass::node_lost);
+    fault.message = "the agent of " + fault.node + " ended without a result";
+    for (const std::string& why : {words ? words->reason : std::string{}, seen.message}) {
+        fault.message += why.empty() ? "" : ": " + why;
+    }
+    if (!attempt.allocation.empty()) {
+        blame_memory(attempt, fault);
+    }
+    return fault;
+}
+
+// A scheduler may end all of a job that passes its memory and call it failed; only its logs say of
+// what.
+void JobMachine::blame_memory(const Attempt& attempt, event::FaultSeen& fault) const {
+    const auto found = files_.memory(attempt, job_.spec.resources.allocated_nodes());
+    if (!found) {
+        return;
+    }
+    fault.cause_class = to_string(CauseClass::oom);
+    fault.message = found->by + " ended the job for its memory: " + found->line;
+    const auto claim = attempt.claims.find(found->node_rank);
+    if (claim != attempt.claims.end()) {
+        fault.node = claim->second.node;
+        fault.rank = job_.spec.ranks_per_node() == 1 ? found->node_rank : -1;
+    }
+}
+
+void JobMachine::lose_stuck_nodes(Draft& draft) {
+    const auto now = draft.at.steady;
+    if (!run_.generation.abort_sent || now - *run_.generation.abort_sent < kAbortPatience) {
+        return;
+    }
+    for (std::int32_t node = 0; node < job_.nodes(); ++node) {
+        const std::int32_t slot = job_.live_generation()->slot_of(node);
+        const auto link = run_.links.find(slot);
+        if (!run_.may_have_ranks(job_, node) || link == run_.links.end() ||
+            !link->second->abort_sent || now - *link->second->abort_sent < kAbortPatience) {
+            continue;
+        }
+        event::FaultSeen stuck;
+        const auto claim = job_.attempt()->claims.find(slot);
+        stuck.node = claim == job_.attempt()->claims.end() ? "" : claim->second.node;
+        stuck.cause_class = to_string(CauseClass::node_lost);
+        stuck.message = "the ranks of " + stuck.node + " did not end in time";
+        draft.lose(slot, std::move(stuck));
+    }
+}
+
+}  // namespace lockstep

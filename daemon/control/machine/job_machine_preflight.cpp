@@ -1,0 +1,238 @@
+// The pre-flight of an attempt's nodes: CHECKED, PROBE, PROBED, the test in pairs, and what is made
+// of them. The rules are preflight_state.hpp's, pair_state.hpp's and job/model's; here they get
+// their messages and events.
+#include "daemon/control/machine/job_machine.hpp"
+#include "job/base/ids.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+#include "job/base/sort.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// An event and a line in the log per finding, as far as there is room. What is only warned of
+// leaves half of it to what fails: recovery looks for that.
+void tell_findings(Draft& draft, const std::vector<PreflightFinding>& findings) {
+    const auto said = draft.job().attempt()->preflight;  // by this daemon or the one before it
+    auto warnings = static_cast<std::size_t>(
+        std::count_if(said.begin(), said.end(), [](const auto& one) { return !one.fails; }));
+    std::size_t more = 0;
+    for (const PreflightFinding& one : findings) {
+        const bool known = std::any_of(said.begin(), said.end(), [&](const auto& other) {
+            return other.slot == one.slot && other.check == one.check && other.fails == one.fails;
+        });
+        if (known) {
+            continue;
+        }
+        if (draft.job().attempt()->preflight.size() >= limits::kPreflightEvents ||
+            (!one.fails && warnings >= limits::kPreflightEvents / 2)) {
+            ++more;
+            continue;
+        }
+        warnings += one.fails ? 0 : 1;
+        log::warn(
+            one.fails ? "pre-flight failed" : "pre-flight warns",
+            {{"job", draft.before().id.value}, {"check", one.check}, {"what", words_of(one)}});
+        event::PreflightSeen seen;
+        seen.attempt = draft.job().attempt()->number;
+        seen.slot = one.slot;
+        seen.node = one.node;
+        seen.severity = one.fails ? kPreflightFail : kPreflightWarn;
+        seen.check = one.check;
+        seen.found = one.found;
+        seen.expected = one.expected;
+        draft.add(std::move(seen));
+    }
+    if (more > 0) {
+        log::warn("pre-flight found more",
+                  {{"job", draft.before().id.value}, {"findings", std::to_string(more)}});
+    }
+}
+
+// Failures are told first; then what fails is given up.
+void take_judgement(Draft& draft, const PreflightState::Judgement& judgement) {
+    std::vector<PreflightFinding> findings = judgement.findings;
+    sort_stably(findings, [](const PreflightFinding& a, const PreflightFinding& b) {
+        return a.fails && !b.fails;
+    });
+    tell_findings(draft, findings);
+    std::map<std::int32_t, std::vector<const PreflightFinding*>> failed;
+    std::map<std::string, std::set<std::int32_t>> by_check;
+    for (const PreflightFinding& one : findings) {
+        if (one.fails) {
+            failed[one.slot].push_back(&one);
+            by_check[one.check].insert(one.slot);
+        }
+    }
+    for (const auto& [slot, list] : failed) {
+        const PreflightFinding& first = *list.front();
+        event::FaultSeen fault;
+        fault.node = first.node;
+        const bool all = by_check.at(first.check).size() == judgement.slots.size();
+        fault.cause_class = preflight_cause(first, judgement.every_node && all);
+        fault.message = std::string{kPreflightWords} + words_of(first);
+        if (list.size() > 1) {
+            fault.message += " (and " + std::to_string(list.size() - 1) + " more)";
+        }
+        if (fault.cause_class == to_string(CauseClass::user_error)) {
+            // No other node would be better.
+            fault.attempt = draft.job().attempt()->number;
+            fault.at = draft.at.wall;
+            draft.add(std::move(fault));
+            return;
+        }
+        draft.lose(slot, std::move(fault));
+    }
+}
+
+void send_pairs(Draft& draft, AttemptRun& run, const PairState::Groups& groups) {
+    const auto address = [&run](std::int32_t slot, const NodeFacts& facts) {
+        const std::string proven = run.preflight.proven(slot);
+        return proven.empty() && !facts.addresses.empty() ? facts.addresses.front().address
+                                                          : proven;
+    };
+    for (const auto& group : groups) {
+        const NodeFacts* leader = run.preflight.facts(group.front());
+        const std::string token = random_secret();
+        for (const std::int32_t slot : group) {
+            const auto link = run.links.find(slot);
+            const NodeFacts* facts = run.preflight.facts(slot);
+            if (link == run.links.end() || facts == nullptr || leader == nullptr) {
+                run.pairs.gone(slot);
+                continue;
+            }
+            PairTask task;
+            task.alone = group.size() == 1;
+            task.lead = slot == group.front();
+            task.token = token;
+            task.address = address(slot, *facts);
+            task.peers = {address(group.front(), *leader)};
+            task.port = leader->pair_port;
+            if (!task.alone) {
+                task.partner = run.pairs.names().at(task.lead ? group.back() : group.front());
+            }
+            wire::PairTest test;
+            test.round = run.pairs.round();
+            test.task = to_json(task);
+            draft.at_once.send(link->second, test);
+        }
+    }
+}
+
+}  // namespace
+
+void JobMachine::checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked) {
+    auto facts = parse_node_facts(checked.facts);
+    if (!facts) {
+        draft.fence(link, "CHECKED was not understood: " + facts.error().message);
+        return;
+    }
+    run_.preflight.checked(link->node_rank, std::move(*facts), job_.spec, draft.at.steady);
+    look_at_preflight(draft);
+    form_generation(draft);
+}
+
+void JobMachine::probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed) {
+    auto results = parse_probe_results(probed.results, link->node_rank);
+    if (!results) {
+        draft.fence(link, "PROBED was not understood: " + results.error().message);
+        return;
+    }
+    run_.preflight.probed(link->node_rank, probed.round, std::move(*results));
+    look_at_preflight(draft);
+    form_generation(draft);
+}
+
+// To be called with everything that may have moved it, and from time to time: it has deadlines.
+void JobMachine::look_at_preflight(Draft& draft) {
+    if (run_.stopping || !run_.wants_preflight(job_) || draft.job().attempt() == nullptr ||
+        draft.job().attempt()->preflight_passed) {
+        return;
+    }
+    const auto now = draft.at.steady;
+    if (const auto round = run_.preflight.begin(draft.job().spec, now)) {
+        for (const auto& [slot, peers] : round->probes) {
+            wire::Probe probe;
+            probe.round = round->number;
+            probe.peers = to_json(peers);
+            if (const auto link = run_.links.find(slot); link != run_.links.end()) {
+                draft.at_once.send(link->second, probe);
+            }
+        }
+    }
+    if (const auto judgement = run_.preflight.judge(draft.job().spec, now)) {
+        take_judgement(draft, *judgement);
+    }
+    look_at_pairs(draft);
+    const bool only = draft.job().spec.preflight.mode == PreflightMode::only;
+    if (only && draft.job().attempt()->lost.empty() && !draft.job().attempt()->fault &&
+        run_.preflight.all_passed(draft.job().spec) && run_.pairs_done(draft.job())) {
+        // It is asked what was found of each node, so it is told what was not looked at.
+        std::vector<PreflightFinding> unasked;
+        for (const auto& [slot, claim] : draft.job().attempt()->claims) {
+            if (run_.preflight.facts(slot) == nullptr) {
+                unasked.push_back({slot, claim.node, "answer",
+                                   "its agent has not said what it found: nothing was looked at",
+                                   "an agent that knows the pre-flight", false});
+            }
+        }
+        tell_findings(draft, unasked);
+        event::PreflightSeen passed;
+        passed.attempt = draft.job().attempt()->number;
+        passed.severity = kPreflightPassed;
+        draft.add(std::move(passed));
+    }
+}
+
+void JobMachine::pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested) {
+    run_.pairs.tested(link->node_rank, tested.round, {tested.ms, tested.problem, tested.absent});
+    look_at_preflight(draft);
+    form_generation(draft);
+}
+
+// Once as many nodes as the ranks need have passed everything else: they and the spares that are
+// there. Whoever comes later is not tested.
+void JobMachine::look_at_pairs(Draft& draft) {
+    if (!run_.pairs_wanted(draft.job()) || run_.pairs.done()) {
+        return;
+    }
+    const auto now = draft.at.steady;
+    if (!run_.pairs.begun()) {
+        if (run_.preflight.busy() || !run_.preflight.all_passed(draft.job().spec)) {
+            return;
+        }
+        std::map<std::int32_t, std::string> names;
+        for (const auto& [slot, link] : run_.links) {
+            const NodeFacts* facts = run_.preflight.facts(slot);
+            if (run_.preflight.passed(slot) && facts != nullptr && facts->pair_port != 0) {
+                names[slot] = link->node;
+            }
+        }
+        send_pairs(draft, run_, run_.pairs.begin(std::move(names), now));
+    }
+    if (const auto* groups = run_.pairs.next(now)) {
+        send_pairs(draft, run_, *groups);
+    }
+    if (const auto findings = run_.pairs.judge(now)) {
+        PreflightState::Judgement judgement;
+        judgement.findings = *findings;
+        for (const auto& [slot, name] : run_.pairs.names()) {
+            judgement.slots.insert(slot);
+        }
+        for (const PreflightFinding& one : *findings) {
+            if (one.fails) {
+                run_.preflight.refuse(one.slot);
+            }
+        }
+        take_judgement(draft, judgement);
+    }
+}
+
+}  // namespace lockstep

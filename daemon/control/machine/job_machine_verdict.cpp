@@ -1,0 +1,140 @@
+// Whose doing an end was, as far as the scheduler can tell: its word goes before what the ranks
+// saw.
+#include "daemon/control/machine/job_machine.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <csignal>
+
+namespace lockstep {
+// Whether somebody outside may have ended the ranks: then the scheduler knows why, and the ranks
+// only that a signal came.
+bool JobMachine::wants_verdict() const {
+    const Generation* generation = job_.generation();
+    if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
+        job_.cancel_requested_at != 0 || work_done(job_)) {
+        return false;
+    }
+    if (!generation->first_failure) {
+        return !generation->stopped.empty();
+    }
+    const Cause& first = *generation->first_failure;
+    return first.kind == CauseClass::node_lost ||
+           (first.kind == CauseClass::rank_signal &&
+            (first.signal == SIGTERM || first.signal == SIGKILL));
+}
+
+// The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
+// and keeps its rank.
+void JobMachine::add_verdict(Draft& draft, const Observation& seen) {
+    if (seen.kind == Observation::Kind::absent) {
+        add_doubt(draft, seen);
+        return;
+    }
+    if (!wants_verdict() || seen.cause.kind == CauseClass::none ||
+        draft.job().generation() == nullptr) {
+        return;
+    }
+    const Generation& generation = *draft.job().generation();
+    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
+        // It is taken already. But of a node that was lost: the others may be ended with it, and
+        // one of those may have been noticed first.
+        const auto silent = seen.cause.kind == CauseClass::node_lost
+                                ? run_.longest_silent(*draft.job().attempt(), draft.at.steady)
+                                : std::optional<std::int32_t>{};
+        const auto sign = run_.last_sign(*draft.job().attempt(), generation.first_failure->node);
+        if (!silent || !sign || *run_.heard(*silent) >= *sign) {
+            return;
+        }
+    }
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = generation.number;
+    fault.cause_class = to_string(seen.cause.kind);
+    fault.message = seen.cause.message;
+    fault.node = seen.cause.node;
+    fault.at = draft.at.wall;
+    if (generation.first_failure) {
+        fault.at = generation.first_failure_at - 1;
+        // The first rank that it killed need not be where the node was lost.
+        const bool of_one =
+            job_.spec.resources.allocated_nodes() == 1 || seen.cause.kind != CauseClass::node_lost;
+        if (seen.cause.kind == CauseClass::oom || (fault.node.empty() && of_one)) {
+            fault.rank = generation.first_failure->rank;
+            fault.node = generation.first_failure->node;
+        }
+    }
+    if (seen.cause.kind == CauseClass::node_lost && fault.node.empty()) {
+        if (const auto slot = run_.longest_silent(*draft.job().attempt(), draft.at.steady)) {
+            fault.node = draft.job().attempt()->claims.at(*slot).node;
+            const auto silence = std::chrono::duration_cast<std::chrono::seconds>(
+                draft.at.steady - *run_.heard(*slot));
+            fault.message += ": " + fault.node + ", its agent has not been heard for " +
+                             std::to_string(silence.count()) + " s";
+        }
+    }
+    draft.add(std::move(fault));
+}
+
+// The scheduler has forgotten the allocation, and its ranks were ended by a SIGTERM that is none of
+// ours: nobody can tell any more whose it was.
+void JobMachine::add_doubt(Draft& draft, const Observation& seen) {
+    if (!wants_verdict() || run_.stopping || draft.job().generation() == nullptr) {
+        return;
+    }
+    const Generation& generation = *draft.job().generation();
+    const auto& first = generation.first_failure;
+    if (first && (first->kind != CauseClass::rank_signal || first->signal != SIGTERM)) {
+        return;
+    }
+    const std::int32_t rank = first ? first->rank : *generation.stopped.begin();
+    const NodeClaim* claim = draft.job().claim_of_node(rank / job_.spec.ranks_per_node());
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = generation.number;
+    fault.rank = rank;
+    fault.node = claim != nullptr ? claim->node : "";
+    fault.cause_class =
+        to_string(draft.at.doubtful_ends_recover ? CauseClass::rank_signal : CauseClass::scheduler);
+    fault.message = "rank " + std::to_string(rank) + " on " + fault.node +
+                    " was ended by SIGTERM that Lockstep did not send: cancelled outside?" +
+                    (seen.message.empty() ? "" : " " + seen.message);
+    fault.at = first ? generation.first_failure_at - 1 : draft.at.wall;
+    draft.add(std::move(fault));
+}
+
+// The allocation is over for the scheduler, and agents are heard all the same. They go within its
+// grace as a rule. One that stays cannot be ended by it: a node whose daemon is gone has failed for
+// the scheduler (NODE_FAIL), and its ranks go on.
+void JobMachine::look_at_outlived(Draft& draft, const Observation& seen) {
+    const auto now = draft.at.steady;
+    if (run_.links.empty() || draft.job().live_generation() == nullptr) {
+        run_.outlived_since.reset();
+        return;
+    }
+    if (!run_.outlived_since) {
+        run_.outlived_since = now;
+    }
+    const bool node_failed = seen.cause.kind == CauseClass::node_lost;
+    if (now - *run_.outlived_since < (node_failed ? limits::kAgentSilence : limits::kAgentLost)) {
+        return;
+    }
+    const std::string& how = seen.cause.message.empty() ? seen.message : seen.cause.message;
+    if (node_failed && draft.at.keep_on_node_fail) {
+        draft.warn(how + "; its ranks are heard and go on, but " +
+                   std::string{draft.at.scheduler_title} +
+                   " counts the nodes as its own again and may give them to other jobs "
+                   "(--on-slurm-node-fail)");
+        return;
+    }
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = draft.job().live_generation()->number;
+    fault.cause_class =
+        to_string(seen.cause.kind == CauseClass::none ? CauseClass::scheduler : seen.cause.kind);
+    fault.message = how + "; its ranks were still there and are ended";
+    fault.at = draft.at.wall;
+    draft.add(std::move(fault));
+}
+
+}  // namespace lockstep

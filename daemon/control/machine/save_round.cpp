@@ -1,0 +1,82 @@
+#include "daemon/control/machine/save_round.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <utility>
+
+namespace lockstep {
+
+void SaveRound::ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input,
+                    Time now) {
+    const Generation& live = *job.live_generation();
+    if (asked_ && asked_->generation == live.number) {
+        asked_->done.push_back(input.done);
+        return;
+    }
+    end(out, fail(Errc::conflict, "its ranks were started anew"));
+    Asked asked{};
+    asked.generation = live.number;
+    asked.round = ++round_;
+    asked.by = input.by;
+    asked.since = now;
+    asked.done.push_back(input.done);
+    for (std::int32_t node = 0; node < live.nodes; ++node) {
+        const std::int32_t slot = live.slot_of(node);
+        asked.awaited.insert(slot);
+        if (const auto link = run.links.find(slot); link != run.links.end()) {
+            out.send(link->second, wire::AskSave{asked.generation, asked.round});
+        }
+    }
+    asked_ = std::move(asked);
+}
+
+void SaveRound::answer(const Agent& link, const wire::CanSave& answer) {
+    if (!asked_ || answer.round != asked_->round || answer.generation != asked_->generation ||
+        asked_->awaited.erase(link.node_rank) == 0) {
+        return;
+    }
+    if (answer.rank >= 0 && asked_->problem.empty()) {
+        asked_->problem = "rank " + std::to_string(answer.rank) + " on " + link.node + ": " +
+                          printable(answer.problem).substr(0, limits::kTextBytes);
+    }
+}
+
+std::optional<SaveRound::Order> SaveRound::look(Effects& out, const Job& job, Time now) {
+    if (!asked_) {
+        return std::nullopt;
+    }
+    const Generation* live = job.live_generation();
+    if (live == nullptr || live->number != asked_->generation || live->exited_count > 0) {
+        end(out, fail(Errc::conflict, "ranks of it have ended meanwhile"));
+    } else if (!asked_->problem.empty()) {
+        end(out, fail(Errc::conflict,
+                      asked_->problem +
+                          "; it would end the rank, so no rank got it. Catch it "
+                          "(lockstep.checkpoint_requested() does), or name checkpoint.signal in "
+                          "the specification"));
+    } else if (asked_->awaited.empty()) {
+        Order order{asked_->by, std::move(asked_->done)};
+        asked_.reset();
+        return order;
+    } else if (now - asked_->since >= limits::kSaveAnswers) {
+        const std::int32_t node = live->node_rank_of(*asked_->awaited.begin());
+        const NodeClaim* claim = job.claim_of_node(node);
+        end(out,
+            fail(Errc::conflict,
+                 "the agent of node " + (claim != nullptr ? claim->node : std::to_string(node)) +
+                     " does not answer, so it is not known whether its ranks catch the "
+                     "signal; no rank got it"));
+    }
+    return std::nullopt;
+}
+
+void SaveRound::end(Effects& out, const Status& status) {
+    if (auto asked = std::exchange(asked_, std::nullopt)) {
+        for (auto& done : asked->done) {
+            out.add(effect::Answer{std::move(done), status});
+        }
+    }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// The ranks are asked for a checkpoint by a signal. Most programs die of it, so the agents are
+// asked first whether every rank catches it; if one does not, nobody gets it and the caller hears
+// why. Value; control thread only.
+#pragma once
+
+#include "daemon/control/machine/attempt_run.hpp"
+#include "daemon/control/machine/effect.hpp"
+#include "job/base/result.hpp"
+#include "job/model/job.hpp"
+#include "job/model/wire.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class SaveRound {
+  public:
+    using Time = std::chrono::steady_clock::time_point;
+    // What follows from the answers that are there: the signal is to be sent, for `by`, whose
+    // callers are to be answered with that.
+    struct Order {
+        std::string by;
+        std::vector<std::function<void(Status)>> done;
+    };
+
+    bool under_way() const { return asked_.has_value(); }
+    // ASK_SAVE to every node of the live generation; if that is under way, its answer is this one's
+    // too. One of a generation before is answered: conflict.
+    void ask(Effects& out, const Job& job, const AttemptRun& run, const SaveInput& input, Time now);
+    void answer(const Agent& link, const wire::CanSave& answer);
+    // Everybody has answered, or somebody has not in time; those who are refused are answered.
+    std::optional<Order> look(Effects& out, const Job& job, Time now);
+    // Whoever waits for the answers gets this one.
+    void end(Effects& out, const Status& status);
+
+  private:
+    struct Asked {
+        std::int32_t generation;
+        std::int32_t round;
+        std::string by;
+        Time since;
+        std::set<std::int32_t> awaited;  // slots
+        std::string problem;             // of the first that was heard; "" = none so far
+        std::vector<std::function<void(Status)>> done;
+    };
+    std::optional<Asked> asked_;
+    std::int32_t round_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// Which agents of an attempt are not heard any more, and since when.
+#include "daemon/control/machine/attempt_run.hpp"
+#include "job/base/limits.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// Nodes that a switch gives back come one after the other: they share one restart.
+constexpr auto kSettle = std::chrono::seconds{2};
+
+}  // namespace
+
+std::optional<AttemptRun::Time> AttemptRun::heard(std::int32_t slot) const {
+    if (const auto link = links.find(slot); link != links.end()) {
+        return link->second->last_heard;
+    }
+    const auto since = gone.find(slot);
+    return since == gone.end() ? std::nullopt : std::optional{since->second};
+}
+
+bool AttemptRun::gone_for_good(std::int32_t slot, Time now) const {
+    const auto since = gone.find(slot);
+    return since != gone.end() && now - since->second >= limits::kAgentLost;
+}
+
+void AttemptRun::forgive_silence(Time now) {
+    for (auto& [slot, since] : gone) {
+        since = now;
+    }
+    for (const auto& [slot, link] : links) {
+        link->last_heard = now;
+    }
+    generation.hang_watch.reset();
+}
+
+std::int32_t AttemptRun::spares_at_hand(Time now) const {
+    return static_cast<std::int32_t>(
+        std::count_if(links.begin(), links.end(), [&](const auto& entry) {
+            return rendezvous.is_spare(entry.first) && preflight.passed(entry.first) &&
+                   now - entry.second->last_heard < limits::kAgentSilence / 2;
+        }));
+}
+
+std::int32_t AttemptRun::nodes_to_spare(const Job& job) {
+    const Generation& live = *job.live_generation();
+    std::int32_t left = -job.spec.resources.least_nodes();
+    for (std::int32_t node = 0; node < live.nodes; ++node) {
+        left += job.attempt()->lost.contains(live.slot_of(node)) ? 0 : 1;
+    }
+    return std::max(left, 0);
+}
+
+std::vector<std::int32_t> AttemptRun::more_nodes(const Job& job, Time now) const {
+    std::vector<std::int32_t> out;
+    for (const auto& [slot, link] : links) {
+        if (rendezvous.is_spare(slot) && preflight.passed(slot) &&
+            !job.attempt()->lost.contains(slot) && now - link->since >= kSettle &&
+            now - link->last_heard < limits::kAgentSilence / 2) {
+            out.push_back(slot);
+        }
+    }
+    return out;
+}
+
+// A scheduler may end all of a job that lost a node: those that leave then are its victims, and the
+// silent one, which says nothing, is the node that was lost.
+bool AttemptRun::silent_before(const Job& job, Time time, Time now) const {
+    const Attempt& attempt = *job.attempt();
+    const Generation* live = job.live_generation();
+    for (const auto& [slot, claim] : attempt.claims) {
+        const auto last = heard(slot);
+        const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
+        if (last && *last <= time && now - *last >= limits::kAgentSilence && !left.contains(slot) &&
+            !attempt.lost.contains(slot) && node >= 0 &&
+            (live == nullptr || !node_ended(job, node))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::optional<std::int32_t> AttemptRun::longest_silent(const Attempt& attempt, Time now) const {
+    std::optional<std::int32_t> out;
+    for (const auto& [slot, claim] : attempt.claims) {
+        const auto last = heard(slot);
+        if (last && !left.contains(slot) && now - *last >= limits::kAgentSilence &&
+            (!out || *last < *heard(*out))) {
+            out = slot;
+        }
+    }
+    return out;
+}
+
+std::optional<AttemptRun::Time> AttemptRun::last_sign(const Attempt& attempt,
+                                                      const std::string& node) const {
+    for (const auto& [slot, claim] : attempt.claims) {
+        if (claim.node == node) {
+            const auto said = left.find(slot);
+            return said != left.end() ? std::optional{said->second.at} : heard(slot);
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace lockstep

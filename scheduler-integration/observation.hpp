@@ -1,0 +1,56 @@
+// What a scheduler says of an attempt's allocation. Three-valued: a state, absent, or unreachable;
+// silence never ends a job. Values; any thread.
+#pragma once
+
+#include "job/base/clock.hpp"
+#include "job/model/event.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class AllocationState {
+    pending,  // the scheduler has it; `reason` says in plain words why it waits
+    running,  // allocated; agents were started on `nodes`
+    ended,    // over; `message` and `cause` say how
+};
+
+struct Observation {
+    enum class Kind { state, absent, unreachable };
+    Kind kind = Kind::unreachable;
+    AllocationState state = AllocationState::pending;
+    std::string reason;  // pending only
+    // running and ended: the allocation's nodes by node rank, as far as the scheduler (still) names
+    // them
+    std::vector<std::string> nodes;
+    // ended only: per node rank whether its agent is known to have ended without a result
+    std::vector<std::int32_t> lost_nodes;
+    std::string message;
+    std::string id{};   // the scheduler's own number of it; "" if it has none
+    bool held = false;  // pending only: it waits for a person
+    // running only: it has its nodes and does not move, agents included; `message` says why
+    bool paused = false;
+    // running only: it is over but for what the scheduler still has to end on these nodes
+    std::string ending{};
+    UnixMillis expected_start = 0;  // pending only: as the scheduler estimates; 0 = unknown
+    // ended only: why, where the scheduler knows better than the ranks (time limit, preempted, a
+    // node that failed, cancelled outside Lockstep); none = it just ended
+    Cause cause{};
+    // ended only: it ended soon after its start by an unknown author; `cause` assumes a
+    // person. The cause to use if no rank had been started: a failure of the scheduler's own.
+    std::optional<Cause> accident{};
+    // pending only: it waits for a time or for another job, not for nodes
+    bool later = false;
+};
+
+// An agent that its scheduler's own daemons ended because the job had used up its memory.
+struct MemoryEvidence {
+    std::int32_t node_rank = -1;  // -1: known of the job only
+    std::string line{};           // the line of a log that says so, printable
+    std::string by{};             // what sentences call that scheduler
+};
+
+}  // namespace lockstep

@@ -1,0 +1,327 @@
+// The machine of a job by itself: what it wants before and after an append, as data.
+#include "daemon/control/machine/job_machine.hpp"
+
+#include "tests/unit/model/history.hpp"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class NothingLeft final : public LeftBehind {
+  public:
+    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t) const override {
+        return std::nullopt;
+    }
+    std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
+                                            const std::string&) const override {
+        return std::nullopt;
+    }
+    std::optional<MemoryEvidence> memory(const Attempt&, std::int32_t) const override {
+        return std::nullopt;
+    }
+};
+
+class JobMachineTest : public ::testing::Test {
+  protected:
+    // An attempt that is placed; its agents are yet to come.
+    void SetUp() override {
+        History history{
+            R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2},
+                "preflight":{"mode":"off"},"recovery":{"on":["rank_failure","node_failure"]}})"};
+        history.attempt();
+        history.placed();
+        at_.steady = at_.timers = std::chrono::steady_clock::time_point{seconds{100}};
+        at_.wall = history.now;
+        at_.scheduler = "local";
+        machine_ = std::make_unique<JobMachine>(
+            history.job, files_, [](std::int32_t, const std::string&) { return true; });
+    }
+    const Job& job() const { return machine_->job(); }
+    void pass(milliseconds time) {
+        at_.steady += time;
+        at_.timers += time;
+        at_.wall += time.count();
+    }
+    // One input, stored; what is done at once, and after that.
+    std::vector<Effect> take(JobInput input) {
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        std::vector<Effect> out = draft.at_once.take();
+        for (Effect& one : machine_->stored(draft, at_).take()) {
+            out.push_back(std::move(one));
+        }
+        return out;
+    }
+    AgentPtr hello(std::int32_t slot) {
+        const auto link = std::make_shared<Agent>(1, "10.0.0." + std::to_string(slot));
+        link->node_rank = slot;
+        link->last_heard = at_.steady;
+        take(AgentInput{link, said(slot)});
+        return link;
+    }
+    static wire::Hello said(std::int32_t slot) {
+        wire::Hello out;
+        out.node_rank = slot;
+        out.node = "n" + std::to_string(slot);
+        out.incarnation = "i" + std::to_string(slot);
+        return out;
+    }
+    static wire::Join join() {
+        wire::Join out;
+        out.address = "10.0.0.1";
+        out.port = 5000;
+        return out;
+    }
+    // Both nodes there, the first generation's ranks started.
+    void start() {
+        agents_ = {hello(0), hello(1)};
+        for (const AgentPtr& one : agents_) {
+            take(AgentInput{one, join()});
+        }
+        for (const AgentPtr& one : agents_) {
+            take(AgentInput{one, wire::Ready{1}});
+        }
+        for (const AgentPtr& one : agents_) {
+            wire::Started started;
+            started.generation = 1;
+            take(AgentInput{one, started});
+        }
+        ASSERT_EQ(job().state, JobState::running);
+    }
+    std::vector<std::string> look() {
+        Observation seen;
+        seen.kind = Observation::Kind::state;
+        seen.state = AllocationState::running;
+        Draft draft = machine_->draft(at_);
+        machine_->look(draft, seen, true);
+        std::vector<std::string> out;
+        for (const Event& one : draft.events) {
+            out.emplace_back(to_string(one.kind()));
+        }
+        machine_->stored(draft, at_);
+        return out;
+    }
+    template <class M>
+    static std::vector<const M*> sent(const std::vector<Effect>& effects) {
+        std::vector<const M*> out;
+        for (const Effect& one : effects) {
+            const auto* send = std::get_if<effect::Send>(&one);
+            if (const M* message = send == nullptr ? nullptr : std::get_if<M>(&send->message)) {
+                out.push_back(message);
+            }
+        }
+        return out;
+    }
+
+    NothingLeft files_;
+    Surroundings at_;
+    std::unique_ptr<JobMachine> machine_;
+    std::vector<AgentPtr> agents_;
+};
+
+TEST_F(JobMachineTest, AnAgentIsTakenOnceItsHelloIsStoredAndNotBefore) {
+    const auto link = std::make_shared<Agent>(1, "10.0.0.1");
+    link->node_rank = 0;
+    JobInput input = AgentInput{link, said(0)};
+    Draft draft = machine_->draft(at_);
+    machine_->take(draft, input);
+    EXPECT_EQ(draft.events.size(), 1U);
+    EXPECT_THAT(draft.at_once.list(), IsEmpty()) << "nothing is said before it is durable";
+    EXPECT_FALSE(link->accepted);
+    EXPECT_THAT(machine_->run().links, IsEmpty());
+    EXPECT_THAT(job().attempt()->claims, IsEmpty()) << "the draft's alone";
+
+    const std::vector<Effect> effects = machine_->stored(draft, at_).take();
+    ASSERT_EQ(effects.size(), 1U);
+    EXPECT_EQ(std::get<effect::Greet>(effects[0]).to, link);
+    EXPECT_TRUE(link->accepted);
+    EXPECT_EQ(machine_->run().links.at(0), link);
+    EXPECT_EQ(job().attempt()->claims.at(0).node, "n0");
+}
+
+TEST_F(JobMachineTest, OfADraftThatIsDroppedNothingStays) {
+    const auto link = std::make_shared<Agent>(1, "10.0.0.1");
+    link->node_rank = 0;
+    for (int tries = 0; tries < 2; ++tries) {  // the disk is full
+        JobInput input = AgentInput{link, said(0)};
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        EXPECT_EQ(draft.events.size(), 1U);
+    }
+    EXPECT_EQ(take(AgentInput{link, said(0)}).size(), 1U);
+    EXPECT_EQ(job().attempt()->claims.size(), 1U);
+}
+
+TEST_F(JobMachineTest, WorldThenStartLeaveOnceAllNodesAreThere) {
+    agents_ = {hello(0), hello(1)};
+    EXPECT_THAT(sent<wire::World>(take(AgentInput{agents_[0], join()})), IsEmpty());
+    const auto worlds = take(AgentInput{agents_[1], join()});
+    EXPECT_EQ(sent<wire::World>(worlds).size(), 2U);
+    EXPECT_EQ(job().live_generation()->released_at, 0);
+    EXPECT_THAT(take(AgentInput{agents_[0], wire::Ready{1}}), IsEmpty());
+    const auto start = take(AgentInput{agents_[1], wire::Ready{1}});
+    ASSERT_EQ(start.size(), 2U);
+    const auto& first = std::get<effect::SendShared>(start[0]);
+    const auto& second = std::get<effect::SendShared>(start[1]);
+    EXPECT_EQ(first.text, second.text) << "encoded once for all";
+    EXPECT_TRUE(std::holds_alternative<wire::Start>(wire::decode_daemon(*first.text).value()));
+    EXPECT_NE(job().live_generation()->released_at, 0);
+}
+
+TEST_F(JobMachineTest, ANodeThatIsSilentForAMinuteIsLostByAWalkOverAllNodes) {
+    start();
+    EXPECT_THAT(look(), IsEmpty());
+    pass(seconds{2});
+    agents_[0]->last_heard = at_.steady;
+    for (int tick = 0; tick < 58; ++tick) {
+        EXPECT_THAT(look(), IsEmpty()) << tick;
+        pass(seconds{1});
+        agents_[0]->last_heard = at_.steady;
+    }
+    EXPECT_THAT(look(), ElementsAre("fault"));
+    EXPECT_TRUE(job().attempt()->lost.contains(1));
+    EXPECT_FALSE(job().attempt()->lost.contains(0));
+    EXPECT_EQ(due(job(), at_.wall).kind, ActionKind::next_attempt);
+}
+
+TEST_F(JobMachineTest, NobodyIsLostWhenTheDaemonItselfStoodStill) {
+    start();
+    EXPECT_THAT(look(), IsEmpty());
+    pass(seconds{100});
+    EXPECT_THAT(look(), IsEmpty()) << "it could not hear anybody";
+}
+
+TEST_F(JobMachineTest, WhatWasKnownOfAnAttemptGoesWithIt) {
+    start();
+    machine_->stop(Cause{}, at_);
+    Draft draft = machine_->draft(at_);
+    Cause cause;
+    cause.kind = CauseClass::preempted;
+    event::FaultSeen fault;
+    fault.attempt = 1;
+    fault.generation = 1;
+    fault.cause_class = to_string(CauseClass::preempted);
+    ASSERT_TRUE(draft.add(fault));
+    machine_->stored(draft, at_);
+    Draft end = machine_->draft(at_);
+    machine_->next_attempt(end, cause);
+    const std::vector<Effect> effects = machine_->stored(end, at_).take();
+    ASSERT_EQ(effects.size(), 3U);
+    EXPECT_EQ(std::get<effect::AttemptOver>(effects[0]).attempt, 1);
+    EXPECT_EQ(std::get<effect::Close>(effects[1]).link, agents_[0]);
+    EXPECT_EQ(std::get<effect::Close>(effects[2]).link, agents_[1]);
+    const AttemptRun& run = machine_->run();
+    EXPECT_THAT(run.links, IsEmpty());
+    EXPECT_THAT(run.processes, IsEmpty());
+    EXPECT_FALSE(run.stopping);
+    EXPECT_FALSE(run.submitted);
+    EXPECT_FALSE(run.generation.released);
+    EXPECT_EQ(run.rendezvous.live(), 0);
+}
+
+TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {
+    start();
+    Cause cause;
+    cause.message = "rank 1 failed";
+    const auto first = machine_->abort(cause, at_).take();
+    ASSERT_EQ(first.size(), 2U);
+    EXPECT_THAT(machine_->abort(cause, at_).take(), IsEmpty());
+    // The same node calls in again: it may not have heard it.
+    take(AgentGoneInput{agents_[1]});
+    const auto again = std::make_shared<Agent>(1, "10.0.0.1");
+    again->node_rank = 1;
+    wire::Hello back = said(1);
+    back.generation = 1;
+    back.ranks_running = true;
+    take(AgentInput{again, back});
+    const auto second = machine_->abort(cause, at_).take();
+    ASSERT_EQ(second.size(), 1U);
+    EXPECT_EQ(std::get<effect::SendShared>(second[0]).to, again);
+}
+
+TEST_F(JobMachineTest, WhoIsMissingIsSaidOnceASecondAndTakenBack) {
+    agents_ = {hello(0)};
+    take(AgentInput{agents_[0], join()});
+    look();
+    EXPECT_EQ(machine_->pending_reason(), "") << "they have a second";
+    pass(milliseconds{1000});
+    look();
+    EXPECT_EQ(machine_->pending_reason(), "waiting for 1 of 2 nodes: node 1 (not connected)");
+    agents_.push_back(hello(1));
+    take(AgentInput{agents_[1], join()});
+    pass(milliseconds{1000});
+    look();
+    EXPECT_THAT(machine_->pending_reason(), HasSubstr("waiting for 2 of 2 nodes: n0 (not ready)"));
+    for (const AgentPtr& one : agents_) {
+        take(AgentInput{one, wire::Ready{1}});
+    }
+    for (const AgentPtr& one : agents_) {
+        wire::Started started;
+        started.generation = 1;
+        take(AgentInput{one, started});
+    }
+    look();
+    EXPECT_EQ(machine_->pending_reason(), "");
+}
+
+// SaveRound
+
+class SaveRoundTest : public JobMachineTest {
+  protected:
+    void ask() {
+        asked_ =
+            take(SaveInput{"ada", [this](const Status& status) { answers_.push_back(status); }});
+    }
+    std::vector<Effect> answer(std::size_t agent, std::int32_t round, std::int32_t rank = -1) {
+        wire::CanSave out;
+        out.generation = 1;
+        out.round = round;
+        out.rank = rank;
+        out.problem = "does not catch SIGUSR2";
+        return take(AgentInput{agents_[agent], out});
+    }
+    std::vector<Effect> asked_;
+    std::vector<Status> answers_;
+};
+
+TEST_F(SaveRoundTest, AnAnswerOfARoundBeforeDoesNotCount) {
+    start();
+    ask();
+    ASSERT_EQ(sent<wire::AskSave>(asked_).size(), 2U);
+    EXPECT_EQ(sent<wire::AskSave>(asked_)[0]->round, 1);
+    EXPECT_THAT(sent<wire::Save>(answer(0, 1)), IsEmpty());
+    EXPECT_THAT(sent<wire::Save>(answer(1, 0)), IsEmpty()) << "of no round";
+    EXPECT_EQ(sent<wire::Save>(answer(1, 1)).size(), 2U);
+    EXPECT_FALSE(machine_->asks());
+}
+
+TEST_F(SaveRoundTest, WhoAsksMeanwhileIsAnsweredByTheSameRound) {
+    start();
+    ask();
+    ask();
+    EXPECT_THAT(sent<wire::AskSave>(asked_), IsEmpty()) << "it is under way";
+    std::vector<Effect> effects = answer(0, 1, 0);
+    std::size_t refused = 0;
+    for (const Effect& one : effects) {
+        if (const auto* told = std::get_if<effect::Answer>(&one)) {
+            EXPECT_FALSE(told->status.has_value());
+            ++refused;
+        }
+    }
+    EXPECT_EQ(refused, 2U);
+}
+
+}  // namespace
+}  // namespace lockstep
