@@ -208,6 +208,20 @@ test('a sentence with a link is one line, and an address that leads nowhere says
   await page.getByRole('heading', {name: 'Jobs'}).waitFor();
 });
 
+test('a run that is gone does not take the others of a comparison with it', async () => {
+  const gone = `${job.id.slice(0, -4)}0000`;
+  await page.goto(`${daemon.url}#/compare?jobs=${job.id},${gone}`);
+  await has(page, `There is no job ${gone}, or it is not yours to see.`);
+  await figure('Loss').waitFor();
+  await browser.axe(page, 'a comparison of which one is gone');
+  await shot('compare-gone');
+  await page.getByRole('button', {name: 'Leave it out'}).click();
+  await until(async () => (await page.getByText('There is no job').count()) === 0 && !page.url().includes(gone), 'it is left out');
+  await page.goto(`${daemon.url}#/jobs/${gone}`);
+  await has(page, 'There is no such thing, or it is not yours to see');
+  await browser.axe(page, 'a job that is gone');
+});
+
 test('on a phone nothing is wider than the screen, and everything has a name', async () => {
   const phone = await browser.tab({viewport: {width: 390, height: 844}});
   await signIn(phone, daemon);

@@ -6,7 +6,7 @@ import {count, dateTime, metricTitle, metricValue, seconds} from '../lib/format'
 import {diffJson} from '../lib/spec';
 import {align, charted, nearestIndex, smooth, along, type Ramp} from '../lib/series';
 import type {Job, Page, Series} from '../types';
-import {get, inTurn, parameters} from '../state/api';
+import {get, inTurn, parameters, type ApiError} from '../state/api';
 import {isOver, useWork} from '../state/data';
 import {jobHref, query, setQuery} from '../state/router';
 import {Card, Empty, Safe, Show, State} from '../ui/basics';
@@ -50,25 +50,33 @@ export function Compare(): JSX.Element {
   const adding = useSignal('');
   const over = useSignal(false);
   const {state: list} = useWork<Page<Job>>('compare list', (stop) => get(`v1/jobs?limit=100&fields=id,name,state,submitted_at,user,framework,labels,resources`, stop));
-  const {state} = useWork<Run[]>(ids.length ? `compare ${ids}` : undefined, (stop) => Promise.all(ids.map(async (id): Promise<Run> => {
-    const [job, spec, metrics] = await Promise.all([get<Job>(`v1/jobs/${id}`, stop), get<Record<string, unknown>>(`v1/jobs/${id}/spec`, stop), get<{items: string[]}>(`v1/jobs/${id}/metrics`, stop)]);
-    return {job, spec, metrics: charted(metrics.items)};
-  })), over.value ? undefined : 5);
-  over.value = !!state.value.value?.every((run) => isOver(run.job));
+  const {state} = useWork<{runs: Run[]; gone: string[]}>(ids.length ? `compare ${ids}` : undefined, async (stop) => {
+    const gone: string[] = [];
+    const all = await Promise.all(ids.map((id) => Promise.all([get<Job>(`v1/jobs/${id}`, stop), get<Record<string, unknown>>(`v1/jobs/${id}/spec`, stop), get<{items: string[]}>(`v1/jobs/${id}/metrics`, stop)])
+      .then(([job, spec, metrics]): Run[] => [{job, spec, metrics: charted(metrics.items)}], (error: ApiError) => {
+        // The others are worth showing without it.
+        if (error.status !== 404) throw error;
+        gone.push(id);
+        return [];
+      })));
+    return {runs: all.flat(), gone};
+  }, over.value ? undefined : 5);
+  over.value = !!state.value.value?.runs.every((run) => isOver(run.job));
   const set = (next: string[]) => setQuery({jobs: next.join(',')});
   const others = (list.value.value?.items ?? []).filter((job) => !ids.includes(job.id) && `${job.name} ${job.id}`.includes(adding.value));
   return <div class="page"><h1 class="page-title">Compare</h1>
     <div class="filters"><input type="search" placeholder="Find a run" aria-label="Find a run" value={adding.value} onInput={(event) => { adding.value = event.currentTarget.value; }} />
       <select aria-label="Add a run" value="" onChange={(event) => set([...ids, event.currentTarget.value].slice(-kMost))}><option value="">add a run ({others.length})</option>{others.slice(0, 100).map((job) => <option key={job.id} value={job.id}>{job.name} · {job.state} · {dateTime(seconds(job.submitted_at))}</option>)}</select></div>
     {ids.length === 0 ? <Empty title="Choose two runs or more">Add them above, or tick them in the list of <a href="#/jobs">jobs</a>.</Empty>
-      : <Show asked={state.value} what="the runs">{(runs) => {
+      : <Show asked={state.value} what="the runs">{({runs, gone}) => {
         const paths = runs.map((run) => diffJson(runs[0]!.spec, run.spec));
         const fields = [...new Set(paths.flat().map((one) => one.path))].sort();
         const shown = [...kFirstMetrics, ...runs.flatMap((run) => run.metrics)].filter((name, i, all) => all.indexOf(name) === i && runs.some((run) => run.metrics.includes(name))).slice(0, 12);
         return <>
-          <div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={run.job.name} most={40} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
+          {gone.map((id) => <div key={id} class="filters"><span class="bad" role="status">There is no job <Safe text={id} most={60} />, or it is not yours to see.</span><button type="button" class="button" onClick={() => set(ids.filter((one) => one !== id))}>Leave it out</button></div>)}
+          {runs.length > 0 && <><div class="table-wrap" tabIndex={0} role="region" aria-label="Runs"><table class="table"><caption class="away">Runs and what is different</caption><thead><tr><th scope="col">Run</th>{runs.map((run, i) => <th key={run.job.id} scope="col"><svg width="22" height="6" aria-hidden="true"><line x1="0" x2="22" y1="3" y2="3" stroke-width="2" class={`stroke-series-${(i % 7) + 1}`} stroke-dasharray={kDashes[i % 7]?.join(' ')} /></svg> {i + 1} <a href={jobHref(run.job.id)}><Safe text={run.job.name} most={40} /></a> <button type="button" class="icon-button" aria-label={`Take ${run.job.name} away`} onClick={() => set(ids.filter((id) => id !== run.job.id))}>✕</button></th>)}</tr></thead>
             <tbody><tr><th scope="row">state</th>{runs.map((run) => <td key={run.job.id}><State state={run.job.state} /></td>)}</tr><tr><th scope="row">step</th>{runs.map((run) => <td key={run.job.id}>{count(run.job.step)}</td>)}</tr>
               {fields.slice(0, 60).map((path) => <tr key={path}><th scope="row"><code>{path}</code></th>{runs.map((run, i) => { const own = paths[i]!.find((one) => one.path === path); const base = paths.flat().find((one) => one.path === path)?.a; const value = own ? own.b : base; return <td key={run.job.id} class={own ? 'plus' : ''}>{value === undefined ? <span class="quiet">not there</span> : <code class="diff"><Safe text={value} most={200} /></code>}</td>; })}</tr>)}</tbody></table></div>
-          <ViewBar names={['samples', 'tokens'].filter((name) => runs.every((run) => run.metrics.includes(name)))} />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>;
+          <ViewBar names={['samples', 'tokens'].filter((name) => runs.every((run) => run.metrics.includes(name)))} />{shown.map((metric) => <Overlay key={metric} runs={runs} metric={metric} />)}</>}</>;
       }}</Show>}</div>;
 }

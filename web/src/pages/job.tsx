@@ -55,7 +55,7 @@ export function JobFrame({pages}: {pages: Record<string, (props: JobPageProps) =
   // On a phone not all pages are in the row.
   const known = !!job;
   useEffect(() => document.querySelector('.tabs [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'nearest'}), [page, known]);
-  if (!job) return <div class="page">{error ? <Trouble error={error} again={again} /> : <Loading what="the job" rows={6} />}</div>;
+  if (!job) return <div class="page"><h1 class="away">Job</h1>{error ? <Trouble error={error} again={again} /> : <Loading what="the job" rows={6} />}</div>;
   const start = seconds(job.started_at);
   const end = seconds(job.finished_at);
   const Body = pages[page];
