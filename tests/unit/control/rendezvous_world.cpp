@@ -1,272 +1,298 @@
-// The coordinator of a simulated world.
+// The driver of a simulated world's coordinator.
 #include "tests/unit/control/rendezvous_world.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 namespace lockstep::simulation {
+namespace {
 
-void World::boot() {
-    met_ = Rendezvous{kSimulatedNodes, kSlots, least_};
-    left_.fill(false);
-    for (std::int32_t slot = 0; slot < kSlots; ++slot) {
-        if (lost(slot)) {
-            met_.lost(slot);
+// An attempt that has its allocation, and nobody has called in yet.
+Job new_job(std::int32_t least) {
+    const bool elastic = least < kSimulatedNodes;
+    const std::string spec =
+        R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":)" +
+        std::to_string(kSimulatedNodes) + R"(,"spares":)" +
+        std::to_string(kSlots - kSimulatedNodes) +
+        (elastic ? R"(,"min_nodes":)" + std::to_string(least) : "") +
+        R"(},"preflight":{"mode":"off"},"recovery":{"on":["rank_failure","node_failure"],)" +
+        (elastic ? R"("grow_after_seconds":5,)" : "") + R"("max_restarts":100}})";
+    Event event;
+    event.job = JobId{"ls-01J00000000000000000000000"};
+    event.time = 1'700'000'000'000;
+    event.data = event::Submitted{"ada", *parse_json(spec), {}};
+    Job out = start_job(event).value();
+    event.data = event::AttemptCreated{1, "", "/nowhere"};
+    bool applied = apply(out, event).has_value();
+    event.data = event::AttemptPlaced{1, "local-1"};
+    applied = apply(out, event).has_value() && applied;
+    if (!applied) {
+        throw std::logic_error("the simulated job cannot begin");
+    }
+    return out;
+}
+
+std::vector<std::int32_t> slots_of(const Job& job) {
+    std::vector<std::int32_t> out;
+    for (std::int32_t node = 0; job.generation() != nullptr && node < job.nodes(); ++node) {
+        out.push_back(job.generation()->slot_of(node));
+    }
+    return out;
+}
+
+}  // namespace
+
+World::World(std::uint64_t seed, bool elastic)
+    : random_(seed), least_(elastic ? kLeast : kSimulatedNodes) {
+    boot(new_job(least_));
+}
+
+std::int32_t World::generations() const {
+    return static_cast<std::int32_t>(job().attempt()->generations.size());
+}
+
+Surroundings World::at() const {
+    Surroundings out;
+    out.steady = out.timers = steady_;
+    out.wall = wall_;
+    out.scheduler = "local";
+    return out;
+}
+
+void World::boot(Job job) {
+    inputs_.clear();
+    machine_ = std::make_unique<JobMachine>(std::move(job), files_,
+                                            [](std::int32_t, const std::string&) { return true; });
+}
+
+void World::kill() {
+    for (Node& one : nodes_) {
+        one.link = nullptr;
+        one.out.clear();
+        one.in.clear();
+    }
+    boot(job());
+}
+
+void World::feed(JobInput input) {
+    inputs_.push_back(std::move(input));
+    while (!inputs_.empty()) {
+        JobInput next = std::move(inputs_.front());
+        inputs_.pop_front();
+        Draft draft = machine_->draft(at());
+        machine_->take(draft, next);
+        commit(std::move(draft));
+    }
+}
+
+void World::commit(Draft draft) {
+    prepare(draft);
+    const bool writes = !draft.events.empty();
+    if (writes && accidents_ && pick(64) == 0) {
+        kill();  // nothing of it is on disk
+        return;
+    }
+    const std::vector<std::int32_t> before = slots_of(job());
+    const std::int32_t generations_before = generations();
+    const Surroundings now = at();
+    Effects effects = machine_->stored(draft, now);
+    if (generations() != generations_before) {
+        check_places(before);
+    }
+    if (job().live_generation() != nullptr && machine_->run().generation.table == nullptr) {
+        // As of a world that is too large for WORLD: agents may ask for it.
+        machine_->run().generation.table = std::make_shared<const std::string>("");
+    }
+    if (writes && accidents_ && pick(64) == 0) {
+        kill();  // it is on disk, and nobody has heard it
+        return;
+    }
+    std::move(draft.deferred.begin(), draft.deferred.end(), std::back_inserter(inputs_));
+    for (const auto& [link, event] : draft.heard) {
+        deliver(link, {Word::acknowledged, 0});
+    }
+    perform(std::move(effects));
+}
+
+void World::prepare(Draft& draft) {
+    if (!draft.broken.empty()) {
+        wrong_ = "a promise would have been broken: " + describe();
+    }
+    perform(std::move(draft.at_once));
+}
+
+void World::perform(Effects effects) {
+    for (Effect& effect : effects.take()) {
+        if (auto* one = std::get_if<effect::Send>(&effect)) {
+            send(one->to, one->message);
+        } else if (auto* shared = std::get_if<effect::SendShared>(&effect)) {
+            if (shared->text == machine_->run().generation.table) {
+                deliver(shared->to, {Word::table, job().live_generation()->number});
+            } else {
+                send(shared->to, wire::decode_daemon(*shared->text).value());
+            }
+        } else if (auto* greet = std::get_if<effect::Greet>(&effect)) {
+            deliver(greet->to, {Word::welcome,
+                                job().generation() == nullptr ? 0 : job().generation()->number});
+        } else if (auto* close = std::get_if<effect::Close>(&effect)) {
+            deliver(close->link, {Word::closed, 0});
+        } else if (std::holds_alternative<effect::LookAgain>(effect)) {
+            inputs_.emplace_back(LookInput{});
+        } else if (auto* again = std::get_if<effect::HearAgain>(&effect)) {
+            inputs_.emplace_front(std::move(again->input));
+        } else if (auto* answer = std::get_if<effect::Answer>(&effect)) {
+            answer->done(answer->status);
         }
     }
-    if (disk_.live) {
-        met_.fixed(disk_.generation, disk_.members);
+}
+
+void World::send(const AgentPtr& link, const wire::DaemonMessage& message) {
+    if (const auto* world = std::get_if<wire::World>(&message)) {
+        deliver(link, {Word::world, world->generation, world->first_rank});
+    } else if (const auto* start = std::get_if<wire::Start>(&message)) {
+        deliver(link, {Word::start, start->generation});
+    } else if (const auto* abort = std::get_if<wire::Abort>(&message)) {
+        deliver(link, {Word::abort, abort->generation});
+    } else if (std::holds_alternative<wire::Fenced>(message)) {
+        deliver(link, {Word::fenced, 0});
     }
 }
 
-void World::send(std::int32_t slot, Word word, std::int32_t generation) {
-    if (agent(slot).connected) {
-        agent(slot).in.push_back({word, generation});
+void World::deliver(const AgentPtr& link, Message message) {
+    for (Node& one : nodes_) {
+        if (one.link == link) {
+            one.in.push_back(message);
+        }
     }
-}
-
-// What is in flight is gone, and who had said BYE.
-void World::kill() {
-    for (std::int32_t other = 0; other < kSlots; ++other) {
-        drop(other);
-    }
-    boot();
 }
 
 void World::hear(std::int32_t slot, const Message& message) {
-    const auto index = static_cast<std::size_t>(slot);
-    if (message.word == Word::hello && elastic() && !lost(slot) &&
-        message.incarnation != disk_.incarnation[index]) {
-        give_up(slot, true);  // its keeper has started another agent: the one before is dead
-    }
-    if (lost(slot) && may_return(slot)) {
-        hear_lost(slot, message);
-        return;
-    }
-    if (lost(slot)) {
-        send(slot, Word::fenced, 0);
-        return;
-    }
+    const AgentPtr link = node(slot).link;
+    link->last_heard = steady_;
+    const auto say = [&](wire::AgentMessage words) { feed(AgentInput{link, std::move(words)}); };
     switch (message.word) {
-        case Word::hello:
-            met_.connected(slot);
-            if (message.generation != 0) {
-                met_.started(slot, message.generation);
-                start();
-            }
-            send(slot, Word::welcome, disk_.generation);
-            if (disk_.failed) {
-                send(slot, Word::abort, disk_.generation);
-            }
+        case Word::hello: {
+            wire::Hello hello;
+            link->node_rank = slot;
+            hello.node_rank = slot;
+            hello.node = "n" + std::to_string(slot);
+            hello.incarnation = "i" + std::to_string(node(slot).incarnation);
+            hello.generation = message.generation;
+            hello.ranks_running = message.running;
+            say(std::move(hello));
             break;
-        case Word::join:
-            if (met_.joined(slot, message.generation)) {
-                if (!disk_.failed) {
-                    send(slot, Word::world, disk_.generation);
-                }
-            }
-            end_if_over();
-            form();
+        }
+        case Word::join: {
+            wire::Join join;
+            join.address = "127.0.0.1";
+            join.port = 5000;
+            join.generation = message.generation;
+            say(std::move(join));
             break;
+        }
         case Word::ready:
-            if (!abort_if_over(slot, message.generation) && met_.ready(slot, message.generation)) {
-                start();
-            }
+            say(wire::Ready{message.generation});
             break;
-        case Word::started:
-            if (!abort_if_over(slot, message.generation)) {
-                met_.started(slot, message.generation);
-                start();
-            }
+        case Word::started: {
+            wire::Started started;
+            started.generation = message.generation;
+            say(std::move(started));
             break;
-        case Word::exited:
-            take_exit(slot, message.generation);
+        }
+        case Word::exited: {
+            wire::Exited exited;
+            exited.event = ++event_;
+            exited.generation = message.generation;
+            exited.rank = message.rank;
+            exited.exit_code = 1;
+            exited.time = wall_;
+            say(std::move(exited));
             break;
-        case Word::table_please:
-            if (disk_.live && message.generation == disk_.generation) {
-                send(slot, Word::table, message.generation);
-            } else {
-                abort_if_over(slot, message.generation);
-            }
+        }
+        case Word::table_please: {
+            wire::TableRequest request;
+            request.generation = message.generation;
+            say(std::move(request));
             break;
-        case Word::bye:
-            if (agent(slot).ranks) {
+        }
+        case Word::bye: {
+            if (node(slot).ranks) {
                 wrong_ = "an agent left live ranks: " + describe();
             }
-            met_.disconnected(slot);
-            left_[static_cast<std::size_t>(slot)] = true;  // its loss is written down later
+            wire::Bye bye;
+            bye.event = ++event_;
+            bye.reason = "SIGTERM";
+            say(std::move(bye));
             break;
+        }
         default:
             wrong_ = "an agent said what only the daemon says";
     }
 }
 
-// As job_actor_elastic.cpp does it.
-void World::hear_lost(std::int32_t slot, const Message& message) {
-    const auto index = static_cast<std::size_t>(slot);
-    if (message.word == Word::hello) {
-        met_.connected(slot);
-        hello_of_[index] = message.late ? message.generation : 0;
-        send(slot, Word::welcome, disk_.generation);
-        if (message.late) {
-            send(slot, Word::abort, message.generation);
+// What JobActor::act() does; the scheduler knows of agents that ended without a word, soon or late.
+void World::tick() {
+    const Action action = due(job(), wall_);
+    Observation seen;
+    seen.kind = Observation::Kind::state;
+    seen.state = AllocationState::running;
+    for (std::int32_t slot = 0; slot < kSlots; ++slot) {
+        if (!node(slot).alive && pick(8) == 0) {
+            seen.lost_nodes.push_back(slot);
         }
-    } else if (message.word == Word::exited) {
-        agent(slot).exits_unsaid = false;
-    } else if (message.word == Word::bye) {
-        met_.disconnected(slot);
-    } else if (message.word == Word::join && message.generation >= hello_of_[index]) {
-        disk_.lost[index] = false;
-        disk_.absent[index] = false;
-        ++disk_.returns[index];
-        disk_.incarnation[index] = message.incarnation;
-        if (accidents_ && pick(16) == 0) {
-            kill();  // it is on disk, and nothing more
+    }
+    Draft draft = machine_->draft(at());
+    if (action.fault) {
+        draft.add(*action.fault);
+        commit(std::move(draft));
+        return;
+    }
+    switch (action.kind) {
+        case ActionKind::gather:
+        case ActionKind::watch:
+            machine_->look(draft, seen, true);
+            break;
+        case ActionKind::restart:
+            perform(machine_->abort(action.cause, at()));
+            machine_->look_while_aborting(draft, seen, true);
+            if (draft.events.empty() && !machine_->ranks_are_left()) {
+                prepare(draft);
+                Draft end = machine_->draft(at());
+                machine_->end_generation(end, action.cause, JobMachine::AfterEnd::next_generation);
+                commit(std::move(end));
+                return;
+            }
+            break;
+        default:
+            over_ = true;
             return;
+    }
+    if (draft.events.empty()) {
+        prepare(draft);
+    } else {
+        commit(std::move(draft));
+    }
+    if (!inputs_.empty()) {
+        feed(LookInput{});
+    }
+}
+
+void World::check_places(const std::vector<std::int32_t>& before) {
+    const std::vector<std::int32_t> members = slots_of(job());
+    shrunk_ += members.size() < before.size() ? 1 : 0;
+    grown_ += !before.empty() && members.size() > before.size() ? 1 : 0;
+    for (std::size_t place = 0; place < members.size(); ++place) {
+        if (lost(members[place])) {
+            wrong_ = "a lost node is in a generation: " + describe();
         }
-        met_.returned(slot);
-        hear(slot, message);
-    }
-}
-
-bool World::abort_if_over(std::int32_t slot, std::int32_t generation) {
-    const bool over =
-        generation < disk_.generation || (generation == disk_.generation && !disk_.live);
-    if (over) {
-        send(slot, Word::abort, generation);
-    }
-    return over;
-}
-
-void World::start() {
-    if (!met_.all_ready() || disk_.failed) {
-        return;
-    }
-    if (!std::exchange(disk_.released, true) && accidents_ && pick(8) == 0) {
-        kill();  // it is on disk, and nobody has heard it
-        return;
-    }
-    for (const std::int32_t slot : disk_.members) {
-        if (met_.is_member(slot) && met_.phase(slot) == Rendezvous::Phase::ready) {
-            send(slot, Word::start, disk_.generation);
-        }
-    }
-}
-
-void World::take_exit(std::int32_t slot, std::int32_t generation) {
-    agent(slot).exits_unsaid = false;  // acknowledged
-    const std::int32_t node = node_rank(slot);
-    if (disk_.live && generation == disk_.generation && node >= 0) {
-        disk_.ended[static_cast<std::size_t>(node)] = true;
-        fail();
-    }
-}
-
-void World::fail() {
-    disk_.failed = true;
-    for (const std::int32_t slot : disk_.members) {
-        send(slot, Word::abort, disk_.generation);
-    }
-    end_if_over();
-}
-
-// Nodes on which no rank was started have no end to report: their JOIN or their loss says it.
-void World::end_if_over() {
-    if (!disk_.live || !disk_.failed) {
-        return;
-    }
-    for (std::size_t node = 0; node < disk_.members.size(); ++node) {
-        const std::int32_t slot = disk_.members[node];
-        if (!lost(slot) && !disk_.ended[node] && met_.phase(slot) != Rendezvous::Phase::joined) {
-            return;
-        }
-    }
-    disk_.live = false;
-    disk_.failed = false;
-    form();  // in the same append, as job_actor_recovery.cpp does it
-    if (!disk_.live) {
-        met_.over();
-    }
-}
-
-void World::form() {
-    if (disk_.live) {
-        return;
-    }
-    const std::vector<std::int32_t> before = disk_.members;
-    const auto members = met_.next(before, disk_.generation);
-    if (!members || waits_for_more(*members)) {
-        return;
-    }
-    shrunk_ += members->size() < before.size() ? 1 : 0;
-    grown_ += !before.empty() && members->size() > before.size() ? 1 : 0;
-    for (std::size_t node = 0; node < std::min(before.size(), members->size()); ++node) {
-        if (members->size() >= before.size() && !lost(before[node]) &&
-            (*members)[node] != before[node]) {
+        if (place < before.size() && members.size() >= before.size() && !lost(before[place]) &&
+            members[place] != before[place]) {
             wrong_ = "ranks were renumbered without need: " + describe();
         }
     }
-    ++disk_.generation;
-    disk_.live = true;
-    disk_.released = false;
-    disk_.failed = false;
-    disk_.members = *members;
-    disk_.ended.assign(members->size(), false);
-    met_.fixed(disk_.generation, *members);
-    for (const std::int32_t slot : *members) {
-        if (lost(slot)) {
-            wrong_ = "a lost node is in a generation";
-        }
-        send(slot, Word::world, disk_.generation);
-    }
-}
-
-// Whether more are on their way is a matter of patience, which is over at some time.
-bool World::waits_for_more(const std::vector<std::int32_t>& members) {
-    if (members.size() == kSimulatedNodes) {
-        return false;
-    }
-    const bool late = disk_.generation == 0 ? !met_.everybody_joined() : somebody_comes();
-    return late && pick(16) != 0;
-}
-
-bool World::somebody_comes() const {
-    for (std::int32_t slot = 0; slot < kSlots; ++slot) {
-        if (lost(slot) && may_return(slot) && agents_[static_cast<std::size_t>(slot)].connected) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// The ranks are started again because there are more nodes.
-void World::grow() {
-    if (elastic() && all_run() && disk_.members.size() < kSimulatedNodes && spare_waits()) {
-        fail();
-    }
-}
-
-// `silent`: it may have ranks, and come back; else it is fenced.
-void World::give_up(std::int32_t slot, bool silent) {
-    if (lost(slot)) {
-        return;
-    }
-    const auto index = static_cast<std::size_t>(slot);
-    disk_.lost[index] = true;
-    disk_.absent[index] = silent && elastic();
-    met_.lost(slot);
-    if (disk_.absent[index]) {
-        if (agent(slot).incarnation == disk_.incarnation[index]) {
-            drop(slot);
-        }
-    } else {
-        send(slot, Word::fenced, 0);
-    }
-    if (disk_.live && node_rank(slot) >= 0) {
-        fail();
-    }
-    form();
 }
 
 }  // namespace lockstep::simulation

@@ -1,15 +1,17 @@
 // One small world for rendezvous_simulation_test.cpp: agents, their network, a coordinator, and
 // what must hold in it. Everything in it is drawn from the seed.
 //
-// rendezvous_world.cpp is the coordinator, rendezvous_world_agents.cpp an agent.
+// The coordinator is the shipped JobMachine; rendezvous_world.cpp is only its driver: what
+// JobActor, the store and the scheduler are to it. rendezvous_world_agents.cpp is an agent.
 #pragma once
 
-#include "daemon/control/machine/rendezvous.hpp"
-#include "job/base/limits.hpp"
+#include "daemon/control/machine/job_machine.hpp"
 
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,7 +23,7 @@ inline constexpr std::int32_t kSlots = 4;  // one spare
 inline constexpr std::int32_t kLeast = 2;  // of an elastic job
 
 enum class Word : std::uint8_t {
-    hello,  // generation: of live ranks, 0 = none
+    hello,  // generation: the newest that it knows
     join,   // generation: the newest that is over here
     ready,
     started,
@@ -31,101 +33,101 @@ enum class Word : std::uint8_t {
     start,
     abort,
     fenced,
+    acknowledged,
     table_please,
     table,
     bye,
+    closed,  // the daemon ends the connection
 };
 struct Message {
     Word word = Word::hello;
     std::int32_t generation = 0;
-    std::int32_t incarnation = 0;  // of hello and join
-    bool late = false;             // hello of one whose ranks are none that count any more
+    std::int32_t rank = 0;  // world, exited: the node's only one
+    bool running = false;   // hello: it has ranks
 };
 
 // As job/agent/node.cpp behaves.
-struct Agent {
+struct Node {
     enum class Phase : std::uint8_t { waiting, ready, running };
     bool alive = true;
     std::int32_t incarnation = 0;
     bool frozen = false;  // does nothing, its ranks go on
-    bool connected = false;
+    AgentPtr link{};      // nullptr: not connected
     Phase phase = Phase::waiting;
     std::int32_t generation = 0;
+    std::int32_t rank = 0;
     bool started_here = false;  // of `generation`
     bool ranks = false;         // live ranks of `generation`
     bool ending = false;        // they were told to end
     bool join_wanted = false;
     bool exits_unsaid = false;  // EXITED is kept until it was acknowledged
     std::int32_t awaiting = 0;  // this generation's WORLD waits for its TABLE
-    bool leaving = false;       // it was told to end
+    std::int32_t awaiting_rank = 0;
+    bool leaving = false;  // it was told to end
     std::deque<Message> out;
     std::deque<Message> in;
 };
 
-// What is on disk.
-struct Disk {
-    std::int32_t generation = 0;
-    bool live = false;
-    bool released = false;  // START may have left
-    bool failed = false;
-    std::vector<std::int32_t> members;
-    std::vector<bool> ended;
-    std::array<bool, kSlots> lost{};
-    std::array<bool, kSlots> absent{};           // of the lost: may return
-    std::array<std::int32_t, kSlots> returns{};  // how often it did
-    std::array<std::int32_t, kSlots> incarnation{};
+// Nothing: agents that die leave no file.
+class NoFiles final : public LeftBehind {
+  public:
+    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t) const override {
+        return std::nullopt;
+    }
+    std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
+                                            const std::string&) const override {
+        return std::nullopt;
+    }
+    std::optional<MemoryEvidence> memory(const Attempt&, std::int32_t) const override {
+        return std::nullopt;
+    }
 };
 
 class World {
   public:
-    World(std::uint64_t seed, bool elastic)
-        : random_(seed), least_(elastic ? kLeast : kSimulatedNodes) {
-        boot();
-    }
+    World(std::uint64_t seed, bool elastic);
     void run(int steps);
     void settle();
     const std::string& wrong() const { return wrong_; }
-    std::int32_t generations() const { return disk_.generation; }
+    std::int32_t generations() const;
     std::int32_t shrunk() const { return shrunk_; }
     std::int32_t grown() const { return grown_; }
+    bool over() const { return over_; }
 
   private:
     std::uint32_t pick(std::uint32_t below) {
         return static_cast<std::uint32_t>(random_() % below);
     }
-    Agent& agent(std::int32_t slot) { return agents_[static_cast<std::size_t>(slot)]; }
+    Node& node(std::int32_t slot) { return nodes_[static_cast<std::size_t>(slot)]; }
+    const Node& node(std::int32_t slot) const { return nodes_[static_cast<std::size_t>(slot)]; }
+    const Job& job() const { return machine_->job(); }
     bool elastic() const { return least_ < kSimulatedNodes; }
-    bool lost(std::int32_t slot) const { return disk_.lost[static_cast<std::size_t>(slot)]; }
-    bool may_return(std::int32_t slot) const {
-        const auto index = static_cast<std::size_t>(slot);
-        return elastic() && disk_.absent[index] && disk_.returns[index] < limits::kReturns;
-    }
+    bool lost(std::int32_t slot) const { return job().attempt()->lost.contains(slot); }
+    bool may_return(std::int32_t slot) const { return job().attempt()->may_return(slot); }
     std::int32_t usable() const;
-    std::int32_t node_rank(std::int32_t slot) const;
 
-    // The coordinator, as job_actor_rendezvous.cpp and job_actor_elastic.cpp do it.
-    void boot();
-    void send(std::int32_t slot, Word word, std::int32_t generation);
+    // The coordinator's driver: what is on disk is the machine's job.
+    Surroundings at() const;
+    void boot(Job job);
+    // Killed: what is in flight is gone, and all that was in memory.
     void kill();
+    void feed(JobInput input);
+    // Appends and acts; now and then it is killed before, or in between.
+    void commit(Draft draft);
+    void prepare(Draft& draft);
+    void perform(Effects effects);
+    void send(const AgentPtr& link, const wire::DaemonMessage& message);
+    void deliver(const AgentPtr& link, Message message);
     void hear(std::int32_t slot, const Message& message);
-    void hear_lost(std::int32_t slot, const Message& message);
-    bool abort_if_over(std::int32_t slot, std::int32_t generation);
-    void start();
-    void take_exit(std::int32_t slot, std::int32_t generation);
-    void fail();
-    void end_if_over();
-    void form();
-    bool waits_for_more(const std::vector<std::int32_t>& members);
-    bool somebody_comes() const;
-    void grow();
-    void give_up(std::int32_t slot, bool silent = false);
+    void tick();
+    void check_places(const std::vector<std::int32_t>& before);
 
     // An agent, as job/agent/node.cpp does it.
     void say(std::int32_t slot, Word word, std::int32_t generation) {
-        agent(slot).out.push_back({word, generation, agent(slot).incarnation, false});
+        node(slot).out.push_back({word, generation, node(slot).rank, node(slot).ranks});
     }
     void say_join(std::int32_t slot);
-    void prepare(std::int32_t slot, std::int32_t generation);
+    void prepare_ranks(std::int32_t slot, std::int32_t generation, std::int32_t rank);
     void obey(std::int32_t slot, const Message& message);
     void ranks_end(std::int32_t slot);
     void drop(std::int32_t slot);
@@ -134,7 +136,6 @@ class World {
 
     // What happens.
     void accident();
-    bool spare_waits() const;
     void act();
     void check();
     bool settled() const;
@@ -145,12 +146,15 @@ class World {
     std::int32_t least_;
     std::int32_t shrunk_ = 0;
     std::int32_t grown_ = 0;
-    Disk disk_;
-    Rendezvous met_{kSimulatedNodes, kSlots, least_};
-    std::array<bool, kSlots> left_{};              // said BYE; in memory only
-    std::array<std::int32_t, kSlots> hello_of_{};  // what it said of itself; in memory only
-    std::array<Agent, kSlots> agents_;
+    NoFiles files_;
+    std::unique_ptr<JobMachine> machine_;
+    std::chrono::steady_clock::time_point steady_{std::chrono::hours{1}};
+    UnixMillis wall_ = 1'700'000'000'000;
+    std::deque<JobInput> inputs_;
+    std::uint64_t event_ = 0;  // of what agents say
+    std::array<Node, kSlots> nodes_;
     bool accidents_ = true;
+    bool over_ = false;  // the job has ended, or needs another allocation
     std::string wrong_;
 };
 

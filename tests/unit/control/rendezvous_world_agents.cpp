@@ -6,25 +6,26 @@
 namespace lockstep::simulation {
 
 void World::say_join(std::int32_t slot) {
-    const Agent& self = agent(slot);
+    const Node& self = node(slot);
     say(slot, Word::join,
-        self.phase == Agent::Phase::waiting ? self.generation : self.generation - 1);
+        self.phase == Node::Phase::waiting ? self.generation : self.generation - 1);
 }
 
-void World::prepare(std::int32_t slot, std::int32_t generation) {
-    Agent& self = agent(slot);
+void World::prepare_ranks(std::int32_t slot, std::int32_t generation, std::int32_t rank) {
+    Node& self = node(slot);
     if (generation != self.generation) {
         self.started_here = false;
         self.join_wanted = false;
     }
     self.awaiting = 0;
     self.generation = generation;
-    self.phase = Agent::Phase::ready;
+    self.rank = rank;
+    self.phase = Node::Phase::ready;
     say(slot, Word::ready, self.generation);
 }
 
 void World::obey(std::int32_t slot, const Message& message) {
-    Agent& self = agent(slot);
+    Node& self = node(slot);
     switch (message.word) {
         case Word::welcome:
             if (self.exits_unsaid) {
@@ -38,24 +39,25 @@ void World::obey(std::int32_t slot, const Message& message) {
             break;
         case Word::world:
             if (self.leaving || message.generation < self.generation || self.ranks ||
-                (message.generation == self.generation && self.phase != Agent::Phase::ready)) {
+                (message.generation == self.generation && self.phase != Node::Phase::ready)) {
                 break;
             }
             if (pick(2) == 0) {
                 self.awaiting = message.generation;
+                self.awaiting_rank = message.rank;
                 say(slot, Word::table_please, message.generation);
                 break;
             }
-            prepare(slot, message.generation);
+            prepare_ranks(slot, message.generation, message.rank);
             break;
         case Word::table:
             if (self.awaiting == message.generation && !self.leaving) {
-                prepare(slot, message.generation);
+                prepare_ranks(slot, message.generation, self.awaiting_rank);
             }
             break;
         case Word::start:
-            if (message.generation == self.generation && self.phase == Agent::Phase::ready) {
-                self.phase = Agent::Phase::running;
+            if (message.generation == self.generation && self.phase == Node::Phase::ready) {
+                self.phase = Node::Phase::running;
                 self.started_here = true;
                 self.ranks = true;
                 self.ending = false;
@@ -80,14 +82,20 @@ void World::obey(std::int32_t slot, const Message& message) {
                 self.ending = true;
                 break;
             }
-            self.phase = Agent::Phase::waiting;
+            self.phase = Node::Phase::waiting;
             if (!self.leaving) {
                 say_join(slot);
             }
             break;
+        case Word::acknowledged:
+            self.exits_unsaid = false;
+            break;
         case Word::fenced:
             self.ranks = false;
             self.alive = false;
+            drop(slot);
+            break;
+        case Word::closed:
             drop(slot);
             break;
         default:
@@ -96,11 +104,11 @@ void World::obey(std::int32_t slot, const Message& message) {
 }
 
 void World::ranks_end(std::int32_t slot) {
-    Agent& self = agent(slot);
+    Node& self = node(slot);
     self.ranks = false;
-    self.phase = Agent::Phase::waiting;
+    self.phase = Node::Phase::waiting;
     self.exits_unsaid = true;
-    if (self.connected) {
+    if (self.link) {
         say(slot, Word::exited, self.generation);
         if (std::exchange(self.join_wanted, false) && !self.leaving) {
             say_join(slot);
@@ -109,31 +117,27 @@ void World::ranks_end(std::int32_t slot) {
 }
 
 void World::drop(std::int32_t slot) {
-    Agent& self = agent(slot);
-    if (std::exchange(self.connected, false)) {
-        met_.disconnected(slot);
-    }
+    Node& self = node(slot);
+    const AgentPtr link = std::exchange(self.link, nullptr);
     self.out.clear();
     self.in.clear();
+    if (link) {
+        feed(AgentGoneInput{link});
+    }
 }
 
 void World::connect(std::int32_t slot) {
-    Agent& self = agent(slot);
-    self.connected = true;
-    // Live ranks say their generation to be counted; one that is lost says it to be told to end
-    // them, or what is prepared.
-    const bool late =
-        lost(slot) || disk_.incarnation[static_cast<std::size_t>(slot)] != self.incarnation;
-    say(slot, Word::hello, self.ranks || late ? self.generation : 0);
-    self.out.back().late = late && self.generation > 0;
+    node(slot).link = std::make_shared<Agent>(1, "127.0.0.1");
+    node(slot).link->last_heard = steady_;
+    say(slot, Word::hello, node(slot).generation);
 }
 
 // Killed, and started again by its keeper once nothing of it lives.
 void World::start_again(std::int32_t slot) {
     drop(slot);
-    const std::int32_t next = agent(slot).incarnation + 1;
-    agent(slot) = Agent{};
-    agent(slot).incarnation = next;
+    const std::int32_t next = node(slot).incarnation + 1;
+    node(slot) = Node{};
+    node(slot).incarnation = next;
 }
 
 }  // namespace lockstep::simulation
