@@ -337,6 +337,8 @@ void JobActor::node_started(Draft& draft, const std::shared_ptr<AgentLink>& link
         event::RanksStarted all;
         all.attempt = draft.job().attempt()->number;
         all.generation = started.generation;
+        all.warm = std::count_if(processes_.begin(), processes_.end(),
+                                 [](const wire::StartedRank& one) { return one.warm; });
         add(draft, all);
     }
 }
