@@ -386,7 +386,9 @@ Task<void> JobActor::act() {
     const Action action = due(job(), context_.clock.wall());
     if (action.fault) {
         Draft next = draft();
-        if (next.add(*action.fault)) {
+        const bool added = next.add(*action.fault);
+        prepare(next);
+        if (added) {
             co_await commit_and_look(std::move(next));
         }
         co_return;
@@ -436,7 +438,9 @@ Task<void> JobActor::conclude() {
         machine_.end_attempt(next, end.cause);
     }
     set_pending_reason("");
-    if (!next.add(end)) {
+    const bool added = next.add(end);
+    prepare(next);
+    if (!added) {
         // Silence is no end: somebody has to look at it, or to cancel it.
         set_pending_reason("it seems to have ended, and nothing says how");
         co_await sleep_on(retry_, kStoreRetry);

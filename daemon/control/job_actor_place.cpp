@@ -2,6 +2,7 @@
 // What a job asks of the scheduler: to take it, how it is doing, to end it, and how it ended.
 #include "daemon/control/attempt_files.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/machine/verdict.hpp"
 #include "daemon/control/node_notes.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/async/sleep.hpp"
@@ -175,6 +176,7 @@ Task<bool> JobActor::hand_over() {
             break;
         }
     }
+    prepare(next);
     if (!next.events.empty()) {
         const bool stored = co_await commit_and_look(std::move(next));
         machine_.run().intent_fresh = stored && announced;
@@ -308,6 +310,7 @@ Task<void> JobActor::wait_in_queue(Observation seen) {
         released.attempt = job().attempt()->number;
         next.add(released);
     }
+    prepare(next);
     if (!next.events.empty()) {
         const bool stored = co_await commit(std::move(next));
         static_cast<void>(stored);  // said again at the next tick
@@ -485,7 +488,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
 
 // True once it is known how the attempt ended, as far as it can be.
 Task<bool> JobActor::verdict() {
-    if (!machine_.wants_verdict()) {
+    if (!wants_verdict(job())) {
         co_return true;
     }
     const auto at = context_.clock.steady();
@@ -501,7 +504,7 @@ Task<bool> JobActor::verdict() {
         seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
     Draft next = draft();
     if (ended || seen.kind == Observation::Kind::absent) {
-        machine_.add_verdict(next, seen);
+        add_verdict(next, machine_.run(), seen);
     }
     prepare(next);
     if (!next.events.empty()) {

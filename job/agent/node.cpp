@@ -66,8 +66,16 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
                fault(rank, to_string(CauseClass::node_lost), std::move(why));
            },
            [this] { on_all_ended(); }, [this](std::string_view bytes) { children_.printed(bytes); },
-           [this](std::int32_t rank, std::string what) { give_warning(rank, std::move(what)); }},
+           [this](std::int32_t rank, std::string what) { give_warning(rank, std::move(what)); },
+           [this](std::int32_t rank, const SpawnRequest& request) {
+               return standbys_.take(rank - world_->first_rank, request);
+           }},
           config_.timing),
+      standbys_(tasks, sockets_.path(),
+                [this](std::int32_t local, std::string why) {
+                    const std::int32_t rank = world_->first_rank + local;
+                    give_warning(rank, "rank " + std::to_string(rank) + " " + std::move(why));
+                }),
       children_(tasks, child_handlers()),
       runner_(tasks.io()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),
@@ -449,6 +457,9 @@ Task<void> Node::tick() {
     auto next_beat = std::chrono::steady_clock::now();
     while (!finished_once_) {
         children_.look();
+        if (phase_ == Phase::running && !group_.stopping()) {
+            standbys_.look();
+        }
         flush_rows();
         if (connected_ && std::chrono::steady_clock::now() >= next_beat) {
             next_beat = std::chrono::steady_clock::now() + limits::kBeatInterval;

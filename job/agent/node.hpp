@@ -22,6 +22,7 @@
 #include "job/agent/report_socket.hpp"
 #include "job/agent/secret_mask.hpp"
 #include "job/agent/socket_directory.hpp"
+#include "job/agent/standbys.hpp"
 #include "job/agent/task_gate.hpp"
 #include "job/agent/tcp_store.hpp"
 #include "job/agent/telemetry_buffer.hpp"
@@ -164,6 +165,7 @@ class Node {
     Result<RankGroup::RankPlan> plan_of(std::int32_t local_rank, const std::string& directory,
                                         std::map<std::string, std::string> inherited) const;
     void start_ranks();
+    void begin_standbys(std::vector<SpawnRequest> requests);
     // node_tasks.cpp: launch task
     Status open_gate();
     void expect_tasks();
@@ -240,6 +242,7 @@ class Node {
     KeyBroker keys_;
     TelemetryBuffer telemetry_;
     RankGroup group_;
+    Standbys standbys_;
     NodeChildren children_;  // of launch node
     RankGroup::LastWords launcher_words_;
     std::vector<ExceptionNote> launcher_notes_;  // its own, and of processes that nobody knows

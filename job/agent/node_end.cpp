@@ -77,6 +77,7 @@ std::int64_t Node::known_clock_offset() const {
 
 void Node::shut_down(std::chrono::milliseconds grace, std::string farewell) {
     stopping_ = true;
+    standbys_.end();
     evidence_.stop();
     farewell_ = std::move(farewell);
     next_world_.reset();
@@ -144,6 +145,7 @@ void Node::fence(const std::string& why) {
     log::error("the daemon does not want this agent", {{"why", why}});
     save_last_words(why);
     next_world_.reset();
+    standbys_.end();
     group_.stop(std::chrono::milliseconds{0});
     tasks_.spawn("fenced", exit_fenced());
 }
@@ -170,6 +172,7 @@ void Node::finish(int code) {
         return;
     }
     children_.close();
+    standbys_.close();
     ranks_.clear();
     gate_.reset();
     store_.reset();

@@ -212,6 +212,12 @@ void Node::start_ranks() {
         expect_tasks();
         return;
     }
+    std::vector<SpawnRequest> requests;
+    if (!spec_->recovery.warm_standby.empty()) {
+        for (const RankGroup::RankPlan& plan : plans_) {
+            requests.push_back(plan.process);
+        }
+    }
     auto started = group_.start(world_->generation, std::exchange(plans_, {}));
     if (!started) {
         fault(-1, to_string(CauseClass::user_error), started.error().message);
@@ -222,8 +228,18 @@ void Node::start_ranks() {
     }
     started_ = std::move(*started);
     begin_children();
+    begin_standbys(std::move(requests));
     log::info("ranks started", {{"generation", world_->generation}, {"ranks", started_.size()}});
     send_started();
+}
+
+// Once the ranks run, for the generation that may follow.
+void Node::begin_standbys(std::vector<SpawnRequest> requests) {
+    std::vector<Standbys::Rank> ranks;
+    for (std::size_t local = 0; local < requests.size(); ++local) {
+        ranks.push_back({std::move(requests[local]), started_[local].pid});
+    }
+    standbys_.begin(spec_->recovery.warm_standby, std::move(ranks));
 }
 
 Node::RankState* Node::state_of(std::int32_t rank) {
@@ -372,6 +388,9 @@ void Node::on_captured(std::int32_t rank, std::vector<RankReport> reports) {
 void Node::add_row(std::int32_t rank, const RankReport& report) {
     if (telemetry_.full()) {
         flush_rows();
+    }
+    if (report.step >= 0) {
+        standbys_.stepped(rank - world_->first_rank);
     }
     telemetry_.add(rank, report);
 }

@@ -45,6 +45,7 @@ struct RankGroup::Rank {
     UniqueFd task_rank;                     // … and the pidfd of the rank that the task started
     bool orphan = false;                    // its task has gone without a word: `process` is that
     bool launcher = false;
+    bool warm = false;          // it had waited to be this rank
     bool stopped = false;       // told to stop before it ended
     UnixMillis stopped_at = 0;  // when; 0: it was not
     CrashWatch crash;
@@ -95,6 +96,13 @@ Result<RankGroup::RankPointer> RankGroup::start_one(RankPlan plan) {
     if (!rank) {
         return rank;
     }
+    if (auto warm = handlers_.warm ? handlers_.warm(plan.rank, plan.process) : std::nullopt) {
+        (*rank)->warm = true;
+        (*rank)->pid = warm->process.pid;
+        (*rank)->output.assign(warm->output.release());
+        (*rank)->process.assign(warm->process.pidfd.release());
+        return rank;
+    }
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         return fail(errno_error("pipe", errno));
@@ -132,7 +140,7 @@ Result<std::vector<wire::StartedRank>> RankGroup::start(std::int32_t generation,
         }
         ++running_;
         ranks_.push_back(*rank);
-        started.push_back({number, (*rank)->pid});
+        started.push_back({number, (*rank)->pid, (*rank)->warm});
         tasks_.spawn("rank output", read_output(*rank));
         tasks_.spawn("rank process", watch(*rank));
     }
@@ -470,7 +478,7 @@ std::vector<wire::StartedRank> RankGroup::living() const {
     std::vector<wire::StartedRank> out;
     for (const auto& rank : ranks_) {
         if (!rank->ended && rank->pid > 0) {
-            out.push_back({rank->rank, rank->pid});
+            out.push_back({rank->rank, rank->pid, rank->warm});
         }
     }
     return out;

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,9 @@ class RankGroup {
         std::function<void(std::string_view bytes)> printed{};
         // What a rank prints says that it does not train as the job means it.
         std::function<void(std::int32_t rank, std::string message)> warned{};
+        // A process that waits to be this rank; nothing: it is started.
+        std::function<std::optional<WarmProcess>(std::int32_t rank, const SpawnRequest& request)>
+            warm{};
     };
     struct Timing {
         std::chrono::milliseconds echo{200};  // a failure's peers may still write their logs

@@ -31,12 +31,16 @@ struct SpawnSetup {
     posix_spawn_file_actions_t actions{};
     posix_spawnattr_t attributes{};
 
-    explicit SpawnSetup(int output) {
+    SpawnSetup(int output, const std::vector<int>& handed) {
         ::posix_spawn_file_actions_init(&actions);
         ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
         ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
         ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-        ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+        int next = STDERR_FILENO + 1;
+        for (const int fd : handed) {
+            ::posix_spawn_file_actions_adddup2(&actions, fd, next++);
+        }
+        ::posix_spawn_file_actions_addclosefrom_np(&actions, next);
         ::posix_spawnattr_init(&attributes);
         sigset_t none;
         sigset_t all;
@@ -133,7 +137,7 @@ Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
         environment.push_back((is_linkers(name) ? std::string{kHeldBack} : "") + name + "=" +
                               value);
     }
-    const SpawnSetup setup{request.output};
+    const SpawnSetup setup{request.output, request.handed};
     auto arguments = pointers(argv);
     auto variables = pointers(environment);
     pid_t pid = -1;

@@ -22,11 +22,19 @@ struct SpawnRequest {
     std::map<std::string, std::string> environment;
     std::string directory;
     int output = -1;  // becomes stdout and stderr
+    // Become 3, 4 … of the process; 10 or more each, so that none takes another's place.
+    std::vector<int> handed{};
     RankBinding binding{};
 };
 struct SpawnedProcess {
     pid_t pid = -1;  // also the id of its process group
     UniqueFd pidfd;  // readable once it has ended
+};
+
+// One that has been started before it was asked for (standbys.hpp).
+struct WarmProcess {
+    SpawnedProcess process;
+    UniqueFd output;  // the reading end of what it prints, non-blocking
 };
 
 // The program a shell would start: `name` with a slash relative to `directory`, otherwise the first

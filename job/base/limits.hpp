@@ -60,6 +60,7 @@ inline constexpr std::int32_t kSpares = 1024;
 inline constexpr std::int32_t kRestarts = 1000;  // each is a handful of events
 inline constexpr std::int32_t kAttempts = 100;   // each is an allocation
 inline constexpr std::int32_t kGrowAfterSeconds = 86'400;
+inline constexpr std::size_t kWarmModules = 32;       // imported one after another
 inline constexpr std::int32_t kHangSeconds = 86'400;  // a day without a step
 inline constexpr std::int32_t kRanks = 131'072;
 inline constexpr std::int32_t kRanksPerNode = 1024;

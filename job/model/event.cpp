@@ -181,6 +181,8 @@ void fields(V& visit, M& m) {
         visit("generation", m.generation);
         if constexpr (Is<M, event::GenerationEnded>) {
             visit.number_or_none("step", m.step);
+        } else if constexpr (Is<M, event::RanksStarted>) {
+            visit.optional("warm", m.warm);
         } else if constexpr (Is<M, event::RestartRequested>) {
             visit("by", m.by);
             visit.optional("reason", m.reason);

@@ -125,6 +125,7 @@ struct RanksReleased {
 struct RanksStarted {
     std::int32_t attempt = 0;
     std::int32_t generation = 0;
+    std::int64_t warm = 0;  // ranks that were standbys (/recovery/warm_standby)
 };
 struct RankExited {
     std::int32_t attempt = 0;

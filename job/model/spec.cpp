@@ -258,7 +258,7 @@ Result<JobSpec> parse_spec(const Json& json) {
     }
     read_placement(in, spec, errors);
     read_container(in, spec, errors);
-    read_recovery(in, spec.recovery, errors);
+    read_recovery(in, spec, errors);
     check_elastic(spec, errors);
     read_watch(in, spec.watch, errors);
     read_preflight(in, spec.preflight, errors);

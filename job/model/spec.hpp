@@ -173,6 +173,8 @@ struct RecoverySpec {
     // With min_nodes: how long a checkpoint is waited for, at most, before the ranks are started
     // again on more nodes. Nothing: kGrowAfterSeconds.
     std::optional<std::int32_t> grow_after_seconds;
+    // Modules that a standby of each rank imports ahead of a restart; empty: there are none.
+    std::vector<std::string> warm_standby;
     bool has(RecoveryTrigger trigger) const {
         return wanted && on[static_cast<std::size_t>(trigger)];
     }

@@ -31,7 +31,8 @@ void read_min_nodes(ObjectReader& in, Resources& out);
 // What can go on with fewer nodes, and only once somebody has said that it may.
 void check_elastic(const JobSpec& spec, std::vector<FieldError>& errors);
 
-void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldError>& errors);
+// After launch and container have been read.
+void read_recovery(ObjectReader& parent, JobSpec& spec, std::vector<FieldError>& errors);
 void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldError>& errors);
 // What differs from the defaults.
 Json to_json(const PreflightSpec& preflight);

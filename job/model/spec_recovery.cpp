@@ -1,5 +1,6 @@
 // What is to happen after a failure: /recovery and /watch.
 #include "job/base/limits.hpp"
+#include "job/base/text.hpp"
 #include "job/model/spec_fields.hpp"
 
 #include <algorithm>
@@ -34,13 +35,57 @@ void read_on(ObjectReader& in, RecoverySpec& out) {
     }
 }
 
+bool is_module_name(std::string_view name) {
+    const auto good_part = [](const std::string& part) {
+        const auto is_letter = [](char c) {
+            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+        };
+        return !part.empty() && is_letter(part.front()) &&
+               std::all_of(part.begin(), part.end(),
+                           [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+    };
+    const auto parts = split(name, '.');
+    return !parts.empty() && std::all_of(parts.begin(), parts.end(), good_part);
+}
+
+void read_warm_standby(ObjectReader& in, RecoverySpec& out) {
+    in.strings("warm_standby", out.warm_standby, limits::kWarmModules, limits::kTextBytes);
+    for (const std::string& name : out.warm_standby) {
+        if (!is_module_name(name)) {
+            in.error("warm_standby", "is a list of Python modules, and " + dump_json(name) +
+                                         " is the name of none");
+            out.warm_standby.clear();
+            return;
+        }
+    }
+}
+
+// Of ranks whose Python Lockstep starts itself.
+void check_warm_standby(const JobSpec& spec, std::vector<FieldError>& errors) {
+    if (spec.recovery.warm_standby.empty()) {
+        return;
+    }
+    const auto refuse = [&](std::string why) {
+        errors.push_back({"/recovery/warm_standby", std::move(why)});
+    };
+    if (spec.launch != Launch::rank) {
+        refuse("needs launch rank: of other ranks Lockstep does not start the Python");
+    } else if (spec.framework == Framework::native || spec.framework == Framework::ray) {
+        refuse("is for a Python command: framework " + std::string{to_string(spec.framework)} +
+               " has programs of its own");
+    } else if (spec.container.runtime == ContainerRuntime::apptainer) {
+        refuse("cannot wait in a container: leave it out");
+    }
+}
+
 }  // namespace
 
 std::string_view to_string(RecoveryTrigger trigger) {
     return kTriggers[static_cast<std::size_t>(trigger)];
 }
 
-void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldError>& errors) {
+void read_recovery(ObjectReader& parent, JobSpec& spec, std::vector<FieldError>& errors) {
+    RecoverySpec& out = spec.recovery;
     const Json* json = parent.raw("recovery");
     if (json == nullptr) {
         return;
@@ -58,7 +103,9 @@ void read_recovery(ObjectReader& parent, RecoverySpec& out, std::vector<FieldErr
         out.grow_after_seconds = kGrowAfterSeconds;
         in.integer("grow_after_seconds", *out.grow_after_seconds, 0, limits::kGrowAfterSeconds);
     }
+    read_warm_standby(in, out);
     in.finish();
+    check_warm_standby(spec, errors);
 }
 
 void read_watch(ObjectReader& parent, WatchSpec& out, std::vector<FieldError>& errors) {
@@ -93,6 +140,9 @@ Json to_json(const RecoverySpec& recovery) {
     if (const auto after = recovery.grow_after_seconds.value_or(kGrowAfterSeconds);
         after != kGrowAfterSeconds) {
         out["grow_after_seconds"] = after;
+    }
+    if (!recovery.warm_standby.empty()) {
+        out["warm_standby"] = recovery.warm_standby;
     }
     return out;
 }

@@ -69,7 +69,10 @@ constexpr std::string_view kSpecSchemas = R"json(
       "exclude_failed_nodes": {"type": "boolean", "default": true,
         "description": "Later attempts exclude the nodes that were lost."},
       "grow_after_seconds": {"type": "integer", "minimum": 0, "maximum": 86400, "default": 300,
-        "description": "With resources.min_nodes: once a node is back, the ranks are started again with it after their next checkpoint, and after so many seconds at the latest; 0 = at once. Not counted as a restart."}}},
+        "description": "With resources.min_nodes: once a node is back, the ranks are started again with it after their next checkpoint, and after so many seconds at the latest; 0 = at once. Not counted as a restart."},
+      "warm_standby": {"type": "array", "maxItems": 32, "items": {"type": "string", "maxLength": 256, "pattern": "^[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)*$"},
+        "description": "Python modules that a process beside each rank imports ahead, so that a restart in the same allocation does not wait for them: it becomes the rank. Takes the memory of these imports once more for each rank; see job/model/README.md. Needs launch rank.",
+        "examples": [["torch"]]}}},
     "watch": {"type": "object", "additionalProperties": false,
       "description": "When a job that still runs counts as in trouble.",
       "properties": {

@@ -82,6 +82,7 @@ struct Ready {
 struct StartedRank {
     std::int32_t rank = 0;
     std::int64_t pid = 0;
+    bool warm = false;  // it was a standby (/recovery/warm_standby)
     // With launch node, of a rank whose launcher goes on: STARTED is said again when this changes.
     bool ended = false;
     bool end_known = false;      // and how:

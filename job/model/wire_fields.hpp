@@ -74,6 +74,7 @@ requires std::is_same_v<std::remove_const_t<M>, StartedRank>
 void fields(V& visit, M& m) {
     visit("rank", m.rank);
     visit("pid", m.pid);
+    visit.optional("warm", m.warm);
     visit.optional("ended", m.ended);
     visit.optional("end_known", m.end_known);
     visit.optional("exit_code", m.exit_code);

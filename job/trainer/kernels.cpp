@@ -161,8 +161,9 @@ void relu_gradient_sums(const float* __restrict x, const float* __restrict gradi
             for (; row < kBlock && at + kVector <= count; ++row, at += lanes) {
                 for (std::size_t j = 0; j < kVector; ++j) {
                     const float value = x[at + j];
+                    const float upstream = gradient[at + j];  // always: masked loads are slow
                     const float out = value * scale[lane + j] + offset[lane + j];
-                    const float g = out > 0.0F ? gradient[at + j] : 0.0F;
+                    const float g = out > 0.0F ? upstream : 0.0F;
                     total[j] += g;
                     with_x[j] += g * (value - mean[lane + j]);
                 }
@@ -194,7 +195,8 @@ void relu_gradient(const float* __restrict x, const float* __restrict gradient,
             for (std::size_t j = 0; j < kVector; ++j) {
                 const std::size_t k = lane + j;
                 const float value = x[at + k];
-                const float g = value * scale[k] + offset[k] > 0.0F ? gradient[at + k] : 0.0F;
+                const float upstream = gradient[at + k];
+                const float g = value * scale[k] + offset[k] > 0.0F ? upstream : 0.0F;
                 out[at + k] = g * scale[k] + value * slope[k] + constant[k];
             }
         }

@@ -89,6 +89,18 @@ def processes_with(text):
     return found
 
 
+def waiting_standbys(text):
+    """Ids of the processes that wait to be ranks (recovery.warm_standby), with `text` in their command line: they have
+    imported what they were to, and are the first that the kernel would end."""
+    found = []
+    for pid in processes_with(text):
+        with contextlib.suppress(OSError):
+            folder = pathlib.Path(f"/proc/{pid}")
+            if b"LOCKSTEP_STANDBY=" in (folder / "environ").read_bytes() and (folder / "oom_score_adj").read_text() == "1000\n":
+                found.append(pid)
+    return sorted(found)
+
+
 class Daemon:
     """One lockstepd and its data directory; may be killed and started again."""
 

@@ -21,6 +21,12 @@ Rendezvous rendezvous_of(const Job& job) {
 
 }  // namespace
 
+bool is_current(const Job& job, const Agent& link, std::int32_t generation) {
+    const Generation* now = job.live_generation();
+    return job.attempt() != nullptr && link.attempt() == job.attempt()->number && now != nullptr &&
+           now->number == generation;
+}
+
 AttemptRun::AttemptRun(const Job& job) : rendezvous(rendezvous_of(job)), generation(job) {}
 
 void AttemptRun::disconnected(std::int32_t slot, Time now) {

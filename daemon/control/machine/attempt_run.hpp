@@ -37,6 +37,9 @@ struct StopRun {
     bool cancelled = false;  // the scheduler was told to end the allocation
 };
 
+// Whether an agent speaks of the job's live generation.
+bool is_current(const Job& job, const Agent& link, std::int32_t generation);
+
 struct AttemptRun {
     using Time = std::chrono::steady_clock::time_point;
 

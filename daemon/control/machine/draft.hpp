@@ -6,38 +6,19 @@
 #pragma once
 
 #include "daemon/control/machine/effect.hpp"
-#include "daemon/telemetry/series.hpp"
+#include "daemon/control/machine/surroundings.hpp"
 #include "job/model/invariants.hpp"
 #include "job/model/job.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace lockstep {
-
-// What the machine may know of the world around it, at the moment it is asked.
-struct Surroundings {
-    std::chrono::steady_clock::time_point steady{};
-    UnixMillis wall = 0;
-    // The timers' own clock, which no test moves: whether this daemon could hear anything.
-    std::chrono::steady_clock::time_point timers{};
-    const telemetry::JobSeries* series = nullptr;  // nullptr: nothing was reported yet
-    std::string_view scheduler{};                  // its name
-    std::string_view scheduler_title{};            // as sentences call it
-    // Settings (ControlSettings).
-    std::chrono::milliseconds deaf{3'000};
-    bool doubtful_ends_recover = true;
-    bool keep_on_node_fail = true;
-
-    double wall_seconds() const { return static_cast<double>(wall) / 1000.0; }
-};
 
 // What becomes of the machine once the draft's events are durable, in this order.
 namespace after {

@@ -4,6 +4,11 @@
 #include "job/base/limits.hpp"
 
 namespace lockstep {
+namespace {
+
+constexpr auto kStatsAge = std::chrono::milliseconds{250};
+
+}  // namespace
 
 wire::Table table_of(const Job& job) {
     wire::Table out;
@@ -28,6 +33,17 @@ GenerationRun::GenerationRun(const Job& job) : anomalies_before(job.anomalies) {
     all.digest = sha256_hex(content).substr(0, 32);
     table_digest = all.digest;
     table = std::make_shared<const std::string>(wire::encode(wire::DaemonMessage{all}));
+}
+
+const telemetry::JobStats* GenerationRun::fresh_stats(const Surroundings& at) {
+    if (at.series == nullptr) {
+        return nullptr;
+    }
+    if (!stats || at.steady - stats_at > kStatsAge) {
+        stats = telemetry::compute_job_stats(*at.series, at.wall_seconds());
+        stats_at = at.steady;
+    }
+    return &*stats;
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "daemon/control/machine/exchange.hpp"
 #include "daemon/control/machine/hang_watch.hpp"
+#include "daemon/control/machine/surroundings.hpp"
 #include "daemon/telemetry/job_stats.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/anomaly.hpp"
@@ -76,7 +77,9 @@ struct GenerationRun {
     std::int32_t deaf_told = 0;    // of those events, the ones that name a rank
     // The job's anomalies before it; after a restart of the daemon, before that.
     std::array<std::int64_t, kAnomalyKinds> anomalies_before{};
-    // From telemetry, at most 250 ms old when it is shown; none: not asked for yet.
+    // From telemetry, at most 250 ms old; nullptr if nothing was reported.
+    const telemetry::JobStats* fresh_stats(const Surroundings& at);
+    // The same as they were last asked for; none: not yet.
     std::optional<telemetry::JobStats> stats{};
     Time stats_at{};
 };

@@ -8,35 +8,17 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-constexpr auto kStatsAge = std::chrono::milliseconds{250};
-
-}  // namespace
 
 JobMachine::JobMachine(Job job, const LeftBehind& files, MayClaim may_claim)
-    : files_(files),
-      may_claim_(std::move(may_claim)),
+    : may_claim_(std::move(may_claim)),
       job_(std::move(job)),
       run_(job_),
-      anomaly_watch_(job_.spec.watch.straggler_score),
-      resumed_(job_.generation() != nullptr) {}
+      loss_(files),
+      anomalies_(job_) {}
 
 void JobMachine::set_pending_reason(std::string reason, UnixMillis expected_start) {
     pending_reason_ = std::move(reason);
     expected_start_ = expected_start;
-}
-
-const telemetry::JobStats* JobMachine::stats(const Surroundings& at) {
-    GenerationRun& run = run_.generation;
-    if (at.series == nullptr) {
-        return nullptr;
-    }
-    if (!run.stats || at.steady - run.stats_at > kStatsAge) {
-        run.stats = telemetry::compute_job_stats(*at.series, at.wall_seconds());
-        run.stats_at = at.steady;
-    }
-    return &*run.stats;
 }
 
 const wire::StartedRank* JobMachine::process(std::int32_t rank) const {
@@ -151,7 +133,7 @@ void JobMachine::become(const after::Done& one, Effects&, const Surroundings&) {
 void JobMachine::become(const after::Keys& one, Effects& out, const Surroundings& at) {
     const wire::KeyRequest& request = one.request;
     const AgentPtr& link = one.link;
-    if (!current(*link, request.generation) || request.rank < 0 ||
+    if (!is_current(job_, *link, request.generation) || request.rank < 0 ||
         job_.live_generation()->slot_of(request.rank / job_.spec.ranks_per_node()) !=
             link->node_rank) {
         wire::KeyReply refusal;

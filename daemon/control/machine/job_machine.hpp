@@ -10,11 +10,13 @@
 // dropped: agents that wait are answered when it has been tried again. Control thread only.
 #pragma once
 
+#include "daemon/control/machine/anomaly_run.hpp"
 #include "daemon/control/machine/attempt_run.hpp"
 #include "daemon/control/machine/draft.hpp"
 #include "daemon/control/machine/effect.hpp"
 #include "daemon/control/machine/job_input.hpp"
 #include "daemon/control/machine/left_behind.hpp"
+#include "daemon/control/machine/loss_watch.hpp"
 #include "daemon/control/machine/save_round.hpp"
 #include "daemon/telemetry/anomalies.hpp"
 #include "daemon/telemetry/job_stats.hpp"
@@ -50,8 +52,10 @@ class JobMachine {
     UnixMillis expected_start() const { return expected_start_; }
     void set_pending_reason(std::string reason, UnixMillis expected_start = 0);
     // Of telemetry, at most 250 ms old; nullptr if nothing was reported.
-    const telemetry::JobStats* stats(const Surroundings& at);
-    const telemetry::AnomalyWatch& anomalies() const { return anomaly_watch_; }
+    const telemetry::JobStats* stats(const Surroundings& at) {
+        return run_.generation.fresh_stats(at);
+    }
+    const telemetry::AnomalyWatch& anomalies() const { return anomalies_.watch(); }
     // A rank's process as its agent has told; nothing: not (yet).
     const wire::StartedRank* process(std::int32_t rank) const;
 
@@ -87,9 +91,6 @@ class JobMachine {
     Effects say_stop(const std::string& reason, std::chrono::milliseconds grace);
     void read_end(Draft& draft, const Observation& seen);
 
-    // Whether somebody outside may have ended the ranks: then the scheduler knows why.
-    bool wants_verdict() const;
-    void add_verdict(Draft& draft, const Observation& seen);
     // What may follow a generation's end in the same append; `look`: nothing, the allocation is
     // over.
     enum class AfterEnd : std::uint8_t { look, next_generation };
@@ -127,11 +128,13 @@ class JobMachine {
     void hear(Draft& draft, LookInput& input);
     void hear(Draft& draft, EvidenceInput& input);
     void hear(Draft& draft, SaveInput& input);
-    bool current(const Agent& link, std::int32_t generation) const;
     void exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited);
     void fault(Draft& draft, const AgentPtr& link, const wire::Fault& fault);
     void warned(Draft& draft, const AgentPtr& link, const wire::Warned& warned);
     void gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid& xid);
+    void checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked);
+    void probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed);
+    void pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested);
     void bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye);
 
     // job_machine_hello.cpp: who may come
@@ -161,40 +164,6 @@ class JobMachine {
     bool waits_for_more(const Draft& draft, const std::vector<std::int32_t>& members) const;
     void look_at_growth(Draft& draft);
 
-    // job_machine_preflight.cpp
-    void checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked);
-    void probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed);
-    void pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested);
-    void look_at_preflight(Draft& draft);
-    void look_at_pairs(Draft& draft);
-
-    // job_machine_loss.cpp: agents that are not heard any more, and what they left behind
-    void note_lost_agents(Draft& draft);
-    void lose_stuck_nodes(Draft& draft);
-    void read_results(Draft& draft, const Observation& seen);
-    void read_result_of(Draft& draft, std::int32_t slot);
-    event::FaultSeen how_it_was_lost(const Job& job, std::int32_t slot,
-                                     const Observation& seen) const;
-    void blame_memory(const Attempt& attempt, event::FaultSeen& fault) const;
-
-    // job_machine_verdict.cpp: whose doing an end was
-    void add_doubt(Draft& draft, const Observation& seen);
-    void look_at_outlived(Draft& draft, const Observation& seen);
-
-    // job_machine_hang.cpp: hangs, what the ranks do, and what is wrong with a run that goes on
-    void look_for_hang(Draft& draft);
-    void watch_for_hang(Draft& draft);
-    void hang_is_over(Draft& draft);
-    bool waits_at_start(const Surroundings& at);
-    void ask_for_evidence(Draft& draft, HangWatch::Verdict verdict, std::string reason, bool hang,
-                          bool gentle = false);
-    void examined(Draft& draft, const AgentPtr& link, const wire::Examined& examined);
-    void evidence_saved(Draft& draft, const AgentPtr& link, const wire::EvidenceSaved& saved);
-    void add_evidence(Draft& draft);
-    // At most once in a while; `last`: now, since its ranks have ended.
-    void look_for_anomalies(Draft& draft, bool last = false);
-    static void note_nonfinite_loss(Draft& draft, const telemetry::Anomaly& found);
-
     // job_machine_checkpoint.cpp: checkpoints that were written, and that are asked for
     void checkpoint(Draft& draft, const AgentPtr& link, const wire::CheckpointSaved& saved);
     void tell_checkpoint(Draft& draft, bool last);
@@ -207,19 +176,16 @@ class JobMachine {
     // That the live generation has ended. False: none lives.
     bool add_generation_end(Draft& draft, const Cause& cause);
 
-    const LeftBehind& files_;
     MayClaim may_claim_;
     Job job_;
     // What is true of an attempt, or of a generation, goes with it; what is here is the job's.
     AttemptRun run_;
-    std::optional<std::chrono::steady_clock::time_point> looked_;  // for silent agents
     std::string pending_reason_;
     UnixMillis expected_start_ = 0;
     // Of one generation, but whoever asked is answered also when that has ended.
     SaveRound save_;
-    telemetry::AnomalyWatch anomaly_watch_;
-    std::optional<std::chrono::steady_clock::time_point> anomalies_at_;  // last looked for
-    bool resumed_ = false;  // ranks of it ran before this daemon began
+    LossWatch loss_;
+    AnomalyRun anomalies_;
 };
 
 }  // namespace lockstep

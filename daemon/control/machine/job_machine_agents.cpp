@@ -1,6 +1,8 @@
 // size: one small function per message of the agents' protocol
 // What agents say to their job, and what the job answers.
+#include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/preflight_run.hpp"
 #include "daemon/control/machine/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -9,12 +11,6 @@
 #include <algorithm>
 
 namespace lockstep {
-
-bool JobMachine::current(const Agent& link, std::int32_t generation) const {
-    const Generation* now = job_.live_generation();
-    return job_.attempt() != nullptr && link.attempt() == job_.attempt()->number &&
-           now != nullptr && now->number == generation;
-}
 
 void JobMachine::hear(Draft& draft, AgentInput& input) {
     const auto& link = input.link;
@@ -64,11 +60,11 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         // Not before the append: an add() must not count twice when that is tried again.
         draft.after.emplace_back(after::Keys{link, *m7});
     } else if (const auto* m8 = std::get_if<wire::Examined>(&input.message)) {
-        examined(draft, link, *m8);
+        examined(draft, run_, link, *m8);
     } else if (const auto* m9 = std::get_if<wire::GpuXid>(&input.message)) {
         gpu_xid(draft, link, *m9);
     } else if (const auto* m10 = std::get_if<wire::EvidenceSaved>(&input.message)) {
-        evidence_saved(draft, link, *m10);
+        evidence_saved(draft, run_, link, *m10);
     } else if (const auto* m11 = std::get_if<wire::TableRequest>(&input.message)) {
         send_table(draft, link, *m11);
     } else if (const auto* m12 = std::get_if<wire::Bye>(&input.message)) {
@@ -134,6 +130,29 @@ void JobMachine::hear(Draft& draft, DependencyInput& input) {
 void JobMachine::hear(Draft& draft, LookInput&) {
     look_at_saving(draft);
     release_if_ready(draft, nullptr);
+}
+
+void JobMachine::hear(Draft& draft, EvidenceInput& input) {
+    const Generation* live = draft.job().live_generation();
+    Status answer;
+    if (live == nullptr || draft.job().state != JobState::running ||
+        job_.live_generation() == nullptr) {
+        answer = fail(Errc::conflict, "no rank runs that could be looked at: the job is " +
+                                          std::string{to_string(draft.job().state)});
+    } else if (!run_.generation.evidence && live->looks + 1 >= limits::kEvidenceEvents) {
+        answer = fail(Errc::conflict, "the ranks of this generation have been looked at " +
+                                          std::to_string(live->looks) +
+                                          " times; one look more is kept for a hang");
+    } else if (!run_.generation.evidence) {  // what is under way already answers this too
+        HangWatch::Verdict standing;
+        if (const auto* series = draft.at.series) {
+            standing = HangWatch::standing(*series);
+        }
+        ask_for_evidence(draft, run_, std::move(standing), "asked for by " + input.by, false);
+    }
+    draft.answers.push_back([done = input.done, answer](Status stored) {
+        done(stored && !answer ? answer : std::move(stored));
+    });
 }
 
 void JobMachine::exited(Draft& draft, const AgentPtr& link, const wire::Exited& exited) {
@@ -223,6 +242,34 @@ void JobMachine::bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye) {
         printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
     draft.hear(link, bye.event);  // the loss of its node is stored later
     draft.after.emplace_back(after::Leave{link, reason});
+}
+
+void JobMachine::checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked) {
+    auto facts = parse_node_facts(checked.facts);
+    if (!facts) {
+        draft.fence(link, "CHECKED was not understood: " + facts.error().message);
+        return;
+    }
+    run_.preflight.checked(link->node_rank, std::move(*facts), job_.spec, draft.at.steady);
+    look_at_preflight(draft, run_);
+    form_generation(draft);
+}
+
+void JobMachine::probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed) {
+    auto results = parse_probe_results(probed.results, link->node_rank);
+    if (!results) {
+        draft.fence(link, "PROBED was not understood: " + results.error().message);
+        return;
+    }
+    run_.preflight.probed(link->node_rank, probed.round, std::move(*results));
+    look_at_preflight(draft, run_);
+    form_generation(draft);
+}
+
+void JobMachine::pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested) {
+    run_.pairs.tested(link->node_rank, tested.round, {tested.ms, tested.problem, tested.absent});
+    look_at_preflight(draft, run_);
+    form_generation(draft);
 }
 
 }  // namespace lockstep

@@ -85,7 +85,7 @@ void JobMachine::tell_checkpoint(Draft& draft, bool last) {
 
 void JobMachine::save_asked(Draft& draft, const AgentPtr& link, const wire::SaveAsked& asked) {
     const Job& job = draft.job();
-    if (current(*link, asked.generation)) {
+    if (is_current(job_, *link, asked.generation)) {
         const bool first = !std::exchange(run_.generation.time_limit_told, true);
         const bool deaf = asked.rank >= 0 && asked.rank < job.world_size();
         if (first || (deaf && run_.generation.deaf_told < limits::kDeafRankEvents)) {
@@ -109,7 +109,7 @@ void JobMachine::save_asked(Draft& draft, const AgentPtr& link, const wire::Save
 
 void JobMachine::checkpoint(Draft& draft, const AgentPtr& link,
                             const wire::CheckpointSaved& saved) {
-    if (saved.step > draft.job().checkpoint_step && current(*link, saved.generation) &&
+    if (saved.step > draft.job().checkpoint_step && is_current(job_, *link, saved.generation) &&
         (!run_.checkpoint || saved.step >= run_.checkpoint->step)) {
         run_.checkpoint.emplace();
         run_.checkpoint->attempt = draft.job().attempt()->number;

@@ -1,6 +1,9 @@
 // What a job does next while its nodes gather, while its ranks run, while they are stopped, and
 // from one generation or attempt to the next.
+#include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/preflight_run.hpp"
+#include "daemon/control/machine/verdict.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
@@ -47,24 +50,24 @@ void JobMachine::look(Draft& draft, const Observation& seen, bool nodes_too) {
     }
     const bool over = allocation_ended(seen);
     if (over) {
-        look_at_outlived(draft, seen);
+        look_at_outlived(draft, run_, seen);
     }
     if (nodes_too && seen.kind != Observation::Kind::unreachable) {
-        read_results(draft, seen);
+        loss_.read_results(draft, run_, seen);
     }
     if (!paused) {
         if (nodes_too) {
-            note_lost_agents(draft);
+            loss_.note_silent(draft, run_);
         }
-        look_for_hang(draft);
-        look_for_anomalies(draft);
+        look_for_hang(draft, run_);
+        anomalies_.look(draft, run_.generation);
         look_at_growth(draft);
     }
     if (nodes_too && job_.state == JobState::restarting && somebody_left()) {
         draft.at_once.add(effect::ExpectEnd{job_.attempt()->number});
     }
     tell_checkpoint(draft, false);
-    look_at_preflight(draft);
+    look_at_preflight(draft, run_);
     form_generation(draft);
     if (!paused) {
         tell_missing(draft.at);
@@ -122,10 +125,10 @@ void JobMachine::look_while_aborting(Draft& draft, const Observation& seen, bool
         return;
     }
     if (seen.kind != Observation::Kind::unreachable) {
-        read_results(draft, seen);
+        loss_.read_results(draft, run_, seen);
     }
-    note_lost_agents(draft);
-    lose_stuck_nodes(draft);
+    loss_.note_silent(draft, run_);
+    LossWatch::lose_stuck(draft, run_);
 }
 
 Effects JobMachine::stop(const Cause& cause, const Surroundings& at) {
@@ -151,8 +154,8 @@ Effects JobMachine::say_stop(const std::string& reason, std::chrono::millisecond
 }
 
 void JobMachine::read_end(Draft& draft, const Observation& seen) {
-    read_results(draft, seen);
-    add_verdict(draft, seen);
+    loss_.read_results(draft, run_, seen);
+    add_verdict(draft, run_, seen);
 }
 
 bool JobMachine::add_generation_end(Draft& draft, const Cause& cause) {
@@ -160,7 +163,7 @@ bool JobMachine::add_generation_end(Draft& draft, const Cause& cause) {
     if (live == nullptr) {
         return false;
     }
-    look_for_anomalies(draft, true);
+    anomalies_.look(draft, run_.generation, true);
     tell_checkpoint(draft, true);
     event::GenerationEnded ended;
     ended.attempt = job_.attempt()->number;

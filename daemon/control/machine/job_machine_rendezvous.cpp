@@ -98,11 +98,7 @@ void JobMachine::begin_generation(const Surroundings& at) {
     if (!live.message.empty()) {
         log::info("another number of nodes", {{"job", job_.id.value}, {"what", live.message}});
     }
-    if (at.series != nullptr && resumed_) {
-        anomaly_watch_.resume(*at.series);  // what the generations before had is not told once more
-    }
-    resumed_ = false;
-    anomaly_watch_.restart();
+    anomalies_.begin(at.series);
     for (const auto& [slot, link] : run_.links) {
         link->abort_sent.reset();
     }
@@ -155,7 +151,7 @@ std::vector<std::string> JobMachine::admitted() const {
 }
 
 void JobMachine::send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request) {
-    if (current(*link, request.generation) && run_.generation.table != nullptr) {
+    if (is_current(job_, *link, request.generation) && run_.generation.table != nullptr) {
         draft.at_once.add(effect::SendShared{link, run_.generation.table});
     } else {
         abort_if_over(draft, link, request.generation);
@@ -247,6 +243,8 @@ void JobMachine::node_started(Draft& draft, const AgentPtr& link, const wire::St
         event::RanksStarted all;
         all.attempt = draft.job().attempt()->number;
         all.generation = started.generation;
+        all.warm = std::count_if(run_.processes.begin(), run_.processes.end(),
+                                 [](const wire::StartedRank& one) { return one.warm; });
         draft.add(all);
     }
 }

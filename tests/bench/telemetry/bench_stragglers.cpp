@@ -1,6 +1,6 @@
 // What it costs to look at every rank of a large job once a step: the aggregates with the straggler
-// scores, and the watch over them, as job_machine_anomalies.cpp does once a second. In this
-// process, on one core. Prints "name value unit" lines for tests/bench/run.
+// scores, and the watch over them, as machine/anomaly_run.cpp does once a second. In this process,
+// on one core. Prints "name value unit" lines for tests/bench/run.
 //
 //   bench_stragglers [RANKS [STEPS]]
 //

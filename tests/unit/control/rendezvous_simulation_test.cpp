@@ -225,11 +225,11 @@ std::string World::describe() const {
 
 namespace {
 
-// Of the shipped machine; a million takes hours: LOCKSTEP_SCHEDULES=1000000 by hand.
+// Of the shipped machine; LOCKSTEP_SCHEDULES=1000000 takes some minutes.
 std::uint32_t schedules() {
     const char* asked = std::getenv("LOCKSTEP_SCHEDULES");
     return asked != nullptr ? static_cast<std::uint32_t>(std::strtoul(asked, nullptr, 10))
-                            : (test::kSanitized ? 300 : 5'000);
+                            : (test::kSanitized ? 300 : 20'000);
 }
 
 TEST(RendezvousSimulation, NoInterleavingMixesGenerationsOrWaitsForEver) {
@@ -257,8 +257,8 @@ TEST(RendezvousSimulation, NoInterleavingMixesGenerationsOrWaitsForEver) {
     EXPECT_LT(over, count / 2) << "most worlds live";
     // The accidents do happen: on average there is more than one generation in a world.
     EXPECT_GT(generations, count + count / 4);
-    EXPECT_GT(shrunk, count / 20);
-    EXPECT_GT(grown, count / 50);
+    EXPECT_GT(shrunk, count / 50);
+    EXPECT_GT(grown, count / 100);
 }
 
 }  // namespace

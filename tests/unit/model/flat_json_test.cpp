@@ -14,7 +14,7 @@ std::vector<std::string> spoken_by_agents() {
                 wire::Hello{1, 2, "n2", 42, "abc", "4711", "0.1", 3, true, 17, true}}),
             wire::encode(wire::AgentMessage{wire::Join{"10.0.0.1", 1, 8, 2, 1, {5000, 5001}, 3}}),
             wire::encode(wire::AgentMessage{wire::Ready{4}}),
-            wire::encode(wire::AgentMessage{wire::Started{1, {{0, 11}, {1, 12}}}}),
+            wire::encode(wire::AgentMessage{wire::Started{1, {{0, 11}, {1, 12, true}}}}),
             wire::encode(wire::AgentMessage{exited}),
             wire::encode(wire::AgentMessage{wire::Done{7, 1}}),
             wire::encode(wire::AgentMessage{wire::Beat{100, -1, 3}})};

@@ -119,5 +119,26 @@ TEST(SpecRecovery, SparesAreNodesLikeTheOthers) {
     EXPECT_EQ(wrong_recovery(R"("resources":{"nodes":2,"spares":1},"launch":"task")").size(), 1U);
 }
 
+TEST(SpecRecovery, WarmStandbysAreModulesOfRanksThatLockstepStarts) {
+    const auto spec = parse_recovery(R"("recovery":{"warm_standby":["torch","my_app.model2"]})");
+    ASSERT_TRUE(spec.has_value());
+    EXPECT_EQ(spec->recovery.warm_standby, (Errors{"torch", "my_app.model2"}));
+    const auto again = parse_spec(to_json(*spec));
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(again->recovery.warm_standby, spec->recovery.warm_standby);
+    EXPECT_FALSE(to_json(*parse_recovery(R"("recovery":{})"))["recovery"].contains("warm_standby"));
+    for (const std::string name : {"a-b", "", "2x", "a..b", ".a", "a.", "torch as t", "os,sys"}) {
+        EXPECT_EQ(wrong_recovery(R"("recovery":{"warm_standby":[")" + name + R"("]})"),
+                  Errors{"/recovery/warm_standby: is a list of Python modules, and \"" + name +
+                         "\" is the name of none"});
+    }
+    EXPECT_EQ(wrong_recovery(R"("launch":"node","recovery":{"warm_standby":["torch"]})"),
+              Errors{"/recovery/warm_standby: needs launch rank: of other ranks Lockstep does not "
+                     "start the Python"});
+    EXPECT_EQ(wrong_recovery(R"("container":{"runtime":"apptainer","image":"a.sif"},
+                                "recovery":{"warm_standby":["torch"]})"),
+              Errors{"/recovery/warm_standby: cannot wait in a container: leave it out"});
+}
+
 }  // namespace
 }  // namespace lockstep

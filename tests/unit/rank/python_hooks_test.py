@@ -17,7 +17,7 @@ PYTHON = os.environ.get("LOCKSTEP_PYTHON", "/usr/bin/python3")
 STACK_SIGNAL = 45
 
 
-class Hooks(unittest.TestCase):
+class Hooked(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -58,6 +58,8 @@ class Hooks(unittest.TestCase):
         self.assertEqual(len(messages), 1, messages)
         return messages[0]
 
+
+class Hooks(Hooked):
     def test_an_uncaught_exception_is_told_and_printed_as_ever(self):
         before = time.time()
         done = self.run_script("def load():\n    raise ValueError('label 17')\nload()\n", 1, RANK="2")
@@ -231,6 +233,114 @@ class Hooks(unittest.TestCase):
         more = min(pair[1] for pair in pairs) - min(pair[0] for pair in pairs)
         print(f"the hooks cost {more:.2f} ms of a process's start", file=sys.stderr)
         self.assertLess(more, 5)
+
+
+class Standby(Hooked):
+    """A process of a rank's command that waits before the script (_lockstep_standby.py)."""
+
+    SCRIPT = """import json, os, sys
+print(json.dumps({"argv": sys.argv, "path": sys.path, "file": __file__, "main": __name__, "spec": getattr(__spec__, "name", ""),
+                  "names": sorted(name for name in globals() if name.startswith("__")),
+                  "environment": dict(os.environ), "descriptors": len(os.listdir("/proc/self/fd")),
+                  "priority": os.getpriority(os.PRIO_PROCESS, 0), "there": "ahead" in sys.modules}), flush=True)
+raise ValueError("told once")
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.script = self.root / "train.py"
+        self.script.write_text(self.SCRIPT)
+        (self.root / "ahead.py").write_text("import sys\n")
+
+    def stand_by(self, *arguments, modules="ahead", **environment):
+        """(process, the agent's end of descriptor 3, descriptor 4)."""
+        own, its = socket.socketpair()
+        self.addCleanup(own.close)
+        own.settimeout(60)
+        orders = os.memfd_create("orders")
+        self.addCleanup(os.close, orders)
+
+        def hand_over():
+            os.dup2(its.fileno(), 100)
+            os.dup2(orders, 101)
+            os.dup2(100, 3)
+            os.dup2(101, 4)
+            os.closerange(5, 256)
+
+        process = subprocess.Popen([PYTHON, *arguments], env=self.environment(LOCKSTEP_STANDBY=modules, **environment),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=hand_over, close_fds=False, cwd=self.root)
+        its.close()
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process, own, orders
+
+    def cold(self, *arguments, **environment):
+        return subprocess.run([PYTHON, *arguments], env=self.environment(**environment), stdin=subprocess.DEVNULL, text=True,
+                              capture_output=True, cwd=self.root, timeout=60, check=False)
+
+    def test_the_script_finds_what_it_finds_in_a_cold_start(self):
+        for command in (["-u", "train.py"], ["-um", "train"], [str(self.script)]):
+            with self.subTest(command):
+                cold = self.cold(*command, "--port", "2", ONE="2", NEW="x=y")
+                self.assertEqual([one["type"] for one in self.told()], ["ValueError"])
+                process, control, orders = self.stand_by(*command, "--port", "1", ONE="1", GONE="x")
+                self.assertEqual(control.recv(1), b"r")
+                os.pwrite(orders, b"-GONE\0+ONE=2\0+NEW=x=y\0!\0>--port\0>2\0", 0)
+                control.send(b"g")
+                out, errors = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, errors), (cold.returncode, cold.stderr), "its traceback, too")
+                before, after = json.loads(cold.stdout), json.loads(out)
+                self.assertEqual((before.pop("there"), after.pop("there")), (False, True))
+                self.assertEqual(after, before)
+                told = self.told_once()
+                self.assertEqual((told["type"], told["pid"], told["final"]), ("ValueError", process.pid, True))
+
+    def test_nobody_hears_of_it_before_it_is_a_rank(self):
+        (self.root / "ahead.py").write_text("""import sys
+try:
+    raise OSError("caught")
+except OSError:
+    sys.excepthook(*sys.exc_info())
+""")
+        process, control, _ = self.stand_by("train.py")
+        self.assertEqual(control.recv(1), b"r")
+        self.assertEqual(self.told(), [])
+        self.assertFalse((self.root / f"stacks.{process.pid}").exists())
+
+    def test_the_script_does_not_begin_without_a_word(self):
+        """The agent has ended, or nobody needs a rank any more."""
+        process, control, _ = self.stand_by("train.py")
+        self.assertEqual(control.recv(1), b"r")
+        control.close()
+        self.assertEqual(process.communicate(timeout=60), ("", ""))
+        self.assertEqual(process.returncode, 0)
+
+    def test_what_cannot_be_imported_ends_it(self):
+        (self.root / "bad.py").write_text("raise SystemExit(0)")
+        for modules, text in (("ahead,missing", "cannot import missing: ModuleNotFoundError: No module named 'missing'"),
+                              ("bad", "cannot import bad: SystemExit: 0")):
+            with self.subTest(modules):
+                process, control, _ = self.stand_by("train.py", modules=modules)
+                out, errors = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, out), (1, ""))
+                self.assertIn(text, errors)
+                self.assertEqual(control.recv(1), b"")
+                self.assertEqual(self.told(), [])
+
+    def test_the_users_own_sitecustomize_is_run_before_it_waits(self):
+        own = self.root / "own"
+        own.mkdir()
+        (own / "sitecustomize.py").write_text("import os\nos.environ['OWN'] = 'yes'\n")
+        process, control, _ = self.stand_by("train.py", PYTHONPATH=f"{HOOKS}:{own}")
+        self.assertEqual(control.recv(1), b"r")
+        control.send(b"g")
+        self.assertEqual(json.loads(process.communicate(timeout=60)[0])["environment"]["OWN"], "yes")
+
+    def test_without_the_descriptors_the_script_does_not_begin(self):
+        done = self.cold("train.py", LOCKSTEP_STANDBY="ahead")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("a standby cannot wait", done.stderr)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,13 @@ _socket_path = ""
 _stacks = None  # (path, pid that made it)
 _told = None  # (pid, time) of the last exception told, for the sys.exit() that follows it
 _wanted = {}  # module name -> what to do once it has been imported
+_waits = False  # it is no rank yet (_lockstep_standby): the agent is told nothing
 
 
 def send(message):
     """One message to the agent; False if it could not be handed over. Never raises, never waits long."""
+    if _waits:
+        return False
     try:
         import json
 
@@ -393,10 +396,11 @@ def _register_stacks():
 
 def install():
     """Once per process, before the user's code. Without an agent, or with hooks off: nothing."""
-    global _socket_path
+    global _socket_path, _waits
     _socket_path = os.environ.get("LOCKSTEP_SOCKET", "")
     if not _socket_path or os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "off":
         return
+    _waits = "LOCKSTEP_STANDBY" in os.environ
     import atexit
 
     atexit.register(_at_exit)  # the first one registered runs last
@@ -412,6 +416,15 @@ def install():
         for name in _MEASURED:
             after_import(name, _measure)
     sys.meta_path.insert(0, _AfterImport)
+    if not _waits:
+        begin()
+
+
+def begin():
+    """The process is a rank from now on."""
+    global _socket_path, _waits
+    _waits = False
+    _socket_path = os.environ.get("LOCKSTEP_SOCKET", "")
     try:
         _register_stacks()
     except (OSError, ValueError, RuntimeError):

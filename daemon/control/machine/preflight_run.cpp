@@ -1,7 +1,5 @@
-// The pre-flight of an attempt's nodes: CHECKED, PROBE, PROBED, the test in pairs, and what is made
-// of them. The rules are preflight_state.hpp's, pair_state.hpp's and job/model's; here they get
-// their messages and events.
-#include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/preflight_run.hpp"
+
 #include "job/base/ids.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -126,58 +124,74 @@ void send_pairs(Draft& draft, AttemptRun& run, const PairState::Groups& groups) 
     }
 }
 
+// Once as many nodes as the ranks need have passed everything else: they and the spares that are
+// there. Whoever comes later is not tested.
+void look_at_pairs(Draft& draft, AttemptRun& run) {
+    if (!run.pairs_wanted(draft.job()) || run.pairs.done()) {
+        return;
+    }
+    const auto now = draft.at.steady;
+    if (!run.pairs.begun()) {
+        if (run.preflight.busy() || !run.preflight.all_passed(draft.job().spec)) {
+            return;
+        }
+        std::map<std::int32_t, std::string> names;
+        for (const auto& [slot, link] : run.links) {
+            const NodeFacts* facts = run.preflight.facts(slot);
+            if (run.preflight.passed(slot) && facts != nullptr && facts->pair_port != 0) {
+                names[slot] = link->node;
+            }
+        }
+        send_pairs(draft, run, run.pairs.begin(std::move(names), now));
+    }
+    if (const auto* groups = run.pairs.next(now)) {
+        send_pairs(draft, run, *groups);
+    }
+    if (const auto findings = run.pairs.judge(now)) {
+        PreflightState::Judgement judgement;
+        judgement.findings = *findings;
+        for (const auto& [slot, name] : run.pairs.names()) {
+            judgement.slots.insert(slot);
+        }
+        for (const PreflightFinding& one : *findings) {
+            if (one.fails) {
+                run.preflight.refuse(one.slot);
+            }
+        }
+        take_judgement(draft, judgement);
+    }
+}
+
 }  // namespace
 
-void JobMachine::checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked) {
-    auto facts = parse_node_facts(checked.facts);
-    if (!facts) {
-        draft.fence(link, "CHECKED was not understood: " + facts.error().message);
-        return;
-    }
-    run_.preflight.checked(link->node_rank, std::move(*facts), job_.spec, draft.at.steady);
-    look_at_preflight(draft);
-    form_generation(draft);
-}
-
-void JobMachine::probed(Draft& draft, const AgentPtr& link, const wire::Probed& probed) {
-    auto results = parse_probe_results(probed.results, link->node_rank);
-    if (!results) {
-        draft.fence(link, "PROBED was not understood: " + results.error().message);
-        return;
-    }
-    run_.preflight.probed(link->node_rank, probed.round, std::move(*results));
-    look_at_preflight(draft);
-    form_generation(draft);
-}
-
 // To be called with everything that may have moved it, and from time to time: it has deadlines.
-void JobMachine::look_at_preflight(Draft& draft) {
-    if (run_.stopping || !run_.wants_preflight(job_) || draft.job().attempt() == nullptr ||
+void look_at_preflight(Draft& draft, AttemptRun& run) {
+    if (run.stopping || !run.wants_preflight(draft.before()) || draft.job().attempt() == nullptr ||
         draft.job().attempt()->preflight_passed) {
         return;
     }
     const auto now = draft.at.steady;
-    if (const auto round = run_.preflight.begin(draft.job().spec, now)) {
+    if (const auto round = run.preflight.begin(draft.job().spec, now)) {
         for (const auto& [slot, peers] : round->probes) {
             wire::Probe probe;
             probe.round = round->number;
             probe.peers = to_json(peers);
-            if (const auto link = run_.links.find(slot); link != run_.links.end()) {
+            if (const auto link = run.links.find(slot); link != run.links.end()) {
                 draft.at_once.send(link->second, probe);
             }
         }
     }
-    if (const auto judgement = run_.preflight.judge(draft.job().spec, now)) {
+    if (const auto judgement = run.preflight.judge(draft.job().spec, now)) {
         take_judgement(draft, *judgement);
     }
-    look_at_pairs(draft);
+    look_at_pairs(draft, run);
     const bool only = draft.job().spec.preflight.mode == PreflightMode::only;
     if (only && draft.job().attempt()->lost.empty() && !draft.job().attempt()->fault &&
-        run_.preflight.all_passed(draft.job().spec) && run_.pairs_done(draft.job())) {
+        run.preflight.all_passed(draft.job().spec) && run.pairs_done(draft.job())) {
         // It is asked what was found of each node, so it is told what was not looked at.
         std::vector<PreflightFinding> unasked;
         for (const auto& [slot, claim] : draft.job().attempt()->claims) {
-            if (run_.preflight.facts(slot) == nullptr) {
+            if (run.preflight.facts(slot) == nullptr) {
                 unasked.push_back({slot, claim.node, "answer",
                                    "its agent has not said what it found: nothing was looked at",
                                    "an agent that knows the pre-flight", false});
@@ -188,50 +202,6 @@ void JobMachine::look_at_preflight(Draft& draft) {
         passed.attempt = draft.job().attempt()->number;
         passed.severity = kPreflightPassed;
         draft.add(std::move(passed));
-    }
-}
-
-void JobMachine::pair_tested(Draft& draft, const AgentPtr& link, const wire::PairTested& tested) {
-    run_.pairs.tested(link->node_rank, tested.round, {tested.ms, tested.problem, tested.absent});
-    look_at_preflight(draft);
-    form_generation(draft);
-}
-
-// Once as many nodes as the ranks need have passed everything else: they and the spares that are
-// there. Whoever comes later is not tested.
-void JobMachine::look_at_pairs(Draft& draft) {
-    if (!run_.pairs_wanted(draft.job()) || run_.pairs.done()) {
-        return;
-    }
-    const auto now = draft.at.steady;
-    if (!run_.pairs.begun()) {
-        if (run_.preflight.busy() || !run_.preflight.all_passed(draft.job().spec)) {
-            return;
-        }
-        std::map<std::int32_t, std::string> names;
-        for (const auto& [slot, link] : run_.links) {
-            const NodeFacts* facts = run_.preflight.facts(slot);
-            if (run_.preflight.passed(slot) && facts != nullptr && facts->pair_port != 0) {
-                names[slot] = link->node;
-            }
-        }
-        send_pairs(draft, run_, run_.pairs.begin(std::move(names), now));
-    }
-    if (const auto* groups = run_.pairs.next(now)) {
-        send_pairs(draft, run_, *groups);
-    }
-    if (const auto findings = run_.pairs.judge(now)) {
-        PreflightState::Judgement judgement;
-        judgement.findings = *findings;
-        for (const auto& [slot, name] : run_.pairs.names()) {
-            judgement.slots.insert(slot);
-        }
-        for (const PreflightFinding& one : *findings) {
-            if (one.fails) {
-                run_.preflight.refuse(one.slot);
-            }
-        }
-        take_judgement(draft, judgement);
     }
 }
 

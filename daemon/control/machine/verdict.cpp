@@ -1,18 +1,16 @@
-// Whose doing an end was, as far as the scheduler can tell: its word goes before what the ranks
-// saw.
-#include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/verdict.hpp"
+
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 
 #include <csignal>
 
 namespace lockstep {
-// Whether somebody outside may have ended the ranks: then the scheduler knows why, and the ranks
-// only that a signal came.
-bool JobMachine::wants_verdict() const {
-    const Generation* generation = job_.generation();
-    if (job_.attempt() == nullptr || job_.attempt()->allocation.empty() || generation == nullptr ||
-        job_.cancel_requested_at != 0 || work_done(job_)) {
+
+bool wants_verdict(const Job& job) {
+    const Generation* generation = job.generation();
+    if (job.attempt() == nullptr || job.attempt()->allocation.empty() || generation == nullptr ||
+        job.cancel_requested_at != 0 || work_done(job)) {
         return false;
     }
     if (!generation->first_failure) {
@@ -24,62 +22,12 @@ bool JobMachine::wants_verdict() const {
             (first.signal == SIGTERM || first.signal == SIGKILL));
 }
 
-// The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
-// and keeps its rank.
-void JobMachine::add_verdict(Draft& draft, const Observation& seen) {
-    if (seen.kind == Observation::Kind::absent) {
-        add_doubt(draft, seen);
-        return;
-    }
-    if (!wants_verdict() || seen.cause.kind == CauseClass::none ||
-        draft.job().generation() == nullptr) {
-        return;
-    }
-    const Generation& generation = *draft.job().generation();
-    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
-        // It is taken already. But of a node that was lost: the others may be ended with it, and
-        // one of those may have been noticed first.
-        const auto silent = seen.cause.kind == CauseClass::node_lost
-                                ? run_.longest_silent(*draft.job().attempt(), draft.at.steady)
-                                : std::optional<std::int32_t>{};
-        const auto sign = run_.last_sign(*draft.job().attempt(), generation.first_failure->node);
-        if (!silent || !sign || *run_.heard(*silent) >= *sign) {
-            return;
-        }
-    }
-    event::FaultSeen fault;
-    fault.attempt = draft.job().attempt()->number;
-    fault.generation = generation.number;
-    fault.cause_class = to_string(seen.cause.kind);
-    fault.message = seen.cause.message;
-    fault.node = seen.cause.node;
-    fault.at = draft.at.wall;
-    if (generation.first_failure) {
-        fault.at = generation.first_failure_at - 1;
-        // The first rank that it killed need not be where the node was lost.
-        const bool of_one =
-            job_.spec.resources.allocated_nodes() == 1 || seen.cause.kind != CauseClass::node_lost;
-        if (seen.cause.kind == CauseClass::oom || (fault.node.empty() && of_one)) {
-            fault.rank = generation.first_failure->rank;
-            fault.node = generation.first_failure->node;
-        }
-    }
-    if (seen.cause.kind == CauseClass::node_lost && fault.node.empty()) {
-        if (const auto slot = run_.longest_silent(*draft.job().attempt(), draft.at.steady)) {
-            fault.node = draft.job().attempt()->claims.at(*slot).node;
-            const auto silence = std::chrono::duration_cast<std::chrono::seconds>(
-                draft.at.steady - *run_.heard(*slot));
-            fault.message += ": " + fault.node + ", its agent has not been heard for " +
-                             std::to_string(silence.count()) + " s";
-        }
-    }
-    draft.add(std::move(fault));
-}
+namespace {
 
 // The scheduler has forgotten the allocation, and its ranks were ended by a SIGTERM that is none of
 // ours: nobody can tell any more whose it was.
-void JobMachine::add_doubt(Draft& draft, const Observation& seen) {
-    if (!wants_verdict() || run_.stopping || draft.job().generation() == nullptr) {
+void add_doubt(Draft& draft, const AttemptRun& run, const Observation& seen) {
+    if (!wants_verdict(draft.before()) || run.stopping || draft.job().generation() == nullptr) {
         return;
     }
     const Generation& generation = *draft.job().generation();
@@ -88,7 +36,7 @@ void JobMachine::add_doubt(Draft& draft, const Observation& seen) {
         return;
     }
     const std::int32_t rank = first ? first->rank : *generation.stopped.begin();
-    const NodeClaim* claim = draft.job().claim_of_node(rank / job_.spec.ranks_per_node());
+    const NodeClaim* claim = draft.job().claim_of_node(rank / draft.before().spec.ranks_per_node());
     event::FaultSeen fault;
     fault.attempt = draft.job().attempt()->number;
     fault.generation = generation.number;
@@ -103,20 +51,74 @@ void JobMachine::add_doubt(Draft& draft, const Observation& seen) {
     draft.add(std::move(fault));
 }
 
+}  // namespace
+
+// The scheduler's word goes before what the ranks saw of it: it takes the time of the first failure
+// and keeps its rank.
+void add_verdict(Draft& draft, const AttemptRun& run, const Observation& seen) {
+    if (seen.kind == Observation::Kind::absent) {
+        add_doubt(draft, run, seen);
+        return;
+    }
+    if (!wants_verdict(draft.before()) || seen.cause.kind == CauseClass::none ||
+        draft.job().generation() == nullptr) {
+        return;
+    }
+    const Generation& generation = *draft.job().generation();
+    if (generation.first_failure && generation.first_failure->kind == seen.cause.kind) {
+        // It is taken already. But of a node that was lost: the others may be ended with it, and
+        // one of those may have been noticed first.
+        const auto silent = seen.cause.kind == CauseClass::node_lost
+                                ? run.longest_silent(*draft.job().attempt(), draft.at.steady)
+                                : std::optional<std::int32_t>{};
+        const auto sign = run.last_sign(*draft.job().attempt(), generation.first_failure->node);
+        if (!silent || !sign || *run.heard(*silent) >= *sign) {
+            return;
+        }
+    }
+    event::FaultSeen fault;
+    fault.attempt = draft.job().attempt()->number;
+    fault.generation = generation.number;
+    fault.cause_class = to_string(seen.cause.kind);
+    fault.message = seen.cause.message;
+    fault.node = seen.cause.node;
+    fault.at = draft.at.wall;
+    if (generation.first_failure) {
+        fault.at = generation.first_failure_at - 1;
+        // The first rank that it killed need not be where the node was lost.
+        const bool of_one = draft.before().spec.resources.allocated_nodes() == 1 ||
+                            seen.cause.kind != CauseClass::node_lost;
+        if (seen.cause.kind == CauseClass::oom || (fault.node.empty() && of_one)) {
+            fault.rank = generation.first_failure->rank;
+            fault.node = generation.first_failure->node;
+        }
+    }
+    if (seen.cause.kind == CauseClass::node_lost && fault.node.empty()) {
+        if (const auto slot = run.longest_silent(*draft.job().attempt(), draft.at.steady)) {
+            fault.node = draft.job().attempt()->claims.at(*slot).node;
+            const auto silence = std::chrono::duration_cast<std::chrono::seconds>(
+                draft.at.steady - *run.heard(*slot));
+            fault.message += ": " + fault.node + ", its agent has not been heard for " +
+                             std::to_string(silence.count()) + " s";
+        }
+    }
+    draft.add(std::move(fault));
+}
+
 // The allocation is over for the scheduler, and agents are heard all the same. They go within its
 // grace as a rule. One that stays cannot be ended by it: a node whose daemon is gone has failed for
 // the scheduler (NODE_FAIL), and its ranks go on.
-void JobMachine::look_at_outlived(Draft& draft, const Observation& seen) {
+void look_at_outlived(Draft& draft, AttemptRun& run, const Observation& seen) {
     const auto now = draft.at.steady;
-    if (run_.links.empty() || draft.job().live_generation() == nullptr) {
-        run_.outlived_since.reset();
+    if (run.links.empty() || draft.job().live_generation() == nullptr) {
+        run.outlived_since.reset();
         return;
     }
-    if (!run_.outlived_since) {
-        run_.outlived_since = now;
+    if (!run.outlived_since) {
+        run.outlived_since = now;
     }
     const bool node_failed = seen.cause.kind == CauseClass::node_lost;
-    if (now - *run_.outlived_since < (node_failed ? limits::kAgentSilence : limits::kAgentLost)) {
+    if (now - *run.outlived_since < (node_failed ? limits::kAgentSilence : limits::kAgentLost)) {
         return;
     }
     const std::string& how = seen.cause.message.empty() ? seen.message : seen.cause.message;

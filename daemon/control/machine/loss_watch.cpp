@@ -1,5 +1,5 @@
-// What becomes of nodes whose agents that are not heard any more, and what they left behind.
-#include "daemon/control/machine/job_machine.hpp"
+#include "daemon/control/machine/loss_watch.hpp"
+
 #include "daemon/control/machine/rank_exit.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
@@ -47,11 +47,11 @@ bool was_stopped(const Job& job, std::int32_t node_rank) {
 
 // A node whose agent has been silent for too long is lost, whatever the scheduler says. Soon, if
 // another one waits to take its place; else its connection may well come back.
-void JobMachine::note_lost_agents(Draft& draft) {
+void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
     // The timer's own clock: whether this daemon could hear anything.
     const auto looked = std::exchange(looked_, draft.at.timers);
     if (looked && *looked_ - *looked >= draft.at.deaf) {
-        run_.forgive_silence(draft.at.steady);
+        run.forgive_silence(draft.at.steady);
         return;
     }
     const auto now = draft.at.steady;
@@ -59,30 +59,30 @@ void JobMachine::note_lost_agents(Draft& draft) {
     const Resources& resources = draft.job().spec.resources;
     std::int32_t soon =
         draft.job().spec.recovery.has(RecoveryTrigger::node_failure) && running != nullptr
-            ? run_.spares_at_hand(now) + AttemptRun::nodes_to_spare(draft.job())
+            ? run.spares_at_hand(now) + AttemptRun::nodes_to_spare(draft.job())
             : 0;
     std::vector<std::int32_t> silent;
-    LinkWalk walk{run_.links};
+    LinkWalk walk{run.links};
     for (const auto& [slot, claim] : draft.job().attempt()->claims) {
         const Agent* link = walk.at(slot);
-        const auto last = link != nullptr ? std::optional{link->last_heard} : run_.heard(slot);
+        const auto last = link != nullptr ? std::optional{link->last_heard} : run.heard(slot);
         if (!last) {
-            run_.gone[slot] = now;  // the daemon was restarted: the patience starts now
-            run_.unheard.insert(slot);
+            run.gone[slot] = now;  // the daemon was restarted: the patience starts now
+            run.unheard.insert(slot);
             continue;
         }
-        if (const auto left = run_.left.find(slot); left != run_.left.end()) {
+        if (const auto left = run.left.find(slot); left != run.left.end()) {
             const auto gone = now - left->second.at;
             if (!draft.job().attempt()->lost.contains(slot) &&
                 gone >= (soon > 0 ? kFarewellSoon : std::chrono::milliseconds{kFarewell}) &&
                 (gone >= limits::kAgentLost ||
-                 !run_.silent_before(draft.job(), left->second.at, now))) {
+                 !run.silent_before(draft.job(), left->second.at, now))) {
                 silent.push_back(slot);
             }
             continue;
         }
         const bool early =
-            soon > 0 && !run_.unheard.contains(slot) && run_.rendezvous.is_member(slot);
+            soon > 0 && !run.unheard.contains(slot) && run.rendezvous.is_member(slot);
         if (draft.job().attempt()->lost.contains(slot) ||
             now - *last < (early ? std::chrono::seconds{limits::kAgentSilence}
                                  : std::chrono::seconds{limits::kAgentLost})) {
@@ -94,12 +94,12 @@ void JobMachine::note_lost_agents(Draft& draft) {
     for (const std::int32_t slot : silent) {
         const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
-        const auto left = run_.left.find(slot);
+        const auto left = run.left.find(slot);
         if (live != nullptr && node >= 0 && node_ended(draft.job(), node) &&
-            (left == run_.left.end() || !was_stopped(draft.job(), node))) {
+            (left == run.left.end() || !was_stopped(draft.job(), node))) {
             continue;  // its ranks have ended: it may leave
         }
-        if (left != run_.left.end()) {
+        if (left != run.left.end()) {
             event::FaultSeen gone;
             gone.node = draft.job().attempt()->claims.at(slot).node;
             gone.cause_class = to_string(CauseClass::node_lost);
@@ -108,7 +108,7 @@ void JobMachine::note_lost_agents(Draft& draft) {
             continue;
         }
         const auto silence =
-            std::chrono::duration_cast<std::chrono::seconds>(now - *run_.heard(slot)).count();
+            std::chrono::duration_cast<std::chrono::seconds>(now - *run.heard(slot)).count();
         event::FaultSeen lost;
         lost.node = draft.job().attempt()->claims.at(slot).node;
         lost.cause_class = to_string(CauseClass::node_lost);
@@ -120,18 +120,18 @@ void JobMachine::note_lost_agents(Draft& draft) {
 }
 
 // Agents that are gone cannot be asked any more: what their ranks did is in their result files.
-void JobMachine::read_results(Draft& draft, const Observation& seen) {
+void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observation& seen) const {
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
     const bool absent = seen.kind == Observation::Kind::absent;
     const bool over = !absent && seen.state == AllocationState::ended;
-    LinkWalk walk{run_.links};
-    for (std::int32_t slot = 0; slot < job_.spec.resources.allocated_nodes(); ++slot) {
+    LinkWalk walk{run.links};
+    for (std::int32_t slot = 0; slot < draft.before().spec.resources.allocated_nodes(); ++slot) {
         if (walk.at(slot) != nullptr) {
             continue;
         }
         const bool lost = std::find(seen.lost_nodes.begin(), seen.lost_nodes.end(), slot) !=
                           seen.lost_nodes.end();
-        if ((!over && !absent && !lost && !run_.gone_for_good(slot, draft.at.steady)) ||
+        if ((!over && !absent && !lost && !run.gone_for_good(slot, draft.at.steady)) ||
             draft.job().attempt()->lost.contains(slot)) {
             continue;
         }
@@ -139,7 +139,7 @@ void JobMachine::read_results(Draft& draft, const Observation& seen) {
         const Generation* live = draft.job().live_generation();
         const std::int32_t node = live == nullptr ? slot : live->node_rank_of(slot);
         const bool left_in_peace = live != nullptr && node >= 0 && node_ended(draft.job(), node);
-        if ((!over && !lost) || left_in_peace || run_.stopping) {
+        if ((!over && !lost) || left_in_peace || run.stopping) {
             continue;
         }
         const bool known =
@@ -149,11 +149,12 @@ void JobMachine::read_results(Draft& draft, const Observation& seen) {
         }
         event::FaultSeen fault = how_it_was_lost(draft.job(), slot, seen);
         // With the whole allocation gone it need not be this node's fault.
-        const auto nodes = static_cast<std::size_t>(job_.spec.resources.allocated_nodes());
+        const auto nodes =
+            static_cast<std::size_t>(draft.before().spec.resources.allocated_nodes());
         const bool alone = nodes == 1 ? seen.cause.kind == CauseClass::node_lost
                                       : lost && seen.lost_nodes.size() < nodes;
         if (alone || !over) {
-            fault.may_return = !over && job_.spec.resources.is_elastic();
+            fault.may_return = !over && draft.before().spec.resources.is_elastic();
             draft.lose(slot, std::move(fault));
             continue;
         }
@@ -164,7 +165,7 @@ void JobMachine::read_results(Draft& draft, const Observation& seen) {
         return;
     }
     // Whatever its nodes say, there is no allocation any more.
-    if (over && !run_.stopping && draft.job().live_generation() == nullptr &&
+    if (over && !run.stopping && draft.job().live_generation() == nullptr &&
         draft.job().generation() != nullptr) {
         event::FaultSeen fault;
         fault.attempt = draft.job().attempt()->number;
@@ -179,7 +180,7 @@ void JobMachine::read_results(Draft& draft, const Observation& seen) {
     }
 }
 
-void JobMachine::read_result_of(Draft& draft, std::int32_t slot) {
+void LossWatch::read_result_of(Draft& draft, std::int32_t slot) const {
     const Attempt& attempt = *draft.job().attempt();
     const Generation* live = draft.job().live_generation();
     const auto result = files_.result(attempt, slot);
@@ -198,8 +199,8 @@ void JobMachine::read_result_of(Draft& draft, std::int32_t slot) {
     }
 }
 
-event::FaultSeen JobMachine::how_it_was_lost(const Job& job, std::int32_t slot,
-                                             const Observation& seen) const {
+event::FaultSeen LossWatch::how_it_was_lost(const Job& job, std::int32_t slot,
+                                            const Observation& seen) const {
     const Attempt& attempt = *job.attempt();
     const auto claim = attempt.claims.find(slot);
     const bool claimed = claim != attempt.claims.end();
@@ -215,15 +216,16 @@ event::FaultSeen JobMachine::how_it_was_lost(const Job& job, std::int32_t slot,
         fault.message += why.empty() ? "" : ": " + why;
     }
     if (!attempt.allocation.empty()) {
-        blame_memory(attempt, fault);
+        blame_memory(job, fault);
     }
     return fault;
 }
 
 // A scheduler may end all of a job that passes its memory and call it failed; only its logs say of
 // what.
-void JobMachine::blame_memory(const Attempt& attempt, event::FaultSeen& fault) const {
-    const auto found = files_.memory(attempt, job_.spec.resources.allocated_nodes());
+void LossWatch::blame_memory(const Job& job, event::FaultSeen& fault) const {
+    const Attempt& attempt = *job.attempt();
+    const auto found = files_.memory(attempt, job.spec.resources.allocated_nodes());
     if (!found) {
         return;
     }
@@ -232,25 +234,25 @@ void JobMachine::blame_memory(const Attempt& attempt, event::FaultSeen& fault) c
     const auto claim = attempt.claims.find(found->node_rank);
     if (claim != attempt.claims.end()) {
         fault.node = claim->second.node;
-        fault.rank = job_.spec.ranks_per_node() == 1 ? found->node_rank : -1;
+        fault.rank = job.spec.ranks_per_node() == 1 ? found->node_rank : -1;
     }
 }
 
-void JobMachine::lose_stuck_nodes(Draft& draft) {
+void LossWatch::lose_stuck(Draft& draft, const AttemptRun& run) {
     const auto now = draft.at.steady;
-    if (!run_.generation.abort_sent || now - *run_.generation.abort_sent < kAbortPatience) {
+    if (!run.generation.abort_sent || now - *run.generation.abort_sent < kAbortPatience) {
         return;
     }
-    for (std::int32_t node = 0; node < job_.nodes(); ++node) {
-        const std::int32_t slot = job_.live_generation()->slot_of(node);
-        const auto link = run_.links.find(slot);
-        if (!run_.may_have_ranks(job_, node) || link == run_.links.end() ||
+    for (std::int32_t node = 0; node < draft.before().nodes(); ++node) {
+        const std::int32_t slot = draft.before().live_generation()->slot_of(node);
+        const auto link = run.links.find(slot);
+        if (!run.may_have_ranks(draft.before(), node) || link == run.links.end() ||
             !link->second->abort_sent || now - *link->second->abort_sent < kAbortPatience) {
             continue;
         }
         event::FaultSeen stuck;
-        const auto claim = job_.attempt()->claims.find(slot);
-        stuck.node = claim == job_.attempt()->claims.end() ? "" : claim->second.node;
+        const auto claim = draft.before().attempt()->claims.find(slot);
+        stuck.node = claim == draft.before().attempt()->claims.end() ? "" : claim->second.node;
         stuck.cause_class = to_string(CauseClass::node_lost);
         stuck.message = "the ranks of " + stuck.node + " did not end in time";
         draft.lose(slot, std::move(stuck));

@@ -1,0 +1,229 @@
+#include "daemon/control/machine/hang_run.hpp"
+
+#include "daemon/control/machine/evidence.hpp"
+#include "daemon/control/machine/hang_words.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+void add_evidence(Draft& draft, const AttemptRun& run) {
+    const auto* series = draft.at.series;
+    const std::int32_t world = draft.before().world_size();
+    std::vector<RankFinding> findings(static_cast<std::size_t>(world));
+    for (std::int32_t rank = 0; rank < world; ++rank) {
+        RankFinding& one = findings[static_cast<std::size_t>(rank)];
+        one.rank = rank;
+        if (const NodeClaim* claim =
+                draft.before().claim_of_node(rank / draft.before().spec.ranks_per_node())) {
+            one.node = claim->node;
+        }
+        if (series != nullptr && static_cast<std::size_t>(rank) < series->world_size()) {
+            one.step = series->rank(static_cast<std::size_t>(rank)).last_step();
+        }
+    }
+    const auto at = [&](std::int32_t rank) {
+        return rank < 0 || rank >= world ? nullptr : &findings[static_cast<std::size_t>(rank)];
+    };
+    for (const std::int32_t rank : run.generation.evidence->verdict.behind) {
+        if (RankFinding* one = at(rank)) {
+            one->behind = true;
+        }
+    }
+    for (const wire::RankState& state : run.generation.evidence->ranks) {
+        if (RankFinding* one = at(state.rank)) {
+            one->process = state;
+            one->told = true;
+        }
+    }
+    for (const wire::RankEvidence& saved : run.generation.evidence->saved) {
+        if (RankFinding* one = at(saved.rank)) {
+            one->evidence = saved;
+            one->saved = true;
+        }
+    }
+    event::EvidenceTaken taken;
+    taken.attempt = draft.before().attempt()->number;
+    taken.generation = draft.before().live_generation()->number;
+    taken.reason = run.generation.evidence->reason;
+    taken.message = findings_words(findings);
+    taken.step = run.generation.evidence->verdict.step;
+    taken.ranks = findings_json(findings, lagging_first(findings));
+    log::info("evidence", {{"job", draft.before().id.value}, {"what", taken.message}});
+    draft.add(std::move(taken));
+}
+
+// Whether the ranks that were just looked at, and have not made a step yet, wait for each other in
+// vain: by two looks that show the same. One may fall into the moment before the last rank comes.
+bool waits_at_start(GenerationRun& run, const Surroundings& at) {
+    const StackVerdict stacks = compare_stacks(run.evidence->saved);
+    return run.hang_watch.confirmed(waits_to_meet(stacks) ? stacks.words : "", at.steady);
+}
+
+// Told once the ranks make steps again.
+void hang_is_over(Draft& draft, const GenerationRun& run) {
+    const Generation* live = draft.job().live_generation();
+    const auto* series = draft.at.series;
+    if (series == nullptr || !run.hang_watch.moved(series)) {
+        return;
+    }
+    event::AnomalySeen over;
+    over.attempt = draft.job().attempt()->number;
+    over.generation = live->number;
+    over.anomaly = to_string(AnomalyKind::hang);
+    over.step = HangWatch::standing(*series).step;
+    over.message = "the ranks make steps again";
+    over.over = true;
+    draft.add(std::move(over));
+}
+
+// Also while somebody else has the ranks looked at: who asks again and again would hide a hang.
+void watch_for_hang(Draft& draft, AttemptRun& run) {
+    const auto* series = draft.at.series;
+    const Generation* live = draft.job().live_generation();
+    if (live != nullptr && live->hang) {
+        hang_is_over(draft, run.generation);
+    }
+    if (live == nullptr || live->running_at == 0 || live->exited_count > 0 || live->first_failure ||
+        (run.generation.evidence && run.generation.evidence->hang)) {
+        return;
+    }
+    const telemetry::JobStats* known = run.generation.fresh_stats(draft.at);
+    const double usual = known != nullptr && known->step_seconds ? known->step_seconds->p99 : 0.0;
+    const auto* report = series == nullptr
+                             ? nullptr
+                             : series->report_of(draft.job().attempt()->number, live->number);
+    auto verdict = run.generation.hang_watch.look(
+        series, draft.at.steady, hang_limit(draft.job().spec.watch.hang_seconds, usual),
+        report != nullptr && report->last_step >= 0);
+    const auto kind = static_cast<std::size_t>(AnomalyKind::hang);
+    if (live->hang) {
+        return;  // told already, and not to be ended: or it would have been
+    }
+    const bool end = draft.job().spec.recovery.has(RecoveryTrigger::hang);
+    const bool often = draft.job().anomalies[kind] - run.generation.anomalies_before[kind] >=
+                       limits::kAnomalyEvents;
+    if (!verdict || (often && !end)) {
+        return;
+    }
+    if (verdict->starting) {
+        if (!run.generation
+                 .evidence) {  // else what is looked at is asked for, and told to somebody
+            ask_for_evidence(draft, run, std::move(*verdict), kStartReason, true, true);
+        }
+        return;
+    }
+    log::warn("the ranks hang", {{"job", draft.before().id.value}, {"step", verdict->step}});
+    if (!run.generation.evidence) {
+        ask_for_evidence(draft, run, std::move(*verdict), kHangReason, true, !end);
+        return;
+    }
+    // They are being asked already; what they answer is the hang's evidence.
+    run.generation.evidence->verdict = std::move(*verdict);
+    run.generation.evidence->reason = kHangReason;
+    run.generation.evidence->hang = true;
+}
+
+}  // namespace
+
+// EXAMINE to every node of the live generation.
+void ask_for_evidence(Draft& draft, AttemptRun& run, HangWatch::Verdict verdict, std::string reason,
+                      bool hang, bool gentle) {
+    const Generation& live = *draft.before().live_generation();
+    const std::int32_t per_node = draft.before().spec.ranks_per_node();
+    run.generation.evidence.emplace();
+    run.generation.evidence->kept = false;
+    run.generation.evidence->verdict = std::move(verdict);
+    run.generation.evidence->hang = hang;
+    run.generation.evidence->gentle = gentle;
+    run.generation.evidence->reason = std::move(reason);
+    run.generation.evidence->since = draft.at.steady;
+    for (std::int32_t node = 0; node < live.nodes; ++node) {
+        const std::int32_t slot = live.slot_of(node);
+        const auto link = run.links.find(slot);
+        if (link == run.links.end() || !run.rendezvous.is_member(slot)) {
+            continue;
+        }
+        run.generation.evidence->awaited.insert(slot);
+        run.generation.evidence->unsaved.insert(slot);
+        wire::Examine examine;
+        examine.generation = live.number;
+        examine.reason = run.generation.evidence->reason;
+        examine.gentle = gentle;
+        examine.first =
+            local_ranks(run.generation.evidence->verdict.behind, node * per_node, per_node);
+        draft.at_once.send(link->second, examine);
+    }
+}
+
+void examined(Draft& draft, AttemptRun& run, const AgentPtr& link, const wire::Examined& examined) {
+    if (run.generation.evidence && is_current(draft.before(), *link, examined.generation) &&
+        examined.ranks.size() <= static_cast<std::size_t>(draft.before().spec.ranks_per_node()) &&
+        run.generation.evidence->awaited.erase(link->node_rank) == 1) {
+        run.generation.evidence->ranks.insert(run.generation.evidence->ranks.end(),
+                                              examined.ranks.begin(), examined.ranks.end());
+        draft.at_once.add(effect::LookAgain{});
+    }
+}
+
+void evidence_saved(Draft& draft, AttemptRun& run, const AgentPtr& link,
+                    const wire::EvidenceSaved& saved) {
+    if (run.generation.evidence && is_current(draft.before(), *link, saved.generation) &&
+        saved.ranks.size() <= static_cast<std::size_t>(draft.before().spec.ranks_per_node()) &&
+        run.generation.evidence->unsaved.erase(link->node_rank) == 1) {
+        for (const wire::RankEvidence& one : saved.ranks) {
+            if (one.rank >= 0 &&
+                draft.before().live_generation()->slot_of(
+                    one.rank / draft.before().spec.ranks_per_node()) == link->node_rank) {
+                run.generation.evidence->saved.push_back(cleaned(one));
+            }
+        }
+        draft.at_once.add(effect::LookAgain{});
+    }
+}
+
+// Evidence first: what the ranks are doing is asked before anything is told or ended.
+void look_for_hang(Draft& draft, AttemptRun& run) {
+    watch_for_hang(draft, run);
+    const Generation* live = draft.job().live_generation();
+    if (!run.generation.evidence || run.generation.evidence->kept || live == nullptr ||
+        !run.generation.evidence->is_in(draft.at.steady)) {
+        return;
+    }
+    // Once a rank has ended it is no hang any more, or is ended because of that rank; nor if the
+    // ranks went on while they were asked (a checkpoint that took long).
+    const auto* series = draft.at.series;
+    const bool hangs = run.generation.evidence->hang && live->exited_count == 0 &&
+                       !live->first_failure && run.generation.hang_watch.still(series);
+    const bool starting = run.generation.evidence->verdict.starting;
+    if (starting && !(hangs && waits_at_start(run.generation, draft.at))) {
+        run.generation.evidence
+            .reset();  // it is on its way; without an event nothing is committed that could do it
+        return;
+    }
+    if (!hangs) {
+        add_evidence(draft, run);  // somebody asked, or it ran on; nothing is ended
+        draft.after.emplace_back(after::EvidenceUsed{false});
+        return;
+    }
+    event::FaultSeen fault =
+        hang_fault(draft.before(), *run.generation.evidence, series, draft.at.wall);
+    const bool told = live->hang.has_value();
+    add_evidence(draft, run);
+    if (!told) {
+        draft.add(hang_warning(draft.job(), *run.generation.evidence, fault));
+    }
+    // How long a start may take nobody knows: one is told, never ended.
+    const bool end = draft.job().spec.recovery.has(RecoveryTrigger::hang) && !starting;
+    if (end) {
+        draft.add(std::move(fault));
+    }
+    draft.after.emplace_back(after::EvidenceUsed{end});
+}
+
+}  // namespace lockstep
