@@ -9,7 +9,7 @@ std::vector<AgentMessage> agent_samples() {
     Exited exited{3, 1, 2, -1, 9, true, false, 123, "tail \xff"};
     KeyRequest keys{1,    9,    2,      "wait", {"a", "b"},        "dmFs",      -4,
                     1000, true, "b2xk", true,   1'700'000'000'000, {"YQ==", ""}};
-    Started started{1, {{0, 11}, {1, 12, true, true, 3, 0}}};
+    Started started{1, {{0, 11, true}, {1, 12, false, true, true, 3, 0}}};
     return {Hello{1, 2, "n2", 42, "abc", "4711", "0.1.0", 3, true},
             Join{"127.0.0.1", 29500, 8, 2, 16000, {5000, 5001}, 3, {"10.0.0.1", "fd00::1"}},
             Ready{4},
