@@ -1,6 +1,7 @@
 #include "daemon/backup/store_place.hpp"
 
 #include "daemon/backup/copied_store.hpp"
+#include "daemon/store/snapshot.hpp"
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
 #include "job/base/log.hpp"

@@ -15,21 +15,18 @@ class ExampleDaemon(harness.Daemon):
 
 
 class ExampleScheduler(harness.TestCase):
-    def setUp(self):
-        super().setUp()
-        self.daemon = ExampleDaemon(self.root).start()
-        self.addCleanup(self.daemon.clean_up)
+    DAEMON = ExampleDaemon
 
     def run_ranks(self, **fields):
-        spec = harness.python_job("ranks", SLEEP, resources={"nodes": 2, "ranks_per_node": 2}, **fields)
-        job = self.daemon.submit(spec)
+        spec = harness.command_job("ranks", "python3", "-c", SLEEP, resources={"nodes": 2, "ranks_per_node": 2}, **fields)
+        job = self.daemon.submit(spec)["id"]
         self.daemon.wait_state(job, {"running"})
         harness.wait_until(lambda: all("rank up" in self.daemon.rank_log(job, rank) for rank in range(4)),
                            30, "four ranks are up")
         return job
 
     def test_trains_on_two_nodes_and_names_them(self):
-        job = self.daemon.submit(harness.small_native_job(nodes=2, ranks_per_node=1))
+        job = self.daemon.submit(harness.small_native_job(nodes=2, ranks_per_node=1))["id"]
         done = self.daemon.wait_state(job, {"succeeded", "failed"})
         self.assertEqual(done["state"], "succeeded", done)
         self.assertEqual(done["attempts"][0]["nodes"], ["example0", "example1"])
@@ -46,7 +43,7 @@ class ExampleScheduler(harness.TestCase):
         self.assertEqual(len(done["attempts"]), 1)
 
     def test_what_never_runs_there_is_refused_and_a_script_is_not_there(self):
-        spec = harness.python_job("gpus", "pass", resources={"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 1})
+        spec = harness.command_job("gpus", "true", resources={"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 1})
         answer = self.daemon.api("POST", "/v1/jobs", spec)
         self.assert_problem(answer, 400, "/resources/gpus_per_node", "there are none here")
         job = self.run_ranks()
