@@ -326,7 +326,7 @@ class Stream:
 class TestCase(unittest.TestCase):
     """A daemon per test, in self.daemon; self.root is its temporary folder."""
 
-    DAEMON = Daemon
+    DAEMON = None  # another class than Daemon
     DAEMON_ARGUMENTS = ()
 
     def setUp(self):
@@ -335,7 +335,7 @@ class TestCase(unittest.TestCase):
                 self.fail(f"{BIN / program} is not there: build first, or set LOCKSTEP_BIN")
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-test-"))
         self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
-        self.daemon = self.DAEMON(self.root, *self.DAEMON_ARGUMENTS)
+        self.daemon = (self.DAEMON or Daemon)(self.root, *self.DAEMON_ARGUMENTS)
         self.addCleanup(self._finish)
         self.daemon.start()
 
