@@ -3,6 +3,7 @@
 #include "job/async/http_client.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
+#include "job/base/machine.hpp"
 #include "job/base/text.hpp"
 
 #include <ifaddrs.h>

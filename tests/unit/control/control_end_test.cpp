@@ -442,7 +442,11 @@ TEST_F(ControlTest, TheScriptIsTheFileThatWasSubmitted) {
     Result<std::string> text = fail(Errc::internal, "not run");
     auto run = [&]() -> Task<void> { text = co_await control_->script(ada_, id); };
     wait(run());
+    EXPECT_EQ(text.error().code, Errc::unavailable) << "not written yet";
+    scheduler_.runs_scripts = false;
+    wait(run());
     EXPECT_EQ(text.error().code, Errc::not_found);
+    scheduler_.runs_scripts = true;
     const auto path = std::filesystem::path{scheduler_.last.directory} / slurm::kBatchFileName;
     ASSERT_TRUE(write_file_atomic(path, "#!/bin/bash\n", 0600).has_value());
     wait(run());

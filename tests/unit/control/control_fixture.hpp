@@ -31,6 +31,9 @@ class TestScheduler final : public SlurmDriver {
   public:
     std::string_view name() const override { return "local"; }
     bool is_one_machine() const override { return true; }
+    std::string_view batch_file() const override {
+        return runs_scripts ? SlurmDriver::batch_file() : std::string_view{};
+    }
     Task<void> stop() override { co_return; }
     Cluster cluster() override { return machines; }
     void on_change(Changed) override {}
@@ -88,6 +91,7 @@ class TestScheduler final : public SlurmDriver {
     }
     Task<Status> ping() override { co_return Status{}; }
     Cluster machines;
+    bool runs_scripts = true;
     std::optional<slurm::BatchSite> batch_site;  // set: it runs batch scripts
 
     Observation seen{Observation::Kind::state, AllocationState::running, "", {}, {}, ""};

@@ -350,7 +350,9 @@ TEST(SpecSchema, LengthsAreTheParsers) {
                 value.push_back(field.path == "after"     ? "ls-" + id
                                 : field.path == "notify"  ? "mail:a" + std::to_string(i)
                                 : field.path == "secrets" ? "S" + std::to_string(i)
-                                                          : "/a:/b");
+                                : field.path == "recovery.warm_standby"
+                                    ? "module" + std::to_string(i)
+                                    : "/a:/b");
             }
             expect_refused(field.path, value);
         }
