@@ -7,6 +7,7 @@
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
 #include "scheduler-integration/slurm/batch_script.hpp"
+#include "scheduler-integration/slurm/slurm_reason.hpp"
 #include "scheduler-integration/slurm/slurm_scheduler.hpp"
 #include "scheduler-integration/slurm/step_daemon_text.hpp"
 
