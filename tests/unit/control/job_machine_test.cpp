@@ -1,6 +1,7 @@
 // The machine of a job by itself: what it wants before and after an append, as data.
 #include "daemon/control/machine/job_machine.hpp"
 
+#include "tests/unit/control/no_files.hpp"
 #include "tests/unit/model/history.hpp"
 
 #include <gmock/gmock.h>
@@ -18,20 +19,6 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class NothingLeft final : public LeftBehind {
-  public:
-    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t) const override {
-        return std::nullopt;
-    }
-    std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
-                                            const std::string&) const override {
-        return std::nullopt;
-    }
-    std::optional<MemoryEvidence> memory(const Attempt&, std::int32_t) const override {
-        return std::nullopt;
-    }
-};
 
 class JobMachineTest : public ::testing::Test {
   protected:
@@ -84,12 +71,8 @@ class JobMachineTest : public ::testing::Test {
         out.port = 5000;
         return out;
     }
-    // Both nodes there, the first generation's ranks started.
-    void start() {
-        agents_ = {hello(0), hello(1)};
-        for (const AgentPtr& one : agents_) {
-            take(AgentInput{one, join()});
-        }
+    // The first generation's, whose nodes have joined.
+    void run_ranks() {
         for (const AgentPtr& one : agents_) {
             take(AgentInput{one, wire::Ready{1}});
         }
@@ -98,6 +81,14 @@ class JobMachineTest : public ::testing::Test {
             started.generation = 1;
             take(AgentInput{one, started});
         }
+    }
+    // Both nodes there, the first generation's ranks started.
+    void start() {
+        agents_ = {hello(0), hello(1)};
+        for (const AgentPtr& one : agents_) {
+            take(AgentInput{one, join()});
+        }
+        run_ranks();
         ASSERT_EQ(job().state, JobState::running);
     }
     std::vector<std::string> look() {
@@ -125,7 +116,7 @@ class JobMachineTest : public ::testing::Test {
         return out;
     }
 
-    NothingLeft files_;
+    NoFiles files_;
     Surroundings at_;
     std::unique_ptr<JobMachine> machine_;
     std::vector<AgentPtr> agents_;
@@ -264,14 +255,7 @@ TEST_F(JobMachineTest, WhoIsMissingIsSaidOnceASecondAndTakenBack) {
     pass(milliseconds{1000});
     look();
     EXPECT_THAT(machine_->pending_reason(), HasSubstr("waiting for 2 of 2 nodes: n0 (not ready)"));
-    for (const AgentPtr& one : agents_) {
-        take(AgentInput{one, wire::Ready{1}});
-    }
-    for (const AgentPtr& one : agents_) {
-        wire::Started started;
-        started.generation = 1;
-        take(AgentInput{one, started});
-    }
+    run_ranks();
     look();
     EXPECT_EQ(machine_->pending_reason(), "");
 }

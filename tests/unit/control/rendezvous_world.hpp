@@ -6,6 +6,7 @@
 #pragma once
 
 #include "daemon/control/machine/job_machine.hpp"
+#include "tests/unit/control/no_files.hpp"
 
 #include <array>
 #include <cstdint>
@@ -66,21 +67,6 @@ struct Node {
     bool leaving = false;  // it was told to end
     std::deque<Message> out;
     std::deque<Message> in;
-};
-
-// Nothing: agents that die leave no file.
-class NoFiles final : public LeftBehind {
-  public:
-    std::optional<wire::ResultFile> result(const Attempt&, std::int32_t) const override {
-        return std::nullopt;
-    }
-    std::optional<wire::GaveUpFile> gave_up(const Attempt&, std::int32_t,
-                                            const std::string&) const override {
-        return std::nullopt;
-    }
-    std::optional<MemoryEvidence> memory(const Attempt&, std::int32_t) const override {
-        return std::nullopt;
-    }
 };
 
 class World {
