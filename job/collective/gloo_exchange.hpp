@@ -1,6 +1,7 @@
-// An all-reduce in which pairs of ranks exchange everything and reduce it: log2(n) messages one
-// after the other where Gloo's ring has 4 (n - 1), for values so few that waiting for messages is
-// what takes the time. Between two ranks it sends no more bytes than the ring.
+// An all-reduce in which pairs of ranks exchange everything and reduce it (recursive doubling):
+// log2(n) messages one after the other, two more where n is no power of two, where Gloo's ring has
+// 4 (n - 1); for values so few that waiting for messages is what takes the time. A rank sends
+// log2(n) times its values, the ring about twice; between two ranks it is no more than the ring.
 #pragma once
 
 #include "job/collective/reduction.hpp"

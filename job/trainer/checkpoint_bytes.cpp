@@ -194,7 +194,9 @@ void encode_file(const CheckpointFile& file, const std::vector<CheckpointSlice>&
     for (const CheckpointSlice& slice : slices) {
         floats += slice.values.size();
     }
-    bytes.reserve(bytes.size() + floats * sizeof(float) + kHashBytes);
+    // With room for a header that grows by some digits: a string that must grow doubles.
+    constexpr std::size_t kHeaderGrowth = 4096;
+    bytes.reserve(bytes.size() + floats * sizeof(float) + kHashBytes + kHeaderGrowth);
     for (const CheckpointSlice& slice : slices) {
         bytes.append(reinterpret_cast<const char*>(slice.values.data()),
                      slice.values.size() * sizeof(float));

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
 #else
 #include <ATen/ATen.h>
 #endif
@@ -23,10 +26,12 @@ bool products_are_onednn() {
 
 void multiply(ProductShape shape, float scale, Factor left, Factor right, float* out,
               std::int64_t step) {
-    // It fails for arguments only that no matrix has.
-    static_cast<void>(dnnl_sgemm(left.transposed ? 'T' : 'N', right.transposed ? 'T' : 'N',
-                                 shape.rows, shape.columns, shape.inner, scale, left.data,
-                                 left.step, right.data, right.step, 0.0F, out, step));
+    // What can fail with factors that are there is the memory in which it packs them.
+    if (dnnl_sgemm(left.transposed ? 'T' : 'N', right.transposed ? 'T' : 'N', shape.rows,
+                   shape.columns, shape.inner, scale, left.data, left.step, right.data, right.step,
+                   0.0F, out, step) != dnnl_success) {
+        throw std::bad_alloc{};
+    }
 }
 
 std::string products_by() {
@@ -70,6 +75,9 @@ extern "C" __attribute__((visibility("default"))) void sgemm_(
     const char* trans_a, const char* trans_b, const int* m, const int* n, const int* k,
     const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
     const float* beta, float* c, const int* ldc) {
+    if (*m <= 0 || *n <= 0) {
+        return;
+    }
     if (*k == 0) {  // nothing is added, and oneDNN would leave c
         for (std::ptrdiff_t column = 0; column < *n; ++column) {
             float* first = c + column * *ldc;
@@ -79,7 +87,11 @@ extern "C" __attribute__((visibility("default"))) void sgemm_(
         return;
     }
     const auto known = [](char how) { return how == 'N' || how == 'n' ? 'N' : 'T'; };
-    static_cast<void>(dnnl_sgemm(known(*trans_b), known(*trans_a), *n, *m, *k, *alpha, b, *ldb, a,
-                                 *lda, *beta, c, *ldc));
+    if (dnnl_sgemm(known(*trans_b), known(*trans_a), *n, *m, *k, *alpha, b, *ldb, a, *lda, *beta, c,
+                   *ldc) != dnnl_success) {
+        // BLAS has no way to say so, and Fortran none to let an exception through.
+        std::fputs("lockstep-train: no memory for a product of matrices\n", stderr);
+        std::abort();
+    }
 }
 #endif

@@ -1,6 +1,5 @@
-// Products of matrices of floats on plain memory. By oneDNN, which LibTorch has for its
-// convolutions: as fast as OpenBLAS, faster where the matrices are small, and there wherever
-// LibTorch is. LibTorch's own products go the same way, see products.cpp. In a build without
+// Products of matrices of floats on plain memory. By oneDNN, which Debian's LibTorch has for its
+// convolutions, so that no further library is needed. LibTorch's own products go the same way, see products.cpp. In a build without
 // oneDNN's header: by LibTorch and its BLAS, of which Debian's first one is the reference
 // implementation, 10 times slower.
 // Pure functions; any thread.
@@ -25,7 +24,7 @@ struct ProductShape {
 };
 
 // out = scale · left · right, [rows, inner] × [inner, columns]; `step` floats from one row of out
-// to the next. out is no part of the factors.
+// to the next. out is no part of the factors. Throws std::bad_alloc.
 void multiply(ProductShape shape, float scale, Factor left, Factor right, float* out,
               std::int64_t step);
 

@@ -25,8 +25,11 @@ class FolderKeyStore final : public KeyStore {
         const auto end = std::chrono::steady_clock::now() + timeout;
         for (;;) {
             Result<std::string> value = read_file(path_of(key), 1U << 20U);
-            if (value || std::chrono::steady_clock::now() >= end) {
+            if (value || value.error().code != Errc::not_found) {
                 return value;
+            }
+            if (std::chrono::steady_clock::now() >= end) {
+                return fail(Errc::timed_out, "no " + key);
             }
             std::this_thread::sleep_for(std::chrono::milliseconds{1});  // another process writes it
         }

@@ -7,6 +7,7 @@
 #include "job/trainer/gru.hpp"
 #include "job/trainer/layers.hpp"
 #include "job/trainer/models/models.hpp"
+#include "job/trainer/products.hpp"
 
 #include <ATen/autocast_mode.h>
 
@@ -45,11 +46,11 @@ std::vector<ParameterSpec> gru_parameters(const std::string& name) {
 }
 
 // x: [batch, length, width] → the state after each place. The reset gate is applied behind the
-// product, as in PyTorch. In bfloat16 it is written out; sums stay in 32 bits, whose errors would
-// add up from place to place.
+// product, as in PyTorch. In bfloat16, and without oneDNN, it is written out: dense() is fast in
+// any build. Sums stay in 32 bits, else their errors would add up from place to place.
 at::Tensor gru(const at::Tensor& x, at::Tensor state, std::span<const at::Tensor> p) {
     const at::Tensor inputs = dense_rows(x, p[0], p[2]).to(at::kFloat);
-    if (!at::autocast::is_cpu_enabled()) {
+    if (products_are_onednn() && !at::autocast::is_cpu_enabled()) {
         return gru_states(inputs, state, p[1], p[3]);
     }
     std::vector<at::Tensor> states;

@@ -55,12 +55,12 @@ TEST(Products, EveryWayToHoldTheFactorsGivesTheSame) {
     }
 }
 
-TEST(Products, LibTorchsOwnAreOneDnns) {
+TEST(Products, TheFirstSgemmThatTheLinkerFindsIsTheProgramsOwn) {
     if (!products_are_onednn()) {
         GTEST_SKIP() << "built without oneDNN";
     }
-    EXPECT_TRUE(products_by().starts_with("oneDNN 2")) << products_by();
-    // The first one that the linker finds is LibTorch's: this program's.
+    EXPECT_TRUE(products_by().starts_with("oneDNN ")) << products_by();
+    // LibTorch binds to the first one that is found.
     void* found = ::dlsym(RTLD_DEFAULT, "sgemm_");
     Dl_info where{};
     ASSERT_NE(::dladdr(found, &where), 0);
