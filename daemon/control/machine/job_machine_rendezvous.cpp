@@ -196,14 +196,18 @@ void JobMachine::ready(Draft& draft, const AgentPtr& link, const wire::Ready& re
 // nodes, but only once to all; `link` is the node that was heard just now, or nullptr.
 void JobMachine::release_if_ready(Draft& draft, const AgentPtr& link) {
     const Generation* live = draft.job().live_generation();
-    if (live == nullptr || !run_.rendezvous.all_ready() || run_.stopping ||
-        run_.generation.abort_sent) {
+    if (live == nullptr || run_.stopping || run_.generation.abort_sent) {
         return;
     }
     if (run_.generation.released) {
-        if (link != nullptr) {  // it says READY again: START was lost
+        // It says READY again: START was lost. Nor does it wait for one that is away just now,
+        // which may have ranks and would not say READY when it is back.
+        if (link != nullptr) {
             draft.after.emplace_back(after::StartAgain{link});
         }
+        return;
+    }
+    if (!run_.rendezvous.all_ready()) {
         return;
     }
     if (live->released_at == 0) {

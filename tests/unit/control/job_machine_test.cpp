@@ -242,6 +242,27 @@ TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {
     EXPECT_EQ(std::get<effect::SendShared>(second[0]).to, again);
 }
 
+// Found by the simulation: START was lost with a connection, and when the node was ready again,
+// another one was away. That one comes back with its ranks and does not say READY any more.
+TEST_F(JobMachineTest, StartThatWasLostIsSentAgainAlsoWhileAnotherNodeIsAway) {
+    agents_ = {hello(0), hello(1)};
+    for (const AgentPtr& one : agents_) {
+        take(AgentInput{one, join()});
+    }
+    for (const AgentPtr& one : agents_) {
+        take(AgentInput{one, wire::Ready{1}});
+    }
+    wire::Started started;
+    started.generation = 1;
+    take(AgentInput{agents_[1], started});
+    take(AgentGoneInput{agents_[0]});  // and START with it
+    take(AgentGoneInput{agents_[1]});
+    agents_[0] = hello(0);
+    EXPECT_EQ(sent<wire::World>(take(AgentInput{agents_[0], join()})).size(), 1U);
+    const auto effects = take(AgentInput{agents_[0], wire::Ready{1}});
+    EXPECT_EQ(sent<wire::Start>(effects).size(), 1U);
+}
+
 TEST_F(JobMachineTest, WhoIsMissingIsSaidOnceASecondAndTakenBack) {
     agents_ = {hello(0)};
     take(AgentInput{agents_[0], join()});
