@@ -261,8 +261,9 @@ void JobActor::report_broken(Invariant invariant, const Event& event) {
     }
 }
 
-// Appends the draft's events and makes it the job. False: the disk is full, nothing changed.
-Task<bool> JobActor::commit(Draft draft) {
+// Appends the draft's events and makes it the job. False: the disk is full, nothing changed but
+// that its commands were answered; it may be appended again.
+Task<bool> JobActor::commit(Draft& draft) {
     prepare(draft);
     NodeNotes later;
     bool notices = false;
@@ -284,7 +285,7 @@ Task<bool> JobActor::commit(Draft draft) {
         if (!stored) {
             log::error("cannot store what happened to a job",
                        {{"job", job().id.value}, {"what", stored.error().message}});
-            for (const auto& answer : draft.answers) {
+            for (const auto& answer : std::exchange(draft.answers, {})) {
                 answer(stored);
             }
             co_return false;
@@ -327,16 +328,44 @@ void JobActor::settle(Draft& draft, NodeNotes later, bool notices) {
     }
 }
 
-// After what must be acted on at once; on a full disk not before it has been tried again in a
-// while.
-Task<bool> JobActor::commit_and_look(Draft draft) {
-    const bool stored = co_await commit(std::move(draft));
-    if (stored) {
-        inputs_.emplace_back(LookInput{});
-    } else {
-        co_await sleep_on(retry_, kStoreRetry);
+namespace {
+
+// A full disk takes no command: whoever gave one is told, and does not wait for room.
+void refuse_commands(std::deque<JobInput>& inputs, const Status& status) {
+    for (const JobInput& one : inputs) {
+        answer(one, status);
     }
-    co_return stored;
+    std::erase_if(inputs, [](const JobInput& input) {
+        return std::visit(
+            [](const auto& one) {
+                return requires {
+                    one.done;
+                };
+            },
+            input);
+    });
+}
+
+}  // namespace
+
+// Of what must be acted on at once. On a full disk the same draft is tried again: what it says may
+// have been used up where it comes from (a judgement of nodes, an anomaly).
+Task<bool> JobActor::commit_and_look(Draft draft) {
+    for (;;) {
+        const bool stored = co_await commit(draft);
+        if (stored) {
+            inputs_.emplace_back(LookInput{});
+            co_return true;
+        }
+        if (stopping_) {
+            co_return false;
+        }
+        refuse_commands(inputs_, fail(Errc::exhausted, "there is no room to store it"));
+        co_await sleep_on(retry_, kStoreRetry);
+        if (stopping_) {
+            co_return false;
+        }
+    }
 }
 
 Task<void> JobActor::take_inputs() {
@@ -361,7 +390,7 @@ Task<void> JobActor::take_inputs() {
                 }
             }
             std::vector<JobInput> deferred = std::move(next.deferred);
-            const bool stored = co_await commit(std::move(next));
+            const bool stored = co_await commit(next);
             if (stored || stopping_) {
                 inputs_.insert(inputs_.begin(), std::make_move_iterator(deferred.begin()),
                                std::make_move_iterator(deferred.end()));
@@ -446,7 +475,7 @@ Task<void> JobActor::conclude() {
         co_await sleep_on(retry_, kStoreRetry);
         co_return;
     }
-    const bool stored = co_await commit(std::move(next));
+    const bool stored = co_await commit(next);
     if (!stored) {
         co_await sleep_on(retry_, kStoreRetry);
         co_return;
@@ -455,7 +484,7 @@ Task<void> JobActor::conclude() {
     log::info("job finished", {{"job", job().id.value},
                                {"state", to_string(job().state)},
                                {"cause", job().cause.message}});
-    perform(machine_.say_stop("the job is over", std::chrono::milliseconds{0}));
+    perform(machine_.say_stop("the job is over"));
     // Whatever is still in the queue is answered as late news.
     std::deque<JobInput> late;
     late.swap(inputs_);

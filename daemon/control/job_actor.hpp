@@ -105,7 +105,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     Task<void> run();
     Task<void> wait_for_input();
     Task<void> take_inputs();
-    Task<bool> commit(Draft draft);
+    Task<bool> commit(Draft& draft);
     // After what must be acted on at once; on a full disk not before it has been tried again in a
     // while. True: it was stored.
     Task<bool> commit_and_look(Draft draft);
@@ -176,7 +176,6 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     std::optional<std::chrono::steady_clock::time_point> nodes_looked_;  // see nodes_are_due()
     bool look_skipped_ = false;                                          // it was too soon for one
     NodeWitness witness_;
-    bool queue_checked_ = false;  // the kernel's, of connections
     std::array<bool, kInvariants> broken_reported_{};
     SecretStore::Values secrets_;  // of the attempt with this number
     std::int32_t secrets_attempt_ = 0;

@@ -104,7 +104,7 @@ Task<void> JobActor::create_attempt() {
             : context_.scheduler.signatures()->folder(job().user, job().id, number).string();
     Draft next = draft();
     next.add(std::move(created));
-    const bool stored = co_await commit(std::move(next));
+    const bool stored = co_await commit(next);
     if (stored) {
         set_pending_reason("");
         hooks_.on_attempt(*this);
@@ -213,7 +213,7 @@ Task<void> JobActor::place() {
                                                      job().id.value + "-a" + std::to_string(number);
         Draft next = draft();
         next.add(std::move(placed));
-        const bool stored = co_await commit(std::move(next));
+        const bool stored = co_await commit(next);
         if (stored) {
             set_pending_reason("");
             inputs_.emplace_back(LookInput{});
@@ -312,7 +312,7 @@ Task<void> JobActor::wait_in_queue(Observation seen) {
     }
     prepare(next);
     if (!next.events.empty()) {
-        const bool stored = co_await commit(std::move(next));
+        const bool stored = co_await commit(next);
         static_cast<void>(stored);  // said again at the next tick
     }
 }
@@ -331,7 +331,7 @@ Task<Observation> JobActor::allocation() {
 }
 
 Task<void> JobActor::look_at_allocation() {
-    if (!std::exchange(queue_checked_, true) && job().generation() == nullptr) {
+    if (job().generation() == nullptr && !std::exchange(machine_.run().queue_checked, true)) {
         warn_of_queue(job());
     }
     if (!machine_.run().submitted) {
@@ -465,7 +465,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
                            ? "waits for " + std::string{context_.scheduler.title()} +
                                  " to end node " + seen.ending
                            : "");
-    const bool stored = co_await commit(std::move(next));
+    const bool stored = co_await commit(next);
     if (!stored) {
         co_await sleep_on(retry_, kStoreRetry);  // nothing is lost: the ranks' files are there
         co_return;

@@ -28,8 +28,8 @@ class Agent {
     const std::string& remote() const { return remote_; }
     bool open() const { return open_; }
 
-    // The allocation's node, set by the job once HELLO has been accepted; -1 before. Which node
-    // of a generation it is, the generation says.
+    // The allocation's node, set by the connection when HELLO comes, and good once `accepted`; -1
+    // before. Which node of a generation it is, the generation says.
     std::int32_t node_rank = -1;
     std::string node;
     std::string incarnation;

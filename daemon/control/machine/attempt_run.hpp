@@ -109,6 +109,7 @@ struct AttemptRun {
 
     bool submitted = false;           // the scheduler has the attempt, in this daemon's life
     bool intent_fresh = false;        // an intent is on disk that no try has used yet
+    bool queue_checked = false;       // the kernel's, of connections, for that many nodes
     bool was_paused = false;          // the scheduler had suspended it when it was last asked
     std::size_t claims_compared = 0;  // with what the scheduler has given it
     std::optional<Time> verdict_since{};

@@ -73,6 +73,9 @@ struct EvidenceUsed {
 struct OrderSave {
     std::int32_t generation;
 };
+struct TimeLimitTold {
+    bool deaf;  // the event names a rank
+};
 struct GenerationOver {};
 struct AttemptEnded {
     std::int32_t attempt;
@@ -83,7 +86,7 @@ struct AttemptEnded {
 using After = std::variant<after::Claim, after::Revisit, after::Return, after::Done, after::Keys,
                            after::GiveUp, after::Leave, after::Form, after::SendWorld,
                            after::Release, after::StartAgain, after::EvidenceUsed, after::OrderSave,
-                           after::GenerationOver, after::AttemptEnded>;
+                           after::TimeLimitTold, after::GenerationOver, after::AttemptEnded>;
 
 // While nothing has happened to the job, it is the one that is: most of what agents say makes no
 // event, and a large job is not copied for it.

@@ -27,8 +27,7 @@ namespace lockstep {
 struct EvidenceRun {
     HangWatch::Verdict verdict{};
     bool hang = false;
-    bool gentle = false;  // only what costs ranks nothing that go on
-    bool kept = false;    // of a hang that is being acted on: nobody looks at its ranks again
+    bool kept = false;  // of a hang that is being acted on: nobody looks at its ranks again
     std::string reason{};
     std::chrono::steady_clock::time_point since{};
     std::set<std::int32_t> awaited{};  // slots that have not said what their ranks do

@@ -137,10 +137,8 @@ void ask_for_evidence(Draft& draft, AttemptRun& run, HangWatch::Verdict verdict,
     const Generation& live = *draft.before().live_generation();
     const std::int32_t per_node = draft.before().spec.ranks_per_node();
     run.generation.evidence.emplace();
-    run.generation.evidence->kept = false;
     run.generation.evidence->verdict = std::move(verdict);
     run.generation.evidence->hang = hang;
-    run.generation.evidence->gentle = gentle;
     run.generation.evidence->reason = std::move(reason);
     run.generation.evidence->since = draft.at.steady;
     for (std::int32_t node = 0; node < live.nodes; ++node) {

@@ -229,6 +229,11 @@ void JobMachine::become(const after::EvidenceUsed& one, Effects&, const Surround
     }
 }
 
+void JobMachine::become(const after::TimeLimitTold& one, Effects&, const Surroundings&) {
+    run_.generation.time_limit_told = true;
+    run_.generation.deaf_told += one.deaf ? 1 : 0;
+}
+
 void JobMachine::become(const after::OrderSave& one, Effects& out, const Surroundings&) {
     for (const auto& [slot, link] : run_.links) {
         out.send(link, wire::Save{one.generation});

@@ -1,13 +1,17 @@
 // One unfinished job as a machine without I/O: it takes what happens to the job, with the time and
 // all that may be known of the world around (Surroundings), and answers with events and with what
 // is to be done, as data. It has no clock, sends nothing, stores nothing, waits for nothing: its
-// driver, JobActor, does. What it knows beside the job's events has the lifetime of its type:
+// driver, JobActor, does. (It does log, and draws the tokens of the pair test.) What it knows
+// beside the job's events has the lifetime of its type:
 //
 //   JobMachine ⊃ AttemptRun (agents, rendezvous, pre-flight) ⊃ GenerationRun (keys, ABORT, hang)
 //
 // Two calls a round: take() or look…() puts events and intentions into a draft; stored(), once the
-// events are durable, makes the draft the job and acts. A draft that could not be stored is
-// dropped: agents that wait are answered when it has been tried again. Control thread only.
+// events are durable, makes the draft the job and answers with what follows.
+// If the append fails, the inputs of take() are taken again into a fresh draft: what take() changes
+// before stored() is what agents have said of themselves, the same if it is heard twice. The draft
+// of look…() is appended again as it is, for a judgement is made and an anomaly found only once.
+// Control thread only.
 #pragma once
 
 #include "daemon/control/machine/anomaly_run.hpp"
@@ -66,8 +70,6 @@ class JobMachine {
 
     // Time has passed: whoever waits in vain for a key is answered.
     Effects pass(const Surroundings& at);
-    // True: time alone may change how a question to the agents stands.
-    bool asks() const { return save_.under_way(); }
     // The job is over, or its daemon: whoever waits for an answer gets this.
     Effects dismiss(const Status& why);
     // Nobody could be heard (this daemon stood still, the job was suspended): all patience with
@@ -86,9 +88,11 @@ class JobMachine {
     Effects abort(const Cause& cause, const Surroundings& at);
     void look_while_aborting(Draft& draft, const Observation& seen, bool nodes_too);
     bool ranks_are_left() const { return run_.ranks_are_left(job_); }
-    // STOP to whoever has not been sent it; what `seen` says once the allocation is over.
+    // The attempt is being stopped: STOP as below.
     Effects stop(const Cause& cause, const Surroundings& at);
-    Effects say_stop(const std::string& reason, std::chrono::milliseconds grace);
+    // STOP, with its grace for ranks, to whoever has not been sent it over this connection.
+    Effects say_stop(const std::string& reason);
+    // What `seen` says once the allocation is over.
     void read_end(Draft& draft, const Observation& seen);
 
     // What may follow a generation's end in the same append; `look`: nothing, the allocation is
@@ -115,6 +119,7 @@ class JobMachine {
     void become(const after::Release& one, Effects& out, const Surroundings& at);
     void become(const after::StartAgain& one, Effects& out, const Surroundings& at);
     void become(const after::EvidenceUsed& one, Effects& out, const Surroundings& at);
+    void become(const after::TimeLimitTold& one, Effects& out, const Surroundings& at);
     void become(const after::OrderSave& one, Effects& out, const Surroundings& at);
     void become(const after::GenerationOver& one, Effects& out, const Surroundings& at);
     void become(const after::AttemptEnded& one, Effects& out, const Surroundings& at);

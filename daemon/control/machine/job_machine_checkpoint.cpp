@@ -86,22 +86,28 @@ void JobMachine::tell_checkpoint(Draft& draft, bool last) {
 void JobMachine::save_asked(Draft& draft, const AgentPtr& link, const wire::SaveAsked& asked) {
     const Job& job = draft.job();
     if (is_current(job_, *link, asked.generation)) {
-        const bool first = !std::exchange(run_.generation.time_limit_told, true);
+        const auto told = [&](bool only_deaf) {
+            return std::count_if(draft.after.begin(), draft.after.end(), [&](const After& one) {
+                const auto* event = std::get_if<after::TimeLimitTold>(&one);
+                return event != nullptr && (event->deaf || !only_deaf);
+            });
+        };
+        const bool first = !run_.generation.time_limit_told && told(false) == 0;
         const bool deaf = asked.rank >= 0 && asked.rank < job.world_size();
-        if (first || (deaf && run_.generation.deaf_told < limits::kDeafRankEvents)) {
+        if (first || (deaf && run_.generation.deaf_told + told(true) < limits::kDeafRankEvents)) {
             event::CheckpointRequested requested;
             requested.attempt = job.attempt()->number;
             requested.generation = asked.generation;
             requested.by = "time limit";
             requested.signal = job.spec.checkpoint.signal;
             if (deaf) {
-                ++run_.generation.deaf_told;
                 requested.rank = asked.rank;
                 requested.node = link->node;
                 requested.message = "rank " + std::to_string(asked.rank) + " did not get it: " +
                                     printable(asked.problem).substr(0, limits::kTextBytes);
             }
             draft.add(std::move(requested));
+            draft.after.emplace_back(after::TimeLimitTold{deaf});
         }
     }
     draft.hear(link, asked.event);

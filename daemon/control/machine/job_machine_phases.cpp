@@ -139,11 +139,11 @@ Effects JobMachine::stop(const Cause& cause, const Surroundings& at) {
             "stopping job",
             {{"job", job_.id.value}, {"class", to_string(cause.kind)}, {"why", cause.message}});
     }
-    return say_stop(cause.message, limits::kStopGrace);
+    return say_stop(cause.message);
 }
 
-// To whoever has not been sent it over this connection.
-Effects JobMachine::say_stop(const std::string& reason, std::chrono::milliseconds grace) {
+Effects JobMachine::say_stop(const std::string& reason) {
+    const std::chrono::milliseconds grace = limits::kStopGrace;
     Effects out;
     for (const auto& [slot, link] : run_.links) {
         if (!std::exchange(link->stop_sent, true)) {

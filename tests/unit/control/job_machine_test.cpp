@@ -142,7 +142,7 @@ TEST_F(JobMachineTest, AnAgentIsTakenOnceItsHelloIsStoredAndNotBefore) {
     EXPECT_EQ(job().attempt()->claims.at(0).node, "n0");
 }
 
-TEST_F(JobMachineTest, OfADraftThatIsDroppedNothingStays) {
+TEST_F(JobMachineTest, AHelloWhoseDraftIsDroppedIsTakenAgain) {
     const auto link = std::make_shared<Agent>(1, "10.0.0.1");
     link->node_rank = 0;
     for (int tries = 0; tries < 2; ++tries) {  // the disk is full
@@ -196,6 +196,11 @@ TEST_F(JobMachineTest, NobodyIsLostWhenTheDaemonItselfStoodStill) {
 
 TEST_F(JobMachineTest, WhatWasKnownOfAnAttemptGoesWithIt) {
     start();
+    AttemptRun& known = machine_->run();
+    known.submitted = known.intent_fresh = known.queue_checked = true;
+    known.verdict_since = at_.steady;
+    known.left[1] = Farewell{"SIGTERM", at_.steady};
+    known.refused[1] = "another incarnation";
     machine_->stop(Cause{}, at_);
     Draft draft = machine_->draft(at_);
     Cause cause;
@@ -217,9 +222,45 @@ TEST_F(JobMachineTest, WhatWasKnownOfAnAttemptGoesWithIt) {
     EXPECT_THAT(run.links, IsEmpty());
     EXPECT_THAT(run.processes, IsEmpty());
     EXPECT_FALSE(run.stopping);
-    EXPECT_FALSE(run.submitted);
+    EXPECT_FALSE(run.submitted || run.intent_fresh || run.queue_checked || run.verdict_since);
+    EXPECT_TRUE(run.left.empty() && run.refused.empty());
     EXPECT_FALSE(run.generation.released);
     EXPECT_EQ(run.rendezvous.live(), 0);
+}
+
+TEST_F(JobMachineTest, StopGivesRanksTheirGraceAlsoOnceTheJobIsOver) {
+    start();
+    const auto stops = machine_->say_stop("the job is over").take();
+    ASSERT_EQ(sent<wire::Stop>(stops).size(), 2U);
+    EXPECT_EQ(sent<wire::Stop>(stops)[0]->grace_ms,
+              std::chrono::milliseconds{limits::kStopGrace}.count());
+    EXPECT_THAT(machine_->say_stop("the job is over").take(), IsEmpty());
+}
+
+TEST_F(JobMachineTest, TheTimeLimitIsToldAlsoIfItsFirstDraftWasDropped) {
+    start();
+    wire::SaveAsked asked;
+    asked.event = 1;
+    asked.generation = 1;
+    asked.rank = 0;
+    for (int tries = 0; tries < 3; ++tries) {
+        JobInput input = AgentInput{agents_[0], asked};
+        JobInput twice = AgentInput{agents_[1], wire::SaveAsked{}};
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        machine_->take(draft, twice);
+        ASSERT_EQ(draft.events.size(), 1U) << "try " << tries;
+        EXPECT_EQ(draft.events[0].kind(), EventKind::checkpoint_requested);
+        if (tries == 2) {
+            machine_->stored(draft, at_);
+        }
+    }
+    wire::SaveAsked later = asked;
+    later.rank = -1;
+    JobInput again = AgentInput{agents_[0], later};
+    Draft draft = machine_->draft(at_);
+    machine_->take(draft, again);
+    EXPECT_THAT(draft.events, IsEmpty()) << "once";
 }
 
 TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {
@@ -309,7 +350,7 @@ TEST_F(SaveRoundTest, AnAnswerOfARoundBeforeDoesNotCount) {
     EXPECT_THAT(sent<wire::Save>(answer(0, 1)), IsEmpty());
     EXPECT_THAT(sent<wire::Save>(answer(1, 0)), IsEmpty()) << "of no round";
     EXPECT_EQ(sent<wire::Save>(answer(1, 1)).size(), 2U);
-    EXPECT_FALSE(machine_->asks());
+    EXPECT_THAT(machine_->pass(at_).take(), IsEmpty()) << "the round is over";
 }
 
 TEST_F(SaveRoundTest, WhoAsksMeanwhileIsAnsweredByTheSameRound) {

@@ -79,21 +79,37 @@ void World::kill() {
 
 void World::feed(JobInput input) {
     inputs_.push_back(std::move(input));
-    while (!inputs_.empty()) {
-        JobInput next = std::move(inputs_.front());
-        inputs_.pop_front();
-        Draft draft = machine_->draft(at());
-        machine_->take(draft, next);
-        commit(std::move(draft));
+    if (!accidents_ || pick(4) != 0) {
+        take_inputs();  // else it gathers with what comes next
     }
 }
 
-void World::commit(Draft draft) {
+// As JobActor::take_inputs() does: what has gathered shares an append, and is taken again as a
+// whole if that fails.
+void World::take_inputs() {
+    while (!inputs_.empty()) {
+        std::vector<JobInput> taken(std::make_move_iterator(inputs_.begin()),
+                                    std::make_move_iterator(inputs_.end()));
+        inputs_.clear();
+        for (Append end = Append::refused; end == Append::refused;) {
+            Draft draft = machine_->draft(at());
+            for (JobInput& one : taken) {
+                machine_->take(draft, one);
+            }
+            end = commit(draft);
+        }
+    }
+}
+
+World::Append World::commit(Draft& draft) {
     prepare(draft);
     const bool writes = !draft.events.empty();
     if (writes && accidents_ && pick(64) == 0) {
+        return Append::refused;
+    }
+    if (writes && accidents_ && pick(64) == 0) {
         kill();  // nothing of it is on disk
-        return;
+        return Append::killed;
     }
     const std::vector<std::int32_t> before = slots_of(job());
     const std::int32_t generations_before = generations();
@@ -108,13 +124,22 @@ void World::commit(Draft draft) {
     }
     if (writes && accidents_ && pick(64) == 0) {
         kill();  // it is on disk, and nobody has heard it
-        return;
+        return Append::killed;
     }
-    std::move(draft.deferred.begin(), draft.deferred.end(), std::back_inserter(inputs_));
     for (const auto& [link, event] : draft.heard) {
         deliver(link, {Word::acknowledged, 0});
     }
     perform(std::move(effects));
+    inputs_.insert(inputs_.begin(), std::make_move_iterator(draft.deferred.begin()),
+                   std::make_move_iterator(draft.deferred.end()));
+    return Append::stored;
+}
+
+// What the driver found by itself is kept until it is stored.
+void World::keep(Draft draft) {
+    for (Append end = Append::refused; end == Append::refused;) {
+        end = commit(draft);
+    }
 }
 
 void World::prepare(Draft& draft) {
@@ -235,6 +260,7 @@ void World::hear(std::int32_t slot, const Message& message) {
 
 // What JobActor::act() does; the scheduler knows of agents that ended without a word, soon or late.
 void World::tick() {
+    take_inputs();
     const Action action = due(job(), wall_);
     Observation seen;
     seen.kind = Observation::Kind::state;
@@ -247,7 +273,7 @@ void World::tick() {
     Draft draft = machine_->draft(at());
     if (action.fault) {
         draft.add(*action.fault);
-        commit(std::move(draft));
+        keep(std::move(draft));
         return;
     }
     switch (action.kind) {
@@ -262,7 +288,7 @@ void World::tick() {
                 prepare(draft);
                 Draft end = machine_->draft(at());
                 machine_->end_generation(end, action.cause, JobMachine::AfterEnd::next_generation);
-                commit(std::move(end));
+                keep(std::move(end));
                 return;
             }
             break;
@@ -273,11 +299,9 @@ void World::tick() {
     if (draft.events.empty()) {
         prepare(draft);
     } else {
-        commit(std::move(draft));
+        keep(std::move(draft));
     }
-    if (!inputs_.empty()) {
-        feed(LookInput{});
-    }
+    take_inputs();
 }
 
 void World::check_places(const std::vector<std::int32_t>& before) {

@@ -98,8 +98,11 @@ class World {
     // Killed: what is in flight is gone, and all that was in memory.
     void kill();
     void feed(JobInput input);
-    // Appends and acts; now and then it is killed before, or in between.
-    void commit(Draft draft);
+    void take_inputs();
+    // Appends and acts; now and then the append fails, or it is killed before, or in between.
+    enum class Append : std::uint8_t { stored, refused, killed };
+    Append commit(Draft& draft);
+    void keep(Draft draft);
     void prepare(Draft& draft);
     void perform(Effects effects);
     void send(const AgentPtr& link, const wire::DaemonMessage& message);
