@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -112,11 +113,21 @@ World::Append World::commit(Draft& draft) {
         return Append::killed;
     }
     const std::vector<std::int32_t> before = slots_of(job());
+    // A node may be back by the end of the draft in which another one took its place.
+    std::set<std::int32_t> free;
+    for (const auto& [slot, node] : job().attempt()->lost) {
+        free.insert(slot);
+    }
+    for (const Event& one : draft.events) {
+        if (const auto* fault = std::get_if<event::FaultSeen>(&one.data)) {
+            free.insert(fault->slot);
+        }
+    }
     const std::int32_t generations_before = generations();
     const Surroundings now = at();
     Effects effects = machine_->stored(draft, now);
     if (generations() != generations_before) {
-        check_places(before);
+        check_places(before, free);
     }
     if (job().live_generation() != nullptr && machine_->run().generation.table == nullptr) {
         // As of a world that is too large for WORLD: agents may ask for it.
@@ -304,7 +315,8 @@ void World::tick() {
     take_inputs();
 }
 
-void World::check_places(const std::vector<std::int32_t>& before) {
+void World::check_places(const std::vector<std::int32_t>& before,
+                         const std::set<std::int32_t>& free) {
     const std::vector<std::int32_t> members = slots_of(job());
     shrunk_ += members.size() < before.size() ? 1 : 0;
     grown_ += !before.empty() && members.size() > before.size() ? 1 : 0;
@@ -312,8 +324,8 @@ void World::check_places(const std::vector<std::int32_t>& before) {
         if (lost(members[place])) {
             wrong_ = "a lost node is in a generation: " + describe();
         }
-        if (place < before.size() && members.size() >= before.size() && !lost(before[place]) &&
-            members[place] != before[place]) {
+        if (place < before.size() && members.size() >= before.size() &&
+            !free.contains(before[place]) && members[place] != before[place]) {
             wrong_ = "ranks were renumbered without need: " + describe();
         }
     }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -109,7 +110,8 @@ class World {
     void deliver(const AgentPtr& link, Message message);
     void hear(std::int32_t slot, const Message& message);
     void tick();
-    void check_places(const std::vector<std::int32_t>& before);
+    // `before`: slots of the generation before; `free`: of them, whose places others may have.
+    void check_places(const std::vector<std::int32_t>& before, const std::set<std::int32_t>& free);
 
     // An agent, as job/agent/node.cpp does it.
     void say(std::int32_t slot, Word word, std::int32_t generation) {
