@@ -10,6 +10,10 @@
 #include <cstddef>
 #include <vector>
 
+#if AT_PARALLEL_OPENMP && !defined(_OPENMP)
+#error "without OpenMP at::parallel_for is a loop on one thread"
+#endif
+
 namespace lockstep {
 namespace {
 

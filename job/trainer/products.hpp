@@ -1,8 +1,7 @@
 // Products of matrices of floats on plain memory. By oneDNN, which Debian's LibTorch has for its
-// convolutions, so that no further library is needed. LibTorch's own products go the same way, see products.cpp. In a build without
-// oneDNN's header: by LibTorch and its BLAS, of which Debian's first one is the reference
-// implementation, 10 times slower.
-// Pure functions; any thread.
+// convolutions, so that no further library is needed. LibTorch's own products go the same way, see
+// products.cpp. In a build without oneDNN's header: by LibTorch and its BLAS, of which Debian's
+// first one is the reference implementation, 10 times slower. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

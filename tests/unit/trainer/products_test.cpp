@@ -6,13 +6,18 @@
 #include "job/trainer/gru.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -130,6 +135,35 @@ TEST(CausalAttention, NothingComesFromLaterPlacesNorFromOtherTexts) {
     const at::Tensor after = causal_attention(other, 2);
     EXPECT_TRUE(at::equal(before.select(0, 0).narrow(0, 0, 5), after.select(0, 0).narrow(0, 0, 5)));
     EXPECT_TRUE(at::equal(before.select(0, 1), after.select(0, 1)));
+}
+
+std::ptrdiff_t threads_of_this_process() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// A loop on one thread gives the same numbers, and has no second thread after it. Which head is
+// whose changes nothing: each is one thread's.
+TEST(CausalAttention, IsTheWorkOfAllThreadsAndTheSame) {
+    at::manual_seed(9);
+    const at::Tensor values = at::randn({3, 17, 3 * 4 * 8});
+    const at::Tensor upstream = at::randn({3, 17, 4 * 8});
+    const auto results = [&] {
+        const at::Tensor all = values.clone().requires_grad_(true);
+        const at::Tensor out = causal_attention(all, 4);
+        out.backward(upstream);
+        return std::pair{out.detach(), all.grad()};
+    };
+    at::set_num_threads(1);
+    const auto alone = results();
+    at::set_num_threads(3);
+    {
+        const at::NoGradGuard no_gradients;
+        causal_attention(values, 4);
+    }
+    EXPECT_GE(threads_of_this_process(), 3);
+    const auto together = results();
+    EXPECT_TRUE(at::equal(alone.first, together.first));
+    EXPECT_TRUE(at::equal(alone.second, together.second));
 }
 
 TEST(FusedGelu, EqualsLibTorchs) {
