@@ -3,7 +3,9 @@
 // clocks jump, the coordinator is killed between any two steps, before what it wrote, and after it
 // before anybody has heard of it.
 // In half of the worlds the job is elastic: it goes on with fewer nodes, nodes that were given up
-// call in again, agents are started again by their keepers, and generations grow. What must hold:
+// call in again, agents are started again by their keepers, and generations grow. Connections stay
+// half open, and strangers call in: of another allocation, another attempt, another agent for a
+// node that has one. What must hold: the rules of rendezvous_world_rules.cpp, first of all that
 // ranks of two generations never live at a time on nodes that count; and once the accidents stop,
 // every rank runs, on as many nodes as can be had, or too few nodes are left.
 #include "job/base/log.hpp"
@@ -55,7 +57,7 @@ std::int32_t World::usable() const {
 void World::accident() {
     const std::int32_t slot = static_cast<std::int32_t>(pick(kSlots));
     Node& self = node(slot);
-    switch (pick(36)) {
+    switch (pick(40)) {
         case 0:
             drop(slot);
             break;
@@ -84,6 +86,15 @@ void World::accident() {
             break;
         case 11:  // the wall clock is set
             wall_ += static_cast<std::int64_t>(pick(2000)) - 1000;
+            break;
+        case 12:
+            send_stranger(slot);
+            break;
+        case 13:
+            leave_half_open(slot);
+            break;
+        case 14:
+            confuse(slot);
             break;
         case 8:  // SIGTERM
             if (self.alive && !self.frozen && pick(64) == 0) {
@@ -132,6 +143,7 @@ void World::act() {
     const std::int32_t slot = static_cast<std::int32_t>(pick(kSlots));
     Node& self = node(slot);
     if (pick(4) == 0) {
+        hear_half_open();
         tick();
     }
     if (over_) {
@@ -162,28 +174,8 @@ void World::act() {
         }
         self.alive = false;
         drop(slot);
-    }
-}
-
-void World::check() {
-    const Generation* newest = job().generation();
-    const std::int32_t known = newest == nullptr ? 0 : newest->number;
-    std::int32_t generation = 0;
-    for (std::int32_t slot = 0; slot < kSlots; ++slot) {
-        const Node& self = node(slot);
-        if (!self.ranks || lost(slot)) {
-            continue;
-        }
-        if (generation != 0 && self.generation != generation) {
-            wrong_ = "two generations live: " + describe();
-        }
-        generation = self.generation;
-        if (self.generation > known) {
-            wrong_ = "ranks of a generation that is not on disk: " + describe();
-        }
-        if (self.generation == known && newest->released_at == 0) {
-            wrong_ = "ranks that nobody has released: " + describe();
-        }
+    } else if (self.ranks && pick(4) == 0) {
+        ask_for_key(slot, self.generation);
     }
 }
 

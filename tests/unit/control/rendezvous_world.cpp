@@ -36,14 +36,6 @@ Job new_job(std::int32_t least) {
     return out;
 }
 
-std::vector<std::int32_t> slots_of(const Job& job) {
-    std::vector<std::int32_t> out;
-    for (std::int32_t node = 0; job.generation() != nullptr && node < job.nodes(); ++node) {
-        out.push_back(job.generation()->slot_of(node));
-    }
-    return out;
-}
-
 }  // namespace
 
 World::World(std::uint64_t seed, bool elastic)
@@ -75,6 +67,8 @@ void World::kill() {
         one.out.clear();
         one.in.clear();
     }
+    half_open_.clear();
+    strangers_.clear();
     boot(job());
 }
 
@@ -112,23 +106,11 @@ World::Append World::commit(Draft& draft) {
         kill();  // nothing of it is on disk
         return Append::killed;
     }
-    const std::vector<std::int32_t> before = slots_of(job());
-    // A node may be back by the end of the draft in which another one took its place.
-    std::set<std::int32_t> free;
-    for (const auto& [slot, node] : job().attempt()->lost) {
-        free.insert(slot);
-    }
-    for (const Event& one : draft.events) {
-        if (const auto* fault = std::get_if<event::FaultSeen>(&one.data)) {
-            free.insert(fault->slot);
-        }
-    }
+    const std::vector<std::int32_t> before = members();
     const std::int32_t generations_before = generations();
     const Surroundings now = at();
     Effects effects = machine_->stored(draft, now);
-    if (generations() != generations_before) {
-        check_places(before, free);
-    }
+    check_stored(draft.events, before, generations_before);
     if (job().live_generation() != nullptr && machine_->run().generation.table == nullptr) {
         // As of a world that is too large for WORLD: agents may ask for it.
         machine_->run().generation.table = std::make_shared<const std::string>("");
@@ -154,6 +136,17 @@ void World::keep(Draft draft) {
 }
 
 void World::prepare(Draft& draft) {
+    lost_before_.clear();
+    for (const auto& [slot, why] : job().attempt()->lost) {
+        lost_before_.insert(slot);
+    }
+    given_up_ = lost_before_;
+    for (const Event& one : draft.events) {
+        const auto* fault = std::get_if<event::FaultSeen>(&one.data);
+        if (fault != nullptr && fault->slot >= 0) {
+            given_up_.insert(fault->slot);
+        }
+    }
     if (!draft.broken.empty()) {
         wrong_ = "a promise would have been broken: " + describe();
     }
@@ -166,11 +159,13 @@ void World::perform(Effects effects) {
             send(one->to, one->message);
         } else if (auto* shared = std::get_if<effect::SendShared>(&effect)) {
             if (shared->text == machine_->run().generation.table) {
+                check_sent(shared->to, wire::Table{});
                 deliver(shared->to, {Word::table, job().live_generation()->number});
             } else {
                 send(shared->to, wire::decode_daemon(*shared->text).value());
             }
         } else if (auto* greet = std::get_if<effect::Greet>(&effect)) {
+            check_welcome(greet->to);
             deliver(greet->to, {Word::welcome,
                                 job().generation() == nullptr ? 0 : job().generation()->number});
         } else if (auto* close = std::get_if<effect::Close>(&effect)) {
@@ -186,6 +181,7 @@ void World::perform(Effects effects) {
 }
 
 void World::send(const AgentPtr& link, const wire::DaemonMessage& message) {
+    check_sent(link, message);
     if (const auto* world = std::get_if<wire::World>(&message)) {
         deliver(link, {Word::world, world->generation, world->first_rank});
     } else if (const auto* start = std::get_if<wire::Start>(&message)) {
@@ -206,7 +202,10 @@ void World::deliver(const AgentPtr& link, Message message) {
 }
 
 void World::hear(std::int32_t slot, const Message& message) {
-    const AgentPtr link = node(slot).link;
+    hear(node(slot).link, slot, message);
+}
+
+void World::hear(const AgentPtr& link, std::int32_t slot, const Message& message) {
     link->last_heard = steady_;
     const auto say = [&](wire::AgentMessage words) { feed(AgentInput{link, std::move(words)}); };
     switch (message.word) {
@@ -216,6 +215,7 @@ void World::hear(std::int32_t slot, const Message& message) {
             hello.node_rank = slot;
             hello.node = "n" + std::to_string(slot);
             hello.incarnation = "i" + std::to_string(node(slot).incarnation);
+            hello.allocation = "local-1";
             hello.generation = message.generation;
             hello.ranks_running = message.running;
             say(std::move(hello));
@@ -313,22 +313,6 @@ void World::tick() {
         keep(std::move(draft));
     }
     take_inputs();
-}
-
-void World::check_places(const std::vector<std::int32_t>& before,
-                         const std::set<std::int32_t>& free) {
-    const std::vector<std::int32_t> members = slots_of(job());
-    shrunk_ += members.size() < before.size() ? 1 : 0;
-    grown_ += !before.empty() && members.size() > before.size() ? 1 : 0;
-    for (std::size_t place = 0; place < members.size(); ++place) {
-        if (lost(members[place])) {
-            wrong_ = "a lost node is in a generation: " + describe();
-        }
-        if (place < before.size() && members.size() >= before.size() &&
-            !free.contains(before[place]) && members[place] != before[place]) {
-            wrong_ = "ranks were renumbered without need: " + describe();
-        }
-    }
 }
 
 }  // namespace lockstep::simulation

@@ -2,7 +2,8 @@
 // what must hold in it. Everything in it is drawn from the seed.
 //
 // The coordinator is the shipped JobMachine; rendezvous_world.cpp is only its driver: what
-// JobActor, the store and the scheduler are to it. rendezvous_world_agents.cpp is an agent.
+// JobActor, the store and the scheduler are to it. rendezvous_world_agents.cpp is an agent,
+// rendezvous_world_rules.cpp what must hold at every step.
 #pragma once
 
 #include "daemon/control/machine/job_machine.hpp"
@@ -65,7 +66,10 @@ struct Node {
     bool exits_unsaid = false;  // EXITED is kept until it was acknowledged
     std::int32_t awaiting = 0;  // this generation's WORLD waits for its TABLE
     std::int32_t awaiting_rank = 0;
-    bool leaving = false;  // it was told to end
+    bool leaving = false;      // it was told to end
+    bool confused = false;     // it has said what cannot be
+    std::int32_t readied = 0;  // the newest generation that READY, STARTED was said of here
+    std::int32_t started = 0;
     std::deque<Message> out;
     std::deque<Message> in;
 };
@@ -109,9 +113,24 @@ class World {
     void send(const AgentPtr& link, const wire::DaemonMessage& message);
     void deliver(const AgentPtr& link, Message message);
     void hear(std::int32_t slot, const Message& message);
+    void hear(const AgentPtr& link, std::int32_t slot, const Message& message);
     void tick();
-    // `before`: slots of the generation before; `free`: of them, whose places others may have.
-    void check_places(const std::vector<std::int32_t>& before, const std::set<std::int32_t>& free);
+
+    // What must hold: when events have become durable, and when something is sent. `before`: slots
+    // of the generation before.
+    void check_stored(const std::vector<Event>& events, const std::vector<std::int32_t>& before,
+                      std::int32_t generations_before);
+    void check_places(const std::vector<std::int32_t>& before,
+                      const std::set<std::int32_t>& lost_then);
+    void check_sent(const AgentPtr& link, const wire::DaemonMessage& message);
+    void check_welcome(const AgentPtr& link);
+    void check_world(std::int32_t slot, const wire::World& world);
+    void check_start(std::int32_t slot, std::int32_t generation);
+    void check_shared_secret(const wire::KeyReply& reply);
+    bool lives(std::int32_t slot, std::int32_t generation) const;
+    std::optional<std::int32_t> slot_at(const AgentPtr& link) const;
+    bool is_stranger(const AgentPtr& link) const;
+    std::vector<std::int32_t> members() const;
 
     // An agent, as job/agent/node.cpp does it.
     void say(std::int32_t slot, Word word, std::int32_t generation) {
@@ -124,6 +143,13 @@ class World {
     void drop(std::int32_t slot);
     void connect(std::int32_t slot);
     void start_again(std::int32_t slot);
+    // Its connection is thought to be there after it has made another one.
+    void leave_half_open(std::int32_t slot);
+    void hear_half_open();
+    void ask_for_key(std::int32_t slot, std::int32_t generation);
+    void confuse(std::int32_t slot);
+    // One that has no right to the node calls in, and says all that its agent could.
+    void send_stranger(std::int32_t slot);
 
     // What happens.
     void accident();
@@ -144,6 +170,18 @@ class World {
     std::deque<JobInput> inputs_;
     std::uint64_t event_ = 0;  // of what agents say
     std::array<Node, kSlots> nodes_;
+    std::uint64_t request_ = 0;  // for keys
+    std::int32_t strangers_sent_ = 0;
+    std::vector<AgentPtr> strangers_;  // since the daemon's last start
+    struct HalfOpen {
+        AgentPtr link;
+        std::int32_t slot;
+        std::deque<Message> said;
+    };
+    std::deque<HalfOpen> half_open_;
+    // Nodes that were lost before the draft that is being stored; and with those that are by it.
+    std::set<std::int32_t> lost_before_;
+    std::set<std::int32_t> given_up_;
     bool accidents_ = true;
     bool over_ = false;  // the job has ended, or needs another allocation
     std::string wrong_;
