@@ -1,4 +1,3 @@
-// size: one small function per read of the Control interface
 // The reading half of ControlService: jobs, events, logs. series_queries.cpp: ranks and series;
 // metrics_queries.cpp: what Prometheus reads.
 #include "daemon/control/attempt_files.hpp"

@@ -128,7 +128,11 @@ class Lints(unittest.TestCase):
         self.refused("sizes", "job/base/a.cpp",
                      "namespace x {\nvoid f(int a) {\n" + "    a++;\n" * 100 + "}\n}\n",
                      "job/base/a.cpp:2: function of 102 lines")
-        self.passed("sizes", "job/base/a.cpp", "// size: one table is one file\n" + "int a;\n" * 450)
+        reason = "// size: one table is one file\n"
+        self.passed("sizes", "job/base/a.cpp", reason + "int a;\n" * 400)
+        self.refused("sizes", "job/base/a.cpp", reason + "int a;\n" * 399, "a.cpp:1: 400 lines need no `size: reason`")
+        self.refused("sizes", "job/base/a.py", "a = 1\n# size: one table is one file\n", "a.py:2: 2 lines need no")
+        self.passed("sizes", "job/base/a.cpp", 'f("// size: one table is one file");\n')
         self.passed("sizes", "job/base/a.cpp", "struct A {\n" + "    void f() { g(); }\n" * 100 + "};\n")
 
     def test_words(self):
