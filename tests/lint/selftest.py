@@ -2,10 +2,13 @@
 
 import copy
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOOD = {
@@ -72,6 +75,18 @@ class Lints(unittest.TestCase):
                      "machine/a.cpp:1: asks the world: steady_clock::now")
         self.refused("machine", folder + "a.cpp", '#include "job/base/files.hpp"\nauto f() { return read_file("x", 1); }\n',
                      "machine/a.cpp:2: asks the world: read_file")
+        examples = ("steady_clock::now()", "const SystemClock clock;", "f(wall_seconds());", "std::time(&now)", "now = time(nullptr);", "x = ::time(0);",
+                    "clock_gettime(CLOCK_REALTIME, &now)", "gettimeofday(&now, nullptr)", "std::this_thread::yield()",
+                    'std::getenv("HOME")', 'secure_getenv("HOME")', "char** all = environ;", "std::random_device seed;", "getrandom(&x, 1, 0)",
+                    "make_job_id(now)", "std::rand()", "srand(1)", "read_file(path, 1)", "write_file(path, text)", 'std::fopen("x", "r")',
+                    "::open(path, 0)", "std::filesystem::exists(path)", "co_await f();", "co_return;", "co_yield 1;")
+        for text in examples:
+            self.refused("machine", folder + "a.cpp", f"auto f() {{ {text} }}\n", "machine/a.cpp:1: asks the world: ")
+        for pattern in machine.ASKS:
+            self.assertTrue(any(re.search(pattern, text) for text in examples), f"no example of {pattern}")
+        for text in ("at.wall_seconds()", "double wall_seconds() const;", "std::time_t t;", "run_time(0)", "at.time(0)", "std::filesystem::path p;",
+                     "operand(1)", "at.now", "link.open(1)", "known_environ(1)"):
+            self.passed("machine", folder + "a.cpp", f"auto f() {{ {text} }}\n")
         code, out = self.run_lint("machine", {folder + "a.hpp": '#include "job/model/wait.hpp"\n',
                                               "job/model/wait.hpp": '#include "job/async/sleep.hpp"\n'})
         self.assertEqual(code, 1, out)
@@ -94,9 +109,17 @@ class Lints(unittest.TestCase):
                      'job/base/text.cpp:1: "job/base/text.hpp" comes first')
         self.refused("layers", "job/base/text.cpp", "int a;\n", '"job/base/text.hpp" comes first')
         self.refused("layers", "job/fresh/a.cpp", "int a;\n", "belongs to no level")
-        for text in ("// Slurm ends it\n", 'if (scheduler.name() == "local") {\n'):
-            self.refused("layers", "daemon/control/a.cpp", text, "any scheduler may be there")
-        self.passed("layers", "daemon/control/a.cpp", "view.account = job.spec.slurm.account;\n")
+        for text in ("// Slurm ends it", 'if (scheduler.name() == "x") {', 'if ("x" != context_.scheduler.name()) {',
+                     'if (scheduler().name()\n    .starts_with("x")) {', "a = scheduler->title() == b;", "a = at.scheduler_title != b;",
+                     'name = "local";', '#include "scheduler-integration/local/agent_process.hpp"',
+                     "// sbatch takes no more", "int kSbatchBytes = 4;", "int most_squeue_rows();", 'run("scontrol");', "signed by munge",
+                     "// by srun", "int srun_pid;", "int kSrunPid;", "SrunPid pid;", 'run("sinfo");', "const int slurm_id = 1;",
+                     "job.slurm.account", "spec.slurm = {}", "f(spec.slurmctld.x)", '"--on-slurm-node-failure"', "qsub"):
+            self.refused("layers", "daemon/control/a.cpp", text + "\n", "any scheduler may be there")
+        for text in ("view.account = job.spec.slurm.account;", '"(--on-slurm-node-fail)"', "ProcessRunner programs;", "out.scheduler = scheduler.name();",
+                     "auto text = std::string{scheduler.title()} + \" ends it\";", "class Allocation;", '#include "scheduler-integration/cluster.hpp"',
+                     'host == "localhost"', "struct ClassInfo;"):
+            self.passed("layers", "daemon/control/a.cpp", text + "\n")
         self.passed("layers", "daemon/http/a.cpp", "// Slurm's token\n")
         self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
         self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/control.hpp"\n')
