@@ -191,6 +191,18 @@ class Lints(unittest.TestCase):
         for name, text in (("README.md", "As desi" + "gn §4 says.\n"), ("job/base/a.cpp", "// The desi" + "gn's table.\n"),
                            ("tests/run", "# Revi" + "ew finding S1\n"), ("web/a.tsx", "// (rese" + "arch: no Host)\n")):
             self.refused("documents", name, text, "not in the repository")
+        for text, words in (("`no_such_thing` and `no_such_thing()`", "nothing in the tree is called no_such_thing()"),
+                            ("`kNoSuch`", "nothing in the tree is called kNoSuch"), ("`Text::none`", "nothing in the tree is called Text::none"),
+                            ("x `job/base/text.hpp` (`split`, `trim_all`)", "there is no trim_all in job/base/text.hpp"),
+                            ("x `base/text.hpp` (`Text::join()`)", "there is no join in base/text.hpp")):
+            code, out = self.run_lint("documents", {"job/README.md": text + "\n", "job/base/text.hpp": "class Text { int split; };\n",
+                                                    "job/base/a.cpp": "int none, trim_all, join;\n", "tests/lint/a.py": "no_such_thing = kNoSuch\n"})
+            self.assertEqual(code, 1, out)
+            self.assertIn(words, out)
+        code, out = self.run_lint("documents", {
+            "job/README.md": "`text_of`, `text_of()`, `kMost`, `Text::split()`, `base/text.cpp` (`split`), `relabel_config`, `NONE_SUCH`, `a_b=c`\n",
+            "job/base/text.hpp": "class Text { int split, text_of, kMost; };\n"})
+        self.assertEqual(code, 0, out)
         self.refused("documents", "README.md", "One.\n" * 201, "over 200 lines")
         self.passed("documents", "README.md", "# A flat_text of _it_\n[up](#a-flat_text-of-it)\n")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "
