@@ -1,4 +1,3 @@
-// size: one small function per read of the Control interface
 // The reading half of ControlService: jobs, events, logs. series_queries.cpp: ranks and series;
 // metrics_queries.cpp: what Prometheus reads.
 #include "daemon/control/attempt_files.hpp"
@@ -20,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr auto kPublishEvery = std::chrono::milliseconds{200};
-constexpr std::size_t kScriptBytes = 4U << 20U;  // sbatch takes no more (max_script_size)
+constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger one
 
 Error no_job(std::string_view id) {
     return Error{Errc::not_found, "no job " + printable(id.substr(0, 64))};

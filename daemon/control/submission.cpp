@@ -260,7 +260,7 @@ Task<Result<std::string>> ControlService::take_signature(std::string user,
     if (!request.signature) {
         co_return fail(Errc::denied,
                        "jobs run here as whoever has signed them: lockstep submit and lockstep run "
-                       "do that with munge, on a machine of the cluster; " +
+                       "do that, on a machine of the cluster; " +
                            std::string{kSignatureHeader} + " is the header");
     }
     std::vector<JobSpec> jobs{request.spec};

@@ -24,6 +24,10 @@ Place place_of(const YAML::Mark& mark) {
     return out;
 }
 
+// Of texts and pointers together. A document of limits::kBodyBytes comes nowhere near it, unless
+// aliases repeat a long text, or a long name stands before many values.
+constexpr std::size_t kReadBytes = 64 * limits::kBodyBytes;
+
 // Members that are text in the schema, which then need no quotes in YAML.
 bool wants_text(std::string_view pointer) {
     constexpr std::array<std::string_view, 7> kTexts{
@@ -48,6 +52,9 @@ Json core_value(const std::string& text) {
         return false;
     }
     const std::string_view digits = text.front() == '+' ? std::string_view{text}.substr(1) : text;
+    if (digits.size() < text.size() && (digits.starts_with('+') || digits.starts_with('-'))) {
+        return text;
+    }
     if (const auto number = to_int(digits)) {
         return *number;
     }
@@ -64,13 +71,12 @@ class YamlReader {
   public:
     explicit YamlReader(Document& document) : document_(document) {}
 
-    // `fill`: make the JSON as well; otherwise only the places are noted.
+    // Notes the places, too; of a field that is also merged the first: the one that counts.
     Json read(const YAML::Node& node, const std::string& pointer, std::size_t depth) {
-        document_.values[pointer] = place_of(node.Mark());
-        if (++nodes_ > limits::kJsonNodes || depth > limits::kJsonDepth) {
-            stop("is too large or nested too deeply", node.Mark());
+        if (!enter(node, pointer.size() + (node.IsScalar() ? node.Scalar().size() : 0), depth)) {
             return nullptr;
         }
+        document_.values.try_emplace(pointer, place_of(node.Mark()));
         switch (node.Type()) {
             case YAML::NodeType::Scalar:
                 return scalar(node, pointer);
@@ -92,10 +98,23 @@ class YamlReader {
     std::optional<DocumentError> error_;
 
   private:
+    // Aliases may lead in circles and multiply what is there, wherever they stand: before anything
+    // is read it is counted. False: too much, error_ says so.
+    bool enter(const YAML::Node& node, std::size_t bytes, std::size_t depth) {
+        bytes_ += bytes;
+        if (++nodes_ > limits::kJsonNodes || bytes_ > kReadBytes || depth > limits::kJsonDepth) {
+            stop("is too large or nested too deeply", node.Mark());
+        }
+        return !error_;
+    }
+
+    static bool is_text(const YAML::Node& node) {
+        return node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
+    }
+
     static Json scalar(const YAML::Node& node, const std::string& pointer) {
         const std::string& text = node.Scalar();
-        const bool quoted = node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
-        return quoted || wants_text(pointer) ? Json(text) : core_value(text);
+        return is_text(node) || wants_text(pointer) ? Json(text) : core_value(text);
     }
 
     Json map(const YAML::Node& node, const std::string& pointer, std::size_t depth) {
@@ -110,7 +129,7 @@ class YamlReader {
                 return out;
             }
             const std::string& key = entry.first.Scalar();
-            if (key == "<<" && entry.first.Tag() != "!") {
+            if (key == "<<" && !is_text(entry.first)) {
                 merged.push_back(entry.second);
                 continue;
             }
@@ -119,24 +138,27 @@ class YamlReader {
                 return out;
             }
             const std::string at = pointer + "/" + pointer_token(key);
-            document_.keys[at] = place_of(entry.first.Mark());
+            document_.keys.try_emplace(at, place_of(entry.first.Mark()));
             out[key] = read(entry.second, at, depth + 1);
         }
-        for (const YAML::Node& other : merged) {
-            merge(out, other, pointer, depth);
+        for (std::size_t i = 0; i < merged.size() && !error_; ++i) {
+            merge(out, merged[i], pointer, depth);
         }
         return out;
     }
 
     // What is there already wins; of several the first.
     void merge(Json& out, const YAML::Node& other, const std::string& pointer, std::size_t depth) {
+        if (!enter(other, 0, depth)) {
+            return;
+        }
         if (other.IsSequence()) {
-            for (std::size_t i = 0; i < other.size(); ++i) {
+            for (std::size_t i = 0; i < other.size() && !error_; ++i) {
                 merge(out, other[i], pointer, depth + 1);
             }
             return;
         }
-        if (!other.IsMap() || depth > limits::kJsonDepth) {
+        if (!other.IsMap()) {
             stop("<< takes a map, or a list of maps", other.Mark());
             return;
         }
@@ -156,6 +178,7 @@ class YamlReader {
 
     Document& document_;
     std::size_t nodes_ = 0;
+    std::size_t bytes_ = 0;
 };
 
 }  // namespace

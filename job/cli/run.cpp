@@ -1,4 +1,3 @@
-// size: the subcommand run from its options to its last line
 #include "job/cli/run.hpp"
 
 #include "job/base/files.hpp"

@@ -1,4 +1,3 @@
-// size: what is due next and how a job ends belong to one definition
 // What a job needs next, and how it ends.
 #include "job/base/limits.hpp"
 #include "job/model/job.hpp"

@@ -1,5 +1,8 @@
 """What the documents name is there: links, paths of the tree, source files, anchors, programs.
 
+Names in code, too: what has an underscore or begins as a constant does (`kMost`) is somewhere in the tree, a `Class::member` in one
+file of C++, and what stands in brackets after a source file (`a.cpp` (`f`, `g`)) in that file or its header.
+
 Read is every page. `--links-only` for a tree that holds documents alone, as `cmake --install` lays them out. Flags of
 the scripts in deploy/ and tests/ are looked for in the script; those of programs, fields and examples need the
 programs: tests/integration.
@@ -17,6 +20,11 @@ LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"(?:[\w.+-]+/)+[\w.+-]*")
 SOURCE = re.compile(r"[\w-]+\.(?:hpp|cpp|yml|service|cmake|sql|tsx?|mjs)")
+NAME = re.compile(r"(?:k[A-Z]\w*|[a-z]\w*_\w+)(?:\(\))?")
+MEMBER = re.compile(r"([A-Z]\w*)::(\w+)(?:\(\))?")
+NAMED_IN = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.(?:cpp|hpp|py|tsx?|mjs))` \(((?:(?:, )?`[\w:]+(?:\(\))?`)+)\)")
+# Prometheus's, Slurm's two, submitit's.
+FOREIGN = {"relabel_config", "rl_enable", "disable_token_creation", "map_array"}
 # What is searched for references to texts elsewhere; scripts have no suffix.
 WRITTEN = {"", ".c", ".cmake", ".cu", ".h", ".html", ".md", ".mjs", ".py", ".sh", ".toml", ".ts", ".tsx", ".txt", ".yml"}
 FENCE = re.compile(r"^\s*```(\w*)")
@@ -66,9 +74,28 @@ def anchors(text):
             if kind is None and (match := HEADING.match(line))}
 
 
+class Words:
+    """Which words are in which of the tree's own files; documents and these lints are none of them."""
+
+    def __init__(self, root, names):
+        self.of = {name: frozenset(re.findall(r"\w+", (root / name).read_text(encoding="utf-8", errors="replace")))
+                   for name in names if name.suffix in tree.CPP | WRITTEN | {".sql", ".in"} and name.suffix != ".md"
+                   and name.parts[:2] != ("tests", "lint")}
+        self.all = frozenset().union(*self.of.values())
+
+    def together(self, *words):
+        return any(found.issuperset(words) for name, found in self.of.items() if name.suffix in tree.CPP)
+
+    def inside(self, path, word):
+        """None: there is no such file, which others tell."""
+        stem = path.rpartition(".")[0]
+        found = [words for name, words in self.of.items() if f"/{name}".rpartition(".")[0].endswith(f"/{stem}")]
+        return any(word in words for words in found) if found else None
+
+
 class Document:
-    def __init__(self, root, name, names, links_only):
-        self.root, self.name, self.links_only = root, name, links_only
+    def __init__(self, root, name, names, links_only, words=None):
+        self.root, self.name, self.links_only, self.words = root, name, links_only, words
         self.folder = (root / name).parent
         self.text = (root / name).read_text(encoding="utf-8")
         self.basenames = {other.name for other in names}
@@ -88,6 +115,8 @@ class Document:
                         yield where + problem
             if self.links_only:
                 continue
+            if kind is None:
+                yield from (where + problem for problem in self.names(line))
             pieces = CODE.findall(line) if kind is None else [line]
             for piece in pieces:
                 for path in PATH.findall(piece):
@@ -104,6 +133,18 @@ class Document:
             command = COMMAND.match(line) if kind not in (None, "c", "cpp") else None
             if command and known_programs and command.group(1) not in known_programs:
                 yield f"{where}there is no program {command.group(1)}"
+
+    def names(self, line):
+        for piece in CODE.findall(line):
+            member = MEMBER.fullmatch(piece)
+            word = piece.removesuffix("()")
+            if (member and not self.words.together(*member.groups())) or (
+                    NAME.fullmatch(piece) and word not in self.words.all and word not in FOREIGN):
+                yield f"nothing in the tree is called {piece}"
+        for path, named in NAMED_IN.findall(line):
+            for word in (piece.removesuffix("()").rpartition(":")[2] for piece in CODE.findall(named)):
+                if self.words.inside(path, word) is False:
+                    yield f"there is no {word} in {path}"
 
     def script_flags(self, piece):
         """Flags that a script of the tree is given and that it does not have."""
@@ -136,8 +177,9 @@ def main():
     known = programs(root, names)
     problems = []
     checked = documents(names)
+    words = None if options.links_only else Words(root, names)
     for name in checked:
-        problems += Document(root, name, names, options.links_only).problems(known)
+        problems += Document(root, name, names, options.links_only, words).problems(known)
         lines = (root / name).read_text(encoding="utf-8").count("\n")
         if name.as_posix() == "README.md" and lines > README_LINES:
             problems.append(f"{name}:{lines}: over {README_LINES} lines: what not everybody needs belongs into a page that it links")

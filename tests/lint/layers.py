@@ -45,7 +45,14 @@ HOMES = {  # a library's headers -> the folders that may include them
 }
 ANY_SCHEDULER = ("daemon/control", "daemon/store", "daemon/telemetry")
 # Not of the scheduler, but of the specification (a section) and of lockstepd's settings (a flag).
-ONE_SCHEDULER = re.compile(r"(?<!spec\.)(?<!--on-)slurm|scheduler\.name\(\) [=!]=", re.IGNORECASE)
+OF_THE_USER = re.compile(r"\bspec\.slurm\.|--on-slurm-node-fail\b")
+# A scheduler's name anywhere, also within an identifier; its programs; a decision by what the driver is called.
+_ASKED = r"scheduler\w*(?:\(\))?\s*(?:\.|->)\s*(?:name|title)\(\)"
+ONE_SCHEDULER = re.compile(
+    r"(?i:slurm|sbatch|squeue|scancel|scontrol|sacct|sbcast|munge|qsub|bsub|kubectl|kubernetes)"
+    r"|(?:(?<![A-Za-z])[Ss]|(?<=[a-z])S)(?:run|info|alloc)(?![a-z])"
+    r'|"local"|include "scheduler-integration/\w+/'
+    rf"|{_ASKED}\s*(?:[=!]=|\.)|[=!]=\s*[\w.>()-]*{_ASKED}|scheduler_(?:name|title)\s*[=!]=")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -89,6 +96,7 @@ def check_library(path, target):
 def check_seam(path, text):
     """Names of one scheduler where any may be; a name in comments leads to the next in code."""
     if path.startswith(tuple(folder + "/" for folder in ANY_SCHEDULER)):
+        text = OF_THE_USER.sub(lambda match: " " * len(match.group(0)), text)
         for match in ONE_SCHEDULER.finditer(text):
             yield f"{path}:{tree.line_of(text, match.start())}: {match.group(0)}: any scheduler may be there"
 

@@ -2,10 +2,13 @@
 
 import copy
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOOD = {
@@ -72,6 +75,18 @@ class Lints(unittest.TestCase):
                      "machine/a.cpp:1: asks the world: steady_clock::now")
         self.refused("machine", folder + "a.cpp", '#include "job/base/files.hpp"\nauto f() { return read_file("x", 1); }\n',
                      "machine/a.cpp:2: asks the world: read_file")
+        examples = ("steady_clock::now()", "const SystemClock clock;", "f(wall_seconds());", "std::time(&now)", "now = time(nullptr);", "x = ::time(0);",
+                    "clock_gettime(CLOCK_REALTIME, &now)", "gettimeofday(&now, nullptr)", "std::this_thread::yield()",
+                    'std::getenv("HOME")', 'secure_getenv("HOME")', "char** all = environ;", "std::random_device seed;", "getrandom(&x, 1, 0)",
+                    "make_job_id(now)", "std::rand()", "srand(1)", "read_file(path, 1)", "write_file(path, text)", 'std::fopen("x", "r")',
+                    "::open(path, 0)", "std::filesystem::exists(path)", "co_await f();", "co_return;", "co_yield 1;")
+        for text in examples:
+            self.refused("machine", folder + "a.cpp", f"auto f() {{ {text} }}\n", "machine/a.cpp:1: asks the world: ")
+        for pattern in machine.ASKS:
+            self.assertTrue(any(re.search(pattern, text) for text in examples), f"no example of {pattern}")
+        for text in ("at.wall_seconds()", "double wall_seconds() const;", "std::time_t t;", "run_time(0)", "at.time(0)", "std::filesystem::path p;",
+                     "operand(1)", "at.now", "link.open(1)", "known_environ(1)"):
+            self.passed("machine", folder + "a.cpp", f"auto f() {{ {text} }}\n")
         code, out = self.run_lint("machine", {folder + "a.hpp": '#include "job/model/wait.hpp"\n',
                                               "job/model/wait.hpp": '#include "job/async/sleep.hpp"\n'})
         self.assertEqual(code, 1, out)
@@ -94,9 +109,17 @@ class Lints(unittest.TestCase):
                      'job/base/text.cpp:1: "job/base/text.hpp" comes first')
         self.refused("layers", "job/base/text.cpp", "int a;\n", '"job/base/text.hpp" comes first')
         self.refused("layers", "job/fresh/a.cpp", "int a;\n", "belongs to no level")
-        for text in ("// Slurm ends it\n", 'if (scheduler.name() == "local") {\n'):
-            self.refused("layers", "daemon/control/a.cpp", text, "any scheduler may be there")
-        self.passed("layers", "daemon/control/a.cpp", "view.account = job.spec.slurm.account;\n")
+        for text in ("// Slurm ends it", 'if (scheduler.name() == "x") {', 'if ("x" != context_.scheduler.name()) {',
+                     'if (scheduler().name()\n    .starts_with("x")) {', "a = scheduler->title() == b;", "a = at.scheduler_title != b;",
+                     'name = "local";', '#include "scheduler-integration/local/agent_process.hpp"',
+                     "// sbatch takes no more", "int kSbatchBytes = 4;", "int most_squeue_rows();", 'run("scontrol");', "signed by munge",
+                     "// by srun", "int srun_pid;", "int kSrunPid;", "SrunPid pid;", 'run("sinfo");', "const int slurm_id = 1;",
+                     "job.slurm.account", "spec.slurm = {}", "f(spec.slurmctld.x)", '"--on-slurm-node-failure"', "qsub"):
+            self.refused("layers", "daemon/control/a.cpp", text + "\n", "any scheduler may be there")
+        for text in ("view.account = job.spec.slurm.account;", '"(--on-slurm-node-fail)"', "ProcessRunner programs;", "out.scheduler = scheduler.name();",
+                     "auto text = std::string{scheduler.title()} + \" ends it\";", "class Allocation;", '#include "scheduler-integration/cluster.hpp"',
+                     'host == "localhost"', "struct ClassInfo;"):
+            self.passed("layers", "daemon/control/a.cpp", text + "\n")
         self.passed("layers", "daemon/http/a.cpp", "// Slurm's token\n")
         self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
         self.passed("layers", "tests/unit/a.cpp", '#include "daemon/control/control.hpp"\n')
@@ -128,7 +151,11 @@ class Lints(unittest.TestCase):
         self.refused("sizes", "job/base/a.cpp",
                      "namespace x {\nvoid f(int a) {\n" + "    a++;\n" * 100 + "}\n}\n",
                      "job/base/a.cpp:2: function of 102 lines")
-        self.passed("sizes", "job/base/a.cpp", "// size: one table is one file\n" + "int a;\n" * 450)
+        reason = "// size: one table is one file\n"
+        self.passed("sizes", "job/base/a.cpp", reason + "int a;\n" * 400)
+        self.refused("sizes", "job/base/a.cpp", reason + "int a;\n" * 399, "a.cpp:1: 400 lines need no `size: reason`")
+        self.refused("sizes", "job/base/a.py", "a = 1\n# size: one table is one file\n", "a.py:2: 2 lines need no")
+        self.passed("sizes", "job/base/a.cpp", 'f("// size: one table is one file");\n')
         self.passed("sizes", "job/base/a.cpp", "struct A {\n" + "    void f() { g(); }\n" * 100 + "};\n")
 
     def test_words(self):
@@ -164,6 +191,18 @@ class Lints(unittest.TestCase):
         for name, text in (("README.md", "As desi" + "gn §4 says.\n"), ("job/base/a.cpp", "// The desi" + "gn's table.\n"),
                            ("tests/run", "# Revi" + "ew finding S1\n"), ("web/a.tsx", "// (rese" + "arch: no Host)\n")):
             self.refused("documents", name, text, "not in the repository")
+        for text, words in (("`no_such_thing` and `no_such_thing()`", "nothing in the tree is called no_such_thing()"),
+                            ("`kNoSuch`", "nothing in the tree is called kNoSuch"), ("`Text::none`", "nothing in the tree is called Text::none"),
+                            ("x `job/base/text.hpp` (`split`, `trim_all`)", "there is no trim_all in job/base/text.hpp"),
+                            ("x `base/text.hpp` (`Text::join()`)", "there is no join in base/text.hpp")):
+            code, out = self.run_lint("documents", {"job/README.md": text + "\n", "job/base/text.hpp": "class Text { int split; };\n",
+                                                    "job/base/a.cpp": "int none, trim_all, join;\n", "tests/lint/a.py": "no_such_thing = kNoSuch\n"})
+            self.assertEqual(code, 1, out)
+            self.assertIn(words, out)
+        code, out = self.run_lint("documents", {
+            "job/README.md": "`text_of`, `text_of()`, `kMost`, `Text::split()`, `base/text.cpp` (`split`), `relabel_config`, `NONE_SUCH`, `a_b=c`\n",
+            "job/base/text.hpp": "class Text { int split, text_of, kMost; };\n"})
+        self.assertEqual(code, 0, out)
         self.refused("documents", "README.md", "One.\n" * 201, "over 200 lines")
         self.passed("documents", "README.md", "# A flat_text of _it_\n[up](#a-flat_text-of-it)\n")
         self.passed("documents", "README.md", "# On it\n[on](#on-it) [text](job/base/text.hpp) `job/base/text.hpp`, "

@@ -4,12 +4,20 @@
 // daemon/lockstepd/make_scheduler.cpp; tests/integration/test_example_scheduler.py runs jobs on it.
 #include "daemon/lockstepd/make_scheduler.hpp"
 #include "job/async/asio.hpp"
+#include "job/async/sleep.hpp"
+#include "job/async/task_group.hpp"
+#include "job/base/limits.hpp"
 #include "scheduler-integration/local/agent_process.hpp"
 
+#include <sys/wait.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +25,13 @@
 namespace lockstep {
 namespace {
 
+// Agents give their ranks kStopGrace; whoever takes longer is killed.
+constexpr auto kKillAfter = limits::kStopGrace + std::chrono::seconds{5};
+
 class ExampleScheduler final : public Scheduler {
   public:
     ExampleScheduler(net::io_context& io, std::string agent)
-        : io_{io}, agent_{std::move(agent)}, tick_{io} {}
+        : agent_{std::move(agent)}, tick_{io}, tasks_{io} {}
 
     // What the API, /metrics and messages call it.
     std::string_view name() const override { return "example"; }
@@ -36,13 +47,15 @@ class ExampleScheduler final : public Scheduler {
     }
 
     // Hands the attempt over. It may be called again for the same attempt, also by the next daemon:
-    // whoever has claimed a node already is left alone. A scheduler that could take an attempt
-    // without our hearing of it (a connection that breaks) answers Handover::Kind::again first.
+    // whoever has a node already, or is about to claim it, is left alone. A scheduler that could
+    // take an attempt without our hearing of it (a connection that breaks) answers
+    // Handover::Kind::again first.
     Task<Handover> submit(AttemptRequest request) override {
         Handover out;
         Attempt& attempt = know(request);
         for (std::int32_t node = 0; node < attempt.nodes; ++node) {
-            if (read_claim(attempt.directory, node).kind != ClaimState::Kind::unclaimed) {
+            if (child_lives(attempt, node) ||
+                read_claim(attempt.directory, node).kind != ClaimState::Kind::unclaimed) {
                 continue;
             }
             AgentCommand command;
@@ -65,9 +78,10 @@ class ExampleScheduler final : public Scheduler {
 
     // Takes up what an earlier daemon handed over, and starts nothing.
     Task<Result<bool>> adopt(AttemptRequest request) override {
-        const Attempt& attempt = know(request);
+        Attempt& attempt = know(request);
         for (std::int32_t node = 0; node < attempt.nodes; ++node) {
-            if (read_claim(attempt.directory, node).kind != ClaimState::Kind::unclaimed) {
+            if (child_lives(attempt, node) ||
+                read_claim(attempt.directory, node).kind != ClaimState::Kind::unclaimed) {
                 co_return true;
             }
         }
@@ -90,12 +104,9 @@ class ExampleScheduler final : public Scheduler {
         out.id = attempt.id;
         for (std::int32_t node = 0; node < attempt.nodes; ++node) {
             out.nodes.push_back("example" + std::to_string(node));
-            const ClaimState claim = read_claim(attempt.directory, node);
-            const bool runs = claim.kind == ClaimState::Kind::alive ||
-                              (claim.kind == ClaimState::Kind::unclaimed && !gone(attempt, node));
-            if (runs) {
+            if (runs(attempt, node)) {
                 out.state = AllocationState::running;
-            } else if (!claim.has_result) {
+            } else if (!read_claim(attempt.directory, node).has_result) {
                 out.lost_nodes.push_back(node);
             }
         }
@@ -105,31 +116,38 @@ class ExampleScheduler final : public Scheduler {
         co_return out;
     }
 
-    // Asks the allocation to end; the agents end their ranks. Absent is success.
+    // Asks the allocation to end, by force after a while; the agents end their ranks. Absent is
+    // success.
     Task<Status> cancel(JobId job, std::int32_t number) override {
         const auto found = attempts_.find(key(job, number));
         if (found != attempts_.end()) {
-            for (std::int32_t node = 0; node < found->second.nodes; ++node) {
-                if (const auto agent = adopt_agent(found->second.directory, node)) {
-                    signal_agent(agent->pidfd.get(), SIGTERM);
-                }
-            }
+            signal_all(found->second, SIGTERM);
+            end_soon(found->second);
         }
         co_return Status{};
     }
 
-    void over(const JobId& job, std::int32_t number) override { attempts_.erase(key(job, number)); }
+    // The job has ended, and its agents end by themselves. Known until they have: they are children
+    // that somebody must wait for.
+    void over(const JobId& job, std::int32_t number) override {
+        const auto found = attempts_.find(key(job, number));
+        if (found != attempts_.end()) {
+            found->second.over = true;
+            end_soon(found->second);
+        }
+    }
 
     // Says that poll() may have changed. A real driver does so when its cluster tells; this looks.
     void on_change(Changed changed) override { changed_ = std::move(changed); }
     Task<Status> begin() override {
-        net::co_spawn(io_, watch(), net::detached);
+        tasks_.spawn("example scheduler", watch());
         co_return Status{};
     }
+    // Agents go on; what this object has under way has ended when it returns.
     Task<void> stop() override {
         stopped_ = true;
         tick_.cancel();
-        co_return;
+        co_await tasks_.join();
     }
 
     Cluster cluster() override {
@@ -146,7 +164,9 @@ class ExampleScheduler final : public Scheduler {
         std::int32_t nodes = 0;
         std::string id;
         std::string directory;
-        std::map<std::int32_t, AgentProcess> agents;  // that this daemon has started
+        std::map<std::int32_t, AgentProcess> agents;  // that this daemon has started, till they end
+        std::optional<std::chrono::steady_clock::time_point> kill_at;
+        bool over = false;
     };
 
     static std::string key(const JobId& job, std::int32_t attempt) {
@@ -161,28 +181,77 @@ class ExampleScheduler final : public Scheduler {
         attempt.directory = request.directory;
         return attempt;
     }
-    // Whether an agent ended before it could claim its node.
-    static bool gone(const Attempt& attempt, std::int32_t node) {
+    // Whether the agent that this daemon has started for the node lives. By its pidfd, which never
+    // means another process, and waited for by name: lockstepd has other children, whose ends are
+    // for others to hear of.
+    static bool child_lives(Attempt& attempt, std::int32_t node) {
         const auto agent = attempt.agents.find(node);
-        return agent == attempt.agents.end() || ::kill(agent->second.pid, 0) != 0;
+        if (agent == attempt.agents.end()) {
+            return false;
+        }
+        siginfo_t info{};
+        const auto pidfd = static_cast<id_t>(agent->second.pidfd.get());
+        if (::waitid(P_PIDFD, pidfd, &info, WEXITED | WNOHANG) == 0 && info.si_pid == 0) {
+            return true;
+        }
+        attempt.agents.erase(agent);
+        return false;
+    }
+    // An agent may not have claimed its node yet, or be an earlier daemon's.
+    static bool runs(Attempt& attempt, std::int32_t node) {
+        return child_lives(attempt, node) ||
+               read_claim(attempt.directory, node).kind == ClaimState::Kind::alive;
+    }
+    static void signal_all(Attempt& attempt, int number) {
+        for (std::int32_t node = 0; node < attempt.nodes; ++node) {
+            if (child_lives(attempt, node)) {
+                signal_agent(attempt.agents.at(node).pidfd.get(), number);
+            } else if (const auto agent = adopt_agent(attempt.directory, node)) {
+                signal_agent(agent->pidfd.get(), number);
+            }
+        }
+    }
+    static void end_soon(Attempt& attempt) {
+        if (!attempt.kill_at) {
+            attempt.kill_at = std::chrono::steady_clock::now() + kKillAfter;
+        }
+    }
+    // Whether anything of it is left.
+    static bool tend(Attempt& attempt) {
+        bool left = false;
+        for (std::int32_t node = 0; node < attempt.nodes; ++node) {
+            left = runs(attempt, node) || left;
+        }
+        if (left && attempt.kill_at && std::chrono::steady_clock::now() >= *attempt.kill_at) {
+            signal_all(attempt, SIGKILL);
+        }
+        return left;
     }
     Task<void> watch() {
         while (!stopped_) {
-            tick_.expires_after(std::chrono::milliseconds{200});
-            ErrorCode ec;
-            co_await tick_.async_wait(net::redirect_error(net::use_awaitable, ec));
-            for (const auto& [name, attempt] : attempts_) {
-                changed_(attempt.job, attempt.number);
+            co_await sleep_on(tick_, std::chrono::milliseconds{200});
+            std::vector<std::pair<JobId, std::int32_t>> changed;
+            for (auto at = attempts_.begin(); !stopped_ && at != attempts_.end();) {
+                Attempt& attempt = at->second;
+                const bool left = tend(attempt);
+                if (!attempt.over) {
+                    changed.emplace_back(attempt.job, attempt.number);
+                }
+                at = attempt.over && !left ? attempts_.erase(at) : std::next(at);
+            }
+            // Afterwards, because whoever hears of it may ask for another attempt.
+            for (const auto& [job, number] : changed) {
+                changed_(job, number);
             }
         }
     }
 
-    net::io_context& io_;
     std::string agent_;
     net::steady_timer tick_;
     Changed changed_;
     std::map<std::string, Attempt> attempts_;
     bool stopped_ = false;
+    TaskGroup tasks_;
 };
 
 }  // namespace
@@ -194,7 +263,6 @@ Status plan_scheduler(const DaemonSettings&) {
 Result<std::unique_ptr<Scheduler>> make_scheduler(net::io_context& io, const Clock&,
                                                   const DaemonSettings& settings, SlurmMetrics&,
                                                   const std::filesystem::path&) {
-    ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the agents: they outlive the daemon
     return std::make_unique<ExampleScheduler>(io, settings.agent_path);
 }
 

@@ -1,4 +1,3 @@
-// size: one small function per message of the agents' protocol
 // What agents say to their job, and what the job answers.
 #include "daemon/control/machine/hang_run.hpp"
 #include "daemon/control/machine/job_machine.hpp"

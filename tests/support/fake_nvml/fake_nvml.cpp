@@ -1,4 +1,3 @@
-// size: the entry points of the library, one after the other
 // A stand-in for NVIDIA's libnvidia-ml.so.1, opened by the agent as the real one is. What its GPUs
 // do says fake_state.hpp, anew at every call. Without FAKE_NVML nvmlInit_v2 says that there is no
 // driver.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <fstream>
+
 namespace lockstep::cli {
 namespace {
 
@@ -98,16 +101,56 @@ TEST(CliDocument, FilesOfAnotherKindAreToldApart) {
                 HasSubstr("batch script"));
 }
 
-TEST(CliDocument, ADocumentThatGrowsWithoutEndIsRefused) {
-    std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n";
-    for (char c = 'b'; c <= 'i'; ++c) {
-        bomb += std::string(1, c) + ": &" + c + " [";
-        for (int i = 0; i < 9; ++i) {
-            bomb += std::string(i == 0 ? "*" : ",*") + static_cast<char>(c - 1);
-        }
-        bomb += "]\n";
+// The page reads YAML, too (web/src/lib/yaml.ts): what either makes of a text is said once.
+Json shared_texts() {
+    std::ifstream file{LOCKSTEP_SOURCE_DIR "/web/test/yaml_texts.json"};
+    return Json::parse(file);
+}
+
+TEST(CliDocument, YamlIsReadAsThePageReadsIt) {
+    const Json texts = shared_texts();
+    ASSERT_GE(texts["same"].size(), 10U);
+    for (const Json& one : texts["same"]) {
+        const auto text = one["text"].get<std::string>();
+        EXPECT_EQ(read_as("a.yaml", text), one["value"]) << text;
     }
-    EXPECT_THAT(refusal("a.yaml", bomb).message, HasSubstr("too large"));
+}
+
+TEST(CliDocument, YamlIsRefusedAsThePageRefusesIt) {
+    const Json texts = shared_texts();
+    ASSERT_GE(texts["refused"].size(), 10U);
+    for (const Json& one : texts["refused"]) {
+        const auto text = one["text"].get<std::string>();
+        const auto begin = std::chrono::steady_clock::now();
+        const DocumentError error = refusal("a.yaml", text);
+        EXPECT_THAT(error.message, HasSubstr(one["words"].get<std::string>())) << text;
+        EXPECT_EQ(error.place.line, one.value("line", error.place.line)) << text;
+        EXPECT_EQ(error.place.column, one.value("column", error.place.column)) << text;
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{20}) << text;
+    }
+}
+
+TEST(CliDocument, ALongTextIsNotAThousandTimesThere) {
+    const std::string text(400'000, 'x');
+    std::string aliases;
+    std::string ones;
+    for (int i = 0; i < 1000; ++i) {
+        aliases += "*a,";
+        ones += "1,";
+    }
+    for (const std::string& many :
+         {"a: &a " + text + "\nb: [" + aliases + "]\n", "? " + text + "\n: [" + ones + "]\n"}) {
+        EXPECT_THAT(refusal("a.yaml", many).message, HasSubstr("too large"));
+    }
+    EXPECT_EQ(read_as("a.yaml", "a: " + text + "\nb: [" + ones + "]\n")["a"], text);
+}
+
+TEST(CliDocument, AFieldThatIsAlsoMergedIsWhereItIsWritten) {
+    const auto yaml = parse_document("a.yaml", "b: &b {x: 1, y: 2}\nc:\n  <<: *b\n  x: 3\n");
+    ASSERT_TRUE(yaml.has_value());
+    EXPECT_EQ(place_text(*yaml, yaml->keys.at("/c/x")), "a.yaml:4:3");
+    EXPECT_EQ(place_text(*yaml, yaml->values.at("/c/x")), "a.yaml:4:6");
+    EXPECT_EQ(place_text(*yaml, yaml->values.at("/c/y")), "a.yaml:1:17");
 }
 
 }  // namespace

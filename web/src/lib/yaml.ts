@@ -2,19 +2,19 @@
 // and where; what it means is said here, as job/cli/document_yaml.cpp has it.
 import {EVENT_ID, getScalarValue, parseEvents, SCALAR_STYLE, type Event, type ScalarEvent} from 'js-yaml';
 
-// Of lockstepd's limits.
+// Of lockstepd's limits; of texts and paths together.
 const kDepth = 32;
 const kNodes = 100_000;
+const kLetters = 64 << 20;
 
-// What is text although it may look like a number.
-const kTexts = /^\/(name|setup|working_directory|resources\/time_limit|slurm\/(account|partition|qos)|(command|environment|labels|slurm\/directives|recorded_environment)\/.+)$/;
+// What is text although it may look like a number. A name may have line breaks, or nothing.
+const kTexts = /^\/(name|setup|working_directory|resources\/time_limit|slurm\/(account|partition|qos)|(command|environment|labels|slurm\/directives|recorded_environment)\/[^]*)$/;
 
 /** A plain scalar by YAML 1.2's core schema. */
 function plain(text: string): unknown {
   if (/^(|~|null|Null|NULL)$/.test(text)) return null;
   if (/^(true|True|TRUE|false|False|FALSE)$/.test(text)) return /^t/i.test(text);
-  const digits = text.replace(/^\+/, '');
-  return /^-?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(digits) && Number.isFinite(Number(digits)) ? Number(digits) : text;
+  return /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
 /** The document's value; throws a SyntaxError with the place. */
@@ -23,17 +23,42 @@ export function parseYaml(text: string): unknown {
     const before = text.slice(0, Math.max(0, at)).split(/\r\n?|\n/);
     throw new SyntaxError(`line ${before.length}, column ${before.pop()!.length + 1}: ${why}`);
   };
+  const tooMuch = 'the document is too large or nested too deeply, or an alias makes it so';
   let events: Event[];
   try {
-    events = parseEvents(text, {maxDepth: kDepth});
+    // What is deepest may be 32 deep, and is tried as a name first, which is one more.
+    events = parseEvents(text, {maxDepth: kDepth + 2});
   } catch (error) {
     const {reason, mark} = error as {reason?: string; mark?: {position: number}};
-    throw mark ? stop(reason!, mark.position) : error;
+    throw mark ? stop(/maxDepth/.test(reason!) ? tooMuch : reason!, mark.position) : error;
   }
   // An alias is what its anchor was last given to, here as often as it is there: each place says whether it is text.
   const meant = new Map<number, number>();
   const anchors = new Map<string, number>();
-  const placeOf = (event: Event): number => ('valueStart' in event && event.valueStart >= 0 ? event.valueStart : 'start' in event ? event.start : 'anchorStart' in event ? event.anchorStart : 0);
+  /** Of what is empty: where it would be, after what stands before it and the sign between them. */
+  const placeOf = (event: Event): number => {
+    let place = 0;
+    for (const one of events) {
+      let end = place;
+      if ('valueStart' in one && one.valueStart >= 0) {
+        const quote = one.style === SCALAR_STYLE.SINGLE_QUOTED || one.style === SCALAR_STYLE.DOUBLE_QUOTED ? 1 : 0;
+        place = one.valueStart - quote;
+        end = one.valueEnd + quote;
+      } else if ('start' in one) {
+        place = one.start;
+        end = place + (/[[{]/.test(text[place]!) ? 1 : 0);
+      } else if ('anchorStart' in one && one.anchorStart >= 0) {
+        [place, end] = [one.anchorStart, one.anchorEnd];
+      } else if ('tagStart' in one && one.tagStart >= 0) {
+        [place, end] = [one.tagStart, one.tagEnd];
+      } else if (one.type === EVENT_ID.SCALAR) {
+        end = place += /^([\s\]}]|#.*)*([-:?] *)?/.exec(text.slice(place))![0].length;
+      }
+      if (one === event) break;
+      place = end;
+    }
+    return place;
+  };
   let documents = 0;
   events.forEach((event, i) => {
     if (event.type === EVENT_ID.DOCUMENT) documents++;
@@ -45,6 +70,12 @@ export function parseYaml(text: string): unknown {
   if (documents !== 1) throw new SyntaxError(`one document is wanted, there are ${documents}`);
   let at = 1;
   let nodes = 0;
+  let letters = 0;
+  /** Aliases may lead in circles and multiply what is there, wherever they stand: before anything is read it is counted. */
+  const enter = (event: Event, depth: number, more: number): void => {
+    letters += more;
+    if (++nodes > kNodes || letters > kLetters || depth > kDepth) stop(tooMuch, placeOf(event));
+  };
   /** Reads with the cursor at what an alias means, and goes on after the alias. */
   const there = <T>(work: (event: Event) => T): T => {
     const to = meant.get(at);
@@ -55,10 +86,10 @@ export function parseYaml(text: string): unknown {
     at = back;
     return out;
   };
-  const word = (event: Event): string => (event.type === EVENT_ID.SCALAR ? getScalarValue(text, event) : stop('the name of a field must be a word', placeOf(event)));
+  const word = (event: Event): string => (event.type === EVENT_ID.SCALAR ? getScalarValue(text, event) : stop('the name of a field must be plain text', placeOf(event)));
   const isText = (event: ScalarEvent): boolean => (event.tagStart < 0 ? event.style !== SCALAR_STYLE.PLAIN : /^(!|!!str|!<tag:yaml.org,2002:str>)$/.test(text.slice(event.tagStart, event.tagEnd)));
   const read = (path: string, depth: number): unknown => there((event) => {
-    if (++nodes > kNodes || depth > kDepth) stop('the document is too large or nested too deeply, or an alias makes it so', placeOf(event));
+    enter(event, depth, path.length + ('valueEnd' in event ? event.valueEnd - event.valueStart : 0));
     if (event.type === EVENT_ID.MAPPING) return map(path, depth);
     if (event.type === EVENT_ID.SEQUENCE) {
       const out: unknown[] = [];
@@ -68,7 +99,11 @@ export function parseYaml(text: string): unknown {
     }
     const value = getScalarValue(text, event as ScalarEvent);
     if (isText(event as ScalarEvent)) return value;
-    return kTexts.test(path) ? plain(value) === null ? '' : value : plain(value);
+    const meaning = plain(value);
+    if (kTexts.test(path)) return meaning === null ? '' : value;
+    // Beyond, numbers of this language are not exact.
+    if (Number.isInteger(meaning) && !Number.isSafeInteger(meaning) && !/\D/.test(value.slice(1))) stop(`${value.slice(0, 64)}: whole numbers go to ${Number.MAX_SAFE_INTEGER} here; a text is in quotes`, placeOf(event));
+    return meaning;
   });
   const map = (path: string, depth: number): object => {
     const out = new Map<string, unknown>();
@@ -88,12 +123,13 @@ export function parseYaml(text: string): unknown {
     const back = ++at;
     // What is there already wins; of several the first.
     const merge = (deep: number): void => there((event) => {
+      enter(event, deep, 0);
       if (event.type === EVENT_ID.SEQUENCE) {
         while (events[at]!.type !== EVENT_ID.POP) merge(deep + 1);
         at++;
         return;
       }
-      if (event.type !== EVENT_ID.MAPPING || ++nodes > kNodes || deep > kDepth) stop('<< takes a map, or a list of maps', placeOf(event));
+      if (event.type !== EVENT_ID.MAPPING) stop('<< takes a map, or a list of maps', placeOf(event));
       for (const [key, value] of Object.entries(map(path, deep + 1))) if (!out.has(key)) out.set(key, value);
     });
     for (at of merged) merge(depth);
