@@ -29,13 +29,26 @@ class WarmStandby(harness.TestCase):
         return json.loads(path.read_text())
 
     def all_told(self, generation):
-        return [self.told(generation, rank) for rank in range(RANKS)]
+        """Also that no other process than these has begun the script of their ranks."""
+        told = [self.told(generation, rank) for rank in range(RANKS)]
+        for rank, one in enumerate(told):
+            self.assertIn(f"{generation} {rank} {one['pid']}", self.starts())
+        self.assert_began_once()
+        return told
+
+    def starts(self):
+        return (self.folder / "starts").read_text().splitlines()
+
+    def assert_began_once(self):
+        began = [tuple(line.split()[:2]) for line in self.starts()]
+        self.assertEqual(len(set(began)), len(began), f"a script has begun twice in a generation: {self.starts()}")
 
     def standbys(self):
         return harness.waiting_standbys(str(self.folder))
 
     def wait_for_standbys(self):
         harness.wait_until(lambda: len(self.standbys()) == RANKS, 60, "the standbys wait")
+        self.assertFalse({int(line.split()[2]) for line in self.starts()} & set(self.standbys()), "none has begun the script")
 
     def started(self, job):
         """How many ranks of each generation had waited."""
@@ -52,7 +65,9 @@ class WarmStandby(harness.TestCase):
 
     def finish(self, job):
         (self.folder / "stop").touch()
-        return self.daemon.wait_state(job, "succeeded", 60)
+        done = self.daemon.wait_state(job, "succeeded", 60)
+        self.assert_began_once()
+        return done
 
     def test_a_rank_that_had_waited_finds_what_a_cold_one_finds(self):
         job = self.submit()
