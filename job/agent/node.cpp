@@ -72,10 +72,11 @@ Node::Node(TaskGroup& tasks, NodeConfig config, SocketDirectory sockets)
            }},
           config_.timing),
       standbys_(tasks, sockets_.path(),
-                [this](std::int32_t local, std::string why) {
-                    const std::int32_t rank = world_->first_rank + local;
-                    give_warning(rank, "rank " + std::to_string(rank) + " " + std::move(why));
-                }),
+                {[this](std::int32_t local, std::string text) {
+                     give_warning(world_->first_rank + local, std::move(text));
+                 },
+                 [this] { group_.other_was_killed(); }},
+                {}),
       children_(tasks, child_handlers()),
       runner_(tasks.io()),
       evidence_(tasks, config_.attempt_directory, path_of(config_.inherited)),

@@ -239,7 +239,7 @@ void Node::begin_standbys(std::vector<SpawnRequest> requests) {
     for (std::size_t local = 0; local < requests.size(); ++local) {
         ranks.push_back({std::move(requests[local]), started_[local].pid});
     }
-    standbys_.begin(spec_->recovery.warm_standby, std::move(ranks));
+    standbys_.begin(spec_->recovery.warm_standby, std::move(ranks), mask_);
 }
 
 Node::RankState* Node::state_of(std::int32_t rank) {
@@ -396,6 +396,7 @@ void Node::add_row(std::int32_t rank, const RankReport& report) {
 }
 
 void Node::on_rank_ending(std::int32_t rank) {
+    standbys_.ended(rank - world_->first_rank);
     RankState* state = state_of(rank);
     if (state == nullptr || !state->socket) {
         return;

@@ -4,7 +4,6 @@
 #include "job/async/sleep.hpp"
 #include "job/base/clock.hpp"
 #include "job/base/log.hpp"
-#include "job/base/machine.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -66,7 +65,7 @@ void RankGroup::begin(std::int32_t generation) {
     stopping_ = false;
     failed_ = false;
     own_failure_ = false;
-    oom_kills_ = oom_kills();
+    oom_kills_ = handlers_.oom_kills();
 }
 
 // The rank with its log, without a process.
@@ -327,7 +326,7 @@ void RankGroup::on_exit(Rank& rank) {
     exited.stopped = rank.stopped;
     exited.time = SystemClock{}.wall();
     if (exited.signal == SIGKILL && !rank.stopped) {
-        const std::int64_t kills = oom_kills();
+        const std::int64_t kills = handlers_.oom_kills();
         exited.oom = oom_kills_ >= 0 && kills > oom_kills_;
         oom_kills_ = kills;
     }
@@ -482,6 +481,12 @@ std::vector<wire::StartedRank> RankGroup::living() const {
         }
     }
     return out;
+}
+
+void RankGroup::other_was_killed() {
+    if (oom_kills_ >= 0 && handlers_.oom_kills() > oom_kills_) {
+        ++oom_kills_;
+    }
 }
 
 void RankGroup::append_log(std::int32_t number, std::string_view bytes) {

@@ -14,6 +14,7 @@
 #include "job/agent/task_gate.hpp"
 #include "job/async/task_group.hpp"
 #include "job/base/limits.hpp"
+#include "job/base/machine.hpp"
 #include "job/model/wire.hpp"
 
 #include <chrono>
@@ -59,6 +60,7 @@ class RankGroup {
         // A process that waits to be this rank; nothing: it is started.
         std::function<std::optional<WarmProcess>(std::int32_t rank, const SpawnRequest& request)>
             warm{};
+        std::function<std::int64_t()> oom_kills = [] { return lockstep::oom_kills(); };
     };
     struct Timing {
         std::chrono::milliseconds echo{200};  // a failure's peers may still write their logs
@@ -88,6 +90,8 @@ class RankGroup {
     std::vector<wire::StartedRank> living() const;
     bool running() const { return running_ > 0; }
     bool stopping() const { return stopping_; }
+    // A process of this node that is no rank was killed: if it was for memory, no rank was.
+    void other_was_killed();
     // Into the log of a rank that runs, as if it had printed it.
     void append_log(std::int32_t rank, std::string_view bytes);
 

@@ -199,6 +199,10 @@ int run_exec_shim(int argc, char** argv) {
         return kFailed;
     }
     ::setenv("PWD", directory, 1);
+    if (::getenv("LOCKSTEP_STANDBY") != nullptr) {
+        // This process is to wait, and none that it starts (_lockstep_standby.py).
+        ::setenv("LOCKSTEP_STANDBY_PID", std::to_string(::getpid()).c_str(), 1);
+    }
     const std::vector<char*> environment = given_back(environ);
     ::execve(program, argv + 4, environment.data());
     const int number = errno;

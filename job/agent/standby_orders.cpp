@@ -15,13 +15,25 @@ bool is_python(std::string_view program) {
                        [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
 }
 
-// Read before the script begins: by the linker, by the interpreter, by numerical libraries when
-// they make their threads, by Lightning (which rank prints), by CUDA.
+// Read before the script begins, or by modules that it imports: by the linker, by the interpreter,
+// by numerical libraries when they make their threads, by Lightning (which rank prints), by
+// whoever looks for GPUs or for the size of the job.
 bool is_read_by_imports(std::string_view name) {
     constexpr std::array<std::string_view, 6> kPrefixes{"LD_",  "PYTHON",    "OMP_",
                                                         "MKL_", "OPENBLAS_", "GLIBC_"};
-    constexpr std::array<std::string_view, 4> kNames{"RANK", "LOCAL_RANK", "SLURM_PROCID",
-                                                     "CUDA_VISIBLE_DEVICES"};
+    constexpr std::array<std::string_view, 13> kNames{"RANK",
+                                                      "LOCAL_RANK",
+                                                      "WORLD_SIZE",
+                                                      "LOCAL_WORLD_SIZE",
+                                                      "SLURM_PROCID",
+                                                      "SLURM_NTASKS",
+                                                      "SLURM_NPROCS",
+                                                      "NNODES",
+                                                      "NCCL_RAS_ADDR",
+                                                      "CUDA_VISIBLE_DEVICES",
+                                                      "HIP_VISIBLE_DEVICES",
+                                                      "ROCR_VISIBLE_DEVICES",
+                                                      "ZE_AFFINITY_MASK"};
     return std::any_of(kPrefixes.begin(), kPrefixes.end(),
                        [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
            std::find(kNames.begin(), kNames.end(), name) != kNames.end();

@@ -5,6 +5,7 @@
 #include "job/base/text.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -20,27 +21,23 @@
 namespace lockstep {
 namespace {
 
-// Scripts that report no step: by then they have started.
-constexpr auto kStartPatience = std::chrono::seconds{60};
-constexpr int kFirstHanded = 10;                   // see SpawnRequest::handed
-constexpr std::size_t kStandbyWords = 16U << 10U;  // of what one that failed has printed
+constexpr int kFirstHanded = 10;                // see SpawnRequest::handed
+constexpr std::size_t kOutputRoom = 1U << 20U;  // for what is printed before anybody reads it
 constexpr std::size_t kStandbyLine = 500;
 
 UniqueFd out_of_the_way(UniqueFd fd) {
     return UniqueFd{fd ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, kFirstHanded) : -1};
 }
 
-// The last line that is in the pipe.
-std::string last_words_in(int output) {
-    std::string text(kStandbyWords, '\0');
-    std::string all;
-    for (ssize_t got = 1; got > 0 && all.size() < 4 * kStandbyWords;) {
-        got = ::read(output, text.data(), text.size());
-        all.append(text, 0, static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    }
-    const std::string_view lines = trim(all);
-    const std::string_view line = lines.substr(lines.rfind('\n') + 1);
-    return printable(line.substr(0, kStandbyLine));
+bool is_signalled(int fd, short event) {
+    pollfd one{fd, event, 0};
+    return ::poll(&one, 1, 0) > 0 && (one.revents & event) != 0;
+}
+
+std::string how_it_ended(const siginfo_t& info) {
+    return (info.si_code == CLD_EXITED ? "it has ended with exit code "
+                                       : "it was ended by signal ") +
+           std::to_string(info.si_status);
 }
 
 }  // namespace
@@ -54,48 +51,101 @@ struct Standbys::One {
     net::posix::stream_descriptor control;  // a byte from it: it waits; a byte to it: it goes on
     net::posix::stream_descriptor process;  // the pidfd
     UniqueFd output;                        // what it prints
+    UniqueFd printing;                      // the other end, which says whether it is full
     UniqueFd orders;                        // a file in memory that it has, too
+    std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
     bool ready = false;
-    bool over = false;  // it is a rank now, or is being ended
+    bool over = false;   // it is a rank now, or is being ended
+    bool taken = false;  // it is a rank now: whoever has that reaps it
 };
 
-Standbys::Standbys(TaskGroup& tasks, std::string hooks, Warn warn)
-    : tasks_(tasks), hooks_(std::move(hooks)), warn_(std::move(warn)) {}
+Standbys::Standbys(TaskGroup& tasks, std::string hooks, Handlers handlers, Timing timing)
+    : tasks_(tasks), hooks_(std::move(hooks)), handlers_(std::move(handlers)), timing_(timing) {}
 
 Standbys::~Standbys() = default;
 
-void Standbys::begin(std::vector<std::string> modules, std::vector<Rank> ranks) {
+void Standbys::begin(std::vector<std::string> modules, std::vector<Rank> ranks,
+                     std::shared_ptr<const SecretMask> mask) {
     end();
     modules_ = std::move(modules);
+    mask_ = std::move(mask);
     for (Rank& rank : ranks) {
         places_.emplace_back().rank = std::move(rank);
     }
     began_ = std::chrono::steady_clock::now();
 }
 
-void Standbys::stepped(std::int32_t local_rank) {
+Standbys::Place* Standbys::place_of(std::int32_t local_rank) {
     const auto index = static_cast<std::size_t>(local_rank);
-    if (local_rank >= 0 && index < places_.size()) {
-        places_[index].stepped = true;
+    return local_rank >= 0 && index < places_.size() ? &places_[index] : nullptr;
+}
+
+void Standbys::stepped(std::int32_t local_rank) {
+    if (Place* place = place_of(local_rank); place != nullptr && !place->stepped) {
+        place->stepped = true;
+        look_for_hooks(*place);
     }
+}
+
+void Standbys::ended(std::int32_t local_rank) {
+    if (Place* place = place_of(local_rank)) {
+        place->ended = true;
+    }
+}
+
+// The file goes with the rank's process, so it is not only looked for when it matters.
+void Standbys::look_for_hooks(Place& place) const {
+    struct stat info {};
+    place.hooked =
+        place.hooked ||
+        ::stat((hooks_ + "/stacks." + std::to_string(place.rank.pid)).c_str(), &info) == 0;
+}
+
+// One that does not get ready keeps all that are due after it from their start.
+void Standbys::look_at_import(Place& place) {
+    if (!place.standby || place.standby->ready) {
+        return;
+    }
+    const One& one = *place.standby;
+    std::string why;
+    if (!is_signalled(one.printing.get(), POLLOUT)) {
+        why = "what is printed while its modules are imported fills the pipe of its output (" +
+              std::to_string(::fcntl(one.output.get(), F_GETPIPE_SZ)) + " bytes)";
+    } else if (std::chrono::steady_clock::now() - one.started > timing_.ready) {
+        why = "its modules were not imported within " +
+              std::to_string(
+                  std::chrono::duration_cast<std::chrono::seconds>(timing_.ready).count()) +
+              " s";
+    } else {
+        return;
+    }
+    give_up(one.local_rank, why + last_words(one));
+    drop(place.standby);
 }
 
 // One at a time: what they import costs as much time as a start does.
 bool Standbys::is_due() const {
-    const bool started =
-        std::chrono::steady_clock::now() - began_ > kStartPatience ||
-        std::all_of(places_.begin(), places_.end(), [](const Place& one) { return one.stepped; });
+    const bool started = std::chrono::steady_clock::now() - began_ > timing_.start ||
+                         std::all_of(places_.begin(), places_.end(),
+                                     [](const Place& one) { return one.stepped || one.ended; });
     return started && std::none_of(places_.begin(), places_.end(), [](const Place& one) {
                return one.standby && !one.standby->ready;
            });
 }
 
 void Standbys::look() {
+    for (Place& place : places_) {
+        if (!place.ended && !place.given_up) {
+            look_for_hooks(place);
+        }
+        look_at_import(place);
+    }
     if (!is_due()) {
         return;
     }
-    const auto next = std::find_if(places_.begin(), places_.end(),
-                                   [](const Place& one) { return !one.standby && !one.given_up; });
+    const auto next = std::find_if(places_.begin(), places_.end(), [](const Place& one) {
+        return !one.standby && !one.given_up && !one.ended;
+    });
     if (next != places_.end()) {
         start(static_cast<std::int32_t>(next - places_.begin()));
     }
@@ -103,7 +153,24 @@ void Standbys::look() {
 
 void Standbys::give_up(std::int32_t local_rank, const std::string& why) {
     places_[static_cast<std::size_t>(local_rank)].given_up = true;
-    warn_(local_rank, "has no warm standby, so a restart starts it cold: " + why);
+    log::info("a rank has no standby", {{"local_rank", local_rank}, {"why", why}});
+    handlers_.warn(local_rank, "a rank has no warm standby, so a restart starts it cold: " + why);
+}
+
+// ": " and the last line that it has printed, if it has. It is masked before anything is cut off: a
+// part of a secret would not be recognized.
+std::string Standbys::last_words(const One& one) const {
+    std::string all;
+    std::array<char, 4096> piece{};
+    for (ssize_t got = 1; got > 0 && all.size() < kOutputRoom;) {
+        got = ::read(one.output.get(), piece.data(), piece.size());
+        all.append(piece.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    }
+    const std::string masked = mask_ ? mask_->masked(all) : all;
+    const std::string_view lines = trim(masked);
+    const std::string_view line = lines.substr(lines.rfind('\n') + 1);
+    const std::string words = printable(line.substr(0, kStandbyLine));
+    return words.empty() ? "" : ": " + words;
 }
 
 void Standbys::start(std::int32_t local_rank) {
@@ -112,14 +179,13 @@ void Standbys::start(std::int32_t local_rank) {
         give_up(local_rank, good.error().message);
         return;
     }
-    struct stat info {};
-    if (::stat((hooks_ + "/stacks." + std::to_string(place.rank.pid)).c_str(), &info) != 0) {
+    if (!place.hooked) {
         give_up(local_rank, "its Python does not load Lockstep's hooks");
         return;
     }
     auto one = spawn(place);
     if (!one) {
-        give_up(local_rank, one.error().message);
+        give_up(local_rank, "it could not be started: " + one.error().message);
         return;
     }
     place.standby = std::move(*one);
@@ -137,8 +203,10 @@ Result<Standbys::OnePointer> Standbys::spawn(const Place& place) {
     }
     auto one = std::make_shared<One>(tasks_.io());
     one->output = UniqueFd{printed[0]};
-    const UniqueFd printing{printed[1]};
+    one->printing = UniqueFd{printed[1]};
     ::fcntl(one->output.get(), F_SETFL, O_NONBLOCK);
+    ::fcntl(one->output.get(), F_SETPIPE_SZ,
+            static_cast<int>(kOutputRoom));  // if the user may have so much
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control.data()) != 0) {
         return fail(errno_error("socketpair", errno));
     }
@@ -150,7 +218,7 @@ Result<Standbys::OnePointer> Standbys::spawn(const Place& place) {
     }
     one->request = place.rank.process;
     SpawnRequest request = one->request;
-    request.output = printing.get();
+    request.output = one->printing.get();
     request.handed = {its.get(), one->orders.get()};
     std::string names;
     for (const std::string& name : modules_) {
@@ -180,26 +248,29 @@ Task<void> Standbys::hear(OnePointer one) {
 Task<void> Standbys::watch(OnePointer one) {
     ErrorCode ec;
     co_await one->process.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
-    if (ec) {
+    if (ec || one->taken) {
         co_return;  // it is a rank now, or the agent goes
     }
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(one->pid), &info, WEXITED | WNOHANG | WNOWAIT);
     ::kill(-one->pid, SIGKILL);  // what it has started; not reaped, so the number is its own
     ::waitpid(one->pid, nullptr, WNOHANG);
     one->process.close(ec);
     dying_.erase(std::remove(dying_.begin(), dying_.end(), one), dying_.end());
     if (!one->over) {
-        on_death(*one);
+        on_death(*one, info.si_code == CLD_KILLED && info.si_status == SIGKILL, how_it_ended(info));
     }
 }
 
-void Standbys::on_death(One& one) {
+void Standbys::on_death(One& one, bool killed, const std::string& how) {
     one.over = true;
-    const std::string words = last_words_in(one.output.get());
     Place& place = places_[static_cast<std::size_t>(one.local_rank)];
     ErrorCode ec;
     one.control.close(ec);
-    give_up(one.local_rank, (one.ready ? "it has ended" : "it ended before it was ready") +
-                                (words.empty() ? std::string{} : ": " + words));
+    if (killed) {
+        handlers_.killed();
+    }
+    give_up(one.local_rank, how + (one.ready ? "" : " before it was ready") + last_words(one));
     place.standby.reset();
 }
 
@@ -216,17 +287,18 @@ void Standbys::drop(OnePointer& standby) {
 }
 
 std::optional<WarmProcess> Standbys::take(std::int32_t local_rank, const SpawnRequest& request) {
-    const auto index = static_cast<std::size_t>(local_rank);
-    if (local_rank < 0 || index >= places_.size() || !places_[index].standby) {
+    Place* place = place_of(local_rank);
+    if (place == nullptr || !place->standby) {
         return std::nullopt;
     }
-    OnePointer& standby = places_[index].standby;
+    OnePointer& standby = place->standby;
     const auto orders = standby_orders(standby->request, request);
     if (!orders) {
-        warn_(local_rank, "was started cold, its standby was no use: " + orders.error().message);
+        handlers_.warn(local_rank, "a rank was started cold, its warm standby was no use: " +
+                                       orders.error().message);
     }
     const bool usable =
-        orders && standby->ready &&
+        orders && standby->ready && !is_signalled(standby->process.native_handle(), POLLIN) &&
         ::pwrite(standby->orders.get(), orders->data(), orders->size(), 0) ==
             static_cast<ssize_t>(orders->size()) &&
         ::send(standby->control.native_handle(), "g", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
@@ -236,6 +308,8 @@ std::optional<WarmProcess> Standbys::take(std::int32_t local_rank, const SpawnRe
         return std::nullopt;
     }
     standby->over = true;
+    standby->taken = true;
+    standby->printing.reset();  // the end of the output is that of the rank
     WarmProcess out;
     out.process.pid = standby->pid;
     out.process.pidfd = UniqueFd{standby->process.release()};

@@ -29,13 +29,26 @@ class WarmStandby(harness.TestCase):
         return json.loads(path.read_text())
 
     def all_told(self, generation):
-        return [self.told(generation, rank) for rank in range(RANKS)]
+        """Also that no other process than these has begun the script of their ranks."""
+        told = [self.told(generation, rank) for rank in range(RANKS)]
+        for rank, one in enumerate(told):
+            self.assertIn(f"{generation} {rank} {one['pid']}", self.starts())
+        self.assert_began_once()
+        return told
+
+    def starts(self):
+        return (self.folder / "starts").read_text().splitlines()
+
+    def assert_began_once(self):
+        began = [tuple(line.split()[:2]) for line in self.starts()]
+        self.assertEqual(len(set(began)), len(began), f"a script has begun twice in a generation: {self.starts()}")
 
     def standbys(self):
         return harness.waiting_standbys(str(self.folder))
 
     def wait_for_standbys(self):
         harness.wait_until(lambda: len(self.standbys()) == RANKS, 60, "the standbys wait")
+        self.assertFalse({int(line.split()[2]) for line in self.starts()} & set(self.standbys()), "none has begun the script")
 
     def started(self, job):
         """How many ranks of each generation had waited."""
@@ -52,7 +65,9 @@ class WarmStandby(harness.TestCase):
 
     def finish(self, job):
         (self.folder / "stop").touch()
-        return self.daemon.wait_state(job, "succeeded", 60)
+        done = self.daemon.wait_state(job, "succeeded", 60)
+        self.assert_began_once()
+        return done
 
     def test_a_rank_that_had_waited_finds_what_a_cold_one_finds(self):
         job = self.submit()
@@ -118,12 +133,27 @@ class WarmStandby(harness.TestCase):
     def test_a_standby_that_cannot_import_is_a_warning_and_a_cold_start(self):
         job = self.submit(modules=["slow_to_import", "no_such_module"])
         cold = self.all_told(1)
-        self.wait_for_warning(job, "rank 0 has no warm standby", "rank 1 has no warm standby",
-                              "cannot import no_such_module: ModuleNotFoundError")
+        self.wait_for_warning(job, "a rank has no warm standby, so a restart starts it cold: it has ended with exit code 1 before "
+                              "it was ready: lockstep: a standby cannot wait: cannot import no_such_module: ModuleNotFoundError")
         os.kill(cold[0]["pid"], signal.SIGKILL)
         self.assertGreater(self.told(2, 0)["waited"], 0.9)
         self.finish(job)
         self.assertEqual(self.started(job), [0, 0])
+        self.assertEqual(len(self.warnings(job)), 1, "what is true of all ranks is said once")
+
+    def test_what_it_prints_while_it_imports_is_in_the_log_of_its_rank(self):
+        """More than a pipe has room for by itself."""
+        (self.root / "loud.py").write_text("print('*' * 200_000 + ' is said', flush=True)\n")
+        job = self.submit(modules=["slow_to_import", "loud"],
+                          environment={"PYTHONPATH": f"{harness.PYTHON_PACKAGE}:{self.root}"})
+        cold = self.all_told(1)
+        self.wait_for_standbys()
+        os.kill(cold[0]["pid"], signal.SIGKILL)
+        self.all_told(2)
+        self.finish(job)
+        self.assertEqual(self.started(job), [0, RANKS])
+        log = self.daemon.rank_log(job, 1)
+        self.assertIn("*" * 200_000 + " is said\nrank 1 of generation 2", log)
 
     def test_a_standby_that_ends_is_a_warning_and_a_cold_start_of_its_rank(self):
         job = self.submit()
@@ -132,7 +162,7 @@ class WarmStandby(harness.TestCase):
         waiting = self.standbys()
         self.assertEqual(len(waiting), RANKS)
         os.kill(min(waiting), signal.SIGKILL)  # the first one started, rank 0's
-        self.wait_for_warning(job, "rank 0 has no warm standby", "it has ended")
+        self.wait_for_warning(job, "a rank has no warm standby", "it was ended by signal 9")
         os.kill(cold[0]["pid"], signal.SIGKILL)
         again = self.all_told(2)
         self.finish(job)
@@ -148,7 +178,7 @@ class WarmStandby(harness.TestCase):
                              (["/usr/bin/env", "python3", "-c", printer], "its program is not python")):
             with self.subTest(why):
                 job = self.submit(command=command)
-                self.wait_for_warning(job, "rank 0 has no warm standby, so a restart starts it cold: " + why, "rank 1")
+                self.wait_for_warning(job, "a rank has no warm standby, so a restart starts it cold: " + why)
                 self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
 
     def test_hooks_that_are_off_leave_ranks_without_standbys(self):

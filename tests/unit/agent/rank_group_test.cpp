@@ -28,6 +28,7 @@ class RankGroupTest : public testing::Test {
             unkillable = std::move(why);
         };
         handlers.all_ended = [this] { ended = true; };
+        handlers.oom_kills = [this] { return kills; };
         group.emplace(tasks, handlers, timing);
     }
     RankGroup::RankPlan plan(std::int32_t rank, const std::string& script) {
@@ -47,6 +48,7 @@ class RankGroupTest : public testing::Test {
     std::vector<wire::Exited> exits;
     std::string unkillable;
     bool ended = false;
+    std::int64_t kills = 5;  // of the kernel, for memory
 };
 
 TEST_F(RankGroupTest, ARankThatOutlivesKillIsGivenUpAndSaidSo) {
@@ -82,6 +84,23 @@ TEST_F(RankGroupTest, AStartThatFailsHalfwayStopsWhatWasStarted) {
     ASSERT_THAT(exits, SizeIs(1));
     EXPECT_EQ(exits[0].rank, 0);
     EXPECT_TRUE(exits[0].stopped);
+}
+
+TEST_F(RankGroupTest, AKillForMemoryOfAProcessThatIsNoRankIsNotTheRanks) {
+    make(RankGroup::Timing{});
+    for (const bool own : {false, true}) {
+        std::vector<RankGroup::RankPlan> plans;
+        plans.push_back(plan(0, "kill -9 $$"));
+        ASSERT_TRUE(group->start(1, std::move(plans)));
+        group->other_was_killed();  // by a person
+        ++kills;
+        group->other_was_killed();
+        kills += own ? 1 : 0;
+        io.restart();
+        io.run();
+        EXPECT_EQ(exits.back().signal, SIGKILL);
+        EXPECT_EQ(exits.back().oom, own);
+    }
 }
 
 TEST_F(RankGroupTest, AnotherGenerationUsesTheSameGroup) {

@@ -60,8 +60,11 @@ TEST(StandbyOrders, TellWhatIsAnotherInTheNewGeneration) {
 }
 
 TEST(StandbyOrders, WhatWasReadBeforeTheScriptMustBeTheSame) {
-    for (const char* name : {"RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
-                             "LD_PRELOAD", "PYTHONPATH", "MKL_NUM_THREADS"}) {
+    for (const char* name :
+         {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS",
+          "SLURM_NPROCS", "NNODES", "NCCL_RAS_ADDR", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+          "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "OMP_NUM_THREADS", "LD_PRELOAD", "PYTHONPATH",
+          "MKL_NUM_THREADS"}) {
         SpawnRequest is = request();
         is.environment[name] = "another";
         EXPECT_EQ(orders(is), std::string{"refused: "} + name + " is another now");

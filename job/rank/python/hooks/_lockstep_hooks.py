@@ -394,13 +394,14 @@ def _register_stacks():
     _stacks = (path, os.getpid())
 
 
-def install():
-    """Once per process, before the user's code. Without an agent, or with hooks off: nothing."""
+def install(waits=False):
+    """Once per process, before the user's code. Without an agent, or with hooks off: nothing, and False.
+    `waits`: it is no rank before begin()."""
     global _socket_path, _waits
     _socket_path = os.environ.get("LOCKSTEP_SOCKET", "")
     if not _socket_path or os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "off":
-        return
-    _waits = "LOCKSTEP_STANDBY" in os.environ
+        return False
+    _waits = waits
     import atexit
 
     atexit.register(_at_exit)  # the first one registered runs last
@@ -418,6 +419,7 @@ def install():
     sys.meta_path.insert(0, _AfterImport)
     if not _waits:
         begin()
+    return True
 
 
 def begin():

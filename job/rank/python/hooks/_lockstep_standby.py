@@ -1,57 +1,61 @@
 """Waits to be a rank of the next generation (recovery.warm_standby).
 
-The agent starts a second process of a rank's command, with LOCKSTEP_STANDBY: the modules to import. It comes
-here at the end of the interpreter's own start, before the script: what follows is what follows in a cold rank,
-so that sys.argv, __main__, sys.path and tracebacks are the interpreter's own. Descriptor 3: a byte is sent when
-the modules are there; a byte that comes means go on, the end of it that nobody needs this process any more.
-Descriptor 4: what is to be changed first, records that end with a null byte: "+NAME=VALUE", "-NAME", "!" (other
-arguments follow), ">ARGUMENT".
+The agent starts a second process of a rank's command, with LOCKSTEP_STANDBY: the modules to import, and
+LOCKSTEP_STANDBY_PID: that process, so that none that it starts waits, too. It comes here at the end of the
+interpreter's own start, before the script: what follows is what follows in a cold rank, so that sys.argv, __main__,
+sys.path and tracebacks are the interpreter's own. Descriptor 3: a byte is sent when the modules are there; a byte
+that comes means go on, the end of it that nobody needs this process any more. Descriptor 4: what is to be changed
+first, records that end with a null byte: "+NAME=VALUE", "-NAME", "!" (other arguments follow), ">ARGUMENT".
 
-Nothing that fails here may go on to the script: the rank that this process stands beside runs it already.
+What fails here is raised, and sitecustomize ends the process: it may not go on to the script, which the rank that it
+stands beside runs already.
 """
 
+import _signal
 import os
 import sys
 
-NAME = "LOCKSTEP_STANDBY"
 _CONTROL, _ORDERS = 3, 4
 _OOM = "/proc/self/oom_score_adj"
 
 
-def wait():
+def begin():
+    """The modules to import. From now on the processes that this one starts know nothing of its waiting."""
+    names = os.environ.pop("LOCKSTEP_STANDBY").split(",")
+    marked = os.environ.pop("LOCKSTEP_STANDBY_PID", "")
+    if marked != str(os.getpid()):
+        raise RuntimeError("it is process %d, and process %s was started to wait" % (os.getpid(), marked or "none"))
+    for descriptor in (_CONTROL, _ORDERS):
+        os.set_inheritable(descriptor, False)
+    return names
+
+
+def wait(names):
     """Returns once this process is to be a rank; else it ends."""
-    try:
-        names = os.environ.pop(NAME)
-        _import(names.split(","))
-        if not _told_to_go_on():
-            os._exit(0)
-        _obey(_read_orders())
-        os.close(_CONTROL)
-        os.close(_ORDERS)
-    except BaseException as error:
-        _say(f"lockstep: a standby cannot wait: {type(error).__name__}: {error}")
-        os._exit(1)
-
-
-def _say(text):
-    try:
-        sys.stdout.flush()
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
-    except Exception:
-        pass
+    own = os.getpid()
+    _import(names)
+    if os.getpid() != own:
+        raise RuntimeError("a module has forked while it was imported")
+    if not _told_to_go_on():
+        os._exit(0)
+    _obey(_read_orders())
+    os.close(_CONTROL)
+    os.close(_ORDERS)
 
 
 def _first_folder():
     """What the interpreter puts first into sys.path for the script, or None."""
-    if getattr(sys.flags, "safe_path", False):
-        return None
-    script = sys.argv[0] if sys.argv else ""
+    safe = getattr(sys.flags, "safe_path", False)
+    script = sys.argv[0]
     if script == "-m":
-        return os.getcwd()
-    if not script or script == "-c":
-        return ""
-    return script if os.path.isdir(script) else os.path.dirname(os.path.realpath(script))
+        return None if safe else os.getcwd()
+    for hook in sys.path_hooks:  # a folder or an archive with a __main__.py
+        try:
+            hook(script)
+        except ImportError:
+            continue
+        return os.path.abspath(script) if sys.version_info >= (3, 9) else script
+    return None if safe else os.path.dirname(os.path.realpath(script))
 
 
 def _import(names):
@@ -64,21 +68,32 @@ def _import(names):
         try:
             __import__(name)
         except BaseException as error:
-            _say(f"lockstep: a standby cannot import {name}: {type(error).__name__}: {error}")
-            os._exit(1)
+            raise RuntimeError("cannot import %s: %s: %s" % (name, type(error).__name__, error)) from None
     if folder is not None and folder in sys.path:
         sys.path.remove(folder)
-    if priority is not None:
-        # Of every thread that the modules have started, too.
-        for thread in os.listdir("/proc/self/task"):
-            os.setpriority(os.PRIO_PROCESS, int(thread), priority)
+    # Of every thread that the modules have started, too, and of those that these start meanwhile.
+    while priority is not None and any([_put_back(int(thread), priority) for thread in os.listdir("/proc/self/task")]):
+        pass
+
+
+def _put_back(thread, priority):
+    """Whether it was necessary."""
+    try:
+        if os.getpriority(os.PRIO_PROCESS, thread) == priority:
+            return False
+        os.setpriority(os.PRIO_PROCESS, thread, priority)
+        return True
+    except ProcessLookupError:
+        return False  # it has ended
 
 
 def _lower():
     """The priority to go back to; None: it was not changed."""
     try:
         own = os.getpriority(os.PRIO_PROCESS, 0)
-        may_return = int(_word("/proc/self/status", b"CapEff:"), 16) >> 23 & 1  # CAP_SYS_NICE
+        # CAP_SYS_NICE counts only where it is the machine's own root's, not a container's.
+        may_return = (int(_word("/proc/self/status", b"CapEff:"), 16) >> 23 & 1
+                      and _read("/proc/self/uid_map").split() == [b"0", b"0", b"4294967295"])
         if not may_return and int(_word("/proc/self/limits", b"Max nice priority")) < 20 - own:
             return None
         os.setpriority(os.PRIO_PROCESS, 0, 10)  # a tenth of a busy core
@@ -97,11 +112,27 @@ def _word(path, name):
 def _told_to_go_on():
     own = _read(_OOM)
     _write(_OOM, b"1000")  # the first to go, and back without any right: only below what it was needs one
+    handlers = _ignore_signals()
     os.write(_CONTROL, b"r")
     answer = os.read(_CONTROL, 1)
+    for number, handler in handlers:
+        _signal.signal(number, handler)
     if own is not None:
         _write(_OOM, own)
     return answer == b"g"
+
+
+def _ignore_signals():
+    """Of what is sent to the ranks nothing is meant for a process that waits. [(signal, what it did before), ...]"""
+    caught = int(_word("/proc/self/status", b"SigCgt:"), 16)
+    handlers = []
+    for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGTERM):
+        handler = _signal.getsignal(number)
+        # A handler of C code cannot be put back from here: it stays, and keeps the signal from ending the process.
+        if callable(handler) or not caught >> (number - 1) & 1:
+            handlers.append((number, handler))
+            _signal.signal(number, _signal.SIG_IGN)
+    return handlers
 
 
 def _read(path):

@@ -7,20 +7,22 @@ import os
 import sys
 
 
-def _hand_over():
-    folder = os.path.dirname(os.path.abspath(__file__))
-    hooks = standby = None
-    if sys.version_info >= (3, 8):
-        try:
-            import _lockstep_hooks as hooks
+def _hooks(waits):
+    """The hooks, or None if they are not there."""
+    try:
+        if sys.version_info >= (3, 8):
+            import _lockstep_hooks
 
-            hooks.install()
-        except Exception as error:  # a script never fails because of this
-            if os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "debug":
-                sys.stderr.write("[lockstep: the Python hooks are not there: %r]\n" % (error,))
-    if "LOCKSTEP_STANDBY" in os.environ:
-        standby = _standby(hooks)
-    # The user's own (further on PYTHONPATH, in a venv) or the distribution's.
+            return _lockstep_hooks if _lockstep_hooks.install(waits) else None
+    except Exception as error:  # a script never fails because of this
+        if os.environ.get("LOCKSTEP_PYTHON_HOOKS") == "debug":
+            sys.stderr.write("[lockstep: the Python hooks are not there: %r]\n" % (error,))
+    return None
+
+
+def _hand_over():
+    """To the user's own (further on PYTHONPATH, in a venv) or the distribution's."""
+    folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != folder or not entry]
     own = sys.modules.pop("sitecustomize", None)
     try:
@@ -31,24 +33,38 @@ def _hand_over():
     finally:
         if own is not None:
             sys.modules.setdefault("sitecustomize", own)
-        if standby is not None:
-            standby.wait()
-            hooks.begin()
 
 
-def _standby(hooks):
-    """This process is a rank only once it is told to be one: whatever goes wrong, the script must not begin."""
+def _stand_by():
+    """This process is a rank only once it is told to be one: whatever goes wrong before, the script must not begin."""
+    failed = None
     try:
-        if hooks is None:
-            raise RuntimeError("there are no hooks")
-        import _lockstep_standby
+        import _lockstep_standby as standby
 
         del sys.modules["_lockstep_standby"]
-        return _lockstep_standby
+        names = standby.begin()
+        hooks = _hooks(True)
+        if hooks is None:
+            raise RuntimeError("there are no hooks")
+        try:
+            _hand_over()
+        except BaseException as error:
+            failed = error  # what it means for a cold rank it means for this one, when it is a rank
+        standby.wait(names)
     except BaseException as error:
-        sys.stderr.write("lockstep: a standby cannot wait: %r\n" % (error,))
-        sys.stderr.flush()
-        os._exit(1)
+        try:
+            why = error if isinstance(error, RuntimeError) else repr(error)
+            sys.stderr.write("lockstep: a standby cannot wait: %s\n" % (why,))
+            sys.stderr.flush()
+        finally:
+            os._exit(1)
+    hooks.begin()
+    if failed is not None:
+        raise failed
 
 
-_hand_over()
+if "LOCKSTEP_STANDBY" in os.environ:
+    _stand_by()
+else:
+    _hooks(False)
+    _hand_over()
