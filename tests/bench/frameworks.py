@@ -1,16 +1,17 @@
 """From Enter to the first step of all ranks, and from the kill of a rank to the next step of all: a DDP script under
-Lockstep (recovery, local scheduler) beside torchrun --max-restarts, the same torch, script and machine, in turns. Most of
-it is the import of torch: on a machine that does something else as well the ratios say little.
+Lockstep (recovery, local scheduler; cold and with warm standbys) beside torchrun --max-restarts and, where it is installed,
+NVRx's ft_launcher: the same torch, script and machine, in turns. Most of a cold start is the import of torch: on a machine that does
+something else as well the ratios say little.
 
 The torch is LOCKSTEP_FRAMEWORKS/torch's (deploy/install-frameworks torch), else that of LOCKSTEP_TORCH_PYTHON. Every
-rank notes its own moments (frameworks_script.py); when the killed rank's peers are gone is looked for every 2 ms.
+rank notes its own moments (frameworks_script.py); when the killed rank's peers are gone is looked for every 2 ms. Who notices
+the kill when is nothing that all of them show: it is part of the first span.
 """
 
 import json
 import os
 import pathlib
 import signal
-import statistics
 import subprocess
 import tempfile
 import time
@@ -19,7 +20,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 RANKS = 2
 SECONDS = 120
-SPANS = ("old ranks gone", "new ranks begin", "torch imported", "process group met", "first step")
+# Of each the moment that ends it; the last is the step.
+SPANS = {"noticed, old ranks gone": None, "new ranks begin": "begin", "torch imported": "imported", "process group met": "met",
+         "checkpoint loaded": "reloaded", "first step": "step"}
+CHECKPOINT = "checkpoint.pt"
+
+
+class CannotRun(Exception):
+    """A peer that this machine cannot run: why."""
 
 
 def python():
@@ -39,7 +47,7 @@ def until(ask, what):
 
 
 def starts(folder):
-    """[{rank: moments of it}] of each time that all ranks have made a step: {"pid", "begin", "imported", "met", "step"}."""
+    """[{rank: moments of it}] of each time that all ranks have made a step."""
     by_round = {}
     for path in folder.glob("*.json"):
         try:
@@ -58,21 +66,25 @@ def gone(pid):
     return text.rpartition(")")[2].split()[0] == "Z"
 
 
-def measure_one(folder, begin, end):
-    """{"start": seconds, span: seconds …} of one job that begin() starts; end() waits for it."""
+def measure_one(folder, begin, end, ready=lambda: True):
+    """{"start": seconds, span: seconds …} of one job that begin() starts; end() waits for it. Once ready() and there is a
+    checkpoint, a rank is killed."""
     clock = time.time()
     begin()
     first = until(lambda: starts(folder), "the first step of all ranks")[0]
     out = {"start": max(one["step"] for one in first.values()) - clock}
+    until(lambda: (folder / CHECKPOINT).exists() and ready(), "a checkpoint, and whoever is to wait")
     pids = [one["pid"] for one in first.values()]
     killed = time.time()
     os.kill(first[1]["pid"], signal.SIGKILL)
     until(lambda: all(map(gone, pids)), "the old ranks are gone")
     moments = [time.time()]
     again = until(lambda: starts(folder)[1:], "the next step of all ranks")[0]
+    if any(one["resumed"] < 1 for one in again.values()):
+        raise RuntimeError("it did not begin from the checkpoint")
     (folder / "stop").touch()
     end()
-    moments += [max(one[name] for one in again.values()) for name in ("begin", "imported", "met", "step")]
+    moments += [max(one[name] for one in again.values()) for name in SPANS.values() if name]
     out["again"] = moments[-1] - killed
     for span, before, after in zip(SPANS, [killed, *moments], moments):
         out[span] = after - before
@@ -84,14 +96,14 @@ def environment():
     return {**own, "OMP_NUM_THREADS": "1"}
 
 
-def by_torchrun(program, folder):
-    command = [program, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "--max-restarts=3",
-               str(HERE / "frameworks_script.py"), str(folder)]
+def by_command(command, folder):
+    """One of the launchers that are a command."""
     started = []
     with open(folder / "log", "wb") as log:
         def begin():
             # A session of its own, as Lockstep's ranks have: Linux shares the cores out by sessions.
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment(), start_new_session=True))
+            started.append(subprocess.Popen([*command, str(HERE / "frameworks_script.py"), str(folder)], stdout=log, stderr=log,
+                                            env=environment(), start_new_session=True, cwd=folder))
 
         def end():
             if started[0].wait(SECONDS) != 0:
@@ -105,23 +117,51 @@ def by_torchrun(program, folder):
         finally:
             if started and started[0].poll() is None:
                 started[0].terminate()
-                started[0].wait(SECONDS)
+                try:
+                    started[0].wait(20)
+                except subprocess.TimeoutExpired:
+                    os.killpg(started[0].pid, signal.SIGKILL)
 
 
-def by_lockstep(program, folder, service):
+def by_torchrun(program, folder, _service):
+    return by_command([program, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
+                       "--max-restarts=3"], folder)
+
+
+def by_nvrx(program, folder, _service):
+    launcher = pathlib.Path(program).parent / "ft_launcher"
+    if not launcher.exists():
+        raise CannotRun("nvidia-resiliency-ext is not installed beside that torch")
+    return by_command([launcher, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1",
+                       f"--nproc-per-node={RANKS}", "--max-restarts=3"], folder)
+
+
+def by_lockstep(program, folder, service, warm=False):
     spec = {"name": "bench", "framework": "pytorch", "resources": {"nodes": 1, "ranks_per_node": RANKS},
-            "recovery": {"max_restarts": 3}, "command": [program, str(HERE / "frameworks_script.py"), str(folder)]}
+            "recovery": {"max_restarts": 3, **({"warm_standby": ["torch", "torch.distributed"]} if warm else {})},
+            "capture": {"preset": "none"}, "command": [program, str(HERE / "frameworks_script.py"), str(folder)]}
     (folder / "spec").write_text(json.dumps(spec), encoding="utf-8")
+    jobs = []
 
     def begin():
-        service.cli("submit", folder / "spec")
+        jobs.append(service.submit(spec)["id"])
+
+    def ready():
+        import harness
+        return not warm or len(harness.waiting_standbys(str(folder))) == RANKS
 
     def end():
-        job = service.get("/v1/jobs?limit=1")["items"][0]["id"]
-        done = service.wait_state(job, ("succeeded", "failed", "cancelled"), SECONDS)
+        done = service.wait_state(jobs[0], ("succeeded", "failed", "cancelled"), SECONDS)
         if done["state"] != "succeeded":
             raise RuntimeError(json.dumps(done, indent=1))
-    return measure_one(folder, begin, end)
+        started = [one["data"].get("warm", 0) for one in service.events(jobs[0]) if one["kind"] == "ranks_started"]
+        if started != [0, RANKS if warm else 0]:
+            raise RuntimeError(f"ranks that had waited, by generation: {started}")
+    return measure_one(folder, begin, end, ready)
+
+
+WAYS = {"lockstep": by_lockstep, "lockstep, warm standbys": lambda *given: by_lockstep(*given, warm=True),
+        "torchrun": by_torchrun, "ft_launcher": by_nvrx}
 
 
 def measure(table, options, daemon):
@@ -129,29 +169,32 @@ def measure(table, options, daemon):
     if not program:
         print("frameworks: SKIPPED: no torch 2 (deploy/install-frameworks torch, or LOCKSTEP_TORCH_PYTHON)")
         return
-    runs = {"lockstep": [], "torchrun": []}
+    runs = {name: [] for name in WAYS}
     with daemon() as service:
         for _ in range(options.rounds):
-            for name, run in (("lockstep", lambda to: by_lockstep(program, to, service)),
-                              ("torchrun", lambda to: by_torchrun(program, to))):
+            for name in list(runs):
                 with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
                     try:
-                        runs[name].append(run(pathlib.Path(folder)))
+                        runs[name].append(WAYS[name](program, pathlib.Path(folder), service))
+                    except CannotRun as error:
+                        table.note(f"frameworks: no {name}: {error}")
+                        del runs[name]
                     except RuntimeError as error:
                         runs[name].append(None)
                         table.note(f"frameworks: a round of {name} does not count: {error}")
-    both = [pair for pair in zip(*runs.values()) if None not in pair]
-    if not both:
+    good = {name: [run for run in all_of_it if run] for name, all_of_it in runs.items()}
+    for name in [name for name, all_of_it in good.items() if not all_of_it]:
+        table.note(f"frameworks: no figures of {name}: no round of it counts")
+        del good[name]
+    if not good:
         raise SystemExit("frameworks: nothing to compare")
-    ours, peers = zip(*both)
     version = subprocess.run([program, "-W", "ignore", "-c", "import torch; print(torch.__version__)"], capture_output=True,
                              text=True, check=True).stdout.strip()
     table.note(f"frameworks: torch {version}, {RANKS} ranks, {os.cpu_count()} cores; load average at the end "
                f"{os.getloadavg()[0]:.2f}")
     for key, what in (("start", "Enter to the first step of all ranks"), ("again", "kill of a rank to the next step of all")):
-        table.add(f"{what}: lockstep", [run[key] for run in ours], "s", higher_is_better=False)
-        table.add("  torchrun", [run[key] for run in peers], "s", higher_is_better=False)
-        table.add("  torchrun / lockstep", [b[key] / a[key] for a, b in zip(ours, peers)], "×")
+        for name, all_of_it in good.items():
+            table.add(f"{what}: {name}", [run[key] for run in all_of_it], "s", higher_is_better=False)
     for span in SPANS:
-        table.add(f"  of it {span}: lockstep", [run[span] for run in ours], "s", higher_is_better=False)
-        table.add("    torchrun", [run[span] for run in peers], "s", higher_is_better=False)
+        for name, all_of_it in good.items():
+            table.add(f"  of it {span}: {name}", [run[span] for run in all_of_it], "s", higher_is_better=False)

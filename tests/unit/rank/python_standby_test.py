@@ -88,6 +88,21 @@ raise ValueError("told once")
                 told = self.told_once()
                 self.assertEqual((told["type"], told["pid"], told["final"]), ("ValueError", process.pid, True))
 
+    def test_with_torch_comes_what_ddp_imports_later(self):
+        self.script.write_text("import sys\nprint(*(name for name in sys.modules if name.startswith('torch')))\n")
+        torch = self.root / "torch"
+        torch.mkdir()
+        (torch / "__init__.py").write_text("")
+        for later, found in (("", "torch torch._dynamo\n"), ("raise OSError('no such thing')", "torch\n"), (None, "torch\n")):
+            if later is None:
+                (torch / "_dynamo.py").unlink()
+            else:
+                (torch / "_dynamo.py").write_text(later)
+            process, control, _ = self.stand_by(str(self.script), modules="torch", PYTHONDONTWRITEBYTECODE="1")
+            self.assertEqual(control.recv(1), b"r")
+            control.send(b"g")
+            self.assertEqual((process.communicate(timeout=60), process.returncode), ((found, ""), 0))
+
     def test_nobody_hears_of_it_before_it_is_a_rank(self):
         (self.root / "ahead.py").write_text("""import sys
 try:

@@ -17,6 +17,9 @@ import sys
 
 _CONTROL, _ORDERS = 3, 4
 _OOM = "/proc/self/oom_score_adj"
+# What a module imports only when it is used: DistributedDataParallel's constructor does that since torch 2, and it takes
+# longer than torch itself.
+_LATER = {"torch": ("torch._dynamo",)}
 
 
 def begin():
@@ -69,6 +72,11 @@ def _import(names):
             __import__(name)
         except BaseException as error:
             raise RuntimeError("cannot import %s: %s: %s" % (name, type(error).__name__, error)) from None
+    for name in [later for name in names for later in _LATER.get(name, ())]:
+        try:
+            __import__(name)
+        except Exception:
+            pass  # torch 1 has none; else the script finds out, if it needs it
     if folder is not None and folder in sys.path:
         sys.path.remove(folder)
     # Of every thread that the modules have started, too, and of those that these start meanwhile.
