@@ -108,6 +108,16 @@ class YamlReader {
         return !error_;
     }
 
+    // Fields are looked for one by one.
+    bool has_room(const Json& map, const YAML::Node& node) {
+        if (map.size() >= limits::kJsonKeys) {
+            stop("is too large: more than " + std::to_string(limits::kJsonKeys) +
+                     " fields in one map",
+                 node.Mark());
+        }
+        return !error_;
+    }
+
     static bool is_text(const YAML::Node& node) {
         return node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str";
     }
@@ -135,6 +145,9 @@ class YamlReader {
             }
             if (out.contains(key)) {
                 stop("\"" + one_line(key.substr(0, 64)) + "\" is here twice", entry.first.Mark());
+                return out;
+            }
+            if (!has_room(out, entry.first)) {
                 return out;
             }
             const std::string at = pointer + "/" + pointer_token(key);
@@ -165,6 +178,9 @@ class YamlReader {
         const Json more = map(other, pointer, depth + 1);
         for (const auto& [key, value] : more.items()) {
             if (!out.contains(key)) {
+                if (!has_room(out, other)) {
+                    return;
+                }
                 out[key] = value;
             }
         }
@@ -188,6 +204,9 @@ tl::expected<Document, DocumentError> parse_yaml(std::string name, std::string t
         std::string line = line_of(text, place.line);
         if (line.find('\t') != std::string::npos && line.find_first_not_of(" \t") != 0) {
             why += "; YAML is indented with blanks, not with tabs";
+        }
+        if (line.find('?') != std::string::npos && why.ends_with("unknown token")) {
+            why += "; between [ ] and { } text with ? in it needs quotes";
         }
         return tl::unexpected(DocumentError{std::move(why), place, std::move(line)});
     };

@@ -119,6 +119,11 @@ suite('specifications', () => {
   it('comments are allowed, also beside URLs', () => {
     expect(parseDocument('{"a": "http://x", // why\n /* not */ "b": 1}')).toEqual({a: 'http://x', b: 1});
   });
+  it('whole numbers that this language cannot hold are refused, not rounded', () => {
+    for (const number of ['9007199254740992', '-12345678901234567890']) expect(() => parseDocument(`{"a": [1, ${number}]}`)).toThrow(`${number}: whole numbers go to 2^53 - 1`);
+    expect(parseDocument('{"a": 9007199254740991, "b": 1.12345678901234567, "c": 12345678901234567.0, "d": 12345678901234567e1, "e": "12345678901234567"} // 12345678901234567')).toEqual(
+      {a: 9007199254740991, b: 1.1234567890123457, c: 12345678901234568, d: 123456789012345670, e: '12345678901234567'});
+  });
 });
 
 suite('server-sent events', () => {

@@ -145,6 +145,23 @@ TEST(CliDocument, ALongTextIsNotAThousandTimesThere) {
     EXPECT_EQ(read_as("a.yaml", "a: " + text + "\nb: [" + ones + "]\n")["a"], text);
 }
 
+TEST(CliDocument, AMapHasNoMoreFieldsThanAnyOtherJson) {
+    std::string fields;
+    for (int i = 0; i < 1024; ++i) {
+        fields += "k" + std::to_string(i) + ": x, ";
+    }
+    EXPECT_EQ(read_as("a.yaml", "{" + fields + "}\n").size(), 1024U);
+    for (const std::string& many :
+         {"{" + fields + "k: x}\n", "a: &a {" + fields + "}\nb: {<<: *a, c: 1}\n"}) {
+        EXPECT_THAT(refusal("a.yaml", many).message, HasSubstr("more than 1024 fields in one map"));
+    }
+}
+
+TEST(CliDocument, WhatYamlCannotTakeBetweenBracketsIsSaid) {
+    EXPECT_THAT(refusal("a.yaml", "command: [curl, http://x/?a=b]\n").message,
+                HasSubstr("text with ? in it needs quotes"));
+}
+
 TEST(CliDocument, AFieldThatIsAlsoMergedIsWhereItIsWritten) {
     const auto yaml = parse_document("a.yaml", "b: &b {x: 1, y: 2}\nc:\n  <<: *b\n  x: 3\n");
     ASSERT_TRUE(yaml.has_value());

@@ -111,6 +111,10 @@ export function joinCommand(argv: string[]): string {
 /** JSON with comments, as `lockstep submit` reads it; throws a SyntaxError with the place. */
 export function parseDocument(text: string): unknown {
   // Strings are kept whole, so that // in a URL is no comment; line ends stay for the place of an error.
-  const bare = text.replace(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//g, (part) => (part.startsWith('"') ? part : part.replace(/[^\n]/g, ' ')));
+  const bare = text.replace(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\/|(?<![.\d])-?\d{16,}(?![.\deE])/g, (part) => {
+    if (part.startsWith('/')) return part.replace(/[^\n]/g, ' ');
+    if (part.startsWith('"') || Number.isSafeInteger(Number(part))) return part;
+    throw new SyntaxError(`${part.slice(0, 64)}: whole numbers go to 2^53 - 1 here`);
+  });
   return JSON.parse(bare);
 }

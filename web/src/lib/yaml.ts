@@ -6,6 +6,7 @@ import {EVENT_ID, getScalarValue, parseEvents, SCALAR_STYLE, type Event, type Sc
 const kDepth = 32;
 const kNodes = 100_000;
 const kLetters = 64 << 20;
+const kFields = 1024;  // of one map
 
 // What is text although it may look like a number. A name may have line breaks, or nothing.
 const kTexts = /^\/(name|setup|working_directory|resources\/time_limit|slurm\/(account|partition|qos)|(command|environment|labels|slurm\/directives|recorded_environment)\/[^]*)$/;
@@ -86,8 +87,11 @@ export function parseYaml(text: string): unknown {
     at = back;
     return out;
   };
-  const word = (event: Event): string => (event.type === EVENT_ID.SCALAR ? getScalarValue(text, event) : stop('the name of a field must be plain text', placeOf(event)));
   const isText = (event: ScalarEvent): boolean => (event.tagStart < 0 ? event.style !== SCALAR_STYLE.PLAIN : /^(!|!!str|!<tag:yaml.org,2002:str>)$/.test(text.slice(event.tagStart, event.tagEnd)));
+  const word = (event: Event): string => {
+    const name = event.type === EVENT_ID.SCALAR ? getScalarValue(text, event) : '';
+    return event.type === EVENT_ID.SCALAR && (isText(event) || plain(name) !== null) ? name : stop('the name of a field must be plain text', placeOf(event));
+  };
   const read = (path: string, depth: number): unknown => there((event) => {
     enter(event, depth, path.length + ('valueEnd' in event ? event.valueEnd - event.valueStart : 0));
     if (event.type === EVENT_ID.MAPPING) return map(path, depth);
@@ -102,11 +106,12 @@ export function parseYaml(text: string): unknown {
     const meaning = plain(value);
     if (kTexts.test(path)) return meaning === null ? '' : value;
     // Beyond, numbers of this language are not exact.
-    if (Number.isInteger(meaning) && !Number.isSafeInteger(meaning) && !/\D/.test(value.slice(1))) stop(`${value.slice(0, 64)}: whole numbers go to ${Number.MAX_SAFE_INTEGER} here; a text is in quotes`, placeOf(event));
+    if (Number.isInteger(meaning) && !Number.isSafeInteger(meaning) && !/\D/.test(value.slice(1))) stop(`${value.slice(0, 64)}: whole numbers go to 2^53 - 1 here; a text is in quotes`, placeOf(event));
     return meaning;
   });
   const map = (path: string, depth: number): object => {
     const out = new Map<string, unknown>();
+    const put = (event: Event, key: string, value: unknown): unknown => (out.size < kFields ? out.set(key, value) : stop(tooMuch, placeOf(event)));
     const merged: number[] = [];
     while (events[at]!.type !== EVENT_ID.POP) {
       const name = events[at]!;
@@ -117,7 +122,7 @@ export function parseYaml(text: string): unknown {
       } else if (out.has(key)) {
         stop(`${JSON.stringify(key.slice(0, 64))} is here twice`, placeOf(name));
       } else {
-        out.set(key, read(`${path}/${key.replace(/~/g, '~0').replace(/\//g, '~1')}`, depth + 1));
+        put(name, key, read(`${path}/${key.replace(/~/g, '~0').replace(/\//g, '~1')}`, depth + 1));
       }
     }
     const back = ++at;
@@ -130,7 +135,7 @@ export function parseYaml(text: string): unknown {
         return;
       }
       if (event.type !== EVENT_ID.MAPPING) stop('<< takes a map, or a list of maps', placeOf(event));
-      for (const [key, value] of Object.entries(map(path, deep + 1))) if (!out.has(key)) out.set(key, value);
+      for (const [key, value] of Object.entries(map(path, deep + 1))) if (!out.has(key)) put(event, key, value);
     });
     for (at of merged) merge(depth);
     at = back;
@@ -159,7 +164,8 @@ function written(text: string, indent?: string): string {
 function block(value: unknown, indent: string): string {
   if (typeof value === 'string') return ` ${written(value, indent)}`;
   const parts = value !== null && typeof value === 'object' ? Object.entries(value) : [];
-  if (!parts.length) return ` ${JSON.stringify(value)}`;
+  // Digits alone are for whole numbers that are exact.
+  if (!parts.length) return ` ${Number.isInteger(value) && !Number.isSafeInteger(value) ? (value as number).toExponential() : JSON.stringify(value)}`;
   return parts.map(([key, one]) => `\n${indent}${Array.isArray(value) ? '-' : `${written(key)}:`}${block(one, `${indent}  `)}`).join('');
 }
 
