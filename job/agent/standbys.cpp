@@ -24,6 +24,7 @@ namespace {
 constexpr int kFirstHanded = 10;                // see SpawnRequest::handed
 constexpr std::size_t kOutputRoom = 1U << 20U;  // for what is printed before anybody reads it
 constexpr std::size_t kStandbyLine = 500;
+constexpr std::chrono::seconds kEnding{1};  // from a descriptor's end to the process's, at most
 
 UniqueFd out_of_the_way(UniqueFd fd) {
     return UniqueFd{fd ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, kFirstHanded) : -1};
@@ -54,6 +55,8 @@ struct Standbys::One {
     UniqueFd printing;                      // the other end, which says whether it is full
     UniqueFd orders;                        // a file in memory that it has, too
     std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
+    // When its end of `control` went, which it keeps until it is a rank or ends.
+    std::optional<std::chrono::steady_clock::time_point> let_go{};
     bool ready = false;
     bool over = false;   // it is a rank now, or is being ended
     bool taken = false;  // it is a rank now: whoever has that reaps it
@@ -108,7 +111,9 @@ void Standbys::look_at_import(Place& place) {
     }
     const One& one = *place.standby;
     std::string why;
-    if (!is_signalled(one.printing.get(), POLLOUT)) {
+    if (one.let_go && std::chrono::steady_clock::now() - *one.let_go > kEnding) {
+        why = "it has become another program by exec()";
+    } else if (!is_signalled(one.printing.get(), POLLOUT)) {
         why = "what is printed while its modules are imported fills the pipe of its output (" +
               std::to_string(::fcntl(one.output.get(), F_GETPIPE_SZ)) + " bytes)";
     } else if (std::chrono::steady_clock::now() - one.started > timing_.ready) {
@@ -183,6 +188,18 @@ void Standbys::start(std::int32_t local_rank) {
         give_up(local_rank, "its Python does not load Lockstep's hooks");
         return;
     }
+    // A package may be taken away, or replaced, while a job runs: without the hooks it would not
+    // wait.
+    const auto path = place.rank.process.environment.find("PYTHONPATH");
+    const std::string folder = path == place.rank.process.environment.end()
+                                   ? ""
+                                   : path->second.substr(0, path->second.find(':'));
+    for (const char* file : {"sitecustomize.py", "_lockstep_hooks.py", "_lockstep_standby.py"}) {
+        if (::access((folder + "/" + file).c_str(), R_OK) != 0) {
+            give_up(local_rank, "Lockstep's hooks are not there any more: " + folder + "/" + file);
+            return;
+        }
+    }
     auto one = spawn(place);
     if (!one) {
         give_up(local_rank, "it could not be started: " + one.error().message);
@@ -238,8 +255,13 @@ Result<Standbys::OnePointer> Standbys::spawn(const Place& place) {
 Task<void> Standbys::hear(OnePointer one) {
     ErrorCode ec;
     co_await one->control.async_wait(net::posix::stream_descriptor::wait_read, into(ec));
+    if (ec || one->over) {
+        co_return;
+    }
     char word = 0;
-    if (!ec && !one->over && ::read(one->control.native_handle(), &word, 1) == 1) {
+    if (::read(one->control.native_handle(), &word, 1) != 1) {
+        one->let_go = std::chrono::steady_clock::now();
+    } else {
         one->ready = true;
         log::info("a standby is ready", {{"local_rank", one->local_rank}, {"pid", one->pid}});
     }

@@ -3,6 +3,7 @@ script finds no difference. Real processes on the local scheduler."""
 
 import json
 import os
+import pathlib
 import signal
 
 import harness
@@ -161,7 +162,8 @@ class WarmStandby(harness.TestCase):
         self.wait_for_standbys()
         waiting = self.standbys()
         self.assertEqual(len(waiting), RANKS)
-        os.kill(min(waiting), signal.SIGKILL)  # the first one started, rank 0's
+        first = next(pid for pid in waiting if b"\0RANK=0\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+        os.kill(first, signal.SIGKILL)
         self.wait_for_warning(job, "a rank has no warm standby", "it was ended by signal 9")
         os.kill(cold[0]["pid"], signal.SIGKILL)
         again = self.all_told(2)

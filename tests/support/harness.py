@@ -91,12 +91,14 @@ def processes_with(text):
 
 def waiting_standbys(text):
     """Ids of the processes that wait to be ranks (recovery.warm_standby), with `text` in their command line: they have
-    imported what they were to, and are the first that the kernel would end."""
+    imported what they were to, and do not hear what is sent to ranks."""
     found = []
     for pid in processes_with(text):
         with contextlib.suppress(OSError):
             folder = pathlib.Path(f"/proc/{pid}")
-            if b"LOCKSTEP_STANDBY=" in (folder / "environ").read_bytes() and (folder / "oom_score_adj").read_text() == "1000\n":
+            status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+            deaf = int(status["SigIgn"], 16) >> signal.SIGTERM - 1 & 1
+            if b"LOCKSTEP_STANDBY=" in (folder / "environ").read_bytes() and deaf and "sleeping" in status["State"]:
                 found.append(pid)
     return sorted(found)
 

@@ -37,6 +37,11 @@ class StandbysTest : public testing::Test {
     }
     // Ranks 0 … with a standby each that runs its script; $N is the rank.
     void begin(const std::vector<std::string>& scripts, Standbys::Timing timing = hour()) {
+        std::filesystem::create_directories(folder / "hooks");
+        for (const char* file :
+             {"sitecustomize.py", "_lockstep_hooks.py", "_lockstep_standby.py"}) {
+            EXPECT_TRUE(write_file_atomic(folder / "hooks" / file, "", 0644));
+        }
         standbys.emplace(tasks, folder.path().string(),
                          Standbys::Handlers{[this](std::int32_t, std::string text) {
                                                 warnings.push_back(std::move(text));
@@ -51,7 +56,9 @@ class StandbysTest : public testing::Test {
             request.agent_program = LOCKSTEP_AGENT;
             request.program = "/bin/sh";
             request.argv = {"python3", name};
-            request.environment = {{"PATH", "/usr/bin:/bin"}, {"N", std::to_string(i)}};
+            request.environment = {{"PATH", "/usr/bin:/bin"},
+                                   {"N", std::to_string(i)},
+                                   {"PYTHONPATH", (folder / "hooks").string() + ":/nowhere"}};
             request.directory = folder.path().string();
             ranks.push_back({request, pid_of(i)});
             requests.push_back(request);
@@ -192,6 +199,28 @@ TEST_F(StandbysTest, OneThatIsKilledIsSaid) {
     ASSERT_TRUE(until([&] { return !warnings.empty(); }));
     EXPECT_THAT(warnings, ElementsAre(EndsWith("it was ended by signal 9 before it was ready")));
     EXPECT_EQ(killed, 1);
+}
+
+TEST_F(StandbysTest, OneThatBecomesAnotherProgramIsEndedAtOnce) {
+    // The descriptors that it had are closed by exec().
+    begin({"echo before; exec 3>&- 4>&-; : >ready.0; exec sleep 600"});
+    standbys->look();
+    ASSERT_TRUE(waits(0));
+    ASSERT_TRUE(until([&] {
+        standbys->look();
+        return !warnings.empty();
+    }));
+    EXPECT_THAT(warnings,
+                ElementsAre(HasSubstr("it has become another program by exec(): before")));
+    EXPECT_EQ(killed, 0);
+}
+
+TEST_F(StandbysTest, NoneIsStartedWhereTheHooksHaveBeenTakenAway) {
+    begin({kWaits});
+    std::filesystem::remove(folder / "hooks" / "sitecustomize.py");
+    standbys->look();
+    EXPECT_THAT(warnings, ElementsAre(HasSubstr("hooks are not there any more")));
+    EXPECT_FALSE(is_there("ready.0"));
 }
 
 }  // namespace

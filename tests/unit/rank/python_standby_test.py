@@ -115,6 +115,38 @@ except OSError:
         self.assertEqual(self.told(), [])
         self.assertFalse((self.root / f"stacks.{process.pid}").exists())
 
+    def test_what_it_becomes_by_exec_does_not_begin_the_script(self):
+        """As who needs another LD_LIBRARY_PATH does it, in a sitecustomize or a module."""
+        again = ("import os, sys\nif 'AGAIN' not in os.environ:\n    os.environ['AGAIN'] = '1'\n"
+                 "    os.execv(sys.executable, [sys.executable, 'train.py'])\n")
+        own = self.root / "own"
+        own.mkdir()
+        for where in (own / "sitecustomize.py", self.root / "ahead.py"):
+            with self.subTest(where.name):
+                before = where.read_text() if where.exists() else ""
+                where.write_text(again)
+                process, control, _ = self.stand_by("train.py", PYTHONPATH=f"{HOOKS}:{own}")
+                out, errors = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, out, control.recv(1)), (1, "", b""), errors)
+                self.assertIn("another program by exec()", errors)
+                where.write_text(before)
+
+    def test_the_kernel_would_end_it_first_also_while_it_imports(self):
+        (self.root / "ahead.py").write_text("print(open('/proc/self/oom_score_adj').read(), flush=True)\n")
+        process, control, _ = self.stand_by("train.py")
+        self.assertEqual(control.recv(1), b"r")
+        control.close()
+        self.assertEqual(process.communicate(timeout=60)[0].split(), ["1000"])
+
+    def test_what_a_module_does_with_standard_error_does_not_stop_the_rank(self):
+        (self.root / "ahead.py").write_text("import sys\nclass Lines:\n    write = sys.stderr.write\n    flush = sys.stderr.flush\n"
+                                            "sys.stderr = Lines()\n")
+        self.script.write_text(f"import os\nprint(os.path.exists('{self.root}/stacks.%d' % os.getpid()))\n")
+        process, control, _ = self.stand_by("train.py")
+        self.assertEqual(control.recv(1), b"r")
+        control.send(b"g")
+        self.assertEqual(process.communicate(timeout=60), ("True\n", ""), "its stacks can be asked for")
+
     def test_the_script_does_not_begin_without_a_word(self):
         """The agent has ended, or nobody needs a rank any more."""
         process, control, _ = self.stand_by("train.py")
@@ -163,19 +195,22 @@ except OSError:
 
     def test_what_fails_before_the_users_sitecustomize_does_not_begin_the_script(self):
         """An entry of sys.path that is no path, by a .pth file: the interpreter only prints what the hooks raise at it."""
-        packages = self.root / f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
-        packages.mkdir(parents=True)
-        (packages / "own.pth").write_text("import sys; sys.path.append(7)\n")
+        packages = subprocess.run([PYTHON, "-c", "import site; print(site.getusersitepackages())"], text=True, check=True,
+                                  env={"PYTHONUSERBASE": str(self.root)}, stdout=subprocess.PIPE).stdout.strip()
+        os.makedirs(packages)
+        with open(os.path.join(packages, "own.pth"), "w", encoding="ascii") as file:
+            file.write(f"import sys; sys.path.append(7); open({str(self.root / 'seen')!r}, 'w').close()\n")
         process, control, _ = self.stand_by("train.py", PYTHONUSERBASE=str(self.root))
         first = control.recv(1)
         control.close()
         out, errors = process.communicate(timeout=60)
+        self.assertTrue((self.root / "seen").exists(), "the file is read")
         self.assertEqual((first, out), (b"r", ""), errors)
 
     def test_what_it_starts_while_it_imports_is_no_standby(self):
         """Neither a Python process nor one that has forked, and none keeps the agent's descriptors."""
         (self.root / "ahead.py").write_text("""import os, subprocess, sys
-code = "import os; print([n for n in os.environ if 'STANDBY' in n])"
+code = "import os; print([n for n in os.environ if n == 'LOCKSTEP_STANDBY'])"
 print(subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout, end="", flush=True)
 files = subprocess.run(["readlink", "/proc/self/fd/3", "/proc/self/fd/4"], stdout=subprocess.PIPE, close_fds=False).stdout
 print(b"socket" in files, b"memfd" in files, flush=True)
@@ -184,7 +219,7 @@ if os.fork() != 0:
 """)
         own = self.root / "own"
         own.mkdir()
-        (own / "sitecustomize.py").write_text("import os\nprint([n for n in os.environ if 'STANDBY' in n], flush=True)\n")
+        (own / "sitecustomize.py").write_text("import os\nprint([n for n in os.environ if n == 'LOCKSTEP_STANDBY'], flush=True)\n")
         process, control, _ = self.stand_by("train.py", PYTHONPATH=f"{HOOKS}:{own}")
         self.assertEqual(control.recv(1), b"r")
         control.close()

@@ -380,12 +380,22 @@ def _measure(_module):
 
 # --- stacks ----------------------------------------------------------------------------------------
 
+def _tell_crashes():
+    """A crash in C code says where it was called from. Before the modules of a standby, which may have handlers of their
+    own."""
+    try:
+        import faulthandler
+
+        if not faulthandler.is_enabled() and sys.stderr is not None:
+            faulthandler.enable()
+    except Exception:
+        pass  # a standard error that is no file
+
+
 def _register_stacks():
     global _stacks
     import faulthandler
 
-    if not faulthandler.is_enabled() and sys.stderr is not None:
-        faulthandler.enable()  # a crash in C code says where it was called from
     if _signal.getsignal(STACK_SIGNAL) != _signal.SIG_DFL:
         return  # it is the user's
     path = os.path.join(os.path.dirname(_socket_path), f"stacks.{os.getpid()}")
@@ -404,6 +414,7 @@ def install(waits=False):
     _waits = waits
     import atexit
 
+    _tell_crashes()
     atexit.register(_at_exit)  # the first one registered runs last
     _hook_uncaught()
     _hook_exit()
@@ -429,5 +440,5 @@ def begin():
     _socket_path = os.environ.get("LOCKSTEP_SOCKET", "")
     try:
         _register_stacks()
-    except (OSError, ValueError, RuntimeError):
+    except Exception:
         pass

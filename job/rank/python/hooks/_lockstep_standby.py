@@ -1,7 +1,8 @@
 """Waits to be a rank of the next generation (recovery.warm_standby).
 
 The agent starts a second process of a rank's command, with LOCKSTEP_STANDBY: the modules to import, and
-LOCKSTEP_STANDBY_PID: that process, so that none that it starts waits, too. It comes here at the end of the
+LOCKSTEP_STANDBY_PID: that process, so that none that it starts waits, too. The second one stays until it is a rank: an
+interpreter that this process becomes by exec() finds it, and ends. It comes here at the end of the
 interpreter's own start, before the script: what follows is what follows in a cold rank, so that sys.argv, __main__,
 sys.path and tracebacks are the interpreter's own. Descriptor 3: a byte is sent when the modules are there; a byte
 that comes means go on, the end of it that nobody needs this process any more. Descriptor 4: what is to be changed
@@ -23,9 +24,9 @@ _LATER = {"torch": ("torch._dynamo",)}
 
 
 def begin():
-    """The modules to import. From now on the processes that this one starts know nothing of its waiting."""
+    """The modules to import. From now on no process that this one starts waits, too."""
     names = os.environ.pop("LOCKSTEP_STANDBY").split(",")
-    marked = os.environ.pop("LOCKSTEP_STANDBY_PID", "")
+    marked = os.environ.get("LOCKSTEP_STANDBY_PID", "")
     if marked != str(os.getpid()):
         raise RuntimeError("it is process %d, and process %s was started to wait" % (os.getpid(), marked or "none"))
     for descriptor in (_CONTROL, _ORDERS):
@@ -36,11 +37,18 @@ def begin():
 def wait(names):
     """Returns once this process is to be a rank; else it ends."""
     own = os.getpid()
+    # The first to go when memory is short, above all while it grows; and back without any right, which only a place
+    # below what it was needs.
+    place = _read(_OOM)
+    _write(_OOM, b"1000")
     _import(names)
     if os.getpid() != own:
         raise RuntimeError("a module has forked while it was imported")
     if not _told_to_go_on():
         os._exit(0)
+    if place is not None:
+        _write(_OOM, place)
+    os.environ.pop("LOCKSTEP_STANDBY_PID", None)
     _obey(_read_orders())
     os.close(_CONTROL)
     os.close(_ORDERS)
@@ -104,7 +112,7 @@ def _lower():
                       and _read("/proc/self/uid_map").split() == [b"0", b"0", b"4294967295"])
         if not may_return and int(_word("/proc/self/limits", b"Max nice priority")) < 20 - own:
             return None
-        os.setpriority(os.PRIO_PROCESS, 0, 10)  # a tenth of a busy core
+        os.setpriority(os.PRIO_PROCESS, 0, max(own, 10))  # a tenth of a busy core
         return own
     except Exception:
         return None
@@ -118,26 +126,24 @@ def _word(path, name):
 
 
 def _told_to_go_on():
-    own = _read(_OOM)
-    _write(_OOM, b"1000")  # the first to go, and back without any right: only below what it was needs one
     handlers = _ignore_signals()
     os.write(_CONTROL, b"r")
     answer = os.read(_CONTROL, 1)
     for number, handler in handlers:
         _signal.signal(number, handler)
-    if own is not None:
-        _write(_OOM, own)
     return answer == b"g"
 
 
 def _ignore_signals():
     """Of what is sent to the ranks nothing is meant for a process that waits. [(signal, what it did before), ...]"""
     caught = int(_word("/proc/self/status", b"SigCgt:"), 16)
+    ignored = int(_word("/proc/self/status", b"SigIgn:"), 16)
     handlers = []
     for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGUSR1, _signal.SIGUSR2, _signal.SIGTERM):
         handler = _signal.getsignal(number)
-        # A handler of C code cannot be put back from here: it stays, and keeps the signal from ending the process.
-        if callable(handler) or not caught >> (number - 1) & 1:
+        bit = 1 << (number - 1)
+        # What C code has set cannot be put back from here: it stays, and keeps the signal from ending the process.
+        if not ignored & bit and (callable(handler) or not caught & bit):
             handlers.append((number, handler))
             _signal.signal(number, _signal.SIG_IGN)
     return handlers

@@ -58,13 +58,21 @@ def _stand_by():
             sys.stderr.flush()
         finally:
             os._exit(1)
-    hooks.begin()
+    try:
+        hooks.begin()
+    except Exception:  # a script never fails because of this
+        pass
     if failed is not None:
         raise failed
 
 
 if "LOCKSTEP_STANDBY" in os.environ:
     _stand_by()
+elif os.environ.get("LOCKSTEP_STANDBY_PID") == str(os.getpid()):
+    # By exec(), before it was told to be a rank: the agent does not hear of this one.
+    sys.stderr.write("lockstep: a standby cannot wait: it has become another program by exec()\n")
+    sys.stderr.flush()
+    os._exit(1)
 else:
     _hooks(False)
     _hand_over()
