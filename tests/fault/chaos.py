@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import errno
 import os
 import pathlib
 import random
@@ -41,6 +42,8 @@ def plan(seed, minutes):
 def connection(pid, is_peer):
     """A copy of the process's first socket whose peer's address is_peer() takes; None: it has none."""
     process = libc.syscall(SYS_PIDFD_OPEN, pid, 0)
+    if process < 0:
+        raise OSError(ctypes.get_errno(), f"pidfd_open of process {pid}")
     try:
         for path in pathlib.Path(f"/proc/{pid}/fd").iterdir():
             try:
@@ -50,7 +53,9 @@ def connection(pid, is_peer):
                 continue  # closed meanwhile
             copy = libc.syscall(SYS_PIDFD_GETFD, process, int(path.name), 0)
             if copy < 0:
-                continue
+                if ctypes.get_errno() == errno.EBADF:
+                    continue  # closed meanwhile
+                raise OSError(ctypes.get_errno(), f"pidfd_getfd of process {pid}")
             found = socket.socket(fileno=copy)
             try:
                 if is_peer(found.getpeername()):

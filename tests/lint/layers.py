@@ -49,8 +49,8 @@ OF_THE_USER = re.compile(r"\bspec\.slurm\.|--on-slurm-node-fail\b")
 # A scheduler's name anywhere, also within an identifier; its programs; a decision by what the driver is called.
 _ASKED = r"scheduler\w*(?:\(\))?\s*(?:\.|->)\s*(?:name|title)\(\)"
 ONE_SCHEDULER = re.compile(
-    r"(?i:slurm|sbatch|squeue|scancel|scontrol|sacct|sbcast|munge|qsub|bsub|kubectl|kubernetes)"
-    r"|(?:(?<![A-Za-z])[Ss]|(?<=[a-z])S)(?:run|info|alloc)(?![a-z])"
+    r"(?i:slurm|sbatch|squeue|scancel|scontrol|sacct|sbcast|munge|kubectl|kubernetes)"
+    r"|(?:(?<![A-Za-z])[Ss]|(?<=[a-z])S)(?:run|info|alloc)(?![a-z])|(?<![A-Za-z])[bq]sub(?![a-z])"
     r'|"local"|include "scheduler-integration/\w+/'
     rf"|{_ASKED}\s*(?:[=!]=|\.)|[=!]=\s*[\w.>()-]*{_ASKED}|scheduler_(?:name|title)\s*[=!]=")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -118,7 +118,7 @@ class Lints(unittest.TestCase):
             self.refused("layers", "daemon/control/a.cpp", text + "\n", "any scheduler may be there")
         for text in ("view.account = job.spec.slurm.account;", '"(--on-slurm-node-fail)"', "ProcessRunner programs;", "out.scheduler = scheduler.name();",
                      "auto text = std::string{scheduler.title()} + \" ends it\";", "class Allocation;", '#include "scheduler-integration/cluster.hpp"',
-                     'host == "localhost"', "struct ClassInfo;"):
+                     'host == "localhost"', "struct ClassInfo;", "class JobSubmission;"):
             self.passed("layers", "daemon/control/a.cpp", text + "\n")
         self.passed("layers", "daemon/http/a.cpp", "// Slurm's token\n")
         self.passed("layers", "daemon/lockstepd/main.cpp", '#include "job/cli/manual.hpp"\n')
