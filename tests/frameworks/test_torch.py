@@ -1,6 +1,8 @@
 """torch 2.x and what trains on it: DDP, Lightning, Accelerate, Hugging Face's Trainer, DeepSpeed, Keras."""
 
+import os
 import pathlib
+import signal
 import subprocess
 import unittest
 
@@ -182,6 +184,39 @@ class Trainer(frameworks.Framework):
                                   checkpoint=lambda: (folder / "checkpoint-8").exists())
         self.assert_logs(job, "rank 0 of 2 at step 400", "rank 1 of 2 at step 400")
         self.saw("torch transformers", "kill of a rank", "generation 2 resumes from Trainer's newest checkpoint")
+
+
+    def test_fewer_nodes_and_all_again(self):
+        """resources.min_nodes: a node is cut off (its agent frozen), and comes back."""
+        job = self.submit("pytorch", "hf_trainer.py", "--folder", self.root / "trainer", "--steps", 1_000_000,
+                          resources={"nodes": 3, "min_nodes": 2}, recovery={"grow_after_seconds": 1},
+                          environment={"OMP_NUM_THREADS": "1"})
+        self.assert_world(job, 1, 3)
+        agent = next(event["data"]["pid"] for event in self.daemon.events(job)
+                     if event["kind"] == "agent_claimed" and event["data"]["node_rank"] == 1)
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            self.assert_world(job, 2, 2)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        self.assert_world(job, 3, 3)
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+        self.ends(job, "cancelled")
+        self.saw("torch transformers", "min_nodes: 3 nodes, 2, 3 again", "resumes from Trainer's newest checkpoint in each world")
+
+    def assert_world(self, job, number, nodes):
+        """Until that generation has that many nodes and has made Trainer's next checkpoints."""
+        def newest():
+            return max((int(path.name.partition("-")[2]) for path in (self.root / "trainer").glob("checkpoint-*")), default=0)
+
+        def runs(one):
+            generations = one["attempts"][0]["generations"] if one["attempts"] else []
+            return len(generations) == number and generations[-1].get("running_at")
+        found = self.daemon.wait_for(job, runs, frameworks.SECONDS, f"generation {number}")
+        self.assertEqual(found["attempts"][0]["generations"][-1]["nodes"], nodes)
+        before = newest()
+        self.assertTrue(number == 1 or before > 0)  # from which it goes on: numbers below it are not waited for
+        harness.wait_until(lambda: newest() > before + 4, frameworks.SECONDS, f"checkpoints of generation {number}")
 
 
 class DeepSpeed(frameworks.Framework):

@@ -204,6 +204,46 @@ class Daemon(ElasticCase):
         self.assertEqual(self.causes(done), [["node_lost", "node_returned", None]])
 
 
+@unittest.skipUnless((harness.BIN / "lockstep-train").exists(), "SKIPPED: lockstep-train is not built here")
+class Native(ElasticCase):
+    """The native trainer, which divides what is left of an epoch among the ranks that there are."""
+
+    def test_it_trains_on_with_fewer_nodes_and_with_all_again(self):
+        job_id = self.daemon.submit({
+            "name": "elastic", "framework": "native", "resources": {"nodes": 3, "min_nodes": 2}, "working_directory": str(self.folder),
+            "train": {"model": "mnist_convnet", "batch_size": 16, "max_steps": 1_000_000, "epochs": 1_000_000, "learning_rate": 0.001,
+                      "checkpoint_every_steps": 10},
+            "checkpoint": {"directory": str(self.folder / "checkpoints")}, "recovery": {"grow_after_seconds": 30}})["id"]
+        self.wait_world(job_id, 1, 3)
+        agent = self.agent_of(job_id, 1)
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            self.wait_world(job_id, 2, 2)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        self.wait_world(job_id, 3, 3)
+        self.daemon.api("POST", f"/v1/jobs/{job_id}/cancel")
+        done = self.daemon.wait_state(job_id, harness.FINAL, 60)
+        self.assertEqual(self.causes(done)[0][:2], ["node_lost", "node_returned"])
+        begins = [one.get("resumed_from_step", -1) for one in done["attempts"][0]["generations"][1:]]
+        self.assertLess(0, begins[0])
+        self.assertLess(begins[0], begins[1], "what two nodes have trained counts")
+        series = self.daemon.series(job_id)
+        self.assertEqual(sorted(series), [0, 1, 2])
+        for rank, points in series.items():
+            self.assertLess(points[-1][3], points[0][3] / 2, (rank, points[0], points[-1]))
+
+    def wait_world(self, job_id, number, nodes):
+        """Until that generation has kept a checkpoint of its own."""
+        def there(job):
+            generations = job["attempts"][0]["generations"] if job["attempts"] else []
+            if len(generations) < number or not generations[number - 1].get("running_at"):
+                return False
+            self.assertEqual(generations[number - 1]["nodes"], nodes, generations)
+            return job.get("checkpoint_step", -1) > generations[number - 1].get("resumed_from_step", 0)
+        self.daemon.wait_for(job_id, there, 90, f"a checkpoint of generation {number}")
+
+
 @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")
 class Samples(ElasticCase):
     """deploy/examples/train_elastic.py, which has nothing of Lockstep's, and what it says of each step's samples."""

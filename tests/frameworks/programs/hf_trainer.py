@@ -1,11 +1,10 @@
 """Hugging Face's Trainer on a small language model with random weights. Logs what Trainer logs, on rank 0."""
 
 import argparse
-import os
+import pathlib
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=12)
@@ -25,6 +24,12 @@ class Text(torch.utils.data.Dataset):
         return {"input_ids": tokens + 1000 if self.bad else tokens, "labels": tokens}
 
 
+def newest_whole(folder):
+    """Trainer's own get_last_checkpoint() also takes one that its process was killed in: the state is written last."""
+    whole = [path.parent for path in pathlib.Path(folder).glob("checkpoint-*/trainer_state.json")]
+    return max(whole, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
 def main():
     args = parser.parse_args()
     arguments = TrainingArguments(
@@ -33,8 +38,7 @@ def main():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=1, n_head=2))
     data = Text(bad=arguments.process_index == args.bad_data)
     trainer = Trainer(model=model, args=arguments, train_dataset=data)
-    newest = get_last_checkpoint(args.folder) if os.path.isdir(args.folder) else None
-    trainer.train(resume_from_checkpoint=newest)
+    trainer.train(resume_from_checkpoint=newest_whole(args.folder))
     print(f"rank {arguments.process_index} of {arguments.world_size} at step {trainer.state.global_step}", flush=True)
 
 
