@@ -261,8 +261,8 @@ void JobActor::report_broken(Invariant invariant, const Event& event) {
     }
 }
 
-// Appends the draft's events and makes it the job. False: the disk is full, nothing changed but
-// that its commands were answered; it may be appended again.
+// Appends the draft's events and makes it the job. False: the disk is full, its commands have been
+// answered, and it is of no more use.
 Task<bool> JobActor::commit(Draft& draft) {
     prepare(draft);
     NodeNotes later;
@@ -285,9 +285,10 @@ Task<bool> JobActor::commit(Draft& draft) {
         if (!stored) {
             log::error("cannot store what happened to a job",
                        {{"job", job().id.value}, {"what", stored.error().message}});
-            for (const auto& answer : std::exchange(draft.answers, {})) {
+            for (const auto& answer : draft.answers) {
                 answer(stored);
             }
+            machine_.not_stored(draft);
             co_return false;
         }
     }
@@ -330,42 +331,36 @@ void JobActor::settle(Draft& draft, NodeNotes later, bool notices) {
 
 namespace {
 
-// A full disk takes no command: whoever gave one is told, and does not wait for room.
-void refuse_commands(std::deque<JobInput>& inputs, const Status& status) {
-    for (const JobInput& one : inputs) {
-        answer(one, status);
-    }
-    std::erase_if(inputs, [](const JobInput& input) {
-        return std::visit(
-            [](const auto& one) {
-                return requires {
-                    one.done;
-                };
-            },
-            input);
+template <class Input>
+constexpr bool kIsCommand = requires(const Input& one) {
+    one.done;
+};
+
+// Takes the commands out, whoever gave them is told why; nobody if they have been answered.
+template <class Inputs>
+void refuse_commands(Inputs& inputs, const std::optional<Status>& why) {
+    std::erase_if(inputs, [&](const JobInput& input) {
+        const bool command =
+            std::visit([]<class One>(const One&) { return kIsCommand<One>; }, input);
+        if (command && why) {
+            answer(input, *why);
+        }
+        return command;
     });
 }
 
 }  // namespace
 
-// Of what must be acted on at once. On a full disk the same draft is tried again: what it says may
-// have been used up where it comes from (a judgement of nodes, an anomaly).
+// After what must be acted on at once; on a full disk not before it has been looked at again in a
+// while.
 Task<bool> JobActor::commit_and_look(Draft draft) {
-    for (;;) {
-        const bool stored = co_await commit(draft);
-        if (stored) {
-            inputs_.emplace_back(LookInput{});
-            co_return true;
-        }
-        if (stopping_) {
-            co_return false;
-        }
-        refuse_commands(inputs_, fail(Errc::exhausted, "there is no room to store it"));
+    const bool stored = co_await commit(draft);
+    if (stored) {
+        inputs_.emplace_back(LookInput{});
+    } else {
         co_await sleep_on(retry_, kStoreRetry);
-        if (stopping_) {
-            co_return false;
-        }
     }
+    co_return stored;
 }
 
 Task<void> JobActor::take_inputs() {
@@ -396,16 +391,13 @@ Task<void> JobActor::take_inputs() {
                                std::make_move_iterator(deferred.end()));
                 break;
             }
-            // The commands were answered; the rest is tried again as a whole.
-            std::erase_if(taken, [](const JobInput& input) {
-                return std::visit(
-                    [](const auto& one) {
-                        return requires {
-                            one.done;
-                        };
-                    },
-                    input);
-            });
+            // What agents said is tried again as a whole. Nobody else waits for room: neither who
+            // has given a command, meanwhile too, nor ranks for a key.
+            const Status full = fail(Errc::exhausted, "there is no room to store it");
+            refuse_commands(taken, {});
+            refuse_commands(inputs_, full);
+            perform(machine_.dismiss(full));
+            perform(machine_.pass(now()));
             co_await sleep_on(retry_, kStoreRetry);
         }
     }

@@ -292,9 +292,11 @@ void JobActor::tell_foreign_nodes(Draft& draft) {
                             "is not remembered of that node");
         }
     }
+    const std::size_t from = draft.events.size();
     for (const std::string& text : texts) {
         draft.warn(text);
     }
+    draft.found_once(from);  // they are compared once
 }
 
 Task<void> JobActor::wait_in_queue(Observation seen) {

@@ -55,6 +55,7 @@ void AnomalyRun::look(Draft& draft, GenerationRun& run, bool last) {
     if (std::exchange(resumed_, false)) {
         watch_.resume(*series);
     }
+    const std::size_t from = draft.events.size();
     telemetry::AnomalyWatch::Facts facts;
     facts.now = draft.at.wall_seconds();
     facts.since = static_cast<double>(live->running_at) / 1000.0;
@@ -83,6 +84,7 @@ void AnomalyRun::look(Draft& draft, GenerationRun& run, bool last) {
         }
         draft.add(std::move(seen));
     }
+    draft.found_once(from);  // the watch tells each thing once
 }
 
 void AnomalyRun::begin(const telemetry::JobSeries* series) {

@@ -79,6 +79,24 @@ void Draft::give_up(std::int32_t slot, bool may_return) {
     after.emplace_back(after::GiveUp{slot, may_return});
 }
 
+void Draft::found_once(std::size_t from) {
+    std::for_each(events.begin() + static_cast<std::ptrdiff_t>(from), events.end(),
+                  [this](const Event& one) { once.push_back(one.data); });
+}
+
+void Draft::find_again(EventData data) {
+    const auto* fault = std::get_if<event::FaultSeen>(&data);
+    const std::int32_t slot = fault == nullptr ? -1 : fault->slot;
+    const bool may_return = fault != nullptr && fault->may_return;
+    const std::size_t from = events.size();
+    if (add(std::move(data))) {
+        found_once(from);
+        if (slot >= 0) {
+            give_up(slot, may_return);
+        }
+    }
+}
+
 void Draft::fence(const AgentPtr& link, std::string why) {
     lockstep::fence(at_once, *now_, link, std::move(why));
 }

@@ -107,6 +107,11 @@ class Draft {
     // Completes and adds the fault of a node that is not to be used any more.
     void lose(std::int32_t slot, event::FaultSeen fault);
     void give_up(std::int32_t slot, bool may_return = false);
+    // The events from there on are found only once, where they come from: if the append fails they
+    // are kept for the next draft (JobMachine::not_stored()).
+    void found_once(std::size_t from);
+    // Adds one of these, and the loss of its node if it is that.
+    void find_again(EventData data);
     void hear(AgentPtr link, std::uint64_t event) { heard.emplace_back(std::move(link), event); }
     // What the agent still says does not count: it is told why, and let go.
     void fence(const AgentPtr& link, std::string why);
@@ -122,7 +127,8 @@ class Draft {
     std::vector<JobInput> deferred;
     // Steps that were not taken, for they would break a promise.
     std::vector<std::pair<Invariant, Event>> broken;
-    bool starts = false;  // START to whoever is ready is among what follows
+    std::vector<EventData> once;  // of the events, those that are found only once
+    bool starts = false;          // START to whoever is ready is among what follows
 
   private:
     const Job* now_;

@@ -27,6 +27,14 @@ const wire::StartedRank* JobMachine::process(std::int32_t rank) const {
     return known ? &run_.processes[index] : nullptr;
 }
 
+Draft JobMachine::draft(const Surroundings& at) const {
+    Draft out{job_, at};
+    for (const EventData& one : unstored_) {
+        out.find_again(one);
+    }
+    return out;
+}
+
 void JobMachine::take(Draft& draft, JobInput& input) {
     std::visit([&](auto& one) { hear(draft, one); }, input);
 }
@@ -35,6 +43,7 @@ Effects JobMachine::stored(Draft& draft, const Surroundings& at) {
     if (!draft.events.empty()) {
         job_ = std::move(draft.own());
     }
+    unstored_.clear();  // it began with them
     Effects out;
     for (const After& one : draft.after) {
         std::visit([&](const auto& what) { become(what, out, at); }, one);

@@ -8,9 +8,10 @@
 //
 // Two calls a round: take() or look…() puts events and intentions into a draft; stored(), once the
 // events are durable, makes the draft the job and answers with what follows.
-// If the append fails, the inputs of take() are taken again into a fresh draft: what take() changes
-// before stored() is what agents have said of themselves, the same if it is heard twice. The draft
-// of look…() is appended again as it is, for a judgement is made and an anomaly found only once.
+// If the append fails, not_stored() is told, and the draft is dropped: look…() looks again, the
+// inputs of take() are taken again into a fresh draft. What either changes before stored() is what
+// agents have said of themselves, the same if it is heard twice; of what it finds only once, a
+// judgement of nodes or an anomaly, the events are kept, and begin the next draft.
 // Control thread only.
 #pragma once
 
@@ -63,10 +64,13 @@ class JobMachine {
     // A rank's process as its agent has told; nothing: not (yet).
     const wire::StartedRank* process(std::int32_t rank) const;
 
-    Draft draft(const Surroundings& at) const { return Draft{job_, at}; }
+    Draft draft(const Surroundings& at) const;
     void take(Draft& draft, JobInput& input);
     // The draft's events are durable: it is the job from now on.
     Effects stored(Draft& draft, const Surroundings& at);
+
+    // The append of its events has failed; it is of no more use.
+    void not_stored(Draft& draft) { unstored_ = std::move(draft.once); }
 
     // Time has passed: whoever waits in vain for a key is answered.
     Effects pass(const Surroundings& at);
@@ -185,6 +189,7 @@ class JobMachine {
     Job job_;
     // What is true of an attempt, or of a generation, goes with it; what is here is the job's.
     AttemptRun run_;
+    std::vector<EventData> unstored_;  // what is found only once
     std::string pending_reason_;
     UnixMillis expected_start_ = 0;
     // Of one generation, but whoever asked is answered also when that has ended.

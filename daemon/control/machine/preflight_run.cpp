@@ -171,6 +171,7 @@ void look_at_preflight(Draft& draft, AttemptRun& run) {
         return;
     }
     const auto now = draft.at.steady;
+    const std::size_t from = draft.events.size();
     if (const auto round = run.preflight.begin(draft.job().spec, now)) {
         for (const auto& [slot, peers] : round->probes) {
             wire::Probe probe;
@@ -203,6 +204,7 @@ void look_at_preflight(Draft& draft, AttemptRun& run) {
         passed.severity = kPreflightPassed;
         draft.add(std::move(passed));
     }
+    draft.found_once(from);  // a judgement is made once
 }
 
 }  // namespace lockstep

@@ -132,6 +132,29 @@ TEST_F(ControlTest, AFullDiskWhileRanksEndAcknowledgesNothingUntilThereIsRoom) {
     EXPECT_EQ(acks(), had + 1);
 }
 
+// It waited behind what the agent had said, as long as there was no room, and with it SIGTERM.
+TEST_F(ControlTest, ACommandThatComesWhileAFullDiskIsWaitedForIsRefused) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    limit_store(1);
+    while (submit().has_value()) {  // what room the pages still have
+    }
+    const Seq before = store_->last_seq();
+    wire::Exited ended = exit(1, 0, 7);
+    ended.log_tail = std::string(limits::kTextBytes, 'x');
+    first.say(ended);
+    until([&] { return store_->last_seq() >= before + 1; }, "a try");
+    Result<std::string> cancelled = fail(Errc::internal, "not run");
+    auto cancel = [&]() -> Task<void> { cancelled = co_await control_->cancel(ada_, id); };
+    wait(cancel());
+    ASSERT_FALSE(cancelled.has_value());
+    EXPECT_EQ(cancelled.error().code, Errc::exhausted) << cancelled.error().message;
+    limit_store(1'000'000);
+    const auto had = first.peer->count<wire::Ack>();
+    until([&] { return first.peer->count<wire::Ack>() > had; }, "what was said is heard");
+}
+
 TEST_F(ControlTest, TelemetryThatIsNotOnDiskIsNotAcknowledged) {
     TestAgent first;
     TestAgent second;

@@ -133,5 +133,44 @@ TEST_F(ControlPreflightTest, AnomaliesOfOneKindLeaveRoomForTheOthers) {
     EXPECT_EQ(events(id, EventKind::anomaly).size(), std::size_t{limits::kAnomalyEvents} + 1);
 }
 
+// The watch finds each thing once; that it could not be stored was the end of it.
+TEST_F(ControlPreflightTest, AnAnomalyThatFindsNoRoomIsToldOnceThereIsSome) {
+    TestAgent first;
+    TestAgent second;
+    const std::string id = start_job_with(first, second);
+    Batch batch;
+    batch.seq = 1;
+    batch.generation = 1;
+    batch.add_row(0, 1, 1'700'000'000.0);
+    // As many as are told, so that they do not fit into what room a page still has.
+    for (int i = 0; i < limits::kAnomalyEvents; ++i) {
+        batch.set("metric_" + std::to_string(i), std::numeric_limits<double>::quiet_NaN());
+    }
+    first.session->on_binary(encode_batch(batch));
+    until([&] { return first.peer->last<wire::Ack>() != nullptr; }, "acknowledged");
+    const auto told = [&] {
+        return show(id).value("anomalies", Json::object()).value("nonfinite", 0);
+    };
+    ASSERT_EQ(told(), 0) << "the clock stands still: nobody has looked";
+    limit_store(1);
+    while (submit().has_value()) {  // what room the pages still have
+    }
+    const Seq before = store_->last_seq();
+    until(
+        [&] {
+            first.say(wire::Beat{});
+            second.say(wire::Beat{});
+            clock_.advance(std::chrono::seconds{2});
+            control_->scheduler_changed(JobId{id});
+            return store_->last_seq() >= before + 2;
+        },
+        "two tries");
+    ASSERT_EQ(told(), 0);
+    limit_store(1'000'000);
+    until([&] { return told() > 0; }, "told");
+    EXPECT_EQ(told(), limits::kAnomalyEvents);
+    EXPECT_EQ(events(id, EventKind::anomaly).size(), std::size_t{limits::kAnomalyEvents});
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -245,7 +245,9 @@ TEST_F(JobMachineTest, TheTimeLimitIsToldAlsoIfItsFirstDraftWasDropped) {
     asked.rank = 0;
     for (int tries = 0; tries < 3; ++tries) {
         JobInput input = AgentInput{agents_[0], asked};
-        JobInput twice = AgentInput{agents_[1], wire::SaveAsked{}};
+        wire::SaveAsked other = asked;
+        other.rank = -1;
+        JobInput twice = AgentInput{agents_[1], other};
         Draft draft = machine_->draft(at_);
         machine_->take(draft, input);
         machine_->take(draft, twice);
@@ -261,6 +263,31 @@ TEST_F(JobMachineTest, TheTimeLimitIsToldAlsoIfItsFirstDraftWasDropped) {
     Draft draft = machine_->draft(at_);
     machine_->take(draft, again);
     EXPECT_THAT(draft.events, IsEmpty()) << "once";
+}
+
+TEST_F(JobMachineTest, WhatIsFoundOnceBeginsTheNextDraftUntilItIsStored) {
+    start();
+    {
+        Draft draft = machine_->draft(at_);
+        event::FaultSeen fault;
+        fault.cause_class = to_string(CauseClass::node_lost);
+        draft.lose(1, fault);
+        draft.warn("slow");
+        draft.found_once(0);
+        draft.warn("found anew with every draft");
+        machine_->not_stored(draft);
+    }
+    for (int tries = 0; tries < 3; ++tries) {
+        Draft draft = machine_->draft(at_);
+        ASSERT_EQ(draft.events.size(), 2U) << "try " << tries;
+        if (tries < 2) {
+            machine_->not_stored(draft);
+        } else {
+            EXPECT_EQ(sent<wire::Fenced>(machine_->stored(draft, at_).take()).size(), 1U);
+        }
+    }
+    EXPECT_THAT(job().warnings, ElementsAre("slow"));
+    EXPECT_THAT(machine_->draft(at_).events, IsEmpty());
 }
 
 TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {

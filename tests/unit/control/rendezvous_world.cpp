@@ -92,6 +92,25 @@ void World::take_inputs() {
                 machine_->take(draft, one);
             }
             end = commit(draft);
+            if (end == Append::refused) {
+                wait_for_room();
+            }
+        }
+    }
+}
+
+// Meanwhile time passes, and connections end.
+void World::wait_for_room() {
+    const auto passed = std::chrono::milliseconds{pick(1500)};
+    steady_ += passed;
+    wall_ += passed.count();
+    for (std::int32_t slot = 0; slot < kSlots; ++slot) {
+        if (node(slot).link && pick(8) == 0) {
+            node(slot).out.clear();
+            node(slot).in.clear();
+            inputs_.emplace_back(AgentGoneInput{std::exchange(node(slot).link, nullptr)});
+        } else if (node(slot).link && !node(slot).frozen) {
+            node(slot).link->last_heard = steady_;
         }
     }
 }
@@ -100,6 +119,7 @@ World::Append World::commit(Draft& draft) {
     prepare(draft);
     const bool writes = !draft.events.empty();
     if (writes && accidents_ && pick(64) == 0) {
+        machine_->not_stored(draft);
         return Append::refused;
     }
     if (writes && accidents_ && pick(64) == 0) {
@@ -126,13 +146,6 @@ World::Append World::commit(Draft& draft) {
     inputs_.insert(inputs_.begin(), std::make_move_iterator(draft.deferred.begin()),
                    std::make_move_iterator(draft.deferred.end()));
     return Append::stored;
-}
-
-// What the driver found by itself is kept until it is stored.
-void World::keep(Draft draft) {
-    for (Append end = Append::refused; end == Append::refused;) {
-        end = commit(draft);
-    }
 }
 
 void World::prepare(Draft& draft) {
@@ -284,7 +297,7 @@ void World::tick() {
     Draft draft = machine_->draft(at());
     if (action.fault) {
         draft.add(*action.fault);
-        keep(std::move(draft));
+        commit(draft);
         return;
     }
     switch (action.kind) {
@@ -299,7 +312,7 @@ void World::tick() {
                 prepare(draft);
                 Draft end = machine_->draft(at());
                 machine_->end_generation(end, action.cause, JobMachine::AfterEnd::next_generation);
-                keep(std::move(end));
+                commit(end);
                 return;
             }
             break;
@@ -310,7 +323,7 @@ void World::tick() {
     if (draft.events.empty()) {
         prepare(draft);
     } else {
-        keep(std::move(draft));
+        commit(draft);
     }
     take_inputs();
 }

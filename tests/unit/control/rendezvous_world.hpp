@@ -107,7 +107,7 @@ class World {
     // Appends and acts; now and then the append fails, or it is killed before, or in between.
     enum class Append : std::uint8_t { stored, refused, killed };
     Append commit(Draft& draft);
-    void keep(Draft draft);
+    void wait_for_room();
     void prepare(Draft& draft);
     void perform(Effects effects);
     void send(const AgentPtr& link, const wire::DaemonMessage& message);
