@@ -194,9 +194,16 @@ void encode_file(const CheckpointFile& file, const std::vector<CheckpointSlice>&
     for (const CheckpointSlice& slice : slices) {
         floats += slice.values.size();
     }
-    // With room for a header that grows by some digits: a string that must grow doubles.
+    // With room for a header that grows by some digits. In a new string: one that has something
+    // doubles when it must grow.
     constexpr std::size_t kHeaderGrowth = 4096;
-    bytes.reserve(bytes.size() + floats * sizeof(float) + kHashBytes + kHeaderGrowth);
+    const std::size_t size = bytes.size() + floats * sizeof(float) + kHashBytes;
+    if (bytes.capacity() < size) {
+        std::string roomy;
+        roomy.reserve(size + kHeaderGrowth);
+        roomy = bytes;
+        bytes.swap(roomy);
+    }
     for (const CheckpointSlice& slice : slices) {
         bytes.append(reinterpret_cast<const char*>(slice.values.data()),
                      slice.values.size() * sizeof(float));

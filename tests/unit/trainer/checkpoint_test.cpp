@@ -1,6 +1,7 @@
 #include "job/trainer/checkpoint.hpp"
 
 #include "job/base/files.hpp"
+#include "job/trainer/checkpoint_bytes.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -48,6 +49,21 @@ TEST(Checkpoint, WhatIsWrittenReadsBackBitForBit) {
     EXPECT_EQ(got->parameters, want.parameters);
     EXPECT_EQ(got->buffers, want.buffers);
     EXPECT_EQ(got->optimizer, want.optimizer);
+}
+
+// The string is kept from one checkpoint to the next; it doubled at step 1000.
+TEST(Checkpoint, OneMoreDigitInTheHeaderTakesNoMoreMemory) {
+    const auto encode = [](std::int64_t step, std::string& bytes) {
+        const CheckpointFile file = whole_file(sample(step));
+        encode_file(file, file.slices, bytes);
+        EXPECT_TRUE(decode_file(bytes).has_value());
+    };
+    std::string bytes;
+    encode(999, bytes);
+    const std::size_t room = bytes.capacity();
+    encode(1000, bytes);
+    EXPECT_EQ(bytes.capacity(), room);
+    EXPECT_LT(room, bytes.size() + 2 * 4096);
 }
 
 TEST(Checkpoint, NoTruncationAndNoFlippedByteIsAccepted) {
