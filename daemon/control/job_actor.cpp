@@ -331,17 +331,17 @@ void JobActor::settle(Draft& draft, NodeNotes later, bool notices) {
 
 namespace {
 
-template <class Input>
-constexpr bool kIsCommand = requires(const Input& one) {
-    one.done;
-};
-
 // Takes the commands out, whoever gave them is told why; nobody if they have been answered.
 template <class Inputs>
 void refuse_commands(Inputs& inputs, const std::optional<Status>& why) {
     std::erase_if(inputs, [&](const JobInput& input) {
-        const bool command =
-            std::visit([]<class One>(const One&) { return kIsCommand<One>; }, input);
+        const bool command = std::visit(
+            [](const auto& one) {
+                return requires {
+                    one.done;
+                };
+            },
+            input);
         if (command && why) {
             answer(input, *why);
         }
@@ -377,13 +377,10 @@ Task<void> JobActor::take_inputs() {
                                     std::make_move_iterator(inputs_.end()));
         inputs_.clear();
         for (;;) {
-            Draft next = draft();
-            {
+            Draft next = [&] {
                 const RoundTime time{round_};
-                for (JobInput& input : taken) {
-                    machine_.take(next, input);
-                }
-            }
+                return machine_.take_all(taken, now());
+            }();
             std::vector<JobInput> deferred = std::move(next.deferred);
             const bool stored = co_await commit(next);
             if (stored || stopping_) {

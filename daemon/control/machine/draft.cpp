@@ -97,6 +97,13 @@ void Draft::find_again(EventData data) {
     }
 }
 
+void Draft::put_off(std::size_t follows) {
+    events.clear();
+    once.clear();
+    own_.reset();
+    after.erase(after.begin(), after.begin() + static_cast<std::ptrdiff_t>(follows));
+}
+
 void Draft::fence(const AgentPtr& link, std::string why) {
     lockstep::fence(at_once, *now_, link, std::move(why));
 }

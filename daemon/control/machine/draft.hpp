@@ -112,6 +112,8 @@ class Draft {
     void found_once(std::size_t from);
     // Adds one of these, and the loss of its node if it is that.
     void find_again(EventData data);
+    // Takes the events out, which all were found before, and the first of what follows.
+    void put_off(std::size_t follows);
     void hear(AgentPtr link, std::uint64_t event) { heard.emplace_back(std::move(link), event); }
     // What the agent still says does not count: it is told why, and let go.
     void fence(const AgentPtr& link, std::string why);

@@ -39,11 +39,24 @@ void JobMachine::take(Draft& draft, JobInput& input) {
     std::visit([&](auto& one) { hear(draft, one); }, input);
 }
 
+Draft JobMachine::take_all(std::vector<JobInput>& inputs, const Surroundings& at) {
+    Draft out = draft(at);
+    const std::size_t found = out.events.size();
+    const std::size_t follows = out.after.size();
+    for (JobInput& one : inputs) {
+        take(out, one);
+    }
+    if (out.events.size() == found) {
+        out.put_off(follows);
+    }
+    return out;
+}
+
 Effects JobMachine::stored(Draft& draft, const Surroundings& at) {
     if (!draft.events.empty()) {
         job_ = std::move(draft.own());
+        unstored_.clear();  // it began with them
     }
-    unstored_.clear();  // it began with them
     Effects out;
     for (const After& one : draft.after) {
         std::visit([&](const auto& what) { become(what, out, at); }, one);

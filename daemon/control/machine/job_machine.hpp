@@ -66,6 +66,9 @@ class JobMachine {
 
     Draft draft(const Surroundings& at) const;
     void take(Draft& draft, JobInput& input);
+    // All of them, in a draft of their own. If they make no event it has none: what has found no
+    // room yet waits for another draft, and nobody for it.
+    Draft take_all(std::vector<JobInput>& inputs, const Surroundings& at);
     // The draft's events are durable: it is the job from now on.
     Effects stored(Draft& draft, const Surroundings& at);
 
@@ -74,7 +77,7 @@ class JobMachine {
 
     // Time has passed: whoever waits in vain for a key is answered.
     Effects pass(const Surroundings& at);
-    // The job is over, or its daemon: whoever waits for an answer gets this.
+    // The job is over, or its daemon, or there is no room: whoever waits for an answer gets this.
     Effects dismiss(const Status& why);
     // Nobody could be heard (this daemon stood still, the job was suspended): all patience with
     // silent agents starts anew.

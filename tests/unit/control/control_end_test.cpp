@@ -75,10 +75,7 @@ TEST_F(ControlTest, AFullDiskWhileAgentsCallInDoesNotRepeatWhatTheySaid) {
     const std::string id = submit()->id;
     until([&] { return scheduler_.submissions == 1; }, "handed over");
     until([&] { return state(id) == "starting"; }, "placed");
-    limit_store(1);
-    while (submit().has_value()) {  // what room the pages still have
-    }
-    const Seq before = store_->last_seq();
+    const Seq before = fill_store();
     std::vector<TestAgent> agents;
     for (std::int32_t node = 0; node < 2; ++node) {
         agents.push_back(hello(node, std::string(limits::kTextBytes, 'i')));
@@ -115,10 +112,7 @@ TEST_F(ControlTest, AFullDiskWhileRanksEndAcknowledgesNothingUntilThereIsRoom) {
     const std::string id = start_job_with(first, second);
     const auto acks = [&] { return first.peer->count<wire::Ack>(); };
     const auto had = acks();
-    limit_store(1);
-    while (submit().has_value()) {  // what room the pages still have
-    }
-    const Seq before = store_->last_seq();
+    const Seq before = fill_store();
     wire::Exited ended = exit(1, 0, 7);
     ended.log_tail = std::string(limits::kTextBytes, 'x');
     first.say(ended);
@@ -137,10 +131,7 @@ TEST_F(ControlTest, ACommandThatComesWhileAFullDiskIsWaitedForIsRefused) {
     TestAgent first;
     TestAgent second;
     const std::string id = start_job_with(first, second);
-    limit_store(1);
-    while (submit().has_value()) {  // what room the pages still have
-    }
-    const Seq before = store_->last_seq();
+    const Seq before = fill_store();
     wire::Exited ended = exit(1, 0, 7);
     ended.log_tail = std::string(limits::kTextBytes, 'x');
     first.say(ended);
@@ -163,9 +154,7 @@ TEST_F(ControlTest, TelemetryThatIsNotOnDiskIsNotAcknowledged) {
         const auto* ack = first.peer->last<wire::Ack>();
         return ack != nullptr && ack->batch == 1;
     };
-    limit_store(1);
-    while (submit().has_value()) {  // what room the pages still have
-    }
+    fill_store();
     Batch large;
     large.seq = 1;
     large.generation = 1;

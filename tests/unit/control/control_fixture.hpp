@@ -249,6 +249,13 @@ class ControlTest : public ::testing::Test {
         };
         wait(run());
     }
+    // Its disk is full, to the room that its pages still had. The newest event's number.
+    Seq fill_store() {
+        limit_store(1);
+        while (submit().has_value()) {
+        }
+        return store_->last_seq();
+    }
     Json show(const std::string& id) {
         Json out;
         auto run = [&]() -> Task<void> {

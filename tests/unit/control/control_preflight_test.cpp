@@ -152,10 +152,7 @@ TEST_F(ControlPreflightTest, AnAnomalyThatFindsNoRoomIsToldOnceThereIsSome) {
         return show(id).value("anomalies", Json::object()).value("nonfinite", 0);
     };
     ASSERT_EQ(told(), 0) << "the clock stands still: nobody has looked";
-    limit_store(1);
-    while (submit().has_value()) {  // what room the pages still have
-    }
-    const Seq before = store_->last_seq();
+    const Seq before = fill_store();
     until(
         [&] {
             first.say(wire::Beat{});

@@ -1,8 +1,7 @@
 // The machine of a job by itself: what it wants before and after an append, as data.
 #include "daemon/control/machine/job_machine.hpp"
 
-#include "tests/unit/control/no_files.hpp"
-#include "tests/unit/model/history.hpp"
+#include "tests/unit/control/job_machine_fixture.hpp"
 
 #include <gmock/gmock.h>
 
@@ -19,108 +18,6 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class JobMachineTest : public ::testing::Test {
-  protected:
-    // An attempt that is placed; its agents are yet to come.
-    void SetUp() override {
-        History history{
-            R"({"name":"t","framework":"command","command":["x"],"resources":{"nodes":2},
-                "preflight":{"mode":"off"},"recovery":{"on":["rank_failure","node_failure"]}})"};
-        history.attempt();
-        history.placed();
-        at_.steady = at_.timers = std::chrono::steady_clock::time_point{seconds{100}};
-        at_.wall = history.now;
-        at_.scheduler = "local";
-        machine_ = std::make_unique<JobMachine>(
-            history.job, files_, [](std::int32_t, const std::string&) { return true; });
-    }
-    const Job& job() const { return machine_->job(); }
-    void pass(milliseconds time) {
-        at_.steady += time;
-        at_.timers += time;
-        at_.wall += time.count();
-    }
-    // One input, stored; what is done at once, and after that.
-    std::vector<Effect> take(JobInput input) {
-        Draft draft = machine_->draft(at_);
-        machine_->take(draft, input);
-        std::vector<Effect> out = draft.at_once.take();
-        for (Effect& one : machine_->stored(draft, at_).take()) {
-            out.push_back(std::move(one));
-        }
-        return out;
-    }
-    AgentPtr hello(std::int32_t slot) {
-        const auto link = std::make_shared<Agent>(1, "10.0.0." + std::to_string(slot));
-        link->node_rank = slot;
-        link->last_heard = at_.steady;
-        take(AgentInput{link, said(slot)});
-        return link;
-    }
-    static wire::Hello said(std::int32_t slot) {
-        wire::Hello out;
-        out.node_rank = slot;
-        out.node = "n" + std::to_string(slot);
-        out.incarnation = "i" + std::to_string(slot);
-        return out;
-    }
-    static wire::Join join() {
-        wire::Join out;
-        out.address = "10.0.0.1";
-        out.port = 5000;
-        return out;
-    }
-    // The first generation's, whose nodes have joined.
-    void run_ranks() {
-        for (const AgentPtr& one : agents_) {
-            take(AgentInput{one, wire::Ready{1}});
-        }
-        for (const AgentPtr& one : agents_) {
-            wire::Started started;
-            started.generation = 1;
-            take(AgentInput{one, started});
-        }
-    }
-    // Both nodes there, the first generation's ranks started.
-    void start() {
-        agents_ = {hello(0), hello(1)};
-        for (const AgentPtr& one : agents_) {
-            take(AgentInput{one, join()});
-        }
-        run_ranks();
-        ASSERT_EQ(job().state, JobState::running);
-    }
-    std::vector<std::string> look() {
-        Observation seen;
-        seen.kind = Observation::Kind::state;
-        seen.state = AllocationState::running;
-        Draft draft = machine_->draft(at_);
-        machine_->look(draft, seen, true);
-        std::vector<std::string> out;
-        for (const Event& one : draft.events) {
-            out.emplace_back(to_string(one.kind()));
-        }
-        machine_->stored(draft, at_);
-        return out;
-    }
-    template <class M>
-    static std::vector<const M*> sent(const std::vector<Effect>& effects) {
-        std::vector<const M*> out;
-        for (const Effect& one : effects) {
-            const auto* send = std::get_if<effect::Send>(&one);
-            if (const M* message = send == nullptr ? nullptr : std::get_if<M>(&send->message)) {
-                out.push_back(message);
-            }
-        }
-        return out;
-    }
-
-    NoFiles files_;
-    Surroundings at_;
-    std::unique_ptr<JobMachine> machine_;
-    std::vector<AgentPtr> agents_;
-};
 
 TEST_F(JobMachineTest, AnAgentIsTakenOnceItsHelloIsStoredAndNotBefore) {
     const auto link = std::make_shared<Agent>(1, "10.0.0.1");
@@ -140,19 +37,6 @@ TEST_F(JobMachineTest, AnAgentIsTakenOnceItsHelloIsStoredAndNotBefore) {
     EXPECT_TRUE(link->accepted);
     EXPECT_EQ(machine_->run().links.at(0), link);
     EXPECT_EQ(job().attempt()->claims.at(0).node, "n0");
-}
-
-TEST_F(JobMachineTest, AHelloWhoseDraftIsDroppedIsTakenAgain) {
-    const auto link = std::make_shared<Agent>(1, "10.0.0.1");
-    link->node_rank = 0;
-    for (int tries = 0; tries < 2; ++tries) {  // the disk is full
-        JobInput input = AgentInput{link, said(0)};
-        Draft draft = machine_->draft(at_);
-        machine_->take(draft, input);
-        EXPECT_EQ(draft.events.size(), 1U);
-    }
-    EXPECT_EQ(take(AgentInput{link, said(0)}).size(), 1U);
-    EXPECT_EQ(job().attempt()->claims.size(), 1U);
 }
 
 TEST_F(JobMachineTest, WorldThenStartLeaveOnceAllNodesAreThere) {
@@ -235,59 +119,6 @@ TEST_F(JobMachineTest, StopGivesRanksTheirGraceAlsoOnceTheJobIsOver) {
     EXPECT_EQ(sent<wire::Stop>(stops)[0]->grace_ms,
               std::chrono::milliseconds{limits::kStopGrace}.count());
     EXPECT_THAT(machine_->say_stop("the job is over").take(), IsEmpty());
-}
-
-TEST_F(JobMachineTest, TheTimeLimitIsToldAlsoIfItsFirstDraftWasDropped) {
-    start();
-    wire::SaveAsked asked;
-    asked.event = 1;
-    asked.generation = 1;
-    asked.rank = 0;
-    for (int tries = 0; tries < 3; ++tries) {
-        JobInput input = AgentInput{agents_[0], asked};
-        wire::SaveAsked other = asked;
-        other.rank = -1;
-        JobInput twice = AgentInput{agents_[1], other};
-        Draft draft = machine_->draft(at_);
-        machine_->take(draft, input);
-        machine_->take(draft, twice);
-        ASSERT_EQ(draft.events.size(), 1U) << "try " << tries;
-        EXPECT_EQ(draft.events[0].kind(), EventKind::checkpoint_requested);
-        if (tries == 2) {
-            machine_->stored(draft, at_);
-        }
-    }
-    wire::SaveAsked later = asked;
-    later.rank = -1;
-    JobInput again = AgentInput{agents_[0], later};
-    Draft draft = machine_->draft(at_);
-    machine_->take(draft, again);
-    EXPECT_THAT(draft.events, IsEmpty()) << "once";
-}
-
-TEST_F(JobMachineTest, WhatIsFoundOnceBeginsTheNextDraftUntilItIsStored) {
-    start();
-    {
-        Draft draft = machine_->draft(at_);
-        event::FaultSeen fault;
-        fault.cause_class = to_string(CauseClass::node_lost);
-        draft.lose(1, fault);
-        draft.warn("slow");
-        draft.found_once(0);
-        draft.warn("found anew with every draft");
-        machine_->not_stored(draft);
-    }
-    for (int tries = 0; tries < 3; ++tries) {
-        Draft draft = machine_->draft(at_);
-        ASSERT_EQ(draft.events.size(), 2U) << "try " << tries;
-        if (tries < 2) {
-            machine_->not_stored(draft);
-        } else {
-            EXPECT_EQ(sent<wire::Fenced>(machine_->stored(draft, at_).take()).size(), 1U);
-        }
-    }
-    EXPECT_THAT(job().warnings, ElementsAre("slow"));
-    EXPECT_THAT(machine_->draft(at_).events, IsEmpty());
 }
 
 TEST_F(JobMachineTest, AbortGoesOnceToEachConnection) {

@@ -87,10 +87,7 @@ void World::take_inputs() {
                                     std::make_move_iterator(inputs_.end()));
         inputs_.clear();
         for (Append end = Append::refused; end == Append::refused;) {
-            Draft draft = machine_->draft(at());
-            for (JobInput& one : taken) {
-                machine_->take(draft, one);
-            }
+            Draft draft = machine_->take_all(taken, at());
             end = commit(draft);
             if (end == Append::refused) {
                 wait_for_room();

@@ -1,0 +1,104 @@
+// What a JobMachine makes of drafts that find no room on the disk.
+#include "daemon/control/machine/job_machine.hpp"
+#include "tests/unit/control/job_machine_fixture.hpp"
+
+#include <gmock/gmock.h>
+
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using ::testing::IsEmpty;
+
+TEST_F(JobMachineTest, AHelloWhoseDraftIsDroppedIsTakenAgain) {
+    const auto link = std::make_shared<Agent>(1, "10.0.0.1");
+    link->node_rank = 0;
+    for (int tries = 0; tries < 2; ++tries) {  // the disk is full
+        JobInput input = AgentInput{link, said(0)};
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        EXPECT_EQ(draft.events.size(), 1U);
+    }
+    EXPECT_EQ(take(AgentInput{link, said(0)}).size(), 1U);
+    EXPECT_EQ(job().attempt()->claims.size(), 1U);
+}
+
+TEST_F(JobMachineTest, TheTimeLimitIsToldAlsoIfItsFirstDraftWasDropped) {
+    start();
+    wire::SaveAsked asked;
+    asked.event = 1;
+    asked.generation = 1;
+    asked.rank = 0;
+    for (int tries = 0; tries < 3; ++tries) {
+        JobInput input = AgentInput{agents_[0], asked};
+        wire::SaveAsked other = asked;
+        other.rank = -1;
+        JobInput twice = AgentInput{agents_[1], other};
+        Draft draft = machine_->draft(at_);
+        machine_->take(draft, input);
+        machine_->take(draft, twice);
+        ASSERT_EQ(draft.events.size(), 1U) << "try " << tries;
+        EXPECT_EQ(draft.events[0].kind(), EventKind::checkpoint_requested);
+        if (tries == 2) {
+            machine_->stored(draft, at_);
+        }
+    }
+    wire::SaveAsked later = asked;
+    later.rank = -1;
+    JobInput again = AgentInput{agents_[0], later};
+    Draft draft = machine_->draft(at_);
+    machine_->take(draft, again);
+    EXPECT_THAT(draft.events, IsEmpty()) << "once";
+}
+
+TEST_F(JobMachineTest, WhatIsFoundOnceBeginsTheNextDraftUntilItIsStored) {
+    start();
+    {
+        Draft draft = machine_->draft(at_);
+        event::FaultSeen fault;
+        fault.cause_class = to_string(CauseClass::node_lost);
+        draft.lose(1, fault);
+        draft.warn("slow");
+        draft.found_once(0);
+        draft.warn("found anew with every draft");
+        machine_->not_stored(draft);
+    }
+    for (int tries = 0; tries < 3; ++tries) {
+        Draft draft = machine_->draft(at_);
+        ASSERT_EQ(draft.events.size(), 2U) << "try " << tries;
+        if (tries < 2) {
+            machine_->not_stored(draft);
+        } else {
+            EXPECT_EQ(sent<wire::Fenced>(machine_->stored(draft, at_).take()).size(), 1U);
+        }
+    }
+    EXPECT_THAT(job().warnings, ::testing::ElementsAre("slow"));
+    EXPECT_THAT(machine_->draft(at_).events, IsEmpty());
+}
+
+TEST_F(JobMachineTest, WhatWaitsForRoomKeepsNobodyWaitingWhoNeedsNone) {
+    start();
+    {
+        Draft draft = machine_->draft(at_);
+        draft.lose(1, event::FaultSeen{});
+        draft.found_once(0);
+        machine_->not_stored(draft);
+    }
+    wire::KeyRequest request;
+    request.generation = 1;
+    request.op = "get";
+    request.keys = {"k"};
+    std::vector<JobInput> inputs{AgentInput{agents_[0], request}};
+    Draft keys = machine_->take_all(inputs, at_);
+    EXPECT_THAT(keys.events, IsEmpty());
+    const auto effects = machine_->stored(keys, at_).take();
+    EXPECT_EQ(sent<wire::KeyReply>(effects).size(), 1U);
+    EXPECT_EQ(sent<wire::Fenced>(effects).size(), 0U) << "the loss is not durable";
+    inputs = {CancelInput{"ada", [](const Status&) {}}};
+    EXPECT_EQ(machine_->take_all(inputs, at_).events.size(), 2U)
+        << "what is appended begins with it";
+}
+
+}  // namespace
+}  // namespace lockstep
