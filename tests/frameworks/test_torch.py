@@ -209,11 +209,7 @@ class Trainer(frameworks.Framework):
         def newest():
             return max((int(path.name.partition("-")[2]) for path in (self.root / "trainer").glob("checkpoint-*")), default=0)
 
-        def runs(one):
-            generations = one["attempts"][0]["generations"] if one["attempts"] else []
-            return len(generations) == number and generations[-1].get("running_at")
-        found = self.daemon.wait_for(job, runs, frameworks.SECONDS, f"generation {number}")
-        self.assertEqual(found["attempts"][0]["generations"][-1]["nodes"], nodes)
+        self.assertEqual(self.daemon.wait_generation(job, number, frameworks.SECONDS)["nodes"], nodes)
         before = newest()
         self.assertTrue(number == 1 or before > 0)  # from which it goes on: numbers below it are not waited for
         harness.wait_until(lambda: newest() > before + 4, frameworks.SECONDS, f"checkpoints of generation {number}")

@@ -235,13 +235,10 @@ class Native(ElasticCase):
 
     def wait_world(self, job_id, number, nodes):
         """Until that generation has kept a checkpoint of its own."""
-        def there(job):
-            generations = job["attempts"][0]["generations"] if job["attempts"] else []
-            if len(generations) < number or not generations[number - 1].get("running_at"):
-                return False
-            self.assertEqual(generations[number - 1]["nodes"], nodes, generations)
-            return job.get("checkpoint_step", -1) > generations[number - 1].get("resumed_from_step", 0)
-        self.daemon.wait_for(job_id, there, 90, f"a checkpoint of generation {number}")
+        generation = self.daemon.wait_generation(job_id, number, 90)
+        self.assertEqual(generation["nodes"], nodes, generation)
+        begin = generation.get("resumed_from_step", 0)
+        self.daemon.wait_for(job_id, lambda job: job.get("checkpoint_step", -1) > begin, 90, f"a checkpoint of generation {number}")
 
 
 @unittest.skipUnless(harness.has_module("torch"), "python3-torch is not installed")

@@ -49,9 +49,8 @@ class ExampleScheduler final : public Scheduler {
     // Hands the attempt over. It may be called again for the same attempt, also by the next daemon:
     // whoever has a node already is left alone, and who is about to claim it if this daemon has
     // started it. Two agents for one node are one too many, but no more: the first that claims it
-    // has it, the other one is refused and ends. A scheduler that could
-    // take an attempt without our hearing of it (a connection that breaks) answers
-    // Handover::Kind::again first.
+    // has it, the other one is refused and ends. A scheduler that could take an attempt without our
+    // hearing of it (a connection that breaks) answers Handover::Kind::again first.
     Task<Handover> submit(AttemptRequest request) override {
         Handover out;
         Attempt& attempt = know(request);

@@ -242,6 +242,13 @@ class Daemon:
 
         return wait_until(look, seconds, f"{what} ({job_id})")
 
+    def wait_generation(self, job_id, number, seconds):
+        """The first attempt's generation of that number, once its ranks run."""
+        def runs(job):
+            generations = job["attempts"][0]["generations"] if job["attempts"] else []
+            return len(generations) >= number and generations[number - 1].get("running_at")
+        return self.wait_for(job_id, runs, seconds, f"generation {number}")["attempts"][0]["generations"][number - 1]
+
     def wait_state(self, job_id, states, seconds=60):
         states = (states,) if isinstance(states, str) else states
         return self.wait_for(job_id, lambda job: job["state"] in states, seconds, f"state {states}")
