@@ -278,7 +278,14 @@ Failure judge_failure(const FailureFacts& facts) {
     Failure out;
     out.at = facts.ended_at;
     const ExceptionNote* note = choose(facts);
+    // What kills a process is not what it has told of and survived.
+    const bool killed = facts.signal != 0 && facts.signal != SIGABRT && facts.signal != SIGTERM;
     if (facts.stopped_at != 0) {
+        // A child of it may be gone by sys.exit() without any harm to the rank, which was killed
+        // because it did not end in its grace period.
+        if (note != nullptr && killed && !note->final && note->pid != facts.pid) {
+            note = nullptr;
+        }
         // It was failing already when it was told to end, and had not got to its end yet.
         const auto before = [&](UnixMillis at, UnixMillis most) {
             return at != 0 && at <= facts.stopped_at && facts.stopped_at - at < most;
@@ -290,8 +297,6 @@ Failure judge_failure(const FailureFacts& facts) {
             return out;
         }
     }
-    // What kills a process is not what it has told of and survived.
-    const bool killed = facts.signal != 0 && facts.signal != SIGABRT && facts.signal != SIGTERM;
     if (note == nullptr || (killed && !note->final)) {
         judge_by_output(facts, out);
         return out;

@@ -184,6 +184,25 @@ TEST(FailureJudgement, ARankThatWasFailingWhenItWasStoppedFailedByItself) {
     EXPECT_FALSE(judge_failure(facts).stopped) << "without the hooks, what it printed counts";
 }
 
+// Seen with Ray, one of whose processes had called sys.exit() 20 s before: the rank, killed after
+// its grace period, was blamed for SIGKILL instead of the one that had failed.
+TEST(FailureJudgement, AChildThatWasGoneBeforeDoesNotBlameARankThatWasKilledWhenItDidNotStop) {
+    ExceptionNote child = note_of("SystemExit", "1", 1'000);
+    child.pid = 8;
+    child.final = false;
+    FailureFacts facts = facts_of({child});
+    facts.exit_code = -1;
+    facts.signal = SIGKILL;
+    facts.stopped_at = 1'900;
+    facts.ended_at = 11'900;
+    EXPECT_TRUE(judge_failure(facts).stopped);
+    facts.notes.front().pid = facts.pid;
+    EXPECT_FALSE(judge_failure(facts).stopped) << "its own, which it had not come to the end of";
+    facts.notes.front().pid = 8;
+    facts.notes.front().final = true;
+    EXPECT_FALSE(judge_failure(facts).stopped) << "it may have been waiting for that child";
+}
+
 TEST(FailureJudgement, WithoutHooksWhatItPrintsDecides) {
     FailureFacts facts = facts_of();
     facts.output =
