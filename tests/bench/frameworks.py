@@ -1,16 +1,22 @@
 """From Enter to the first step of all ranks, and from the kill of a rank to the next step of all: a DDP script under
-Lockstep (recovery, local scheduler; cold and with warm standbys) beside torchrun --max-restarts and, where it is installed,
-NVRx's ft_launcher: the same torch, script and machine, in turns. Most of a cold start is the import of torch: on a machine that does
+Lockstep (recovery, local scheduler; cold and with warm standbys) beside torchrun --max-restarts, NVRx's ft_launcher, Ray Train and
+torchft, in turns: the same torch, training and machine. Most of a cold start is the import of torch: on a machine that does
 something else as well the ratios say little.
 
-The torch is LOCKSTEP_FRAMEWORKS/torch's (deploy/install-frameworks torch), else that of LOCKSTEP_TORCH_PYTHON. Every
-rank notes its own moments (frameworks_script.py); when the killed rank's peers are gone is looked for every 2 ms. Who notices
+Ray's cluster and torchft's lighthouse are there before the clock runs, as lockstepd is. Ray Train calls a function
+(frameworks_ray.py); torchft's loop is its own (frameworks_torchft.py), and its other ranks go on alone until the killed one is
+back, which the others do not: "the next step of all" is theirs together again.
+
+The torch is LOCKSTEP_FRAMEWORKS/torch's (deploy/install-frameworks torch peers), else that of LOCKSTEP_TORCH_PYTHON. Every
+rank notes its own moments (frameworks_training.py); when the killed rank's peers are gone is looked for every 2 ms. Who notices
 the kill when is nothing that all of them show: it is part of the first span.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -66,15 +72,15 @@ def gone(pid):
     return text.rpartition(")")[2].split()[0] == "Z"
 
 
-def measure_one(folder, begin, end, ready=lambda: True):
+def measure_one(folder, begin, end, ready=lambda: True, others_end=True):
     """{"start": seconds, span: seconds …} of one job that begin() starts; end() waits for it. Once ready() and there is a
-    checkpoint, a rank is killed."""
+    checkpoint, a rank is killed, and the others are ended by it or not."""
     clock = time.time()
     begin()
     first = until(lambda: starts(folder), "the first step of all ranks")[0]
     out = {"start": max(one["step"] for one in first.values()) - clock}
     until(lambda: (folder / CHECKPOINT).exists() and ready(), "a checkpoint, and whoever is to wait")
-    pids = [one["pid"] for one in first.values()]
+    pids = [one["pid"] for rank, one in first.items() if others_end or rank == 1]
     killed = time.time()
     os.kill(first[1]["pid"], signal.SIGKILL)
     until(lambda: all(map(gone, pids)), "the old ranks are gone")
@@ -96,44 +102,94 @@ def environment():
     return {**own, "OMP_NUM_THREADS": "1"}
 
 
-def by_command(command, folder):
-    """One of the launchers that are a command."""
+def ended(process):
+    """Whatever came of it: its process group is over."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            pass
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def by_commands(commands, folder, others_end=True):
+    """Launchers that are commands: [(words, more environment)], all of one job."""
     started = []
     with open(folder / "log", "wb") as log:
         def begin():
             # A session of its own, as Lockstep's ranks have: Linux shares the cores out by sessions.
-            started.append(subprocess.Popen([*command, str(HERE / "frameworks_script.py"), str(folder)], stdout=log, stderr=log,
-                                            env=environment(), start_new_session=True, cwd=folder))
+            started.extend(subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **more}, start_new_session=True,
+                                            cwd=folder) for command, more in commands)
 
         def end():
-            if started[0].wait(SECONDS) != 0:
+            if any([one.wait(SECONDS) for one in started]):
                 raise RuntimeError((folder / "log").read_text(errors="replace")[-2000:])
 
         try:
-            return measure_one(folder, begin, end)
-        except RuntimeError as error:
+            return measure_one(folder, begin, end, others_end=others_end)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
             words = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(f"{error}; it said last: {' '.join(words)[:200]}") from None
         finally:
-            if started and started[0].poll() is None:
-                started[0].terminate()
-                try:
-                    started[0].wait(20)
-                except subprocess.TimeoutExpired:
-                    os.killpg(started[0].pid, signal.SIGKILL)
+            for one in started:
+                ended(one)
+
+
+def peers_python():
+    found = pathlib.Path(python()).parents[2] / "peers" / "bin" / "python"
+    if not found.exists():
+        raise CannotRun("it is not installed (deploy/install-frameworks torch peers)")
+    return found
 
 
 def by_torchrun(program, folder, _service):
-    return by_command([program, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
-                       "--max-restarts=3"], folder)
+    return by_commands([([program, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
+                          "--max-restarts=3", HERE / "frameworks_script.py", folder], {})], folder)
 
 
 def by_nvrx(program, folder, _service):
     launcher = pathlib.Path(program).parent / "ft_launcher"
     if not launcher.exists():
         raise CannotRun("nvidia-resiliency-ext is not installed beside that torch")
-    return by_command([launcher, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1",
-                       f"--nproc-per-node={RANKS}", "--max-restarts=3"], folder)
+    return by_commands([([launcher, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1",
+                          f"--nproc-per-node={RANKS}", "--max-restarts=3", HERE / "frameworks_script.py", folder], {})], folder)
+
+
+def by_ray(_program, folder, _service):
+    python_of_it = peers_python()
+    # Short: Ray's sockets are below it.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as place:
+        more = {"RAY_TMPDIR": place, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": str(HERE)}
+        ray = [python_of_it, "-m", "ray.scripts.scripts"]
+        with open(folder / "cluster", "wb") as log:
+            head = subprocess.Popen([*ray, "start", "--head", "--block", f"--num-cpus={RANKS}", "--port=0", "--include-dashboard=false",
+                                     f"--temp-dir={place}"], stdout=log, stderr=log, env={**environment(), **more},
+                                    start_new_session=True)
+        try:
+            until(lambda: any(pathlib.Path(place).glob("ray_current_cluster")), "Ray's cluster is there")
+            return by_commands([([python_of_it, HERE / "frameworks_ray.py", folder, str(RANKS)], more)], folder)
+        finally:
+            ended(head)
+
+
+def by_torchft(_program, folder, _service):
+    python_of_it = peers_python()
+    with open(folder / "lighthouse", "wb") as log:
+        lighthouse = subprocess.Popen([python_of_it.parent / "torchft_lighthouse", "--bind", "127.0.0.1:0", "--min_replicas", "1",
+                                       "--join_timeout_ms", "1000", "--quorum_tick_ms", "50"], stdout=log, stderr=log,
+                                      env=environment(), start_new_session=True)
+    try:
+        port = until(lambda: re.search(r"listening on: http://\S+:(\d+)", (folder / "lighthouse").read_text()),
+                     "torchft's lighthouse listens").group(1)
+        return by_commands([([python_of_it, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=3",
+                              HERE / "frameworks_torchft.py", folder],
+                             {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}", "REPLICA_GROUP_ID": str(rank), "REPLICA_GROUPS": str(RANKS)})
+                            for rank in range(RANKS)], folder, others_end=False)
+    finally:
+        ended(lighthouse)
 
 
 def by_lockstep(program, folder, service, warm=False):
@@ -161,7 +217,7 @@ def by_lockstep(program, folder, service, warm=False):
 
 
 WAYS = {"lockstep": by_lockstep, "lockstep, warm standbys": lambda *given: by_lockstep(*given, warm=True),
-        "torchrun": by_torchrun, "ft_launcher": by_nvrx}
+        "torchrun": by_torchrun, "ft_launcher": by_nvrx, "Ray Train": by_ray, "torchft": by_torchft}
 
 
 def measure(table, options, daemon):

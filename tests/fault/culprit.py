@@ -1,11 +1,7 @@
 """Does Lockstep name the rank that is to blame? Ten kinds of failure, nine of hang; see tests/fault/run."""
 
 import collections
-import os
-import pathlib
 import re
-import subprocess
-import sys
 import tempfile
 import time
 
@@ -72,19 +68,6 @@ def run_here(daemon, kind, culprit, step, python=None):
     return wrong, job
 
 
-def run_torchrun(python, kind, culprit, step):
-    """Torchrun's own word on the same script, four processes on one node: what is wrong or ""."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([python, str(SCRIPTS / "torchrun.py"), "--standalone", "--nproc_per_node", "4",
-                               str(SCRIPTS / "train.py"), kind, str(culprit), str(step)], cwd=folder, text=True,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=240, check=False,
-                              env={k: v for k, v in os.environ.items() if not k.startswith("LOCKSTEP_")})
-    root = re.search(r"Root Cause.*?rank +: (\d+)", done.stderr, re.S)
-    if root is None:
-        return f"no root cause: {done.stderr[-200:]}"
-    return "" if int(root.group(1)) == culprit else f"rank {root.group(1)}, not {culprit}"
-
-
 def runs_of(kinds, runs):
     """Kinds in turn, so that a moment of load does not meet one kind alone; ranks and steps in turn."""
     return [(kind, number % 4, 2 + number % 5) for number in range(runs) for kind in kinds]
@@ -107,7 +90,7 @@ def campaign(options, kinds, runs, title):
                 if time.monotonic() > options.until:
                     print("the time is over")
                     break
-                why, job = run_here(daemon, kind, culprit, step)
+                why, job = run_here(daemon, kind, culprit, step, options.python)
                 total[kind] += 1
                 if why:
                     wrong[kind].append(why)
@@ -117,33 +100,6 @@ def campaign(options, kinds, runs, title):
             daemon.clean_up()
     table(title, wrong, total)
     return sum(map(len, wrong.values()))
-
-
-def peer(options, runs):
-    python = options.torchrun and os.path.abspath(options.torchrun)
-    asked = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True,
-                           check=False) if python else None
-    if asked is None or asked.returncode != 0:
-        print(f"SKIPPED: torchrun: no torch in {python or '--torchrun PYTHON'} (tests/fault/run culprit-peer DIR "
-              "installs PyPI's)")
-        return
-    wrong, total = collections.defaultdict(list), collections.Counter()
-    for kind, culprit, step in runs_of([kind for kind in FAILURES if kind not in NODE_LAUNCH], runs):
-        if time.monotonic() > options.until:
-            break
-        why = run_torchrun(python, kind, culprit, step)
-        total[kind] += 1
-        if why:
-            wrong[kind].append(why)
-    table(f"torchrun {asked.stdout.strip()}, the same scripts", wrong, total)
-
-
-def install_peer(folder):
-    """PyPI's torch for the CPU in a virtual environment; prints its Python."""
-    folder = pathlib.Path(folder)
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    subprocess.run([folder / "bin" / "pip", "install", "--quiet", "torch", "numpy"], check=True)
-    print(folder / "bin" / "python")
 
 
 def main(options):
@@ -156,5 +112,6 @@ def main(options):
     if options.hangs and hangs:
         bad += campaign(options, hangs, options.hangs, "Lockstep, the rank that hangs")
     if options.peer_runs:
-        peer(options, options.peer_runs)
+        import culprit_peers
+        culprit_peers.main(options, options.peer_runs)
     return 1 if bad else 0

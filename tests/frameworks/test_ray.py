@@ -1,9 +1,13 @@
 """Ray inside a job: framework ray, or `python -m lockstep.ray` as a command, starts head and workers."""
 
+import json
+import os
 import re
+import signal
 import subprocess
 
 import frameworks
+import harness
 
 # Rank 1 does not join: what rank 0 says of it, sooner than after five minutes.
 ABSENT = """
@@ -81,7 +85,38 @@ class Ray(frameworks.Framework):
     def test_a_killed_node(self):
         job = self.assert_goes_on("ray", "ray_actors.py", "--steps", 60, nodes=2, ranks=1, after=2)
         self.assert_losses(job, [0])
+        # A node of Ray that is told to end drained for half a minute, and was killed after ten seconds.
+        for log in (self.daemon.data / "runs" / job).rglob("agent-*.log"):
+            self.assertNotIn("did not end in time", log.read_text())
         self.saw("ray", "kill of a node's rank", "generation 2 is a new cluster; the script begins again")
+
+    def test_fewer_nodes_and_all_again(self):
+        """resources.min_nodes: a node is cut off (its agent frozen), and comes back; each time a cluster of what is there."""
+        checkpoint = self.root / "weight"
+        job = self.submit("ray", "ray_actors.py", "--checkpoint", checkpoint, "--steps", 1_000_000, "--pause", 0.1,
+                          resources={"nodes": 3, "min_nodes": 2}, recovery={"grow_after_seconds": 1})
+
+        def trains_on(generation, nodes):
+            self.assertEqual(self.daemon.wait_generation(job, generation, frameworks.SECONDS)["nodes"], nodes)
+            saved = harness.wait_until(lambda: checkpoint.exists() and json.loads(checkpoint.read_text())["nodes"] == nodes,
+                                       frameworks.SECONDS, f"a checkpoint of {nodes} nodes")
+            self.assertTrue(saved)
+
+        trains_on(1, 3)
+        agent = next(event["data"]["pid"] for event in self.daemon.events(job)
+                     if event["kind"] == "agent_claimed" and event["data"]["node_rank"] == 1)
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            trains_on(2, 2)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        trains_on(3, 3)
+        log = self.daemon.rank_log(job, 0)
+        self.assertRegex(log, r"resumed after step \d+ of 3 nodes")
+        self.assertRegex(log, r"resumed after step \d+ of 2 nodes")
+        self.daemon.api("POST", f"/v1/jobs/{job}/cancel")
+        self.ends(job, "cancelled")
+        self.saw("ray", "min_nodes: 3 nodes, 2, 3 again", "a cluster of what is there each time; the script resumes from its own file")
 
     def test_more_than_one_rank_a_node(self):
         status, problem = self.daemon.api("POST", "/v1/jobs", {

@@ -81,6 +81,8 @@ def _start(place: lockstep.RankContext, head: Optional[str], own: List[str], tem
     else:
         command.append(f"--address={head}")
     environment = dict(os.environ, RAY_USAGE_STATS_ENABLED="0")
+    # All nodes of a job end together, so none waits for its work to be taken over: longer than the grace period.
+    environment.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
     environment.pop("RAY_ADDRESS", None)
     return subprocess.Popen(command + own, env=environment, stdin=subprocess.DEVNULL, start_new_session=False)
 
