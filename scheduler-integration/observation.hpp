@@ -46,6 +46,12 @@ struct Observation {
     bool later = false;
 };
 
+// The allocation has ended, by the scheduler's own word: one that it does not know (any more) or is
+// silent about may live.
+inline bool allocation_ended(const Observation& seen) {
+    return seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+}
+
 // An agent that its scheduler's own daemons ended because the job had used up its memory.
 struct MemoryEvidence {
     std::int32_t node_rank = -1;  // -1: known of the job only

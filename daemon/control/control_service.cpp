@@ -52,9 +52,9 @@ JobHooks ControlService::hooks() {
         net::post(context_.io, [this] { admit_next(); });
     };
     out.notices_of = [this](const Job& job, const std::vector<Event>& events) {
-        return notifier_.rows_of(job, events);
+        return notifier_.owed(job, events);
     };
-    out.on_notices = [this] { notifier_.wake(); };
+    out.on_notices = [this](const OwedNotices& owed) { notifier_.stored(owed); };
     out.flush_telemetry = [this]() -> Task<void> { return ingest_.flush(); };
     return out;
 }

@@ -266,7 +266,7 @@ void JobActor::report_broken(Invariant invariant, const Event& event) {
 Task<bool> JobActor::commit(Draft& draft) {
     prepare(draft);
     NodeNotes later;
-    bool notices = false;
+    OwedNotices owed;
     if (!draft.events.empty()) {
         Append append;
         {
@@ -278,8 +278,8 @@ Task<bool> JobActor::commit(Draft& draft) {
             append.events = draft.events;
             append.row = row(draft.job());
             append.notes = vouched_notes(draft, later);
-            append.notices = hooks_.notices_of(draft.job(), draft.events);
-            notices = !append.notices.empty();
+            owed = hooks_.notices_of(draft.job(), draft.events);
+            append.notices = owed.rows;
         }
         const Status stored = co_await context_.store.append(std::move(append));
         if (!stored) {
@@ -292,12 +292,12 @@ Task<bool> JobActor::commit(Draft& draft) {
             co_return false;
         }
     }
-    settle(draft, std::move(later), notices);
+    settle(draft, std::move(later), owed);
     co_return true;
 }
 
 // Its events are durable: tells and does what follows.
-void JobActor::settle(Draft& draft, NodeNotes later, bool notices) {
+void JobActor::settle(Draft& draft, NodeNotes later, const OwedNotices& owed) {
     const bool was_waiting = job().attempt() == nullptr || job().attempt()->placed_at == 0;
     if (begins_generation(draft.events)) {
         if (auto* known = context_.series.at(job().id.value)) {
@@ -313,9 +313,7 @@ void JobActor::settle(Draft& draft, NodeNotes later, bool notices) {
             set_aside(false);
         }
         hooks_.on_events(*this, draft.events);
-        if (notices) {
-            hooks_.on_notices();
-        }
+        hooks_.on_notices(owed);
     }
     for (const auto& [link, event] : draft.heard) {
         link_of(link).heard(event);

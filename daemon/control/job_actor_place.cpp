@@ -203,7 +203,7 @@ Task<void> JobActor::place() {
         set_pending_reason(seen.message.empty() ? "the scheduler does not answer" : seen.message);
     } else if (seen.state == AllocationState::pending) {
         co_await wait_in_queue(seen);
-    } else if (seen.state == AllocationState::ended && seen.cause.kind != CauseClass::none) {
+    } else if (allocation_ended(seen) && seen.cause.kind != CauseClass::none) {
         co_await end_unclaimed(seen);
     } else {
         event::AttemptPlaced placed;
@@ -349,7 +349,7 @@ Task<void> JobActor::look_at_allocation() {
         machine_.run().submitted = false;
         co_return;
     }
-    const bool over = seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    const bool over = allocation_ended(seen);
     if (over && seen.cause.kind != CauseClass::none && job().attempt()->claims.empty()) {
         co_await end_unclaimed(seen);
         co_return;
@@ -382,7 +382,7 @@ Task<void> JobActor::restart_ranks(Cause cause) {
         co_await commit_and_look(std::move(next));
         co_return;
     }
-    const bool over = seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    const bool over = allocation_ended(seen);
     if (over || !machine_.ranks_are_left()) {
         using AfterEnd = JobMachine::AfterEnd;
         const AfterEnd after = over ? AfterEnd::look : AfterEnd::next_generation;
@@ -456,9 +456,7 @@ Task<void> JobActor::stop_attempt(Cause cause) {
     // Forgotten by the scheduler is no proof that its agents have left, and ranks of another
     // attempt must not start beside theirs.
     const bool left = links().empty() || overdue || !job().spec.recovery.wanted;
-    const bool over =
-        (seen.kind == Observation::Kind::absent && left) ||
-        (seen.kind == Observation::Kind::state && seen.state == AllocationState::ended);
+    const bool over = (seen.kind == Observation::Kind::absent && left) || allocation_ended(seen);
     Draft next = draft();
     if (over) {
         machine_.read_end(next, seen);
@@ -502,8 +500,7 @@ Task<bool> JobActor::verdict() {
         static_cast<void>(co_await adopt());
     }
     const Observation seen = co_await allocation();
-    const bool ended =
-        seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
+    const bool ended = allocation_ended(seen);
     Draft next = draft();
     if (ended || seen.kind == Observation::Kind::absent) {
         add_verdict(next, machine_.run(), seen);

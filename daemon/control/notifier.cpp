@@ -38,6 +38,10 @@ std::string lane_of(const NotifyTarget& target) {
     return target.kind == NotifyKind::mail ? kMailLane : "host " + target.host;
 }
 
+NotifyKind kind_of(const NoticeRow& row) {
+    return row.lane == kMailLane ? NotifyKind::mail : NotifyKind::webhook;
+}
+
 void one_less(std::map<std::string, std::size_t>& counts, const std::string& name) {
     const auto found = counts.find(name);
     if (found != counts.end() && --found->second == 0) {
@@ -97,8 +101,8 @@ void Notifier::wake() {
     wake_.cancel();
 }
 
-std::vector<NoticeRow> Notifier::rows_of(const Job& job, const std::vector<Event>& events) {
-    std::vector<NoticeRow> out;
+OwedNotices Notifier::owed(const Job& job, const std::vector<Event>& events) const {
+    OwedNotices out;
     if (job.spec.notify.empty()) {
         return out;
     }
@@ -110,14 +114,6 @@ std::vector<NoticeRow> Notifier::rows_of(const Job& job, const std::vector<Event
             if (!target) {
                 continue;  // of a version that took more
             }
-            std::size_t& waiting = waiting_[job.user];
-            if (waiting >= limits::kNoticesWaiting) {
-                metrics_.count(target->kind, telemetry::NoticeResult::dropped);
-                log::warn("a notice is dropped: too many of its user wait",
-                          {{"job", job.id.value}, {"user", job.user}, {"waiting", waiting}});
-                continue;
-            }
-            ++waiting;  // until the next look at the store, which knows better
             NoticeRow row;
             row.job = job.id;
             row.user = job.user;
@@ -127,10 +123,25 @@ std::vector<NoticeRow> Notifier::rows_of(const Job& job, const std::vector<Event
             row.body = body;
             row.created_at = now;
             row.due_at = now;
-            out.push_back(std::move(row));
+            const std::size_t waiting = count_in(waiting_, job.user) + out.rows.size();
+            (waiting < limits::kNoticesWaiting ? out.rows : out.dropped).push_back(std::move(row));
         }
     }
     return out;
+}
+
+void Notifier::stored(const OwedNotices& owed) {
+    for (const NoticeRow& row : owed.dropped) {
+        metrics_.count(kind_of(row), telemetry::NoticeResult::dropped);
+        log::warn("a notice is dropped: too many of its user wait",
+                  {{"job", row.job.value}, {"user", row.user}});
+    }
+    for (const NoticeRow& row : owed.rows) {
+        ++waiting_[row.user];  // until the next look at the store, which knows better
+    }
+    if (!owed.rows.empty()) {
+        wake();
+    }
 }
 
 Task<void> Notifier::run() {
@@ -246,7 +257,7 @@ Task<void> Notifier::deliver(NoticeRow row) {
 }
 
 void Notifier::note(const NoticeRow& row, const Outcome& outcome) {
-    const NotifyKind kind = row.lane == kMailLane ? NotifyKind::mail : NotifyKind::webhook;
+    const NotifyKind kind = kind_of(row);
     NoticeSettled settled;
     settled.id = row.id;
     settled.tries = row.tries + 1;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "daemon/control/context.hpp"
+#include "daemon/control/owed_notices.hpp"
 #include "daemon/telemetry/notice_metrics.hpp"
 #include "job/async/side_thread.hpp"
 #include "job/async/subprocess.hpp"
@@ -53,9 +54,12 @@ class Notifier {
     void halt();
 
     // What goes into the same append as the events; `job` is what they leave. A user who has
-    // limits::kNoticesWaiting of them gets no more, which is counted and logged.
-    std::vector<NoticeRow> rows_of(const Job& job, const std::vector<Event>& events);
-    // Rows have been stored, or the clock has moved.
+    // limits::kNoticesWaiting of them gets no more; appends under way do not know of each other.
+    // Counts nothing: the append may be refused and be made anew.
+    OwedNotices owed(const Job& job, const std::vector<Event>& events) const;
+    // They are: from now on they count, also those that were dropped.
+    void stored(const OwedNotices& owed);
+    // The clock has moved.
     void wake();
 
   private:

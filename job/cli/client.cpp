@@ -10,6 +10,9 @@
 namespace lockstep::cli {
 namespace {
 
+// What every problem document of lockstepd begins its type with; a proxy has another, or none.
+constexpr std::string_view kProblemType = "urn:lockstep:problem:";
+
 Errc code_of(int status) {
     switch (status) {
         case 401:
@@ -44,8 +47,10 @@ Result<Json> parse_answer(const std::string& body) {
 Error problem(const ClientResponse& response) {
     const auto json = parse_answer(response.body);
     std::string detail;
+    std::string type;
     std::vector<FieldError> fields;
     if (json) {
+        type = text_at(*json, "type");
         detail = text_at(*json, "detail");
         detail = detail.empty() ? text_at(*json, "title") : detail;
         for (const Json& item : items_at(*json, "errors")) {
@@ -55,7 +60,11 @@ Error problem(const ClientResponse& response) {
     if (detail.empty()) {
         detail = "the daemon answered with status " + std::to_string(response.status);
     }
-    return {code_of(response.status), std::move(detail), std::move(fields)};
+    Error error{code_of(response.status), std::move(detail), std::move(fields)};
+    if (response.status == 503 && type.starts_with(kProblemType)) {
+        error.retry_after_s = 1;  // its Retry-After
+    }
+    return error;
 }
 
 }  // namespace
@@ -154,6 +163,10 @@ std::string query_encode(std::string_view text) {
 
 bool may_pass(const Error& error) {
     return error.code == Errc::unavailable || error.code == Errc::timed_out;
+}
+
+bool nobody_answered(const Error& error) {
+    return error.code == Errc::unavailable && error.retry_after_s == 0;
 }
 
 }  // namespace lockstep::cli

@@ -28,7 +28,8 @@ class Client {
     const std::string& where() const { return where_; }
 
     // Answers with a status of 2xx. unavailable, timed_out: no answer; otherwise the Errc that fits
-    // the status, the problem's detail as message and its errors as fields.
+    // the status, the problem's detail as message and its errors as fields. Of what lockstepd
+    // itself cannot do at the moment (503), also when a retry may work.
     Result<ClientResponse> request(ClientRequest request) const;
     Result<ClientResponse> get(const std::string& target) const;
     Result<Json> get_json(const std::string& target) const;
@@ -46,5 +47,7 @@ class Client {
 std::string query_encode(std::string_view text);
 // Nobody answered, or not now: the same request may work later.
 bool may_pass(const Error& error);
+// No lockstepd did: nothing is there, or a proxy that has none behind it.
+bool nobody_answered(const Error& error);
 
 }  // namespace lockstep::cli

@@ -474,7 +474,7 @@ Exit report(Context& context, const Error& error) {
                     << (field.pointer.empty() ? "the document" : one_line(field.pointer)) << ": "
                     << one_line(field.message) << "\n";
     }
-    if (error.code == Errc::unavailable) {
+    if (nobody_answered(error)) {
         context.err << "Is lockstepd running at " << context.client.where()
                     << "? Start it with: lockstepd\n"
                        "Another address: --url or LOCKSTEP_URL.\n";

@@ -400,6 +400,10 @@ std::string event_line(const Terminal& terminal, const Json& event) {
             line += std::string("  ") + key + " " + std::to_string(*value);
         }
     }
+    if (const auto warm = integer_at(data, "warm"); warm && *warm > 0) {
+        line += "  " + std::to_string(*warm) +
+                (*warm == 1 ? " was a warm standby" : " were warm standbys");
+    }
     const std::string cause = cause_text(at(data, "cause"));
     return cause.empty() ? line : line + "  " + cause;
 }

@@ -9,16 +9,16 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import tempfile
 import time
+import typing
 
 import harness
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "chaos_script.py"
 # Of 30 minutes; a part of them has as many less.
 FAULTS = {"kill": 27, "freeze": 20, "link of ranks": 8, "link of an agent": 7}
-NODES, PER_NODE = 4, 8
-RANKS = NODES * PER_NODE
 PERIOD = 0.1  # seconds a step: 32 ranks need half of it on two cores
 HANG_SECONDS = 3
 SETTLED = 10  # steps of a generation before the next fault: one that is asked for meanwhile waits
@@ -28,15 +28,55 @@ SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def plan(seed, minutes):
-    """[(second, kind, rank)] in order; rank 0 is the hub of all links."""
+class Size(typing.NamedTuple):
+    nodes: int
+    per_node: int
+
+    @property
+    def ranks(self):
+        return self.nodes * self.per_node
+
+
+LARGE = Size(4, 8)
+
+
+def struck_by(dice, kind, size):
+    """The rank; rank 0 is the hub of all links."""
+    return dice.randrange(1 if kind == "link of ranks" else 0, size.ranks)
+
+
+def plan(seed, minutes, size):
+    """[(second, kind, rank)] in order."""
     dice = random.Random(seed)
     out = []
     for kind, count in FAULTS.items():
         for _ in range(max(1, round(count * minutes / 30))):
-            rank = dice.randrange(1 if kind == "link of ranks" else 0, RANKS)
+            rank = struck_by(dice, kind, size)
             out.append((dice.uniform(10, max(20, minutes * 60 - 10)), kind, rank))
     return sorted(out)
+
+
+def one_of_each(seed, size):
+    """The same, each as soon as the ranks have got over the one before."""
+    dice = random.Random(seed)
+    return [(0, kind, struck_by(dice, kind, size)) for kind in FAULTS]
+
+
+def why_not():
+    """Why no connection of another process can be cut here; "" if one can."""
+    ours, its = socket.socketpair()
+    with ours, its, subprocess.Popen(["cat"], stdin=its) as other:
+        its.close()
+        try:
+            found = connection(other.pid, lambda peer: True)
+            if found is None:
+                return "no socket is found in /proc"
+            found.close()
+            return ""
+        except OSError as error:
+            return str(error)
+        finally:
+            ours.close()
 
 
 def connection(pid, is_peer):
@@ -83,15 +123,15 @@ def cut(pid, is_peer):
 
 
 class Job:
-    def __init__(self, daemon, folder, steps, period, warm):
+    def __init__(self, daemon, folder, steps, period, warm, size=LARGE):
         folder.mkdir()
-        self.daemon, self.folder = daemon, folder
+        self.daemon, self.folder, self.size = daemon, folder, size
         recovery = {"max_restarts": 1000, "on": ["rank_failure", "hang"]}
         if warm:
             recovery["warm_standby"] = ["lockstep", "array", "socket", "pathlib"]
         self.id = daemon.submit({
             "name": "chaos", "framework": "command", "command": [harness.PYTHON, str(SCRIPT), str(folder), str(steps), str(period)],
-            "resources": {"nodes": NODES, "ranks_per_node": PER_NODE}, "environment": {"PYTHONPATH": str(harness.PYTHON_PACKAGE)},
+            "resources": {"nodes": size.nodes, "ranks_per_node": size.per_node}, "environment": {"PYTHONPATH": str(harness.PYTHON_PACKAGE)},
             "watch": {"hang_seconds": HANG_SECONDS}, "capture": {"preset": "none"}, "recovery": recovery})["id"]
 
     def progress(self):
@@ -123,7 +163,7 @@ class Job:
         done = self.daemon.wait_state(self.id, harness.FINAL, 300)
         if done["state"] != "succeeded":
             raise SystemExit(f"chaos: the job is {done['state']}: {done.get('cause')}")
-        finals = {(self.folder / f"final-{rank}").read_text() for rank in range(RANKS)}
+        finals = {(self.folder / f"final-{rank}").read_text() for rank in range(self.size.ranks)}
         if len(finals) != 1:
             raise SystemExit("chaos: the ranks do not have the same weights at the end")
         step, weights = finals.pop().split()
@@ -144,7 +184,7 @@ def strike(job, kind, rank):
             raise RuntimeError(f"rank {rank} has no connection to the hub")
         return {0, rank}
     claims = [one for one in job.daemon.events(job.id) if one["kind"] == "agent_claimed"]
-    agent = next(one["data"]["pid"] for one in claims if one["data"]["node_rank"] == rank // PER_NODE)
+    agent = next(one["data"]["pid"] for one in claims if one["data"]["node_rank"] == rank // job.size.per_node)
     port = int(job.daemon.url.rsplit(":", 1)[1].strip("/"))
     if not cut(agent, lambda peer: peer[1] == port if isinstance(peer, tuple) else os.path.basename(peer) in SOCKETS):
         raise RuntimeError(f"the agent of rank {rank} has no connection to lockstepd")
@@ -173,7 +213,7 @@ def fault_free_rate(daemon, folder, warm):
 
 
 def under_fire(job, faults, seconds):
-    """(steps, seconds, [(kind, rank, generation that it met, who may be named, seconds until settled)])"""
+    """(step at the beginning, its moment, [(kind, rank, generation that it met, who may be named, seconds until steps)])"""
     harness.wait_until(job.settled, 120, "the ranks make steps")
     began, first = time.monotonic(), job.progress()[2]
     struck = []
@@ -191,15 +231,13 @@ def under_fire(job, faults, seconds):
         struck.append((kind, rank, generation, allowed, time.monotonic() - moment))
         print(f"  {moment - began:6.1f} s  step {step:6}  {kind} of rank {rank}: "
               f"{'steps again after %.1f s' % struck[-1][4] if allowed is not None else 'nothing is to follow'}", flush=True)
-    while time.monotonic() - began < seconds:
-        time.sleep(0.05)
-    return job.progress()[2] - first, time.monotonic() - began, struck
+    return first, began, struck
 
 
 def main(options):
-    faults = plan(options.seed, options.minutes)
+    faults = plan(options.seed, options.minutes, LARGE)
     counts = collections.Counter(kind for _, kind, _ in faults)
-    print(f"chaos: seed {options.seed}, {options.minutes:g} minutes, {RANKS} ranks on {NODES} nodes and {os.cpu_count()} cores, "
+    print(f"chaos: seed {options.seed}, {options.minutes:g} minutes, {LARGE.ranks} ranks on {LARGE.nodes} nodes and {os.cpu_count()} cores, "
           f"{'cold starts' if options.cold else 'warm standbys'}; {', '.join(f'{n} × {kind}' for kind, n in counts.items())}")
     with tempfile.TemporaryDirectory(prefix="lockstep-chaos-") as name:
         folder = pathlib.Path(name)
@@ -210,7 +248,10 @@ def main(options):
             rate = fault_free_rate(daemon, folder / "free", not options.cold)
             print(f"  without faults {rate:.2f} steps a second; load average {os.getloadavg()[0]:.1f}", flush=True)
             job = Job(daemon, folder / "chaos", 10**9, PERIOD, not options.cold)
-            steps, seconds, struck = under_fire(job, faults, options.minutes * 60)
+            first, began, struck = under_fire(job, faults, options.minutes * 60)
+            while time.monotonic() - began < options.minutes * 60:
+                time.sleep(0.05)
+            steps, seconds = job.progress()[2] - first, time.monotonic() - began
             last, weights, done = job.finish(job.progress()[2] + 20)
             print(f"  load average {os.getloadavg()[0]:.1f}; the same {last} steps without faults …", flush=True)
             # As fast as it can: how long a step takes is nothing that the weights depend on.
@@ -220,7 +261,8 @@ def main(options):
             daemon.clean_up()
 
 
-def verdict(steps, seconds, rate, struck, done, equal):
+def wrong_culprits(struck, done):
+    """(what is wrong, in words; {generation: the fault that ended it})"""
     generations = done["attempts"][-1]["generations"]
     wrong, ended = [], {}
     for kind, rank, generation, allowed, took in struck:
@@ -233,6 +275,11 @@ def verdict(steps, seconds, rate, struck, done, equal):
     for number, one in enumerate(generations[:-1], 1):
         if number not in ended:
             wrong.append(f"generation {number} ended without a fault: {one.get('cause', {}).get('message')}")
+    return wrong, ended
+
+
+def verdict(steps, seconds, rate, struck, done, equal):
+    wrong, ended = wrong_culprits(struck, done)
     for kind in FAULTS:
         took = sorted(took for one, *_, allowed, took in struck if one == kind and allowed is not None)
         if took:

@@ -25,6 +25,13 @@ suite('story', () => {
     const grows = {seq: 2, time: at(2), kind: 'restart_requested', generation: 2, data: {by: 'lockstep', reason: 'n1 is there: …'}} as JobEvent;
     expect(describe(grows).text).toBe('n1 is there: …');
   });
+  it('says how many of the ranks that were started were warm standbys', () => {
+    const started = (data: object) => describe({seq: 1, time: at(1), kind: 'ranks_started', generation: 2, data} as JobEvent).text;
+    expect(started({})).toBe('Every rank runs');
+    expect(started({warm: 0})).toBe('Every rank runs');
+    expect(started({warm: 1})).toBe('Every rank runs; 1 was a warm standby');
+    expect(started({warm: 32})).toBe('Every rank runs; 32 were warm standbys');
+  });
   it('a job that hangs is not said to run, one that is over not to hang', () => {
     expect(stateOf({...job, state: 'running', hang: {}} as Job)).toBe('hang');
     expect(stateOf({...job, state: 'failed', hang: {}} as Job)).toBe('failed');

@@ -51,10 +51,6 @@ struct GiveUp {
     std::int32_t slot;
     bool may_return;
 };
-struct Leave {  // BYE
-    AgentPtr link;
-    std::string reason;
-};
 struct Form {
     std::vector<std::int32_t> slots;  // by node rank
 };
@@ -84,8 +80,8 @@ struct AttemptEnded {
 }  // namespace after
 
 using After = std::variant<after::Claim, after::Revisit, after::Return, after::Done, after::Keys,
-                           after::GiveUp, after::Leave, after::Form, after::SendWorld,
-                           after::Release, after::StartAgain, after::EvidenceUsed, after::OrderSave,
+                           after::GiveUp, after::Form, after::SendWorld, after::Release,
+                           after::StartAgain, after::EvidenceUsed, after::OrderSave,
                            after::TimeLimitTold, after::GenerationOver, after::AttemptEnded>;
 
 // While nothing has happened to the job, it is the one that is: most of what agents say makes no
@@ -130,7 +126,10 @@ class Draft {
     // Steps that were not taken, for they would break a promise.
     std::vector<std::pair<Invariant, Event>> broken;
     std::vector<EventData> once;  // of the events, those that are found only once
-    bool starts = false;          // START to whoever is ready is among what follows
+    // The input that was taken last is done with, at once: it is not taken again if the append
+    // fails.
+    bool answered = false;
+    bool starts = false;  // START to whoever is ready is among what follows
 
   private:
     const Job* now_;

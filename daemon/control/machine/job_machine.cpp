@@ -43,9 +43,15 @@ Draft JobMachine::take_all(std::vector<JobInput>& inputs, const Surroundings& at
     Draft out = draft(at);
     const std::size_t found = out.events.size();
     const std::size_t follows = out.after.size();
+    std::vector<JobInput> left;
     for (JobInput& one : inputs) {
+        out.answered = false;
         take(out, one);
+        if (!out.answered) {
+            left.push_back(std::move(one));
+        }
     }
+    inputs = std::move(left);
     if (out.events.size() == found) {
         out.put_off(follows);
     }
@@ -182,14 +188,6 @@ void JobMachine::become(const after::GiveUp& one, Effects& out, const Surroundin
             fence(out, job_, found->second, "this node was given up");
         }
     }
-}
-
-void JobMachine::become(const after::Leave& one, Effects& out, const Surroundings& at) {
-    run_.left.emplace(one.link->node_rank, Farewell{one.reason, at.steady});
-    run_.rendezvous.disconnected(one.link->node_rank);
-    out.add(effect::ExpectEnd{job_.attempt()->number});
-    log::info("agent leaves",
-              {{"job", job_.id.value}, {"node", one.link->node}, {"why", one.reason}});
 }
 
 void JobMachine::become(const after::Form& one, Effects& out, const Surroundings& at) {

@@ -66,8 +66,9 @@ class JobMachine {
 
     Draft draft(const Surroundings& at) const;
     void take(Draft& draft, JobInput& input);
-    // All of them, in a draft of their own. If they make no event it has none: what has found no
-    // room yet waits for another draft, and nobody for it.
+    // All of them, in a draft of their own; those that it answers at once are taken out, so that
+    // what is left may be taken again. If they make no event it has none: what has found no room
+    // yet waits for another draft, and nobody for it.
     Draft take_all(std::vector<JobInput>& inputs, const Surroundings& at);
     // The draft's events are durable: it is the job from now on.
     Effects stored(Draft& draft, const Surroundings& at);
@@ -120,7 +121,6 @@ class JobMachine {
     void become(const after::Done& one, Effects& out, const Surroundings& at);
     void become(const after::Keys& one, Effects& out, const Surroundings& at);
     void become(const after::GiveUp& one, Effects& out, const Surroundings& at);
-    void become(const after::Leave& one, Effects& out, const Surroundings& at);
     void become(const after::Form& one, Effects& out, const Surroundings& at);
     void become(const after::SendWorld& one, Effects& out, const Surroundings& at);
     void become(const after::Release& one, Effects& out, const Surroundings& at);

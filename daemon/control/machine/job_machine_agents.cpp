@@ -21,6 +21,7 @@ void JobMachine::hear(Draft& draft, AgentInput& input) {
         for (Effect& one : acknowledge_late(input, "the attempt is over").take()) {
             draft.at_once.add(std::move(one));
         }
+        draft.answered = true;
         return;
     }
     if (const auto* message = std::get_if<wire::Hello>(&input.message)) {
@@ -235,12 +236,19 @@ void JobMachine::gpu_xid(Draft& draft, const AgentPtr& link, const wire::GpuXid&
     draft.hear(link, xid.event);
 }
 
-// It does not come back; the scheduler, which may have told it to go, is asked why soon.
+// It does not come back; the scheduler, which may have told it to go, is asked why soon. All that
+// at once: the end of its connection, which may share the append, is known at once too, and if that
+// fails nobody is there any more whose BYE could be heard again.
 void JobMachine::bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye) {
     const std::string reason =
         printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
     draft.hear(link, bye.event);  // the loss of its node is stored later
-    draft.after.emplace_back(after::Leave{link, reason});
+    if (!run_.left.emplace(link->node_rank, Farewell{reason, draft.at.steady}).second) {
+        return;
+    }
+    run_.rendezvous.disconnected(link->node_rank);
+    draft.at_once.add(effect::ExpectEnd{link->attempt()});
+    log::info("agent leaves", {{"job", job_.id.value}, {"node", link->node}, {"why", reason}});
 }
 
 void JobMachine::checked(Draft& draft, const AgentPtr& link, const wire::Checked& checked) {

@@ -16,10 +16,6 @@ namespace {
 // Steps are the ranks' own word; differences of them must not overflow.
 constexpr std::int64_t kStepMost = std::int64_t{1} << 53U;
 
-bool allocation_ended(const Observation& seen) {
-    return seen.kind == Observation::Kind::state && seen.state == AllocationState::ended;
-}
-
 // The highest step that a rank has reported in the live generation; -1 = none.
 std::int64_t last_step(const Draft& draft) {
     const Job& job = draft.before();

@@ -153,6 +153,7 @@ std::vector<std::string> JobMachine::admitted() const {
 void JobMachine::send_table(Draft& draft, const AgentPtr& link, const wire::TableRequest& request) {
     if (is_current(job_, *link, request.generation) && run_.generation.table != nullptr) {
         draft.at_once.add(effect::SendShared{link, run_.generation.table});
+        draft.answered = true;
     } else {
         abort_if_over(draft, link, request.generation);
     }
@@ -177,6 +178,7 @@ bool JobMachine::abort_if_over(Draft& draft, const AgentPtr& link, std::int32_t 
     abort.generation = generation;
     abort.reason = "generation " + std::to_string(generation) + " is over";
     draft.at_once.send(link, abort);
+    draft.answered = true;
     return true;
 }
 

@@ -123,7 +123,7 @@ void LossWatch::note_silent(Draft& draft, AttemptRun& run) {
 void LossWatch::read_results(Draft& draft, const AttemptRun& run, const Observation& seen) const {
     // A scheduler that has forgotten the attempt proves no loss, but what lies there is true.
     const bool absent = seen.kind == Observation::Kind::absent;
-    const bool over = !absent && seen.state == AllocationState::ended;
+    const bool over = allocation_ended(seen);
     LinkWalk walk{run.links};
     for (std::int32_t slot = 0; slot < draft.before().spec.resources.allocated_nodes(); ++slot) {
         if (walk.at(slot) != nullptr) {

@@ -52,6 +52,18 @@ TEST(CliClient, StatusesMapToWhatTheCallerCanDo) {
     }
 }
 
+TEST(CliClient, WhatLockstepdCannotDoNowMayPassAsWhatNobodyAnswers) {
+    FakeDaemon daemon;
+    daemon.on("GET /v1/full", 503, R"({"type":"urn:lockstep:problem:exhausted","detail":"full"})");
+    daemon.on("GET /v1/proxy", 503, R"({"type":"about:blank"})");
+    const auto full = daemon.client().get("/v1/full");
+    EXPECT_TRUE(may_pass(full.error()));
+    EXPECT_FALSE(nobody_answered(full.error()));
+    const auto proxy = daemon.client().get("/v1/proxy");
+    EXPECT_TRUE(may_pass(proxy.error()));
+    EXPECT_TRUE(nobody_answered(proxy.error()));
+}
+
 TEST(CliClient, QueriesArePercentEncoded) {
     EXPECT_EQ(query_encode("a b&c=d/é~"), "a%20b%26c%3Dd%2F%C3%A9~");
 }

@@ -1,3 +1,4 @@
+// size: what each verb asks, prints and ends with
 #include "job/cli/commands.hpp"
 
 #include "tests/unit/cli/fake_daemon.hpp"
@@ -176,6 +177,35 @@ TEST(CliShow, EveryKindOfFailureHasItsExitCode) {
         run.options.id = kId;
         EXPECT_EQ(run.verb("show"), exit) << status;
         EXPECT_FALSE(run.err.str().empty());
+    }
+}
+
+// On a full disk lockstepd refuses a command with 503, as it does what it cannot do at the moment.
+TEST(CliCancel, WhatLockstepdRefusesItselfIsNotTakenForAnAddressWhereNobodyAnswers) {
+    FakeDaemon daemon;
+    daemon.on(std::string("POST /v1/jobs/") + kId + "/cancel", 503,
+              R"({"type":"urn:lockstep:problem:exhausted","title":"Limit reached","status":503,
+                  "detail":"there is no room to store it"})");
+    Cli run(daemon);
+    run.options.id = kId;
+    EXPECT_EQ(run.verb("cancel"), Exit::unreachable);
+    EXPECT_EQ(run.err.str(), "error: there is no room to store it\n");
+}
+
+TEST(CliCancel, WhereNobodyOrAProxyAnswersTheAddressIsAsked) {
+    using Answer = Result<ClientResponse>;
+    const std::vector<Answer> answers{
+        fail(Errc::unavailable, "connection refused"),
+        ClientResponse{503, "<html>no upstream</html>", {{"Retry-After", "1"}}},
+        ClientResponse{502, R"({"type":"about:blank","title":"Bad Gateway"})", {}}};
+    for (const Answer& answer : answers) {
+        FakeDaemon daemon;
+        daemon.on("POST /v1/jobs/", [&](const ClientRequest&) { return answer; });
+        Cli run(daemon);
+        run.options.id = kId;
+        EXPECT_EQ(run.verb("cancel"), Exit::unreachable);
+        EXPECT_NE(run.err.str().find("Is lockstepd running at http://fake:1?"), std::string::npos)
+            << run.err.str();
     }
 }
 

@@ -82,6 +82,18 @@ TEST(CliViews, UnknownValuesAreDashesNeverZero) {
     EXPECT_EQ(lines.at(1), "   0        starting     -     -          -    -    -");
 }
 
+TEST(CliViews, AnEventSaysHowManyOfTheRanksThatWereStartedWereWarmStandbys) {
+    const auto line = [](const char* data) {
+        return event_line(Terminal{}, Json::parse(std::string{R"({"kind":"ranks_started",
+            "generation":2,"time":"2026-11-21T01:00:00.000Z","data":)"} +
+                                                  data + "}"));
+    };
+    EXPECT_THAT(line("{}"), Not(HasSubstr("standb")));
+    EXPECT_THAT(line(R"({"warm":0})"), Not(HasSubstr("standb")));
+    EXPECT_THAT(line(R"({"warm":1})"), HasSubstr("generation 2  1 was a warm standby"));
+    EXPECT_THAT(line(R"({"warm":4})"), HasSubstr("generation 2  4 were warm standbys"));
+}
+
 TEST(CliViews, RanksShowTheirGpusIfThereAreAny) {
     const Terminal terminal;
     const auto lines = ranks_table(terminal, Json::parse(R"({"items":[

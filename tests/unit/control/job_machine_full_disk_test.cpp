@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace lockstep {
@@ -98,6 +100,63 @@ TEST_F(JobMachineTest, WhatWaitsForRoomKeepsNobodyWaitingWhoNeedsNone) {
     inputs = {CancelInput{"ada", [](const Status&) {}}};
     EXPECT_EQ(machine_->take_all(inputs, at_).events.size(), 2U)
         << "what is appended begins with it";
+}
+
+// Its node counted as silent then, for a minute.
+TEST_F(JobMachineTest, AByeWhoseDraftIsDroppedTogetherWithTheEndOfTheConnectionIsHeard) {
+    start();
+    wire::Bye bye;
+    bye.reason = "SIGTERM";
+    std::vector<JobInput> inputs{CancelInput{"ada", [](const Status&) {}},
+                                 AgentInput{agents_[1], bye}, AgentGoneInput{agents_[1]}};
+    std::vector<Effect> effects;
+    for (int tries = 0; tries < 3; ++tries) {
+        Draft draft = machine_->take_all(inputs, at_);
+        ASSERT_EQ(draft.events.size(), 1U) << "try " << tries;
+        std::vector<Effect> done = draft.at_once.take();
+        if (tries < 2) {
+            machine_->not_stored(draft);
+        } else {
+            for (Effect& one : machine_->stored(draft, at_).take()) {
+                done.push_back(std::move(one));
+            }
+        }
+        std::move(done.begin(), done.end(), std::back_inserter(effects));
+    }
+    ASSERT_TRUE(machine_->run().left.contains(1));
+    EXPECT_EQ(machine_->run().left.at(1).reason, "SIGTERM");
+    EXPECT_EQ(std::count_if(
+                  effects.begin(), effects.end(),
+                  [](const Effect& one) { return std::holds_alternative<effect::ExpectEnd>(one); }),
+              1)
+        << "the scheduler is asked why";
+}
+
+TEST_F(JobMachineTest, WhatNeedsNoRoomIsAnsweredOnceHoweverOftenTheAppendIsTried) {
+    start();
+    wire::Fault fault;  // ends the generation
+    fault.generation = 1;
+    fault.rank = 0;
+    fault.cause_class = to_string(CauseClass::rank_exit);
+    take(AgentInput{agents_[0], fault});
+    Draft over = machine_->draft(at_);
+    ASSERT_TRUE(machine_->end_generation(over, due(job(), at_.wall).cause,
+                                         JobMachine::AfterEnd::next_generation));
+    machine_->stored(over, at_);
+    wire::TableRequest table;
+    table.generation = 1;
+    std::vector<JobInput> inputs{CancelInput{"ada", [](const Status&) {}},
+                                 AgentInput{agents_[0], wire::Ready{1}},
+                                 AgentInput{agents_[1], table}};
+    std::size_t aborts = 0;
+    for (int tries = 0; tries < 3; ++tries) {
+        Draft draft = machine_->take_all(inputs, at_);
+        ASSERT_EQ(draft.events.size(), 1U) << "try " << tries;
+        aborts += sent<wire::Abort>(draft.at_once.take()).size();
+        machine_->not_stored(draft);
+    }
+    EXPECT_EQ(aborts, 2U) << "of each agent that has not heard of the end";
+    EXPECT_EQ(inputs.size(), 1U) << "the command is all that waits for room";
 }
 
 }  // namespace

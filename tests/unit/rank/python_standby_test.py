@@ -4,6 +4,7 @@ the agent."""
 import importlib.util
 import json
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -34,7 +35,7 @@ raise ValueError("told once")
         self.script.write_text(self.SCRIPT)
         (self.root / "ahead.py").write_text("import sys\n")
 
-    def stand_by(self, *arguments, modules="ahead", before=(), **environment):
+    def stand_by(self, *arguments, modules="ahead", before=(), program=(PYTHON,), **environment):
         """(process, the agent's end of descriptor 3, descriptor 4). `before`: a command that becomes that of its arguments."""
         own, its = socket.socketpair()
         self.addCleanup(own.close)
@@ -52,7 +53,7 @@ raise ValueError("told once")
             os.environ.update(variables, LOCKSTEP_STANDBY=modules, LOCKSTEP_STANDBY_PID=str(os.getpid()))
 
         variables = self.environment(**environment)
-        process = subprocess.Popen([*before, PYTHON, *arguments],
+        process = subprocess.Popen([*before, *program, *arguments],
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    preexec_fn=hand_over, close_fds=False, cwd=self.root)
         its.close()
@@ -195,17 +196,55 @@ except OSError:
 
     def test_what_fails_before_the_users_sitecustomize_does_not_begin_the_script(self):
         """An entry of sys.path that is no path, by a .pth file: the interpreter only prints what the hooks raise at it."""
-        packages = subprocess.run([PYTHON, "-c", "import site; print(site.getusersitepackages())"], text=True, check=True,
-                                  env={"PYTHONUSERBASE": str(self.root)}, stdout=subprocess.PIPE).stdout.strip()
-        os.makedirs(packages)
-        with open(os.path.join(packages, "own.pth"), "w", encoding="ascii") as file:
-            file.write(f"import sys; sys.path.append(7); open({str(self.root / 'seen')!r}, 'w').close()\n")
+        (self.user_packages() / "own.pth").write_text(
+            f"import sys; sys.path.append(7); open({str(self.root / 'seen')!r}, 'w').close()\n")
         process, control, _ = self.stand_by("train.py", PYTHONUSERBASE=str(self.root))
         first = control.recv(1)
         control.close()
         out, errors = process.communicate(timeout=60)
         self.assertTrue((self.root / "seen").exists(), "the file is read")
         self.assertEqual((first, out), (b"r", ""), errors)
+
+    def user_packages(self):
+        """The folder of .pth files of a Python with PYTHONUSERBASE here, as a user or a virtual environment has one."""
+        packages = subprocess.run([PYTHON, "-c", "import site; print(site.getusersitepackages())"], text=True, check=True,
+                                  env={"PYTHONUSERBASE": str(self.root)}, stdout=subprocess.PIPE).stdout.strip()
+        os.makedirs(packages)
+        return pathlib.Path(packages)
+
+    def test_what_a_pth_file_starts_runs_as_in_a_cold_rank(self):
+        """Such a file is read before the hooks come: their variables are there still."""
+        code = "import os; print(sorted(n for n in os.environ if n.startswith('LOCKSTEP_STANDBY')), flush=True)"
+        (self.user_packages() / "own.pth").write_text(
+            "import os, subprocess, sys; 'NESTED' in os.environ or (os.environ.update(NESTED='1'), "
+            f"subprocess.run([sys.executable, '-c', {code!r}]), os.system(sys.executable + ' other.py train.py 1'), "
+            "os.environ.pop('NESTED'))\n")
+        (self.root / "other.py").write_text(code.replace("; ", "\n") + "\nraise ValueError('of another script')\n")
+        cold = self.cold("train.py", "--port", "1", PYTHONUSERBASE=str(self.root))
+        self.assertEqual(cold.stdout.splitlines()[:2], ["[]", "[]"], cold.stderr)
+        process, control, _ = self.stand_by("train.py", "--port", "1", PYTHONUSERBASE=str(self.root))
+        self.assertEqual(control.recv(1), b"r")
+        control.close()
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out.splitlines()), (0, ["[]", "[]"]), errors)
+        self.assertNotIn("standby", errors)
+        self.assertIn("ValueError: of another script", errors)
+
+    def test_a_python_that_is_to_wait_and_starts_another_one_does_not_begin_the_script_there(self):
+        """A wrapper without exec, or a .pth file that starts the script itself, with another library path, say."""
+        (self.root / "wrapper").write_text(f'#!/bin/sh\n"{PYTHON}" "$@"\nexit $?\n')
+        (self.root / "wrapper").chmod(0o755)
+        process, control, _ = self.stand_by("train.py", before=[str(self.root / "wrapper")], program=())
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out, control.recv(1)), (1, "", b""), errors)
+        self.assertIn("was started to wait", errors)
+        (self.user_packages() / "own.pth").write_text(
+            "import os, subprocess, sys; 'NESTED' in os.environ or (os.environ.update(NESTED='1'), "
+            "os._exit(subprocess.run([sys.executable, '-u', *sys.argv]).returncode))\n")
+        process, control, _ = self.stand_by("train.py", "--port", "1", PYTHONUSERBASE=str(self.root))
+        out, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out, control.recv(1)), (1, "", b""), errors)
+        self.assertIn("was started to wait", errors)
 
     def test_what_it_starts_while_it_imports_is_no_standby(self):
         """Neither a Python process nor one that has forked, and none keeps the agent's descriptors."""

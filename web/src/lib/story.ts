@@ -34,7 +34,10 @@ export function describe(event: JobEvent): {text: string; weight: Weight} {
       return {text: `Generation ${event.generation} is made up${from >= 0 ? `, from step ${count(from)}` : ''}${d['message'] ? `: ${text(d['message'])}` : ''}`, weight: (event.generation ?? 1) > 1 ? 'warn' : 'plain'};
     }
     case 'ranks_released': return {text: 'Every node is ready', weight: 'quiet'};
-    case 'ranks_started': return {text: 'Every rank runs', weight: 'plain'};
+    case 'ranks_started': {
+      const warm = Number(d['warm'] ?? 0);
+      return {text: `Every rank runs${warm > 0 ? `; ${plural(warm, 'was a warm standby', 'were warm standbys')}` : ''}`, weight: 'plain'};
+    }
     case 'rank_exited': {
       const code = d['exit_code'];
       const signal = d['signal'];

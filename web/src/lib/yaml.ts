@@ -25,13 +25,21 @@ export function parseYaml(text: string): unknown {
     throw new SyntaxError(`line ${before.length}, column ${before.pop()!.length + 1}: ${why}`);
   };
   const tooMuch = 'the document is too large or nested too deeply, or an alias makes it so';
-  let events: Event[];
-  try {
-    // What is deepest may be 32 deep, and is tried as a name first, which is one more.
-    events = parseEvents(text, {maxDepth: kDepth + 2});
-  } catch (error) {
-    const {reason, mark} = error as {reason?: string; mark?: {position: number}};
-    throw mark ? stop(/maxDepth/.test(reason!) ? tooMuch : reason!, mark.position) : error;
+  let events: Event[] | undefined;
+  let spaced = text;
+  while (!events) {
+    try {
+      // What is deepest may be 32 deep, and is tried as a name first, which is one more.
+      events = parseEvents(spaced, {maxDepth: kDepth + 2});
+    } catch (error) {
+      const {reason, mark} = error as {reason?: string; mark?: {position: number; line: number}};
+      if (!mark) throw error;
+      // Between [ ] and { } js-yaml takes any tab of a line for its indentation. Behind that it separates as a blank does; with
+      // blanks there all places are the same, and values are read from the text itself.
+      const before = spaced;
+      if (/deficient/.test(reason!)) spaced = before.split('\n').map((line, i) => (i === mark.line ? line.replace(/\S.*/, (rest) => rest.replace(/\t/g, ' ')) : line)).join('\n');
+      if (spaced === before) stop(/maxDepth/.test(reason!) ? tooMuch : reason!, mark.position);
+    }
   }
   // An alias is what its anchor was last given to, here as often as it is there: each place says whether it is text.
   const meant = new Map<number, number>();
@@ -53,7 +61,7 @@ export function parseYaml(text: string): unknown {
       } else if ('tagStart' in one && one.tagStart >= 0) {
         [place, end] = [one.tagStart, one.tagEnd];
       } else if (one.type === EVENT_ID.SCALAR) {
-        end = place += /^([\s\]}]|#.*)*([-:?] *)?/.exec(text.slice(place))![0].length;
+        end = place += /^([\s\]}]|#.*)*([-:?][ \t]*)?/.exec(text.slice(place))![0].length;
       }
       if (one === event) break;
       place = end;

@@ -66,8 +66,35 @@ def _stand_by():
         raise failed
 
 
+def _of_process(process, what):
+    with open("/proc/%s/%s" % (process, what), "rb") as file:
+        return file.read().split(b"\0")[:-1]
+
+
+def _is_another_program(marked):
+    """Whether the process that was started to wait has started this one before it came here itself, as a line of a .pth
+    file can, and not for its own script: a wrapper of the interpreter does that, and the script runs already."""
+    try:
+        # Where it is that process, not another one of the number in a container.
+        if ("LOCKSTEP_STANDBY_PID=%s" % marked).encode() not in _of_process(marked, "environ"):
+            return False
+        if not os.path.basename(os.readlink("/proc/%s/exe" % marked)).startswith("python"):
+            return False
+        its, own = _of_process(marked, "cmdline"), _of_process("self", "cmdline")
+        script = own[len(own) - len(sys.argv) :]  # or the module, or the code; and its arguments
+        return not any(its[at : at + len(script)] == script for at in range(len(its)))
+    except Exception:
+        return False
+
+
 if "LOCKSTEP_STANDBY" in os.environ:
-    _stand_by()
+    _marked = os.environ.get("LOCKSTEP_STANDBY_PID", "")
+    if _marked != str(os.getpid()) and _is_another_program(_marked):
+        del os.environ["LOCKSTEP_STANDBY"], os.environ["LOCKSTEP_STANDBY_PID"]
+        _hooks(False)
+        _hand_over()
+    else:
+        _stand_by()
 elif os.environ.get("LOCKSTEP_STANDBY_PID") == str(os.getpid()):
     # By exec(), before it was told to be a rank: the agent does not hear of this one.
     sys.stderr.write("lockstep: a standby cannot wait: it has become another program by exec()\n")
