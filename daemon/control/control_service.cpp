@@ -1,4 +1,3 @@
-// size: every command of the Control interface and the life of the unfinished jobs
 #include "daemon/control/control_service.hpp"
 
 #include "daemon/control/attempt_files.hpp"
@@ -60,9 +59,8 @@ JobHooks ControlService::hooks() {
 }
 
 ControlService::ActorPtr ControlService::make_actor(Job job) {
-    const std::string id = job.id.value;
     auto actor = std::make_shared<JobActor>(context_, hooks(), std::move(job));
-    jobs_[id] = actor;
+    registry_.add(actor);
     quotas_.begun(actor->job().user);
     return actor;
 }
@@ -76,7 +74,7 @@ void ControlService::admit_next() {
         if (id.empty()) {
             break;
         }
-        if (const ActorPtr actor = find(id)) {
+        if (const ActorPtr actor = registry_.find(id)) {
             window_.enter(id, actor->job().user);
             actor->set_pending_reason("");
             actor->start();
@@ -87,17 +85,17 @@ void ControlService::admit_next() {
 void ControlService::move_on(const std::string& id, bool succeeded) {
     const WaitingLine::Settled settled = line_.finished(id, succeeded);
     for (const std::string& ready : settled.ready) {
-        if (const ActorPtr actor = find(ready)) {
+        if (const ActorPtr actor = registry_.find(ready)) {
             actor->set_pending_reason("");
         }
     }
     for (const auto& [waiting, why] : settled.waiting) {
-        if (const ActorPtr actor = find(waiting)) {
+        if (const ActorPtr actor = registry_.find(waiting)) {
             actor->set_pending_reason(why);
         }
     }
     for (const std::string& failed : settled.failed) {
-        if (const ActorPtr actor = find(failed)) {
+        if (const ActorPtr actor = registry_.find(failed)) {
             actor->post(DependencyInput{id});
         }
     }
@@ -144,10 +142,7 @@ void ControlService::on_finished(JobActor& actor) {
     const ActorPtr keep = actor.shared_from_this();
     publish_ranks(actor, true);
     publish_steps(job.id.value);
-    remember(job.id.value, job.user, actor.view());
-    ++finished_total_[static_cast<std::size_t>(
-        telemetry::finish_result(job.state, job.cause.kind))];
-    ++states_[static_cast<std::size_t>(job.state)];
+    registry_.finish(actor);
     for (const auto& attempt : job.attempts) {
         retired_.emplace_back(context_.clock.steady() + kTicketPatience, attempt.ticket_hash);
     }
@@ -163,7 +158,6 @@ void ControlService::on_finished(JobActor& actor) {
             series_ages_.pop_back();
         }
     }
-    jobs_.erase(job.id.value);
     quotas_.ended(job.user);
     window_.leave(job.id.value);
     move_on(job.id.value, job.state == JobState::succeeded);
@@ -178,35 +172,20 @@ void ControlService::forget_retired() {
     }
 }
 
-void ControlService::remember(const std::string& id, const std::string& user,
-                              std::shared_ptr<const std::string> view) {
-    const auto known = finished_.find(id);
-    if (known != finished_.end()) {
-        ages_.erase(known->second.age);
-        finished_.erase(known);
-    }
-    ages_.push_front(id);
-    finished_[id] = Finished{user, std::move(view), ages_.begin()};
-    while (finished_.size() > limits::kFinishedJobsCached) {
-        finished_.erase(ages_.back());
-        ages_.pop_back();
-    }
-}
-
 Task<void> ControlService::stop() {
     stopping_ = true;
     ingest_.stop();
     history_.halt();
     retention_.halt();
     notifier_.halt();
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         actor->stop();
     }
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         actor->close_agents("the daemon is stopping");
     }
     co_await context_.tasks.join();
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         actor->forget_agents();
     }
     for (const auto& [hash, ticket] : tickets_) {
@@ -217,56 +196,10 @@ Task<void> ControlService::stop() {
     history_.stop();
 }
 
-Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt) {
-    if (const ActorPtr actor = find(job.value)) {
-        for (const Attempt& one : actor->job().attempts) {
-            if (one.number == attempt) {
-                co_return one.finished_at;
-            }
-        }
-        co_return UnixMillis{0};  // it is about to be
-    }
-    const std::function<Result<bool>(Database&)> ask = [job](Database& db) {
-        return db.is_foreign_job(job);
-    };
-    const auto foreign = co_await context_.store.read<bool>(ask);
-    if (!foreign) {
-        co_return fail(foreign.error());
-    }
-    if (*foreign) {
-        co_return fail(Errc::not_found, job.value + " is another lockstepd's");
-    }
-    const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
-        return db.job(job);
-    };
-    const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-    if (!row) {
-        co_return fail(row.error());
-    }
-    if (!*row) {
-        const std::function<Result<std::optional<RemovalRow>>(Database&)> removed =
-            [job](Database& db) { return db.removal(job); };
-        const auto removal = co_await context_.store.read<std::optional<RemovalRow>>(removed);
-        if (!removal) {
-            co_return fail(removal.error());
-        }
-        if (!*removal) {
-            co_return fail(Errc::not_found, "no job " + job.value);
-        }
-        co_return (*removal)->finished_at;
-    }
-    co_return is_final((*row)->state) ? (*row)->finished_at : UnixMillis{0};
-}
-
 void ControlService::scheduler_changed(const JobId& job) {
-    if (const ActorPtr actor = find(job.value); actor && actor->started()) {
+    if (const ActorPtr actor = registry_.find(job.value); actor && actor->started()) {
         actor->post(LookInput{});
     }
-}
-
-ControlService::ActorPtr ControlService::find(std::string_view id) const {
-    const auto found = jobs_.find(std::string{id});
-    return found == jobs_.end() ? nullptr : found->second;
 }
 
 template <class Input>
@@ -288,28 +221,14 @@ Task<Result<std::string>> ControlService::command(std::shared_ptr<JobActor> acto
     co_return *actor->view();
 }
 
-// The unfinished job that the caller may command; nullptr: it is over.
-Task<Result<std::shared_ptr<JobActor>>> ControlService::commanded(Caller caller, std::string id) {
-    const ActorPtr actor = find(id);
-    if (!actor) {
-        const auto shown = co_await show(caller, id);
-        if (!shown) {
-            co_return fail(shown.error());
-        }
-    } else if (!caller.admin && caller.user != actor->job().user) {
-        co_return fail(Errc::not_found, "no job " + id);
-    }
-    co_return actor;
-}
-
 Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
+    const auto actor = co_await registry_.commanded(caller, id);
     if (!actor) {
         co_return fail(actor.error());
     }
     if (!*actor) {
         // Over already: cancelling twice is not an error.
-        const auto shown = co_await show(caller, id);
+        const auto shown = co_await registry_.show(caller, id);
         if (!shown) {
             co_return fail(shown.error());
         }
@@ -321,7 +240,7 @@ Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) 
 }
 
 Task<Result<std::string>> ControlService::restart(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
+    const auto actor = co_await registry_.commanded(caller, id);
     if (!actor) {
         co_return fail(actor.error());
     }
@@ -334,7 +253,7 @@ Task<Result<std::string>> ControlService::restart(Caller caller, std::string id)
 }
 
 Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
+    const auto actor = co_await registry_.commanded(caller, id);
     if (!actor) {
         co_return fail(actor.error());
     }
@@ -347,7 +266,7 @@ Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string 
 }
 
 Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
+    const auto actor = co_await registry_.commanded(caller, id);
     if (!actor) {
         co_return fail(actor.error());
     }
@@ -360,7 +279,7 @@ Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::stri
 }
 
 Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
@@ -368,7 +287,7 @@ Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::strin
         co_return fail(Errc::invalid, "sweep: " + id + " is not of one");
     }
     std::vector<std::string> members;
-    for (const auto& [other, actor] : jobs_) {
+    for (const auto& [other, actor] : registry_.unfinished()) {
         if (actor->job().sweep && actor->job().sweep->id == (*job)->sweep->id) {
             members.push_back(other);
         }

@@ -7,6 +7,7 @@
 #include "daemon/control/hand_over_window.hpp"
 #include "daemon/control/history_keeper.hpp"
 #include "daemon/control/ingest.hpp"
+#include "daemon/control/job_registry.hpp"
 #include "daemon/control/notifier.hpp"
 #include "daemon/control/retention.hpp"
 #include "daemon/control/user_quotas.hpp"
@@ -49,7 +50,9 @@ class ControlService final : public Control, public AgentGate {
     // Stops every coroutine; jobs and agents go on without the daemon.
     Task<void> stop();
     // When an attempt ended; see Scheduler::EndOf.
-    Task<Result<UnixMillis>> end_of(JobId job, std::int32_t attempt);
+    Task<Result<UnixMillis>> end_of(JobId job, std::int32_t attempt) {
+        return registry_.end_of(std::move(job), attempt);
+    }
     // The scheduler has news of an attempt; a hint, control polls anyway.
     void scheduler_changed(const JobId& job);
 
@@ -57,8 +60,12 @@ class ControlService final : public Control, public AgentGate {
     Result<Json> render(const Caller& caller, const JobSpec& spec) override;
     Task<Json> start_estimate(JobSpec spec) override;
     Result<std::shared_ptr<const std::string>> show_now(const Caller& caller,
-                                                        std::string_view id) override;
-    Task<Result<std::shared_ptr<const std::string>>> show(Caller caller, std::string id) override;
+                                                        std::string_view id) override {
+        return registry_.show_now(caller, id);
+    }
+    Task<Result<std::shared_ptr<const std::string>>> show(Caller caller, std::string id) override {
+        return registry_.show(std::move(caller), std::move(id));
+    }
     Task<Result<std::string>> list(Caller caller, JobQuery query) override;
     Task<Result<std::string>> cancel(Caller caller, std::string id) override;
     Task<Result<std::string>> restart(Caller caller, std::string id) override;
@@ -114,7 +121,6 @@ class ControlService final : public Control, public AgentGate {
     // Hands a command to its job and waits until it is durable; the job's JSON.
     template <class Input>
     Task<Result<std::string>> command(std::shared_ptr<JobActor> actor, Input input);
-    Task<Result<std::shared_ptr<JobActor>>> commanded(Caller caller, std::string id);
     using ActorPtr = std::shared_ptr<JobActor>;
     Status may_go(const std::string& id) const;
     bool snapshot_in_use(const std::string& snapshot) const;  // by a job that is not over
@@ -167,11 +173,6 @@ class ControlService final : public Control, public AgentGate {
     void expose_all(Exposed& out) const;
     void expose_for(const Caller& caller, Exposed& out) const;
     void count_what_is_here() const;
-    struct Finished {
-        std::string user;
-        std::shared_ptr<const std::string> view;
-        std::list<std::string>::iterator age;
-    };
     ActorPtr make_actor(Job job);
     JobHooks hooks();
     void admit_next();
@@ -188,16 +189,7 @@ class ControlService final : public Control, public AgentGate {
 
     // Until it is let go; nullptr: there are `most`.
     std::shared_ptr<void> place_of_caller(const std::string& ticket_sha256, std::size_t most);
-    ActorPtr find(std::string_view id) const;
     std::filesystem::path ticket_folder(const Job& job) const;
-    std::shared_ptr<const std::string> with_what_is_left(
-        const std::string& id, std::shared_ptr<const std::string> view) const;
-    void remember(const std::string& id, const std::string& user,
-                  std::shared_ptr<const std::string> view);
-    // The job whoever asks may see; if it is over, folded from the first so many of its events.
-    // With one it is as it was submitted. not_found otherwise.
-    Task<Result<std::shared_ptr<const Job>>> load(Caller caller, std::string id,
-                                                  std::size_t events_of_ended = SIZE_MAX / 2);
     Task<Result<const telemetry::JobSeries*>> load_series(const Job& job);
     // series_bands.cpp: the series question with stats or worst, when history is ready.
     Task<Result<std::string>> bands(std::shared_ptr<const Job> job, SeriesQuery query);
@@ -213,12 +205,12 @@ class ControlService final : public Control, public AgentGate {
                            const JobActor* actor, const RanksQuery& query) const;
 
     ControlContext& context_;
+    JobRegistry registry_{context_};
     HistoryKeeper history_;
     Retention retention_;
     Notifier notifier_;
     telemetry::RendezvousMetrics rendezvous_metrics_{context_.metrics};
     Ingest ingest_;
-    std::unordered_map<std::string, ActorPtr> jobs_;                              // unfinished
     std::unordered_map<std::string, std::pair<ActorPtr, std::int32_t>> tickets_;  // hash → attempt
     // By the same hash: connections whose HELLO is not accepted. They may end after this has gone.
     using Callers = std::unordered_map<std::string, std::size_t>;
@@ -239,13 +231,8 @@ class ControlService final : public Control, public AgentGate {
     UserQuotas quotas_;
     HandOverWindow window_;                                    // those with the scheduler
     std::set<std::pair<std::string, std::string>> in_flight_;  // (user, idempotency key)
-    std::unordered_map<std::string, Finished> finished_;       // newest used first in ages_
-    std::list<std::string> ages_;
     std::list<std::string> series_ages_;  // finished jobs whose series are here
     std::map<std::string, std::chrono::steady_clock::time_point> published_;
-    std::array<std::uint64_t, kJobStates> states_{};  // final ones; the others are in jobs_
-    std::uint64_t submitted_total_ = 0;
-    std::array<std::uint64_t, telemetry::kFinishResults> finished_total_{};
     bool stopping_ = false;
     // Who follows what; whoever leaves may do so after this has gone.
     struct Followed {

@@ -33,17 +33,7 @@ Task<Status> ControlService::load_jobs() {
     if (!ids) {
         co_return fail(ids.error());
     }
-    for (std::size_t i = 0; i < kJobStates; ++i) {
-        const auto state = static_cast<JobState>(i);
-        if (!is_final(state)) {
-            continue;
-        }
-        const std::function<Result<std::int64_t>(Database&)> tally = [state](Database& db) {
-            return db.count(state);
-        };
-        const auto counted = co_await context_.store.read<std::int64_t>(tally);
-        states_[i] = counted ? static_cast<std::uint64_t>(*counted) : 0;
-    }
+    co_await registry_.count_stored();
     for (const JobId& id : *ids) {
         if (const Status restored = co_await restore(id); !restored) {
             co_return fail(restored.error().in(id.value));
@@ -67,7 +57,7 @@ Task<Status> ControlService::load_jobs() {
         }
     }
     for (const std::string& id : loaded_) {
-        const Job& job = find(id)->job();
+        const Job& job = registry_.find(id)->job();
         if (job.spec.after.empty() || job.attempt() != nullptr) {
             continue;
         }
@@ -90,7 +80,7 @@ void ControlService::begin(AgentsListener agents, const std::string& page_url) {
     }
     ended_lately_.clear();
     for (const std::string& id : loaded_) {
-        const ActorPtr actor = find(id);
+        const ActorPtr actor = registry_.find(id);
         const Attempt* attempt = actor->job().attempt();
         if (attempt != nullptr) {
             refresh_attempts({ticket_folder(actor->job())}, context_.settings.agents);
@@ -121,7 +111,7 @@ void ControlService::begin(AgentsListener agents, const std::string& page_url) {
 Task<void> ControlService::serve_agents_as(AgentsListener agents) {
     context_.settings.agents = std::move(agents);
     std::vector<std::filesystem::path> places;
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         if (actor->job().attempt() != nullptr) {
             places.push_back(ticket_folder(actor->job()));
         }

@@ -27,7 +27,7 @@ Json item_of(const Event& event, const event::EvidenceTaken& taken) {
 
 Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,
                                                    std::size_t limit) {
-    const auto seen = co_await show(caller, id);
+    const auto seen = co_await registry_.show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
     }
@@ -52,7 +52,7 @@ Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id
 
 Task<Result<EvidencePlace>> ControlService::evidence_place(Caller caller, std::string id,
                                                            EvidenceQuery query) {
-    const auto loaded = co_await load(caller, id);
+    const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
     }

@@ -139,7 +139,7 @@ GpuChoice choice_of(const EntityQuery& query, std::vector<std::int32_t> ranks) {
 
 Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, std::size_t offset,
                                                std::size_t limit) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }

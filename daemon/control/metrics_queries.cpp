@@ -28,13 +28,12 @@ bool has_series(const Job& job) {
 void ControlService::expose_totals(Exposed& out) const {
     out.view.now = context_.now_seconds();
     out.view.max_series_per_job = context_.settings.max_series_per_job;
-    out.view.jobs = states_;
-    out.view.submitted_total = submitted_total_;
-    out.view.finished_total = finished_total_;
-    out.ranks.resize(jobs_.size());  // borrowed by `active`: never moved from here on
-    for (const auto& [id, actor] : jobs_) {
-        ++out.view.jobs[static_cast<std::size_t>(actor->job().state)];
-    }
+    const JobRegistry::Counts counts = registry_.counts();
+    out.view.jobs = counts.states;
+    out.view.submitted_total = counts.submitted;
+    out.view.finished_total = counts.finished;
+    out.ranks.resize(
+        registry_.unfinished().size());  // borrowed by `active`: never moved from here on
 }
 
 void ControlService::expose_job(Exposed& out, const ActorPtr& actor) const {
@@ -50,7 +49,7 @@ void ControlService::expose_job(Exposed& out, const ActorPtr& actor) const {
 
 void ControlService::expose_all(Exposed& out) const {
     expose_totals(out);
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         expose_job(out, actor);
     }
     out.view.active = out.active;
@@ -60,7 +59,7 @@ void ControlService::expose_all(Exposed& out) const {
 // What a user may see: of other people's jobs not even that they are.
 void ControlService::expose_for(const Caller& caller, Exposed& out) const {
     expose_totals(out);
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         if (caller.sees(actor->job().user)) {
             expose_job(out, actor);
         }
@@ -68,8 +67,8 @@ void ControlService::expose_for(const Caller& caller, Exposed& out) const {
     out.view.active = out.active;
     out.view.gpus = &context_.gpus;
     out.view.gpu_jobs = [this, caller](std::string_view job) {
-        const auto found = jobs_.find(std::string{job});
-        return found != jobs_.end() && caller.sees(found->second->job().user);
+        const ActorPtr found = registry_.find(job);
+        return found && caller.sees(found->job().user);
     };
 }
 
@@ -103,7 +102,7 @@ void ControlService::count_what_is_here() const {
     std::size_t connected = 0;
     double silence = 0;
     double offset = std::numeric_limits<double>::quiet_NaN();  // until an agent has measured
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         for (const auto& [node, link] : actor->links()) {
             ++connected;
             silence = std::max(
@@ -125,13 +124,13 @@ Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::strin
     one.view.now = context_.now_seconds();
     one.view.max_series_per_job = context_.settings.max_series_per_job;
     one.view.gpus = &context_.gpus;
-    const auto found = jobs_.find(std::string{id});
-    bool visible = found != jobs_.end() && caller.sees(found->second->job().user);
+    const ActorPtr found = registry_.find(id);
+    bool visible = found && caller.sees(found->job().user);
     if (visible) {
         one.ranks.resize(1);
-        expose_job(one, found->second);
+        expose_job(one, found);
         one.view.active = one.active;
-    } else if (found == jobs_.end()) {
+    } else if (!found) {
         forget_left();
         visible = std::any_of(left_.begin(), left_.end(), [&](const Left& left) {
             return left.id == id && caller.sees(left.user);
@@ -155,7 +154,7 @@ void ControlService::forget_left() {
 
 std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
     std::vector<ScrapeTarget> out;
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         const Job& job = actor->job();
         if (!has_series(job) || !caller.sees(job.user)) {
             continue;

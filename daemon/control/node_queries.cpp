@@ -75,7 +75,7 @@ std::map<std::string, ControlService::OnNode> ControlService::jobs_on_nodes(
     const Caller& caller) const {
     const std::string machine = one_machine(context_.scheduler);
     std::map<std::string, OnNode> out;
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         const Attempt* attempt = actor->job().attempt();
         if (attempt == nullptr) {
             continue;

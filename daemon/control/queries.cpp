@@ -21,78 +21,7 @@ namespace {
 constexpr auto kPublishEvery = std::chrono::milliseconds{200};
 constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger one
 
-Error no_job(std::string_view id) {
-    return Error{Errc::not_found, "no job " + printable(id.substr(0, 64))};
-}
-
 }  // namespace
-
-Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller& caller,
-                                                                    std::string_view id) {
-    const std::string key{id};
-    if (const auto active = jobs_.find(key); active != jobs_.end()) {
-        if (!caller.sees(active->second->job().user)) {
-            return fail(no_job(id));
-        }
-        return active->second->view();
-    }
-    const auto known = finished_.find(key);
-    if (known == finished_.end()) {
-        return std::shared_ptr<const std::string>{};
-    }
-    if (!caller.sees(known->second.user)) {
-        return fail(no_job(id));
-    }
-    ages_.splice(ages_.begin(), ages_, known->second.age);
-    return with_what_is_left(key, known->second.view);
-}
-
-// A job that is over may still hold nodes: one that does not answer is ended when it is back, or
-// when the scheduler gives it up.
-std::shared_ptr<const std::string> ControlService::with_what_is_left(
-    const std::string& id, std::shared_ptr<const std::string> view) const {
-    const auto nodes = context_.scheduler.leaving(JobId{id});
-    auto job = nodes ? parse_json(*view) : Result<Json>{Json::object()};
-    if (!nodes || !job) {
-        return view;
-    }
-    std::string names = *nodes;
-    if (names.empty() && !(*job)["attempts"].empty()) {
-        for (const Json& node : (*job)["attempts"].back().value("lost_nodes", Json::array())) {
-            names += (names.empty() ? "" : ",") + node.get<std::string>();
-        }
-    }
-    (*job)["pending_reason"] = "waits for " + std::string{context_.scheduler.title()} + " to end " +
-                               (names.empty() ? "its job" : "node " + names);
-    return std::make_shared<const std::string>(dump_json(*job));
-}
-
-Task<Result<std::shared_ptr<const std::string>>> ControlService::show(Caller caller,
-                                                                      std::string id) {
-    auto now = show_now(caller, id);
-    if (!now || *now) {
-        co_return now;
-    }
-    if (!is_job_id(id)) {
-        co_return fail(no_job(id));
-    }
-    const JobId job{id};
-    const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
-        return db.job(job);
-    };
-    const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-    if (!row) {
-        co_return fail(row.error());
-    }
-    if (!row->has_value() || !caller.sees((*row)->user)) {
-        co_return fail(no_job(id));
-    }
-    auto view = std::make_shared<const std::string>((*row)->view);
-    if (is_final((*row)->state)) {
-        remember(id, (*row)->user, view);
-    }
-    co_return view;
-}
 
 Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     RowQuery rows;
@@ -127,7 +56,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     std::vector<std::string_view> items;
     for (std::size_t i = 0; i < count; ++i) {
         const JobRow& row = (*found)[i];
-        const ActorPtr actor = find(row.id.value);
+        const ActorPtr actor = registry_.find(row.id.value);
         if (actor) {
             alive.push_back(actor->view());
             items.push_back(*alive.back());
@@ -148,46 +77,8 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     co_return json_page(items, next);
 }
 
-Task<Result<std::shared_ptr<const Job>>> ControlService::load(Caller caller, std::string id,
-                                                              std::size_t events_of_ended) {
-    if (const ActorPtr actor = find(id)) {
-        if (!caller.sees(actor->job().user)) {
-            co_return fail(no_job(id));
-        }
-        // The actor lives as long as whoever holds this.
-        co_return std::shared_ptr<const Job>{actor, &actor->job()};
-    }
-    if (!is_job_id(id)) {
-        co_return fail(no_job(id));
-    }
-    const JobId key{id};
-    const std::function<Result<std::vector<Event>>(Database&)> read =
-        [key, events_of_ended](Database& db) { return db.events_of(key, 0, events_of_ended); };
-    const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
-    }
-    if (events->empty()) {
-        co_return fail(no_job(id));
-    }
-    auto job = start_job(events->front());
-    if (!job) {
-        co_return fail(job.error());
-    }
-    for (std::size_t i = 1; i < events->size(); ++i) {
-        if (const auto applied = apply(*job, (*events)[i]); !applied) {
-            co_return fail(Errc::corrupt, applied.error().message);
-        }
-    }
-    if (!caller.sees(job->user)) {
-        co_return fail(no_job(id));
-    }
-    find_moved_folders(*job, context_.settings.copied);
-    co_return std::make_shared<const Job>(std::move(*job));
-}
-
 Task<Result<std::string>> ControlService::script(Caller caller, std::string id) {
-    const auto loaded = co_await load(caller, id);
+    const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
     }
@@ -214,7 +105,7 @@ Task<Result<std::string>> ControlService::script(Caller caller, std::string id) 
 
 Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
     // Of a job that is over only what was submitted: it may have a hundred thousand events.
-    const auto job = co_await load(caller, id, 1);
+    const auto job = co_await registry_.load(caller, id, 1);
     if (!job) {
         co_return fail(job.error());
     }
@@ -232,7 +123,7 @@ Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
 }
 
 Task<Result<std::string>> ControlService::events(Caller caller, std::string id, EventsQuery query) {
-    const auto seen = co_await show(caller, id);
+    const auto seen = co_await registry_.show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
     }
@@ -255,7 +146,7 @@ Task<Result<std::string>> ControlService::events(Caller caller, std::string id, 
 }
 
 Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
-    const auto loaded = co_await load(caller, id);
+    const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
     }
@@ -307,7 +198,7 @@ Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t aft
         auto owner = owners.find(event.job.value);
         if (owner == owners.end()) {
             std::string user;
-            if (const ActorPtr actor = find(event.job.value)) {
+            if (const ActorPtr actor = registry_.find(event.job.value)) {
                 user = actor->job().user;
             } else {
                 const JobId key = event.job;

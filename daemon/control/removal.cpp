@@ -9,10 +9,11 @@
 namespace lockstep {
 
 bool ControlService::snapshot_in_use(const std::string& snapshot) const {
-    return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& one) {
-        return folder_below(one.second->job().spec.working_directory,
-                            context_.settings.snapshots_dir) == snapshot;
-    });
+    return std::any_of(registry_.unfinished().begin(), registry_.unfinished().end(),
+                       [&](const auto& one) {
+                           return folder_below(one.second->job().spec.working_directory,
+                                               context_.settings.snapshots_dir) == snapshot;
+                       });
 }
 
 // Why a job that is over has to stay for now.
@@ -22,7 +23,7 @@ Status ControlService::may_go(const std::string& id) const {
                                         (nodes->empty() ? "a job of it" : "node " + *nodes) +
                                         "; when it has ended, try again");
     }
-    for (const auto& [other, actor] : jobs_) {
+    for (const auto& [other, actor] : registry_.unfinished()) {
         const JobSpec& spec = actor->job().spec;
         for (const std::string* path : {&spec.working_directory, &spec.checkpoint.directory}) {
             if (other != id && folder_below(*path, context_.settings.runs_dir) == id) {
@@ -78,11 +79,7 @@ Task<Status> ControlService::remove_over(JobId job, bool checkpoints) {
     if (!*removed || !*row) {
         co_return fail(Errc::not_found, "no job " + id);
     }
-    --states_[static_cast<std::size_t>((*row)->state)];
-    if (const auto known = finished_.find(id); known != finished_.end()) {
-        ages_.erase(known->second.age);
-        finished_.erase(known);
-    }
+    registry_.remove(id, (*row)->state);
     series_ages_.remove(id);
     context_.series.erase(id);
     published_.erase(id);
@@ -106,14 +103,14 @@ Task<Status> ControlService::remove_over(JobId job, bool checkpoints) {
 
 Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,
                                                  bool keep_checkpoints) {
-    const auto actor = co_await commanded(caller, id);
+    const auto actor = co_await registry_.commanded(caller, id);
     if (!actor) {
         co_return fail(actor.error());
     }
     if (*actor) {
         co_return fail(Errc::conflict, "the job is not over: lockstep cancel " + id + " ends it");
     }
-    const auto shown = co_await show(caller, id);
+    const auto shown = co_await registry_.show(caller, id);
     if (!shown) {
         co_return fail(shown.error());
     }
@@ -134,7 +131,7 @@ Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,
 }
 
 Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
-    const auto shown = co_await show(caller, id);
+    const auto shown = co_await registry_.show(caller, id);
     if (!shown) {
         co_return fail(shown.error());
     }

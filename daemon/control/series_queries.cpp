@@ -187,7 +187,7 @@ Task<Result<bool>> ControlService::ready_history(const Job& job) {
 }
 
 Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, RanksQuery query) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
@@ -195,7 +195,7 @@ Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, R
     if (!series) {
         co_return fail(series.error());
     }
-    const ActorPtr actor = find(id);
+    const ActorPtr actor = registry_.find(id);
     std::string text = ranks_text(**job, *series, actor.get(), query);
     Json rest = Json::object();
     rest["total"] = (*job)->world_size();
@@ -240,7 +240,7 @@ std::size_t most_points(const SeriesQuery& query, std::int32_t world) {
 }  // namespace
 
 Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
@@ -320,7 +320,7 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
 
 Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
                                                   HeatmapQuery query) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
@@ -356,7 +356,7 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
 
 Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
                                                   SamplesQuery query) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
@@ -405,7 +405,7 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
 }
 
 Task<Result<std::string>> ControlService::metric_names(Caller caller, std::string id) {
-    const auto job = co_await load(caller, id);
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }

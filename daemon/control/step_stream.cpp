@@ -16,7 +16,7 @@ std::shared_ptr<void> ControlService::follow(const Caller& caller, const std::st
     const auto dot = topic.find('.');
     const auto end = topic.find('.', dot + 1);
     const std::string id = topic.substr(dot + 1, end == std::string::npos ? end : end - dot - 1);
-    const ActorPtr actor = find(id);
+    const ActorPtr actor = registry_.find(id);
     if (!actor || !caller.sees(actor->job().user)) {
         return nullptr;
     }
@@ -72,7 +72,7 @@ void ControlService::publish_steps(const std::string& id) {
         metrics.push_back(metric);
     }
     series->watch_only(metrics);
-    const ActorPtr actor = find(id);
+    const ActorPtr actor = registry_.find(id);
     const auto now = context_.clock.steady();
     bool later = false;
     for (auto& [metric, last] : job->second) {

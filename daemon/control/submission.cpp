@@ -179,7 +179,7 @@ Task<Result<ControlService::After>> ControlService::look_at_after(std::vector<st
         After out;
         std::string unknown;
         for (const std::string& id : ids) {
-            if (find(id)) {
+            if (registry_.find(id)) {
                 out.waiting.insert(id);
                 continue;
             }
@@ -213,7 +213,7 @@ Task<Result<ControlService::After>> ControlService::look_at_after(std::vector<st
 Task<Status> ControlService::check_after(Caller caller, std::vector<std::string> ids) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const std::string pointer = "/after/" + std::to_string(i);
-        const auto job = co_await show(caller, ids[i]);
+        const auto job = co_await registry_.show(caller, ids[i]);
         if (!job) {
             if (job.error().code != Errc::not_found) {
                 co_return fail(job.error());
@@ -349,7 +349,7 @@ Task<Result<ControlService::NewJobs>> ControlService::make_jobs(const Caller& ca
             co_await slices.rest();
         }
     }
-    if (jobs_.size() + count > limits::kActiveJobs) {
+    if (registry_.unfinished().size() + count > limits::kActiveJobs) {
         co_return fail(Errc::exhausted, "limit: " + std::to_string(limits::kActiveJobs) +
                                             " jobs are unfinished; try again later");
     }
@@ -409,7 +409,7 @@ Task<Result<Submitted>> ControlService::answer_again(Caller caller, SubmitDone b
             Errc::conflict,
             "reused: this Idempotency-Key belongs to another submission, " + before.id.value);
     }
-    auto earlier = co_await show(caller, before.id.value);
+    auto earlier = co_await registry_.show(caller, before.id.value);
     if (!earlier) {
         co_return fail(earlier.error());
     }
@@ -481,7 +481,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
     Submitted out;
     out.id = done->id.value;
     hold->keep();
-    submitted_total_ += made->jobs.size();
+    registry_.count_submitted(made->jobs.size());
     std::vector<ActorPtr> actors;
     for (Job& job : made->jobs) {
         actors.push_back(make_actor(std::move(job)));
@@ -491,7 +491,7 @@ Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest requ
                                  ? made->messages[i]
                                  : stream_message(made->events[i], caller.user));
     }
-    if (!find(out.id)) {
+    if (!registry_.find(out.id)) {
         context_.metrics.invariant_broken(static_cast<std::size_t>(Invariant::accepted_is_kept));
         log::error("a job was stored and is not among the jobs", {{"job", out.id}});
     }
