@@ -147,7 +147,7 @@ Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, st
     if (!turn) {
         co_return fail(turn.error());
     }
-    if (const auto ready = co_await ready_history(**job); !ready) {
+    if (const auto ready = co_await series_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
     GpuChoice none;

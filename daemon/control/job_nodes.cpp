@@ -81,7 +81,7 @@ Task<Result<std::string>> ControlService::job_nodes(Caller caller, std::string i
     const Job& job = **loaded;
     const double now = context_.now_seconds();
     const auto steady = context_.clock.steady();
-    const ActorPtr actor = registry_.find(id);
+    const JobRegistry::ActorPtr actor = registry_.find(id);
     const telemetry::JobSeries* series = context_.series.find(id);
     std::map<std::int32_t, const telemetry::GpuTable::Look*> looks;  // by slot
     context_.gpus.each_fresh(now, [&](const auto& source, const auto& look) {

@@ -4,10 +4,10 @@
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {

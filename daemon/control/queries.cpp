@@ -18,7 +18,6 @@
 namespace lockstep {
 namespace {
 
-constexpr auto kPublishEvery = std::chrono::milliseconds{200};
 constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger one
 
 }  // namespace
@@ -56,7 +55,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     std::vector<std::string_view> items;
     for (std::size_t i = 0; i < count; ++i) {
         const JobRow& row = (*found)[i];
-        const ActorPtr actor = registry_.find(row.id.value);
+        const JobRegistry::ActorPtr actor = registry_.find(row.id.value);
         if (actor) {
             alive.push_back(actor->view());
             items.push_back(*alive.back());
@@ -179,70 +178,22 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
     co_return out;
 }
 
-std::shared_ptr<void> ControlService::subscribe(Sink sink) {
-    return context_.bus.subscribe(std::move(sink));
-}
-
-Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t after,
-                                                                std::size_t limit) {
-    const std::function<Result<std::vector<Event>>(Database&)> read = [after, limit](Database& db) {
-        return db.events_after(after, limit);
+Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
+    const auto shown = co_await registry_.show(caller, id);
+    if (!shown) {
+        co_return fail(shown.error());
+    }
+    const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
+        return db.history_bytes(job);
     };
-    const auto events = co_await context_.store.read<std::vector<Event>>(read);
-    if (!events) {
-        co_return fail(events.error());
+    const auto history = co_await context_.store.read<std::int64_t>(read);
+    if (!history) {
+        co_return fail(history.error());
     }
-    std::vector<StreamMessage> out;
-    std::map<std::string, std::string> owners;
-    for (const Event& event : *events) {
-        auto owner = owners.find(event.job.value);
-        if (owner == owners.end()) {
-            std::string user;
-            if (const ActorPtr actor = registry_.find(event.job.value)) {
-                user = actor->job().user;
-            } else {
-                const JobId key = event.job;
-                const std::function<Result<std::optional<JobRow>>(Database&)> lookup =
-                    [key](Database& db) { return db.job(key); };
-                const auto row = co_await context_.store.read<std::optional<JobRow>>(lookup);
-                user = row && row->has_value() ? (*row)->user : "";
-            }
-            owner = owners.emplace(event.job.value, user).first;
-        }
-        out.push_back(stream_message(event, owner->second));
-    }
+    DiskPlace out;
+    out.directory = (context_.settings.runs_dir / id).string();
+    out.history_bytes = *history;
     co_return out;
-}
-
-std::int64_t ControlService::last_seq() const {
-    return context_.store.last_seq();
-}
-
-void ControlService::publish_ranks(JobActor& actor, bool now) {
-    const std::string& id = actor.job().id.value;
-    if (!followed_->topics.contains("ranks." + id)) {
-        return;
-    }
-    const auto* series = context_.series.find(id);
-    if (series == nullptr) {
-        return;
-    }
-    auto& last = published_[id];
-    const auto time = context_.clock.steady();
-    if (!now && time - last < kPublishEvery) {
-        return;
-    }
-    last = time;
-    StreamMessage message;
-    message.topic = "ranks." + id;
-    message.event = "ranks";
-    message.user = actor.job().user;
-    RanksQuery first;
-    first.limit = limits::kSeriesRanks;
-    message.data = std::make_shared<const std::string>(
-        "{\"job\":\"" + id + "\",\"ranks\":" + ranks_text(actor.job(), series, &actor, first) +
-        "}");
-    context_.bus.publish(message);
 }
 
 Task<Status> ControlService::ready() {
