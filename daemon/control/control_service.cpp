@@ -1,7 +1,5 @@
 #include "daemon/control/control_service.hpp"
 
-#include "daemon/control/job_actor.hpp"
-
 #include <utility>
 
 namespace lockstep {
@@ -14,17 +12,18 @@ ControlService::ControlService(ControlContext& context)
       ingest_(context, [this](JobActor& actor) { lifecycle_.reported(actor); }),
       gate_(context, registry_, ingest_),
       streams_(context, registry_),
-      series_(context, history_),
+      cache_(context, history_),
       metrics_(context, registry_),
       admission_(context, registry_),
-      lifecycle_(context, registry_, admission_, gate_, streams_, series_, history_, metrics_,
+      lifecycle_(context, registry_, admission_, gate_, streams_, cache_, history_, metrics_,
                  notifier_, ingest_),
       start_(context, registry_, lifecycle_, admission_, gate_, history_),
       submissions_(context, registry_, admission_, lifecycle_),
       commands_(context, registry_),
-      removal_(context, registry_, gate_, lifecycle_) {}
-
-ControlService::~ControlService() = default;
+      removal_(context, registry_, gate_, lifecycle_),
+      jobs_(context, registry_),
+      series_(context, registry_, cache_, history_),
+      cluster_(context, registry_) {}
 
 void ControlService::begin(AgentsListener agents, const std::string& page_url) {
     context_.settings.agents = std::move(agents);
@@ -46,6 +45,192 @@ Task<void> ControlService::stop() {
     lifecycle_.forget_agents();
     context_.files.join();
     history_.stop();
+}
+
+Task<Status> ControlService::load_jobs() {
+    return start_.load();
+}
+
+Task<void> ControlService::serve_agents_as(AgentsListener agents) {
+    return gate_.serve_as(std::move(agents));
+}
+
+Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt) {
+    return registry_.end_of(std::move(job), attempt);
+}
+
+void ControlService::scheduler_changed(const JobId& job) {
+    lifecycle_.scheduler_changed(job);
+}
+
+std::string ControlService::series_text() const {
+    return metrics_.series_text();
+}
+
+Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
+    return submissions_.submit(std::move(caller), std::move(request));
+}
+
+Result<Json> ControlService::render(const Caller& caller, const JobSpec& spec) {
+    return submissions_.render(caller, spec);
+}
+
+Task<Json> ControlService::start_estimate(JobSpec spec) {
+    return submissions_.start_estimate(std::move(spec));
+}
+
+Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller& caller,
+                                                                    std::string_view id) {
+    return registry_.show_now(caller, id);
+}
+
+Task<Result<std::shared_ptr<const std::string>>> ControlService::show(Caller caller,
+                                                                      std::string id) {
+    return registry_.show(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
+    return jobs_.list(std::move(caller), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
+    return commands_.cancel(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::restart(Caller caller, std::string id) {
+    return commands_.restart(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string id) {
+    return commands_.checkpoint(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {
+    return commands_.cancel_sweep(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
+    return commands_.take_evidence(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,
+                                                 bool keep_checkpoints) {
+    return removal_.remove(std::move(caller), std::move(id), keep_checkpoints);
+}
+
+Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
+    return jobs_.disk(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
+    return jobs_.spec(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::script(Caller caller, std::string id) {
+    return jobs_.script(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::events(Caller caller, std::string id, EventsQuery query) {
+    return jobs_.events(std::move(caller), std::move(id), query);
+}
+
+Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, RanksQuery query) {
+    return series_.ranks(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::job_nodes(Caller caller, std::string id) {
+    return jobs_.job_nodes(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
+    return series_.series(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
+                                                  HeatmapQuery query) {
+    return series_.heatmap(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
+                                                  SamplesQuery query) {
+    return series_.samples(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::metric_names(Caller caller, std::string id) {
+    return series_.metric_names(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, std::size_t offset,
+                                               std::size_t limit) {
+    return series_.gpus(std::move(caller), std::move(id), offset, limit);
+}
+
+Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
+    return jobs_.log_place(std::move(caller), std::move(id), rank);
+}
+
+Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,
+                                                   std::size_t limit) {
+    return jobs_.evidence(std::move(caller), std::move(id), limit);
+}
+
+Task<Result<EvidencePlace>> ControlService::evidence_place(Caller caller, std::string id,
+                                                           EvidenceQuery query) {
+    return jobs_.evidence_place(std::move(caller), std::move(id), std::move(query));
+}
+
+Json ControlService::cluster() {
+    return cluster_.cluster();
+}
+
+Task<Result<std::string>> ControlService::nodes(Caller caller, NodeQuery query) {
+    return cluster_.nodes(std::move(caller), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::node(Caller caller, std::string name) {
+    return cluster_.node(std::move(caller), std::move(name));
+}
+
+std::shared_ptr<void> ControlService::subscribe(Sink sink) {
+    return streams_.subscribe(std::move(sink));
+}
+
+std::shared_ptr<void> ControlService::follow(const Caller& caller, const std::string& topic) {
+    return streams_.follow(caller, topic);
+}
+
+Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t after,
+                                                                std::size_t limit) {
+    return streams_.replay(after, limit);
+}
+
+std::int64_t ControlService::last_seq() const {
+    return streams_.last_seq();
+}
+
+MetricsBody ControlService::metrics(const Caller& caller, std::string_view accept) {
+    return metrics_.metrics(caller, accept);
+}
+
+MetricsBody ControlService::own_metrics(std::string_view accept) {
+    return metrics_.own_metrics(accept);
+}
+
+Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::string_view id,
+                                                telemetry::Shard shard, std::string_view accept) {
+    return metrics_.job_metrics(caller, id, shard, accept);
+}
+
+std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
+    return metrics_.scrape_targets(caller);
+}
+
+Task<Status> ControlService::ready() {
+    return cluster_.ready();
+}
+
+AgentGate& ControlService::agents() {
+    return gate_;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// What the API shows of ranks: their newest values, their series and the heat map.
-#include "daemon/control/control_service.hpp"
+#include "daemon/control/series_queries.hpp"
+
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/ranks_text.hpp"
 #include "daemon/telemetry/series_query.hpp"
@@ -16,12 +16,12 @@ constexpr std::size_t kPointsTogether = 262'144;  // in one answer
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, RanksQuery query) {
+Task<Result<std::string>> SeriesQueries::ranks(Caller caller, std::string id, RanksQuery query) {
     const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
-    const auto series = co_await series_.load(**job);
+    const auto series = co_await cache_.load(**job);
     if (!series) {
         co_return fail(series.error());
     }
@@ -51,7 +51,7 @@ std::size_t most_points(const SeriesQuery& query, std::int32_t world) {
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
+Task<Result<std::string>> SeriesQueries::series(Caller caller, std::string id, SeriesQuery query) {
     const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
@@ -67,7 +67,7 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     if (!turn) {
         co_return fail(turn.error());
     }
-    const auto packed = co_await series_.packed(**job);
+    const auto packed = co_await cache_.packed(**job);
     if (!packed) {
         co_return fail(packed.error());
     }
@@ -130,8 +130,8 @@ Task<Result<std::string>> ControlService::series(Caller caller, std::string id, 
     co_return dump_json(answer);
 }
 
-Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
-                                                  HeatmapQuery query) {
+Task<Result<std::string>> SeriesQueries::heatmap(Caller caller, std::string id,
+                                                 HeatmapQuery query) {
     const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
@@ -157,7 +157,7 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
     if (!turn) {
         co_return fail(turn.error());
     }
-    if (const auto ready = co_await series_.packed(**job); !ready) {
+    if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
     if (query.of_gpus) {
@@ -166,8 +166,8 @@ Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
     co_return co_await history_.heatmap(id, std::move(ask));
 }
 
-Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
-                                                  SamplesQuery query) {
+Task<Result<std::string>> SeriesQueries::samples(Caller caller, std::string id,
+                                                 SamplesQuery query) {
     const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
@@ -207,7 +207,7 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
     if (!turn) {
         co_return fail(turn.error());
     }
-    if (const auto ready = co_await series_.packed(**job); !ready) {
+    if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
     if (query.of_gpus) {
@@ -216,7 +216,7 @@ Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
     co_return co_await history_.samples(id, std::move(ask));
 }
 
-Task<Result<std::string>> ControlService::metric_names(Caller caller, std::string id) {
+Task<Result<std::string>> SeriesQueries::metric_names(Caller caller, std::string id) {
     const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
@@ -225,7 +225,7 @@ Task<Result<std::string>> ControlService::metric_names(Caller caller, std::strin
     if (!turn) {
         co_return fail(turn.error());
     }
-    if (const auto ready = co_await series_.packed(**job); !ready) {
+    if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
     const auto names = co_await history_.metrics(id);

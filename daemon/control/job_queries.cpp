@@ -1,14 +1,11 @@
-// The reading half of ControlService: jobs, events, logs. series_queries.cpp: ranks and series;
-// metrics_queries.cpp: what Prometheus reads.
+#include "daemon/control/job_queries.hpp"
+
 #include "daemon/control/attempt_files.hpp"
-#include "daemon/control/control_service.hpp"
 #include "daemon/control/job_actor.hpp"
-#include "daemon/control/job_metrics.hpp"
 #include "daemon/control/json_members.hpp"
 #include "daemon/control/json_page.hpp"
 #include "job/async/on_thread.hpp"
 #include "job/base/files.hpp"
-#include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/model/notify.hpp"
 #include "job/model/spec_environment.hpp"
@@ -22,7 +19,7 @@ constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger 
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
+Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
     RowQuery rows;
     rows.state = query.state;
     rows.user = query.user;
@@ -76,7 +73,7 @@ Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
     co_return json_page(items, next);
 }
 
-Task<Result<std::string>> ControlService::script(Caller caller, std::string id) {
+Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
     const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
@@ -102,7 +99,7 @@ Task<Result<std::string>> ControlService::script(Caller caller, std::string id) 
                    over ? "the job has no batch script" : "the batch script is not written yet");
 }
 
-Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
+Task<Result<std::string>> JobQueries::spec(Caller caller, std::string id) {
     // Of a job that is over only what was submitted: it may have a hundred thousand events.
     const auto job = co_await registry_.load(caller, id, 1);
     if (!job) {
@@ -121,7 +118,7 @@ Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
     co_return dump_json(spec);
 }
 
-Task<Result<std::string>> ControlService::events(Caller caller, std::string id, EventsQuery query) {
+Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, EventsQuery query) {
     const auto seen = co_await registry_.show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
@@ -144,7 +141,7 @@ Task<Result<std::string>> ControlService::events(Caller caller, std::string id, 
     co_return json_page({texts.begin(), texts.end()}, next);
 }
 
-Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
+Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std::int32_t rank) {
     const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
@@ -178,7 +175,7 @@ Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, 
     co_return out;
 }
 
-Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
+Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
     const auto shown = co_await registry_.show(caller, id);
     if (!shown) {
         co_return fail(shown.error());
@@ -194,25 +191,6 @@ Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
     out.directory = (context_.settings.runs_dir / id).string();
     out.history_bytes = *history;
     co_return out;
-}
-
-Task<Status> ControlService::ready() {
-    if (const Status store = co_await context_.store.probe(); !store) {
-        co_return fail(store.error().in("store"));
-    }
-    if (const Status scheduler = co_await context_.scheduler.ping(); !scheduler) {
-        co_return fail(scheduler.error().in("scheduler"));
-    }
-    co_return Status{};
-}
-
-Json ControlService::cluster() {
-    Json out = cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
-    if (context_.settings.account.is_shared()) {
-        out["shared_account"] = true;
-        out["account"] = context_.settings.account.name;
-    }
-    return out;
 }
 
 }  // namespace lockstep
