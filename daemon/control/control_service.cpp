@@ -1,433 +1,236 @@
-// size: every command of the Control interface and the life of the unfinished jobs
 #include "daemon/control/control_service.hpp"
 
-#include "daemon/control/attempt_files.hpp"
-#include "daemon/control/job_actor.hpp"
-#include "daemon/control/job_metrics.hpp"
-#include "job/async/on_thread.hpp"
-#include "job/base/limits.hpp"
-#include "job/base/log.hpp"
-
-#include <algorithm>
+#include <utility>
 
 namespace lockstep {
-namespace {
-
-// An agent that was away when its job ended may come back this much later and deliver the rest.
-constexpr auto kTicketPatience = std::chrono::seconds{60};
-
-}  // namespace
 
 ControlService::ControlService(ControlContext& context)
     : context_(context),
+      registry_(context),
       history_(context),
-      retention_(
-          context, [this](JobId job) { return remove_over(std::move(job), true); },
-          [this](const std::string& snapshot) { return snapshot_in_use(snapshot); }),
       notifier_(context),
-      ingest_(context, [this](JobActor& actor) {
-          if (is_final(actor.job().state)) {
-              history_.finish(actor.job().id.value);
-              return;
-          }
-          publish_ranks(actor, false);
-          publish_steps(actor.job().id.value);
-          history_.look(actor.job().id.value);
-      }) {}
+      ingest_(context, [this](JobActor& actor) { lifecycle_.reported(actor); }),
+      gate_(context, registry_, ingest_),
+      streams_(context, registry_),
+      cache_(context, history_),
+      metrics_(context, registry_),
+      admission_(context, registry_),
+      lifecycle_(context, registry_, admission_, gate_, streams_, cache_, history_, metrics_,
+                 notifier_, ingest_),
+      start_(context, registry_, lifecycle_, admission_, gate_, history_),
+      submissions_(context, registry_, admission_, lifecycle_),
+      commands_(context, registry_),
+      removal_(context, registry_, gate_, lifecycle_),
+      jobs_(context, registry_),
+      series_(context, registry_, cache_, history_),
+      cluster_(context, registry_) {}
 
-ControlService::~ControlService() = default;
-
-JobHooks ControlService::hooks() {
-    JobHooks out;
-    out.on_events = [this](JobActor& actor, const std::vector<Event>& events) {
-        on_events(actor, events);
-    };
-    out.on_attempt = [this](JobActor& actor) {
-        const Attempt& attempt = *actor.job().attempt();
-        tickets_[attempt.ticket_hash] = {actor.shared_from_this(), attempt.number};
-    };
-    out.on_finished = [this](JobActor& actor) { on_finished(actor); };
-    out.on_aside = [this](JobActor& actor) {
-        window_.set_aside(actor.job().id.value, actor.aside());
-        net::post(context_.io, [this] { admit_next(); });
-    };
-    out.notices_of = [this](const Job& job, const std::vector<Event>& events) {
-        return notifier_.owed(job, events);
-    };
-    out.on_notices = [this](const OwedNotices& owed) { notifier_.stored(owed); };
-    out.flush_telemetry = [this]() -> Task<void> { return ingest_.flush(); };
-    return out;
-}
-
-ControlService::ActorPtr ControlService::make_actor(Job job) {
-    const std::string id = job.id.value;
-    auto actor = std::make_shared<JobActor>(context_, hooks(), std::move(job));
-    jobs_[id] = actor;
-    quotas_.begun(actor->job().user);
-    return actor;
-}
-
-// Hands jobs to the scheduler as the line has them and the window takes them.
-void ControlService::admit_next() {
-    window_.set_size(context_.settings.window);
-    const auto may = [this](const std::string& user) { return window_.takes(user); };
-    while (!stopping_) {
-        const std::string id = line_.take_next(may);
-        if (id.empty()) {
-            break;
-        }
-        if (const ActorPtr actor = find(id)) {
-            window_.enter(id, actor->job().user);
-            actor->set_pending_reason("");
-            actor->start();
-        }
-    }
-}
-
-void ControlService::move_on(const std::string& id, bool succeeded) {
-    const WaitingLine::Settled settled = line_.finished(id, succeeded);
-    for (const std::string& ready : settled.ready) {
-        if (const ActorPtr actor = find(ready)) {
-            actor->set_pending_reason("");
-        }
-    }
-    for (const auto& [waiting, why] : settled.waiting) {
-        if (const ActorPtr actor = find(waiting)) {
-            actor->set_pending_reason(why);
-        }
-    }
-    for (const std::string& failed : settled.failed) {
-        if (const ActorPtr actor = find(failed)) {
-            actor->post(DependencyInput{id});
-        }
-    }
-}
-
-void ControlService::on_events(JobActor& actor, const std::vector<Event>& events) {
-    for (const Event& event : events) {
-        count_rendezvous(actor.job(), event);
-    }
-    if (context_.bus.has_subscribers()) {
-        for (const Event& event : events) {
-            context_.bus.publish(stream_message(event, actor.job().user));
-        }
-    }
-}
-
-void ControlService::count_rendezvous(const Job& job, const Event& event) {
-    const Generation* generation = job.generation();
-    if (std::holds_alternative<event::RanksStarted>(event.data) && generation != nullptr) {
-        const auto& all = job.attempt()->generations;
-        const UnixMillis began =
-            all.size() > 1 ? all[all.size() - 2].finished_at : job.attempt()->placed_at;
-        rendezvous_metrics_.completed(
-            static_cast<double>(std::max<UnixMillis>(event.time - began, 0)) / 1000.0);
-    } else if (const auto* ended = std::get_if<event::GenerationEnded>(&event.data);
-               ended != nullptr && generation != nullptr) {
-        // The newest one may have begun in the same append.
-        const auto& all = job.attempt()->generations;
-        const bool never_ran = std::any_of(all.begin(), all.end(), [&](const Generation& one) {
-            return one.number == ended->generation && one.running_at == 0;
-        });
-        if (never_ran) {
-            rendezvous_metrics_.ended(telemetry::RendezvousResult::failed);
-        }
-    } else if (const auto* fault = std::get_if<event::FaultSeen>(&event.data);
-               fault != nullptr &&
-               fault->cause_class == to_string(CauseClass::rendezvous_timeout)) {
-        rendezvous_metrics_.ended(telemetry::RendezvousResult::timed_out);
-    }
-}
-
-void ControlService::on_finished(JobActor& actor) {
-    const Job& job = actor.job();
-    const ActorPtr keep = actor.shared_from_this();
-    publish_ranks(actor, true);
-    publish_steps(job.id.value);
-    remember(job.id.value, job.user, actor.view());
-    ++finished_total_[static_cast<std::size_t>(
-        telemetry::finish_result(job.state, job.cause.kind))];
-    ++states_[static_cast<std::size_t>(job.state)];
-    for (const auto& attempt : job.attempts) {
-        retired_.emplace_back(context_.clock.steady() + kTicketPatience, attempt.ticket_hash);
-    }
-    forget_retired();
-    forget_left();
-    left_.push_back({job.id.value, job.user, context_.clock.steady()});
-    published_.erase(job.id.value);
-    history_.finish(job.id.value);
-    if (context_.series.find(job.id.value) != nullptr) {
-        series_ages_.push_front(job.id.value);
-        while (series_ages_.size() > limits::kSeriesJobsCached) {
-            context_.series.erase(series_ages_.back());
-            series_ages_.pop_back();
-        }
-    }
-    jobs_.erase(job.id.value);
-    quotas_.ended(job.user);
-    window_.leave(job.id.value);
-    move_on(job.id.value, job.state == JobState::succeeded);
-    net::post(context_.io, [this] { admit_next(); });
-}
-
-void ControlService::forget_retired() {
-    const auto now = context_.clock.steady();
-    while (!retired_.empty() && retired_.front().first <= now) {
-        tickets_.erase(retired_.front().second);
-        retired_.pop_front();
-    }
-}
-
-void ControlService::remember(const std::string& id, const std::string& user,
-                              std::shared_ptr<const std::string> view) {
-    const auto known = finished_.find(id);
-    if (known != finished_.end()) {
-        ages_.erase(known->second.age);
-        finished_.erase(known);
-    }
-    ages_.push_front(id);
-    finished_[id] = Finished{user, std::move(view), ages_.begin()};
-    while (finished_.size() > limits::kFinishedJobsCached) {
-        finished_.erase(ages_.back());
-        ages_.pop_back();
-    }
+void ControlService::begin(AgentsListener agents, const std::string& page_url) {
+    context_.settings.agents = std::move(agents);
+    history_.begin();
+    removal_.begin();
+    notifier_.begin(page_url);
+    start_.take_up();
 }
 
 Task<void> ControlService::stop() {
-    stopping_ = true;
+    gate_.close();
+    admission_.halt();
     ingest_.stop();
     history_.halt();
-    retention_.halt();
+    removal_.halt();
     notifier_.halt();
-    for (const auto& [id, actor] : jobs_) {
-        actor->stop();
-    }
-    for (const auto& [id, actor] : jobs_) {
-        actor->close_agents("the daemon is stopping");
-    }
+    lifecycle_.stop();
     co_await context_.tasks.join();
-    for (const auto& [id, actor] : jobs_) {
-        actor->forget_agents();
-    }
-    for (const auto& [hash, ticket] : tickets_) {
-        ticket.first->forget_agents();
-    }
-    tickets_.clear();
+    lifecycle_.forget_agents();
     context_.files.join();
     history_.stop();
 }
 
+Task<Status> ControlService::load_jobs() {
+    return start_.load();
+}
+
+Task<void> ControlService::serve_agents_as(AgentsListener agents) {
+    return gate_.serve_as(std::move(agents));
+}
+
 Task<Result<UnixMillis>> ControlService::end_of(JobId job, std::int32_t attempt) {
-    if (const ActorPtr actor = find(job.value)) {
-        for (const Attempt& one : actor->job().attempts) {
-            if (one.number == attempt) {
-                co_return one.finished_at;
-            }
-        }
-        co_return UnixMillis{0};  // it is about to be
-    }
-    const std::function<Result<bool>(Database&)> ask = [job](Database& db) {
-        return db.is_foreign_job(job);
-    };
-    const auto foreign = co_await context_.store.read<bool>(ask);
-    if (!foreign) {
-        co_return fail(foreign.error());
-    }
-    if (*foreign) {
-        co_return fail(Errc::not_found, job.value + " is another lockstepd's");
-    }
-    const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
-        return db.job(job);
-    };
-    const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
-    if (!row) {
-        co_return fail(row.error());
-    }
-    if (!*row) {
-        const std::function<Result<std::optional<RemovalRow>>(Database&)> removed =
-            [job](Database& db) { return db.removal(job); };
-        const auto removal = co_await context_.store.read<std::optional<RemovalRow>>(removed);
-        if (!removal) {
-            co_return fail(removal.error());
-        }
-        if (!*removal) {
-            co_return fail(Errc::not_found, "no job " + job.value);
-        }
-        co_return (*removal)->finished_at;
-    }
-    co_return is_final((*row)->state) ? (*row)->finished_at : UnixMillis{0};
+    return registry_.end_of(std::move(job), attempt);
 }
 
 void ControlService::scheduler_changed(const JobId& job) {
-    if (const ActorPtr actor = find(job.value); actor && actor->started()) {
-        actor->post(LookInput{});
-    }
+    lifecycle_.scheduler_changed(job);
 }
 
-ControlService::ActorPtr ControlService::find(std::string_view id) const {
-    const auto found = jobs_.find(std::string{id});
-    return found == jobs_.end() ? nullptr : found->second;
+std::string ControlService::series_text() const {
+    return metrics_.series_text();
 }
 
-template <class Input>
-Task<Result<std::string>> ControlService::command(std::shared_ptr<JobActor> actor, Input input) {
-    const auto wait = [this, actor, &input](auto handler) {
-        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        input.done = [this, shared](Status status) {
-            net::post(context_.io,
-                      [shared, status = std::move(status)] { (*shared)(std::move(status)); });
-        };
-        actor->post(std::move(input));
-    };
-    auto token = net::use_awaitable;
-    const Status done =
-        co_await net::async_initiate<decltype(token), void(Status)>(std::move(wait), token);
-    if (!done) {
-        co_return fail(done.error());
-    }
-    co_return *actor->view();
+Task<Result<Submitted>> ControlService::submit(Caller caller, SubmitRequest request) {
+    return submissions_.submit(std::move(caller), std::move(request));
 }
 
-// The unfinished job that the caller may command; nullptr: it is over.
-Task<Result<std::shared_ptr<JobActor>>> ControlService::commanded(Caller caller, std::string id) {
-    const ActorPtr actor = find(id);
-    if (!actor) {
-        const auto shown = co_await show(caller, id);
-        if (!shown) {
-            co_return fail(shown.error());
-        }
-    } else if (!caller.admin && caller.user != actor->job().user) {
-        co_return fail(Errc::not_found, "no job " + id);
-    }
-    co_return actor;
+Result<Json> ControlService::render(const Caller& caller, const JobSpec& spec) {
+    return submissions_.render(caller, spec);
+}
+
+Task<Json> ControlService::start_estimate(JobSpec spec) {
+    return submissions_.start_estimate(std::move(spec));
+}
+
+Result<std::shared_ptr<const std::string>> ControlService::show_now(const Caller& caller,
+                                                                    std::string_view id) {
+    return registry_.show_now(caller, id);
+}
+
+Task<Result<std::shared_ptr<const std::string>>> ControlService::show(Caller caller,
+                                                                      std::string id) {
+    return registry_.show(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::list(Caller caller, JobQuery query) {
+    return jobs_.list(std::move(caller), std::move(query));
 }
 
 Task<Result<std::string>> ControlService::cancel(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
-    if (!*actor) {
-        // Over already: cancelling twice is not an error.
-        const auto shown = co_await show(caller, id);
-        if (!shown) {
-            co_return fail(shown.error());
-        }
-        co_return **shown;
-    }
-    CancelInput input;
-    input.by = caller.user;
-    co_return co_await command(*actor, std::move(input));
+    return commands_.cancel(std::move(caller), std::move(id));
 }
 
 Task<Result<std::string>> ControlService::restart(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
-    if (!*actor) {
-        co_return fail(Errc::conflict, "the job is over");
-    }
-    RestartInput input;
-    input.by = caller.user;
-    co_return co_await command(*actor, std::move(input));
+    return commands_.restart(std::move(caller), std::move(id));
 }
 
 Task<Result<std::string>> ControlService::checkpoint(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
-    if (!*actor) {
-        co_return fail(Errc::conflict, "the job is over");
-    }
-    SaveInput input;
-    input.by = caller.user;
-    co_return co_await command(*actor, std::move(input));
-}
-
-Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
-    const auto actor = co_await commanded(caller, id);
-    if (!actor) {
-        co_return fail(actor.error());
-    }
-    if (!*actor) {
-        co_return fail(Errc::conflict, "the job is over");
-    }
-    EvidenceInput input;
-    input.by = caller.user;
-    co_return co_await command(*actor, std::move(input));
+    return commands_.checkpoint(std::move(caller), std::move(id));
 }
 
 Task<Result<std::string>> ControlService::cancel_sweep(Caller caller, std::string id) {
-    const auto job = co_await load(caller, id);
-    if (!job) {
-        co_return fail(job.error());
-    }
-    if (!(*job)->sweep) {
-        co_return fail(Errc::invalid, "sweep: " + id + " is not of one");
-    }
-    std::vector<std::string> members;
-    for (const auto& [other, actor] : jobs_) {
-        if (actor->job().sweep && actor->job().sweep->id == (*job)->sweep->id) {
-            members.push_back(other);
-        }
-    }
-    std::sort(members.rbegin(), members.rend());  // the last ones first: none of them starts yet
-    std::int64_t count = 0;
-    for (const std::string& member : members) {
-        const auto done = co_await cancel(caller, member);
-        if (!done) {
-            co_return fail(done.error());
-        }
-        ++count;
-    }
-    Json out = Json::object();
-    out["cancelled"] = count;
-    co_return dump_json(out);
+    return commands_.cancel_sweep(std::move(caller), std::move(id));
 }
 
-Result<std::shared_ptr<AgentSession>> ControlService::open(const std::string& ticket_sha256,
-                                                           std::shared_ptr<AgentPeer> peer,
-                                                           std::string remote) {
-    forget_retired();
-    const auto found = tickets_.find(ticket_sha256);
-    if (found == tickets_.end() || stopping_) {
-        return fail(stopping_ ? Errc::unavailable : Errc::denied,
-                    stopping_ ? "the daemon is stopping" : "no live attempt has this ticket");
-    }
-    const ActorPtr& actor = found->second.first;
-    const auto nodes = static_cast<std::size_t>(actor->job().spec.resources.allocated_nodes());
-    auto place = place_of_caller(ticket_sha256, nodes + limits::kCallersBeyondNodes);
-    if (place == nullptr) {
-        return fail(Errc::exhausted, "too many agents of this attempt are calling in");
-    }
-    const auto on_batch = [this](std::shared_ptr<AgentLink> link, Batch batch, std::string bytes) {
-        ingest_.add(std::move(link), std::move(batch), std::move(bytes));
-    };
-    const auto on_gpus = [this](std::shared_ptr<AgentLink> link, const GpuBatch& look) {
-        ingest_.add(std::move(link), look);
-    };
-    auto link = std::make_shared<AgentLink>(actor, found->second.second, std::move(peer),
-                                            std::move(remote), on_batch, on_gpus);
-    link->place = std::move(place);
-    return link;
+Task<Result<std::string>> ControlService::take_evidence(Caller caller, std::string id) {
+    return commands_.take_evidence(std::move(caller), std::move(id));
 }
 
-std::shared_ptr<void> ControlService::place_of_caller(const std::string& ticket_sha256,
-                                                      std::size_t most) {
-    std::size_t& count = (*callers_)[ticket_sha256];
-    if (count >= most) {
-        return nullptr;
-    }
-    ++count;
-    const auto leave = [callers = callers_, ticket_sha256](void*) {
-        const auto at = callers->find(ticket_sha256);
-        if (--at->second == 0) {
-            callers->erase(at);
-        }
-    };
-    return std::shared_ptr<void>{callers_.get(), leave};
+Task<Result<std::string>> ControlService::remove(Caller caller, std::string id,
+                                                 bool keep_checkpoints) {
+    return removal_.remove(std::move(caller), std::move(id), keep_checkpoints);
+}
+
+Task<Result<DiskPlace>> ControlService::disk(Caller caller, std::string id) {
+    return jobs_.disk(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::spec(Caller caller, std::string id) {
+    return jobs_.spec(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::script(Caller caller, std::string id) {
+    return jobs_.script(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::events(Caller caller, std::string id, EventsQuery query) {
+    return jobs_.events(std::move(caller), std::move(id), query);
+}
+
+Task<Result<std::string>> ControlService::ranks(Caller caller, std::string id, RanksQuery query) {
+    return series_.ranks(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::job_nodes(Caller caller, std::string id) {
+    return jobs_.job_nodes(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::series(Caller caller, std::string id, SeriesQuery query) {
+    return series_.series(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::heatmap(Caller caller, std::string id,
+                                                  HeatmapQuery query) {
+    return series_.heatmap(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::samples(Caller caller, std::string id,
+                                                  SamplesQuery query) {
+    return series_.samples(std::move(caller), std::move(id), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::metric_names(Caller caller, std::string id) {
+    return series_.metric_names(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, std::size_t offset,
+                                               std::size_t limit) {
+    return series_.gpus(std::move(caller), std::move(id), offset, limit);
+}
+
+Task<Result<LogPlace>> ControlService::log_place(Caller caller, std::string id, std::int32_t rank) {
+    return jobs_.log_place(std::move(caller), std::move(id), rank);
+}
+
+Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,
+                                                   std::size_t limit) {
+    return jobs_.evidence(std::move(caller), std::move(id), limit);
+}
+
+Task<Result<EvidencePlace>> ControlService::evidence_place(Caller caller, std::string id,
+                                                           EvidenceQuery query) {
+    return jobs_.evidence_place(std::move(caller), std::move(id), std::move(query));
+}
+
+Json ControlService::cluster() {
+    return cluster_.cluster();
+}
+
+Task<Result<std::string>> ControlService::nodes(Caller caller, NodeQuery query) {
+    return cluster_.nodes(std::move(caller), std::move(query));
+}
+
+Task<Result<std::string>> ControlService::node(Caller caller, std::string name) {
+    return cluster_.node(std::move(caller), std::move(name));
+}
+
+std::shared_ptr<void> ControlService::subscribe(Sink sink) {
+    return streams_.subscribe(std::move(sink));
+}
+
+std::shared_ptr<void> ControlService::follow(const Caller& caller, const std::string& topic) {
+    return streams_.follow(caller, topic);
+}
+
+Task<Result<std::vector<StreamMessage>>> ControlService::replay(std::int64_t after,
+                                                                std::size_t limit) {
+    return streams_.replay(after, limit);
+}
+
+std::int64_t ControlService::last_seq() const {
+    return streams_.last_seq();
+}
+
+MetricsBody ControlService::metrics(const Caller& caller, std::string_view accept) {
+    return metrics_.metrics(caller, accept);
+}
+
+MetricsBody ControlService::own_metrics(std::string_view accept) {
+    return metrics_.own_metrics(accept);
+}
+
+Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::string_view id,
+                                                telemetry::Shard shard, std::string_view accept) {
+    return metrics_.job_metrics(caller, id, shard, accept);
+}
+
+std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
+    return metrics_.scrape_targets(caller);
+}
+
+Task<Status> ControlService::ready() {
+    return cluster_.ready();
+}
+
+AgentGate& ControlService::agents() {
+    return gate_;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // Reading the evidence of a job's hangs: from its events, and where the files lie.
-#include "daemon/control/control_service.hpp"
+#include "daemon/control/job_queries.hpp"
 #include "job/base/clock.hpp"
 #include "job/model/evidence.hpp"
 
@@ -25,9 +25,8 @@ Json item_of(const Event& event, const event::EvidenceTaken& taken) {
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id,
-                                                   std::size_t limit) {
-    const auto seen = co_await show(caller, id);
+Task<Result<std::string>> JobQueries::evidence(Caller caller, std::string id, std::size_t limit) {
+    const auto seen = co_await registry_.show(caller, id);
     if (!seen) {
         co_return fail(seen.error());
     }
@@ -50,9 +49,9 @@ Task<Result<std::string>> ControlService::evidence(Caller caller, std::string id
     co_return dump_json(out);
 }
 
-Task<Result<EvidencePlace>> ControlService::evidence_place(Caller caller, std::string id,
-                                                           EvidenceQuery query) {
-    const auto loaded = co_await load(caller, id);
+Task<Result<EvidencePlace>> JobQueries::evidence_place(Caller caller, std::string id,
+                                                       EvidenceQuery query) {
+    const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
     }

@@ -1,5 +1,5 @@
 // What the API shows of a job's GPUs over time. Answers are made on the reading thread.
-#include "daemon/control/control_service.hpp"
+#include "daemon/control/series_queries.hpp"
 #include "daemon/telemetry/bands.hpp"
 #include "daemon/telemetry/series_query.hpp"
 #include "job/base/limits.hpp"
@@ -137,9 +137,9 @@ GpuChoice choice_of(const EntityQuery& query, std::vector<std::int32_t> ranks) {
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, std::size_t offset,
-                                               std::size_t limit) {
-    const auto job = co_await load(caller, id);
+Task<Result<std::string>> SeriesQueries::gpus(Caller caller, std::string id, std::size_t offset,
+                                              std::size_t limit) {
+    const auto job = co_await registry_.load(caller, id);
     if (!job) {
         co_return fail(job.error());
     }
@@ -147,7 +147,7 @@ Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, st
     if (!turn) {
         co_return fail(turn.error());
     }
-    if (const auto ready = co_await ready_history(**job); !ready) {
+    if (const auto ready = co_await cache_.packed(**job); !ready) {
         co_return fail(ready.error());
     }
     GpuChoice none;
@@ -169,7 +169,7 @@ Task<Result<std::string>> ControlService::gpus(Caller caller, std::string id, st
                                      std::move(answer));
 }
 
-Task<Result<std::string>> ControlService::gpu_series(std::string id, SeriesQuery query) {
+Task<Result<std::string>> SeriesQueries::gpu_series(std::string id, SeriesQuery query) {
     const bool together = !query.stats.empty() || query.worst > 0;
     GpuChoice choice = choice_of(query, query.ranks);
     if (!together) {
@@ -183,7 +183,7 @@ Task<Result<std::string>> ControlService::gpu_series(std::string id, SeriesQuery
                                      std::move(answer));
 }
 
-Task<Result<std::string>> ControlService::gpu_heatmap(std::string id, HeatmapQuery query) {
+Task<Result<std::string>> SeriesQueries::gpu_heatmap(std::string id, HeatmapQuery query) {
     GpuChoice choice = choice_of(query, query.ranks);
     std::string metric = query.metric;
     AnswerGpus answer = [query = std::move(query)](const GpuView& view) -> Result<std::string> {
@@ -205,8 +205,8 @@ Task<Result<std::string>> ControlService::gpu_heatmap(std::string id, HeatmapQue
                                      std::move(answer));
 }
 
-Task<Result<std::string>> ControlService::gpu_samples(std::string id, telemetry::SampleAsk ask,
-                                                      SamplesQuery query) {
+Task<Result<std::string>> SeriesQueries::gpu_samples(std::string id, telemetry::SampleAsk ask,
+                                                     SamplesQuery query) {
     GpuChoice choice = choice_of(query, std::move(query.ranks));
     std::string metric = ask.metric;
     AnswerGpus answer = [ask = std::move(ask)](const GpuView& view) -> Result<std::string> {

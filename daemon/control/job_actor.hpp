@@ -2,7 +2,7 @@
 // (machine/job_machine.hpp) make events and intentions of it, appends the events, and only then
 // acts. What others see of the job is always durable. It asks the scheduler, the store and the
 // clocks; what it all means is the machine's matter. Control thread only; kept alive by the
-// service, by its agents' links and by its own coroutine.
+// registry, by its agents' links and by its own coroutine.
 //
 //   input → draft (copy of the job + new events) → append (fsync) → job = draft → effects → due()
 #pragma once
@@ -36,7 +36,7 @@ inline constexpr auto kStoreRetry = std::chrono::seconds{1};
 
 class JobActor;
 
-// What the service does about a job. Control thread.
+// What the rest of control does about a job (job_lifecycle.hpp). Control thread.
 struct JobHooks {
     std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
     // What of the events is to be told, for the same append; and that it is stored.

@@ -1,7 +1,7 @@
 // The nodes of a job, each with its ranks together: what a screen of 1,250 nodes can show of 10,000
 // ranks.
-#include "daemon/control/control_service.hpp"
 #include "daemon/control/job_actor.hpp"
+#include "daemon/control/job_queries.hpp"
 #include "daemon/control/json_page.hpp"
 
 #include <algorithm>
@@ -73,15 +73,15 @@ void put_gpu_look(Json& item, const telemetry::GpuTable::Look& look) {
 
 }  // namespace
 
-Task<Result<std::string>> ControlService::job_nodes(Caller caller, std::string id) {
-    const auto loaded = co_await load(caller, id);
+Task<Result<std::string>> JobQueries::job_nodes(Caller caller, std::string id) {
+    const auto loaded = co_await registry_.load(caller, id);
     if (!loaded) {
         co_return fail(loaded.error());
     }
     const Job& job = **loaded;
     const double now = context_.now_seconds();
     const auto steady = context_.clock.steady();
-    const ActorPtr actor = find(id);
+    const JobRegistry::ActorPtr actor = registry_.find(id);
     const telemetry::JobSeries* series = context_.series.find(id);
     std::map<std::int32_t, const telemetry::GpuTable::Look*> looks;  // by slot
     context_.gpus.each_fresh(now, [&](const auto& source, const auto& look) {

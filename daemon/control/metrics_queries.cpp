@@ -1,5 +1,5 @@
-// What Prometheus reads: everything, one job, which jobs there are.
-#include "daemon/control/control_service.hpp"
+#include "daemon/control/metrics_queries.hpp"
+
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/job_metrics.hpp"
 #include "job/base/text.hpp"
@@ -25,19 +25,24 @@ bool has_series(const Job& job) {
 
 }  // namespace
 
-void ControlService::expose_totals(Exposed& out) const {
+struct MetricsQueries::Exposed {
+    telemetry::MetricsView view;
+    std::vector<telemetry::JobMetricsView> active;
+    std::vector<std::vector<telemetry::RankMetricsView>> ranks;
+};
+
+void MetricsQueries::expose_totals(Exposed& out) const {
     out.view.now = context_.now_seconds();
     out.view.max_series_per_job = context_.settings.max_series_per_job;
-    out.view.jobs = states_;
-    out.view.submitted_total = submitted_total_;
-    out.view.finished_total = finished_total_;
-    out.ranks.resize(jobs_.size());  // borrowed by `active`: never moved from here on
-    for (const auto& [id, actor] : jobs_) {
-        ++out.view.jobs[static_cast<std::size_t>(actor->job().state)];
-    }
+    const JobRegistry::Counts counts = registry_.counts();
+    out.view.jobs = counts.states;
+    out.view.submitted_total = counts.submitted;
+    out.view.finished_total = counts.finished;
+    out.ranks.resize(
+        registry_.unfinished().size());  // borrowed by `active`: never moved from here on
 }
 
-void ControlService::expose_job(Exposed& out, const ActorPtr& actor) const {
+void MetricsQueries::expose_job(Exposed& out, const JobRegistry::ActorPtr& actor) const {
     const Job& job = actor->job();
     if (!has_series(job)) {
         return;
@@ -48,9 +53,9 @@ void ControlService::expose_job(Exposed& out, const ActorPtr& actor) const {
     out.active.back().stats = actor->stats();
 }
 
-void ControlService::expose_all(Exposed& out) const {
+void MetricsQueries::expose_all(Exposed& out) const {
     expose_totals(out);
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         expose_job(out, actor);
     }
     out.view.active = out.active;
@@ -58,9 +63,9 @@ void ControlService::expose_all(Exposed& out) const {
 }
 
 // What a user may see: of other people's jobs not even that they are.
-void ControlService::expose_for(const Caller& caller, Exposed& out) const {
+void MetricsQueries::expose_for(const Caller& caller, Exposed& out) const {
     expose_totals(out);
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         if (caller.sees(actor->job().user)) {
             expose_job(out, actor);
         }
@@ -68,12 +73,12 @@ void ControlService::expose_for(const Caller& caller, Exposed& out) const {
     out.view.active = out.active;
     out.view.gpus = &context_.gpus;
     out.view.gpu_jobs = [this, caller](std::string_view job) {
-        const auto found = jobs_.find(std::string{job});
-        return found != jobs_.end() && caller.sees(found->second->job().user);
+        const JobRegistry::ActorPtr found = registry_.find(job);
+        return found && caller.sees(found->job().user);
     };
 }
 
-MetricsBody ControlService::metrics(const Caller& caller, std::string_view accept) {
+MetricsBody MetricsQueries::metrics(const Caller& caller, std::string_view accept) {
     const telemetry::TextFormat format = telemetry::negotiate(accept);
     return {std::string{telemetry::content_type(format)}, "",
             [this, caller, format](const telemetry::PieceSink& sink) {
@@ -88,7 +93,7 @@ MetricsBody ControlService::metrics(const Caller& caller, std::string_view accep
             }};
 }
 
-MetricsBody ControlService::own_metrics(std::string_view accept) {
+MetricsBody MetricsQueries::own_metrics(std::string_view accept) {
     Exposed totals;
     expose_totals(totals);
     count_what_is_here();
@@ -99,11 +104,11 @@ MetricsBody ControlService::own_metrics(std::string_view accept) {
 }
 
 // Into the daemon's own metrics.
-void ControlService::count_what_is_here() const {
+void MetricsQueries::count_what_is_here() const {
     std::size_t connected = 0;
     double silence = 0;
     double offset = std::numeric_limits<double>::quiet_NaN();  // until an agent has measured
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         for (const auto& [node, link] : actor->links()) {
             ++connected;
             silence = std::max(
@@ -119,19 +124,19 @@ void ControlService::count_what_is_here() const {
     context_.metrics.memory_tier(context_.series.series(), context_.series.bytes());
 }
 
-Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::string_view id,
+Result<MetricsBody> MetricsQueries::job_metrics(const Caller& caller, std::string_view id,
                                                 telemetry::Shard shard, std::string_view accept) {
     Exposed one;
     one.view.now = context_.now_seconds();
     one.view.max_series_per_job = context_.settings.max_series_per_job;
     one.view.gpus = &context_.gpus;
-    const auto found = jobs_.find(std::string{id});
-    bool visible = found != jobs_.end() && caller.sees(found->second->job().user);
+    const JobRegistry::ActorPtr found = registry_.find(id);
+    bool visible = found && caller.sees(found->job().user);
     if (visible) {
         one.ranks.resize(1);
-        expose_job(one, found->second);
+        expose_job(one, found);
         one.view.active = one.active;
-    } else if (found == jobs_.end()) {
+    } else if (!found) {
         forget_left();
         visible = std::any_of(left_.begin(), left_.end(), [&](const Left& left) {
             return left.id == id && caller.sees(left.user);
@@ -146,16 +151,25 @@ Result<MetricsBody> ControlService::job_metrics(const Caller& caller, std::strin
                        {}};
 }
 
-void ControlService::forget_left() {
+void MetricsQueries::finish(const Job& job) {
+    forget_left();
+    left_.push_back({job.id.value, job.user, context_.clock.steady()});
+}
+
+void MetricsQueries::forget(const std::string& job) {
+    std::erase_if(left_, [&](const Left& one) { return one.id == job; });
+}
+
+void MetricsQueries::forget_left() {
     const auto now = context_.clock.steady();
     while (!left_.empty() && now - left_.front().at > kLeft) {
         left_.pop_front();
     }
 }
 
-std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
+std::vector<ScrapeTarget> MetricsQueries::scrape_targets(const Caller& caller) const {
     std::vector<ScrapeTarget> out;
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry_.unfinished()) {
         const Job& job = actor->job();
         if (!has_series(job) || !caller.sees(job.user)) {
             continue;
@@ -179,7 +193,7 @@ std::vector<ScrapeTarget> ControlService::scrape_targets(const Caller& caller) {
     return out;
 }
 
-std::string ControlService::series_text() {
+std::string MetricsQueries::series_text() const {
     Exposed all;
     expose_all(all);
     std::string out;

@@ -1,5 +1,5 @@
 // What the API shows of many ranks at once: quantiles over them, and the worst by name.
-#include "daemon/control/control_service.hpp"
+#include "daemon/control/series_queries.hpp"
 #include "daemon/telemetry/bands.hpp"
 #include "daemon/telemetry/series_query.hpp"
 #include "job/model/job_view.hpp"
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-Task<Result<std::string>> ControlService::bands(std::shared_ptr<const Job> job, SeriesQuery query) {
+Task<Result<std::string>> SeriesQueries::bands(std::shared_ptr<const Job> job, SeriesQuery query) {
     telemetry::BandsAsk ask;
     ask.metric = query.metric;
     ask.x = query.by_time ? telemetry::Axis::time : telemetry::Axis::step;

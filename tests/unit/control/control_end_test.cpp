@@ -188,7 +188,7 @@ TEST_F(ControlTest, AnAgentThatComesBackAfterTheEndIsHeardAndSentHome) {
     const auto file = wire::decode_attempt_file(
         read_file(std::filesystem::path{scheduler_.last.directory} / wire::kAttemptFileName, 10'000)
             .value());
-    EXPECT_FALSE(control_->open(sha256_hex(file->ticket), peer, "x").has_value());
+    EXPECT_FALSE(control_->agents().open(sha256_hex(file->ticket), peer, "x").has_value());
 }
 
 TEST_F(ControlTest, AnAgentWhoseClockIsWrongIsFencedAndTheJobSaysSo) {

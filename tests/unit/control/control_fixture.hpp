@@ -284,7 +284,8 @@ class ControlTest : public ::testing::Test {
                       10'000)
                 .value());
         TestAgent agent;
-        agent.session = control_->open(sha256_hex(file->ticket), agent.peer, "127.0.0.1").value();
+        agent.session =
+            control_->agents().open(sha256_hex(file->ticket), agent.peer, "127.0.0.1").value();
         return agent;
     }
     TestAgent hello(std::int32_t node, const std::string& incarnation = "", bool running = false) {

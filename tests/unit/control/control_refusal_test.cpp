@@ -89,7 +89,7 @@ TEST_F(ControlRefusalTest, OfOneTicketNoMoreCallInThanItHasNodesAndAFew) {
                 ->ticket);
     }();
     const auto one_more = [&] {
-        auto opened = control_->open(ticket, std::make_shared<TestPeer>(), "127.0.0.1");
+        auto opened = control_->agents().open(ticket, std::make_shared<TestPeer>(), "127.0.0.1");
         const bool in = opened.has_value();
         EXPECT_TRUE(in || opened.error().code == Errc::exhausted);
         if (in) {

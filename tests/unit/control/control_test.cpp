@@ -163,7 +163,7 @@ TEST_F(ControlTest, GarbageFromAnAgentEndsItsConnectionOnly) {
 
 TEST_F(ControlTest, UnknownTicketsAreDenied) {
     auto peer = std::make_shared<TestPeer>();
-    EXPECT_EQ(control_->open(sha256_hex("guess"), peer, "x").error().code, Errc::denied);
+    EXPECT_EQ(control_->agents().open(sha256_hex("guess"), peer, "x").error().code, Errc::denied);
 }
 
 TEST_F(ControlTest, KeysReachTheOtherNode) {

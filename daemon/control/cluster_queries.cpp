@@ -1,5 +1,5 @@
-// Reads of nodes: what the scheduler says of them, who is there, and what is remembered of them.
-#include "daemon/control/control_service.hpp"
+#include "daemon/control/cluster_queries.hpp"
+
 #include "daemon/control/job_actor.hpp"
 #include "daemon/control/node_notes.hpp"
 #include "job/base/limits.hpp"
@@ -69,13 +69,16 @@ Json fault_json(const NodeFault& fault, const Caller& caller) {
     return out;
 }
 
-}  // namespace
+struct OnNode {
+    std::vector<std::string> jobs;  // that the caller may see
+    bool well = false;              // ranks run there, and its agent is heard
+};
 
-std::map<std::string, ControlService::OnNode> ControlService::jobs_on_nodes(
-    const Caller& caller) const {
-    const std::string machine = one_machine(context_.scheduler);
+std::map<std::string, OnNode> jobs_on_nodes(Scheduler& scheduler, const JobRegistry& registry,
+                                            const Caller& caller) {
+    const std::string machine = one_machine(scheduler);
     std::map<std::string, OnNode> out;
-    for (const auto& [id, actor] : jobs_) {
+    for (const auto& [id, actor] : registry.unfinished()) {
         const Attempt* attempt = actor->job().attempt();
         if (attempt == nullptr) {
             continue;
@@ -97,9 +100,20 @@ std::map<std::string, ControlService::OnNode> ControlService::jobs_on_nodes(
     return out;
 }
 
-Task<Result<std::string>> ControlService::nodes(Caller caller, NodeQuery query) {
+}  // namespace
+
+Json ClusterQueries::cluster() {
+    Json out = cluster_json(context_.scheduler.cluster(), context_.scheduler.name());
+    if (context_.settings.account.is_shared()) {
+        out["shared_account"] = true;
+        out["account"] = context_.settings.account.name;
+    }
+    return out;
+}
+
+Task<Result<std::string>> ClusterQueries::nodes(Caller caller, NodeQuery query) {
     const Cluster cluster = context_.scheduler.cluster();
-    const auto on_nodes = jobs_on_nodes(caller);
+    const auto on_nodes = jobs_on_nodes(context_.scheduler, registry_, caller);
     std::map<std::string, std::vector<std::string>> jobs;
     for (const auto& [name, here] : on_nodes) {
         jobs[name] = here.jobs;
@@ -133,7 +147,7 @@ Task<Result<std::string>> ControlService::nodes(Caller caller, NodeQuery query) 
     co_return dump_json(*page);
 }
 
-Task<Result<std::string>> ControlService::node(Caller caller, std::string name) {
+Task<Result<std::string>> ClusterQueries::node(Caller caller, std::string name) {
     const Cluster cluster = context_.scheduler.cluster();
     const auto node = std::find_if(cluster.nodes.begin(), cluster.nodes.end(),
                                    [&name](const ClusterNode& one) { return one.name == name; });
@@ -143,7 +157,7 @@ Task<Result<std::string>> ControlService::node(Caller caller, std::string name) 
                        asked ? "the scheduler has no node " + printable(name)
                              : "the scheduler's nodes are being asked for");
     }
-    const auto on_nodes = jobs_on_nodes(caller);
+    const auto on_nodes = jobs_on_nodes(context_.scheduler, registry_, caller);
     const auto here = on_nodes.find(name);
     Json out = node_json(*node);
     out["jobs"] = here == on_nodes.end() ? std::vector<std::string>{} : here->second.jobs;
@@ -174,6 +188,16 @@ Task<Result<std::string>> ControlService::node(Caller caller, std::string name) 
         out["faults"].push_back(fault_json(fault, caller));
     }
     co_return dump_json(out);
+}
+
+Task<Status> ClusterQueries::ready() {
+    if (const Status store = co_await context_.store.probe(); !store) {
+        co_return fail(store.error().in("store"));
+    }
+    if (const Status scheduler = co_await context_.scheduler.ping(); !scheduler) {
+        co_return fail(scheduler.error().in("scheduler"));
+    }
+    co_return Status{};
 }
 
 }  // namespace lockstep
