@@ -50,13 +50,13 @@ def stop(process):
 
 
 def judged(named, rank, said):
-    """What is wrong with the ranks that were named, the one to blame first; "" if it is right. Several are no answer: which of
-    them it was is left to the reader."""
+    """What is wrong with the ranks that were named; "" if it is right. Several are no answer: which of them it was is left to
+    the reader."""
     if not named:
         return f"nobody is named: {said[-200:]}"
-    if named[0] != rank:
-        return f"rank {named[0]}, not {rank}"
-    return f"with others: ranks {named}" if len(named) > 1 else ""
+    if rank not in named:
+        return f"ranks {named}, not {rank}"
+    return f"among others: ranks {named}" if len(named) > 1 else ""
 
 
 class Launcher:
@@ -142,7 +142,7 @@ class TorchFt:
                     stop(one)
             failed = [number for number, code in enumerate(codes) if code != 0]
             said = "".join(path.read_text(errors="replace") for path in logs)
-        return judged(sorted(failed, key=lambda number: number != rank), rank, said)
+        return judged(failed, rank, said)
 
     def close(self):
         stop(self.lighthouse)
