@@ -292,12 +292,12 @@ Task<bool> JobActor::commit(Draft& draft) {
             co_return false;
         }
     }
-    settle(draft, std::move(later), owed);
+    settle(draft, std::move(later), std::move(owed));
     co_return true;
 }
 
 // Its events are durable: tells and does what follows.
-void JobActor::settle(Draft& draft, NodeNotes later, const OwedNotices& owed) {
+void JobActor::settle(Draft& draft, NodeNotes later, OwedNotices owed) {
     const bool was_waiting = job().attempt() == nullptr || job().attempt()->placed_at == 0;
     if (begins_generation(draft.events)) {
         if (auto* known = context_.series.at(job().id.value)) {
@@ -313,7 +313,7 @@ void JobActor::settle(Draft& draft, NodeNotes later, const OwedNotices& owed) {
             set_aside(false);
         }
         hooks_.on_events(*this, draft.events);
-        hooks_.on_notices(owed);
+        hooks_.on_notices(std::move(owed));
     }
     for (const auto& [link, event] : draft.heard) {
         link_of(link).heard(event);

@@ -41,7 +41,7 @@ struct JobHooks {
     std::function<void(JobActor&, const std::vector<Event>&)> on_events;  // after the append
     // What of the events is to be told, for the same append; and that it is stored.
     std::function<OwedNotices(const Job&, const std::vector<Event>&)> notices_of;
-    std::function<void(const OwedNotices&)> on_notices;
+    std::function<void(OwedNotices)> on_notices;
     std::function<void(JobActor&)> on_attempt;   // a ticket is good from now on
     std::function<void(JobActor&)> on_finished;  // once; the coroutine ends after it
     std::function<void(JobActor&)> on_aside;     // aside() has changed
@@ -119,7 +119,7 @@ class JobActor : public std::enable_shared_from_this<JobActor> {
     void report_broken(Invariant invariant, const Event& event);
     // What a draft wants at once; by commit(), and for one that is not to be stored.
     void prepare(Draft& draft);
-    void settle(Draft& draft, NodeNotes later, const OwedNotices& owed);
+    void settle(Draft& draft, NodeNotes later, OwedNotices owed);
     void perform(Effects effects);
     void perform(effect::Send& one);
     void perform(effect::SendShared& one);

@@ -35,7 +35,7 @@ JobHooks JobLifecycle::hooks() {
     out.notices_of = [this](const Job& job, const std::vector<Event>& events) {
         return notifier_.owed(job, events);
     };
-    out.on_notices = [this](const OwedNotices& owed) { notifier_.stored(owed); };
+    out.on_notices = [this](OwedNotices owed) { notifier_.stored(std::move(owed)); };
     out.flush_telemetry = [this]() -> Task<void> { return ingest_.flush(); };
     return out;
 }

@@ -101,7 +101,7 @@ void Notifier::wake() {
     wake_.cancel();
 }
 
-OwedNotices Notifier::owed(const Job& job, const std::vector<Event>& events) const {
+OwedNotices Notifier::owed(const Job& job, const std::vector<Event>& events) {
     OwedNotices out;
     if (job.spec.notify.empty()) {
         return out;
@@ -123,14 +123,26 @@ OwedNotices Notifier::owed(const Job& job, const std::vector<Event>& events) con
             row.body = body;
             row.created_at = now;
             row.due_at = now;
-            const std::size_t waiting = count_in(waiting_, job.user) + out.rows.size();
+            const std::size_t waiting =
+                count_in(waiting_, job.user) + count_in(*on_their_way_, job.user) + out.rows.size();
             (waiting < limits::kNoticesWaiting ? out.rows : out.dropped).push_back(std::move(row));
         }
+    }
+    if (!out.rows.empty()) {
+        (*on_their_way_)[job.user] += out.rows.size();
+        const auto leave = [counts = on_their_way_, user = job.user,
+                            rows = out.rows.size()](void*) {
+            for (std::size_t i = 0; i < rows; ++i) {
+                one_less(*counts, user);
+            }
+        };
+        out.place = std::shared_ptr<void>{nullptr, leave};
     }
     return out;
 }
 
-void Notifier::stored(const OwedNotices& owed) {
+void Notifier::stored(OwedNotices owed) {
+    owed.place.reset();
     for (const NoticeRow& row : owed.dropped) {
         metrics_.count(kind_of(row), telemetry::NoticeResult::dropped);
         log::warn("a notice is dropped: too many of its user wait",

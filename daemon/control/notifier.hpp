@@ -54,12 +54,12 @@ class Notifier {
     void halt();
 
     // What goes into the same append as the events; `job` is what they leave. A user who has
-    // limits::kNoticesWaiting of them gets no more; appends under way do not know of each other.
-    // Counts nothing: the append may be refused and be made anew.
-    OwedNotices owed(const Job& job, const std::vector<Event>& events) const;
+    // limits::kNoticesWaiting of them gets no more, those of appends under way included. If the
+    // append is refused, what is returned is let go, as if nobody had asked.
+    OwedNotices owed(const Job& job, const std::vector<Event>& events);
     // They are: from now on they count, also those that were dropped.
-    void stored(const OwedNotices& owed);
-    // The clock has moved.
+    void stored(OwedNotices owed);
+    // There may be something to deliver, or the clock has moved.
     void wake();
 
   private:
@@ -98,7 +98,10 @@ class Notifier {
     std::map<std::string, std::size_t> users_;
     std::set<std::pair<JobId, std::string>> targets_;  // a job's at a time
     std::vector<NoticeSettled> settled_;               // that the store does not know of yet
-    std::map<std::string, std::size_t> waiting_;       // by user, in the store
+    using Counts = std::map<std::string, std::size_t>;
+    Counts waiting_;  // by user, in the store
+    // The same, on their way there. What is owed may be let go after this has gone.
+    std::shared_ptr<Counts> on_their_way_ = std::make_shared<Counts>();
 };
 
 }  // namespace lockstep

@@ -61,8 +61,8 @@ Error problem(const ClientResponse& response) {
         detail = "the daemon answered with status " + std::to_string(response.status);
     }
     Error error{code_of(response.status), std::move(detail), std::move(fields)};
-    if (response.status == 503 && type.starts_with(kProblemType)) {
-        error.retry_after_s = 1;  // its Retry-After
+    if (response.status >= 500 && type.starts_with(kProblemType)) {
+        error.retry_after_s = 1;  // lockstepd is there; see nobody_answered()
     }
     return error;
 }

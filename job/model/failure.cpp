@@ -140,10 +140,21 @@ bool is_number_of_exit(const ExceptionNote& note) {
            note.message.find_first_not_of("-0123456789") == std::string::npos;
 }
 
+// Not by itself.
+bool killed(const FailureFacts& facts) {
+    return facts.signal != 0 && facts.signal != SIGABRT && facts.signal != SIGTERM;
+}
+
 // The exception that ended the rank, of all that its processes have told.
 const ExceptionNote* choose(const FailureFacts& facts) {
     const ExceptionNote* own = nullptr;     // of the rank's own process
     const ExceptionNote* others = nullptr;  // of its children and threads
+    // A child's that may have ended it, by sys.exit() say, and did the rank no harm for a while: it
+    // was killed because it did not end in its grace period.
+    const auto harmless = [&](const ExceptionNote& note) {
+        return killed(facts) && !note.final && note.pid != facts.pid &&
+               facts.stopped_at - note.at >= kPrinting;
+    };
     // A process that was ended by one exception has survived the others.
     const auto survived = [&](const ExceptionNote& note) {
         return !note.final && (facts.ended_at - note.at > kRecent ||
@@ -153,7 +164,7 @@ const ExceptionNote* choose(const FailureFacts& facts) {
                                            }));
     };
     for (const ExceptionNote& note : facts.notes) {
-        if (survived(note)) {
+        if (survived(note) || harmless(note)) {
             continue;
         }
         if (note.pid == facts.pid && note.thread.empty()) {
@@ -278,14 +289,7 @@ Failure judge_failure(const FailureFacts& facts) {
     Failure out;
     out.at = facts.ended_at;
     const ExceptionNote* note = choose(facts);
-    // What kills a process is not what it has told of and survived.
-    const bool killed = facts.signal != 0 && facts.signal != SIGABRT && facts.signal != SIGTERM;
     if (facts.stopped_at != 0) {
-        // A child of it may be gone by sys.exit() without any harm to the rank, which was killed
-        // because it did not end in its grace period.
-        if (note != nullptr && killed && !note->final && note->pid != facts.pid) {
-            note = nullptr;
-        }
         // It was failing already when it was told to end, and had not got to its end yet.
         const auto before = [&](UnixMillis at, UnixMillis most) {
             return at != 0 && at <= facts.stopped_at && facts.stopped_at - at < most;
@@ -297,7 +301,8 @@ Failure judge_failure(const FailureFacts& facts) {
             return out;
         }
     }
-    if (note == nullptr || (killed && !note->final)) {
+    // What kills a process is not what it has told of and survived.
+    if (note == nullptr || (killed(facts) && !note->final)) {
         judge_by_output(facts, out);
         return out;
     }

@@ -123,7 +123,7 @@ def cut(pid, is_peer):
 
 
 class Job:
-    def __init__(self, daemon, folder, steps, period, warm, size=LARGE):
+    def __init__(self, daemon, folder, steps, period, warm, size=LARGE, hang_seconds=HANG_SECONDS):
         folder.mkdir()
         self.daemon, self.folder, self.size = daemon, folder, size
         recovery = {"max_restarts": 1000, "on": ["rank_failure", "hang"]}
@@ -132,7 +132,7 @@ class Job:
         self.id = daemon.submit({
             "name": "chaos", "framework": "command", "command": [harness.PYTHON, str(SCRIPT), str(folder), str(steps), str(period)],
             "resources": {"nodes": size.nodes, "ranks_per_node": size.per_node}, "environment": {"PYTHONPATH": str(harness.PYTHON_PACKAGE)},
-            "watch": {"hang_seconds": HANG_SECONDS}, "capture": {"preset": "none"}, "recovery": recovery})["id"]
+            "watch": {"hang_seconds": hang_seconds}, "capture": {"preset": "none"}, "recovery": recovery})["id"]
 
     def progress(self):
         """(generation, step it began after, newest step)"""

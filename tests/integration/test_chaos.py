@@ -12,6 +12,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fault"))
 import chaos  # noqa: E402
 
 SIZE = chaos.Size(nodes=2, per_node=2)
+# Beside other tests everything on a machine may stand still for seconds: no rank hangs then.
+HANG_SECONDS = 10
+STEPS_AFTER = 60  # after the last fault, of which nothing may come
 WHY_NOT = chaos.why_not()
 
 
@@ -20,13 +23,13 @@ class Chaos(harness.TestCase):
     def test_every_fault_is_put_down_to_its_rank_and_leaves_the_weights_as_they_would_be(self):
         faults = chaos.one_of_each("1", SIZE)
         self.assertEqual([kind for _, kind, _ in faults], list(chaos.FAULTS))
-        job = chaos.Job(self.daemon, self.root / "chaos", 10**9, chaos.PERIOD, True, SIZE)
+        job = chaos.Job(self.daemon, self.root / "chaos", 10**9, chaos.PERIOD, True, SIZE, HANG_SECONDS)
         _, _, struck = chaos.under_fire(job, faults, 300)
         self.assertEqual([kind for kind, *_ in struck], list(chaos.FAULTS))
         harness.wait_until(job.settled, 60, "the ranks go on after the last fault")
-        last, weights, done = job.finish(job.progress()[2] + 20)
+        last, weights, done = job.finish(job.progress()[2] + STEPS_AFTER)
         self.assertEqual(chaos.wrong_culprits(struck, done)[0], [])
-        step, same, _ = chaos.Job(self.daemon, self.root / "same", last, 0, False, SIZE).finish()
+        step, same, _ = chaos.Job(self.daemon, self.root / "same", last, 0, False, SIZE, HANG_SECONDS).finish()
         self.assertEqual(step, last)
         self.assertTrue(weights == same, f"after {last} steps the weights are not those of a run without faults")
 

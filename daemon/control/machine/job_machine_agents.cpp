@@ -243,10 +243,11 @@ void JobMachine::bye(Draft& draft, const AgentPtr& link, const wire::Bye& bye) {
     const std::string reason =
         printable(std::string_view{bye.reason}.substr(0, limits::kTextBytes));
     draft.hear(link, bye.event);  // the loss of its node is stored later
+    // Also of one that is heard again: a JOIN before it was, too.
+    run_.rendezvous.disconnected(link->node_rank);
     if (!run_.left.emplace(link->node_rank, Farewell{reason, draft.at.steady}).second) {
         return;
     }
-    run_.rendezvous.disconnected(link->node_rank);
     draft.at_once.add(effect::ExpectEnd{link->attempt()});
     log::info("agent leaves", {{"job", job_.id.value}, {"node", link->node}, {"why", reason}});
 }

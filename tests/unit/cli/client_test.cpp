@@ -59,6 +59,11 @@ TEST(CliClient, WhatLockstepdCannotDoNowMayPassAsWhatNobodyAnswers) {
     const auto full = daemon.client().get("/v1/full");
     EXPECT_TRUE(may_pass(full.error()));
     EXPECT_FALSE(nobody_answered(full.error()));
+    daemon.on("GET /v1/broken", 500,
+              R"({"type":"urn:lockstep:problem:internal","detail":"see its log"})");
+    const auto broken = daemon.client().get("/v1/broken");
+    ASSERT_FALSE(broken);
+    EXPECT_FALSE(nobody_answered(broken.error()));
     const auto proxy = daemon.client().get("/v1/proxy");
     EXPECT_TRUE(may_pass(proxy.error()));
     EXPECT_TRUE(nobody_answered(proxy.error()));

@@ -132,6 +132,20 @@ TEST_F(JobMachineTest, AByeWhoseDraftIsDroppedTogetherWithTheEndOfTheConnectionI
         << "the scheduler is asked why";
 }
 
+// It counted as joined again by then, and a generation could begin with it.
+TEST_F(JobMachineTest, AByeBehindAJoinIsHeardAgainWithIt) {
+    agents_ = {hello(0), hello(1)};
+    wire::Bye bye;
+    bye.reason = "SIGTERM";
+    std::vector<JobInput> inputs{CancelInput{"ada", [](const Status&) {}},
+                                 AgentInput{agents_[1], join()}, AgentInput{agents_[1], bye}};
+    for (int tries = 0; tries < 2; ++tries) {
+        Draft draft = machine_->take_all(inputs, at_);
+        machine_->not_stored(draft);
+        EXPECT_EQ(machine_->run().rendezvous.phase(1), Rendezvous::Phase::away) << "try " << tries;
+    }
+}
+
 TEST_F(JobMachineTest, WhatNeedsNoRoomIsAnsweredOnceHoweverOftenTheAppendIsTried) {
     start();
     wire::Fault fault;  // ends the generation

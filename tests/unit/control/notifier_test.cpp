@@ -172,7 +172,7 @@ class NotifierTest : public ::testing::Test {
         append.row.finished_at = job.finished_at;
         append.row.last_seq = seq;
         append.row.view = "{}";
-        const OwedNotices owed = notifier_->owed(job, append.events);
+        OwedNotices owed = notifier_->owed(job, append.events);
         append.notices = owed.rows;
         stored_ = append.notices.size();
         auto store = [&]() -> Task<void> {
@@ -181,7 +181,7 @@ class NotifierTest : public ::testing::Test {
             EXPECT_TRUE(done.has_value());
         };
         wait(store());
-        notifier_->stored(owed);
+        notifier_->stored(std::move(owed));
         return job.id;
     }
     NoticeQueue queue() {
@@ -425,9 +425,9 @@ TEST_F(NotifierTest, WhoHasTooManyWaitingGetsNoMore) {
     std::size_t given = 0;
     for (std::size_t i = 0; i < limits::kNoticesWaiting + 5; ++i) {
         event.seq = static_cast<Seq>(i + 1);
-        const OwedNotices owed = notifier_->owed(job, {event});
+        OwedNotices owed = notifier_->owed(job, {event});
         given += owed.rows.size();
-        notifier_->stored(owed);
+        notifier_->stored(std::move(owed));
     }
     EXPECT_EQ(given, limits::kNoticesWaiting);
     EXPECT_EQ(counted("webhook", "dropped"), 5);
@@ -452,6 +452,31 @@ TEST_F(NotifierTest, WhatWasNotStoredDoesNotCount) {
         EXPECT_EQ(notifier_->owed(job, {event}).rows.size(), 1U) << "try " << i;
     }
     EXPECT_EQ(counted("webhook", "dropped"), 0);
+}
+
+// Appends of many jobs are under way at once, say of all that ran after one that failed.
+TEST_F(NotifierTest, WhatIsOnItsWayToTheStoreCounts) {
+    const Receiver receiver{{"500 Oops"}};
+    Job job;
+    job.id = make_job_id(clock_.wall());
+    job.user = "ada";
+    job.spec.name = "t";
+    job.spec.notify = {receiver.target()};
+    job.state = JobState::succeeded;
+    Event event;
+    event.job = job.id;
+    event.data = event::Finished{JobState::succeeded, {}, -1};
+    std::vector<OwedNotices> under_way;
+    for (std::size_t i = 0; i < limits::kNoticesWaiting; ++i) {
+        under_way.push_back(notifier_->owed(job, {event}));
+        ASSERT_EQ(under_way.back().rows.size(), 1U);
+    }
+    EXPECT_EQ(notifier_->owed(job, {event}).dropped.size(), 1U);
+    notifier_->stored(std::move(under_way.back()));
+    under_way.pop_back();
+    EXPECT_EQ(notifier_->owed(job, {event}).dropped.size(), 1U);
+    under_way.pop_back();  // refused
+    EXPECT_EQ(notifier_->owed(job, {event}).rows.size(), 1U);
 }
 
 TEST(MailMessage, IsOneThatMailSystemsTake) {

@@ -193,14 +193,23 @@ TEST(FailureJudgement, AChildThatWasGoneBeforeDoesNotBlameARankThatWasKilledWhen
     FailureFacts facts = facts_of({child});
     facts.exit_code = -1;
     facts.signal = SIGKILL;
-    facts.stopped_at = 1'900;
-    facts.ended_at = 11'900;
+    facts.stopped_at = 21'000;
+    facts.ended_at = 31'000;
+    EXPECT_TRUE(judge_failure(facts).stopped);
+    facts.notes.front().type = "ImportError";  // for which it called sys.exit()
     EXPECT_TRUE(judge_failure(facts).stopped);
     facts.notes.front().pid = facts.pid;
     EXPECT_FALSE(judge_failure(facts).stopped) << "its own, which it had not come to the end of";
     facts.notes.front().pid = 8;
     facts.notes.front().final = true;
     EXPECT_FALSE(judge_failure(facts).stopped) << "it may have been waiting for that child";
+
+    facts.notes.front().final = false;
+    ExceptionNote worker = note_of("ValueError", "bad batch", 20'500);
+    worker.pid = 9;
+    worker.final = false;  // on its way out, as mp.spawn's are
+    facts.notes.push_back(worker);
+    EXPECT_FALSE(judge_failure(facts).stopped) << "another child was failing";
 }
 
 TEST(FailureJudgement, WithoutHooksWhatItPrintsDecides) {
