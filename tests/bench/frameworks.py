@@ -4,7 +4,8 @@ torchft, in turns: the same torch, training and machine. Most of a cold start is
 something else as well the ratios say little.
 
 Ray's cluster and torchft's lighthouse are there before the clock runs, as lockstepd is. Ray Train calls a function
-(frameworks_ray.py); torchft's loop is its own (frameworks_torchft.py), and its other ranks go on alone until the killed one is
+(frameworks_ray.py) when it has imported torch and made the process group: that is all in "new ranks begin", and rows of its own
+would say 0. torchft's loop is its own (frameworks_torchft.py), and its other ranks go on alone until the killed one is
 back, which the others do not: "the next step of all" is theirs together again.
 
 The torch is LOCKSTEP_FRAMEWORKS/torch's (deploy/install-frameworks torch peers), else that of LOCKSTEP_TORCH_PYTHON. Every
@@ -24,11 +25,15 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
+ENVIRONMENTS = pathlib.Path(os.path.abspath(os.environ.get("LOCKSTEP_FRAMEWORKS", SOURCE / "build" / "frameworks")))
 RANKS = 2
 SECONDS = 120
+END_SECONDS = 10
 # Of each the moment that ends it; the last is the step.
 SPANS = {"noticed, old ranks gone": None, "new ranks begin": "begin", "torch imported": "imported", "process group met": "met",
          "checkpoint loaded": "reloaded", "first step": "step"}
+# What Ray has done before a rank begins.
+NOT_OF_RAY = ("torch imported", "process group met")
 CHECKPOINT = "checkpoint.pt"
 
 
@@ -36,10 +41,14 @@ class CannotRun(Exception):
     """A peer that this machine cannot run: why."""
 
 
+def installed(name):
+    """The Python of an environment; None if it is not there, or half."""
+    return ENVIRONMENTS / name / "bin" / "python" if (ENVIRONMENTS / name / "installed.txt").exists() else None
+
+
 def python():
-    environments = pathlib.Path(os.environ.get("LOCKSTEP_FRAMEWORKS", SOURCE / "build" / "frameworks"))
-    found = environments / "torch" / "bin" / "python"
-    return str(found) if found.exists() else os.environ.get("LOCKSTEP_TORCH_PYTHON")
+    found = installed("torch")
+    return str(found) if found else os.environ.get("LOCKSTEP_TORCH_PYTHON")
 
 
 def until(ask, what):
@@ -86,6 +95,10 @@ def measure_one(folder, begin, end, ready=lambda: True, others_end=True):
     until(lambda: all(map(gone, pids)), "the old ranks are gone")
     moments = [time.time()]
     again = until(lambda: starts(folder)[1:], "the next step of all ranks")[0]
+    if any(one["step"] < killed for one in again.values()):
+        raise RuntimeError("it began again before the kill")
+    if again[1]["pid"] == first[1]["pid"]:
+        raise RuntimeError("the round after the kill is of the killed process")
     if any(one["resumed"] < 1 for one in again.values()):
         raise RuntimeError("it did not begin from the checkpoint")
     (folder / "stop").touch()
@@ -102,17 +115,44 @@ def environment():
     return {**own, "OMP_NUM_THREADS": "1"}
 
 
-def ended(process):
-    """Whatever came of it: its process group is over."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            pass
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def launched(command, log, folder, more):
+    """A session of its own, as Lockstep's ranks have: Linux shares the cores out by sessions."""
+    try:
+        return subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **more}, start_new_session=True, cwd=folder)
+    except OSError as error:
+        raise CannotRun(f"it cannot be started: {error}") from None
+
+
+def served(process, ask, what):
+    """The answer of ask(), once there is one; CannotRun if the process ends before, or there is none in time."""
+    try:
+        until(lambda: ask() or process.poll() is not None, what)
+    except RuntimeError as error:
+        raise CannotRun(str(error)) from None
+    if not (answer := ask()):
+        raise CannotRun(f"it ended with {process.poll()} before: {what}")
+    return answer
+
+
+def ended(processes, folder):
+    """Whatever came of them, they are over, and so is whoever works in their folder: torchrun starts each rank in a session of
+    its own, and is given the time to end them."""
+    for one in processes:
+        if one.poll() is None:
+            one.terminate()
+    deadline = time.monotonic() + END_SECONDS
+    for one in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            one.wait(max(0, deadline - time.monotonic()))
+    for one in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
+    folder = pathlib.Path(folder).resolve()
+    for link in pathlib.Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if link.readlink() == folder:
+                os.kill(int(link.parent.name), signal.SIGKILL)
 
 
 def by_commands(commands, folder, others_end=True):
@@ -120,9 +160,8 @@ def by_commands(commands, folder, others_end=True):
     started = []
     with open(folder / "log", "wb") as log:
         def begin():
-            # A session of its own, as Lockstep's ranks have: Linux shares the cores out by sessions.
-            started.extend(subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **more}, start_new_session=True,
-                                            cwd=folder) for command, more in commands)
+            for command, more in commands:
+                started.append(launched(command, log, folder, more))
 
         def end():
             if any([one.wait(SECONDS) for one in started]):
@@ -134,13 +173,12 @@ def by_commands(commands, folder, others_end=True):
             words = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(f"{error}; it said last: {' '.join(words)[:200]}") from None
         finally:
-            for one in started:
-                ended(one)
+            ended(started, folder)
 
 
 def peers_python():
-    found = pathlib.Path(python()).parents[2] / "peers" / "bin" / "python"
-    if not found.exists():
+    found = installed("peers")
+    if not found or not installed("torch"):
         raise CannotRun("it is not installed (deploy/install-frameworks torch peers)")
     return found
 
@@ -161,35 +199,37 @@ def by_nvrx(program, folder, _service):
 def by_ray(_program, folder, _service):
     python_of_it = peers_python()
     # Short: Ray's sockets are below it.
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as place:
-        more = {"RAY_TMPDIR": place, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": str(HERE)}
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as place:
+        # Without the last its head drains for half a minute when it is told to end.
+        more = {"RAY_TMPDIR": place, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": str(HERE),
+                "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
         ray = [python_of_it, "-m", "ray.scripts.scripts"]
         with open(folder / "cluster", "wb") as log:
-            head = subprocess.Popen([*ray, "start", "--head", "--block", f"--num-cpus={RANKS}", "--port=0", "--include-dashboard=false",
-                                     f"--temp-dir={place}"], stdout=log, stderr=log, env={**environment(), **more},
-                                    start_new_session=True)
+            head = launched([*ray, "start", "--head", "--block", f"--num-cpus={RANKS}", "--port=0", "--include-dashboard=false",
+                             f"--temp-dir={place}"], log, place, more)
         try:
-            until(lambda: any(pathlib.Path(place).glob("ray_current_cluster")), "Ray's cluster is there")
+            found = served(head, lambda: [path.read_text(encoding="utf-8") for path in pathlib.Path(place).glob("ray_current_cluster")],
+                           "Ray's cluster is there")
+            more["RAY_ADDRESS"] = found[0].strip()  # there may be other clusters on the machine
             return by_commands([([python_of_it, HERE / "frameworks_ray.py", folder, str(RANKS)], more)], folder)
         finally:
-            ended(head)
+            ended([head], place)
 
 
 def by_torchft(_program, folder, _service):
     python_of_it = peers_python()
     with open(folder / "lighthouse", "wb") as log:
-        lighthouse = subprocess.Popen([python_of_it.parent / "torchft_lighthouse", "--bind", "127.0.0.1:0", "--min_replicas", "1",
-                                       "--join_timeout_ms", "1000", "--quorum_tick_ms", "50"], stdout=log, stderr=log,
-                                      env=environment(), start_new_session=True)
+        lighthouse = launched([python_of_it.parent / "torchft_lighthouse", "--bind", "127.0.0.1:0", "--min_replicas", "1",
+                               "--join_timeout_ms", "1000", "--quorum_tick_ms", "50"], log, folder, {})
     try:
-        port = until(lambda: re.search(r"listening on: http://\S+:(\d+)", (folder / "lighthouse").read_text()),
-                     "torchft's lighthouse listens").group(1)
+        port = served(lighthouse, lambda: re.search(r"listening on: http://\S+:(\d+)", (folder / "lighthouse").read_text()),
+                      "torchft's lighthouse listens").group(1)
         return by_commands([([python_of_it, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=3",
                               HERE / "frameworks_torchft.py", folder],
                              {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}", "REPLICA_GROUP_ID": str(rank), "REPLICA_GROUPS": str(RANKS)})
                             for rank in range(RANKS)], folder, others_end=False)
     finally:
-        ended(lighthouse)
+        ended([lighthouse], folder)
 
 
 def by_lockstep(program, folder, service, warm=False):
@@ -213,7 +253,11 @@ def by_lockstep(program, folder, service, warm=False):
         started = [one["data"].get("warm", 0) for one in service.events(jobs[0]) if one["kind"] == "ranks_started"]
         if started != [0, RANKS if warm else 0]:
             raise RuntimeError(f"ranks that had waited, by generation: {started}")
-    return measure_one(folder, begin, end, ready)
+    try:
+        return measure_one(folder, begin, end, ready)
+    finally:
+        for job in jobs:  # one that has ended refuses
+            service.api("POST", f"/v1/jobs/{job}/cancel")
 
 
 WAYS = {"lockstep": by_lockstep, "lockstep, warm standbys": lambda *given: by_lockstep(*given, warm=True),
@@ -229,13 +273,14 @@ def measure(table, options, daemon):
     with daemon() as service:
         for _ in range(options.rounds):
             for name in list(runs):
-                with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+                with tempfile.TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as folder:
                     try:
                         runs[name].append(WAYS[name](program, pathlib.Path(folder), service))
-                    except CannotRun as error:
-                        table.note(f"frameworks: no {name}: {error}")
-                        del runs[name]
-                    except RuntimeError as error:
+                    except (CannotRun, RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
+                        if isinstance(error, CannotRun) and not runs[name]:
+                            table.note(f"frameworks: no {name}: {error}")
+                            del runs[name]
+                            continue
                         runs[name].append(None)
                         table.note(f"frameworks: a round of {name} does not count: {error}")
     good = {name: [run for run in all_of_it if run] for name, all_of_it in runs.items()}
@@ -253,4 +298,6 @@ def measure(table, options, daemon):
             table.add(f"{what}: {name}", [run[key] for run in all_of_it], "s", higher_is_better=False)
     for span in SPANS:
         for name, all_of_it in good.items():
+            if name == "Ray Train" and span in NOT_OF_RAY:
+                continue
             table.add(f"  of it {span}: {name}", [run[span] for run in all_of_it], "s", higher_is_better=False)

@@ -1,4 +1,7 @@
-"""The driver of frameworks.py for Ray Train, in a cluster that is there already: frameworks_ray.py FOLDER RANKS."""
+"""The driver of frameworks.py for Ray Train, in a cluster that is there already: frameworks_ray.py FOLDER RANKS.
+
+A rank begins when Ray calls its function. By then Ray has started the process, imported torch in it and made the process
+group, which takes nothing of the rank's own time."""
 
 import pathlib
 import sys
@@ -6,13 +9,13 @@ import time
 
 
 def worker(config):
-    begin = time.time()  # Ray's process was there before; it imports torch for this
+    begin = time.time()
     from frameworks_training import Moments, train_together
 
     import ray.train
 
     moments = Moments(begin, time.time())
-    moments.met = moments.imported  # Ray has made the process group before it calls
+    moments.met = moments.imported
     rank = ray.train.get_context().get_world_rank()
     folder = pathlib.Path(config["folder"])
     train_together(folder, moments, rank, len(list(folder.glob(f"[0-9]*-{rank}.json"))))

@@ -2,6 +2,7 @@
 The last line of its output is JSON: the ranks that Ray Train's error names, in its order, and the error."""
 
 import json
+import os
 import pathlib
 import sys
 
@@ -10,6 +11,7 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "culprit"
 
 def worker(config):
     sys.argv = config["argv"]
+    os.environ.update(config["environment"])
     sys.path.insert(0, str(SCRIPTS))
     import torch
     import train  # tests/fixtures/culprit
@@ -24,7 +26,9 @@ def main():
     from ray.train.torch import TorchConfig, TorchTrainer
 
     ray.init(address="auto", log_to_driver=False)
-    trainer = TorchTrainer(worker, train_loop_config={"argv": ["train.py", *sys.argv[1:4]]}, torch_config=TorchConfig(backend="gloo"),
+    mark = {name: value for name, value in os.environ.items() if name == "CULPRIT_MARK"}  # for ranks that the cluster starts
+    trainer = TorchTrainer(worker, torch_config=TorchConfig(backend="gloo"),
+                           train_loop_config={"argv": ["train.py", *sys.argv[1:4]], "environment": mark},
                            scaling_config=ScalingConfig(num_workers=4, resources_per_worker={"CPU": 1}),
                            run_config=RunConfig(storage_path=sys.argv[4], failure_config=FailureConfig(max_failures=0)))
     try:

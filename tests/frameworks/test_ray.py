@@ -86,7 +86,9 @@ class Ray(frameworks.Framework):
         job = self.assert_goes_on("ray", "ray_actors.py", "--steps", 60, nodes=2, ranks=1, after=2)
         self.assert_losses(job, [0])
         # A node of Ray that is told to end drained for half a minute, and was killed after ten seconds.
-        for log in (self.daemon.data / "runs" / job).rglob("agent-*.log"):
+        logs = list((self.daemon.data / "runs" / job).rglob("agent-*.log"))
+        self.assertTrue(logs)
+        for log in logs:
             self.assertNotIn("did not end in time", log.read_text())
         self.saw("ray", "kill of a node's rank", "generation 2 is a new cluster; the script begins again")
 

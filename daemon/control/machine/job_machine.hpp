@@ -9,10 +9,10 @@
 // Two calls a round: take() or look…() puts events and intentions into a draft; stored(), once the
 // events are durable, makes the draft the job and answers with what follows.
 // If the append fails, not_stored() is told, and the draft is dropped: look…() looks again, the
-// inputs of take() that were not answered at once are taken again into a fresh draft. What either changes before stored() is what
-// agents have said of themselves, the same if it is heard twice; of what it finds only once, a
-// judgement of nodes or an anomaly, the events are kept, and begin the next draft.
-// Control thread only.
+// inputs of take() that were not answered at once are taken again into a fresh draft. What either
+// changes before stored() is what agents have said of themselves, the same if it is heard twice; of
+// what it finds only once, a judgement of nodes or an anomaly, the events are kept, and begin the
+// next draft. Control thread only.
 #pragma once
 
 #include "daemon/control/machine/anomaly_run.hpp"
