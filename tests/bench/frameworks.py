@@ -13,22 +13,21 @@ rank notes its own moments (frameworks_training.py); when the killed rank's peer
 the kill when is nothing that all of them show: it is part of the first span.
 """
 
-import contextlib
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import tempfile
 import time
 
+import harness
+import peers
+
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
-ENVIRONMENTS = pathlib.Path(os.path.abspath(os.environ.get("LOCKSTEP_FRAMEWORKS", SOURCE / "build" / "frameworks")))
 RANKS = 2
 SECONDS = 120
-END_SECONDS = 10
 # Of each the moment that ends it; the last is the step.
 SPANS = {"noticed, old ranks gone": None, "new ranks begin": "begin", "torch imported": "imported", "process group met": "met",
          "checkpoint loaded": "reloaded", "first step": "step"}
@@ -37,17 +36,8 @@ NOT_OF_RAY = ("torch imported", "process group met")
 CHECKPOINT = "checkpoint.pt"
 
 
-class CannotRun(Exception):
-    """A peer that this machine cannot run: why."""
-
-
-def installed(name):
-    """The Python of an environment; None if it is not there, or half."""
-    return ENVIRONMENTS / name / "bin" / "python" if (ENVIRONMENTS / name / "installed.txt").exists() else None
-
-
 def python():
-    found = installed("torch")
+    found = peers.installed("torch")
     return str(found) if found else os.environ.get("LOCKSTEP_TORCH_PYTHON")
 
 
@@ -110,58 +100,13 @@ def measure_one(folder, begin, end, ready=lambda: True, others_end=True):
     return out
 
 
-def environment():
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("LOCKSTEP_", "SLURM", "PYTHON"))}
-    return {**own, "OMP_NUM_THREADS": "1"}
-
-
-def launched(command, log, folder, more):
-    """A session of its own, as Lockstep's ranks have: Linux shares the cores out by sessions."""
-    try:
-        return subprocess.Popen(command, stdout=log, stderr=log, env={**environment(), **more}, start_new_session=True, cwd=folder)
-    except OSError as error:
-        raise CannotRun(f"it cannot be started: {error}") from None
-
-
-def served(process, ask, what):
-    """The answer of ask(), once there is one; CannotRun if the process ends before, or there is none in time."""
-    try:
-        until(lambda: ask() or process.poll() is not None, what)
-    except RuntimeError as error:
-        raise CannotRun(str(error)) from None
-    if not (answer := ask()):
-        raise CannotRun(f"it ended with {process.poll()} before: {what}")
-    return answer
-
-
-def ended(processes, folder):
-    """Whatever came of them, they are over, and so is whoever works in their folder: torchrun starts each rank in a session of
-    its own, and is given the time to end them."""
-    for one in processes:
-        if one.poll() is None:
-            one.terminate()
-    deadline = time.monotonic() + END_SECONDS
-    for one in processes:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            one.wait(max(0, deadline - time.monotonic()))
-    for one in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)
-        one.wait()
-    folder = pathlib.Path(folder).resolve()
-    for link in pathlib.Path("/proc").glob("[0-9]*/cwd"):
-        with contextlib.suppress(OSError):
-            if link.readlink() == folder:
-                os.kill(int(link.parent.name), signal.SIGKILL)
-
-
 def by_commands(commands, folder, others_end=True):
     """Launchers that are commands: [(words, more environment)], all of one job."""
     started = []
     with open(folder / "log", "wb") as log:
         def begin():
             for command, more in commands:
-                started.append(launched(command, log, folder, more))
+                started.append(peers.launched(command, folder, log, **more))
 
         def end():
             if any([one.wait(SECONDS) for one in started]):
@@ -173,14 +118,7 @@ def by_commands(commands, folder, others_end=True):
             words = (folder / "log").read_text(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(f"{error}; it said last: {' '.join(words)[:200]}") from None
         finally:
-            ended(started, folder)
-
-
-def peers_python():
-    found = installed("peers")
-    if not found or not installed("torch"):
-        raise CannotRun("it is not installed (deploy/install-frameworks torch peers)")
-    return found
+            peers.end(started, folder)
 
 
 def by_torchrun(program, folder, _service):
@@ -191,45 +129,23 @@ def by_torchrun(program, folder, _service):
 def by_nvrx(program, folder, _service):
     launcher = pathlib.Path(program).parent / "ft_launcher"
     if not launcher.exists():
-        raise CannotRun("nvidia-resiliency-ext is not installed beside that torch")
+        raise peers.CannotRun("nvidia-resiliency-ext is not installed beside that torch")
     return by_commands([([launcher, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nnodes=1",
                           f"--nproc-per-node={RANKS}", "--max-restarts=3", HERE / "frameworks_script.py", folder], {})], folder)
 
 
 def by_ray(_program, folder, _service):
-    python_of_it = peers_python()
-    # Short: Ray's sockets are below it.
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as place:
-        # Without the last its head drains for half a minute when it is told to end.
-        more = {"RAY_TMPDIR": place, "RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_V2_ENABLED": "1", "PYTHONPATH": str(HERE),
-                "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
-        ray = [python_of_it, "-m", "ray.scripts.scripts"]
-        with open(folder / "cluster", "wb") as log:
-            head = launched([*ray, "start", "--head", "--block", f"--num-cpus={RANKS}", "--port=0", "--include-dashboard=false",
-                             f"--temp-dir={place}"], log, place, more)
-        try:
-            found = served(head, lambda: [path.read_text(encoding="utf-8") for path in pathlib.Path(place).glob("ray_current_cluster")],
-                           "Ray's cluster is there")
-            more["RAY_ADDRESS"] = found[0].strip()  # there may be other clusters on the machine
-            return by_commands([([python_of_it, HERE / "frameworks_ray.py", folder, str(RANKS)], more)], folder)
-        finally:
-            ended([head], place)
+    with peers.ray_cluster(RANKS) as cluster:
+        return by_commands([([peers.python_of("peers"), HERE / "frameworks_ray.py", folder, str(RANKS)],
+                             {**cluster, "PYTHONPATH": str(HERE)})], folder)
 
 
 def by_torchft(_program, folder, _service):
-    python_of_it = peers_python()
-    with open(folder / "lighthouse", "wb") as log:
-        lighthouse = launched([python_of_it.parent / "torchft_lighthouse", "--bind", "127.0.0.1:0", "--min_replicas", "1",
-                               "--join_timeout_ms", "1000", "--quorum_tick_ms", "50"], log, folder, {})
-    try:
-        port = served(lighthouse, lambda: re.search(r"listening on: http://\S+:(\d+)", (folder / "lighthouse").read_text()),
-                      "torchft's lighthouse listens").group(1)
-        return by_commands([([python_of_it, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=3",
-                              HERE / "frameworks_torchft.py", folder],
-                             {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}", "REPLICA_GROUP_ID": str(rank), "REPLICA_GROUPS": str(RANKS)})
+    with peers.torchft_lighthouse() as lighthouse:
+        return by_commands([([peers.python_of("peers"), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1",
+                              "--max-restarts=3", HERE / "frameworks_torchft.py", folder],
+                             {**lighthouse, "REPLICA_GROUP_ID": str(rank), "REPLICA_GROUPS": str(RANKS)})
                             for rank in range(RANKS)], folder, others_end=False)
-    finally:
-        ended([lighthouse], folder)
 
 
 def by_lockstep(program, folder, service, warm=False):
@@ -243,7 +159,6 @@ def by_lockstep(program, folder, service, warm=False):
         jobs.append(service.submit(spec)["id"])
 
     def ready():
-        import harness
         return not warm or len(harness.waiting_standbys(str(folder))) == RANKS
 
     def end():
@@ -276,8 +191,8 @@ def measure(table, options, daemon):
                 with tempfile.TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as folder:
                     try:
                         runs[name].append(WAYS[name](program, pathlib.Path(folder), service))
-                    except (CannotRun, RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
-                        if isinstance(error, CannotRun) and not runs[name]:
+                    except (peers.CannotRun, RuntimeError, AssertionError, OSError, subprocess.SubprocessError) as error:
+                        if isinstance(error, peers.CannotRun) and not runs[name]:
                             table.note(f"frameworks: no {name}: {error}")
                             del runs[name]
                             continue

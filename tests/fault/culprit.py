@@ -103,6 +103,8 @@ def campaign(options, kinds, runs, title):
 
 
 def main(options):
+    import culprit_peers  # which imports this module
+    culprit_peers.check_names(options.peers)
     options.until = time.monotonic() + options.minutes * 60
     failures = [kind for kind in FAILURES if not options.kinds or kind in options.kinds]
     hangs = [kind for kind in HANGS if not options.kinds or kind in options.kinds]
@@ -112,6 +114,5 @@ def main(options):
     if options.hangs and hangs:
         bad += campaign(options, hangs, options.hangs, "Lockstep, the rank that hangs")
     if options.peer_runs:
-        import culprit_peers
         culprit_peers.main(options, options.peer_runs)
     return 1 if bad else 0

@@ -184,6 +184,22 @@ class NotifierTest : public ::testing::Test {
         notifier_->stored(std::move(owed));
         return job.id;
     }
+    // A job of ada's that has succeeded, and tells this receiver; nothing of it is stored.
+    Job job_that_tells(const Receiver& receiver) {
+        Job job;
+        job.id = make_job_id(clock_.wall());
+        job.user = "ada";
+        job.spec.name = "t";
+        job.spec.notify = {receiver.target()};
+        job.state = JobState::succeeded;
+        return job;
+    }
+    static Event end_of(const Job& job) {
+        Event event;
+        event.job = job.id;
+        event.data = event::Finished{JobState::succeeded, {}, -1};
+        return event;
+    }
     NoticeQueue queue() {
         NoticeQueue out;
         auto look = [&]() -> Task<void> {
@@ -413,15 +429,8 @@ TEST_F(NotifierTest, SendmailsErrorsAreTemporaryOrFinal) {
 
 TEST_F(NotifierTest, WhoHasTooManyWaitingGetsNoMore) {
     const Receiver receiver{{"500 Oops"}};
-    Job job;
-    job.id = make_job_id(clock_.wall());
-    job.user = "ada";
-    job.spec.name = "t";
-    job.spec.notify = {receiver.target()};
-    job.state = JobState::succeeded;
-    Event event;
-    event.job = job.id;
-    event.data = event::Finished{JobState::succeeded, {}, -1};
+    Job job = job_that_tells(receiver);
+    Event event = end_of(job);
     std::size_t given = 0;
     for (std::size_t i = 0; i < limits::kNoticesWaiting + 5; ++i) {
         event.seq = static_cast<Seq>(i + 1);
@@ -439,15 +448,8 @@ TEST_F(NotifierTest, WhoHasTooManyWaitingGetsNoMore) {
 // dropped.
 TEST_F(NotifierTest, WhatWasNotStoredDoesNotCount) {
     const Receiver receiver{{"500 Oops"}};
-    Job job;
-    job.id = make_job_id(clock_.wall());
-    job.user = "ada";
-    job.spec.name = "t";
-    job.spec.notify = {receiver.target()};
-    job.state = JobState::succeeded;
-    Event event;
-    event.job = job.id;
-    event.data = event::Finished{JobState::succeeded, {}, -1};
+    const Job job = job_that_tells(receiver);
+    const Event event = end_of(job);
     for (std::size_t i = 0; i < 2 * limits::kNoticesWaiting; ++i) {
         EXPECT_EQ(notifier_->owed(job, {event}).rows.size(), 1U) << "try " << i;
     }
@@ -457,15 +459,8 @@ TEST_F(NotifierTest, WhatWasNotStoredDoesNotCount) {
 // Appends of many jobs are under way at once, say of all that ran after one that failed.
 TEST_F(NotifierTest, WhatIsOnItsWayToTheStoreCounts) {
     const Receiver receiver{{"500 Oops"}};
-    Job job;
-    job.id = make_job_id(clock_.wall());
-    job.user = "ada";
-    job.spec.name = "t";
-    job.spec.notify = {receiver.target()};
-    job.state = JobState::succeeded;
-    Event event;
-    event.job = job.id;
-    event.data = event::Finished{JobState::succeeded, {}, -1};
+    const Job job = job_that_tells(receiver);
+    const Event event = end_of(job);
     std::vector<OwedNotices> under_way;
     for (std::size_t i = 0; i < limits::kNoticesWaiting; ++i) {
         under_way.push_back(notifier_->owed(job, {event}));
