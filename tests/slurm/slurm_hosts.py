@@ -89,8 +89,28 @@ def kill(processes):
         if start_time(pid) == begun:
             signal_process(pid, signal.SIGKILL)
 
-    until(lambda: all(start_time(pid) != begun for pid, begun in processes.items()), 20,
-          f"end of the killed processes {sorted(processes)}")
+    def left():
+        return [pid for pid, begun in processes.items() if start_time(pid) == begun]
+
+    try:
+        until(lambda: not left(), 20, "end of the killed processes")
+    except TimeoutError as error:
+        # One in D waits for a disk, say in an fsync behind what all others write.
+        states = {pid: threads_of(pid) for pid in left()}
+        raise TimeoutError(f"{error}: {states}") from None
+
+
+def threads_of(pid):
+    """["munged Z", "munged D jbd2_log_wait_commit"]: name, state and, as far as the kernel says, in what each thread waits."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        try:
+            name, _, rest = (task / "stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
+            waits = (task / "wchan").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        found.append(f"{name} {rest.split()[0]} {waits}".strip(" 0"))
+    return found
 
 
 def ip(*arguments, batch=None, check=True):
