@@ -9,7 +9,7 @@
 #include "job/base/clock.hpp"
 #include "job/base/result.hpp"
 #include "job/model/event.hpp"
-#include "job/model/placement.hpp"
+#include "job/model/spec/placement.hpp"
 #include "scheduler-integration/cluster.hpp"
 #include "scheduler-integration/identities.hpp"
 #include "scheduler-integration/observation.hpp"

@@ -7,7 +7,7 @@
 #include "job/base/ids.hpp"
 #include "job/base/result.hpp"
 #include "job/base/unique_fd.hpp"
-#include "job/model/signed_statement.hpp"
+#include "job/model/spec/signed_statement.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -4,7 +4,7 @@
 // system that hangs would hang whoever asks. Control thread only.
 #pragma once
 
-#include "daemon/telemetry/disk_metrics.hpp"
+#include "daemon/telemetry/exposition/disk_metrics.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/side_thread.hpp"
 

@@ -2,7 +2,7 @@
 // The source is written by the build (deploy/cmake/WebPage.cmake). Any thread.
 #pragma once
 
-#include "daemon/http/web_page.hpp"
+#include "daemon/http/routes/web_page.hpp"
 
 namespace lockstep {
 

@@ -2,7 +2,7 @@
 // nothing is served without TLS. Blocking; start-up only.
 #pragma once
 
-#include "daemon/http/certificate.hpp"
+#include "daemon/http/auth/certificate.hpp"
 #include "daemon/lockstepd/settings.hpp"
 #include "job/async/asio.hpp"
 #include "job/base/result.hpp"

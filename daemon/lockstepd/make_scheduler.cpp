@@ -1,10 +1,10 @@
 #include "daemon/lockstepd/make_scheduler.hpp"
 
-#include "daemon/control/shared_folder.hpp"
+#include "daemon/control/base/shared_folder.hpp"
 #include "job/base/files.hpp"
 #include "job/base/log.hpp"
 #include "job/base/start_limits.hpp"
-#include "job/model/rank_env.hpp"
+#include "job/model/launch/rank_env.hpp"
 #include "scheduler-integration/local/local_scheduler.hpp"
 #include "scheduler-integration/slurm/batch_text.hpp"
 #include "scheduler-integration/slurm/slurm_cli.hpp"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/lockstepd/settings.hpp"
-#include "daemon/telemetry/remote_writer.hpp"
+#include "daemon/telemetry/remote_write/remote_writer.hpp"
 #include "job/base/result.hpp"
 
 #include <optional>

@@ -4,7 +4,7 @@
 // has them.
 #pragma once
 
-#include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/exposition/daemon_metrics.hpp"
 
 #include <cstdint>
 #include <functional>

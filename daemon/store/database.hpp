@@ -69,7 +69,7 @@ struct LogRow {
     std::string data;
 };
 
-// A chunk of history and its sections; what is in them: daemon/telemetry/history_chunk.hpp.
+// A chunk of history and its sections; what is in them: daemon/telemetry/history/history_chunk.hpp.
 struct SectionRow {
     std::string name;
     std::int32_t level = 0;

@@ -5,7 +5,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/log.hpp"
 #include "job/base/unique_fd.hpp"
-#include "job/model/spec_secrets.hpp"
+#include "job/model/spec/spec_secrets.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -2,14 +2,14 @@
 
 #include "job/agent/claim.hpp"
 #include "job/agent/keeper.hpp"
-#include "job/agent/last_words.hpp"
-#include "job/agent/spawn.hpp"
+#include "job/agent/ranks/last_words.hpp"
+#include "job/agent/ranks/spawn.hpp"
 #include "job/async/sleep.hpp"
 #include "job/base/files.hpp"
 #include "job/base/ids.hpp"
 #include "job/base/log.hpp"
 #include "job/base/machine.hpp"
-#include "job/model/rank_env.hpp"
+#include "job/model/launch/rank_env.hpp"
 
 #include <signal.h>
 #include <unistd.h>

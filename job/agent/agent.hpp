@@ -1,7 +1,7 @@
 // `lockstep-agent run`: one node of one attempt, from the claim to the exit code.
 #pragma once
 
-#include "job/agent/node.hpp"
+#include "job/agent/node/node.hpp"
 #include "job/agent/session.hpp"
 #include "job/base/start_limits.hpp"
 

@@ -1,10 +1,10 @@
 #include "job/agent/rank_commands.hpp"
 
-#include "job/agent/rank_identity.hpp"
+#include "job/agent/ranks/rank_identity.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
-#include "job/model/batch.hpp"
+#include "job/model/wire/batch.hpp"
 #include "job/rank/client.hpp"
 
 #include <unistd.h>

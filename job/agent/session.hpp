@@ -3,7 +3,7 @@
 // on. Agent thread only; must outlive the TaskGroup's coroutines.
 #pragma once
 
-#include "job/agent/node.hpp"
+#include "job/agent/node/node.hpp"
 #include "job/async/task_group.hpp"
 #include "job/async/ws_client.hpp"
 

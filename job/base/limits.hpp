@@ -176,13 +176,15 @@ inline constexpr std::size_t kKeyTotalBytes = 64U << 20U;  // per generation
 inline constexpr std::size_t kKeyAnswerBytes = 3U << 20U;
 // Write-once values an agent keeps; 98,304 ranks' NCCL ids are 0.2 MiB.
 inline constexpr std::size_t kKeyCacheBytes = 16U << 20U;
-// The rendezvous for Horovod's ranks (job/agent/key_http.hpp); its keys, values and bytes are as of
-// the store for torch's, below. A connection is for one request; its path is a key of 8 KiB.
+// The rendezvous for Horovod's ranks (job/agent/horovod/key_http.hpp); its keys, values and bytes
+// are as of the store for torch's, below. A connection is for one request; its path is a key of 8
+// KiB.
 inline constexpr std::size_t kKeyHttpConnections = 16'384;
 inline constexpr std::size_t kKeyHttpHeadBytes = 16U << 10U;
 inline constexpr auto kKeyHttpPatience = std::chrono::seconds{30};
 
-// The store for torch's ranks (job/agent/tcp_store.hpp). The first three are torch's own.
+// The store for torch's ranks (job/agent/torch_store/tcp_store.hpp). The first three are torch's
+// own.
 inline constexpr std::size_t kStoreKeyBytes = 8U << 10U;
 inline constexpr std::size_t kStoreValueBytes = 8U << 20U;
 inline constexpr std::size_t kStoreQueryKeys = 131'072;

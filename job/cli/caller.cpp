@@ -2,7 +2,7 @@
 
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

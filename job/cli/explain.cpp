@@ -3,7 +3,7 @@
 #include "job/base/text.hpp"
 #include "job/cli/manual.hpp"
 #include "job/cli/suggest.hpp"
-#include "job/model/spec_schema.hpp"
+#include "job/model/spec/spec_schema.hpp"
 
 #include <algorithm>
 

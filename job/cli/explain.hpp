@@ -1,6 +1,6 @@
 // The job specification explained field by field, from the table that the OpenAPI document is made
-// of (job/model/spec_schema.hpp): `lockstep explain` and lockstep-job(5). Needs no daemon. Pure but
-// for what it prints; any thread.
+// of (job/model/spec/spec_schema.hpp): `lockstep explain` and lockstep-job(5). Needs no daemon.
+// Pure but for what it prints; any thread.
 #pragma once
 
 #include "job/base/result.hpp"

@@ -4,7 +4,7 @@
 #include "job/cli/log_stream.hpp"
 #include "job/cli/times.hpp"
 #include "job/cli/views.hpp"
-#include "job/model/text_pattern.hpp"
+#include "job/model/spec/text_pattern.hpp"
 
 #include <algorithm>
 #include <map>

@@ -6,7 +6,7 @@
 #include "job/cli/run_guess.hpp"
 #include "job/cli/run_sweep.hpp"
 #include "job/cli/suggest.hpp"
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>
 #include <cctype>

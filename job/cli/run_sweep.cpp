@@ -3,7 +3,7 @@
 #include "job/base/limits.hpp"
 #include "job/base/text.hpp"
 #include "job/cli/terminal.hpp"
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -8,7 +8,7 @@
 #include "job/cli/fields.hpp"
 #include "job/cli/login.hpp"
 #include "job/cli/views.hpp"
-#include "job/model/spec_secrets.hpp"
+#include "job/model/spec/spec_secrets.hpp"
 
 #include <unistd.h>
 

@@ -4,8 +4,8 @@
 #include "job/base/text.hpp"
 #include "job/cli/child.hpp"
 #include "job/cli/fields.hpp"
-#include "job/model/signed_statement.hpp"
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/signed_statement.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <chrono>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // A user's signature of a job, where the daemon asks for it: a credential of munge's, made by
-// munge's own program as whoever runs this one (job/model/signed_statement.hpp). Blocks; the main
-// thread.
+// munge's own program as whoever runs this one (job/model/spec/signed_statement.hpp). Blocks; the
+// main thread.
 #pragma once
 
 #include "job/cli/context.hpp"

@@ -5,7 +5,7 @@
 #include "job/base/text.hpp"
 #include "job/cli/fields.hpp"
 #include "job/cli/suggest.hpp"
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <array>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include "job/cli/spec_views.hpp"
 
 #include "job/cli/fields.hpp"
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include <map>
 

@@ -7,8 +7,8 @@
 #include "job/cli/sign.hpp"
 #include "job/cli/spec_file.hpp"
 #include "job/cli/sweeps.hpp"
-#include "job/model/signed_statement.hpp"
-#include "job/model/sweep.hpp"
+#include "job/model/spec/signed_statement.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <algorithm>
 

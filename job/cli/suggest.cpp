@@ -1,7 +1,7 @@
 #include "job/cli/suggest.hpp"
 
 #include "job/base/text.hpp"
-#include "job/model/spec_schema.hpp"
+#include "job/model/spec/spec_schema.hpp"
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,7 @@
 #include "job/model/event.hpp"
 
-#include "job/model/fields.hpp"
-#include "job/model/flat_json.hpp"
+#include "job/model/spec/fields.hpp"
+#include "job/model/wire/flat_json.hpp"
 
 #include <type_traits>
 

@@ -6,10 +6,10 @@
 #include "job/model/anomaly.hpp"
 #include "job/model/event.hpp"
 #include "job/model/failure.hpp"
-#include "job/model/preflight.hpp"
-#include "job/model/spec.hpp"
+#include "job/model/preflight/preflight.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/spec/sweep.hpp"
 #include "job/model/state.hpp"
-#include "job/model/sweep.hpp"
 
 #include <array>
 #include <chrono>

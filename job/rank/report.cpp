@@ -1,6 +1,6 @@
 #include "job/rank/report.hpp"
 
-#include "job/model/batch.hpp"
+#include "job/model/wire/batch.hpp"
 
 #include <algorithm>
 #include <array>

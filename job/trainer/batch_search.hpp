@@ -7,7 +7,7 @@
 #pragma once
 
 #include "job/base/result.hpp"
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 #include "job/trainer/dataset.hpp"
 #include "job/trainer/model.hpp"
 

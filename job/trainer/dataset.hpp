@@ -3,7 +3,7 @@
 #pragma once
 
 #include "job/base/result.hpp"
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -9,7 +9,7 @@
 #include "job/base/log.hpp"
 #include "job/base/version.hpp"
 #include "job/cli/manual.hpp"
-#include "job/model/train_choices.hpp"
+#include "job/model/spec/train_choices.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/rank_context.hpp"
 #include "job/trainer/meeting.hpp"

@@ -2,7 +2,7 @@
 // the parameters and moving averages of its layers, both in flat buffers. Training thread only.
 #pragma once
 
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 #include "job/trainer/dataset.hpp"
 #include "job/trainer/loader.hpp"
 #include "job/trainer/parameters.hpp"

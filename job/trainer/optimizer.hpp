@@ -2,7 +2,7 @@
 // memory instead of several small operations per tensor. Owns its state. One thread.
 #pragma once
 
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 
 #include <cstddef>
 #include <cstdint>

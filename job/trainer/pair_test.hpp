@@ -1,11 +1,11 @@
-// The pre-flight's test of two nodes (job/model/pair_test.hpp), as one of them runs it: a matrix
-// product some times over, and an exchange of data with the other one over Gloo. Both end together,
-// so both say the time of the slower one. On the CPU, as everything that this trainer does.
-// Blocking; one thread; ends within the time that is given.
+// The pre-flight's test of two nodes (job/model/preflight/pair_test.hpp), as one of them runs it: a
+// matrix product some times over, and an exchange of data with the other one over Gloo. Both end
+// together, so both say the time of the slower one. On the CPU, as everything that this trainer
+// does. Blocking; one thread; ends within the time that is given.
 #pragma once
 
 #include "job/base/result.hpp"
-#include "job/model/pair_test.hpp"
+#include "job/model/preflight/pair_test.hpp"
 
 #include <chrono>
 #include <cstdint>

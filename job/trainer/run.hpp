@@ -4,7 +4,7 @@
 #pragma once
 
 #include "job/base/result.hpp"
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 #include "job/rank/client.hpp"
 #include "job/rank/report.hpp"
 #include "job/trainer/checkpoint.hpp"

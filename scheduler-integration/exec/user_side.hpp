@@ -15,7 +15,7 @@
 
 namespace lockstep::exec {
 
-// What a statement says of one of its jobs (job/model/signed_statement.hpp has the format).
+// What a statement says of one of its jobs (job/model/spec/signed_statement.hpp has the format).
 struct Signed {
     std::string document;  // SHA-256 of the specification as it was sent
     std::string name;

@@ -5,7 +5,7 @@
 
 #include "job/base/result.hpp"
 #include "job/base/unique_fd.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <sys/types.h>
 

@@ -9,7 +9,7 @@
 
 #include "job/base/machine.hpp"
 #include "job/base/result.hpp"
-#include "job/model/spec.hpp"
+#include "job/model/spec/spec.hpp"
 
 #include <cstdint>
 #include <deque>

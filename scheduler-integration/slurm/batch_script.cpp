@@ -3,7 +3,7 @@
 #include "job/base/digest.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
-#include "job/model/sbatch_options.hpp"
+#include "job/model/spec/sbatch_options.hpp"
 
 #include <algorithm>
 

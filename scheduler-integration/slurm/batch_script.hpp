@@ -8,7 +8,7 @@
 #pragma once
 
 #include "job/base/result.hpp"
-#include "job/model/placement.hpp"
+#include "job/model/spec/placement.hpp"
 #include "scheduler-integration/slurm/batch_text.hpp"
 
 #include <compare>

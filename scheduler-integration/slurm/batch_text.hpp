@@ -27,7 +27,7 @@ struct BatchText {
     std::string agent_path;   // as the nodes see it
     std::string slurm_bin;    // directory of srun on the nodes; "" = system's
     std::string agent_words;  // for the agent, behind --attempt-dir; "" or with a blank in front
-    // What the specification asks for (job/model/sbatch_options.hpp).
+    // What the specification asks for (job/model/spec/sbatch_options.hpp).
     std::vector<std::pair<std::string, std::string>> sbatch;
     std::vector<std::pair<std::string, std::string>> srun;
     std::string ranks_per_node;  // for the reader

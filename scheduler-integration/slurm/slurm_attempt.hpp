@@ -18,7 +18,7 @@
 // Values and pure functions of them; time is handed in. Control thread.
 #pragma once
 
-#include "job/model/placement.hpp"
+#include "job/model/spec/placement.hpp"
 #include "scheduler-integration/scheduler.hpp"
 #include "scheduler-integration/slurm/slurm_text.hpp"
 

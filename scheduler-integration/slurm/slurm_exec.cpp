@@ -4,7 +4,7 @@
 #include "job/base/ids.hpp"
 #include "job/base/log.hpp"
 #include "job/base/text.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <functional>
 #include <utility>

@@ -1,8 +1,8 @@
 // Telemetry of ranks and GPUs, and what a rank says on its agent's socket. A batch that is
 // understood can be said again, byte for byte the same from then on.
-#include "job/agent/rank_message.hpp"
-#include "job/model/batch.hpp"
-#include "job/model/gpu_batch.hpp"
+#include "job/agent/ranks/rank_message.hpp"
+#include "job/model/wire/batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 
 #include <cstdint>
 #include <cstdlib>

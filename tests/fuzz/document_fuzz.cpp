@@ -2,8 +2,8 @@
 // specification that is taken is, in its canonical form, taken again and is the same one.
 #include "job/base/json.hpp"
 #include "job/cli/document.hpp"
-#include "job/model/spec.hpp"
-#include "job/model/sweep.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // Sections of history as a damaged disk may have them: an error or values, as many as were asked
 // for.
-#include "daemon/telemetry/history_chunk.hpp"
+#include "daemon/telemetry/history/history_chunk.hpp"
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // The key store that Horovod's ranks speak HTTP to, over its real socket: whatever comes, it
 // answers or hangs up, and is there for the next one.
-#include "job/agent/held_port.hpp"
-#include "job/agent/key_http.hpp"
+#include "job/agent/horovod/key_http.hpp"
+#include "job/agent/preflight/held_port.hpp"
 #include "job/async/asio.hpp"
 #include "job/async/task_group.hpp"
 

@@ -1,5 +1,5 @@
 // A request's head is understood in one way: said again as it was understood, it is the same one.
-#include "daemon/http/request_head.hpp"
+#include "daemon/http/base/request_head.hpp"
 
 #include <cstdint>
 #include <cstdlib>

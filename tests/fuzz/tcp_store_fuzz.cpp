@@ -1,6 +1,6 @@
 // A client of the TCPStore may send anything: the same queries come out however it is cut (past the
 // first one, which says which release it is of by what it sends in one piece).
-#include "job/agent/tcp_store_wire.hpp"
+#include "job/agent/torch_store/tcp_store_wire.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What is understood of a message can be said again, and then means the same.
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <cstdint>
 #include <cstdlib>

@@ -12,7 +12,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 RULES = ROOT / "deploy" / "prometheus" / "lockstep.rules.yml"
 LINK = re.compile(r"/d/([a-z-]+)")
 METRIC = re.compile(r"[a-z_]+:lockstep_[a-z_:]+|\b(?:lockstep|process)_[a-z_]+")
-# What a family's name gets in a body: daemon/telemetry/metric_text.cpp, and histograms.
+# What a family's name gets in a body: daemon/telemetry/exposition/metric_text.cpp, and histograms.
 ENDING = re.compile(r"_(total|info|bucket|sum|count)$")
 
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "job/async/asio.hpp"
-#include "job/model/batch.hpp"
-#include "job/model/spec.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/wire/batch.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // What a FrameReader makes of bytes that arrive in pieces: for its unit tests and for its fuzzer.
 #pragma once
 
-#include "daemon/http/ws_frames.hpp"
+#include "daemon/http/base/ws_frames.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The agent's store in a process of its own: prints its port, serves until its standard input ends.
-#include "job/agent/held_port.hpp"
-#include "job/agent/tcp_store.hpp"
+#include "job/agent/preflight/held_port.hpp"
+#include "job/agent/torch_store/tcp_store.hpp"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 // control thread only.
 #pragma once
 
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 #include "daemon/control/machine/draft.hpp"
 #include "daemon/control/machine/generation_run.hpp"
-#include "daemon/telemetry/anomalies.hpp"
+#include "daemon/telemetry/series/anomalies.hpp"
 #include "job/model/job.hpp"
 
 #include <chrono>

@@ -11,7 +11,7 @@
 #include "daemon/control/machine/rendezvous.hpp"
 #include "job/model/event.hpp"
 #include "job/model/job.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <chrono>
 #include <cstddef>

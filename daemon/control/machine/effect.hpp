@@ -5,7 +5,7 @@
 #include "daemon/control/machine/agent.hpp"
 #include "daemon/control/machine/job_input.hpp"
 #include "job/base/result.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -7,7 +7,7 @@
 #include "job/base/json.hpp"
 #include "job/model/event.hpp"
 #include "job/model/python_stack.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <cstddef>
 #include <cstdint>

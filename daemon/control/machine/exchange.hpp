@@ -20,7 +20,7 @@
 // through one that began after the restart, all has been replayed.
 #pragma once
 
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <chrono>
 #include <cstddef>

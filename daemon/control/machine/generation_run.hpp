@@ -6,11 +6,11 @@
 #include "daemon/control/machine/exchange.hpp"
 #include "daemon/control/machine/hang_watch.hpp"
 #include "daemon/control/machine/surroundings.hpp"
-#include "daemon/telemetry/job_stats.hpp"
+#include "daemon/telemetry/series/job_stats.hpp"
 #include "job/base/limits.hpp"
 #include "job/model/anomaly.hpp"
 #include "job/model/job.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <array>
 #include <chrono>

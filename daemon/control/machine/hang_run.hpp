@@ -6,7 +6,7 @@
 #include "daemon/control/machine/attempt_run.hpp"
 #include "daemon/control/machine/draft.hpp"
 #include "daemon/control/machine/hang_watch.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <string>
 

@@ -6,7 +6,7 @@
 // only.
 #pragma once
 
-#include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/series/series.hpp"
 #include "job/base/limits.hpp"
 
 #include <chrono>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/control/machine/generation_run.hpp"
-#include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/series/series.hpp"
 #include "job/model/event.hpp"
 #include "job/model/job.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "daemon/control/machine/agent.hpp"
 #include "job/base/result.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <functional>
 #include <string>

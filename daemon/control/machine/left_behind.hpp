@@ -3,7 +3,7 @@
 #pragma once
 
 #include "job/model/job.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 #include "scheduler-integration/observation.hpp"
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 // costs O(log nodes); only the beginning and the end of a round look at all of them.
 #pragma once
 
-#include "job/model/preflight.hpp"
+#include "job/model/preflight/preflight.hpp"
 
 #include <chrono>
 #include <cstdint>

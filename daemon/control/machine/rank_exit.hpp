@@ -3,7 +3,7 @@
 #pragma once
 
 #include "job/model/event.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 namespace lockstep {
 

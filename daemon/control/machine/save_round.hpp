@@ -7,7 +7,7 @@
 #include "daemon/control/machine/effect.hpp"
 #include "job/base/result.hpp"
 #include "job/model/job.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <chrono>
 #include <cstdint>

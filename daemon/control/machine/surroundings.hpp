@@ -1,7 +1,7 @@
 // What a job's machine is told of the world with each call. Value; control thread only.
 #pragma once
 
-#include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/series/series.hpp"
 #include "job/base/clock.hpp"
 
 #include <chrono>

@@ -43,7 +43,7 @@ CREATE TABLE idempotency (
     PRIMARY KEY (user, key)
 ) STRICT, WITHOUT ROWID;
 
--- Telemetry batches as they came (job/model/batch.hpp): acknowledged to the agent once they are here.
+-- Telemetry batches as they came (job/model/wire/batch.hpp): acknowledged to the agent once they are here.
 CREATE TABLE batches (
     job       TEXT    NOT NULL,
     attempt   INTEGER NOT NULL,

@@ -1,6 +1,6 @@
 -- Version 3: telemetry moves from one row a batch into chunks of history.
 
--- Batches as they came, those of one flush together (daemon/control/telemetry_log.hpp): what an agent
+-- Batches as they came, those of one flush together (daemon/control/history/telemetry_log.hpp): what an agent
 -- was told is safe, and no chunk holds yet. `batches` is what older versions wrote: read, not written.
 CREATE TABLE telemetry_log (
     id   INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -9,7 +9,7 @@ CREATE TABLE telemetry_log (
 ) STRICT;
 CREATE INDEX telemetry_log_by_job ON telemetry_log (job, id);
 
--- Neighbouring ranks (or GPUs) over some time: daemon/telemetry/history_chunk.hpp.
+-- Neighbouring ranks (or GPUs) over some time: daemon/telemetry/history/history_chunk.hpp.
 CREATE TABLE history_chunks (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     job        TEXT    NOT NULL,

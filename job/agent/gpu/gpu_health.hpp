@@ -5,7 +5,7 @@
 #pragma once
 
 #include "job/agent/gpu/nvml.hpp"
-#include "job/model/preflight.hpp"
+#include "job/model/preflight/preflight.hpp"
 
 #include <filesystem>
 #include <string>

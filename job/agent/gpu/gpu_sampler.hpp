@@ -9,7 +9,7 @@
 
 #include "job/agent/gpu/nvml.hpp"
 #include "job/agent/gpu/rank_processes.hpp"
-#include "job/model/gpu_batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 
 #include <cstdint>
 #include <memory>

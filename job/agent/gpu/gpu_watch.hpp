@@ -10,7 +10,7 @@
 
 #include "job/agent/gpu/nvml.hpp"
 #include "job/async/loose_thread.hpp"
-#include "job/model/gpu_batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 #include "job/base/result.hpp"
 #include "job/collective/communicator.hpp"
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 #include "job/trainer/optimizer.hpp"
 #include "job/trainer/parameters.hpp"
 

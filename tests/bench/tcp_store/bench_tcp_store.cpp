@@ -9,8 +9,8 @@
 //          the store answers while 2,000 are connected. Client and server never run at once.
 //   storm  all at once, each a thread that blocks in torch's code, with barriers that all wait at.
 //          On few cores the clients' own work is most of it, whatever the store.
-#include "job/agent/held_port.hpp"
-#include "job/agent/tcp_store.hpp"
+#include "job/agent/preflight/held_port.hpp"
+#include "job/agent/torch_store/tcp_store.hpp"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -15,9 +15,9 @@
 #include "job/async/sleep.hpp"
 #include "job/async/ws_client.hpp"
 #include "job/base/limits.hpp"
-#include "job/model/batch.hpp"
-#include "job/model/gpu_batch.hpp"
-#include "job/model/wire.hpp"
+#include "job/model/wire/batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
+#include "job/model/wire/wire.hpp"
 #include "tests/bench/telemetry/generator.hpp"
 #include "tests/bench/telemetry/load_values.hpp"
 

@@ -5,9 +5,9 @@
 //   bench_stragglers [RANKS [STEPS]]
 //
 // One rank is slow; the exit status is 1 unless that one and nobody else was told.
-#include "daemon/telemetry/anomalies.hpp"
-#include "daemon/telemetry/job_stats.hpp"
-#include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/series/anomalies.hpp"
+#include "daemon/telemetry/series/job_stats.hpp"
+#include "daemon/telemetry/series/series.hpp"
 #include "tests/bench/telemetry/load_values.hpp"
 
 #include <time.h>

@@ -2,7 +2,7 @@
 // rank series. Prints medians of five rounds as `name value unit`. Beside it the floor for the same
 // bytes, a memcpy of the body, and the peer: prometheus-cpp's registry and TextSerializer with as
 // many series of the same names and labels.
-#include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/exposition/exposition.hpp"
 
 #include <malloc.h>
 #include <prometheus/gauge.h>

@@ -2,11 +2,11 @@
 // checked as a Session checks them. The clock is the test's.
 #pragma once
 
-#include "daemon/http/page_sessions.hpp"
-#include "daemon/http/problem.hpp"
-#include "daemon/http/request_head.hpp"
-#include "daemon/http/routes.hpp"
-#include "daemon/http/token_table.hpp"
+#include "daemon/http/auth/page_sessions.hpp"
+#include "daemon/http/auth/token_table.hpp"
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/base/request_head.hpp"
+#include "daemon/http/routes/routes.hpp"
 #include "daemon/store/secret_store.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 

@@ -1,7 +1,7 @@
 // User A's job is nobody's business: every route of the table is tried with user B's token. A route
 // that is new fails here until it is said how it keeps users apart.
-#include "daemon/http/event_feed.hpp"
-#include "job/model/wire.hpp"
+#include "daemon/http/server/event_feed.hpp"
+#include "job/model/wire/wire.hpp"
 #include "tests/unit/access/access_fixture.hpp"
 
 #include <fstream>

@@ -1,5 +1,5 @@
 // Signing in to the web page: codes, sessions, and that a session is its token and no more.
-#include "daemon/http/page_sessions.hpp"
+#include "daemon/http/auth/page_sessions.hpp"
 
 #include "tests/unit/access/access_fixture.hpp"
 

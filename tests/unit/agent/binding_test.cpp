@@ -1,6 +1,6 @@
 // resources.binding on made-up machines: two sockets with hyper-threads, a part of them, none
 // known.
-#include "job/agent/binding.hpp"
+#include "job/agent/ranks/binding.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

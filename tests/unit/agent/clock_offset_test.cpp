@@ -1,4 +1,4 @@
-#include "job/agent/clock_offset.hpp"
+#include "job/agent/node/clock_offset.hpp"
 
 #include <gtest/gtest.h>
 

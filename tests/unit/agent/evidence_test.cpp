@@ -3,10 +3,10 @@
 // played by scripts in the ranks' PATH.
 #include "job/model/evidence.hpp"
 
-#include "job/agent/flight_dump.hpp"
-#include "job/agent/nccl_ras.hpp"
-#include "job/agent/process_look.hpp"
-#include "job/agent/rank_state.hpp"
+#include "job/agent/diagnostics/flight_dump.hpp"
+#include "job/agent/diagnostics/nccl_ras.hpp"
+#include "job/agent/ranks/process_look.hpp"
+#include "job/agent/ranks/rank_state.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
 

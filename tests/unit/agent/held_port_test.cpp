@@ -1,4 +1,4 @@
-#include "job/agent/held_port.hpp"
+#include "job/agent/preflight/held_port.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "job/agent/key_broker.hpp"
+#include "job/agent/kv/key_broker.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

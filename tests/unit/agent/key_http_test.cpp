@@ -1,8 +1,8 @@
 // Horovod's rendezvous: its rules, and the server over real sockets with clients that lie, stop
 // half way or are too many.
-#include "job/agent/key_http.hpp"
+#include "job/agent/horovod/key_http.hpp"
 
-#include "job/agent/held_port.hpp"
+#include "job/agent/preflight/held_port.hpp"
 #include "tests/support/another_user.hpp"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
-#include "job/agent/outbox.hpp"
+#include "job/agent/node/outbox.hpp"
 
-#include "job/model/gpu_batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

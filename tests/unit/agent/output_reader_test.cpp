@@ -1,4 +1,4 @@
-#include "job/agent/output_reader.hpp"
+#include "job/agent/ranks/output_reader.hpp"
 
 #include "job/base/limits.hpp"
 

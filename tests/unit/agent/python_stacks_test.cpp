@@ -1,7 +1,7 @@
 // Real interpreters, with and without the hooks: who may be asked is, and nobody else.
-#include "job/agent/python_stacks.hpp"
+#include "job/agent/diagnostics/python_stacks.hpp"
 
-#include "job/agent/crash_watch.hpp"
+#include "job/agent/ranks/crash_watch.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <fcntl.h>

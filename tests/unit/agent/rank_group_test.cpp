@@ -1,6 +1,6 @@
 // What cannot be provoked from outside: a rank that outlives SIGKILL, and a start that fails
 // halfway.
-#include "job/agent/rank_group.hpp"
+#include "job/agent/ranks/rank_group.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "job/agent/rank_identity.hpp"
+#include "job/agent/ranks/rank_identity.hpp"
 
 #include "job/base/unique_fd.hpp"
 

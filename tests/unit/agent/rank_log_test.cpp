@@ -1,4 +1,4 @@
-#include "job/agent/rank_log.hpp"
+#include "job/agent/ranks/rank_log.hpp"
 
 #include "job/model/log_marks.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,4 +1,4 @@
-#include "job/agent/rank_message.hpp"
+#include "job/agent/ranks/rank_message.hpp"
 
 #include "job/base/limits.hpp"
 

@@ -1,5 +1,5 @@
 // Starting, watching and stopping ranks: what a user's program may do, and what is said of it.
-#include "job/agent/rank_state.hpp"
+#include "job/agent/ranks/rank_state.hpp"
 #include "job/base/json.hpp"
 #include "job/base/limits.hpp"
 #include "tests/support/sanitized.hpp"

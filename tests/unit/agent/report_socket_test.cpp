@@ -1,4 +1,4 @@
-#include "job/agent/report_socket.hpp"
+#include "job/agent/ranks/report_socket.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "job/agent/secret_mask.hpp"
+#include "job/agent/ranks/secret_mask.hpp"
 
 #include <gtest/gtest.h>
 

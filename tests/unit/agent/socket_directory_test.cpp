@@ -1,7 +1,7 @@
 // Where the report sockets lie, on a machine with other users.
-#include "job/agent/socket_directory.hpp"
+#include "job/agent/ranks/socket_directory.hpp"
 
-#include "job/agent/last_words.hpp"
+#include "job/agent/ranks/last_words.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>

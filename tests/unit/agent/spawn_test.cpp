@@ -1,4 +1,4 @@
-#include "job/agent/spawn.hpp"
+#include "job/agent/ranks/spawn.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

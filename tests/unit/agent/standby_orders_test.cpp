@@ -1,4 +1,4 @@
-#include "job/agent/standby_orders.hpp"
+#include "job/agent/ranks/standby_orders.hpp"
 
 #include <gtest/gtest.h>
 

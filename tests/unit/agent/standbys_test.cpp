@@ -1,6 +1,6 @@
 // The agent's side of processes that wait to be ranks. A shell plays Python and its hooks: it says
 // by descriptor 3 that it waits.
-#include "job/agent/standbys.hpp"
+#include "job/agent/ranks/standbys.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

@@ -1,7 +1,7 @@
 // Who may connect to what the agent serves for its ranks.
-#include "job/agent/store_guard.hpp"
+#include "job/agent/torch_store/store_guard.hpp"
 
-#include "job/agent/tcp_store_state.hpp"
+#include "job/agent/torch_store/tcp_store_state.hpp"
 #include "job/base/unique_fd.hpp"
 #include "tests/support/another_user.hpp"
 

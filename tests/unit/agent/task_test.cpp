@@ -1,5 +1,5 @@
 // Ranks that srun starts: a script plays srun, everything else is real.
-#include "job/agent/task_wire.hpp"
+#include "job/agent/ranks/task_wire.hpp"
 #include "tests/unit/agent/agent_fixture.hpp"
 
 #include <signal.h>

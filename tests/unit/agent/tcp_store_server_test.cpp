@@ -1,6 +1,6 @@
 // The store over real sockets: many clients, bad ones among them, the port before and after it.
-#include "job/agent/held_port.hpp"
-#include "job/agent/tcp_store.hpp"
+#include "job/agent/preflight/held_port.hpp"
+#include "job/agent/torch_store/tcp_store.hpp"
 #include "tests/support/another_user.hpp"
 #include "tests/unit/agent/tcp_store_streams.hpp"
 

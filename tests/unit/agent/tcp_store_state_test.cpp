@@ -1,5 +1,5 @@
 // What the store answers, to whom and when: the semantics torch's own server has.
-#include "job/agent/tcp_store_state.hpp"
+#include "job/agent/torch_store/tcp_store_state.hpp"
 
 #include "tests/unit/agent/tcp_store_streams.hpp"
 

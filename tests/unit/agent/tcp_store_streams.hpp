@@ -2,7 +2,7 @@
 // Sources: TCPStore.cpp at the releases named; x86 byte order.
 #pragma once
 
-#include "job/agent/tcp_store_wire.hpp"
+#include "job/agent/torch_store/tcp_store_wire.hpp"
 
 #include <cstdint>
 #include <cstring>

@@ -1,7 +1,7 @@
 // The query stream of torch's clients: every dialect, split at every place, and what is not one.
-#include "job/agent/tcp_store_wire.hpp"
+#include "job/agent/torch_store/tcp_store_wire.hpp"
 
-#include "job/agent/tcp_store_state.hpp"
+#include "job/agent/torch_store/tcp_store_state.hpp"
 #include "tests/unit/agent/tcp_store_streams.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "job/agent/telemetry_buffer.hpp"
+#include "job/agent/ranks/telemetry_buffer.hpp"
 
 #include "job/base/limits.hpp"
 

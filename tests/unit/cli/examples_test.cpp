@@ -1,7 +1,7 @@
 #include "job/base/files.hpp"
 #include "job/base/json.hpp"
-#include "job/model/spec.hpp"
-#include "job/model/sweep.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 #include "job/cli/explain.hpp"
 
-#include "job/model/spec_schema.hpp"
+#include "job/model/spec/spec_schema.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 #include "job/cli/arguments.hpp"
 #include "job/cli/run_guess.hpp"
 #include "job/cli/suggest.hpp"
-#include "job/model/spec.hpp"
-#include "job/model/sweep.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/spec/sweep.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>

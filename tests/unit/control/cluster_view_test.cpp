@@ -1,4 +1,4 @@
-#include "daemon/control/cluster_view.hpp"
+#include "daemon/control/base/cluster_view.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // size: the ends of jobs, one test a way
-#include "daemon/control/attempt_files.hpp"
-#include "daemon/control/render.hpp"
+#include "daemon/control/actor/render.hpp"
+#include "daemon/control/base/attempt_files.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <cmath>

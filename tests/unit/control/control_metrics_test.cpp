@@ -1,5 +1,5 @@
 // What Prometheus reads: which jobs are targets for whom, and when a job's exposition ends.
-#include "job/model/gpu_batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>

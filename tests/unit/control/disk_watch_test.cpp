@@ -1,7 +1,7 @@
 // How full the file systems are, and that one which does not answer holds nobody up.
 #include "daemon/control/disk_watch.hpp"
 
-#include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/exposition/daemon_metrics.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "daemon/control/fair_turns.hpp"
+#include "daemon/control/base/fair_turns.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // History of GPUs through a real store: log, chunks, questions, restarts.
-#include "job/model/gpu_batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 #include "tests/unit/control/history_fixture.hpp"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // How many jobs go to the scheduler, and whose.
-#include "daemon/control/hand_over_window.hpp"
+#include "daemon/control/jobs/hand_over_window.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // size: one fixture, a question or an accident per test
 // Telemetry through a real store: log, chunks, questions, restarts.
-#include "daemon/control/telemetry_log.hpp"
+#include "daemon/control/history/telemetry_log.hpp"
 #include "tests/unit/control/history_fixture.hpp"
 
 #include <SQLiteCpp/SQLiteCpp.h>

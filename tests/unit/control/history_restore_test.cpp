@@ -1,5 +1,5 @@
 // What of a job's stored telemetry comes back into memory, and how its state is written down.
-#include "daemon/control/history_restore.hpp"
+#include "daemon/control/history/history_restore.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/control/json_members.hpp"
+#include "daemon/control/base/json_members.hpp"
 
 #include "job/base/json.hpp"
 

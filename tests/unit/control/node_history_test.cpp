@@ -1,6 +1,6 @@
 // What is remembered of nodes: which event blames whom, and what the API tells of it.
-#include "daemon/control/node_notes.hpp"
-#include "daemon/control/node_witness.hpp"
+#include "daemon/control/actor/node_notes.hpp"
+#include "daemon/control/actor/node_witness.hpp"
 #include "job/base/limits.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 #include "tests/unit/model/history.hpp"

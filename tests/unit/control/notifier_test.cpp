@@ -1,8 +1,8 @@
 // size: a receiver, a sendmail and what each makes of notices
 // Notices on their way: real HTTP servers and programs, the test's own clock.
-#include "daemon/control/notifier.hpp"
+#include "daemon/control/notices/notifier.hpp"
 
-#include "daemon/control/mail_message.hpp"
+#include "daemon/control/notices/mail_message.hpp"
 #include "job/base/unique_fd.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 

@@ -1,6 +1,6 @@
 // What of `notify` is taken and refused, who sees it, and that what is to be told is stored with
 // the events.
-#include "daemon/control/notify_settings.hpp"
+#include "daemon/control/base/notify_settings.hpp"
 
 #include "tests/unit/control/control_fixture.hpp"
 

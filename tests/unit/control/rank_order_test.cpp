@@ -1,4 +1,4 @@
-#include "daemon/control/rank_order.hpp"
+#include "daemon/control/base/rank_order.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -49,7 +49,7 @@ struct Message {
     bool running = false;   // hello: it has ranks
 };
 
-// As job/agent/node.cpp behaves.
+// As job/agent/node/node.cpp behaves.
 struct Node {
     enum class Phase : std::uint8_t { waiting, ready, running };
     bool alive = true;
@@ -132,7 +132,7 @@ class World {
     bool is_stranger(const AgentPtr& link) const;
     std::vector<std::int32_t> members() const;
 
-    // An agent, as job/agent/node.cpp does it.
+    // An agent, as job/agent/node/node.cpp does it.
     void say(std::int32_t slot, Word word, std::int32_t generation) {
         node(slot).out.push_back({word, generation, node(slot).rank, node(slot).ranks});
     }

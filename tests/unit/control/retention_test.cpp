@@ -1,9 +1,9 @@
 // size: every reason for which jobs go, on one fixture
 // Jobs that are removed, by a person or by their age, and what they take on disk.
-#include "daemon/control/retention.hpp"
+#include "daemon/control/jobs/retention.hpp"
 
-#include "daemon/control/age_limit.hpp"
-#include "daemon/control/job_folder.hpp"
+#include "daemon/control/actor/job_folder.hpp"
+#include "daemon/control/base/age_limit.hpp"
 #include "tests/unit/control/control_fixture.hpp"
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 // Who may do what in a folder that a job's user and lockstepd share, asked of the kernel.
-#include "daemon/control/shared_folder.hpp"
+#include "daemon/control/base/shared_folder.hpp"
 
-#include "daemon/control/attempt_files.hpp"
+#include "daemon/control/base/attempt_files.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // How many jobs a user may have, and how fast they may come.
-#include "daemon/control/user_quotas.hpp"
+#include "daemon/control/base/user_quotas.hpp"
 
 #include <gtest/gtest.h>
 

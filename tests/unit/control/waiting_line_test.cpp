@@ -1,4 +1,4 @@
-#include "daemon/control/waiting_line.hpp"
+#include "daemon/control/jobs/waiting_line.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Who gives way to whom when there are too many connections.
-#include "daemon/http/admission.hpp"
+#include "daemon/http/auth/admission.hpp"
 
 #include <gtest/gtest.h>
 

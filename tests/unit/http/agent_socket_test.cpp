@@ -1,5 +1,5 @@
 // WS /v1/agent from end to end: WsClient against the listener, with a gate that records.
-#include "daemon/http/agent_socket.hpp"
+#include "daemon/http/server/agent_socket.hpp"
 
 #include "job/async/ws_client.hpp"
 #include "job/base/digest.hpp"

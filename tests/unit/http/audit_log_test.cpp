@@ -1,6 +1,6 @@
 // What the audit log says of changes and of tokens that are not good, and what it does when it
 // cannot be written.
-#include "daemon/http/audit_log.hpp"
+#include "daemon/http/auth/audit_log.hpp"
 
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"

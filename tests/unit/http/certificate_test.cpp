@@ -1,5 +1,5 @@
 // The certificate that lockstepd makes for itself or is given: kept, private, a pair or refused.
-#include "daemon/http/certificate.hpp"
+#include "daemon/http/auth/certificate.hpp"
 
 #include "job/base/files.hpp"
 #include "tests/support/temporary_folder.hpp"

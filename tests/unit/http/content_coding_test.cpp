@@ -1,4 +1,4 @@
-#include "daemon/http/content_coding.hpp"
+#include "daemon/http/base/content_coding.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-#include "daemon/http/event_stream.hpp"
+#include "daemon/http/server/event_stream.hpp"
 
-#include "daemon/http/event_feed.hpp"
+#include "daemon/http/server/event_feed.hpp"
 #include "tests/unit/http/fake_control.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Which scope each route asks for.
 #pragma once
 
-#include "daemon/http/router.hpp"
+#include "daemon/http/base/router.hpp"
 
 #include <map>
 #include <string>

@@ -1,7 +1,7 @@
 // A Control that keeps its answers in plain members; what it was asked is kept too.
 #pragma once
 
-#include "daemon/control/control.hpp"
+#include "daemon/control/base/control.hpp"
 
 #include <map>
 #include <string>

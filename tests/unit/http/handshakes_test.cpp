@@ -1,5 +1,5 @@
 // The line in front of the handshake workers: turns, fairness between addresses, leaving it.
-#include "daemon/http/handshakes.hpp"
+#include "daemon/http/server/handshakes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/http/log_search.hpp"
+#include "daemon/http/logs/log_search.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

@@ -1,8 +1,8 @@
-#include "daemon/http/message.hpp"
+#include "daemon/http/base/message.hpp"
 
-#include "daemon/http/auth.hpp"
-#include "daemon/http/problem.hpp"
-#include "daemon/http/query_reader.hpp"
+#include "daemon/http/auth/auth.hpp"
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/base/query_reader.hpp"
 #include "job/base/digest.hpp"
 #include "job/base/json.hpp"
 

@@ -1,4 +1,4 @@
-#include "daemon/http/rank_log_reader.hpp"
+#include "daemon/http/logs/rank_log_reader.hpp"
 
 #include "tests/support/temporary_folder.hpp"
 

@@ -1,4 +1,4 @@
-#include "daemon/http/request_head.hpp"
+#include "daemon/http/base/request_head.hpp"
 
 #include "job/base/limits.hpp"
 

@@ -1,4 +1,4 @@
-#include "daemon/http/router.hpp"
+#include "daemon/http/base/router.hpp"
 
 #include <gtest/gtest.h>
 

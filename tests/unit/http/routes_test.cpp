@@ -1,9 +1,9 @@
 // size: every route, its scope and its answers
 // Every route of the API through a real listener, with a Control that answers from memory.
-#include "daemon/http/routes.hpp"
+#include "daemon/http/routes/routes.hpp"
 
-#include "daemon/http/page_sessions.hpp"
-#include "daemon/http/token_table.hpp"
+#include "daemon/http/auth/page_sessions.hpp"
+#include "daemon/http/auth/token_table.hpp"
 #include "daemon/store/secret_store.hpp"
 #include "job/base/json.hpp"
 #include "tests/support/temporary_folder.hpp"

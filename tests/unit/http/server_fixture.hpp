@@ -2,7 +2,7 @@
 // "admin-token", "user-token" and "viewer-token" of the users ada, uma and vic.
 #pragma once
 
-#include "daemon/http/server.hpp"
+#include "daemon/http/server/server.hpp"
 #include "job/async/http_client.hpp"
 #include "job/base/digest.hpp"
 #include "tests/unit/http/raw_client.hpp"

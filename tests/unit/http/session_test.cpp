@@ -1,5 +1,5 @@
 // The listener against clients that no library would be: raw sockets and malformed requests.
-#include "daemon/http/content_coding.hpp"
+#include "daemon/http/base/content_coding.hpp"
 #include "tests/unit/http/session_fixture.hpp"
 
 #include <gtest/gtest.h>

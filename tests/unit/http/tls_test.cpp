@@ -1,5 +1,5 @@
 // Listeners that speak TLS: requests, streams and agent sockets through it, and who is turned away.
-#include "daemon/http/certificate.hpp"
+#include "daemon/http/auth/certificate.hpp"
 #include "job/async/rest_http.hpp"
 #include "job/async/ws_client.hpp"
 #include "tests/unit/http/session_fixture.hpp"

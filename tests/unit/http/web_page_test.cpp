@@ -1,7 +1,7 @@
-#include "daemon/http/web_page.hpp"
+#include "daemon/http/routes/web_page.hpp"
 
-#include "daemon/http/content_coding.hpp"
-#include "daemon/http/request_head.hpp"
+#include "daemon/http/base/content_coding.hpp"
+#include "daemon/http/base/request_head.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gtest/gtest.h>

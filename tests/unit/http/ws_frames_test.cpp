@@ -1,5 +1,5 @@
 // The framing of RFC 6455, as a server reads and writes it.
-#include "daemon/http/ws_frames.hpp"
+#include "daemon/http/base/ws_frames.hpp"
 
 #include "tests/support/read_frames.hpp"
 

@@ -1,4 +1,4 @@
-#include "job/model/batch.hpp"
+#include "job/model/wire/batch.hpp"
 
 #include "job/base/limits.hpp"
 

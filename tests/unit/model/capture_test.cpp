@@ -1,4 +1,4 @@
-#include "job/model/capture.hpp"
+#include "job/model/spec/capture.hpp"
 
 #include "job/base/limits.hpp"
 

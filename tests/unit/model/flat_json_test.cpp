@@ -1,7 +1,7 @@
 // Reading and writing messages without a document must be what it is with one.
-#include "job/model/flat_json.hpp"
+#include "job/model/wire/flat_json.hpp"
 
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <gtest/gtest.h>
 

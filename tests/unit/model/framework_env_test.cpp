@@ -1,6 +1,6 @@
 // The complete environment of a rank, per framework: each map is compared whole, so that nothing
 // comes or goes unnoticed.
-#include "job/model/framework_env.hpp"
+#include "job/model/launch/framework_env.hpp"
 
 #include "tests/unit/model/rank_contract.hpp"
 

@@ -1,4 +1,4 @@
-#include "job/model/gpu_batch.hpp"
+#include "job/model/wire/gpu_batch.hpp"
 
 #include "job/base/limits.hpp"
 

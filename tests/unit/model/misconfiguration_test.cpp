@@ -1,4 +1,4 @@
-#include "job/model/misconfiguration.hpp"
+#include "job/model/spec/misconfiguration.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

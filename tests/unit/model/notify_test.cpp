@@ -1,8 +1,8 @@
 // The targets of `notify`: what is taken, what is refused, and what others than the owner see.
-#include "job/model/notify.hpp"
+#include "job/model/spec/notify.hpp"
 
 #include "job/base/limits.hpp"
-#include "job/model/spec.hpp"
+#include "job/model/spec/spec.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Rank 5 of 2 nodes × 4 ranks, and every variable that it gets whatever its framework.
 #pragma once
 
-#include "job/model/rank_env.hpp"
+#include "job/model/launch/rank_env.hpp"
 
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
 // What users sign: the specification, byte for byte, and all that Slurm is asked for.
-#include "job/model/signed_statement.hpp"
+#include "job/model/spec/signed_statement.hpp"
 
 #include "job/base/digest.hpp"
 #include "job/base/json.hpp"

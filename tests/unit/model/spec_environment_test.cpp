@@ -1,7 +1,7 @@
-#include "job/model/spec_environment.hpp"
+#include "job/model/spec/spec_environment.hpp"
 
 #include "job/base/limits.hpp"
-#include "job/model/rank_env.hpp"
+#include "job/model/launch/rank_env.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

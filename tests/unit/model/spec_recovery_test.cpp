@@ -1,5 +1,5 @@
 #include "job/base/limits.hpp"
-#include "job/model/spec.hpp"
+#include "job/model/spec/spec.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // launch and roles in a specification: what each framework has, and what is refused by name.
-#include "job/model/gpu_view.hpp"
-#include "job/model/spec.hpp"
+#include "job/model/spec/gpu_view.hpp"
+#include "job/model/spec/spec.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // size: one document for each field, in which the field has an effect
 // The schema that /openapi.json and `lockstep explain` show against the parser that decides: every
 // default, choice, bound, length and field of the one is fed to the other.
-#include "job/model/spec_schema.hpp"
+#include "job/model/spec/spec_schema.hpp"
 
-#include "job/model/spec.hpp"
-#include "job/model/spec_slurm.hpp"
-#include "job/model/sweep.hpp"
+#include "job/model/spec/spec.hpp"
+#include "job/model/spec/spec_slurm.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <gtest/gtest.h>
 

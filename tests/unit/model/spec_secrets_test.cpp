@@ -1,4 +1,4 @@
-#include "job/model/spec_secrets.hpp"
+#include "job/model/spec/spec_secrets.hpp"
 
 #include "job/base/limits.hpp"
 #include "tests/unit/model/rank_contract.hpp"

@@ -1,4 +1,4 @@
-#include "job/model/spec_slurm.hpp"
+#include "job/model/spec/spec_slurm.hpp"
 
 #include <gtest/gtest.h>
 

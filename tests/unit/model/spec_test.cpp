@@ -1,4 +1,4 @@
-#include "job/model/spec.hpp"
+#include "job/model/spec/spec.hpp"
 
 #include <gtest/gtest.h>
 

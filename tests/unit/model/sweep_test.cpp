@@ -1,4 +1,4 @@
-#include "job/model/sweep.hpp"
+#include "job/model/spec/sweep.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

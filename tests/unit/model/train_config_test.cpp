@@ -1,4 +1,4 @@
-#include "job/model/train_config.hpp"
+#include "job/model/spec/train_config.hpp"
 
 #include "job/base/json.hpp"
 

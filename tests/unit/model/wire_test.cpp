@@ -1,4 +1,4 @@
-#include "job/model/wire.hpp"
+#include "job/model/wire/wire.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // GPUs and network ports: what is read of them, what is made of it.
-#include "job/agent/preflight_facts.hpp"
-#include "job/model/preflight_devices.hpp"
+#include "job/agent/preflight/preflight_facts.hpp"
+#include "job/model/preflight/preflight_devices.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/preflight/preflight_nodes.hpp"
 

@@ -1,5 +1,5 @@
 // Work that never comes back, in real processes.
-#include "job/agent/errands.hpp"
+#include "job/agent/preflight/errands.hpp"
 
 #include "job/async/task_group.hpp"
 

@@ -1,5 +1,5 @@
 // What a node says of itself, from made-up trees of /proc, /dev and the job's folders.
-#include "job/agent/preflight_facts.hpp"
+#include "job/agent/preflight/preflight_facts.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // The test in pairs: who with whom, who is bad, and how far it is.
-#include "job/model/pair_test.hpp"
+#include "job/model/preflight/pair_test.hpp"
 
 #include "daemon/control/machine/pair_state.hpp"
 #include "job/base/limits.hpp"

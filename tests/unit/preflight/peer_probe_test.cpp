@@ -1,5 +1,5 @@
 // Two agents that connect to each other, over real sockets.
-#include "job/agent/peer_probe.hpp"
+#include "job/agent/preflight/peer_probe.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Nodes with facts that give no reason for a finding.
 #pragma once
 
-#include "job/model/preflight.hpp"
+#include "job/model/preflight/preflight.hpp"
 
 #include <gmock/gmock.h>
 

@@ -3,7 +3,7 @@
 #include "scheduler-integration/slurm/rest_job.hpp"
 
 #include "job/base/json.hpp"
-#include "job/model/spec_slurm.hpp"
+#include "job/model/spec/spec_slurm.hpp"
 #include "tests/unit/slurm/batch_script_fixture.hpp"
 #include "tests/unit/slurm/fixtures.hpp"
 

@@ -1,7 +1,7 @@
 // size: simulated runs of one kind, one after the other
 // Scripted runs, one step a second, looked at after every step: what must be told, and what must
 // not.
-#include "daemon/telemetry/anomalies.hpp"
+#include "daemon/telemetry/series/anomalies.hpp"
 
 #include "tests/unit/telemetry/names.hpp"
 

@@ -1,6 +1,6 @@
-#include "daemon/telemetry/bands.hpp"
+#include "daemon/telemetry/series/bands.hpp"
 
-#include "daemon/telemetry/history.hpp"
+#include "daemon/telemetry/series/history.hpp"
 #include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>

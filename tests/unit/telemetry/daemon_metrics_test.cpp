@@ -1,6 +1,6 @@
-#include "daemon/telemetry/daemon_metrics.hpp"
+#include "daemon/telemetry/exposition/daemon_metrics.hpp"
 
-#include "daemon/telemetry/process_metrics.hpp"
+#include "daemon/telemetry/exposition/process_metrics.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/exposition/exposition.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-#include "daemon/telemetry/gpu_exposition.hpp"
+#include "daemon/telemetry/exposition/gpu_exposition.hpp"
 
-#include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/exposition/exposition.hpp"
 #include "job/base/limits.hpp"
 
 #include <gmock/gmock.h>

@@ -1,8 +1,8 @@
 // GPUs beside ranks in one history: what is kept of a look, whose it is, and how much at most.
-#include "daemon/telemetry/gpu_history.hpp"
+#include "daemon/telemetry/series/gpu_history.hpp"
 
-#include "daemon/telemetry/history_scan.hpp"
-#include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/series/history_scan.hpp"
+#include "daemon/telemetry/series/series.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // size: codec, chunk, scan and heatmap share one source of data
-#include "daemon/telemetry/history.hpp"
+#include "daemon/telemetry/series/history.hpp"
 
-#include "daemon/telemetry/heatmap.hpp"
-#include "daemon/telemetry/history_scan.hpp"
+#include "daemon/telemetry/series/heatmap.hpp"
+#include "daemon/telemetry/series/history_scan.hpp"
 #include "tests/unit/telemetry/names.hpp"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // The aggregates against the plain formulas of job_stats.hpp, rank by rank and by sorting, on runs
 // made at random: ranks that fall behind, fall silent, start anew, and report what is not finite.
-#include "daemon/telemetry/job_stats.hpp"
+#include "daemon/telemetry/series/job_stats.hpp"
 #include "tests/unit/telemetry/names.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/telemetry/job_stats.hpp"
+#include "daemon/telemetry/series/job_stats.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

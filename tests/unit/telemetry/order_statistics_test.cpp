@@ -1,4 +1,4 @@
-#include "daemon/telemetry/order_statistics.hpp"
+#include "daemon/telemetry/series/order_statistics.hpp"
 
 #include "tests/unit/telemetry/names.hpp"
 

@@ -1,4 +1,4 @@
-#include "daemon/telemetry/rank_series.hpp"
+#include "daemon/telemetry/series/rank_series.hpp"
 
 #include "tests/unit/telemetry/names.hpp"
 

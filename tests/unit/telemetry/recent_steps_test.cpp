@@ -1,6 +1,6 @@
-#include "daemon/telemetry/recent_steps.hpp"
+#include "daemon/telemetry/series/recent_steps.hpp"
 
-#include "daemon/telemetry/rank_series.hpp"
+#include "daemon/telemetry/series/rank_series.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
 // Remote write without a receiver: the bytes, the series that end, the queue and its pauses.
-#include "daemon/telemetry/remote_message.hpp"
-#include "daemon/telemetry/remote_queue.hpp"
-#include "daemon/telemetry/remote_series.hpp"
-#include "daemon/telemetry/remote_writer.hpp"
+#include "daemon/telemetry/remote_write/remote_message.hpp"
+#include "daemon/telemetry/remote_write/remote_queue.hpp"
+#include "daemon/telemetry/remote_write/remote_series.hpp"
+#include "daemon/telemetry/remote_write/remote_writer.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
-#include "daemon/telemetry/sample_scan.hpp"
+#include "daemon/telemetry/series/sample_scan.hpp"
 
-#include "daemon/telemetry/history.hpp"
+#include "daemon/telemetry/series/history.hpp"
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"
 #include "tests/unit/telemetry/names.hpp"

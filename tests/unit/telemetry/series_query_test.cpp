@@ -1,4 +1,4 @@
-#include "daemon/telemetry/series_query.hpp"
+#include "daemon/telemetry/series/series_query.hpp"
 
 #include "tests/unit/telemetry/names.hpp"
 

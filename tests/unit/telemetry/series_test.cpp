@@ -1,4 +1,4 @@
-#include "daemon/telemetry/series.hpp"
+#include "daemon/telemetry/series/series.hpp"
 
 #include "job/base/limits.hpp"
 

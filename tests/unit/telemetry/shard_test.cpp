@@ -1,7 +1,7 @@
 // One job's exposition and its parts.
-#include "daemon/telemetry/shard.hpp"
+#include "daemon/telemetry/exposition/shard.hpp"
 
-#include "daemon/telemetry/exposition.hpp"
+#include "daemon/telemetry/exposition/exposition.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

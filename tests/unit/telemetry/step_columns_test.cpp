@@ -1,4 +1,4 @@
-#include "daemon/telemetry/step_columns.hpp"
+#include "daemon/telemetry/series/step_columns.hpp"
 
 #include "job/base/json.hpp"
 #include "job/base/text.hpp"

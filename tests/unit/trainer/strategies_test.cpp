@@ -1,6 +1,6 @@
 // Every strategy against one device: the same samples must give the same loss curve.
 #include "job/base/files.hpp"
-#include "job/model/train_choices.hpp"
+#include "job/model/spec/train_choices.hpp"
 #include "job/trainer/all_reduce.hpp"
 #include "job/trainer/stop_signal.hpp"
 #include "job/trainer/strategies/server_messages.hpp"

@@ -1,0 +1,173 @@
+#include "daemon/control/actor/agent_link.hpp"
+
+#include "daemon/control/actor/job_actor.hpp"
+#include "job/base/log.hpp"
+#include "job/model/wire/gpu_batch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// Nothing is kept of generations that are not: each would have rows and chunks of its own.
+bool has_begun(const Job& job, std::int32_t attempt, std::uint32_t generation) {
+    const auto found = std::find_if(job.attempts.begin(), job.attempts.end(),
+                                    [&](const Attempt& one) { return one.number == attempt; });
+    const bool any = found != job.attempts.end() && !found->generations.empty();
+    return generation <= (any ? static_cast<std::uint32_t>(found->generations.back().number) : 0);
+}
+
+}  // namespace
+
+AgentLink::AgentLink(std::shared_ptr<JobActor> actor, std::int32_t attempt,
+                     std::shared_ptr<AgentPeer> peer, std::string remote, OnBatch on_batch,
+                     OnGpus on_gpus)
+    : Agent(attempt, std::move(remote)),
+      actor_(std::move(actor)),
+      peer_(std::move(peer)),
+      on_batch_(std::move(on_batch)),
+      on_gpus_(std::move(on_gpus)) {}
+
+void AgentLink::refuse(std::string_view what, std::string_view why) {
+    log::warn(
+        "agent sent something unusable",
+        {{"job", actor_->job().id.value}, {"remote", remote()}, {"what", what}, {"why", why}});
+    close(std::string{what});
+}
+
+void AgentLink::on_text(std::string_view bytes) {
+    auto message = wire::decode_agent(bytes);
+    if (!message) {
+        refuse("bad message", message.error().message);
+        return;
+    }
+    const bool hello = std::holds_alternative<wire::Hello>(*message);
+    if (hello != (node_rank < 0)) {
+        refuse(hello ? "a second HELLO" : "a message before HELLO", "");
+        return;
+    }
+    if (hello) {
+        // Provisional until the actor has accepted it: later messages of this link may follow at
+        // once.
+        node_rank = std::get<wire::Hello>(*message).node_rank;
+    }
+    last_heard = actor_->context().clock.steady();
+    if (const auto* beat = std::get_if<wire::Beat>(&*message)) {
+        on_beat(*beat);
+        return;
+    }
+    actor_->post(AgentInput{shared_from_this(), std::move(*message)});
+}
+
+// Of thousands of agents one comes in every moment: it wakes nobody. Silence is noticed at the
+// job's own tick.
+void AgentLink::on_beat(const wire::Beat& beat) {
+    if (beat.asks_us != 0) {
+        send(wire::Clock{beat.asks_us, actor_->context().clock.wall_us()});
+    }
+    if (beat.offset_error_us >= 0) {
+        clock_offset = ClockOffset{beat.offset_us, beat.offset_error_us};
+    }
+    if (accepted && beat.dropped_rows > dropped_rows) {
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::queue_full,
+                                                 beat.dropped_rows - dropped_rows);
+        dropped_rows = beat.dropped_rows;
+    }
+}
+
+// The newest of a node is what /metrics shows; history has its part. Nothing is acknowledged.
+void AgentLink::on_gpus(std::string_view bytes) {
+    auto batch = decode_gpu_batch(bytes);
+    if (!batch) {
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, 1);
+        refuse("bad GPU frame", batch.error().message);
+        return;
+    }
+    if (accepted && batch->node_rank == static_cast<std::uint32_t>(node_rank)) {
+        last_heard = actor_->context().clock.steady();
+        on_gpus_(shared_from_this(), *batch);
+        actor_->context().gpus.take({actor_->job().id.value, node_rank}, node, std::move(*batch),
+                                    actor_->context().now_seconds());
+    }
+}
+
+void AgentLink::on_binary(std::string_view bytes) {
+    if (is_gpu_batch(bytes)) {
+        on_gpus(bytes);
+        return;
+    }
+    auto batch = decode_batch(bytes);
+    if (!batch) {
+        actor_->context().metrics.ingest_dropped(telemetry::DropReason::bad_frame, 1);
+        refuse("bad batch", batch.error().message);
+        return;
+    }
+    if (!accepted && !actor_->over()) {
+        refuse("a batch before WELCOME", "");
+        return;
+    }
+    if (node_rank < 0 || batch->node_rank != static_cast<std::uint32_t>(node_rank)) {
+        refuse("a batch of another node", "");
+        return;
+    }
+    if (!has_begun(actor_->job(), attempt(), batch->generation)) {
+        refuse("a batch of a generation that has not begun", std::to_string(batch->generation));
+        return;
+    }
+    last_heard = actor_->context().clock.steady();
+    on_batch_(shared_from_this(), std::move(*batch), std::string{bytes});
+}
+
+void AgentLink::on_closed() {
+    closed();
+    place.reset();
+    actor_->post(AgentGoneInput{shared_from_this()});
+}
+
+void AgentLink::send(const wire::DaemonMessage& message) {
+    if (open()) {
+        send_text(wire::encode(message));
+    }
+}
+
+void AgentLink::send_text(std::string message) {
+    if (open()) {
+        peer_->send(WsMessage{false, std::move(message)});
+    }
+}
+
+void AgentLink::send_encoded(std::shared_ptr<const std::string> message) {
+    if (open()) {
+        peer_->send_shared(std::move(message));
+    }
+}
+
+void AgentLink::close(std::string reason) {
+    if (open()) {
+        peer_->close(std::move(reason));
+    }
+}
+
+void AgentLink::acknowledge_event(std::uint64_t event) {
+    heard(event);
+    acknowledge();
+}
+
+void AgentLink::heard(std::uint64_t event) {
+    acked_event_ = std::max(acked_event_, event);
+    ack_due_ = true;
+}
+
+void AgentLink::acknowledge() {
+    if (std::exchange(ack_due_, false)) {
+        send(wire::Ack{acked_batch_, acked_event_});
+    }
+}
+
+void AgentLink::acknowledge_batch(std::uint64_t seq) {
+    acked_batch_ = std::max(acked_batch_, seq);
+    send(wire::Ack{acked_batch_, acked_event_});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+#include "daemon/control/jobs/job_commands.hpp"
+
+#include "daemon/control/actor/job_actor.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Hands a command to its job and waits until it is durable; the job's JSON.
+template <class Input>
+Task<Result<std::string>> carry_out(net::io_context& io, std::shared_ptr<JobActor> actor,
+                                    Input input) {
+    const auto wait = [&io, actor, &input](auto handler) {
+        auto shared = std::make_shared<decltype(handler)>(std::move(handler));
+        input.done = [&io, shared](Status status) {
+            net::post(io, [shared, status = std::move(status)] { (*shared)(std::move(status)); });
+        };
+        actor->post(std::move(input));
+    };
+    auto token = net::use_awaitable;
+    const Status done =
+        co_await net::async_initiate<decltype(token), void(Status)>(std::move(wait), token);
+    if (!done) {
+        co_return fail(done.error());
+    }
+    co_return *actor->view();
+}
+
+}  // namespace
+
+template <class Input>
+Task<Result<std::string>> JobCommands::command(Caller caller, std::string id) {
+    const auto actor = co_await registry_.commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        co_return fail(Errc::conflict, "the job is over");
+    }
+    Input input;
+    input.by = caller.user;
+    co_return co_await carry_out(context_.io, *actor, std::move(input));
+}
+
+Task<Result<std::string>> JobCommands::cancel(Caller caller, std::string id) {
+    const auto actor = co_await registry_.commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (!*actor) {
+        // Over already: cancelling twice is not an error.
+        const auto shown = co_await registry_.show(caller, id);
+        if (!shown) {
+            co_return fail(shown.error());
+        }
+        co_return **shown;
+    }
+    CancelInput input;
+    input.by = caller.user;
+    co_return co_await carry_out(context_.io, *actor, std::move(input));
+}
+
+Task<Result<std::string>> JobCommands::restart(Caller caller, std::string id) {
+    return command<RestartInput>(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> JobCommands::checkpoint(Caller caller, std::string id) {
+    return command<SaveInput>(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> JobCommands::take_evidence(Caller caller, std::string id) {
+    return command<EvidenceInput>(std::move(caller), std::move(id));
+}
+
+Task<Result<std::string>> JobCommands::cancel_sweep(Caller caller, std::string id) {
+    const auto job = co_await registry_.load(caller, id);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    if (!(*job)->sweep) {
+        co_return fail(Errc::invalid, "sweep: " + id + " is not of one");
+    }
+    std::vector<std::string> members;
+    for (const auto& [other, actor] : registry_.unfinished()) {
+        if (actor->job().sweep && actor->job().sweep->id == (*job)->sweep->id) {
+            members.push_back(other);
+        }
+    }
+    std::sort(members.rbegin(), members.rend());  // the last ones first: none of them starts yet
+    std::int64_t count = 0;
+    for (const std::string& member : members) {
+        const auto done = co_await cancel(caller, member);
+        if (!done) {
+            co_return fail(done.error());
+        }
+        ++count;
+    }
+    Json out = Json::object();
+    out["cancelled"] = count;
+    co_return dump_json(out);
+}
+
+}  // namespace lockstep

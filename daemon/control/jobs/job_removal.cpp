@@ -1,0 +1,126 @@
+#include "daemon/control/jobs/job_removal.hpp"
+
+#include "daemon/control/actor/job_actor.hpp"
+#include "daemon/control/actor/job_folder.hpp"
+#include "job/base/log.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace lockstep {
+
+JobRemoval::JobRemoval(ControlContext& context, JobRegistry& registry, const TicketGate& gate,
+                       JobLifecycle& lifecycle)
+    : context_(context),
+      registry_(registry),
+      gate_(gate),
+      lifecycle_(lifecycle),
+      retention_(
+          context, [this](JobId job) { return remove_over(std::move(job), true); },
+          [this](const std::string& snapshot) { return snapshot_in_use(snapshot); }) {}
+
+bool JobRemoval::snapshot_in_use(const std::string& snapshot) const {
+    return std::any_of(registry_.unfinished().begin(), registry_.unfinished().end(),
+                       [&](const auto& one) {
+                           return folder_below(one.second->job().spec.working_directory,
+                                               context_.settings.snapshots_dir) == snapshot;
+                       });
+}
+
+// Why a job that is over has to stay for now.
+Status JobRemoval::may_go(const std::string& id) const {
+    if (const auto nodes = context_.scheduler.leaving(JobId{id})) {
+        return fail(Errc::conflict, std::string{context_.scheduler.title()} + " still holds " +
+                                        (nodes->empty() ? "a job of it" : "node " + *nodes) +
+                                        "; when it has ended, try again");
+    }
+    for (const auto& [other, actor] : registry_.unfinished()) {
+        const JobSpec& spec = actor->job().spec;
+        for (const std::string* path : {&spec.working_directory, &spec.checkpoint.directory}) {
+            if (other != id && folder_below(*path, context_.settings.runs_dir) == id) {
+                return fail(Errc::conflict, other + ", which is not over, uses " + *path);
+            }
+        }
+        const auto& after = spec.after;
+        if (!actor->started() && std::find(after.begin(), after.end(), id) != after.end()) {
+            return fail(Errc::conflict, other + " waits for it: its specification has after");
+        }
+    }
+    if (gate_.has_agents(id)) {
+        return fail(Errc::unavailable, "its agents are still leaving; try again in a moment");
+    }
+    return {};
+}
+
+Task<Status> JobRemoval::remove_over(JobId job, bool checkpoints) {
+    const std::string id = job.value;
+    if (const Status may = may_go(id); !may) {
+        co_return may;
+    }
+    if (checkpoints) {
+        const std::function<Result<std::string>(Database&)> ask = [job](Database& db) {
+            return db.user_of_folder(job);
+        };
+        const auto user = co_await context_.store.read<std::string>(ask);
+        if (!user) {
+            co_return fail(user.error());
+        }
+        if (!user->empty()) {
+            co_return fail(Errc::conflict, *user + " has files in its folder: remove that one " +
+                                               "first, or keep the checkpoints");
+        }
+    }
+    const std::function<Result<std::optional<JobRow>>(Database&)> read = [job](Database& db) {
+        return db.job(job);
+    };
+    const auto row = co_await context_.store.read<std::optional<JobRow>>(read);
+    if (!row) {
+        co_return fail(row.error());
+    }
+    RemovalRow removal;
+    removal.job = job;
+    removal.removed_at = context_.clock.wall();
+    removal.checkpoints = checkpoints;
+    const auto removed = co_await context_.store.remove_job(std::move(removal));
+    if (!removed) {
+        co_return fail(removed.error());
+    }
+    if (!*removed || !*row) {
+        co_return fail(Errc::not_found, "no job " + id);
+    }
+    lifecycle_.removed(id, (*row)->user, (*row)->state);
+    retention_.hurry();
+    co_return Status{};
+}
+
+Task<Result<std::string>> JobRemoval::remove(Caller caller, std::string id, bool keep_checkpoints) {
+    const auto actor = co_await registry_.commanded(caller, id);
+    if (!actor) {
+        co_return fail(actor.error());
+    }
+    if (*actor) {
+        co_return fail(Errc::conflict, "the job is not over: lockstep cancel " + id + " ends it");
+    }
+    const auto shown = co_await registry_.show(caller, id);
+    if (!shown) {
+        co_return fail(shown.error());
+    }
+    const auto job = parse_json(**shown);
+    if (!caller.admin && (!job || job->value("user", "") != caller.user)) {
+        co_return fail(Errc::not_found, "no job " + id);
+    }
+    JobId key{id};
+    if (const Status done = co_await remove_over(std::move(key), !keep_checkpoints); !done) {
+        co_return fail(done.error());
+    }
+    log::info("job removed", {{"job", id}, {"by", caller.user}});
+    Json out = Json::object();
+    out["removed"] = id;
+    out["directory"] = (context_.settings.runs_dir / id).string();
+    out["checkpoints_kept"] = keep_checkpoints;
+    co_return dump_json(out);
+}
+
+}  // namespace lockstep

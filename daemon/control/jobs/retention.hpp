@@ -1,0 +1,60 @@
+// Removes what is left of jobs that were removed (chunks of history, files), and jobs that have
+// been over for longer than the settings keep them, or that take more room than the settings give.
+// What a kill interrupts is taken up by the next start. Files go on threads of their own, some
+// jobs' at a time: a checkpoint may be a terabyte, a file system may hang, and neither the other
+// jobs nor the daemon's end wait for that. Control thread only.
+#pragma once
+
+#include "daemon/control/base/context.hpp"
+#include "job/async/side_thread.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+namespace lockstep {
+
+class Retention {
+  public:
+    // `remove` makes a job that is over none: what the caller of Control::remove asks for, too.
+    using Remove = std::function<Task<Status>(JobId)>;
+    // Whether a job that is not over runs in that snapshot.
+    using InUse = std::function<bool(const std::string& snapshot)>;
+    Retention(ControlContext& context, Remove remove, InUse in_use);
+
+    // What is left from before; ages, now and every hour. Until halt().
+    void begin();
+    // A job has been removed: the rest of it, soon.
+    void hurry();
+    void halt();
+
+  private:
+    Task<void> tend();
+    Task<void> remove_old();
+    Task<void> remove_beyond_size();
+    Task<Result<std::int64_t>> size_of(const JobId& job);
+    Task<void> clear_all();
+    Task<void> clear(RemovalRow removal);
+    Task<Status> clear_one(const RemovalRow& removal);
+    Task<Status> remove_on_thread(std::function<Status()> work);
+    void tell_slow() const;
+    Task<Result<std::filesystem::path>> snapshot_to_remove(const std::string& name);
+
+    ControlContext& context_;
+    Remove remove_;
+    InUse in_use_;
+    SideThread files_;
+    std::map<std::string, std::chrono::steady_clock::time_point> clearing_;  // jobs, since when
+    std::set<std::string> later_;  // could not be cleared since the last hour began
+    net::steady_timer wake_;
+    std::map<std::string, std::int64_t> sizes_;  // bytes, of jobs that are over
+    unsigned looks_ = 0;
+    bool waiting_ = false;  // removals since the last look
+    bool ending_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include "daemon/control/queries/job_queries.hpp"
+
+#include "daemon/control/actor/job_actor.hpp"
+#include "daemon/control/base/attempt_files.hpp"
+#include "daemon/control/base/json_members.hpp"
+#include "daemon/control/base/json_page.hpp"
+#include "job/async/on_thread.hpp"
+#include "job/base/files.hpp"
+#include "job/base/text.hpp"
+#include "job/model/spec/notify.hpp"
+#include "job/model/spec/spec_environment.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kScriptBytes = 4U << 20U;  // no scheduler takes a larger one
+
+}  // namespace
+
+Task<Result<std::string>> JobQueries::list(Caller caller, JobQuery query) {
+    RowQuery rows;
+    rows.state = query.state;
+    rows.user = query.user;
+    if (!caller.admin && !caller.reads_all) {
+        if (!query.user.empty() && query.user != caller.user) {
+            co_return json_page({}, "");
+        }
+        rows.user = caller.user;
+    }
+    rows.name = query.name;
+    rows.label_name = query.sweep.empty() ? query.label_name : kSweepLabel;
+    rows.label_value = query.sweep.empty() ? query.label_value : query.sweep;
+    if (!query.cursor.empty()) {
+        const auto before = base64_decode(query.cursor);
+        if (!before || !is_job_id(*before)) {
+            co_return fail(Errc::invalid, "cursor: not one that this service has given out");
+        }
+        rows.before = *before;
+    }
+    rows.limit = query.limit + 1;
+    const std::function<Result<std::vector<JobRow>>(Database&)> read = [rows](Database& db) {
+        return db.jobs(rows);
+    };
+    const auto found = co_await context_.store.read<std::vector<JobRow>>(read);
+    if (!found) {
+        co_return fail(found.error());
+    }
+    const std::size_t count = std::min(found->size(), query.limit);
+    std::vector<std::shared_ptr<const std::string>> alive;  // newer than what the store holds
+    std::vector<std::string_view> items;
+    for (std::size_t i = 0; i < count; ++i) {
+        const JobRow& row = (*found)[i];
+        const JobRegistry::ActorPtr actor = registry_.find(row.id.value);
+        if (actor) {
+            alive.push_back(actor->view());
+            items.push_back(*alive.back());
+        } else {
+            items.push_back(row.view);
+        }
+    }
+    std::vector<std::string> parts;
+    if (!query.fields.empty()) {
+        parts.reserve(items.size());
+        for (std::string_view& item : items) {
+            parts.push_back(json_members(item, query.fields));
+            item = parts.back();
+        }
+    }
+    const std::string next =
+        found->size() > query.limit ? base64_encode((*found)[count - 1].id.value) : "";
+    co_return json_page(items, next);
+}
+
+Task<Result<std::string>> JobQueries::script(Caller caller, std::string id) {
+    const auto loaded = co_await registry_.load(caller, id);
+    if (!loaded) {
+        co_return fail(loaded.error());
+    }
+    const std::string_view file = context_.scheduler.batch_file();
+    if (file.empty()) {
+        co_return fail(Errc::not_found,
+                       std::string{context_.scheduler.title()} + " uses no batch script");
+    }
+    const Attempt* attempt = (*loaded)->attempt();
+    const std::function<Result<std::string>()> read =
+        [file, directory = attempt == nullptr ? std::string{} : attempt->directory] {
+            return directory.empty()
+                       ? Result<std::string>{fail(Errc::not_found, "no attempt")}
+                       : read_plain_file(std::filesystem::path{directory} / file, kScriptBytes);
+        };
+    auto text = co_await on_thread<Result<std::string>>(context_.files, read);
+    if (text || text.error().code != Errc::not_found) {
+        co_return text;
+    }
+    const bool over = is_final((*loaded)->state);
+    co_return fail(over ? Errc::not_found : Errc::unavailable,
+                   over ? "the job has no batch script" : "the batch script is not written yet");
+}
+
+Task<Result<std::string>> JobQueries::spec(Caller caller, std::string id) {
+    // Of a job that is over only what was submitted: it may have a hundred thousand events.
+    const auto job = co_await registry_.load(caller, id, 1);
+    if (!job) {
+        co_return fail(job.error());
+    }
+    Json spec = to_json((*job)->spec);
+    if (caller.user == (*job)->user) {
+        // As it would be sent: $$ is a dollar sign.
+        for (auto& [name, value] : spec["environment"].items()) {
+            value = dollars_doubled(value.get_ref<const std::string&>());
+        }
+    } else {
+        mask_environment(spec);
+        mask_notify(spec);
+    }
+    co_return dump_json(spec);
+}
+
+Task<Result<std::string>> JobQueries::events(Caller caller, std::string id, EventsQuery query) {
+    const auto seen = co_await registry_.show(caller, id);
+    if (!seen) {
+        co_return fail(seen.error());
+    }
+    const JobId key{id};
+    const std::function<Result<std::vector<Event>>(Database&)> read = [key, query](Database& db) {
+        return query.newest_first ? db.events_before(key, query.before, query.limit + 1)
+                                  : db.events_of(key, query.after, query.limit + 1);
+    };
+    const auto found = co_await context_.store.read<std::vector<Event>>(read);
+    if (!found) {
+        co_return fail(found.error());
+    }
+    const std::size_t count = std::min(found->size(), query.limit);
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < count; ++i) {
+        texts.push_back(public_text((*found)[i]));
+    }
+    const std::string next = found->size() > count ? std::to_string((*found)[count - 1].seq) : "";
+    co_return json_page({texts.begin(), texts.end()}, next);
+}
+
+Task<Result<LogPlace>> JobQueries::log_place(Caller caller, std::string id, std::int32_t rank) {
+    const auto loaded = co_await registry_.load(caller, id);
+    if (!loaded) {
+        co_return fail(loaded.error());
+    }
+    const Job& job = **loaded;
+    if (rank < 0 || rank >= job.spec.world_size()) {
+        co_return fail(Errc::not_found, "no rank " + std::to_string(rank) + ": the job has 0-" +
+                                            std::to_string(job.spec.world_size() - 1));
+    }
+    const Generation* generation = job.generation();
+    if (generation == nullptr) {
+        co_return fail(is_final(job.state) ? Errc::not_found : Errc::unavailable,
+                       "rank " + std::to_string(rank) + " was not started" +
+                           (is_final(job.state) ? "" : " yet"));
+    }
+    LogPlace out;
+    out.path =
+        (std::filesystem::path{job.attempt()->directory} / wire::rank_log_name(rank)).string();
+    if (job.spec.launch == Launch::node) {
+        // The launcher's, until the rank hands over an output of its own.
+        out.instead_rank = rank - rank % job.spec.ranks_per_node();
+        out.instead = (std::filesystem::path{job.attempt()->directory} /
+                       wire::rank_log_name(out.instead_rank))
+                          .string();
+    }
+    out.ranks = job.spec.world_size();
+    // One that the newest generation does not have has what it left.
+    const auto index = static_cast<std::size_t>(rank);
+    out.may_grow =
+        !is_final(job.state) && index < generation->exited.size() && !generation->exited[index];
+    co_return out;
+}
+
+Task<Result<DiskPlace>> JobQueries::disk(Caller caller, std::string id) {
+    const auto shown = co_await registry_.show(caller, id);
+    if (!shown) {
+        co_return fail(shown.error());
+    }
+    const std::function<Result<std::int64_t>(Database&)> read = [job = JobId{id}](Database& db) {
+        return db.history_bytes(job);
+    };
+    const auto history = co_await context_.store.read<std::int64_t>(read);
+    if (!history) {
+        co_return fail(history.error());
+    }
+    DiskPlace out;
+    out.directory = (context_.settings.runs_dir / id).string();
+    out.history_bytes = *history;
+    co_return out;
+}
+
+}  // namespace lockstep

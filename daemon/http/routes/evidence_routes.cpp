@@ -1,0 +1,143 @@
+// What the ranks of a hang were doing: the list, the files, and having it looked at now.
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/base/query_reader.hpp"
+#include "daemon/http/logs/rank_log_reader.hpp"
+#include "daemon/http/routes/folder_reads.hpp"
+#include "job/base/limits.hpp"
+#include "job/model/evidence.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kAnyEvidence = std::numeric_limits<std::int64_t>::max();
+
+Task<HttpResponse> list_evidence(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::int64_t limit = limits::kPageDefault;
+    in.integer("limit", limit, 1, limits::kPageDefault);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto text = co_await context.control.evidence(caller_of(request), std::move(id),
+                                                  static_cast<std::size_t>(limit));
+    co_return json_or_problem(std::move(text));
+}
+
+Task<HttpResponse> take(RouteContext context, HttpRequest request) {
+    std::string id{request.param()};
+    auto text = co_await context.control.take_evidence(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(text));
+}
+
+// Blocking: the folder may be of a file system that hangs, as the job does.
+HttpResponse slice_of(const EvidencePlace& place, const std::string& name, std::int64_t offset) {
+    const auto reader = RankLogReader::open_below(place.directory, place.folders, name);
+    if (!reader) {
+        return problem(reader.error().code == Errc::not_found
+                           ? Error{Errc::not_found, "there is no " + name + " of this rank"}
+                           : reader.error());
+    }
+    auto slice = reader->read(offset, limits::kBodyBytes);
+    if (!slice) {
+        return problem(slice.error());
+    }
+    HttpResponse response = text_response(std::move(slice->text));
+    if (name == kFlightDumpName) {
+        response.own_type = "application/octet-stream";
+    }
+    response.headers.emplace_back("Lockstep-Log-Offset", std::to_string(slice->offset));
+    response.headers.emplace_back("Lockstep-Log-Next", std::to_string(slice->next));
+    return response;
+}
+
+Task<HttpResponse> file(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::int64_t attempt = 0;
+    std::int64_t generation = 0;
+    std::int64_t rank = 0;
+    std::int64_t offset = 0;
+    in.integer("attempt", attempt, 1, limits::kAttempts);
+    in.integer("generation", generation, 1, INT32_MAX);
+    in.integer("rank", rank, 0, limits::kRanks - 1);
+    in.integer("offset", offset, 0, kAnyEvidence);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    EvidenceQuery query;
+    query.attempt = static_cast<std::int32_t>(attempt);
+    query.generation = static_cast<std::int32_t>(generation);
+    query.rank = static_cast<std::int32_t>(rank);
+    query.name = std::string{request.param(1)};
+    const std::string name = query.name;
+    std::string id{request.param()};
+    const auto place = co_await context.control.evidence_place(caller_of(request), std::move(id),
+                                                               std::move(query));
+    if (!place) {
+        co_return problem(place.error());
+    }
+    std::string folder = place->directory;
+    std::function<HttpResponse()> read = [place = *place, name, offset] {
+        return slice_of(place, name, offset);
+    };
+    co_return co_await read_aside(context, std::move(folder), std::move(read));
+}
+
+using EvidenceCall = Task<HttpResponse> (*)(RouteContext, HttpRequest);
+SlowHandler waiting_for_evidence(const RouteContext& context, EvidenceCall call) {
+    return [context, call](HttpRequest request) { return call(context, std::move(request)); };
+}
+
+}  // namespace
+
+void add_evidence_routes(Router& router, const RouteContext& context) {
+    Route route;
+    route.path = "/v1/jobs/{id}/evidence";
+    route.scope = Scope::read;
+    route.handler = waiting_for_evidence(context, list_evidence);
+    route.operation = "getJobEvidence";
+    route.summary =
+        "What the ranks were doing when the job hung or a capture was requested: the newest "
+        "capture of each generation, newest first, lagging ranks first.";
+    route.query = {{"limit", "integer", "Generations in the answer, 1..50; 50 if not given."}};
+    route.response_schema = "Evidence";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::post;
+    route.path = "/v1/jobs/{id}/evidence";
+    route.scope = Scope::write;
+    route.handler = waiting_for_evidence(context, take);
+    route.operation = "takeJobEvidence";
+    route.summary =
+        "Capture the state of the ranks now, without stopping them. The result appears some "
+        "seconds later. 409: nothing is running, or the generation has had its 63 captures.";
+    route.response_schema = "Job";
+    route.failures = {404, 409};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/evidence/{name}";
+    route.scope = Scope::read;
+    route.handler = waiting_for_evidence(context, file);
+    route.operation = "getJobEvidenceFile";
+    route.summary =
+        "One file of a rank's evidence, at most 1 MiB an answer: state.txt, kernel.txt, "
+        "python.txt, native.txt, ras.txt, flight-recorder.";
+    route.query = {
+        {"attempt", "integer", "Of which attempt; the newest if not given."},
+        {"generation", "integer", "Of which generation; the newest if not given."},
+        {"rank", "integer", "Which rank; 0 if not given."},
+        {"offset", "integer", "Begin at this byte; Lockstep-Log-Next of the answer before."}};
+    route.response_type = content_type::kText;
+    route.failures = {404, 503};
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep

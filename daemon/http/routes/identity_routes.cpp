@@ -1,0 +1,157 @@
+// Who the caller is, and in whose name their jobs run.
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/routes/routes.hpp"
+#include "job/base/json.hpp"
+#include "scheduler-integration/identities.hpp"
+#include "scheduler-integration/signatures.hpp"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kSlurmTokenBytes = 8U << 10U;
+
+HttpResponse whoami(const RouteContext& context, const HttpRequest& request) {
+    return json_response(whoami_text(context, request.principal));
+}
+
+Error acts_as_itself() {
+    return {Errc::not_found,
+            "this lockstepd submits jobs as its own user; it accepts users' Slurm tokens only with "
+            "--scheduler slurmrestd"};
+}
+
+HttpResponse put_token(const RouteContext& context, const HttpRequest& request) {
+    Identities* const identities = context.identities;
+    if (identities == nullptr) {
+        return problem(acts_as_itself());
+    }
+    const auto json = parse_json(request.body);
+    if (!json) {
+        return problem(json.error());
+    }
+    if (!json->is_object()) {
+        return problem({Errc::invalid, "the body must be an object"});
+    }
+    std::vector<FieldError> errors;
+    ObjectReader in{*json, "", errors};
+    std::string token;
+    if (!in.has("token")) {
+        in.error("token", "is missing");
+    }
+    in.string("token", token, kSlurmTokenBytes);
+    in.finish();
+    if (!errors.empty()) {
+        return problem(field_errors(std::move(errors)));
+    }
+    if (const Status kept = identities->put(request.principal.user, token); !kept) {
+        return problem(kept.error().code == Errc::invalid
+                           ? field_errors({{"/token", kept.error().message}})
+                           : kept.error());
+    }
+    return whoami(context, request);
+}
+
+HttpResponse forget_token(Identities* identities, const HttpRequest& request) {
+    const Status done = identities == nullptr ? Status{fail(acts_as_itself())}
+                                              : identities->forget(request.principal.user);
+    if (!done) {
+        return problem(done.error());
+    }
+    HttpResponse response;
+    response.status = 204;
+    return response;
+}
+
+}  // namespace
+
+std::string whoami_text(const RouteContext& context, const Principal& who) {
+    const Identities* const identities = context.identities;
+    Json json = Json::object();
+    json["user"] = who.user;
+    json["role"] = to_string(who.role);
+    json["scopes"] = Json::array();
+    for (const Scope scope : kTokenScopes) {
+        if (allows(who, scope)) {
+            json["scopes"].push_back(to_string(scope));
+        }
+    }
+    if (!who.token.empty()) {
+        json["token"] = who.token;
+    }
+    if (!who.session.empty()) {
+        json["session"] = who.session;
+    }
+    if (who.expires_at != 0) {
+        json["expires_at"] = to_rfc3339(who.expires_at);
+    }
+    if (const auto until =
+            identities != nullptr ? identities->good_until(who.user) : std::nullopt) {
+        Json slurm = Json::object();
+        if (*until != 0) {
+            slurm["expires_at"] = to_rfc3339(*until);
+        }
+        json["slurm_token"] = std::move(slurm);
+    }
+    json["identity"] = context.signatures != nullptr ? "lockstep-exec"
+                       : identities != nullptr       ? "slurmrestd"
+                                                     : "self";
+    if (context.signatures != nullptr) {
+        const Signing& signing = context.signatures->signing();
+        json["signing"] = Json{{"audience", signing.audience}, {"gres", signing.gpus_as_gres}};
+    }
+    if (context.account.is_shared()) {
+        json["shared_account"] = true;
+        json["account"] = context.account.name;
+    }
+    if (!context.grafana_url.empty()) {
+        json["grafana_url"] = context.grafana_url;
+    }
+    return dump_json(json);
+}
+
+void add_identity_routes(Router& router, const RouteContext& context) {
+    Identities* const identities = context.identities;
+    Route route;
+    route.path = "/v1/whoami";
+    route.scope = Scope::read;
+    route.handler =
+        FastHandler{[context](const HttpRequest& request) { return whoami(context, request); }};
+    route.operation = "whoAmI";
+    route.summary = "The owner of the token and its rights.";
+    route.response_schema = "Identity";
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::put;
+    route.path = "/v1/whoami/slurm-token";
+    route.scope = Scope::write;
+    route.handler =
+        FastHandler{[context](const HttpRequest& request) { return put_token(context, request); }};
+    route.operation = "putSlurmToken";
+    route.summary =
+        "Store the caller's Slurm token, used from now on to submit, follow and cancel the "
+        "caller's jobs. It replaces the previous one. Only with --scheduler slurmrestd.";
+    route.request_schema = "SlurmToken";
+    route.response_schema = "Identity";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::delete_;
+    route.path = "/v1/whoami/slurm-token";
+    route.scope = Scope::write;
+    route.handler = FastHandler{
+        [identities](const HttpRequest& request) { return forget_token(identities, request); }};
+    route.operation = "forgetSlurmToken";
+    route.summary =
+        "Delete the caller's stored Slurm token. Running jobs continue; waiting jobs are not "
+        "submitted and the end of running ones is not noticed until there is a new token.";
+    route.response_type = "";
+    route.success = 204;
+    route.failures = {404};
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep

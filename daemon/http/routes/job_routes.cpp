@@ -1,0 +1,551 @@
+// size: one short handler for each route of jobs and sweeps
+#include "daemon/control/base/fair_turns.hpp"
+#include "daemon/http/base/content_coding.hpp"
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/base/query_reader.hpp"
+#include "daemon/http/routes/routes.hpp"
+#include "job/async/slices.hpp"
+#include "job/base/digest.hpp"
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+#include "job/model/spec/spec_environment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kKeyBytes = 255;
+constexpr std::size_t kJobCursorBytes = 256;
+
+Result<Json> document_of(const HttpRequest& request) {
+    auto json = parse_json(request.body);
+    if (!json) {
+        return fail(std::move(json.error()));
+    }
+    std::vector<FieldError> values;
+    read_dollars(*json, values);
+    refuse_masked(*json, values);
+    if (!values.empty()) {
+        return fail(field_errors(std::move(values)));
+    }
+    return json;
+}
+
+// Sweeps are taken up one at a time, those of users in turn: each is as much work as its jobs.
+constexpr std::size_t kSweepsWaiting = 4;  // of one user
+using SweepTurns = std::shared_ptr<FairTurns>;
+
+// Spec and sweep of a submission; the rest is empty. `turn` is had while a sweep is taken up.
+Task<Result<SubmitRequest>> asked_of(const HttpRequest& request, FairTurns& turns,
+                                     std::optional<FairTurns::Turn>& turn) {
+    const auto json = document_of(request);
+    if (!json) {
+        co_return fail(json.error());
+    }
+    SubmitRequest out;
+    if (!has_sweep(*json)) {
+        auto spec = parse_spec(*json);
+        if (!spec) {
+            co_return fail(std::move(spec.error()));
+        }
+        out.spec = std::move(*spec);
+        co_return out;
+    }
+    std::string user = request.principal.user;
+    auto granted = co_await turns.wait(std::move(user));
+    if (!granted) {
+        co_return fail(Errc::unavailable,
+                       "your sweeps are still being loaded after a restart: try again");
+    }
+    turn.emplace(std::move(*granted));
+    Slices slices;
+    auto maker = SweepMaker::begin(*json);
+    if (!maker) {
+        co_return fail(std::move(maker.error()));
+    }
+    while (!maker->whole()) {
+        const Status made = maker->next();
+        if (!made) {
+            co_return fail(made.error());
+        }
+        if (slices.over()) {
+            co_await slices.rest();
+        }
+    }
+    out.sweep = maker->take();
+    out.spec = out.sweep->points.front().spec;
+    co_return out;
+}
+
+// "<hash>" with its quotes, as an ETag; "" when the header is absent.
+Result<std::string> render_hash_of(const HttpRequest& request) {
+    const auto value = request.header("if-match");
+    if (value.empty()) {
+        return std::string{};
+    }
+    const bool quoted = value.size() > 2 && value.front() == '"' && value.back() == '"';
+    const auto hash = quoted ? value.substr(1, value.size() - 2) : std::string_view{};
+    if (hash.empty() || hash.size() > kKeyBytes || hash.find('"') != std::string_view::npos) {
+        return fail(Errc::invalid, "If-Match: must be \"<render_hash>\" with its quotes");
+    }
+    return std::string{hash};
+}
+
+Result<std::string> idempotency_key_of(const HttpRequest& request) {
+    const auto key = request.header("idempotency-key");
+    const bool visible =
+        std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < '\x7F'; });
+    if (!visible || key.size() > kKeyBytes ||
+        (key.empty() && request.head.has("idempotency-key"))) {
+        return fail(Errc::invalid, "Idempotency-Key: must be 1..255 visible ASCII characters");
+    }
+    return std::string{key};
+}
+
+int submit_status(const Error& error) {
+    if (error.code == Errc::conflict && error.message.starts_with("reused")) {
+        return 422;
+    }
+    if (error.code == Errc::conflict && error.message.starts_with("render")) {
+        return 412;
+    }
+    if (error.code == Errc::exhausted && error.retry_after_s > 0) {
+        return 429;
+    }
+    if (error.code == Errc::exhausted) {
+        return error.message.starts_with("limit") ? 503 : 507;
+    }
+    return status_of(error.code);
+}
+
+Task<HttpResponse> submit(Control& control, SweepTurns turns, HttpRequest request) {
+    auto key = idempotency_key_of(request);
+    auto hash = render_hash_of(request);
+    if (!key || !hash) {
+        co_return problem(!key ? key.error() : hash.error());
+    }
+    std::optional<FairTurns::Turn> turn;
+    auto asked = co_await asked_of(request, *turns, turn);
+    if (!asked) {
+        co_return problem(asked.error());
+    }
+    SubmitRequest submission = std::move(*asked);
+    if (const auto header = request.header("lockstep-signature"); !header.empty()) {
+        auto signature = read_signature(header);
+        if (!signature) {
+            co_return problem(signature.error());
+        }
+        submission.signature = std::move(*signature);
+        submission.document = request.body;
+    }
+    if (submission.sweep && !hash->empty()) {
+        co_return problem(
+            Error{Errc::invalid,
+                  "If-Match: not for a sweep, which runs more than the one job that was rendered"});
+    }
+    submission.idempotency_key = std::move(*key);
+    submission.if_match = std::move(*hash);
+    if (!submission.idempotency_key.empty()) {
+        submission.body_sha256 = sha256_hex(request.body);
+    }
+    auto done = co_await control.submit(caller_of(request), std::move(submission));
+    if (!done) {
+        co_return problem(done.error(), submit_status(done.error()));
+    }
+    HttpResponse response = json_response(std::move(done->job_json), 201);
+    response.headers.emplace_back("Location", "/v1/jobs/" + done->id);
+    if (done->repeated) {
+        response.headers.emplace_back("Idempotency-Replayed", "true");
+    }
+    co_return response;
+}
+
+Task<HttpResponse> render(Control& control, SweepTurns turns, HttpRequest request) {
+    bool estimate = false;
+    QueryReader in{request.query};
+    in.boolean("estimate", estimate);
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::optional<FairTurns::Turn> turn;
+    const auto asked = co_await asked_of(request, *turns, turn);
+    if (!asked) {
+        co_return problem(asked.error());
+    }
+    auto rendered = control.render(caller_of(request), asked->spec);
+    if (!rendered) {
+        co_return problem(rendered.error());
+    }
+    if (estimate) {
+        Json start = co_await control.start_estimate(asked->spec);
+        if (!start.is_null()) {
+            (*rendered)["start_estimate"] = std::move(start);
+        }
+    }
+    if (asked->sweep) {
+        Json sweep = Json::object();
+        sweep["size"] = asked->sweep->points.size();
+        sweep["parameters"] = asked->sweep->points.front().parameters;
+        (*rendered)["sweep"] = std::move(sweep);  // this is the first of them
+        rendered->erase("render_hash");
+    }
+    HttpResponse response = json_response(dump_json(*rendered));
+    if (const auto hash = rendered->find("render_hash"); hash != rendered->end()) {
+        response.headers.emplace_back("ETag", "\"" + hash->get<std::string>() + "\"");
+    }
+    co_return response;
+}
+
+void read_label(QueryReader& in, JobQuery& query) {
+    std::string label;
+    in.text("label", label, limits::kTextBytes * 2);
+    if (label.empty()) {
+        return;
+    }
+    const auto at = label.find_first_of(":=");
+    if (at == std::string::npos || at == 0) {
+        in.error("label", "must be name:value");
+        return;
+    }
+    query.label_name = label.substr(0, at);
+    query.label_value = label.substr(at + 1);
+}
+
+// The members of a Job (openapi_schemas.cpp).
+constexpr std::array<std::string_view, 27> kJobFields{"id",
+                                                      "name",
+                                                      "user",
+                                                      "framework",
+                                                      "state",
+                                                      "labels",
+                                                      "resources",
+                                                      "submitted_at",
+                                                      "started_at",
+                                                      "finished_at",
+                                                      "step",
+                                                      "total_steps",
+                                                      "ettr",
+                                                      "checkpoint_step",
+                                                      "checkpoint_path",
+                                                      "spans",
+                                                      "anomalies",
+                                                      "lost_steps",
+                                                      "sweep",
+                                                      "after",
+                                                      "cause",
+                                                      "warnings",
+                                                      "attempts",
+                                                      "pending_reason",
+                                                      "expected_start",
+                                                      "hang",
+                                                      "cancel_requested_at"};
+
+void read_fields(QueryReader& in, JobQuery& query) {
+    std::string fields;
+    in.text("fields", fields, limits::kTextBytes * 4);
+    if (fields.empty()) {
+        return;
+    }
+    query.fields = split(fields, ',');
+    for (const std::string& field : query.fields) {
+        if (std::find(kJobFields.begin(), kJobFields.end(), field) == kJobFields.end()) {
+            in.error("fields", "a job has no member " + printable(field).substr(0, 64));
+            return;
+        }
+    }
+}
+
+Result<JobQuery> job_query(const HttpRequest& request) {
+    QueryReader in{request.query};
+    JobQuery query;
+    std::string state;
+    std::int64_t limit = limits::kPageDefault;
+    in.text("state", state, limits::kTextBytes);
+    in.text("user", query.user, limits::kTextBytes);
+    in.text("name", query.name, limits::kTextBytes);
+    in.text("sweep", query.sweep, limits::kTextBytes);
+    in.integer("limit", limit, 1, limits::kPage);
+    in.text("cursor", query.cursor, kJobCursorBytes);
+    read_label(in, query);
+    read_fields(in, query);
+    if (!state.empty()) {
+        query.state = parse_job_state(state);
+        if (!query.state) {
+            in.error("state", "is no state of a job");
+        }
+    }
+    if (!query.sweep.empty() && !query.label_name.empty()) {
+        in.error("sweep", "not together with label");
+    }
+    query.limit = static_cast<std::size_t>(limit);
+    if (auto error = in.finish()) {
+        return fail(std::move(*error));
+    }
+    return query;
+}
+
+Task<HttpResponse> list_jobs(Control& control, HttpRequest request) {
+    auto query = job_query(request);
+    if (!query) {
+        co_return problem(query.error());
+    }
+    auto page = co_await control.list(caller_of(request), std::move(*query));
+    if (!page) {
+        co_return query_problem(page.error());
+    }
+    // Weak: the same page may go out as gzip.
+    const std::string tag = entity_tag(*page);
+    HttpResponse response = json_response(std::move(*page));
+    response.cache_control = "private, no-cache";
+    if (tag_matches(request.header("if-none-match"), tag)) {
+        response.status = 304;
+        response.body.clear();
+    }
+    response.headers.emplace_back("ETag", "W/" + tag);
+    response.headers.emplace_back("Vary", "Authorization, Cookie");
+    co_return response;
+}
+
+std::optional<HttpResponse> show_now(Control& control, const HttpRequest& request) {
+    if (!request.query.empty()) {
+        QueryReader in{request.query};
+        return problem(*in.finish());
+    }
+    auto job = control.show_now(caller_of(request), request.param());
+    if (!job) {
+        return problem(job.error());
+    }
+    if (!*job) {
+        return std::nullopt;
+    }
+    return json_response(std::move(*job));
+}
+
+Task<HttpResponse> show(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.show(caller_of(request), std::move(id));
+    if (!job) {
+        co_return problem(job.error());
+    }
+    co_return json_response(std::move(*job));
+}
+
+Task<HttpResponse> cancel(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.cancel(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(job));
+}
+
+Task<HttpResponse> restart(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.restart(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(job));
+}
+
+Task<HttpResponse> checkpoint(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto job = co_await control.checkpoint(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(job));
+}
+
+Task<HttpResponse> cancel_sweep(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto count = co_await control.cancel_sweep(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(count));
+}
+
+Task<HttpResponse> spec(Control& control, HttpRequest request) {
+    std::string id{request.param()};
+    auto text = co_await control.spec(caller_of(request), std::move(id));
+    co_return json_or_problem(std::move(text));
+}
+
+Task<HttpResponse> script(Control& control, HttpRequest request) {
+    const Caller caller = caller_of(request);
+    std::string id{request.param()};
+    auto text = co_await control.script(caller, std::move(id));
+    co_return text ? text_response(std::move(*text)) : problem(text.error());
+}
+
+// A coroutine that outlives its lambda keeps only its parameters: the lambdas here are no
+// coroutines, they call one.
+using JobCall = Task<HttpResponse> (*)(Control&, HttpRequest);
+SlowHandler waiting_for_job(Control& control, JobCall call) {
+    return [&control, call](HttpRequest request) { return call(control, std::move(request)); };
+}
+
+void add_submit_routes(Router& router, const RouteContext& context) {
+    Control& control = context.control;
+    const auto turns = std::make_shared<FairTurns>(context.io, 1, kSweepsWaiting);
+    Route route;
+    route.method = Method::post;
+    route.path = "/v1/jobs";
+    route.scope = Scope::write;
+    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
+        return submit(control, turns, std::move(request));
+    }};
+    route.operation = "submitJob";
+    route.summary = "Submit a job; it is on disk before the answer.";
+    route.headers = {
+        {"Idempotency-Key", "string",
+         "1..255 visible ASCII characters. The same key with the same body gives the first answer "
+         "again; with another body 422; while the first is in flight 409."},
+        {"If-Match", "string", "\"<render_hash>\": submit exactly what was rendered, or 412."},
+        {"Lockstep-Signature", "string",
+         "Where whoami says identity lockstep-exec: 32 hexadecimal characters, a space and a munge "
+         "credential by which the user signs this body and the options given to Slurm. "
+         "Without it 403."}};
+    route.request_schema = "JobSpec";
+    route.response_schema = "Job";
+    route.success = 201;
+    route.failures = {409, 412, 422, 429, 503, 507};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.method = Method::post;
+    route.path = "/v1/jobs/render";
+    route.scope = Scope::write;
+    route.handler = SlowHandler{[&control, turns](HttpRequest request) {
+        return render(control, turns, std::move(request));
+    }};
+    route.operation = "renderJob";
+    route.changes_nothing = true;
+    route.summary = "Show what a job would run, without submitting it.";
+    route.query = {{"estimate", "boolean",
+                    "Also asks the scheduler when it would start: start_estimate. false if not "
+                    "given, because each question costs the scheduler a plan."}};
+    route.request_schema = "JobSpec";
+    route.response_schema = "Render";
+    router.add(std::move(route));
+}
+
+void add_read_routes(Router& router, const RouteContext& context) {
+    Control& control = context.control;
+    Route route;
+    route.path = "/v1/jobs";
+    route.scope = Scope::read;
+    route.handler = waiting_for_job(control, list_jobs);
+    route.operation = "listJobs";
+    route.summary = "List jobs, newest first.";
+    route.query = {{"state", "string", "Only jobs in this state."},
+                   {"user", "string", "Only this user's."},
+                   {"name", "string", "Only jobs of this name."},
+                   {"label", "string", "Only jobs with this label, as name:value."},
+                   {"sweep", "string", "Only the jobs of this sweep: the id of its first job."},
+                   {"limit", "integer", "Items in one answer, 1..1000; 50 if not given."},
+                   {"cursor", "string", "next_cursor of the answer before."},
+                   {"fields", "string",
+                    "Of each job only these members, as id,name,state; all if not given."}};
+    route.headers = {
+        {"If-None-Match", "string", "ETag of an answer before: 304 if nothing has changed."}};
+    route.response_schema = "JobPage";
+    route.not_modified = true;
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}";
+    route.scope = Scope::read;
+    route.handler =
+        TryHandler{[&control](const HttpRequest& request) { return show_now(control, request); },
+                   waiting_for_job(control, show)};
+    route.operation = "getJob";
+    route.summary = "Show one job.";
+    route.response_schema = "Job";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/spec";
+    route.scope = Scope::read;
+    route.handler = waiting_for_job(control, spec);
+    route.operation = "getJobSpec";
+    route.summary =
+        "The job's specification as stored; absent fields have their defaults. Values of its "
+        "environment are masked for anyone but the owner.";
+    route.response_schema = "JobSpec";
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/script";
+    route.scope = Scope::read;
+    route.handler = waiting_for_job(control, script);
+    route.operation = "getJobScript";
+    route.summary =
+        "The batch script of the newest attempt as it was submitted; 404 with the local scheduler, "
+        "which uses none; 503 while it is not written.";
+    route.response_type = content_type::kText;
+    route.failures = {404, 503};
+    router.add(std::move(route));
+}
+
+}  // namespace
+
+Caller caller_of(const HttpRequest& request) {
+    Caller caller;
+    caller.user = request.principal.user;
+    caller.admin = rules(request.principal);
+    caller.may_write = request.principal.role != Role::viewer;
+    caller.reads_all = request.principal.role != Role::user;
+    return caller;
+}
+
+HttpResponse query_problem(const Error& error) {
+    const auto colon = error.message.find(": ");
+    if (error.code != Errc::invalid || !error.fields.empty() || colon == std::string::npos) {
+        return problem(error);
+    }
+    return problem(query_error(error.message.substr(0, colon), error.message.substr(colon + 2)));
+}
+
+HttpResponse json_or_problem(Result<std::string> text) {
+    return text ? json_response(std::move(*text)) : problem(text.error());
+}
+
+void add_job_routes(Router& router, const RouteContext& context) {
+    add_submit_routes(router, context);
+    add_read_routes(router, context);
+    struct Command {
+        const char* path;
+        Task<HttpResponse> (*handler)(Control&, HttpRequest);
+        const char* operation;
+        const char* summary;
+        const char* schema;
+    };
+    for (const Command& command : {
+             Command{"/v1/jobs/{id}/cancel", cancel, "cancelJob",
+                     "Cancel a job; repeating the request is not an error.", "Job"},
+             Command{"/v1/jobs/{id}/restart", restart, "restartJob",
+                     "Stop a job's ranks and start them again from the newest checkpoint, in the "
+                     "same allocation. 409: nothing is running.",
+                     "Job"},
+             Command{"/v1/jobs/{id}/checkpoint", checkpoint, "checkpointJob",
+                     "Send the ranks the signal at which they write a checkpoint. 409: nothing is "
+                     "running, or some rank, which is named, has no handler for the signal and "
+                     "would be killed by it; the signal is then sent to no rank.",
+                     "Job"},
+             Command{"/v1/sweeps/{id}/cancel", cancel_sweep, "cancelSweep",
+                     "Cancel every unfinished job of a sweep; id may be that of any of its jobs.",
+                     "SweepCancelled"},
+         }) {
+        Route route;
+        route.method = Method::post;
+        route.path = command.path;
+        route.scope = Scope::write;
+        route.handler = waiting_for_job(context.control, command.handler);
+        route.operation = command.operation;
+        route.summary = command.summary;
+        route.response_schema = command.schema;
+        route.failures = {404, 409};
+        router.add(std::move(route));
+    }
+}
+
+}  // namespace lockstep

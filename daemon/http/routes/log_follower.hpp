@@ -1,0 +1,53 @@
+// Follows a rank's log: what is there, then what comes, until the rank has ended and its log is
+// read. A new attempt's log follows the old one's. Control thread; files are read away from it
+// (folder_reads.hpp), and one that hangs is asked for again until it answers.
+#pragma once
+
+#include "daemon/control/base/control.hpp"
+#include "daemon/http/base/message.hpp"
+#include "daemon/http/logs/rank_log_reader.hpp"
+#include "daemon/http/routes/routes.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+class LogFollower final : public BodyStream {
+  public:
+    // Begins at `offset`, or `tail` lines before the end of what is there when it is opened.
+    LogFollower(RouteContext context, Caller caller, std::string id, std::int32_t rank,
+                std::int64_t offset, std::optional<std::int64_t> tail);
+
+    Task<std::optional<std::string>> next() override;
+    void close() override;
+
+  private:
+    struct Place {  // as far as the log has been given
+        std::string path;
+        std::shared_ptr<const RankLogReader> reader;  // none: there is no file yet
+        std::int64_t offset = 0;
+        std::optional<std::int64_t> tail;
+    };
+    struct Piece {
+        Place next;
+        std::string text;
+    };
+    // What comes at `at` of the log that is at `path`, or `instead` while there is no such file.
+    // Blocking, any thread.
+    static Piece read_piece(Place at, const std::string& path, const std::string& instead);
+    // The same, and goes on there; empty: nothing now. Nothing: it could not be read in time.
+    Task<std::optional<std::string>> read_on(std::string path, std::string instead);
+
+    RouteContext context_;
+    net::steady_timer timer_;
+    Caller caller_;
+    std::string id_;
+    std::int32_t rank_;
+    Place at_;
+    bool closed_ = false;
+};
+
+}  // namespace lockstep

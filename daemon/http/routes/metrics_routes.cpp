@@ -1,0 +1,134 @@
+// What Prometheus reads: /metrics, one job's part of it, and the list of those for http_sd_configs
+// (https://prometheus.io/docs/prometheus/latest/http_sd/).
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/base/query_reader.hpp"
+#include "daemon/http/routes/routes.hpp"
+#include "daemon/telemetry/exposition/shard.hpp"
+#include "job/base/json.hpp"
+#include "job/base/limits.hpp"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+HttpResponse response_of(MetricsBody rendered) {
+    HttpResponse response;
+    response.own_type = std::move(rendered.content_type);
+    response.body = std::move(rendered.body);
+    response.make = std::move(rendered.make);
+    return response;
+}
+
+HttpResponse metrics(Control& control, const HttpRequest& request) {
+    QueryReader in{request.query};
+    std::string jobs = "all";
+    in.text("jobs", jobs, limits::kTextBytes);
+    if (jobs != "all" && jobs != "none") {
+        in.error("jobs", "is all or none");
+    }
+    if (const auto error = in.finish()) {
+        return problem(*error);
+    }
+    const auto accept = request.header("accept");
+    // A caller without a token must not learn whose jobs there are.
+    const bool known = !request.principal.user.empty();
+    return response_of(jobs == "all" && known ? control.metrics(caller_of(request), accept)
+                                              : control.own_metrics(accept));
+}
+
+HttpResponse job_metrics(Control& control, const HttpRequest& request) {
+    QueryReader in{request.query};
+    std::string text = "0/1";
+    in.text("shard", text, limits::kTextBytes);
+    const auto shard = telemetry::parse_shard(text);
+    if (!shard) {
+        in.error("shard", shard.error().message);
+    }
+    if (const auto error = in.finish()) {
+        return problem(*error);
+    }
+    auto body = control.job_metrics(caller_of(request), request.param(), shard.value(),
+                                    request.header("accept"));
+    return body ? response_of(std::move(*body)) : problem(body.error());
+}
+
+HttpResponse targets(Control& control, const HttpRequest& request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        return problem(*error);
+    }
+    Json list = Json::array();
+    for (const ScrapeTarget& job : control.scrape_targets(caller_of(request))) {
+        for (std::size_t part = 0; part < job.shards; ++part) {
+            const std::string shard = std::to_string(part) + "/" + std::to_string(job.shards);
+            Json group = Json::object();
+            // Where Prometheus has reached this daemon it will reach it again.
+            group["targets"] = Json::array({request.header("host")});
+            Json& labels = group["labels"];
+            labels["__metrics_path__"] = "/metrics/jobs/" + job.job;
+            if (job.shards > 1) {
+                labels["__param_shard"] = shard;
+            }
+            // Must differ: the series `up` of all targets would be one.
+            labels["instance"] = job.job + "/" + std::to_string(part);
+            labels["__meta_lockstep_job"] = job.job;
+            labels["__meta_lockstep_name"] = job.name;
+            labels["__meta_lockstep_user"] = job.user;
+            labels["__meta_lockstep_framework"] = job.framework;
+            labels["__meta_lockstep_allocation"] = job.allocation;
+            labels["__meta_lockstep_shard"] = shard;
+            list.push_back(std::move(group));
+        }
+    }
+    return json_response(dump_json(list));
+}
+
+using Answer = HttpResponse (*)(Control&, const HttpRequest&);
+
+Route route_of(Control& control, const char* path, Answer answer) {
+    Route route;
+    route.path = path;
+    route.scope = Scope::metrics;
+    route.handler = FastHandler{
+        [&control, answer](const HttpRequest& request) { return answer(control, request); }};
+    return route;
+}
+
+}  // namespace
+
+void add_metrics_routes(Router& router, const RouteContext& context) {
+    Route route = route_of(context.control, "/metrics", metrics);
+    route.operation = "getMetrics";
+    route.summary =
+        "Prometheus exposition; OpenMetrics by Accept. Of jobs, ranks and GPUs what the token may "
+        "see; a program on lockstepd's machine without a token gets the daemon's own metrics "
+        "(unless --metrics-auth).";
+    route.without_token = true;
+    route.query = {{"jobs", "string",
+                    "all, or none: without the series of single jobs, their ranks and GPUs."}};
+    route.response_type = content_type::kMetrics;
+    router.add(std::move(route));
+
+    route = route_of(context.control, "/metrics/jobs/{id}", job_metrics);
+    route.operation = "getJobMetrics";
+    route.summary =
+        "One job's exposition, or a part of it; empty once the job is over, 404 thirty seconds "
+        "later.";
+    route.query = {{"shard", "string",
+                    "k/n: the ranks with rank modulo n = k, and the GPUs of the nodes likewise; "
+                    "job-wide series are in part 0. Up to 1024 parts."}};
+    route.response_type = content_type::kMetrics;
+    route.failures = {404};
+    router.add(std::move(route));
+
+    route = route_of(context.control, "/v1/prometheus/targets", targets);
+    route.operation = "listScrapeTargets";
+    route.summary =
+        "The running jobs as targets for Prometheus' http_sd_configs; a job of more than 50,000 "
+        "series in several parts.";
+    route.response_schema = "ScrapeTargets";
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep

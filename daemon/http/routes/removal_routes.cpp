@@ -1,0 +1,103 @@
+// Removing a job that is over, and what a job takes on disk.
+#include "daemon/control/actor/job_folder.hpp"
+#include "daemon/http/base/problem.hpp"
+#include "daemon/http/base/query_reader.hpp"
+#include "daemon/http/routes/folder_reads.hpp"
+#include "daemon/http/routes/routes.hpp"
+#include "job/base/limits.hpp"
+
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kFilesCounted = 200'000;
+constexpr auto kCountPatience = std::chrono::seconds{5};  // half of what a folder's answer may take
+
+Json disk_json(const DiskPlace& place, const DiskUse& use) {
+    Json out = Json::object();
+    out["directory"] = place.directory;
+    out["total_bytes"] =
+        use.logs + use.evidence + use.checkpoints + use.other + place.history_bytes;
+    out["logs_bytes"] = use.logs;
+    out["evidence_bytes"] = use.evidence;
+    out["checkpoints_bytes"] = use.checkpoints;
+    out["other_bytes"] = use.other;
+    out["history_bytes"] = place.history_bytes;
+    out["files"] = use.files;
+    if (use.partly) {
+        out["partly"] = true;
+    }
+    return out;
+}
+
+Task<HttpResponse> remove_job(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    std::string checkpoints;
+    in.text("checkpoints", checkpoints, limits::kTextBytes);
+    if (!checkpoints.empty() && checkpoints != "keep" && checkpoints != "remove") {
+        in.error("checkpoints", "must be keep or remove");
+    }
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    auto done =
+        co_await context.control.remove(caller_of(request), std::move(id), checkpoints == "keep");
+    co_return json_or_problem(std::move(done));
+}
+
+Task<HttpResponse> disk_of(RouteContext context, HttpRequest request) {
+    QueryReader in{request.query};
+    if (const auto error = in.finish()) {
+        co_return problem(*error);
+    }
+    std::string id{request.param()};
+    const auto place = co_await context.control.disk(caller_of(request), std::move(id));
+    if (!place) {
+        co_return problem(place.error());
+    }
+    const auto until = std::chrono::steady_clock::now() + kCountPatience;
+    const std::function<DiskUse()> count = [directory = place->directory, until] {
+        return disk_use(directory, kFilesCounted, until);
+    };
+    std::string folder = place->directory;
+    const auto use = co_await read_in_folder<DiskUse>(context, std::move(folder), count);
+    co_return use ? json_response(dump_json(disk_json(*place, *use))) : problem(use.error());
+}
+
+}  // namespace
+
+void add_removal_routes(Router& router, const RouteContext& context) {
+    Route route;
+    route.method = Method::delete_;
+    route.path = "/v1/jobs/{id}";
+    route.scope = Scope::write;
+    route.handler = SlowHandler{
+        [context](HttpRequest request) { return remove_job(context, std::move(request)); }};
+    route.operation = "removeJob";
+    route.summary =
+        "Remove a job that is over: its record at once, then its logs, evidence, telemetry, the "
+        "checkpoints in lockstepd's own folder and the snapshot that no other job uses. 409: it is "
+        "not over, Slurm still holds it, or a job waits for it; 503: its agents are still leaving.";
+    route.query = {
+        {"checkpoints", "string", "keep: those below the runs directory stay; remove (default)."}};
+    route.response_schema = "JobRemoved";
+    route.failures = {404, 409, 503};
+    router.add(std::move(route));
+
+    route = Route{};
+    route.path = "/v1/jobs/{id}/disk";
+    route.scope = Scope::read;
+    route.handler = SlowHandler{
+        [context](HttpRequest request) { return disk_of(context, std::move(request)); }};
+    route.operation = "getJobDisk";
+    route.summary =
+        "Disk space used by the job, counted now: its directory below lockstepd's runs directory "
+        "and its telemetry. Files it writes elsewhere are not counted.";
+    route.response_schema = "JobDisk";
+    route.failures = {404, 503};
+    router.add(std::move(route));
+}
+
+}  // namespace lockstep

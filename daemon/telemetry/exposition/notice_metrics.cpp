@@ -1,0 +1,24 @@
+#include "daemon/telemetry/exposition/notice_metrics.hpp"
+
+#include <string>
+
+namespace lockstep::telemetry {
+
+NoticeMetrics::NoticeMetrics(DaemonMetrics& metrics) {
+    constexpr std::array<const char*, kNoticeResults> kResults{"delivered", "failed", "given_up",
+                                                               "dropped"};
+    auto& notices = prometheus::BuildCounter()
+                        .Name("lockstep_notices_total")
+                        .Help(
+                            "Attempts to notify users of their jobs, and notices that were dropped "
+                            "because too many of their user waited.")
+                        .Register(metrics.registry());
+    for (const NotifyKind kind : {NotifyKind::webhook, NotifyKind::mail}) {
+        for (std::size_t i = 0; i < kNoticeResults; ++i) {
+            counts_[static_cast<std::size_t>(kind)][i] =
+                &notices.Add({{"kind", std::string{to_string(kind)}}, {"result", kResults[i]}});
+        }
+    }
+}
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,224 @@
+#include "daemon/telemetry/exposition/rank_exposition.hpp"
+
+#include "daemon/telemetry/exposition/gpu_exposition.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <utility>
+
+namespace lockstep::telemetry {
+namespace {
+
+constexpr std::size_t kCoreFamilies = 8;
+constexpr std::size_t kRankSampleBytes = 56;  // bytes of a sample beside its labels, about
+constexpr std::size_t kPlaceLabels = 90;      // of lockstep_rank_info beside job_id
+
+template <class Number>
+void add_number(std::string& labels, std::string_view begin, Number number) {
+    std::array<char, 24> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    labels += begin;
+    labels.append(digits.data(), end);
+    labels += '"';
+}
+
+double at(std::span<const double> column, std::uint32_t rank) {
+    return column.empty() ? kAbsent : column[rank];
+}
+
+}  // namespace
+
+void RankExposition::add(const JobMetricsView& job, const std::string& labels,
+                         const JobStats& stats) {
+    place(job, labels);
+    if (job.series == nullptr) {
+        return;
+    }
+    const NewestReports& newest = job.series->newest();
+    const std::size_t world = job.series->present();
+    const bool small = world <= kFullTierRanks;
+    const bool fits = world * (kRankCoreSeries + kRankFullSeries) <= view_.max_series_per_job;
+    ShownRanks shown{job.series, &stats, small && fits, {}, {}, {}};
+    const std::size_t most = std::min(world, most_ranks()) / shard_.count + 1;
+    shown.ranks.reserve(most);
+    shown.ends.reserve(most);
+    shown.labels.reserve(most * (labels.size() + sizeof ",rank=\"12345\""));
+    for (std::uint32_t i = 0; i < world; ++i) {
+        if (!newest.reporting(i, view_.now)) {
+            continue;
+        }
+        suppressed_ += small && !fits ? kRankFullSeries : 0;
+        if (i >= most_ranks()) {
+            suppressed_ += kRankCoreSeries;
+        } else if (shard_.has(i)) {
+            shown.ranks.push_back(i);
+            shown.labels += labels;
+            add_number(shown.labels, ",rank=\"", i);
+            shown.ends.push_back(shown.labels.size());
+        }
+    }
+    shown_.push_back(std::move(shown));
+}
+
+// Which GPUs a rank uses is known from its agent only.
+void RankExposition::place(const JobMetricsView& job, const std::string& labels) {
+    std::vector<RankGpu> gpus;
+    if (view_.gpus != nullptr && !job.ranks.empty()) {
+        gpus = view_.gpus->ranks(job.job_id, view_.now);
+    }
+    for (const auto& rank : job.ranks) {
+        const std::size_t own = gpus.empty() ? 0 : gpus_of(gpus, rank.rank).size();
+        suppressed_ += own - std::min(own, kRankGpusShown);
+    }
+    placed_.push_back({&job, labels, std::move(gpus)});
+}
+
+std::size_t RankExposition::expected_size() const {
+    std::size_t size = 0;
+    for (const ShownRanks& job : shown_) {
+        const std::size_t families = kCoreFamilies + (job.full ? kRankFullSeries : 0);
+        size += families * (job.labels.size() + job.ranks.size() * kRankSampleBytes);
+    }
+    for (const Placed& job : placed_) {
+        const std::size_t series = std::max(job.job->ranks.size(), job.gpus.size());
+        size += series / shard_.count * (job.labels.size() + kPlaceLabels);
+    }
+    return size;
+}
+
+void RankExposition::write(MetricText& text) const {
+    write_info(text);
+    write_core(text);
+    write_full(text);
+}
+
+void RankExposition::write_info(MetricText& text) const {
+    text.family("lockstep_rank", MetricType::info, "Always 1; the labels say where the rank is.");
+    std::string labels;
+    std::string node;  // label of the rank before, whose node is mostly the same
+    for (const auto& [job, job_labels, gpus] : placed_) {
+        std::string_view node_of;
+        node.clear();
+        for (const auto& rank : job->ranks) {
+            const auto number = static_cast<std::size_t>(rank.rank);
+            if (number >= most_ranks() || !shard_.has(number)) {
+                continue;
+            }
+            labels = job_labels;
+            add_number(labels, ",rank=\"", rank.rank);
+            if (rank.node.data() != node_of.data() || rank.node.size() != node_of.size()) {
+                node_of = rank.node;
+                node.clear();
+                add_label(node, "node", rank.node);
+            }
+            labels += node.empty() ? "" : ",";
+            labels += node;
+            add_number(labels, ",local_rank=\"", rank.local_rank);
+            auto own = gpus.empty() ? std::span<const RankGpu>{} : gpus_of(gpus, rank.rank);
+            own = own.first(std::min(own.size(), kRankGpusShown));
+            const std::size_t place = labels.size();
+            for (const RankGpu& one : own) {
+                labels.resize(place);
+                add_number(labels, ",gpu=\"", one.gpu->gpu);
+                text.sample(labels, std::uint64_t{1});
+            }
+            if (own.empty()) {
+                text.sample(labels, std::uint64_t{1});
+            }
+        }
+    }
+}
+
+// `values_of` a job gives what gives the value of a rank.
+template <class Values>
+void RankExposition::each(MetricText& text, bool further, const Values& values_of) const {
+    for (const ShownRanks& job : shown_) {
+        if (further && !job.full) {
+            continue;
+        }
+        const auto value_of = values_of(job);
+        const std::string_view labels = job.labels;
+        std::size_t begin = 0;
+        for (std::size_t i = 0; i < job.ranks.size(); ++i) {
+            const double value = value_of(job.ranks[i]);
+            if (!is_absent(value)) {
+                text.sample(labels.substr(begin, job.ends[i] - begin), value);
+            }
+            begin = job.ends[i];
+        }
+    }
+}
+
+void RankExposition::latest(MetricText& text, std::string_view name, std::string_view help,
+                            CoreMetric metric, bool further) const {
+    text.family(name, MetricType::gauge, help);
+    each(text, further, [metric](const ShownRanks& job) {
+        return [column = job.series->newest().latest(metric)](std::uint32_t rank) {
+            return at(column, rank);
+        };
+    });
+}
+
+void RankExposition::write_core(MetricText& text) const {
+    text.family("lockstep_rank_step", MetricType::gauge, "Last step reported.");
+    each(text, false, [](const ShownRanks& job) {
+        return [steps = job.series->newest().last_step()](std::uint32_t rank) {
+            return steps[rank] < 0 ? kAbsent : static_cast<double>(steps[rank]);
+        };
+    });
+    latest(text, "lockstep_rank_loss", "Last local loss.", CoreMetric::loss);
+    latest(text, "lockstep_rank_step_time_seconds", "Wall time of the last step.",
+           CoreMetric::step_seconds);
+    latest(text, "lockstep_rank_busy_seconds", "Last step without waiting for data or peers.",
+           CoreMetric::busy_seconds);
+    latest(text, "lockstep_rank_comm_wait_seconds", "Wait in collectives in the last step.",
+           CoreMetric::comm_wait_seconds);
+    latest(text, "lockstep_rank_data_wait_seconds", "Wait for data in the last step.",
+           CoreMetric::data_wait_seconds);
+    text.family("lockstep_rank_straggler_score", MetricType::gauge,
+                "Median busy time over that of the rank, 0 to 1; 1 is not slow.");
+    each(text, false, [](const ShownRanks& job) {
+        return [scores = std::span{job.stats->straggler_score}](std::uint32_t rank) {
+            return at(scores, rank);
+        };
+    });
+    text.family("lockstep_rank_report_age_seconds", MetricType::gauge,
+                "Since the last report arrived.");
+    each(text, false, [this](const ShownRanks& job) {
+        return [received = job.series->newest().last_received(), now = view_.now](
+                   std::uint32_t rank) { return std::max(0.0, now - received[rank]); };
+    });
+}
+
+void RankExposition::total(MetricText& text, std::string_view name, std::string_view help,
+                           CoreMetric metric) const {
+    text.family(name, MetricType::counter, help);
+    each(text, true, [metric](const ShownRanks& job) {
+        return [column = job.series->newest().total(metric)](std::uint32_t rank) {
+            return at(column, rank);
+        };
+    });
+}
+
+void RankExposition::write_full(MetricText& text) const {
+    total(text, "lockstep_rank_samples", "Samples trained on, repeated steps included.",
+          CoreMetric::samples);
+    total(text, "lockstep_rank_tokens", "Tokens trained on, repeated steps included.",
+          CoreMetric::tokens);
+    latest(text, "lockstep_rank_grad_norm", "Last gradient norm.", CoreMetric::grad_norm, true);
+    latest(text, "lockstep_rank_learning_rate", "Last learning rate.", CoreMetric::learning_rate,
+           true);
+    total(text, "lockstep_rank_checkpoint_seconds", "Time spent writing checkpoints.",
+          CoreMetric::checkpoint_seconds);
+    text.family("lockstep_rank_nonfinite", MetricType::counter,
+                "Reported values that were NaN or infinite.");
+    each(text, true, [](const ShownRanks& job) {
+        return [counts = job.series->newest().nonfinite()](std::uint32_t rank) {
+            return static_cast<double>(counts[rank]);
+        };
+    });
+}
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,69 @@
+// Sends the series of jobs, ranks and GPUs to a receiver of Prometheus remote write (Prometheus
+// with --web.enable-remote-write-receiver, Mimir, Thanos, VictoriaMetrics …). Off unless asked for.
+//
+// Has a thread of its own: parsing, compressing, TLS and waiting for the receiver happen there. The
+// control thread calls push(), which only hands the text over, and stop(). The clock and the
+// metrics outlive it. Order: requests go out one after the other, oldest first, each until it is
+// taken or refused, so that no sample is out of order.
+//
+// A failed try (no connection, no answer in time, 5xx, 429) is repeated, with the pauses of
+// RemotePace; any other answer but 2xx drops the request. What waits is bounded; what has to go is
+// counted.
+#pragma once
+
+#include "daemon/telemetry/exposition/daemon_metrics.hpp"
+#include "job/async/http_client.hpp"
+#include "job/base/clock.hpp"
+#include "job/base/result.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep::telemetry {
+
+// Compressed requests that wait: some 20 bytes a sample, so about 3 million samples; an hour of 50
+// jobs of 8 ranks, some minutes of 10,000 ranks.
+inline constexpr std::size_t kRemoteQueueBytes = 64U << 20U;
+// Of one request: 1 MB before compression.
+inline constexpr std::size_t kRemoteSamples = 5000;
+
+struct RemoteWriteSettings {
+    Endpoint endpoint;
+    std::string target = "/";   // path and query
+    std::string token_file;     // "" = none; read before every request, so that it can be renewed
+    std::string user;           // "" = no basic authentication
+    std::string password_file;  // of `user`
+    std::string instance;       // the label; `job` is "lockstep"
+    std::chrono::milliseconds timeout{30'000};
+    std::size_t queue_bytes = kRemoteQueueBytes;
+};
+
+// Where to: http[s]://host[:port]/path[?query], port 80 or 443 if none is given. invalid: what is
+// wrong with it.
+Result<RemoteWriteSettings> parse_remote_write(std::string_view url);
+// "Bearer …", "Basic …" or "" as the settings say; the error names the file.
+Result<std::string> authorization(const RemoteWriteSettings& settings);
+
+class RemoteWriter {
+  public:
+    RemoteWriter(RemoteWriteSettings settings, const Clock& clock, DaemonMetrics& metrics);
+    // Waits for the thread; what has not been sent by then is dropped and counted.
+    ~RemoteWriter();
+    RemoteWriter(const RemoteWriter&) = delete;
+    RemoteWriter& operator=(const RemoteWriter&) = delete;
+
+    // One collection: Prometheus text 0.0.4 as it was at `time`. When two of them have not even
+    // been looked at, it is dropped.
+    void push(std::string text, UnixMillis time);
+    // Sends what there is, for at most `patience`, and ends. Does not wait for it.
+    void stop(std::chrono::milliseconds patience);
+
+  private:
+    class Worker;
+    std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace lockstep::telemetry

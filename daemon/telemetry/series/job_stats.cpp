@@ -1,0 +1,262 @@
+#include "daemon/telemetry/series/job_stats.hpp"
+
+#include "daemon/telemetry/series/order_statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
+
+namespace lockstep::telemetry {
+namespace {
+
+constexpr double kNoLoss = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max();
+
+// Nearest rank: the smallest value that at least the fraction `q` of the `count` values do not
+// exceed.
+double quantile(OrderStatistics& order, std::size_t count, double q) {
+    const double place = std::ceil(q * static_cast<double>(count));
+    return order.at(static_cast<std::size_t>(std::max(place, 1.0)) - 1);
+}
+
+std::optional<Spread> spread(std::vector<double> values) {
+    if (values.empty()) {
+        return std::nullopt;
+    }
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+    Spread result;
+    result.mean = std::isfinite(sum) ? sum / static_cast<double>(values.size()) : kNan;
+    if (!std::isfinite(sum)) {
+        std::erase_if(values, [](double v) { return !std::isfinite(v); });
+    }
+    if (values.empty()) {
+        return Spread{kNan, kNan, kNan, kNan, kNan};
+    }
+    const std::size_t count = values.size();
+    OrderStatistics order{std::move(values)};
+    result.min = order.lowest();
+    result.max = order.highest();
+    result.p50 = quantile(order, count, 0.5);
+    result.p99 = quantile(order, count, 0.99);
+    return result;
+}
+
+using Ranks = std::vector<std::uint32_t>;
+
+Ranks current_ranks(const NewestReports& newest, std::size_t world, double now,
+                    std::size_t& reporting) {
+    Ranks young;
+    young.reserve(world);
+    for (std::uint32_t i = 0; i < world; ++i) {
+        if (newest.reporting(i, now)) {
+            young.push_back(i);
+        }
+    }
+    reporting = young.size();
+    if (young.empty()) {
+        for (std::uint32_t i = 0; i < world; ++i) {
+            if (newest.ever(i)) {
+                young.push_back(i);
+            }
+        }
+    }
+    return young;
+}
+
+void common_step(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
+    const auto steps = job.newest().last_step();
+    const auto times = job.newest().last_time();
+    std::int64_t lowest = kNoStep;
+    double newest = 0;
+    for (const std::uint32_t i : ranks) {
+        if (steps[i] >= 0) {
+            lowest = std::min(lowest, steps[i]);
+            newest = std::max(newest, times[i]);
+        }
+    }
+    if (lowest != kNoStep) {
+        stats.step = lowest;
+        stats.last_step_time = newest;
+        stats.loss = spread(job.recent().losses_at(ranks, lowest));
+        stats.step_seconds = spread(job.recent().step_seconds_at(ranks, lowest));
+    }
+}
+
+std::optional<double> sum_of(std::span<const double> column) {
+    double sum = 0;
+    bool any = false;
+    for (const double value : column) {
+        const bool there = !is_absent(value);
+        sum += there ? value : 0;
+        any = any || there;
+    }
+    return any ? std::optional{sum} : std::nullopt;
+}
+
+// The largest of those in the range, both ends included; absent and NaN are not.
+std::optional<double> largest_of(std::span<const double> column, double low, double high) {
+    double most = low;
+    bool any = false;
+    for (const double value : column) {
+        const bool in = value >= low && value <= high;
+        most = in && value > most ? value : most;
+        any = any || in;
+    }
+    return any ? std::optional{most} : std::nullopt;
+}
+
+// Sums over everybody who ever reported: counters must not fall when a rank goes quiet.
+void totals(const JobSeries& job, JobStats& stats) {
+    const NewestReports& newest = job.newest();
+    stats.samples_total = sum_of(newest.total(CoreMetric::samples));
+    stats.tokens_total = sum_of(newest.total(CoreMetric::tokens));
+    const auto spent = largest_of(newest.total(CoreMetric::checkpoint_seconds), -kNoLoss, kNoLoss);
+    stats.checkpoint_seconds = spent ? std::optional{std::max(*spent, 0.0)} : std::nullopt;
+    const auto steps = largest_of(newest.latest(CoreMetric::total_steps), 0, 9e18);
+    stats.total_steps = steps ? std::optional{static_cast<std::int64_t>(*steps)} : std::nullopt;
+    for (std::size_t i = 0; newest.any_nonfinite() && i < job.world_size(); ++i) {
+        const RankSeries& rank = job.rank(i);
+        const std::uint64_t loss = rank.nonfinite(CoreMetric::loss);
+        const std::uint64_t norm = rank.nonfinite(CoreMetric::grad_norm);
+        stats.nonfinite_loss += loss;
+        stats.nonfinite_grad_norm += norm;
+        stats.nonfinite_other += rank.nonfinite() - loss - norm;
+    }
+}
+
+// Σ part / Σ step over the ranks that report both.
+std::optional<double> share(const NewestReports& newest, const Ranks& ranks, CoreMetric part) {
+    const auto some = newest.mean(part);
+    const auto step = newest.mean(CoreMetric::step_seconds);
+    double parts = 0;
+    double steps = 0;
+    for (const std::uint32_t i : ranks) {
+        if (some.empty() || step.empty()) {
+            break;
+        }
+        if (!is_absent(some[i]) && !is_absent(step[i])) {
+            parts += some[i];
+            steps += step[i];
+        }
+    }
+    return steps > 0 ? std::optional{parts / steps} : std::nullopt;
+}
+
+// Of the lowest of the ranks that has one.
+std::optional<double> first_latest(const NewestReports& newest, const Ranks& ranks,
+                                   CoreMetric metric) {
+    const auto latest = newest.latest(metric);
+    if (latest.empty()) {
+        return std::nullopt;
+    }
+    const auto found = std::find_if(ranks.begin(), ranks.end(),
+                                    [&](std::uint32_t i) { return !is_absent(latest[i]); });
+    return found == ranks.end() ? std::nullopt : std::optional{latest[*found]};
+}
+
+void rates(const NewestReports& newest, const Ranks& ranks, JobStats& stats) {
+    const auto samples = newest.mean(CoreMetric::samples);
+    const auto interval = newest.interval();
+    double rate = 0;
+    bool any = false;
+    for (const std::uint32_t i : ranks) {
+        if (samples.empty() || interval.empty()) {
+            break;
+        }
+        if (!is_absent(samples[i]) && interval[i] > 0) {
+            rate += samples[i] / interval[i];
+            any = true;
+        }
+    }
+    stats.samples_per_second = any ? std::optional{rate} : std::nullopt;
+    stats.grad_norm = first_latest(newest, ranks, CoreMetric::grad_norm);
+    stats.learning_rate = first_latest(newest, ranks, CoreMetric::learning_rate);
+    stats.data_wait_ratio = share(newest, ranks, CoreMetric::data_wait_seconds);
+    stats.comm_exposed_ratio = share(newest, ranks, CoreMetric::comm_wait_seconds);
+}
+
+void stragglers(const JobSeries& job, const Ranks& ranks, JobStats& stats) {
+    const auto means = job.newest().mean(CoreMetric::busy_seconds);
+    if (means.empty()) {
+        return;
+    }
+    Ranks who;
+    std::vector<double> busy;
+    who.reserve(ranks.size());
+    busy.reserve(ranks.size());
+    for (const std::uint32_t i : ranks) {
+        if (means[i] > 0) {  // absent is not
+            who.push_back(i);
+            busy.push_back(means[i]);
+        }
+    }
+    if (busy.size() < 2) {
+        return;
+    }
+    const double middle = OrderStatistics{std::move(busy)}.median();
+    std::vector<double> deviations(who.size());
+    std::transform(who.begin(), who.end(), deviations.begin(),
+                   [&](std::uint32_t i) { return std::abs(means[i] - middle); });
+    const double mad = std::max(OrderStatistics{std::move(deviations)}.median(), 0.01 * middle);
+    stats.straggler_score.assign(job.world_size(), kAbsent);
+    stats.straggler_z.assign(job.world_size(), kAbsent);
+    double lowest = 2;
+    for (const std::uint32_t i : who) {
+        const double score = std::clamp(middle / means[i], 0.0, 1.0);
+        stats.straggler_score[i] = score;
+        stats.straggler_z[i] = 0.6745 * (means[i] - middle) / mad;
+        if (score < lowest) {
+            lowest = score;
+            stats.slowest_rank = i;
+        }
+    }
+}
+
+}  // namespace
+
+JobStats compute_job_stats(const JobSeries& job, double now) {
+    JobStats stats;
+    const Ranks ranks = current_ranks(job.newest(), job.present(), now, stats.ranks_reporting);
+    common_step(job, ranks, stats);
+    totals(job, stats);
+    rates(job.newest(), ranks, stats);
+    stragglers(job, ranks, stats);
+    return stats;
+}
+
+std::vector<std::size_t> StragglerWatch::update(const JobSeries& job, const JobStats& stats,
+                                                double now) {
+    std::vector<std::size_t> slow;
+    since_.resize(stats.straggler_score.size());
+    const auto busy = job.newest().latest(CoreMetric::busy_seconds);
+    std::vector<double> newest;
+    if (!busy.empty()) {
+        newest.reserve(since_.size());
+        for (std::size_t i = 0; i < since_.size(); ++i) {
+            if (std::isfinite(busy[i]) && !is_absent(stats.straggler_score[i])) {
+                newest.push_back(busy[i]);
+            }
+        }
+    }
+    const double usual = newest.empty() ? 0 : OrderStatistics{std::move(newest)}.median();
+    for (std::size_t i = 0; i < since_.size(); ++i) {
+        Since& since = since_[i];
+        const double score = stats.straggler_score[i];  // absent is not below the threshold
+        const bool is_slow = score < threshold_ && stats.straggler_z[i] > 6 && stats.step &&
+                             !busy.empty() && busy[i] * threshold_ > usual;
+        if (!is_slow) {
+            since = {};
+        } else if (since.step < 0) {
+            since = {*stats.step, now};
+        } else if (*stats.step - since.step >= 20 && now - since.time >= 30) {
+            slow.push_back(i);
+        }
+    }
+    return slow;
+}
+
+}  // namespace lockstep::telemetry

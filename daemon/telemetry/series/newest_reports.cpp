@@ -1,0 +1,73 @@
+#include "daemon/telemetry/series/newest_reports.hpp"
+
+#include <algorithm>
+
+namespace lockstep::telemetry {
+namespace {
+
+// What aggregates and /metrics sum up.
+constexpr std::array kTotalled{CoreMetric::samples, CoreMetric::tokens,
+                               CoreMetric::checkpoint_seconds};
+constexpr double kLeastSilence = 30;  // seconds
+
+template <class T>
+std::size_t heap(const std::vector<T>& column) {
+    return column.capacity() * sizeof(T);
+}
+
+}  // namespace
+
+NewestReports::NewestReports(std::size_t ranks)
+    : last_step_(ranks, -1),
+      last_time_(ranks),
+      last_received_(ranks),
+      silence_(ranks, kLeastSilence),
+      nonfinite_(ranks),
+      ever_(ranks) {}
+
+void NewestReports::set(Column& column, std::size_t rank, double value) const {
+    if (column.empty() && !is_absent(value)) {
+        column.assign(ever_.size(), kAbsent);
+    }
+    if (!column.empty()) {
+        column[rank] = value;
+    }
+}
+
+void NewestReports::take(std::size_t rank, const RankSeries& series) {
+    for (std::size_t i = 0; i < kCoreMetrics; ++i) {
+        set(latest_[i], rank, series.latest(static_cast<CoreMetric>(i)).value_or(kAbsent));
+    }
+    for (const CoreMetric metric : kTotalled) {
+        set(total_[index(metric)], rank, series.total(metric).value_or(kAbsent));
+    }
+    for (std::size_t i = index(CoreMetric::step_seconds); i < kMeanMetrics; ++i) {
+        set(mean_[i], rank, series.mean(static_cast<CoreMetric>(i)).value_or(kAbsent));
+    }
+    const auto interval = series.interval();
+    set(interval_, rank, interval.value_or(kAbsent));
+    silence_[rank] = std::max(3 * interval.value_or(0), kLeastSilence);
+    last_step_[rank] = series.last_step();
+    last_time_[rank] = series.last_time();
+    last_received_[rank] = series.last_received();
+    nonfinite_[rank] = series.nonfinite();
+    any_nonfinite_ = any_nonfinite_ || series.nonfinite() > 0;
+    ever_[rank] = 1;
+}
+
+std::size_t NewestReports::bytes() const {
+    std::size_t sum = heap(interval_) + heap(last_step_) + heap(last_time_) + heap(last_received_) +
+                      heap(silence_) + heap(nonfinite_) + heap(ever_);
+    for (const Column& column : latest_) {
+        sum += heap(column);
+    }
+    for (const Column& column : total_) {
+        sum += heap(column);
+    }
+    for (const Column& column : mean_) {
+        sum += heap(column);
+    }
+    return sum;
+}
+
+}  // namespace lockstep::telemetry

@@ -1,0 +1,346 @@
+#include "daemon/telemetry/series/series.hpp"
+
+#include "job/base/check.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lockstep::telemetry {
+namespace {
+
+// A foreign NaN may carry any payload, also the one that means absent.
+double canonical(double value) {
+    return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
+}
+
+// Sums stay finite whatever a rank says, and JSON has no infinity. 30 million years.
+constexpr double kMostSeconds = 1e15;
+
+void add_seconds(double& sum, double seconds) {
+    if (std::isfinite(seconds) && seconds > 0) {
+        sum = std::min(sum + seconds, kMostSeconds);
+    }
+}
+
+// The newest step is reported by one rank after the other: the first says when it was made.
+void note_step(GenerationReport& report, std::int64_t step, double time) {
+    if (step < 0) {
+        return;
+    }
+    const auto at = static_cast<UnixMillis>(time * 1000.0);
+    if (report.first_step < 0 || step < report.first_step) {
+        report.first_step = step;
+    }
+    if (report.first_at == 0 || at < report.first_at) {
+        report.first_at = at;
+    }
+    if (step > report.last_step) {
+        report.last_step = step;
+        report.last_at = at;
+    }
+}
+
+}  // namespace
+
+JobSeries::JobSeries(std::size_t ranks)
+    : ranks_(ranks),
+      present_(ranks),
+      newest_(ranks),
+      recent_(ranks),
+      rank_bytes_(ranks * sizeof(Rank)),
+      metrics_(kCoreMetricNames.begin(), kCoreMetricNames.end()) {
+    LOCKSTEP_CHECK(ranks >= 1 && ranks <= static_cast<std::size_t>(limits::kRanks));
+}
+
+std::optional<std::size_t> JobSeries::metric(std::string_view name) const {
+    const auto found = std::find(metrics_.begin(), metrics_.end(), name);
+    if (found == metrics_.end()) {
+        return std::nullopt;
+    }
+    return static_cast<std::size_t>(found - metrics_.begin());
+}
+
+std::vector<std::string> JobSeries::reported_metrics() const {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < metrics_.size(); ++i) {
+        if (std::any_of(ranks_.begin(), ranks_.end(),
+                        [i](const Rank& r) { return r.series.column(i) != nullptr; })) {
+            names.push_back(metrics_[i]);
+        }
+    }
+    return names;
+}
+
+std::vector<std::optional<std::size_t>> JobSeries::metric_ids(const Batch& batch) {
+    std::vector<std::optional<std::size_t>> ids;
+    ids.reserve(batch.columns.size());
+    for (const auto& column : batch.columns) {
+        ids.push_back(add_metric(column.name));
+    }
+    return ids;
+}
+
+std::optional<std::size_t> JobSeries::add_metric(std::string_view name) {
+    if (const auto known = metric(name)) {
+        return known;
+    }
+    if (metrics_.size() >= limits::kMetricsPerJob) {
+        return std::nullopt;
+    }
+    metrics_.emplace_back(name);
+    return metrics_.size() - 1;
+}
+
+History& JobSeries::keep_history() {
+    if (!history_) {
+        history_ = std::make_shared<History>();
+    }
+    return *history_;
+}
+
+StepColumns& JobSeries::watch(const std::string& metric) {
+    return watched_.try_emplace(metric, ranks_.size()).first->second;
+}
+
+void JobSeries::watch_only(const std::vector<std::string>& metrics) {
+    std::erase_if(watched_, [&metrics](const auto& one) {
+        return std::find(metrics.begin(), metrics.end(), one.first) == metrics.end();
+    });
+}
+
+// False if the row is of an earlier generation than the rank's newest.
+bool JobSeries::begin_row(Rank& rank, Start start) {
+    if (start < rank.start) {
+        return false;
+    }
+    if (start > rank.start) {
+        rank.start = start;
+        rank.checkpoint_seconds = 0;
+        rank.series.restart();
+    }
+    return true;
+}
+
+void JobSeries::restore(Start start, std::uint32_t rank, std::int64_t step, double time,
+                        const std::vector<double>& values) {
+    if (rank >= ranks_.size() || !begin_row(ranks_[rank], start)) {
+        return;
+    }
+    add_seconds(ranks_[rank].checkpoint_seconds, values[index(CoreMetric::checkpoint_seconds)]);
+    add_row(rank, step, time, time, values, capacity());
+}
+
+void JobSeries::add_row(std::size_t rank, std::int64_t step, double time, double received,
+                        const std::vector<double>& values, std::size_t capacity) {
+    RankSeries& series = ranks_[rank].series;
+    const std::int64_t at = series.step_of(step);
+    const std::size_t bytes = series.bytes();
+    const std::size_t metrics = series.metrics();
+    if (series.add(step, time, received, values, capacity)) {
+        recent_.clear(rank);
+    }
+    recent_.add(rank, at, values[index(CoreMetric::loss)], values[index(CoreMetric::step_seconds)]);
+    newest_.take(rank, series);
+    rank_bytes_ += series.bytes() - bytes;
+    series_ += series.metrics() - metrics;
+}
+
+void JobSeries::restore_seen(std::int32_t attempt, std::uint32_t node_rank, std::uint64_t seq) {
+    std::uint64_t& seen = seen_[{attempt, node_rank}];
+    seen = std::max(seen, seq);
+}
+
+void JobSeries::restore(GenerationReport report) {
+    double seconds = 0;
+    add_seconds(seconds, report.checkpoint_seconds);
+    report.checkpoint_seconds = seconds;
+    generation(report.attempt, static_cast<std::uint32_t>(report.generation)) = report;
+}
+
+// Rows a rank may have so that all ranks together stay within the budget. A row takes 16 bytes and
+// up to 24 per metric.
+std::size_t JobSeries::capacity() const {
+    const std::size_t row = 16 + 24 * metrics_.size();
+    return std::clamp(kJobSeriesBytes / (ranks_.size() * row), kRowsMin, limits::kRecentPoints);
+}
+
+std::uint64_t JobSeries::last_batch(std::int32_t attempt, std::int32_t node_rank) const {
+    const auto found = seen_.find({attempt, static_cast<std::uint32_t>(node_rank)});
+    return found == seen_.end() ? 0 : found->second;
+}
+
+const GenerationReport* JobSeries::report_of(std::int32_t attempt, std::int32_t generation) const {
+    const auto found =
+        std::find_if(generations_.rbegin(), generations_.rend(), [&](const GenerationReport& one) {
+            return one.attempt == attempt && one.generation == generation;
+        });
+    return found == generations_.rend() ? nullptr : &*found;
+}
+
+GenerationReport& JobSeries::generation(std::int32_t attempt, std::uint32_t number) {
+    const auto wanted = static_cast<std::int32_t>(number);
+    const auto at = std::find_if(generations_.rbegin(), generations_.rend(), [&](const auto& one) {
+                        return std::pair{one.attempt, one.generation} <= std::pair{attempt, wanted};
+                    }).base();
+    if (at != generations_.begin()) {
+        GenerationReport& before = *std::prev(at);
+        if (before.attempt == attempt && before.generation == wanted) {
+            return before;
+        }
+    }
+    if (generations_.size() >= kGenerationsKept) {
+        generations_.erase(generations_.begin());
+        return generation(attempt, number);
+    }
+    GenerationReport made;
+    made.attempt = attempt;
+    made.generation = wanted;
+    return *generations_.insert(at, made);
+}
+
+Ingested JobSeries::ingest(const Batch& batch, std::int32_t attempt, double received) {
+    Ingested result;
+    std::uint64_t& seen = seen_[{attempt, batch.node_rank}];
+    if (batch.seq <= seen) {
+        result.duplicate = true;
+        return result;
+    }
+    seen = batch.seq;
+    const auto ids = metric_ids(batch);
+    const std::size_t room = capacity();
+    const Start start{attempt, batch.generation};
+    std::vector<double> values(metrics_.size());
+    GenerationReport& report = generation(attempt, batch.generation);
+    std::vector<std::pair<std::size_t, StepColumns*>> watched;
+    for (auto& [name, columns] : watched_) {
+        if (const auto id = metric(name)) {
+            watched.emplace_back(*id, &columns);
+        }
+    }
+    for (std::size_t row = 0; row < batch.rows(); ++row) {
+        if (batch.ranks[row] >= ranks_.size()) {
+            ++result.bad_rows;
+            continue;
+        }
+        Rank& rank = ranks_[batch.ranks[row]];
+        if (!begin_row(rank, start)) {
+            ++result.late_rows;
+            continue;
+        }
+        std::fill(values.begin(), values.end(), kAbsent);
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            if (batch.columns[i].present[row] == 0) {
+                continue;
+            }
+            if (const auto id = ids[i]) {
+                values[*id] = canonical(batch.columns[i].values[row]);
+                ++result.samples;
+            } else {
+                ++result.dropped_values;
+            }
+        }
+        const double time = batch.times[row];
+        note_step(report, batch.steps[row], time);
+        add_seconds(rank.checkpoint_seconds, values[index(CoreMetric::checkpoint_seconds)]);
+        report.checkpoint_seconds = std::max(report.checkpoint_seconds, rank.checkpoint_seconds);
+        if (history_) {
+            history_->add(start, batch.ranks[row], rank.series.step_of(batch.steps[row]), time,
+                          values, received > 0 ? received : time);
+        }
+        add_row(batch.ranks[row], batch.steps[row], time, received > 0 ? received : time, values,
+                room);
+        for (const auto& [id, columns] : watched) {
+            if (batch.steps[row] >= 0 && !is_absent(values[id])) {
+                columns->add(start, batch.ranks[row], batch.steps[row], time, values[id]);
+            }
+        }
+        ++result.rows;
+    }
+    return result;
+}
+
+std::size_t JobSeries::ingest(const GpuRows& rows, std::int32_t attempt, double received) {
+    const double now = received > 0               ? received
+                       : rows.batch.times.empty() ? 0
+                                                  : rows.batch.times.front();
+    return gpus_.add(rows, attempt, now, keep_history());
+}
+
+// By their generation: until it has reported in a new one, a rank's newest step is of the one
+// before, which went further.
+std::int64_t JobSeries::step_in(Start start, const std::vector<std::uint32_t>& ranks) const {
+    std::int64_t step = -1;
+    for (const std::uint32_t rank : ranks) {
+        if (rank < ranks_.size() && ranks_[rank].start == start) {
+            step = std::max(step, ranks_[rank].series.last_step());
+        }
+    }
+    if (step >= 0) {
+        return step;
+    }
+    const auto* report = report_of(start.attempt, static_cast<std::int32_t>(start.generation));
+    return report == nullptr ? -1 : report->last_step;
+}
+
+std::optional<double> JobSeries::report_age(std::size_t rank, double now) const {
+    const RankSeries& series = ranks_[rank].series;
+    if (series.empty()) {
+        return std::nullopt;
+    }
+    return std::max(0.0, now - series.last_received());
+}
+
+std::size_t JobSeries::bytes() const {
+    return sizeof *this + rank_bytes_ + newest_.bytes() + recent_.bytes() + gpus_.bytes() +
+           (history_ ? history_->bytes() : 0);
+}
+
+JobSeries* SeriesStore::at(std::string_view id) {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+JobSeries& SeriesStore::job(std::string_view id, std::size_t ranks) {
+    auto found = jobs_.find(id);
+    if (found == jobs_.end()) {
+        found = jobs_.emplace(std::string{id}, std::make_unique<JobSeries>(ranks)).first;
+    }
+    return *found->second;
+}
+
+const JobSeries* SeriesStore::find(std::string_view id) const {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+void SeriesStore::erase(std::string_view id) {
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end()) {
+        return;
+    }
+    History* history = found->second->history();
+    if (history != nullptr && history->storing) {
+        history->forgotten = true;
+    } else {
+        jobs_.erase(found);
+    }
+}
+
+std::size_t SeriesStore::series() const {
+    std::size_t sum = 0;
+    for (const auto& [id, job] : jobs_) {
+        sum += job->series();
+    }
+    return sum;
+}
+
+std::size_t SeriesStore::bytes() const {
+    std::size_t sum = 0;
+    for (const auto& [id, job] : jobs_) {
+        sum += job->bytes();
+    }
+    return sum;
+}
+
+}  // namespace lockstep::telemetry

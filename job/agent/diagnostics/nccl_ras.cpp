@@ -1,0 +1,164 @@
+#include "job/agent/diagnostics/nccl_ras.hpp"
+
+#include "job/async/connect.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint16_t kPort = 28028;
+constexpr std::size_t kRasLineBytes = 1024;
+
+Error silent(const RasAddress& address, const std::string& why) {
+    return Error{Errc::unavailable,
+                 "no answer at " + address.host + ":" + std::to_string(address.port) + ": " + why};
+}
+
+Task<Result<std::string>> read_line(tcp::socket& socket) {
+    std::string line;
+    while (line.size() < kRasLineBytes && (line.empty() || line.back() != '\n')) {
+        char letter = 0;
+        ErrorCode ec;
+        co_await socket.async_read_some(net::buffer(&letter, 1), into(ec));
+        if (ec) {
+            co_return fail(Errc::unavailable, ec.message());
+        }
+        line += letter;
+    }
+    co_return line;
+}
+
+Task<Status> write_line(tcp::socket& socket, std::string_view line) {
+    while (!line.empty()) {
+        ErrorCode ec;
+        line.remove_prefix(
+            co_await socket.async_write_some(net::buffer(line.data(), line.size()), into(ec)));
+        if (ec) {
+            co_return fail(Errc::unavailable, ec.message());
+        }
+    }
+    co_return Status{};
+}
+
+// Sends a line; the answer is one that begins with `expected`.
+Task<Status> say(tcp::socket& socket, std::string line, std::string_view expected) {
+    if (const Status sent = co_await write_line(socket, line); !sent) {
+        co_return fail(sent.error());
+    }
+    const auto answer = co_await read_line(socket);
+    if (!answer) {
+        co_return fail(answer.error());
+    }
+    if (answer->compare(0, expected.size(), expected) != 0) {
+        co_return fail(Errc::unavailable, "it is not NCCL: " + printable(trim(*answer)));
+    }
+    co_return Status{};
+}
+
+Task<Result<std::string>> read_all(tcp::socket& socket) {
+    std::string out;
+    std::array<char, 16'384> some{};
+    while (out.size() < limits::kEvidenceFileBytes) {
+        ErrorCode ec;
+        const std::size_t got = co_await socket.async_read_some(net::buffer(some), into(ec));
+        out.append(some.data(), got);
+        if (ec == net::error::eof) {
+            break;
+        }
+        if (ec && out.empty()) {
+            co_return fail(Errc::unavailable, ec.message());
+        }
+        if (ec) {
+            out += "\n[lockstep: the rest did not come: " + ec.message() + "]\n";
+            break;
+        }
+    }
+    co_return out;
+}
+
+Task<Result<std::string>> converse(tcp::socket& socket, std::int64_t seconds) {
+    std::string line = "CLIENT PROTOCOL 2\n";
+    auto good = co_await say(socket, line, "SERVER PROTOCOL ");
+    if (!good) {
+        co_return fail(good.error());
+    }
+    // How long the process that answers waits for the others of its job.
+    line = "TIMEOUT " + std::to_string(seconds) + "\n";
+    good = co_await say(socket, line, "OK");
+    if (!good) {
+        co_return fail(good.error());
+    }
+    line = "VERBOSE STATUS\n";
+    if (const Status sent = co_await write_line(socket, line); !sent) {
+        co_return fail(sent.error());
+    }
+    co_return co_await read_all(socket);
+}
+
+}  // namespace
+
+std::optional<RasAddress> ras_address(const std::vector<ProcessLook>& tree) {
+    for (const ProcessLook& process : tree) {
+        const auto value = [&](const char* name) {
+            const auto found = process.environment.find(name);
+            return found == process.environment.end() ? std::string{} : found->second;
+        };
+        const std::string text = value("NCCL_RAS_ADDR");
+        if (value("NCCL_RAS_ENABLE") == "0" || (text.empty() && !process.nccl)) {
+            continue;
+        }
+        RasAddress out{text.empty() ? "localhost" : text, kPort};
+        // "host:port", ":port", "host" or "[::1]:port".
+        const auto colon = text.rfind(':');
+        if (colon != std::string::npos && text.find(']', colon) == std::string::npos) {
+            const auto port = to_int(std::string_view{text}.substr(colon + 1));
+            if (!port || *port < 1 || *port > UINT16_MAX) {
+                continue;
+            }
+            out.host = colon == 0 ? "localhost" : text.substr(0, colon);
+            out.port = static_cast<std::uint16_t>(*port);
+        }
+        if (out.host.size() > 2 && out.host.front() == '[' && out.host.back() == ']') {
+            out.host = out.host.substr(1, out.host.size() - 2);
+        }
+        return out;
+    }
+    return std::nullopt;
+}
+
+Task<Result<std::string>> ask_ras(RasAddress address,
+                                  std::chrono::steady_clock::time_point deadline,
+                                  std::shared_ptr<tcp::socket>& socket) {
+    Endpoint endpoint;
+    endpoint.host = address.host;
+    endpoint.port = std::to_string(address.port);
+    auto connected = co_await connect_tcp(endpoint, deadline);
+    if (!connected) {
+        co_return fail(silent(address, connected.error().message));
+    }
+    const auto open = std::make_shared<tcp::socket>(std::move(*connected));
+    socket = open;
+    net::steady_timer timer{open->get_executor(), deadline};
+    timer.async_wait([open](const ErrorCode& ec) {
+        if (!ec) {
+            ErrorCode ignored;
+            open->close(ignored);
+        }
+    });
+    const auto left = std::chrono::duration_cast<std::chrono::seconds>(
+        deadline - std::chrono::steady_clock::now());
+    auto text = co_await converse(*open, std::max<std::int64_t>(1, left.count() - 1));
+    timer.cancel();
+    socket.reset();
+    if (!text) {
+        co_return fail(silent(address, text.error().message));
+    }
+    co_return std::move(*text);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// What NCCL's RAS subsystem (2.24 and later, on unless switched off) says of the job it is part of.
+// The protocol is that of NCCL's src/ras/client.cc: lines over TCP; CLIENT PROTOCOL n, TIMEOUT s
+// and VERBOSE STATUS, whose answer is text up to the end of the stream. Agent thread only.
+#pragma once
+
+#include "job/agent/ranks/process_look.hpp"
+#include "job/async/asio.hpp"
+#include "job/base/result.hpp"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct RasAddress {
+    std::string host;
+    std::uint16_t port = 0;
+    bool operator==(const RasAddress&) const = default;
+};
+// Where the rank's NCCL listens: NCCL_RAS_ADDR, otherwise localhost:28028 if NCCL is loaded.
+// Nothing: it does not (NCCL_RAS_ENABLE=0, no NCCL), or the address is none.
+std::optional<RasAddress> ras_address(const std::vector<ProcessLook>& tree);
+
+// At most limits::kEvidenceFileBytes of it. `socket` gets the open connection: closing it ends the
+// wait. unavailable: nobody there, not in time, or no RAS.
+Task<Result<std::string>> ask_ras(RasAddress address,
+                                  std::chrono::steady_clock::time_point deadline,
+                                  std::shared_ptr<tcp::socket>& socket);
+
+}  // namespace lockstep

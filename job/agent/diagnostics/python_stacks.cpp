@@ -1,0 +1,192 @@
+#include "job/agent/diagnostics/python_stacks.hpp"
+
+#include "job/base/files.hpp"
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+#include "job/base/unique_fd.hpp"
+#include "job/model/python_stack.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using StackClock = std::chrono::steady_clock;
+// As in job/rank/python/hooks/_lockstep_hooks.py: SIGRTMIN+11 of glibc.
+constexpr int kStackSignal = 45;
+constexpr const char* kStackFile = "stacks.";
+constexpr std::size_t kStatusBytes = 16U << 10U;
+constexpr std::size_t kDescriptors = 4096;  // of a process, looked through
+constexpr std::size_t kStackBytes = 256U << 10U;
+constexpr auto kStackPoll = std::chrono::milliseconds{2};
+// Looks in a row at which nothing more had been written: that is all. Counted, not timed: a machine
+// that stands still for a moment is one look.
+constexpr int kQuietLooks = 12;
+
+// One process that may be asked.
+struct AskedForStack {
+    std::size_t tree = 0;
+    const ProcessLook* process = nullptr;
+    UniqueFd file;
+    std::pair<dev_t, ino_t> identity;
+    off_t from = 0;  // where its answer begins
+    off_t size = 0;
+    int quiet = 0;  // looks since it grew
+    enum class State : std::uint8_t { waits, asked, done } state = State::waits;
+};
+
+bool catches_stack_signal(pid_t pid) {
+    const auto status = read_file("/proc/" + std::to_string(pid) + "/status", kStatusBytes);
+    const auto at = status ? status->find("SigCgt:") : std::string::npos;
+    if (at == std::string::npos) {
+        return false;
+    }
+    const unsigned long long mask = std::strtoull(status->c_str() + at + 7, nullptr, 16);
+    return (mask >> (kStackSignal - 1) & 1U) != 0;
+}
+
+// The hooks' file among what the process has open.
+UniqueFd stack_file(pid_t pid) {
+    std::error_code ec;
+    const std::filesystem::path folder = "/proc/" + std::to_string(pid) + "/fd";
+    std::size_t seen = 0;
+    for (std::filesystem::directory_iterator at{folder, ec}, end;
+         !ec && at != end && ++seen <= kDescriptors; at.increment(ec)) {
+        std::array<char, PATH_MAX> target{};
+        const auto size = ::readlink(at->path().c_str(), target.data(), target.size() - 1);
+        if (size <= 0) {
+            continue;
+        }
+        const std::string name = std::filesystem::path{target.data()}.filename().string();
+        if (name.rfind(kStackFile, 0) == 0 && to_int(name.substr(7, name.find(' ') - 7))) {
+            return UniqueFd{::open(at->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+        }
+    }
+    return {};
+}
+
+std::optional<AskedForStack> ask_of(std::size_t tree, const ProcessLook& process) {
+    AskedForStack one;
+    one.tree = tree;
+    one.process = &process;
+    one.file = stack_file(process.pid);
+    struct stat info {};
+    if (!one.file || !catches_stack_signal(process.pid) || ::fstat(one.file.get(), &info) != 0 ||
+        !S_ISREG(info.st_mode)) {
+        return std::nullopt;
+    }
+    one.identity = {info.st_dev, info.st_ino};
+    return one;
+}
+
+off_t size_of(const AskedForStack& one) {
+    struct stat info {};
+    return ::fstat(one.file.get(), &info) == 0 ? info.st_size : 0;
+}
+
+std::string answer_of(const AskedForStack& one) {
+    const auto size =
+        std::min<std::size_t>(static_cast<std::size_t>(one.size - one.from), kStackBytes);
+    std::string out(size, '\0');
+    const auto got = ::pread(one.file.get(), out.data(), size, one.from);
+    out.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return out;
+}
+
+// faulthandler writes word by word; the main thread's stack comes last.
+bool is_whole(const AskedForStack& one) {
+    const std::string text = answer_of(one);
+    return text.ends_with('\n') && !main_python_stack(text).empty();
+}
+
+// Sends the signal to whoever's file nobody else is writing into; true while somebody is waited
+// for.
+bool go_on(std::vector<AskedForStack>& all) {
+    std::map<std::pair<dev_t, ino_t>, bool> busy;
+    for (AskedForStack& one : all) {
+        if (one.state != AskedForStack::State::asked) {
+            continue;
+        }
+        const off_t size = size_of(one);
+        if (size != one.size) {
+            one.size = size;
+            one.quiet = 0;
+        } else if (size > one.from && ++one.quiet >= kQuietLooks && is_whole(one)) {
+            one.state = AskedForStack::State::done;
+            continue;
+        }
+        busy[one.identity] = true;
+    }
+    bool waits = !busy.empty();
+    for (AskedForStack& one : all) {
+        if (one.state != AskedForStack::State::waits || busy[one.identity]) {
+            continue;
+        }
+        busy[one.identity] = true;
+        one.from = size_of(one);
+        one.size = one.from;
+        const bool sent = ::kill(one.process->pid, kStackSignal) == 0;
+        one.state = sent ? AskedForStack::State::asked : AskedForStack::State::done;
+        waits = waits || sent;
+    }
+    return waits;
+}
+
+}  // namespace
+
+std::vector<PythonStacks> ask_python_stacks(const std::vector<std::vector<ProcessLook>>& trees,
+                                            std::chrono::milliseconds patience) {
+    const auto until = StackClock::now() + patience;
+    std::vector<PythonStacks> out(trees.size());
+    std::vector<AskedForStack> all;
+    for (std::size_t i = 0; i < trees.size(); ++i) {
+        for (const ProcessLook& process : trees[i]) {
+            const bool dead = process.state == "Z" || process.state == "X";
+            if (!process.python || dead) {
+                continue;
+            }
+            if (process.stopped) {
+                out[i].missing = "the process is stopped";
+            } else if (auto one = ask_of(i, process)) {
+                all.push_back(std::move(*one));
+            } else if (out[i].missing.empty()) {
+                out[i].missing = "the hooks are not in this Python";
+            }
+        }
+    }
+    while (go_on(all) && StackClock::now() < until) {
+        std::this_thread::sleep_for(kStackPoll);
+    }
+    for (const AskedForStack& one : all) {
+        PythonStacks& found = out[one.tree];
+        const std::string text = one.state == AskedForStack::State::waits ? "" : answer_of(one);
+        const std::string stack = main_python_stack(text);
+        if (stack.empty()) {
+            found.missing =
+                found.missing.empty() ? "the process did not answer in time" : found.missing;
+            continue;
+        }
+        found.stack = found.stack.empty() ? stack : found.stack;
+        found.text += "==== process " + std::to_string(one.process->pid) + " (" +
+                      one.process->name + ")\n" + text + "\n";
+    }
+    for (PythonStacks& one : out) {
+        one.missing = one.text.empty() ? one.missing : "";
+    }
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// Turns what a rank prints into lines and the lines into reports (capture.hpp). One per rank,
+// agent thread only.
+//
+// Steps: a printed step is taken as it is. A print that has none, or only the number of a batch
+// within its epoch, is numbered by counting the rank's captured losses from 1, so that steps always
+// rise. A progress bar that draws the same batch again is not a new loss. step_seconds is the time
+// between two prints if their steps (or batches of one epoch) follow each other and neither came in
+// a burst with others; otherwise it is absent.
+#pragma once
+
+#include "job/agent/ranks/rank_message.hpp"
+#include "job/model/spec/capture.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class OutputReader {
+  public:
+    // `world_size`: with more than one rank, lines of a rank that trains alone are noticed.
+    explicit OutputReader(Capture capture, std::int32_t world_size = 1)
+        : capture_(std::move(capture)), watches_(world_size > 1) {}
+
+    // Takes the next piece of output, read at `now` (seconds since the Unix epoch), and returns the
+    // reports of the lines it completed.
+    std::vector<RankReport> feed(std::string_view bytes, double now);
+    // The output has ended: the last line may lack its newline.
+    std::vector<RankReport> end(double now);
+    // Once: a line said that this rank trains by itself.
+    std::optional<std::string> take_warning() { return std::exchange(warning_, std::nullopt); }
+
+  private:
+    void line(double now, std::vector<RankReport>& out);
+    RankReport number(const CapturedLoss& found, double now);
+    bool follows(const CapturedLoss& found) const;
+
+    Capture capture_;
+    bool watches_;
+    std::optional<std::string> warning_;
+    std::string partial_;  // at most limits::kLineBytes of the unfinished line
+    std::optional<CapturedLoss> last_;
+    double last_time_ = 0;
+    std::int64_t count_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+#include "job/agent/ranks/rank_log.hpp"
+
+#include "job/base/log.hpp"
+#include "job/base/text.hpp"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace lockstep {
+namespace {
+constexpr std::int64_t kBlock = 4096;  // partial blocks are zeroed, not freed: punch whole ones
+}
+
+Result<RankLog> RankLog::open(const std::filesystem::path& path, const Caps& caps,
+                              std::int32_t generation) {
+    UniqueFd fd{::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)};
+    struct stat info {};
+    if (!fd || ::fstat(fd.get(), &info) != 0) {
+        return fail(errno_error("open " + path.string(), errno));
+    }
+    return RankLog{std::move(fd), info.st_size, caps, LogMarker::open(path), generation};
+}
+
+void RankLog::mask(const std::shared_ptr<const SecretMask>& mask) {
+    if (mask) {
+        masked_.emplace(mask);
+    }
+}
+
+void RankLog::append(std::string_view bytes, UnixMillis now) {
+    if (masked_) {
+        write(masked_->feed(bytes), now);
+    } else {
+        write(bytes, now);
+    }
+}
+
+void RankLog::end() {
+    if (masked_) {
+        write(masked_->end(), SystemClock{}.wall());
+    }
+}
+
+void RankLog::write(std::string_view bytes, UnixMillis now) {
+    if (bytes.empty()) {
+        return;
+    }
+    keep_tail(bytes);
+    look_at_size();
+    marker_.mark(size_, now, generation_);
+    bool written = false;
+    if (!full_ && unsaid_ > 0) {
+        // Together with the bytes: on a disk that is still full there is no notice per piece.
+        written = write_all("\n[lockstep: " + std::to_string(unsaid_) +
+                            " bytes were lost, the disk was full]\n" + std::string{bytes});
+    } else if (!full_) {
+        written = write_all(bytes);
+    }
+    if (written) {
+        unsaid_ = 0;
+    } else {
+        lost_ += static_cast<std::int64_t>(bytes.size());
+        unsaid_ += static_cast<std::int64_t>(bytes.size());
+    }
+    free_middle();
+}
+
+// A rank may have moved to another node, whose agent writes to the same file: what it has written
+// stays when this one, thought lost, goes on.
+void RankLog::look_at_size() {
+    struct stat info {};
+    if (::fstat(fd_.get(), &info) == 0) {
+        size_ = info.st_size;
+    }
+}
+
+bool RankLog::write_all(std::string_view bytes) {
+    std::int64_t at = size_;
+    while (!bytes.empty()) {
+        const auto put = ::write(fd_.get(), bytes.data(), bytes.size());
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put <= 0) {
+            // Whole pieces or nothing: what was half written must not be taken for output.
+            if (at > size_ && ::ftruncate(fd_.get(), size_) != 0) {
+                log::debug("cannot cut a rank's log", {{"size", size_}});
+            }
+            return false;
+        }
+        at += put;
+        bytes.remove_prefix(static_cast<std::size_t>(put));
+    }
+    size_ = at;
+    return true;
+}
+
+void RankLog::keep_tail(std::string_view bytes) {
+    if (bytes.size() >= caps_.tail) {
+        tail_ = bytes.substr(bytes.size() - caps_.tail);
+        return;
+    }
+    tail_ += bytes;
+    if (tail_.size() > 2 * caps_.tail) {
+        tail_.erase(0, tail_.size() - caps_.tail);
+    }
+}
+
+std::string RankLog::tail() const {
+    const std::string_view all{tail_};
+    return printable(all.substr(all.size() - std::min(all.size(), caps_.tail)));
+}
+
+void RankLog::free_middle() {
+    const std::int64_t newest = caps_.total - caps_.head - caps_.chunk;
+    if (full_ || size_ - newest - punched_ < caps_.chunk) {
+        return;
+    }
+    const std::int64_t end = (size_ - newest) / kBlock * kBlock;
+    if (caps_.may_punch && ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                       punched_, end - punched_) == 0) {
+        punched_ = end;
+        return;
+    }
+    if (caps_.may_punch && errno == EINTR) {
+        return;  // the next append tries again
+    }
+    const std::string notice = "\n[lockstep: the log has reached " + std::to_string(caps_.total) +
+                               " bytes and this file system cannot free the middle of a file: "
+                               "the rest is not kept]\n";
+    write_all(notice);
+    full_ = true;
+}
+
+}  // namespace lockstep

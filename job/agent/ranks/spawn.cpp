@@ -1,0 +1,222 @@
+#include "job/agent/ranks/spawn.hpp"
+
+#include "job/base/log.hpp"
+#include "job/base/start_limits.hpp"
+#include "job/base/text.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+// glibc 2.36's <sys/pidfd.h> lacks extern "C".
+UniqueFd open_pidfd(pid_t pid) {
+    return UniqueFd{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+}
+
+// What posix_spawn is told: files, process group, signals.
+struct SpawnSetup {
+    posix_spawn_file_actions_t actions{};
+    posix_spawnattr_t attributes{};
+
+    SpawnSetup(int output, const std::vector<int>& handed) {
+        ::posix_spawn_file_actions_init(&actions);
+        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+        ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+        ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+        int next = STDERR_FILENO + 1;
+        for (const int fd : handed) {
+            ::posix_spawn_file_actions_adddup2(&actions, fd, next++);
+        }
+        ::posix_spawn_file_actions_addclosefrom_np(&actions, next);
+        ::posix_spawnattr_init(&attributes);
+        sigset_t none;
+        sigset_t all;
+        ::sigemptyset(&none);
+        ::sigfillset(&all);
+        ::posix_spawnattr_setsigmask(&attributes, &none);
+        ::posix_spawnattr_setsigdefault(&attributes, &all);
+        ::posix_spawnattr_setpgroup(&attributes, 0);
+        ::posix_spawnattr_setflags(
+            &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    }
+    SpawnSetup(const SpawnSetup&) = delete;
+    SpawnSetup& operator=(const SpawnSetup&) = delete;
+    ~SpawnSetup() {
+        ::posix_spawn_file_actions_destroy(&actions);
+        ::posix_spawnattr_destroy(&attributes);
+    }
+};
+
+// What the dynamic linker obeys is the rank's, not the shim's, which would be started with another
+// program's libraries (LD_LIBRARY_PATH of a conda environment, LD_PRELOAD): on the way to it these
+// variables have another name.
+constexpr std::string_view kHeldBack = "LOCKSTEP_HELD_BACK_";
+
+bool is_linkers(std::string_view name) {
+    return name.starts_with("LD_") || name == "GLIBC_TUNABLES";
+}
+
+// The environment as it was before.
+std::vector<char*> given_back(char** environment) {
+    std::vector<char*> out;
+    for (char** entry = environment; *entry != nullptr; ++entry) {
+        const bool held = std::string_view{*entry}.starts_with(kHeldBack);
+        out.push_back(*entry + (held ? kHeldBack.size() : 0));
+    }
+    out.push_back(nullptr);
+    return out;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& items) {
+    std::vector<char*> out;
+    out.reserve(items.size() + 1);
+    for (auto& item : items) {
+        out.push_back(item.data());
+    }
+    out.push_back(nullptr);
+    return out;
+}
+
+bool is_file(const std::string& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+std::string in_directory(const std::string& path, const std::string& directory) {
+    return path.empty() || path.front() != '/' ? directory + "/" + path : path;
+}
+
+}  // namespace
+
+Result<std::string> find_program(const std::string& name, std::string_view path,
+                                 const std::string& directory) {
+    std::vector<std::string> candidates;
+    if (name.find('/') != std::string::npos) {
+        candidates.push_back(in_directory(name, directory));
+    } else if (!name.empty()) {
+        for (const auto& folder : split(path, ':')) {
+            candidates.push_back(in_directory(folder, directory) + "/" + name);
+        }
+    }
+    std::string refused;
+    for (const auto& candidate : candidates) {
+        if (!is_file(candidate)) {
+            continue;
+        }
+        if (::access(candidate.c_str(), X_OK) == 0) {
+            return candidate;
+        }
+        refused = candidate;
+    }
+    if (!refused.empty()) {
+        return fail(Errc::denied, "command is not executable: " + printable(refused));
+    }
+    return fail(Errc::not_found, "command not found: " + printable(name));
+}
+
+Result<SpawnedProcess> spawn_rank(const SpawnRequest& request) {
+    std::vector<std::string> argv{request.agent_program,      "exec",
+                                  std::to_string(::getpid()), to_text(start_limits()),
+                                  request.directory,          request.program};
+    argv.insert(argv.end(), request.argv.begin(), request.argv.end());
+    std::vector<std::string> environment;
+    for (const auto& [name, value] : request.environment) {
+        environment.push_back((is_linkers(name) ? std::string{kHeldBack} : "") + name + "=" +
+                              value);
+    }
+    const SpawnSetup setup{request.output, request.handed};
+    auto arguments = pointers(argv);
+    auto variables = pointers(environment);
+    pid_t pid = -1;
+    // The child has what this thread has at that moment.
+    const BoundThread bound{request.binding};
+    if (!bound.problem().empty()) {
+        log::warn("a rank could not be bound", {{"what", bound.problem()}});
+    }
+    const int failed = ::posix_spawn(&pid, request.agent_program.c_str(), &setup.actions,
+                                     &setup.attributes, arguments.data(), variables.data());
+    if (failed != 0) {
+        return fail(errno_error("start " + request.program, failed));
+    }
+    SpawnedProcess out{pid, open_pidfd(pid)};
+    if (!out.pidfd) {
+        const int number = errno;
+        ::kill(-pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+        return fail(errno_error("pidfd_open", number));
+    }
+    return out;
+}
+
+namespace {
+
+// posix_spawn(3) leaves glibc's own two signals ignored, which glibc itself does not let one
+// change.
+void restore_signals_of_glibc() {
+    struct {
+        void* handler = nullptr;  // SIG_DFL
+        unsigned long flags = 0;
+        void* restorer = nullptr;
+        unsigned long mask = 0;
+    } action;
+    for (int number = __SIGRTMIN; number < SIGRTMIN; ++number) {
+        ::syscall(SYS_rt_sigaction, number, &action, nullptr, sizeof action.mask);
+    }
+}
+
+}  // namespace
+
+int run_exec_shim(int argc, char** argv) {
+    constexpr int kFailed = 126;
+    if (argc < 5) {
+        return kFailed;
+    }
+    const char* const directory = argv[2];
+    char* const program = argv[3];
+    // The rank's leader dies with the agent's (only) thread. The agent may have died before the
+    // prctl: then the parent is another process by now.
+    const auto parent = to_int(argv[0]);
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || !parent || ::getppid() != *parent) {
+        return kFailed;
+    }
+    give_back_limits(start_limits_from(argv[1]));
+    restore_signals_of_glibc();
+    if (::chdir(directory) != 0) {
+        std::fprintf(stderr, "lockstep: cannot enter %s: %s\n", directory, std::strerror(errno));
+        return kFailed;
+    }
+    ::setenv("PWD", directory, 1);
+    if (::getenv("LOCKSTEP_STANDBY") != nullptr) {
+        // This process is to wait, and none that it starts (_lockstep_standby.py).
+        ::setenv("LOCKSTEP_STANDBY_PID", std::to_string(::getpid()).c_str(), 1);
+    }
+    const std::vector<char*> environment = given_back(environ);
+    ::execve(program, argv + 4, environment.data());
+    const int number = errno;
+    if (number == ENOEXEC) {
+        // A script without #!: what execvp(3) and every shell do.
+        std::vector<char*> shell{const_cast<char*>("/bin/sh"), program};
+        for (int i = 5; i < argc; ++i) {
+            shell.push_back(argv[i]);
+        }
+        shell.push_back(nullptr);
+        ::execve("/bin/sh", shell.data(), environment.data());
+    }
+    std::fprintf(stderr, "lockstep: cannot start %s: %s\n", program, std::strerror(number));
+    return kFailed;
+}
+
+}  // namespace lockstep

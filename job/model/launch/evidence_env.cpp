@@ -1,0 +1,71 @@
+#include "job/base/digest.hpp"
+#include "job/model/launch/framework_env.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace lockstep {
+namespace {
+
+// torch's own number in newer versions; older ones have no recorder without one.
+constexpr const char* kTraceEntries = "2000";
+
+bool may_run_torch(const JobSpec& spec) {
+    switch (spec.framework) {
+        case Framework::pytorch:
+        case Framework::lightning:
+        case Framework::keras:
+        case Framework::deepspeed:
+        case Framework::accelerate:
+        case Framework::command:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// By the first of its names that torch knows it by; the oldest is known to all of its versions.
+void set_unless(std::map<std::string, std::string>& out, std::initializer_list<const char*> names,
+                std::string value) {
+    const bool set = std::any_of(names.begin(), names.end(),
+                                 [&](const char* name) { return out.count(name) != 0; });
+    if (!set) {
+        out[*names.begin()] = std::move(value);
+    }
+}
+
+}  // namespace
+
+void add_evidence_defaults(std::map<std::string, std::string>& out, const JobSpec& spec,
+                           const RankPlace& place) {
+    if (spec.resources.gpus_per_node == 0) {
+        return;  // NCCL is of GPUs
+    }
+    if (place.ras_port != 0) {
+        set_unless(out, {"NCCL_RAS_ADDR"}, "127.0.0.1:" + std::to_string(place.ras_port));
+    }
+    // Sockets of another job, or of a generation before, that meet ours are refused (NCCL's guide,
+    // "NCCL_SOCKET_MAGIC": a number of 64 bits, the same in every process of the job).
+    const std::string generation =
+        place.job_id + "/" + std::to_string(place.attempt) + "/" + std::to_string(place.generation);
+    set_unless(out, {"NCCL_SOCKET_MAGIC"}, "0x" + sha256_hex(generation).substr(0, 16));
+    if (spec.resources.ranks_per_gpu > 1) {
+        // NCCL's guide: 2.30 and later; without it "Multiple Ranks are using the same GPU".
+        set_unless(out, {"NCCL_MULTI_RANK_GPU_ENABLE"}, "1");
+    }
+    if (!may_run_torch(spec)) {
+        return;
+    }
+    set_unless(out, {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE"}, kTraceEntries);
+    set_unless(out, {"TORCH_NCCL_DUMP_ON_TIMEOUT"}, "1");
+    // torch appends the rank. Not its defaults: /tmp/nccl_trace_rank_ is every job's on the
+    // machine, ~/.cache every node's. What it writes at its own timeout stays when the job is over.
+    set_unless(out, {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"},
+               "/tmp/" + place.job_id + "-nccl_trace_rank_");
+    // It makes the pipe itself and fails where it cannot: so beside the rank's socket, in a folder
+    // that is there wherever the rank is, a container included.
+    set_unless(out, {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE"},
+               place.socket_path.substr(0, place.socket_path.rfind('/') + 1) + "flight-");
+}
+
+}  // namespace lockstep

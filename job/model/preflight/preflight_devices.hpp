@@ -1,0 +1,31 @@
+// What the pre-flight makes of a node's GPUs and network ports: check_node() and compare_nodes() of
+// preflight.hpp call these. A GPU fails its node only if the job asks for GPUs. Pure; any thread.
+#pragma once
+
+#include "job/model/preflight/preflight.hpp"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Memory errors, repairs that wait, what the driver asks for, who uses it, what slows it down.
+void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
+                      std::vector<PreflightFinding>& out);
+// Fewer active NVLinks than most GPUs of the same model have.
+void compare_nvlinks(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
+                     std::vector<PreflightFinding>& out);
+
+// Interfaces that are down; ports that NCCL_IB_HCA takes and that are not active.
+void check_nics(const PreflightNode& node, const JobSpec& spec, std::vector<PreflightFinding>& out);
+// An RDMA port that is active on other nodes and not on this one.
+void compare_nics(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
+                  std::vector<PreflightFinding>& out);
+
+// Whether NCCL takes port `port` of `device` with this NCCL_IB_HCA: "mlx5_0:1,mlx5_2" (prefixes of
+// names), "=mlx5_1" (whole names), "^mlx5_3" (all but those), "" (all). NCCL's documentation of its
+// environment variables.
+bool nccl_takes_port(std::string_view setting, std::string_view device, std::int32_t port);
+
+}  // namespace lockstep

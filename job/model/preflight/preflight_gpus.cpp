@@ -1,0 +1,236 @@
+// What is made of what NVML tells of a node's GPUs.
+#include "job/model/preflight/preflight_devices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+// A GPU that nobody uses holds a few hundred MiB for its driver; more without a process is what a
+// process left behind that could not be ended.
+constexpr std::int64_t kIdleMb = 1024;
+constexpr std::size_t kShown = 4;  // processes, links
+
+struct GpuReport {
+    const PreflightNode& node;
+    bool fails;  // whether what fails may fail the node
+    std::vector<PreflightFinding>& out;
+
+    void fail(std::string_view check, std::string found, std::string expected) const {
+        add(check, std::move(found), std::move(expected), fails);
+    }
+    void warn(std::string_view check, std::string found, std::string expected) const {
+        add(check, std::move(found), std::move(expected), false);
+    }
+
+  private:
+    void add(std::string_view check, std::string found, std::string expected, bool failed) const {
+        out.push_back({node.slot, node.node, std::string{check}, std::move(found),
+                       std::move(expected), failed});
+    }
+};
+
+// "GPU 3 (0000:3B:00.0)"
+std::string name_of(const GpuHealth& gpu) {
+    return "GPU " + std::to_string(gpu.gpu) + (gpu.bus.empty() ? "" : " (" + gpu.bus + ")");
+}
+
+std::string count_of(std::int64_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string list_of(const std::vector<std::string>& items) {
+    std::string out;
+    for (std::size_t i = 0; i < items.size() && i < kShown; ++i) {
+        out += (i == 0 ? "" : ", ") + items[i];
+    }
+    return items.size() > kShown ? out + " and " + std::to_string(items.size() - kShown) + " more"
+                                 : out;
+}
+
+// Its data cannot be trusted, or not for long; a reset mends the first and the last two.
+void check_memory(const GpuReport& report, const GpuHealth& gpu) {
+    if (gpu.ecc > 0) {
+        report.fail("gpu_memory",
+                    name_of(gpu) + " has had " + count_of(gpu.ecc, "uncorrected memory error") +
+                        " since its driver was loaded",
+                    "none; a reset of the GPU restarts the count");
+    }
+    if (gpu.remap_failed > 0) {
+        report.fail("gpu_memory", name_of(gpu) + " could not remap a faulty row of its memory",
+                    "memory that can be repaired; the GPU is to be replaced");
+    }
+    if (gpu.remap > 0) {
+        report.fail("gpu_memory", name_of(gpu) + " has faulty rows of memory yet to be remapped",
+                    "none that waits; a reset of the GPU remaps them");
+    }
+    if (gpu.pages > 0) {
+        report.fail("gpu_memory", name_of(gpu) + " has faulty pages of memory yet to be retired",
+                    "none that waits; a reset of the GPU retires them");
+    }
+}
+
+// The driver's own verdict.
+void check_recovery(const GpuReport& report, const GpuHealth& gpu) {
+    // nvmlDeviceGpuRecoveryAction_t, nvml.h; numbers of newer drivers have no words here.
+    constexpr std::array<std::string_view, 5> kActions{
+        "", "a reset of the GPU", "a reboot of the node",
+        "an end of all peer-to-peer traffic of the GPU",
+        "a reset of the GPU once nothing uses its peers"};
+    if (gpu.recovery <= 0) {
+        return;
+    }
+    const auto number = static_cast<std::size_t>(gpu.recovery);
+    report.fail("gpu_recovery",
+                name_of(gpu) + ": its driver asks for " +
+                    (number < kActions.size() ? std::string{kActions[number]}
+                                              : "recovery action " + std::to_string(number)),
+                "a GPU that needs no recovery");
+}
+
+// It may be over when the ranks run, or come again: no reason to leave the node out.
+void check_clocks(const GpuReport& report, const GpuHealth& gpu) {
+    if (gpu.slowdown <= 0 || (gpu.slowdown & kSlowdowns) == 0) {
+        return;
+    }
+    std::vector<std::string> why;
+    if ((gpu.slowdown & (kSlowdownThermal | kSlowdownSoftwareThermal)) != 0) {
+        why.emplace_back("heat");
+    }
+    if ((gpu.slowdown & kSlowdownPowerBrake) != 0) {
+        why.emplace_back("the power brake");
+    }
+    if (why.empty()) {
+        why.emplace_back("its hardware");
+    }
+    report.warn("gpu_clocks",
+                name_of(gpu) + " is slowed down by " + list_of(why) +
+                    (gpu.temperature < 0 ? "" : ", at " + std::to_string(gpu.temperature) + " °C"),
+                "clocks that neither heat nor power holds down");
+}
+
+// Of a node that jobs share they may be another job's by right.
+void check_use(const GpuReport& report, const GpuHealth& gpu) {
+    std::vector<std::string> who;
+    who.reserve(gpu.others.size());
+    for (const GpuProcessFact& one : gpu.others) {
+        who.push_back(std::to_string(one.pid) + (one.name.empty() ? "" : " " + one.name) +
+                      (one.memory_mb < 0 ? "" : " with " + std::to_string(one.memory_mb) + " MiB"));
+    }
+    if (!who.empty()) {
+        report.warn("gpu_in_use",
+                    name_of(gpu) + " is used by " + (who.size() == 1 ? "process " : "processes ") +
+                        list_of(who),
+                    "a GPU that nothing else uses");
+    } else if (gpu.memory_mb > kIdleMb) {
+        report.warn("gpu_in_use",
+                    name_of(gpu) + " has " + std::to_string(gpu.memory_mb) +
+                        " MiB in use and no process shows that holds them",
+                    "at most " + std::to_string(kIdleMb) + " MiB without a process");
+    }
+}
+
+// They are counted from the driver's start on: an old one is no reason to leave the node out.
+void check_links(const GpuReport& report, const GpuHealth& gpu) {
+    std::vector<std::string> links;
+    for (const NvlinkErrors& one : gpu.link_errors) {
+        std::vector<std::string> what;
+        if (one.crc > 0) {
+            what.push_back(count_of(one.crc, "CRC error"));
+        }
+        if (one.replays > 0) {
+            what.push_back(count_of(one.replays, "replay"));
+        }
+        if (one.recoveries > 0) {
+            what.push_back(std::to_string(one.recoveries) +
+                           (one.recoveries == 1 ? " recovery" : " recoveries"));
+        }
+        if (!what.empty()) {
+            links.push_back("link " + std::to_string(one.link) + ": " + list_of(what));
+        }
+    }
+    if (!links.empty()) {
+        report.warn("nvlink",
+                    name_of(gpu) + " has counted errors of its NVLinks (" + list_of(links) + ")",
+                    "none since its driver was loaded");
+    }
+}
+
+// How many active NVLinks most GPUs of each model have; of two numbers as frequent the larger.
+std::map<std::string, std::int32_t> usual_links(const std::vector<PreflightNode>& nodes) {
+    std::map<std::string, std::map<std::int32_t, std::size_t>> votes;
+    for (const PreflightNode& node : nodes) {
+        for (const GpuHealth& gpu : node.facts.gpu.health) {
+            if (gpu.links >= 0) {
+                ++votes[gpu.model][gpu.links];
+            }
+        }
+    }
+    std::map<std::string, std::int32_t> out;
+    for (const auto& [model, counts] : votes) {
+        std::size_t most = 0;
+        for (const auto& [links, count] : counts) {
+            if (count >= most) {
+                most = count;
+                out[model] = links;
+            }
+        }
+    }
+    return out;
+}
+
+}  // namespace
+
+void check_gpu_health(const PreflightNode& node, const JobSpec& spec,
+                      std::vector<PreflightFinding>& out) {
+    const GpuReport report{node, spec.resources.gpus_per_node > 0, out};
+    for (const GpuHealth& gpu : node.facts.gpu.health) {
+        if (!gpu.lost.empty()) {
+            report.fail("gpu", name_of(gpu) + " does not answer its driver: " + gpu.lost,
+                        "a GPU that answers");
+            continue;
+        }
+        check_memory(report, gpu);
+        check_recovery(report, gpu);
+        check_clocks(report, gpu);
+        check_use(report, gpu);
+        check_links(report, gpu);
+    }
+    // Only who asks about the nodes wants to know what is not known of them.
+    if (spec.preflight.mode == PreflightMode::only && !node.facts.gpu.unseen.empty()) {
+        report.warn("gpu_unseen", "not checked: " + list_of(node.facts.gpu.unseen),
+                    "a driver and rights that show it");
+    }
+}
+
+// Some active and some not is a broken link. None at all may be a card without a bridge.
+void compare_nvlinks(const std::vector<PreflightNode>& nodes, const JobSpec& spec,
+                     std::vector<PreflightFinding>& out) {
+    const auto usual = usual_links(nodes);
+    for (const PreflightNode& node : nodes) {
+        const GpuReport report{node, spec.resources.gpus_per_node > 0, out};
+        for (const GpuHealth& gpu : node.facts.gpu.health) {
+            const auto wanted = usual.find(gpu.model);
+            if (gpu.links < 0 || wanted == usual.end() || gpu.links >= wanted->second) {
+                continue;
+            }
+            std::vector<std::string> down;
+            down.reserve(gpu.links_down.size());
+            for (const std::int32_t link : gpu.links_down) {
+                down.push_back(std::to_string(link));
+            }
+            const std::string found = name_of(gpu) + " has " +
+                                      count_of(gpu.links, "active NVLink") +
+                                      (down.empty() ? "" : "; inactive: " + list_of(down));
+            const std::string expected =
+                std::to_string(wanted->second) + ", as most GPUs of its model here have";
+            gpu.links > 0 ? report.fail("nvlink", found, expected)
+                          : report.warn("nvlink", found, expected);
+        }
+    }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,293 @@
+#include "job/model/spec/capture.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/base/text.hpp"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+using re2::RE2;
+
+// A number as Python, C and numpy print it, also nan and inf.
+#define LOCKSTEP_NUM \
+    R"(([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)))"
+
+// Every pattern has the groups loss and, where the print has them, step and epoch. Tried in this
+// order by "auto": from the most particular form to the most general.
+struct Form {
+    std::string_view preset;
+    bool step_is_batch;
+    const char* pattern;
+};
+constexpr Form kForms[] = {
+    // epoch: 0, batch: 10, loss is: [0.475]      epoch: 0, batch_id: 10, loss is: 0.475
+    {"paddle", true,
+     R"(\bepoch\s*[:=]?\s*(?P<epoch>\d+)\s*,\s*batch(?:_id)?\s*[:=]?\s*(?P<step>\d+)\s*,\s*)"
+     R"((?:avg_|mean_)?loss(?:\s+is)?\s*[:=]?\s*\[*\s*(?P<loss>)" LOCKSTEP_NUM ")"},
+    // {'loss': 0.53, 'learning_rate': 5e-05, 'epoch': 0.1}
+    {"huggingface", false,
+     R"(\{.*?['"]loss['"]\s*:\s*['"]?(?P<loss>)" LOCKSTEP_NUM
+     R"()(?:.*?['"]epoch['"]\s*:\s*['"]?(?P<epoch>\d+))?)"},
+    // Epoch 0:  12%|█▏  | 5/40 [00:01<00:08, 4.2it/s, v_num=0, train_loss=0.53]
+    {"lightning", true,
+     R"(\bEpoch\s+(?P<epoch>\d+)\s*:.*?\b(?P<step>\d+)/\d+\s*\[.*?)"
+     R"((?:[\s,\[]|train/)(?:train_)?loss(?:_step)?\s*=\s*(?P<loss>)" LOCKSTEP_NUM ")"},
+    // Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.30  (the bracket counts samples, not steps)
+    {"pytorch", false,
+     R"(\bEpoch:\s*(?P<epoch>\d+)\s*\[\s*\d+/\d+[^\]]*\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
+     ")"},
+    // Epoch: [0][ 10/391]\tTime 0.1 ( 0.2)\tLoss 6.9e+00 (7.0e+00)
+    {"pytorch", true,
+     R"(\bEpoch:\s*\[(?P<epoch>\d+)\]\s*\[\s*(?P<step>\d+)/\d+\].*?\bloss\s*:?\s*(?P<loss>)" LOCKSTEP_NUM
+     ")"},
+    // Epoch 1/2, Loss: 0.5
+    {"keras", false,
+     R"(^\W*Epoch\s*:?\s*(?P<epoch>\d+)\s*/\s*\d+\s*[,:-]?\s*loss\s*[:=]\s*(?P<loss>)" LOCKSTEP_NUM
+     ")"},
+    // 12/938 [====>…] - ETA: 1s - loss: 0.53     938/938 - 2s - loss: 0.2     step 10/938 - loss: 1
+    {"keras", true,
+     R"(^\W*(?:step\s+)?(?P<step>\d+)/(?:\d+|Unknown)\s.*?(?:^|[\s-])loss:\s*\[?\s*(?P<loss>)" LOCKSTEP_NUM
+     ")"},
+};
+// step 12 loss 0.5   step=12 loss=0.5   iter 10: train loss 3.9, val loss 4.1   loss=0.5 step=12
+// current loss: 0.5   loss: 0.5
+constexpr const char* kStepWord =
+    R"((?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?\b[\s:=#\[(]*(\d+))";
+constexpr const char* kBatchWord = R"((?i)\bbatch(?:_id|_idx)?\b[\s:=#\[(]*(\d+))";
+constexpr const char* kEpochWord = R"((?i)\bepoch\b[\s:=#\[(]*(\d+))";
+constexpr const char* kLossWord =
+    R"((?i)(?:^|[^a-z0-9_])(?:(?:train|training|total|running|current|avg|average|mean|batch)[_ /])?)"
+    R"(loss(?:_step)?['"]?\s*(?:is|was)?\s*[:=]?\s*\[*\s*)" LOCKSTEP_NUM;
+// A loss of a validation or a test is not the training's.
+constexpr const char* kNotTraining =
+    R"((?i)(?:^|[^a-z])(?:val|valid|validation|validate|test|testing|eval|evaluation|dev|train_runtime)(?:[^a-z]|$))";
+
+#undef LOCKSTEP_NUM
+
+RE2::Options options(bool latin1) {
+    RE2::Options out{latin1 ? RE2::Latin1 : RE2::DefaultOptions};
+    out.set_case_sensitive(!latin1);
+    out.set_log_errors(false);
+    out.set_max_mem(1 << 20);
+    return out;
+}
+
+// Whether "loss" occurs, in any case: what is asked of every line before a pattern is tried.
+bool mentions_loss(std::string_view text) {
+    const auto lower = [](char c) {
+        return static_cast<char>(static_cast<unsigned char>(c) | 32U);
+    };
+    for (std::size_t i = 0; i + 3 < text.size(); ++i) {
+        if (lower(text[i]) == 'l' && lower(text[i + 1]) == 'o' && lower(text[i + 2]) == 's' &&
+            lower(text[i + 3]) == 's') {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Without terminal control sequences (ECMA-48 CSI: ESC [ … final byte 0x40-0x7E) and backspaces.
+std::string without_controls(std::string_view text) {
+    std::string out;
+    out.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        if (byte == 0x1B && i + 1 < text.size() && text[i + 1] == '[') {
+            i += 2;
+            while (i < text.size() && (text[i] < 0x40 || text[i] > 0x7E)) {
+                ++i;
+            }
+        } else if (byte >= 0x20 || byte == '\t') {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
+bool has_controls(std::string_view text) {
+    return std::any_of(text.begin(), text.end(), [](char c) {
+        const auto byte = static_cast<unsigned char>(c);
+        return byte < 0x20 && byte != '\t';
+    });
+}
+
+// A pattern with its groups found by name.
+class Matcher {
+  public:
+    Matcher(std::string_view preset, bool step_is_batch, const std::string& pattern, bool latin1)
+        : preset_(preset),
+          step_is_batch_(step_is_batch),
+          expression_(std::make_unique<RE2>(pattern, options(latin1))) {
+        const auto& names = expression_->NamedCapturingGroups();
+        const auto index = [&](const char* name) {
+            const auto found = names.find(name);
+            return found == names.end() ? 0 : found->second;
+        };
+        loss_ = index("loss");
+        step_ = index("step");
+        epoch_ = index("epoch");
+    }
+
+    std::optional<CapturedLoss> match(std::string_view text) const {
+        if (!expression_->ok() || loss_ == 0) {
+            return std::nullopt;
+        }
+        const int highest = std::max({loss_, step_, epoch_});
+        std::vector<re2::StringPiece> groups(static_cast<std::size_t>(highest) + 1);
+        const re2::StringPiece piece{text.data(), text.size()};
+        if (!expression_->Match(piece, 0, piece.size(), RE2::UNANCHORED, groups.data(),
+                                static_cast<int>(groups.size()))) {
+            return std::nullopt;
+        }
+        const auto group = [&](int index) {
+            const auto& found = groups[static_cast<std::size_t>(index)];
+            return index == 0 ? std::string_view{} : std::string_view{found.data(), found.size()};
+        };
+        const auto loss = to_double(trim(group(loss_)));
+        if (!loss) {
+            return std::nullopt;
+        }
+        CapturedLoss out;
+        out.loss = *loss;
+        out.preset = preset_;
+        out.step = to_int(trim(group(step_)));
+        out.step_is_batch = step_is_batch_ && out.step.has_value();
+        out.epoch = to_int(trim(group(epoch_)));
+        return out;
+    }
+
+  private:
+    std::string_view preset_;
+    bool step_is_batch_;
+    std::unique_ptr<RE2> expression_;
+    int loss_ = 0;
+    int step_ = 0;
+    int epoch_ = 0;
+};
+
+// What no framework's form fits: the word loss with a number, and step, batch and epoch anywhere.
+class Generic {
+  public:
+    std::optional<CapturedLoss> match(std::string_view text) const {
+        const re2::StringPiece piece{text.data(), text.size()};
+        re2::StringPiece groups[2];
+        if (!loss_.Match(piece, 0, piece.size(), RE2::UNANCHORED, groups, 2)) {
+            return std::nullopt;
+        }
+        const auto start = static_cast<std::size_t>(groups[0].data() - piece.data());
+        const re2::StringPiece before = piece.substr(0, start);
+        if (RE2::PartialMatch(before, not_training_)) {
+            return std::nullopt;
+        }
+        const auto loss = to_double({groups[1].data(), groups[1].size()});
+        if (!loss) {
+            return std::nullopt;
+        }
+        CapturedLoss out;
+        out.loss = *loss;
+        out.preset = "generic";
+        out.step = number(step_, piece);
+        if (!out.step) {
+            out.step = number(batch_, piece);
+            out.step_is_batch = out.step.has_value();
+        }
+        out.epoch = number(epoch_, piece);
+        return out;
+    }
+
+  private:
+    static std::optional<std::int64_t> number(const RE2& expression, re2::StringPiece text) {
+        re2::StringPiece digits;
+        if (!RE2::PartialMatch(text, expression, &digits)) {
+            return std::nullopt;
+        }
+        return to_int({digits.data(), digits.size()});
+    }
+
+    RE2 loss_{kLossWord, options(true)};
+    RE2 step_{kStepWord, options(true)};
+    RE2 batch_{kBatchWord, options(true)};
+    RE2 epoch_{kEpochWord, options(true)};
+    RE2 not_training_{kNotTraining, options(true)};
+};
+
+}  // namespace
+
+struct Capture::Impl {
+    std::vector<Matcher> matchers;
+    std::unique_ptr<Generic> generic;
+    bool custom = false;
+    bool off = false;
+};
+
+const std::vector<std::string_view>& capture_presets() {
+    static const std::vector<std::string_view> kPresets{
+        "auto", "none", "paddle", "keras", "huggingface", "lightning", "pytorch"};
+    return kPresets;
+}
+
+Status check_capture_pattern(const std::string& pattern) {
+    if (pattern.size() > limits::kPatternBytes) {
+        return fail(Errc::invalid,
+                    "longer than " + std::to_string(limits::kPatternBytes) + " bytes");
+    }
+    const RE2 expression{pattern, options(false)};
+    if (!expression.ok()) {
+        return fail(Errc::invalid, "not a valid RE2 pattern: " + printable(expression.error()));
+    }
+    if (expression.NamedCapturingGroups().count("loss") == 0) {
+        return fail(Errc::invalid, "lacks the named group loss: (?P<loss>…)");
+    }
+    return {};
+}
+
+Capture::Capture(std::string_view preset, const std::string& pattern)
+    : impl_(std::make_unique<Impl>()) {
+    if (!pattern.empty()) {
+        impl_->custom = true;
+        impl_->matchers.emplace_back("custom", false, pattern, false);
+        return;
+    }
+    impl_->off = preset == "none";
+    if (impl_->off) {
+        return;
+    }
+    for (const Form& form : kForms) {
+        if (preset == "auto" || preset == form.preset) {
+            impl_->matchers.emplace_back(form.preset, form.step_is_batch, form.pattern, true);
+        }
+    }
+    if (preset == "auto") {
+        impl_->generic = std::make_unique<Generic>();
+    }
+}
+
+Capture::~Capture() = default;
+Capture::Capture(Capture&&) noexcept = default;
+Capture& Capture::operator=(Capture&&) noexcept = default;
+
+std::optional<CapturedLoss> Capture::line(std::string_view text) {
+    text = text.substr(0, limits::kLineBytes);
+    // A user's pattern may look for anything; ours all contain the word.
+    if (impl_->off || (!impl_->custom && !mentions_loss(text))) {
+        return std::nullopt;
+    }
+    std::string clean;
+    if (has_controls(text)) {
+        clean = without_controls(text);
+        text = clean;
+    }
+    for (const Matcher& matcher : impl_->matchers) {
+        if (auto found = matcher.match(text)) {
+            return found;
+        }
+    }
+    return impl_->generic ? impl_->generic->match(text) : std::nullopt;
+}
+
+}  // namespace lockstep

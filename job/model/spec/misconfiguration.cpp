@@ -1,0 +1,50 @@
+#include "job/model/spec/misconfiguration.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep {
+namespace {
+
+// Paddle writes the first where nothing has started it in parallel, the second where a model is
+// wrapped all the same.
+constexpr std::array<std::string_view, 3> kAloneTexts{
+    "not a parallel execution environment",
+    "not a parallel environment",
+    "return to single-card operation",
+};
+
+bool has_text(std::string_view line, std::string_view text) {
+    return line.find(text) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::optional<std::string> trains_alone(std::string_view line) {
+    const auto found = std::find_if(kAloneTexts.begin(), kAloneTexts.end(),
+                                    [&](std::string_view text) { return has_text(line, text); });
+    if (found != kAloneTexts.end()) {
+        return "ranks train by themselves, not together: one has printed \"" + std::string{*found} +
+               "\"";
+    }
+    // "Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/1": the first of one.
+    const auto member = line.find("MEMBER: 1/1");
+    if (member != std::string_view::npos && has_text(line, "GLOBAL_RANK: ") &&
+        (member + 11 == line.size() || line[member + 11] < '0' || line[member + 11] > '9')) {
+        return std::string{
+            "ranks train by themselves, not together: one has printed "
+            "\"MEMBER: 1/1\""};
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> wrong_world(std::int32_t said, std::int32_t expected) {
+    if (said < 1 || said == expected) {
+        return std::nullopt;
+    }
+    const std::string of = " of an expected " + std::to_string(expected);
+    return said == 1 ? "ranks train by themselves, not together: one has a world size 1" + of
+                     : "a rank has a world size " + std::to_string(said) + of;
+}
+
+}  // namespace lockstep

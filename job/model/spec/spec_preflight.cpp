@@ -1,0 +1,56 @@
+// What is looked at before the ranks meet: /preflight.
+#include "job/model/spec/spec_fields.hpp"
+
+#include <array>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 3> kModes{"on", "only", "off"};
+
+}  // namespace
+
+void read_preflight(ObjectReader& parent, PreflightSpec& out, std::vector<FieldError>& errors) {
+    const Json* json = parent.raw("preflight");
+    if (json == nullptr) {
+        return;
+    }
+    ObjectReader in{*json, parent.pointer("preflight"), errors};
+    std::size_t mode = 0;
+    in.word("mode", mode, {kModes.begin(), kModes.end()});
+    out.mode = static_cast<PreflightMode>(mode);
+    in.boolean("require_same_versions", out.require_same_versions);
+    in.boolean("cpu_test", out.cpu_test);
+    if (in.has("gpu_test")) {  // also in stored jobs
+        in.boolean("gpu_test", out.cpu_test);
+        out.old_name = true;
+    }
+    in.boolean("pair_test", out.pair_test);
+    if (out.cpu_test && out.mode == PreflightMode::off) {
+        in.error(out.old_name ? "gpu_test" : "cpu_test", "has no effect with mode off");
+    }
+    if (out.pair_test && out.mode == PreflightMode::off) {
+        in.error("pair_test", "has no effect with mode off");
+    }
+    in.finish();
+}
+
+Json to_json(const PreflightSpec& preflight) {
+    const PreflightSpec standard;
+    Json out = Json::object();
+    if (preflight.mode != standard.mode) {
+        out["mode"] = kModes[static_cast<std::size_t>(preflight.mode)];
+    }
+    if (preflight.require_same_versions != standard.require_same_versions) {
+        out["require_same_versions"] = preflight.require_same_versions;
+    }
+    if (preflight.cpu_test != standard.cpu_test) {
+        out["cpu_test"] = preflight.cpu_test;
+    }
+    if (preflight.pair_test != standard.pair_test) {
+        out["pair_test"] = preflight.pair_test;
+    }
+    return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,371 @@
+#include "job/model/spec/train_config.hpp"
+
+#include "job/base/limits.hpp"
+#include "job/model/spec/train_choices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<std::string_view, 2> kNormModes{"train", "eval"};
+
+constexpr std::int64_t kEpochsMax = 1'000'000;
+constexpr std::int64_t kStepsMax = 1'000'000'000'000;
+constexpr std::int64_t kAccumulateMax = 65'536;  // bounded only against a slip of the keyboard
+constexpr std::int64_t kWorkersMax = 16;         // a batch takes 20 µs to prepare; more only wait
+constexpr std::int64_t kSamplesMax = 1'000'000;  // 784 MB on disk and in memory
+// What dataset.path has to name, by TrainDataset.
+constexpr std::array<const char*, 5> kDatasetPaths{
+    "no path", "the folder that holds its four IDX files",
+    "the folder that holds its six binary files", "the file that is to be read",
+    "the file of its lines, source TAB target"};
+constexpr std::int64_t kContextMax = 4'096;  // attention looks at its square
+constexpr std::int64_t kStagesMax = 22;      // the most layers that a model here has
+constexpr std::int64_t kResizeMax = 1'024;   // 12 MB a sample, in colour
+constexpr double kMobileDropout = 0.2;       // torchvision's
+constexpr std::int32_t kReplicasMax = 64;    // threads of one process
+constexpr double kRateMin = 1e-12;
+constexpr double kRateMax = 1e6;
+constexpr double kClipMax = 1e6;
+
+std::string not_available(std::string_view word, std::string_view why = {}) {
+    return "\"" + std::string{word} + "\" " +
+           (why.empty() ? "is not available yet" : std::string{why});
+}
+
+// Reads one of the words that are built. The others are refused by name, and no message offers
+// them.
+template <class Enum>
+void read_choice(ObjectReader& in, std::string_view key, TrainChoices rows, Enum& target) {
+    std::vector<std::string_view> words;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i].built) {
+            words.push_back(rows[i].word);
+            places.push_back(i);
+        }
+    }
+    if (const Json* value = in.raw(key); value != nullptr && value->is_string()) {
+        const auto& text = value->get_ref<const std::string&>();
+        const auto later = [&](const TrainChoice& row) { return !row.built && row.word == text; };
+        const auto refused = std::find_if(rows.begin(), rows.end(), later);
+        if (refused != rows.end()) {
+            in.error(key, not_available(text, refused->why_not));
+            return;
+        }
+    }
+    std::size_t index = words.size();
+    in.word(key, index, words);
+    if (index < words.size()) {
+        target = static_cast<Enum>(places[index]);
+    }
+}
+
+void refuse_without_effect(ObjectReader& in, std::string_view key, bool has_effect,
+                           std::string_view why) {
+    if (in.has(key) && !has_effect) {
+        in.error(key, "has no effect with " + std::string{why});
+    }
+}
+
+bool is_text(TrainDataset dataset) {
+    return dataset == TrainDataset::text || dataset == TrainDataset::pairs;
+}
+
+// What a model reads, as an error says it.
+std::string_view kind_of(TrainDataset dataset) {
+    switch (dataset) {
+        case TrainDataset::text:
+            return "text";
+        case TrainDataset::pairs:
+            return "pairs of texts";
+        default:
+            return "images";
+    }
+}
+
+std::string_view kind_read_by(TrainModel model) {
+    switch (model) {
+        case TrainModel::gpt:
+            return kind_of(TrainDataset::text);
+        case TrainModel::seq2seq:
+            return kind_of(TrainDataset::pairs);
+        default:
+            return kind_of(TrainDataset::digits);
+    }
+}
+
+bool has_dropout(const TrainConfig& config) {
+    return config.model != TrainModel::gpt && config.model != TrainModel::seq2seq;
+}
+
+void read_dataset(ObjectReader& in, TrainConfig& config, std::vector<FieldError>& errors) {
+    const Json* object = in.raw("dataset");
+    if (object != nullptr) {
+        ObjectReader data{*object, in.pointer("dataset"), errors};
+        read_choice(data, "name", train_datasets(), config.dataset);
+        data.string("path", config.dataset_path, limits::kPathBytes);
+        data.integer("resize", config.resize, 0, kResizeMax);
+        refuse_without_effect(
+            data, "resize", !is_text(config.dataset),
+            "dataset " + std::string{to_string(config.dataset)} + ", which has no images");
+        data.finish();
+    }
+    if (config.dataset != TrainDataset::digits && config.dataset_path.empty()) {
+        errors.push_back({in.pointer("dataset") + "/path",
+                          std::string{to_string(config.dataset)} + " needs " +
+                              kDatasetPaths[static_cast<std::size_t>(config.dataset)]});
+    }
+    in.integer("context", config.context, 1, kContextMax);
+    refuse_without_effect(in, "context", is_text(config.dataset),
+                          "dataset " + std::string{to_string(config.dataset)});
+    in.integer("train_samples", config.train_samples, 1, kSamplesMax);
+    in.integer("test_samples", config.test_samples, 1, kSamplesMax);
+    const bool generated = config.dataset == TrainDataset::digits;
+    const std::string other = "dataset " + std::string{to_string(config.dataset)};
+    refuse_without_effect(in, "train_samples", generated, other);
+    refuse_without_effect(in, "test_samples", generated, other);
+}
+
+// auto, cpu, or cpu:0,1 for as many devices: the CPU is as many as one asks for.
+void read_devices(ObjectReader& in, TrainConfig& config) {
+    std::string devices = "auto";
+    in.string("devices", devices, limits::kTextBytes);
+    config.replicas = 1;
+    if (devices == "auto" || devices == "cpu") {
+        return;
+    }
+    if (devices == "gpu" || devices.starts_with("gpu:")) {
+        in.error("devices", not_available(devices));
+        return;
+    }
+    std::int32_t number = 0;
+    for (std::string_view rest = devices.starts_with("cpu:") ? std::string_view{devices}.substr(4)
+                                                             : std::string_view{};
+         !rest.empty() && number < kReplicasMax; ++number) {
+        const std::string word = std::to_string(number);
+        if (!rest.starts_with(word)) {
+            break;
+        }
+        rest.remove_prefix(word.size());
+        if (rest.empty()) {
+            config.replicas = number + 1;
+            return;
+        }
+        if (rest.front() != ',') {
+            break;
+        }
+        rest.remove_prefix(1);
+    }
+    in.error("devices", "must be one of: auto, cpu, cpu:0,1 and so on to cpu:0,…," +
+                            std::to_string(kReplicasMax - 1));
+}
+
+bool has_norm_mode(const TrainConfig& config) {
+    return config.model == TrainModel::mnist_convnet || config.model == TrainModel::mobilenet_v2;
+}
+
+bool has_replicas(const TrainConfig& config) {
+    return config.strategy == TrainStrategy::replicated ||
+           config.strategy == TrainStrategy::central_storage;
+}
+
+std::string devices_of(const TrainConfig& config) {
+    std::string out = "cpu";
+    for (std::int32_t i = 0; config.replicas > 1 && i < config.replicas; ++i) {
+        out += (i == 0 ? ":" : ",") + std::to_string(i);
+    }
+    return out;
+}
+
+// Fields of a training run that only some choices give a meaning to.
+void check_effects(ObjectReader& in, const TrainConfig& config) {
+    const std::string strategy = "strategy " + std::string{to_string(config.strategy)};
+    refuse_without_effect(in, "momentum", config.optimizer == TrainOptimizer::sgd,
+                          "optimizer " + std::string{to_string(config.optimizer)});
+    const std::string model{to_string(config.model)};
+    const std::string_view reads = kind_read_by(config.model);
+    if (const std::string_view given = kind_of(config.dataset); reads != given) {
+        const char* needed = config.model == TrainModel::gpt       ? ": it needs dataset text"
+                             : config.model == TrainModel::seq2seq ? ": it needs dataset pairs"
+                                                                   : "";
+        in.error("model",
+                 model + " reads " + std::string{reads} + ", not " + std::string{given} + needed);
+    }
+    refuse_without_effect(in, "dropout", has_dropout(config),
+                          "model " + model + ", which has none");
+    refuse_without_effect(in, "norm_mode", has_norm_mode(config),
+                          "model " + model + ", which has no batch normalisation");
+    refuse_without_effect(in, "all_reduce", config.strategy == TrainStrategy::data_parallel,
+                          strategy);
+    refuse_without_effect(in, "update", config.strategy == TrainStrategy::parameter_server,
+                          strategy);
+    const bool pipeline = config.strategy == TrainStrategy::pipeline;
+    refuse_without_effect(in, "stages", pipeline, strategy);
+    refuse_without_effect(in, "micro_batches", pipeline, strategy);
+    if (pipeline && config.batch_size % config.micro_batches != 0) {
+        in.error("micro_batches", "batch_size " + std::to_string(config.batch_size) +
+                                      " is not a multiple of " +
+                                      std::to_string(config.micro_batches));
+    }
+    if (has_replicas(config) && config.replicas > config.batch_size) {
+        in.error("devices", std::to_string(config.replicas) + " devices for a batch_size of " +
+                                std::to_string(config.batch_size));
+    }
+    if (!has_replicas(config) && config.replicas > 1) {
+        in.error("devices", "a rank has one device with " + strategy +
+                                ": only replicated and central_storage have several");
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(NormMode value) {
+    return kNormModes[static_cast<std::size_t>(value)];
+}
+
+std::string check_train_ranks(const TrainConfig& config, std::int32_t ranks) {
+    const std::string ranks_words = std::to_string(ranks) + " ranks";
+    const std::string strategy{to_string(config.strategy)};
+    switch (config.strategy) {
+        case TrainStrategy::single:
+            return ranks == 1 ? ""
+                              : "single is one process: ask for 1 node × 1 rank, or use "
+                                "data_parallel";
+        case TrainStrategy::replicated:
+        case TrainStrategy::central_storage:
+            return ranks == 1 ? ""
+                              : strategy +
+                                    " is one process with several devices: ask for 1 node "
+                                    "× 1 rank, or use data_parallel";
+        case TrainStrategy::parameter_server:
+            return ranks >= 2 ? "" : "parameter_server needs a server and a worker: 2 ranks";
+        case TrainStrategy::pipeline: {
+            const std::int32_t stages = config.stages == 0 ? ranks : config.stages;
+            const auto layers = train_models()[static_cast<std::size_t>(config.model)].layers;
+            if (ranks % stages != 0) {
+                return "pipeline: " + ranks_words + " do not make whole chains of " +
+                       std::to_string(stages) + " stages";
+            }
+            return stages <= layers
+                       ? ""
+                       : "pipeline: " + std::to_string(stages) + " stages, but model " +
+                             std::string{to_string(config.model)} + " has " +
+                             std::to_string(layers) + " layers";
+        }
+        case TrainStrategy::data_parallel:
+            break;
+    }
+    return "";
+}
+
+void read_train_config(const Json& object, const std::string& pointer, TrainConfig& config,
+                       std::vector<FieldError>& errors) {
+    ObjectReader in{object, pointer, errors};
+    read_choice(in, "model", train_models(), config.model);
+    read_dataset(in, config, errors);
+    read_choice(in, "strategy", train_strategies(), config.strategy);
+    read_choice(in, "all_reduce", train_all_reduces(), config.all_reduce);
+    read_choice(in, "update", train_updates(), config.update);
+    in.integer("stages", config.stages, 0, kStagesMax);
+    in.integer("micro_batches", config.micro_batches, 1, kBatchSizeMax);
+    read_devices(in, config);
+    in.integer("epochs", config.epochs, 1, kEpochsMax);
+    in.integer("max_steps", config.max_steps, 0, kStepsMax);
+    in.integer("batch_size", config.batch_size, 1, kBatchSizeMax);
+    in.boolean("find_batch_size", config.find_batch_size);
+    in.number("learning_rate", config.learning_rate, kRateMin, kRateMax);
+    in.boolean("scale_learning_rate", config.scale_learning_rate);
+    read_choice(in, "optimizer", train_optimizers(), config.optimizer);
+    in.number("momentum", config.momentum, 0.0, 1.0);
+    in.number("weight_decay", config.weight_decay, 0.0, 1.0);
+    in.number("gradient_clip", config.gradient_clip, 0.0, kClipMax);
+    read_choice(in, "schedule", train_schedules(), config.schedule);
+    in.integer("warmup_steps", config.warmup_steps, 0, INT32_MAX);
+    in.integer("seed", config.seed, 0, INT64_MAX);
+    in.string("weights", config.weights, limits::kPathBytes);
+    read_choice(in, "export", train_exports(), config.export_as);
+    read_choice(in, "precision", train_precisions(), config.precision);
+    in.integer("accumulate", config.accumulate, 1, kAccumulateMax);
+    if (config.model == TrainModel::mobilenet_v2) {
+        config.dropout = kMobileDropout;
+    }
+    in.number("dropout", config.dropout, 0.0, 0.95);
+    std::size_t norm_mode = static_cast<std::size_t>(config.norm_mode);
+    in.word("norm_mode", norm_mode, {kNormModes.begin(), kNormModes.end()});
+    config.norm_mode = static_cast<NormMode>(norm_mode);
+    in.integer("loader_workers", config.loader_workers, 0, kWorkersMax);
+    in.boolean("shuffle", config.shuffle);
+    in.integer("checkpoint_every_steps", config.checkpoint_every_steps, 0, INT32_MAX);
+    in.integer("log_every_steps", config.log_every_steps, 1, INT32_MAX);
+    check_effects(in, config);
+    in.finish();
+}
+
+Json to_json(const TrainConfig& config) {
+    const bool generated = config.dataset == TrainDataset::digits;
+    Json out = Json::object();
+    out["model"] = to_string(config.model);
+    out["dataset"] = Json::object();
+    out["dataset"]["name"] = to_string(config.dataset);
+    out["dataset"]["path"] = config.dataset_path;
+    if (is_text(config.dataset)) {
+        out["context"] = config.context;
+    } else {
+        out["dataset"]["resize"] = config.resize;
+    }
+    if (generated) {
+        out["train_samples"] = config.train_samples;
+        out["test_samples"] = config.test_samples;
+    }
+    out["strategy"] = to_string(config.strategy);
+    if (config.strategy == TrainStrategy::data_parallel) {
+        out["all_reduce"] = to_string(config.all_reduce);
+    }
+    if (config.strategy == TrainStrategy::parameter_server) {
+        out["update"] = to_string(config.update);
+    }
+    if (config.strategy == TrainStrategy::pipeline) {
+        out["stages"] = config.stages;
+        out["micro_batches"] = config.micro_batches;
+    }
+    out["devices"] = devices_of(config);
+    out["epochs"] = config.epochs;
+    out["max_steps"] = config.max_steps;
+    out["batch_size"] = config.batch_size;
+    out["find_batch_size"] = config.find_batch_size;
+    out["learning_rate"] = config.learning_rate;
+    out["scale_learning_rate"] = config.scale_learning_rate;
+    out["optimizer"] = to_string(config.optimizer);
+    if (config.optimizer == TrainOptimizer::sgd) {
+        out["momentum"] = config.momentum;
+    }
+    out["weight_decay"] = config.weight_decay;
+    out["gradient_clip"] = config.gradient_clip;
+    out["schedule"] = to_string(config.schedule);
+    out["warmup_steps"] = config.warmup_steps;
+    out["seed"] = config.seed;
+    out["weights"] = config.weights;
+    out["export"] = to_string(config.export_as);
+    out["precision"] = to_string(config.precision);
+    out["accumulate"] = config.accumulate;
+    if (has_dropout(config)) {
+        out["dropout"] = config.dropout;
+    }
+    if (has_norm_mode(config)) {
+        out["norm_mode"] = to_string(config.norm_mode);
+    }
+    out["loader_workers"] = config.loader_workers;
+    out["shuffle"] = config.shuffle;
+    out["checkpoint_every_steps"] = config.checkpoint_every_steps;
+    out["log_every_steps"] = config.log_every_steps;
+    return out;
+}
+
+}  // namespace lockstep
